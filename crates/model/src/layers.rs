@@ -1,0 +1,109 @@
+//! Parameters over the operations of `undertone-ops`, named and laid out as Hugging Face stores them, so that a module's
+//! path is its tensor's name on disk.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Distribution, Int, Tensor};
+use undertone_ops as ops;
+
+/// An affine map.
+#[derive(Module, Debug)]
+pub struct Linear {
+    /// `[out, in]`.
+    pub weight: Param<Tensor<2>>,
+    /// `[out]`; Whisper's key projections have none.
+    pub bias: Option<Param<Tensor<1>>>,
+}
+
+impl Linear {
+    /// Weights from N(0, `std`²), biases 0.
+    pub fn init(d_in: usize, d_out: usize, bias: bool, std: f64, device: &Device) -> Self {
+        Self {
+            weight: normal([d_out, d_in], std, device),
+            bias: bias.then(|| Param::from_tensor(Tensor::zeros([d_out], device))),
+        }
+    }
+
+    /// `[.., in]` → `[.., out]`.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        ops::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+    }
+}
+
+/// Layer normalisation with ε = 1e-5.
+#[derive(Module, Debug)]
+pub struct LayerNorm {
+    /// `[d_model]`.
+    pub weight: Param<Tensor<1>>,
+    /// `[d_model]`.
+    pub bias: Param<Tensor<1>>,
+}
+
+impl LayerNorm {
+    /// Scale 1, shift 0.
+    pub fn init(d_model: usize, device: &Device) -> Self {
+        Self {
+            weight: Param::from_tensor(Tensor::ones([d_model], device)),
+            bias: Param::from_tensor(Tensor::zeros([d_model], device)),
+        }
+    }
+
+    /// Same shape in and out.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        ops::layer_norm(x, self.weight.val(), self.bias.val(), 1e-5)
+    }
+}
+
+/// A convolution over time with kernel 3 and padding 1.
+#[derive(Module, Debug)]
+pub struct Conv1d {
+    /// `[out, in, 3]`.
+    pub weight: Param<Tensor<3>>,
+    /// `[out]`.
+    pub bias: Param<Tensor<1>>,
+    #[module(skip)]
+    stride: usize,
+}
+
+impl Conv1d {
+    /// Weights from N(0, `std`²), biases 0.
+    pub fn init(d_in: usize, d_out: usize, stride: usize, std: f64, device: &Device) -> Self {
+        Self {
+            weight: normal([d_out, d_in, 3], std, device),
+            bias: Param::from_tensor(Tensor::zeros([d_out], device)),
+            stride,
+        }
+    }
+
+    /// `[batch, in, time]` → `[batch, out, ⌈time / stride⌉]`.
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        ops::conv1d(x, self.weight.val(), self.bias.val(), self.stride, 1)
+    }
+}
+
+/// A table of vectors.
+#[derive(Module, Debug)]
+pub struct Embedding {
+    /// `[rows, d_model]`.
+    pub weight: Param<Tensor<2>>,
+}
+
+impl Embedding {
+    /// Rows from N(0, `std`²).
+    pub fn init(rows: usize, d_model: usize, std: f64, device: &Device) -> Self {
+        Self { weight: normal([rows, d_model], std, device) }
+    }
+
+    /// `[batch, time]` ids → `[batch, time, d_model]`.
+    pub fn forward(&self, ids: Tensor<2, Int>) -> Tensor<3> {
+        ops::embedding(self.weight.val(), ids)
+    }
+
+    /// Rows `start .. start + count`: positions are read in order, so no look-up is needed.
+    pub fn rows(&self, start: usize, count: usize) -> Tensor<2> {
+        self.weight.val().narrow(0, start, count)
+    }
+}
+
+fn normal<const D: usize>(shape: [usize; D], std: f64, device: &Device) -> Param<Tensor<D>> {
+    Param::from_tensor(Tensor::random(shape, Distribution::Normal(0.0, std), device))
+}

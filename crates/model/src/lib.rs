@@ -1,0 +1,22 @@
+//! Whisper on Burn: the network, greedy decoding, its tokenizer, and the open formats it is loaded from and saved to.
+//!
+//! A model comes from a folder in the Hugging Face layout and goes back into one that transformers loads. Module paths
+//! are Hugging Face's tensor names, weights keep its `[out, in]` layout, configuration keys are its keys.
+//!
+//! This crate deliberately knows neither data nor training: features come in as tensors, and a loss is its caller's.
+//!
+//! ```
+//! use burn::tensor::{Device, Int, Tensor};
+//! use undertone_model::whisper::WhisperConfig;
+//!
+//! let device = Device::flex();
+//! let config = WhisperConfig { d_model: 32, encoder_ffn_dim: 64, decoder_ffn_dim: 64, encoder_attention_heads: 2,
+//!     decoder_attention_heads: 2, vocab_size: 60, ..Default::default() };
+//! let model = config.init(&device);
+//! let mel = Tensor::<3>::zeros([1, config.num_mel_bins, 200], &device);
+//! let ids = Tensor::<2, Int>::from_ints([[3, 1, 4]], &device);
+//! assert_eq!(model.forward(mel, ids).dims(), [1, 3, 60]);
+//! ```
+
+pub mod layers;
+pub mod whisper;

@@ -1,0 +1,66 @@
+//! Multi-head attention with Whisper's projections.
+
+use crate::layers::Linear;
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use undertone_ops::{AttentionOptions, attention};
+
+/// Query, key, value and output projections; the keys have no bias.
+#[derive(Module, Debug)]
+pub struct MultiHeadAttention {
+    /// `[d_model, d_model]`, no bias.
+    pub k_proj: Linear,
+    /// `[d_model, d_model]`.
+    pub v_proj: Linear,
+    /// `[d_model, d_model]`.
+    pub q_proj: Linear,
+    /// `[d_model, d_model]`.
+    pub out_proj: Linear,
+    #[module(skip)]
+    heads: usize,
+    #[module(skip)]
+    dropout: f64,
+}
+
+/// Projected keys and values, `[batch, time, d_model]` each.
+#[derive(Clone, Debug)]
+pub struct KeyValue {
+    /// Keys.
+    pub key: Tensor<3>,
+    /// Values.
+    pub value: Tensor<3>,
+}
+
+impl KeyValue {
+    /// These keys and values followed by `next` in time.
+    pub fn append(self, next: Self) -> Self {
+        Self {
+            key: Tensor::cat(vec![self.key, next.key], 1),
+            value: Tensor::cat(vec![self.value, next.value], 1),
+        }
+    }
+
+    /// The given batch rows only.
+    pub fn select(self, rows: Tensor<1, burn::tensor::Int>) -> Self {
+        Self { key: self.key.select(0, rows.clone()), value: self.value.select(0, rows) }
+    }
+}
+
+impl MultiHeadAttention {
+    pub(super) fn init(d_model: usize, heads: usize, dropout: f64, std: f64, device: &Device) -> Self {
+        let projection = |bias| Linear::init(d_model, d_model, bias, std, device);
+        Self { k_proj: projection(false), v_proj: projection(true), q_proj: projection(true), out_proj: projection(true), heads, dropout }
+    }
+
+    /// Keys and values of `x`, `[batch, time, d_model]`.
+    pub fn key_value(&self, x: Tensor<3>) -> KeyValue {
+        KeyValue { key: self.k_proj.forward(x.clone()), value: self.v_proj.forward(x) }
+    }
+
+    /// Attends from `x`, `[batch, queries, d_model]`, to `memory`.
+    pub fn forward(&self, x: Tensor<3>, memory: KeyValue, causal: bool) -> Tensor<3> {
+        let mut options = AttentionOptions::new(self.heads).with_dropout(self.dropout);
+        options.causal = causal;
+        self.out_proj.forward(attention(self.q_proj.forward(x), memory.key, memory.value, options))
+    }
+}

@@ -1,0 +1,157 @@
+//! The decoder: learned positions, causal self-attention, cross-attention to the encoder, tied output.
+
+use super::{KeyValue, MultiHeadAttention, WhisperConfig};
+use crate::layers::{Embedding, LayerNorm, Linear};
+use burn::module::Module;
+use burn::tensor::{Device, Int, Tensor};
+use undertone_ops::{dropout, gelu, linear};
+
+/// Tokens and encoder states to states; the token embedding is the output layer too.
+#[derive(Module, Debug)]
+pub struct WhisperDecoder {
+    /// `[vocab_size, d_model]`.
+    pub embed_tokens: Embedding,
+    /// Learned, `[max_target_positions, d_model]`.
+    pub embed_positions: Embedding,
+    /// The blocks.
+    pub layers: Vec<DecoderLayer>,
+    /// The norm after the last block.
+    pub layer_norm: LayerNorm,
+    #[module(skip)]
+    dropout: f64,
+    #[module(skip)]
+    embed_scale: f64,
+}
+
+/// Causal self-attention, cross-attention and feed-forward layers, each behind its norm and added to the stream.
+#[derive(Module, Debug)]
+pub struct DecoderLayer {
+    /// Attention over the tokens so far.
+    pub self_attn: MultiHeadAttention,
+    /// The norm before it.
+    pub self_attn_layer_norm: LayerNorm,
+    /// Attention over the encoder's states.
+    pub encoder_attn: MultiHeadAttention,
+    /// The norm before it.
+    pub encoder_attn_layer_norm: LayerNorm,
+    /// d_model → ffn.
+    pub fc1: Linear,
+    /// ffn → d_model.
+    pub fc2: Linear,
+    /// The norm before the feed-forward layers.
+    pub final_layer_norm: LayerNorm,
+    #[module(skip)]
+    dropout: f64,
+    #[module(skip)]
+    activation_dropout: f64,
+}
+
+/// What decoding keeps between steps: every layer's projected encoder states, and the keys and values of past tokens.
+#[derive(Clone, Debug)]
+pub struct DecoderCache {
+    layers: Vec<LayerCache>,
+    length: usize,
+}
+
+#[derive(Clone, Debug)]
+struct LayerCache {
+    cross: KeyValue,
+    past: Option<KeyValue>,
+}
+
+impl DecoderCache {
+    /// Keeps the given batch rows only, in that order: finished sequences leave the batch.
+    pub fn select(self, rows: Tensor<1, Int>) -> Self {
+        let keep = |kv: KeyValue| kv.select(rows.clone());
+        Self {
+            layers: self.layers.into_iter().map(|l| LayerCache { cross: keep(l.cross), past: l.past.map(keep) }).collect(),
+            length: self.length,
+        }
+    }
+
+    /// How many tokens have been decoded.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+}
+
+impl WhisperDecoder {
+    pub(super) fn init(config: &WhisperConfig, device: &Device) -> Self {
+        let (d, std) = (config.d_model, config.init_std);
+        Self {
+            embed_tokens: Embedding::init(config.vocab_size, d, std, device),
+            embed_positions: Embedding::init(config.max_target_positions, d, std, device),
+            layers: (0..config.decoder_layers).map(|_| DecoderLayer::init(config, device)).collect(),
+            layer_norm: LayerNorm::init(d, device),
+            dropout: config.dropout,
+            embed_scale: if config.scale_embedding { (d as f64).sqrt() } else { 1.0 },
+        }
+    }
+
+    /// A cache for decoding against `encoder_states`, `[batch, time, d_model]`.
+    pub fn cache(&self, encoder_states: Tensor<3>) -> DecoderCache {
+        let layers = self
+            .layers
+            .iter()
+            .map(|layer| LayerCache { cross: layer.encoder_attn.key_value(encoder_states.clone()), past: None })
+            .collect();
+        DecoderCache { layers, length: 0 }
+    }
+
+    /// The states of `ids`, `[batch, tokens]` → `[batch, tokens, d_model]`, which continue the cache's tokens.
+    ///
+    /// # Panics
+    /// If the sequence grows beyond `max_target_positions`.
+    pub fn forward(&self, ids: Tensor<2, Int>, cache: &mut DecoderCache) -> Tensor<3> {
+        let tokens = ids.dims()[1];
+        let mut x = self.embed_tokens.forward(ids);
+        if self.embed_scale != 1.0 {
+            x = x.mul_scalar(self.embed_scale);
+        }
+        let mut x = dropout(x + self.embed_positions.rows(cache.length, tokens).unsqueeze(), self.dropout);
+        for (layer, cache) in self.layers.iter().zip(&mut cache.layers) {
+            x = layer.forward(x, cache);
+        }
+        cache.length += tokens;
+        self.layer_norm.forward(x)
+    }
+
+    /// Logits of states through the tied embedding, `[.., d_model]` → `[.., vocab_size]`.
+    pub fn logits<const D: usize>(&self, states: Tensor<D>) -> Tensor<D> {
+        linear(states, self.embed_tokens.weight.val(), None)
+    }
+}
+
+impl DecoderLayer {
+    fn init(config: &WhisperConfig, device: &Device) -> Self {
+        let (d, std) = (config.d_model, config.init_std);
+        let attention =
+            || MultiHeadAttention::init(d, config.decoder_attention_heads, config.attention_dropout, std, device);
+        Self {
+            self_attn: attention(),
+            self_attn_layer_norm: LayerNorm::init(d, device),
+            encoder_attn: attention(),
+            encoder_attn_layer_norm: LayerNorm::init(d, device),
+            fc1: Linear::init(d, config.decoder_ffn_dim, true, std, device),
+            fc2: Linear::init(config.decoder_ffn_dim, d, true, std, device),
+            final_layer_norm: LayerNorm::init(d, device),
+            dropout: config.dropout,
+            activation_dropout: config.activation_dropout,
+        }
+    }
+
+    fn forward(&self, x: Tensor<3>, cache: &mut LayerCache) -> Tensor<3> {
+        let h = self.self_attn_layer_norm.forward(x.clone());
+        let new = self.self_attn.key_value(h.clone());
+        let memory = match cache.past.take() {
+            Some(past) => past.append(new),
+            None => new,
+        };
+        cache.past = Some(memory.clone());
+        let x = x + dropout(self.self_attn.forward(h, memory, true), self.dropout);
+        let h = self.encoder_attn_layer_norm.forward(x.clone());
+        let x = x + dropout(self.encoder_attn.forward(h, cache.cross.clone(), false), self.dropout);
+        let h = dropout(gelu(self.fc1.forward(self.final_layer_norm.forward(x.clone()))), self.activation_dropout);
+        x + dropout(self.fc2.forward(h), self.dropout)
+    }
+}

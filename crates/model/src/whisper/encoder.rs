@@ -1,0 +1,124 @@
+//! The encoder: two convolutions, sinusoidal positions, pre-norm blocks.
+
+use super::{MultiHeadAttention, WhisperConfig};
+use crate::layers::{Conv1d, Embedding, LayerNorm, Linear};
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor};
+use undertone_ops::{dropout, gelu};
+
+/// Log-mel features to states, one for every 20 ms.
+#[derive(Module, Debug)]
+pub struct WhisperEncoder {
+    /// Mel bins → d_model, stride 1.
+    pub conv1: Conv1d,
+    /// d_model → d_model, stride 2.
+    pub conv2: Conv1d,
+    /// Sinusoids, `[max_source_positions, d_model]`; stored, never trained.
+    pub embed_positions: Embedding,
+    /// The blocks.
+    pub layers: Vec<EncoderLayer>,
+    /// The norm after the last block.
+    pub layer_norm: LayerNorm,
+    #[module(skip)]
+    dropout: f64,
+}
+
+/// `x + attention(norm(x))`, then `x + fc2(gelu(fc1(norm(x))))`.
+#[derive(Module, Debug)]
+pub struct EncoderLayer {
+    /// Attention over all positions.
+    pub self_attn: MultiHeadAttention,
+    /// The norm before it.
+    pub self_attn_layer_norm: LayerNorm,
+    /// d_model → ffn.
+    pub fc1: Linear,
+    /// ffn → d_model.
+    pub fc2: Linear,
+    /// The norm before the feed-forward layers.
+    pub final_layer_norm: LayerNorm,
+    #[module(skip)]
+    dropout: f64,
+    #[module(skip)]
+    activation_dropout: f64,
+}
+
+impl WhisperEncoder {
+    pub(super) fn init(config: &WhisperConfig, device: &Device) -> Self {
+        let d = config.d_model;
+        let positions = Tensor::<1>::from_floats(sinusoids(config.max_source_positions, d).as_slice(), device)
+            .reshape([config.max_source_positions, d]);
+        Self {
+            conv1: Conv1d::init(config.num_mel_bins, d, 1, config.init_std, device),
+            conv2: Conv1d::init(d, d, 2, config.init_std, device),
+            embed_positions: Embedding { weight: Param::from_tensor(positions).set_require_grad(false) },
+            layers: (0..config.encoder_layers).map(|_| EncoderLayer::init(config, device)).collect(),
+            layer_norm: LayerNorm::init(d, device),
+            dropout: config.dropout,
+        }
+    }
+
+    /// `[batch, mel bins, frames]` → `[batch, ⌈frames / 2⌉, d_model]`. Input shorter than the window uses the first
+    /// positions only.
+    ///
+    /// # Panics
+    /// If there are more frames than `2 · max_source_positions`.
+    pub fn forward(&self, mel: Tensor<3>) -> Tensor<3> {
+        let x = gelu(self.conv1.forward(mel));
+        let x = gelu(self.conv2.forward(x)).swap_dims(1, 2);
+        let positions = x.dims()[1];
+        let longest = self.embed_positions.weight.dims()[0];
+        assert!(positions <= longest, "{positions} encoder positions exceed the window of {longest}");
+        let x = x + self.embed_positions.rows(0, positions).unsqueeze();
+        let x = self.layers.iter().fold(dropout(x, self.dropout), |x, layer| layer.forward(x));
+        self.layer_norm.forward(x)
+    }
+}
+
+impl EncoderLayer {
+    fn init(config: &WhisperConfig, device: &Device) -> Self {
+        let (d, std) = (config.d_model, config.init_std);
+        Self {
+            self_attn: MultiHeadAttention::init(d, config.encoder_attention_heads, config.attention_dropout, std, device),
+            self_attn_layer_norm: LayerNorm::init(d, device),
+            fc1: Linear::init(d, config.encoder_ffn_dim, true, std, device),
+            fc2: Linear::init(config.encoder_ffn_dim, d, true, std, device),
+            final_layer_norm: LayerNorm::init(d, device),
+            dropout: config.dropout,
+            activation_dropout: config.activation_dropout,
+        }
+    }
+
+    /// `[batch, time, d_model]` → the same.
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        let h = self.self_attn_layer_norm.forward(x.clone());
+        let memory = self.self_attn.key_value(h.clone());
+        let x = x + dropout(self.self_attn.forward(h, memory, false), self.dropout);
+        let h = dropout(gelu(self.fc1.forward(self.final_layer_norm.forward(x.clone()))), self.activation_dropout);
+        x + dropout(self.fc2.forward(h), self.dropout)
+    }
+}
+
+/// Sine and cosine of `position · 10000^(-i / (d/2 - 1))`, sines first: `[length · d_model]`, row by row.
+fn sinusoids(length: usize, d_model: usize) -> Vec<f32> {
+    let half = d_model / 2;
+    let step = 10_000_f64.ln() / (half as f64 - 1.0);
+    (0..length)
+        .flat_map(|position| {
+            let angle = move |i: usize| position as f64 * (-step * i as f64).exp();
+            (0..half).map(move |i| angle(i).sin() as f32).chain((0..half).map(move |i| angle(i).cos() as f32))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sinusoids;
+
+    #[test]
+    fn sinusoids_put_sines_before_cosines() {
+        let s = sinusoids(3, 4);
+        assert_eq!(&s[..4], &[0.0, 0.0, 1.0, 1.0]);
+        assert!((s[4] - 1.0_f32.sin()).abs() < 1e-7 && (s[5] - 1e-4_f32.sin()).abs() < 1e-7);
+        assert!((s[10] - 2.0_f32.cos()).abs() < 1e-7);
+    }
+}

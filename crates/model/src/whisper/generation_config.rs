@@ -1,0 +1,76 @@
+//! What `generation_config.json` says about decoding.
+
+use serde_json::{Map, Value};
+
+/// The parts of a `generation_config.json` that decoding needs; the rest is kept and written back.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GenerationConfig {
+    /// Whether the prompt names language and task; English-only models have neither.
+    pub is_multilingual: bool,
+    /// Tokens never generated.
+    pub suppress_tokens: Vec<u32>,
+    /// Tokens never generated first.
+    pub begin_suppress_tokens: Vec<u32>,
+    /// The language spoken when nobody says otherwise, as `en`.
+    pub language: Option<String>,
+    /// `transcribe` or `translate` when nobody says otherwise.
+    pub task: Option<String>,
+    raw: Map<String, Value>,
+}
+
+impl GenerationConfig {
+    /// Nothing suppressed, no language or task of its own.
+    pub fn new(is_multilingual: bool) -> Self {
+        Self { is_multilingual, ..Self::default() }
+    }
+
+    /// Reads the file's object.
+    pub fn from_json(raw: Map<String, Value>) -> Self {
+        let ids = |key: &str| -> Vec<u32> {
+            let list = raw.get(key).and_then(Value::as_array).into_iter().flatten();
+            // transformers writes [-1] for "nothing".
+            list.filter_map(Value::as_u64).filter_map(|id| u32::try_from(id).ok()).collect()
+        };
+        let text = |key: &str| raw.get(key).and_then(Value::as_str).map(|s| s.trim_matches(['<', '|', '>']).to_owned());
+        Self {
+            is_multilingual: raw.get("is_multilingual").and_then(Value::as_bool).unwrap_or(raw.contains_key("lang_to_id")),
+            suppress_tokens: ids("suppress_tokens"),
+            begin_suppress_tokens: ids("begin_suppress_tokens"),
+            language: text("language"),
+            task: text("task"),
+            raw,
+        }
+    }
+
+    /// The object to write to `generation_config.json`; language and task are in it, so that a fine-tuned model speaks
+    /// what it was taught wherever it is loaded.
+    pub fn to_json(&self) -> Map<String, Value> {
+        let mut raw = self.raw.clone();
+        raw.insert("is_multilingual".into(), self.is_multilingual.into());
+        raw.entry("suppress_tokens").or_insert_with(|| self.suppress_tokens.clone().into());
+        raw.entry("begin_suppress_tokens").or_insert_with(|| self.begin_suppress_tokens.clone().into());
+        if let Some(language) = &self.language {
+            raw.insert("language".into(), format!("<|{language}|>").into());
+        }
+        if let Some(task) = &self.task {
+            raw.insert("task".into(), task.clone().into());
+        }
+        raw
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_does_not_know_survives() {
+        let json = r#"{"is_multilingual": true, "suppress_tokens": [1, 2], "begin_suppress_tokens": [-1], "language": "<|de|>", "alignment_heads": [[3, 0]]}"#;
+        let config = GenerationConfig::from_json(serde_json::from_str(json).expect("an object"));
+        assert_eq!((config.suppress_tokens.as_slice(), config.begin_suppress_tokens.len()), ([1, 2].as_slice(), 0));
+        assert_eq!(config.language.as_deref(), Some("de"));
+        let again = config.to_json();
+        assert_eq!(again["alignment_heads"], serde_json::json!([[3, 0]]));
+        assert_eq!(GenerationConfig::from_json(again.clone()).to_json(), again);
+    }
+}

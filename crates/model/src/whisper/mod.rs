@@ -1,0 +1,21 @@
+//! Whisper (Radford et al., 2022): the network, greedy decoding, its tokenizer's grammar, and its Hugging Face folder.
+
+mod attention;
+mod config;
+mod decoder;
+mod encoder;
+mod folder;
+mod generate;
+mod generation_config;
+mod network;
+mod tokenizer;
+
+pub use attention::{KeyValue, MultiHeadAttention};
+pub use config::{WhisperConfig, WhisperConfigError};
+pub use decoder::{DecoderCache, DecoderLayer, WhisperDecoder};
+pub use encoder::{EncoderLayer, WhisperEncoder};
+pub use folder::{FolderError, PretrainedWhisper};
+pub use generate::GenerateOptions;
+pub use generation_config::GenerationConfig;
+pub use network::Whisper;
+pub use tokenizer::{TokenizerError, WhisperTokenizer};

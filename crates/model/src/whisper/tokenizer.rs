@@ -1,0 +1,242 @@
+//! Whisper's tokenizer: text to ids and back, and the special tokens that frame them.
+
+use super::GenerationConfig;
+use serde_json::json;
+use std::collections::BTreeMap;
+use tokenizers::Tokenizer;
+
+/// A `tokenizer.json` with Whisper's special tokens.
+#[derive(Clone, Debug)]
+pub struct WhisperTokenizer {
+    inner: Tokenizer,
+    bytes: Vec<u8>,
+    special: BTreeMap<String, u32>,
+}
+
+/// Why text or tokens do not fit a tokenizer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenizerError {
+    /// The file is no `tokenizer.json`.
+    #[error("not a tokenizer.json: {0}")]
+    Format(String),
+    /// A special token that Whisper's grammar needs is not in the vocabulary.
+    #[error("the tokenizer has no `{token}`{hint}")]
+    NoToken {
+        /// The token.
+        token: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// The text has a character that the vocabulary cannot spell.
+    #[error("the tokenizer cannot spell {character:?} in {text:?}: remove it from the text or use another vocabulary")]
+    Unspellable {
+        /// The first such character.
+        character: char,
+        /// The whole text.
+        text: String,
+    },
+    /// The text needs more positions than the decoder has.
+    #[error("the text needs {tokens} tokens and the decoder has room for {room}: shorten or split {text:?}")]
+    TooLong {
+        /// Tokens with prompt and end.
+        tokens: usize,
+        /// The decoder's positions.
+        room: usize,
+        /// The whole text.
+        text: String,
+    },
+}
+
+const SOT: &str = "<|startoftranscript|>";
+const EOT: &str = "<|endoftext|>";
+const NO_TIMESTAMPS: &str = "<|notimestamps|>";
+
+impl WhisperTokenizer {
+    /// Reads a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// When it is none, or lacks the tokens that start and end a transcript.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, TokenizerError> {
+        let inner = Tokenizer::from_bytes(&bytes).map_err(|e| TokenizerError::Format(e.to_string()))?;
+        let special = inner.get_added_tokens_decoder().into_iter().map(|(id, token)| (token.content, id)).collect();
+        let this = Self { inner, bytes, special };
+        for token in [SOT, EOT, NO_TIMESTAMPS] {
+            this.special(token, ": it is not a Whisper tokenizer")?;
+        }
+        Ok(this)
+    }
+
+    /// A vocabulary of single characters (space among them if it is in `characters`) with Whisper's special tokens after
+    /// it, in Whisper's order.
+    ///
+    /// # Errors
+    /// When a character is outside ASCII's printable range, whose bytes stand for themselves in Whisper's alphabet.
+    pub fn of_characters(characters: &str, languages: &[&str]) -> Result<Self, TokenizerError> {
+        let mut vocab = serde_json::Map::new();
+        for character in characters.chars() {
+            if !(' '..='~').contains(&character) {
+                return Err(TokenizerError::Unspellable { character, text: characters.to_owned() });
+            }
+            // GPT-2's byte alphabet writes the space, which is not printable, as U+0120.
+            let symbol = if character == ' ' { 'Ġ' } else { character };
+            let id = vocab.len();
+            vocab.entry(symbol.to_string()).or_insert(id.into());
+        }
+        let mut special = vec![EOT.to_owned(), SOT.to_owned()];
+        special.extend(languages.iter().map(|language| format!("<|{language}|>")));
+        special.extend(["translate", "transcribe", "startoflm", "startofprev", "nospeech"].map(|t| format!("<|{t}|>")));
+        special.push(NO_TIMESTAMPS.to_owned());
+        let added: Vec<_> = (vocab.len()..)
+            .zip(&special)
+            .map(|(id, token)| {
+                json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true})
+            })
+            .collect();
+        let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+        let file = json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+            "pre_tokenizer": byte_level, "post_processor": null, "decoder": byte_level,
+            // Byte-pair encoding without a single merge leaves characters.
+            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                      "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": []},
+        });
+        Self::from_bytes(file.to_string().into_bytes())
+    }
+
+    /// The file this tokenizer was read from.
+    pub fn to_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// How many ids there are, special tokens included.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// The ids of `text`, without special tokens.
+    ///
+    /// # Errors
+    /// When the vocabulary cannot spell it.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let encoding = self.inner.encode_fast(text, false).map_err(|e| TokenizerError::Format(e.to_string()))?;
+        let ids = encoding.get_ids().to_vec();
+        // A byte-pair model without an unknown token drops what it cannot spell; only the round trip shows it.
+        let back = self.decode(&ids);
+        if back == text {
+            return Ok(ids);
+        }
+        let character = text.chars().find(|c| self.decode(&self.raw_ids(&c.to_string())) != c.to_string());
+        match character {
+            Some(character) => Err(TokenizerError::Unspellable { character, text: text.to_owned() }),
+            // A normaliser changed the text on purpose; every character of it is spellable.
+            None => Ok(ids),
+        }
+    }
+
+    /// The text of `ids`; special tokens are left out.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        self.inner.decode(ids, true).unwrap_or_default()
+    }
+
+    /// The tokens before the text: start, language and task where the model is multilingual, no timestamps.
+    ///
+    /// # Errors
+    /// When the vocabulary has no token for the language or task.
+    pub fn prompt(
+        &self,
+        generation: &GenerationConfig,
+        language: Option<&str>,
+        task: Option<&str>,
+    ) -> Result<Vec<u32>, TokenizerError> {
+        let mut prompt = vec![self.special(SOT, "")?];
+        if generation.is_multilingual {
+            let language = language.or(generation.language.as_deref()).unwrap_or("en");
+            prompt.push(self.special(&format!("<|{language}|>"), ": give the language as a code it knows, like `en`")?);
+            let task = task.or(generation.task.as_deref()).unwrap_or("transcribe");
+            prompt.push(self.special(&format!("<|{task}|>"), ": the task is `transcribe` or `translate`")?);
+        }
+        prompt.push(self.special(NO_TIMESTAMPS, "")?);
+        Ok(prompt)
+    }
+
+    /// The token that starts a transcript.
+    pub fn start(&self) -> u32 {
+        self.special.get(SOT).copied().unwrap_or_default()
+    }
+
+    /// The token that ends a transcript.
+    pub fn end(&self) -> u32 {
+        self.special.get(EOT).copied().unwrap_or_default()
+    }
+
+    /// The token that says there is no speech; CTC uses it as its blank.
+    pub fn no_speech(&self) -> Option<u32> {
+        ["<|nospeech|>", "<|nocaptions|>"].iter().find_map(|token| self.special.get(*token).copied())
+    }
+
+    /// Every special token but the end: what greedy decoding of plain text must not produce.
+    pub fn control_tokens(&self) -> Vec<u32> {
+        let end = self.end();
+        self.special.values().copied().filter(|id| *id != end).collect()
+    }
+
+    /// Whether a token like `<|en|>` is in the vocabulary.
+    pub fn has_special(&self, token: &str) -> bool {
+        self.special.contains_key(token)
+    }
+
+    fn special(&self, token: &str, hint: &str) -> Result<u32, TokenizerError> {
+        let missing = || TokenizerError::NoToken { token: token.to_owned(), hint: hint.to_owned() };
+        self.special.get(token).copied().ok_or_else(missing)
+    }
+
+    fn raw_ids(&self, text: &str) -> Vec<u32> {
+        self.inner.encode_fast(text, false).map(|e| e.get_ids().to_vec()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokenizer() -> WhisperTokenizer {
+        WhisperTokenizer::of_characters(" ABC?12", &["en", "de"]).expect("a tokenizer")
+    }
+
+    #[test]
+    fn characters_round_trip() {
+        let t = tokenizer();
+        assert_eq!(t.vocab_size(), 7 + 2 + 2 + 6);
+        for text in ["CAB 21?", "", " A  B "] {
+            assert_eq!(t.decode(&t.encode(text).expect(text)), text);
+        }
+        assert_eq!(t.encode("A B").expect("spelled"), [1, 0, 2]);
+    }
+
+    #[test]
+    fn an_unspellable_character_is_named() {
+        let error = tokenizer().encode("AB#C").expect_err("refused");
+        assert!(matches!(error, TokenizerError::Unspellable { character: '#', .. }), "{error}");
+    }
+
+    #[test]
+    fn prompts_follow_the_grammar() {
+        let t = tokenizer();
+        let mut multilingual = GenerationConfig::new(true);
+        multilingual.language = Some("de".into());
+        let name = |id: &u32| t.inner.id_to_token(*id).expect("a token");
+        let names = |p: Vec<u32>| p.iter().map(name).collect::<Vec<_>>().join("");
+        let prompt = |g: &GenerationConfig, l, k| names(t.prompt(g, l, k).expect("a prompt"));
+        assert_eq!(prompt(&multilingual, None, None), "<|startoftranscript|><|de|><|transcribe|><|notimestamps|>");
+        assert_eq!(prompt(&multilingual, Some("en"), Some("translate")), "<|startoftranscript|><|en|><|translate|><|notimestamps|>");
+        assert_eq!(prompt(&GenerationConfig::default(), Some("en"), None), "<|startoftranscript|><|notimestamps|>");
+        let error = t.prompt(&multilingual, Some("xx"), None).expect_err("refused").to_string();
+        assert!(error.contains("<|xx|>"), "{error}");
+        assert!(!t.control_tokens().contains(&t.end()) && t.control_tokens().contains(&t.start()));
+    }
+
+    #[test]
+    fn a_foreign_tokenizer_is_refused() {
+        assert!(matches!(WhisperTokenizer::from_bytes(b"{}".to_vec()), Err(TokenizerError::Format(_))));
+    }
+}

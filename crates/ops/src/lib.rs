@@ -1,0 +1,38 @@
+//! The differentiable operations that Undertone's models are written against, and the devices they run on.
+//!
+//! This is the only crate that may name a backend. Every operation here has one signature and, at present, one body
+//! composed from Burn's own operations; a backend with something faster gets its own body behind the same signature, and
+//! no caller changes.
+//!
+//! It is deliberately not a layer library: operations take tensors, hold no parameters and know no model.
+//!
+//! Shapes are written as `[batch, time, d_model]`. Linear weights are `[out, in]`, as Hugging Face stores them.
+//!
+//! ```
+//! use burn::tensor::Tensor;
+//! use undertone_ops::{AttentionOptions, DeviceSpec, attention};
+//!
+//! let device = "cpu".parse::<DeviceSpec>()?.resolve()?;
+//! let x = Tensor::<3>::ones([2, 5, 8], &device);
+//! let y = attention(x.clone(), x.clone(), x, AttentionOptions::new(2).causal());
+//! assert_eq!(y.dims(), [2, 5, 8]);
+//! # Ok::<(), undertone_ops::DeviceError>(())
+//! ```
+
+mod activation;
+mod attention;
+mod conv;
+mod device;
+mod linear;
+mod loss;
+mod norm;
+#[cfg(test)]
+mod testing;
+
+pub use activation::{dropout, gelu};
+pub use attention::{AttentionOptions, attention};
+pub use conv::conv1d;
+pub use device::{DeviceError, DeviceSpec};
+pub use linear::{embedding, linear};
+pub use loss::{CrossEntropyOptions, LossSum, cross_entropy, ctc_loss, linear_cross_entropy};
+pub use norm::layer_norm;

@@ -1,0 +1,248 @@
+//! Safetensors files: reading by name, writing whole.
+
+use crate::host::{Dtype, HostTensor, decode};
+use memmap2::Mmap;
+use safetensors::{SafeTensors, tensor::TensorView};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Why tensors could not be read or written. Each names the file or the tensor.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file system refused.
+    #[error("cannot {action} `{}`: {source}", path.display())]
+    Io {
+        /// `read` or `write`.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is no safetensors file, or is cut short.
+    #[error("`{}` is not a whole safetensors file ({reason}): fetch or write it again", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said.
+        reason: String,
+    },
+    /// A tensor that the model needs is not there.
+    #[error("tensor `{name}` is missing from {origin}: the file belongs to another model or is incomplete")]
+    Missing {
+        /// The tensor.
+        name: String,
+        /// Where it was looked for.
+        origin: String,
+    },
+    /// A tensor has another shape than the model's.
+    #[error("tensor `{name}` has shape {found:?} where the model has {expected:?}: the file belongs to another configuration")]
+    Shape {
+        /// The tensor.
+        name: String,
+        /// The model's shape.
+        expected: Vec<usize>,
+        /// The file's shape.
+        found: Vec<usize>,
+    },
+    /// A tensor holds something that is not a float.
+    #[error("tensor `{name}` in `{}` holds {dtype}, not f32, f16 or bf16", path.display())]
+    Type {
+        /// The tensor.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// Its element type.
+        dtype: String,
+    },
+}
+
+/// An open safetensors file, memory-mapped.
+#[derive(Debug)]
+pub struct TensorFile {
+    path: PathBuf,
+    map: Mmap,
+}
+
+impl TensorFile {
+    /// Opens and checks the header.
+    ///
+    /// # Errors
+    /// When the file is missing, cut short or of another format.
+    #[allow(unsafe_code)]
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let io = |source| StoreError::Io { action: "read", path: path.to_owned(), source };
+        let file = File::open(path).map_err(io)?;
+        // SAFETY: the map is read-only and our own writers replace files by renaming, never in place. Another process
+        // that truncates the file under us can kill this one with SIGBUS, as with every mapped model file.
+        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        let this = Self { path: path.to_owned(), map };
+        this.header()?;
+        Ok(this)
+    }
+
+    /// The names in the file.
+    pub fn names(&self) -> Vec<String> {
+        self.header().map(|h| h.names().into_iter().map(str::to_owned).collect()).unwrap_or_default()
+    }
+
+    /// One tensor as f32.
+    ///
+    /// # Errors
+    /// When it is missing or no float tensor.
+    pub fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
+        let header = self.header()?;
+        let view = header.tensor(name).map_err(|_| StoreError::Missing {
+            name: name.to_owned(),
+            origin: format!("`{}`", self.path.display()),
+        })?;
+        let data = decode(view.dtype(), view.data()).ok_or_else(|| StoreError::Type {
+            name: name.to_owned(),
+            path: self.path.clone(),
+            dtype: format!("{:?}", view.dtype()),
+        })?;
+        Ok(HostTensor { shape: view.shape().to_vec(), data })
+    }
+
+    fn header(&self) -> Result<SafeTensors<'_>, StoreError> {
+        SafeTensors::deserialize(&self.map)
+            .map_err(|e| StoreError::Format { path: self.path.clone(), reason: e.to_string() })
+    }
+}
+
+/// Writes named tensors as one safetensors file, whole or not at all.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_tensors(path: &Path, tensors: &BTreeMap<String, HostTensor>, dtype: Dtype) -> Result<(), StoreError> {
+    let format = |reason: String| StoreError::Format { path: path.to_owned(), reason };
+    let encoded: Vec<(&String, &HostTensor, Vec<u8>)> =
+        tensors.iter().map(|(name, t)| (name, t, dtype.encode(&t.data))).collect();
+    let mut views = Vec::with_capacity(encoded.len());
+    for (name, tensor, bytes) in &encoded {
+        let view = TensorView::new(dtype.in_file(), tensor.shape.clone(), bytes).map_err(|e| format(e.to_string()))?;
+        views.push((name.as_str(), view));
+    }
+    // Transformers refuses files whose metadata does not say which framework's layout they hold.
+    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let bytes = safetensors::serialize(views, Some(metadata)).map_err(|e| format(e.to_string()))?;
+    write_atomically(path, &bytes)
+}
+
+/// Writes `bytes` to a file beside `path`, syncs it and renames it into place.
+///
+/// # Errors
+/// When the file system refuses; then nothing is left behind.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
+    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".tmp-").tempfile_in(dir).map_err(io)?;
+    file.write_all(bytes).map_err(io)?;
+    #[cfg(unix)]
+    {
+        // Temporary files are private by default; what we publish is for everyone the directory is for.
+        use std::os::unix::fs::PermissionsExt;
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(io)?;
+    }
+    file.as_file().sync_all().map_err(io)?;
+    file.persist(path).map_err(|e| io(e.error))?;
+    // The rename itself is durable only once the directory is.
+    File::open(dir).and_then(|d| d.sync_all()).map_err(io)
+}
+
+/// Fills a directory beside `path` through `write`, syncs it and renames it into place; an existing directory is replaced.
+///
+/// # Errors
+/// The first error of `write`, or when the file system refuses; then what was at `path` is still there.
+pub fn write_directory(path: &Path, write: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent).map_err(io)?;
+    let new = tempfile::Builder::new().prefix(".tmp-").tempdir_in(parent).map_err(io)?;
+    write(new.path())?;
+    for entry in std::fs::read_dir(new.path()).map_err(io)? {
+        File::open(entry.map_err(io)?.path()).and_then(|f| f.sync_all()).map_err(io)?;
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(new.path(), std::fs::Permissions::from_mode(0o755)).map_err(io)?;
+    }
+    // A directory cannot be renamed over a full one, so the old one steps aside first.
+    let old = tempfile::Builder::new().prefix(".old-").tempdir_in(parent).map_err(io)?;
+    if path.exists() {
+        std::fs::rename(path, old.path().join("replaced")).map_err(io)?;
+    }
+    std::fs::rename(new.keep(), path).map_err(io)?;
+    File::open(parent).and_then(|d| d.sync_all()).map_err(io)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tensor(data: &[f32]) -> HostTensor {
+        HostTensor { shape: vec![data.len()], data: data.to_vec() }
+    }
+
+    proptest! {
+        #[test]
+        fn files_round_trip_in_every_type(data in proptest::collection::vec(-6e4_f32..6e4, 0..40)) {
+            let dir = tempfile::tempdir().expect("a directory");
+            for (dtype, step) in [(Dtype::F32, 0.0), (Dtype::F16, 1.0 / 1024.0), (Dtype::Bf16, 1.0 / 128.0)] {
+                let path = dir.path().join("x.safetensors");
+                write_tensors(&path, &BTreeMap::from([("a.b".to_owned(), tensor(&data))]), dtype).expect("written");
+                let back = TensorFile::open(&path).expect("opened").read("a.b").expect("read");
+                prop_assert_eq!(back.shape, vec![data.len()]);
+                for (x, y) in data.iter().zip(&back.data) {
+                    // Half of the last place, plus what denormals of f16 lose.
+                    let denormal = if step > 0.0 { 3e-8 } else { 0.0 };
+                    prop_assert!((x - y).abs() <= x.abs() * step / 2.0 + denormal, "{x} came back as {y}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_or_foreign_file_is_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("model.safetensors");
+        write_tensors(&path, &BTreeMap::from([("w".to_owned(), tensor(&[1.0; 100]))]), Dtype::F32).expect("written");
+        let whole = std::fs::read(&path).expect("read");
+        for bytes in [&whole[..whole.len() - 1], &whole[..20], b"not a tensor file at all", b""] {
+            std::fs::write(&path, bytes).expect("written");
+            let error = TensorFile::open(&path).expect_err("refused").to_string();
+            assert!(error.contains("model.safetensors"), "{error}");
+        }
+        let error = TensorFile::open(&dir.path().join("none.safetensors")).expect_err("refused").to_string();
+        assert!(error.starts_with("cannot read"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_is_replaced_whole_or_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("best");
+        let fill = |text: &'static str| move |at: &Path| write_atomically(&at.join("file"), text.as_bytes());
+        write_directory(&path, fill("one")).expect("written");
+        write_directory(&path, fill("two")).expect("replaced");
+        let refused = write_directory(&path, |at| {
+            fill("three")(at)?;
+            Err(StoreError::Missing { name: "x".into(), origin: "y".into() })
+        });
+        assert!(refused.is_err());
+        assert_eq!(std::fs::read(path.join("file")).expect("read"), b"two");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_refused_write_leaves_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let blocked = dir.path().join("place");
+        std::fs::create_dir(&blocked).expect("a directory in its place");
+        assert!(write_atomically(&blocked, b"x").is_err());
+        assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1);
+    }
+}

@@ -1,0 +1,54 @@
+//! Tensors in host memory.
+
+use half::{bf16, f16};
+use safetensors::Dtype as FileDtype;
+
+/// A float tensor in host memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostTensor {
+    /// Lengths of its axes.
+    pub shape: Vec<usize>,
+    /// Its values, the last axis fastest.
+    pub data: Vec<f32>,
+}
+
+/// How floats are stored in a file; in memory they are f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dtype {
+    /// 32 bits: what training state needs.
+    #[default]
+    F32,
+    /// 16 bits, 11 of them significant.
+    F16,
+    /// 16 bits, 8 of them significant, with the range of f32.
+    Bf16,
+}
+
+impl Dtype {
+    pub(crate) fn in_file(self) -> FileDtype {
+        match self {
+            Self::F32 => FileDtype::F32,
+            Self::F16 => FileDtype::F16,
+            Self::Bf16 => FileDtype::BF16,
+        }
+    }
+
+    pub(crate) fn encode(self, data: &[f32]) -> Vec<u8> {
+        match self {
+            Self::F32 => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            Self::F16 => data.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect(),
+            Self::Bf16 => data.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect(),
+        }
+    }
+}
+
+/// The f32 values of little-endian `bytes`; none for types that are not floats of at most 64 bits.
+pub(crate) fn decode(dtype: FileDtype, bytes: &[u8]) -> Option<Vec<f32>> {
+    Some(match dtype {
+        FileDtype::F32 => bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
+        FileDtype::F16 => bytes.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect(),
+        FileDtype::BF16 => bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect(),
+        FileDtype::F64 => bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b) as f32).collect(),
+        _ => return None,
+    })
+}

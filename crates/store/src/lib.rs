@@ -1,0 +1,30 @@
+//! A module's parameters by name, and named tensors on disk as safetensors.
+//!
+//! Models and checkpoints both need it, and know nothing of each other. A parameter's name is its path in the module
+//! (`encoder.layers.0.self_attn.q_proj.weight`); what a file calls it is the caller's to map. Files appear whole or not
+//! at all: they are written beside their place, synced and renamed.
+//!
+//! It is deliberately not a checkpoint format: it knows neither steps nor optimizers, and neither models nor folders.
+//!
+//! ```
+//! use burn::nn::LinearConfig;
+//! use undertone_store::{Dtype, TensorFile, load_parameters, parameters, write_tensors};
+//!
+//! let device = burn::tensor::Device::flex();
+//! let module = LinearConfig::new(3, 2).init(&device);
+//! let dir = tempfile::tempdir()?;
+//! let path = dir.path().join("model.safetensors");
+//! write_tensors(&path, &parameters(&module), Dtype::F32)?;
+//! let file = TensorFile::open(&path)?;
+//! let same = load_parameters(LinearConfig::new(3, 2).init(&device), |name| file.read(name))?;
+//! assert_eq!(parameters(&same), parameters(&module));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod file;
+mod host;
+mod parameters;
+
+pub use file::{StoreError, TensorFile, write_atomically, write_directory, write_tensors};
+pub use host::{Dtype, HostTensor};
+pub use parameters::{ParameterInfo, load_parameters, parameter_infos, parameters, set_trainable};
