@@ -1,2 +1,72 @@
-//! x
-fn main() {}
+//! Undertone's command line: parse, load the configuration, call a library, print.
+//!
+//! Exit status: 0 done, 1 the machine failed us, 2 bad input or configuration, 130 interrupted with a checkpoint.
+
+mod allocator;
+mod ci;
+mod data;
+mod train;
+mod transcribe;
+
+use clap::{Parser, Subcommand};
+use std::fmt::Display;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Undertone: fine-tuning Whisper and routed task adapters", arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Train what a configuration says
+    Train(train::Args),
+    /// Print the text of audio files
+    Transcribe(transcribe::Args),
+    /// Make or look at data
+    Data {
+        #[command(subcommand)]
+        command: data::Command,
+    },
+    /// Run every check of the repository
+    Ci,
+}
+
+/// What ends a command early.
+enum Failure {
+    /// Something the user gave.
+    BadInput(String),
+    /// Something else.
+    Machine(String),
+    /// The user's wish.
+    Interrupted,
+}
+
+impl Failure {
+    fn bad_input(error: impl Display) -> Self {
+        Self::BadInput(error.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    allocator::tune();
+    let result = match Cli::parse().command {
+        Command::Train(args) => train::run(&args),
+        Command::Transcribe(args) => transcribe::run(&args),
+        Command::Data { command } => data::run(&command),
+        Command::Ci => ci::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::BadInput(text)) => complain(&text, 2),
+        Err(Failure::Machine(text)) => complain(&text, 1),
+        Err(Failure::Interrupted) => ExitCode::from(130),
+    }
+}
+
+fn complain(text: &str, status: u8) -> ExitCode {
+    eprintln!("error: {text}");
+    ExitCode::from(status)
+}

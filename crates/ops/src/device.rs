@@ -1,6 +1,7 @@
 //! The device a run is on, by the name a user gives it.
 
 use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
 /// A device by name: `auto`, `cpu`, `cuda:0`, `tch:cpu` or `tch:cuda:0`.
@@ -12,7 +13,8 @@ use std::{fmt, str::FromStr};
 /// let device = spec.resolve()?;
 /// # Ok::<(), undertone_ops::DeviceError>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum DeviceSpec {
     /// The first CUDA device this build and machine have, else the CPU.
     #[default]
@@ -131,6 +133,20 @@ impl FromStr for DeviceSpec {
                 _ => Err(unknown()),
             },
         }
+    }
+}
+
+impl TryFrom<String> for DeviceSpec {
+    type Error = DeviceError;
+
+    fn try_from(name: String) -> Result<Self, DeviceError> {
+        name.parse()
+    }
+}
+
+impl From<DeviceSpec> for String {
+    fn from(spec: DeviceSpec) -> Self {
+        spec.to_string()
     }
 }
 

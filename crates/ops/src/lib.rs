@@ -34,5 +34,5 @@ pub use attention::{AttentionOptions, attention};
 pub use conv::conv1d;
 pub use device::{DeviceError, DeviceSpec};
 pub use linear::{embedding, linear};
-pub use loss::{CrossEntropyOptions, LossSum, cross_entropy, ctc_loss, linear_cross_entropy};
+pub use loss::{CrossEntropyOptions, LossSum, cross_entropy, linear_cross_entropy};
 pub use norm::layer_norm;

@@ -1,7 +1,7 @@
 //! Losses, returned as a sum and a count so that a caller can average over more than one batch exactly.
 
 use crate::linear;
-use burn::tensor::{DType, Int, Tensor, activation::log_softmax, module};
+use burn::tensor::{DType, Int, Tensor, activation::log_softmax};
 
 /// A loss before its division: the mean over several batches is the sum of sums over the sum of counts.
 #[derive(Clone, Debug)]
@@ -62,26 +62,6 @@ pub fn linear_cross_entropy(x: Tensor<2>, weight: Tensor<2>, targets: Tensor<1, 
     cross_entropy(linear(x, weight, None), targets, options)
 }
 
-/// Connectionist temporal classification (Graves et al., 2006): the negative log-probability of each target sequence
-/// summed over all its alignments, summed over the batch. A target too long for its input contributes nothing.
-///
-/// # Shapes
-/// - `logits`: `[batch, time, classes]`
-/// - `targets`: `[batch, longest]`, padded with anything; `target_lengths`, `input_lengths`: `[batch]`
-pub fn ctc_loss(
-    logits: Tensor<3>,
-    targets: Tensor<2, Int>,
-    input_lengths: Tensor<1, Int>,
-    target_lengths: Tensor<1, Int>,
-    blank: usize,
-) -> Tensor<1> {
-    let logits = if logits.dtype() == DType::F32 { logits } else { logits.cast(DType::F32) };
-    let log_p = log_softmax(logits, 2).swap_dims(0, 1);
-    let losses = module::ctc_loss(log_p, targets, input_lengths, target_lengths, blank);
-    let impossible = losses.clone().is_finite().bool_not();
-    losses.mask_fill(impossible, 0.0).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,18 +113,5 @@ mod tests {
         let parts = cross_entropy(linear(x.clone(), weight.clone(), None), targets.clone(), Default::default());
         let whole = linear_cross_entropy(x, weight, targets, Default::default());
         assert_close(whole.sum, &[parts.sum.into_scalar::<f32>()], 1e-6);
-    }
-
-    #[test]
-    fn ctc_sums_over_alignments() {
-        // Uniform over 3 classes for 3 frames: each path has probability 1/27. "a" has the paths {a--, -a-, --a, aa-, -aa, aaa}.
-        let loss = ctc_loss(
-            Tensor::zeros([1, 3, 3], &device()),
-            Tensor::<2, Int>::from_ints([[1]], &device()),
-            Tensor::<1, Int>::from_ints([3], &device()),
-            Tensor::<1, Int>::from_ints([1], &device()),
-            0,
-        );
-        assert_close(loss, &[-(6.0_f32 / 27.0).ln()], 1e-5);
     }
 }

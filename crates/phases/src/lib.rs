@@ -1,1 +1,31 @@
-//! x
+//! What an experiment is: its configuration, its model, its data and its loss, composed for the Learner.
+//!
+//! An [`Experiment`] is what a YAML file says, checked; [`finetune`] runs it; [`Transcriber`] uses what came out. The
+//! arithmetic lives elsewhere: networks in `undertone-model`, audio in `undertone-data`, the loop in `undertone-train`.
+//!
+//! ```
+//! use undertone_phases::Experiment;
+//!
+//! let experiment = Experiment::load(None, &["train.max_steps=50".into(), "data.train.samples=100".into()])?;
+//! assert_eq!(experiment.train.max_steps, Some(50));
+//! # Ok::<(), undertone_phases::ConfigError>(())
+//! ```
+
+mod alignment;
+mod batch;
+mod experiment;
+mod finetune;
+mod hub;
+mod source;
+mod speech;
+mod transcribe;
+mod whisper_objective;
+
+pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};
+pub use batch::{WhisperBatch, WhisperCollate};
+pub use experiment::{ConfigError, DataConfig, Experiment, LossConfig, Normalizer, Pad, RunConfig, SourceConfig, StageConfig};
+pub use finetune::{Finetuned, RunError, finetune};
+pub use source::{Initializer, ModelConfig, ModelSource, SourceError, Trainable};
+pub use speech::{SpeechDataset, SpeechError, SpeechSample};
+pub use transcribe::{TranscribeError, Transcriber};
+pub use whisper_objective::{SpeechModel, WhisperObjective};

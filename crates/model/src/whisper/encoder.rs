@@ -63,15 +63,38 @@ impl WhisperEncoder {
     /// # Panics
     /// If there are more frames than `2 · max_source_positions`.
     pub fn forward(&self, mel: Tensor<3>) -> Tensor<3> {
+        self.forward_tapped(mel, 0, 0).states
+    }
+
+    /// As [`forward`](Self::forward), with positions counted from `start`, and with the stream after `tap` blocks.
+    ///
+    /// # Panics
+    /// If `start` and the input's positions exceed `max_source_positions` together.
+    pub fn forward_tapped(&self, mel: Tensor<3>, start: usize, tap: usize) -> TappedStates {
         let x = gelu(self.conv1.forward(mel));
         let x = gelu(self.conv2.forward(x)).swap_dims(1, 2);
         let positions = x.dims()[1];
         let longest = self.embed_positions.weight.dims()[0];
-        assert!(positions <= longest, "{positions} encoder positions exceed the window of {longest}");
-        let x = x + self.embed_positions.rows(0, positions).unsqueeze();
-        let x = self.layers.iter().fold(dropout(x, self.dropout), |x, layer| layer.forward(x));
-        self.layer_norm.forward(x)
+        assert!(start + positions <= longest, "{start} + {positions} encoder positions exceed the window of {longest}");
+        let mut x = dropout(x + self.embed_positions.rows(start, positions).unsqueeze(), self.dropout);
+        let mut tapped = x.clone();
+        for (i, layer) in self.layers.iter().enumerate() {
+            x = layer.forward(x);
+            if i + 1 == tap {
+                tapped = x.clone();
+            }
+        }
+        TappedStates { tapped, states: self.layer_norm.forward(x) }
     }
+}
+
+/// The encoder's output, and the stream at a layer below it.
+#[derive(Clone, Debug)]
+pub struct TappedStates {
+    /// The residual stream after the tapped block; tap 0 is the front end with its positions. `[batch, time, d_model]`.
+    pub tapped: Tensor<3>,
+    /// The normalised output. `[batch, time, d_model]`.
+    pub states: Tensor<3>,
 }
 
 impl EncoderLayer {

@@ -1,19 +1,22 @@
 //! Whisper (Radford et al., 2022): the network, greedy decoding, its tokenizer's grammar, and its Hugging Face folder.
 
 mod attention;
+mod bundled;
 mod config;
 mod decoder;
 mod encoder;
 mod folder;
 mod generate;
 mod generation_config;
+mod local_init;
 mod network;
 mod tokenizer;
 
 pub use attention::{KeyValue, MultiHeadAttention};
+pub use bundled::{BUNDLED, bundled};
 pub use config::{WhisperConfig, WhisperConfigError};
 pub use decoder::{DecoderCache, DecoderLayer, WhisperDecoder};
-pub use encoder::{EncoderLayer, WhisperEncoder};
+pub use encoder::{EncoderLayer, TappedStates, WhisperEncoder};
 pub use folder::{FolderError, PretrainedWhisper};
 pub use generate::GenerateOptions;
 pub use generation_config::GenerationConfig;

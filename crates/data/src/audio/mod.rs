@@ -1,0 +1,72 @@
+//! Audio files in and out: whatever the file holds, the rest of the crate sees 16 kHz mono `f32`.
+//!
+//! Reads WAV (8 to 32-bit integer, float, ADPCM), FLAC, MP3 and Ogg Vorbis, of any sampling rate and number of channels
+//! (which are averaged). The format is told from the content, not from the file's name.
+
+mod decode;
+mod error;
+mod resample;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+pub use error::AudioError;
+
+/// The sampling rate of everything downstream, in Hz.
+pub const SAMPLE_RATE: u32 = 16_000;
+
+/// The whole file as 16 kHz mono samples, full scale being `[-1, 1]`.
+///
+/// Fails if the file is missing, is not audio, is damaged or cut short, holds no samples, or holds NaN or infinity.
+pub fn load(path: &Path) -> Result<Vec<f32>, AudioError> {
+    load_segment(path, None, None)
+}
+
+/// The part of the file from `start` to `end` in seconds, as [`load`] gives it; `None` means the file's own bound.
+///
+/// WAV and FLAC are read from `start` on; MP3 and Vorbis, whose packets depend on earlier ones, from the beginning.
+/// Fails as [`load`] does, and if the segment is empty or lies outside the file. An `end` up to 10 ms past the end
+/// counts as rounding.
+pub fn load_segment(path: &Path, start: Option<f64>, end: Option<f64>) -> Result<Vec<f32>, AudioError> {
+    let from = start.unwrap_or(0.0);
+    if !from.is_finite() || from < 0.0 || end.is_some_and(|end| !end.is_finite() || end <= from) {
+        return Err(AudioError::BadSegment { path: path.into(), start: from, end });
+    }
+    let clip = decode::decode(path, from, end)?;
+    if let Some(at) = clip.samples.iter().position(|sample| !sample.is_finite()) {
+        let at = from + at as f64 / f64::from(clip.rate);
+        return Err(AudioError::NotFinite { path: path.into(), at });
+    }
+    resample::to_16k(clip.samples, clip.rate).map_err(|reason| AudioError::Unsupported { path: path.into(), reason })
+}
+
+/// Writes 16 kHz mono samples as a 16-bit WAV; what lies outside `[-1, 1]` is clipped.
+///
+/// The file appears under its name only once it is whole. Fails on NaN or infinity, and if the file cannot be written.
+pub fn write_wav(path: &Path, samples: &[f32]) -> Result<(), AudioError> {
+    if let Some(at) = samples.iter().position(|sample| !sample.is_finite()) {
+        return Err(AudioError::NotFinite { path: path.into(), at: at as f64 / f64::from(SAMPLE_RATE) });
+    }
+    let spec = hound::WavSpec {
+        channels: 1,
+        sample_rate: SAMPLE_RATE,
+        bits_per_sample: 16,
+        sample_format: hound::SampleFormat::Int,
+    };
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let write = || -> Result<(), hound::Error> {
+        let mut writer = hound::WavWriter::create(&partial, spec)?;
+        for sample in samples {
+            writer.write_sample((sample.clamp(-1.0, 1.0) * f32::from(i16::MAX)).round() as i16)?;
+        }
+        writer.finalize()?;
+        Ok(std::fs::rename(&partial, path)?)
+    };
+    write().map_err(|source| {
+        // Best effort: the error that led here says more than a second one about the leftover.
+        let _ = std::fs::remove_file(&partial);
+        AudioError::Write { path: path.into(), reason: source.to_string() }
+    })
+}

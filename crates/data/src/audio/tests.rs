@@ -1,0 +1,239 @@
+use std::f64::consts::TAU;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::*;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+fn sine(hz: f64, rate: u32, seconds: f64) -> Vec<f32> {
+    let n = (seconds * f64::from(rate)).round() as usize;
+    (0..n).map(|i| (0.5 * (TAU * hz * i as f64 / f64::from(rate)).sin()) as f32).collect()
+}
+
+/// A float WAV with the given interleaved samples.
+fn float_wav(dir: &TempDir, name: &str, rate: u32, channels: u16, samples: &[f32]) -> PathBuf {
+    let path = dir.path().join(name);
+    let spec =
+        hound::WavSpec { channels, sample_rate: rate, bits_per_sample: 32, sample_format: hound::SampleFormat::Float };
+    let mut writer = hound::WavWriter::create(&path, spec).unwrap();
+    samples.iter().for_each(|&sample| writer.write_sample(sample).unwrap());
+    writer.finalize().unwrap();
+    path
+}
+
+fn worst(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn resampling_keeps_length_frequency_amplitude_and_time() {
+    let dir = TempDir::new().unwrap();
+    for rate in [8_000, 11_025, 16_000, 22_050, 44_100, 48_000, 96_000] {
+        for hz in [100.0, 1_000.0, 3_000.0] {
+            let audio = load(&float_wav(&dir, "a.wav", rate, 1, &sine(hz, rate, 1.0))).unwrap();
+            // The ends ring, as the sine starts and stops there; in between it is the sine itself, phase included.
+            let expected = sine(hz, SAMPLE_RATE, 1.0);
+            let error = worst(&audio[800..15_200], &expected[800..15_200]);
+            assert_eq!(audio.len(), 16_000, "{rate} Hz");
+            assert!(error < 1e-3, "{hz} Hz at {rate} Hz: {error}");
+        }
+    }
+}
+
+#[test]
+fn resampling_does_not_alias() {
+    let dir = TempDir::new().unwrap();
+    let audio = load(&float_wav(&dir, "a.wav", 48_000, 1, &sine(9_000.0, 48_000, 1.0))).unwrap();
+    assert!(audio[800..15_200].iter().all(|v| v.abs() < 1e-3));
+}
+
+#[test]
+fn resampled_length_rounds_up() {
+    let dir = TempDir::new().unwrap();
+    for n in [1, 2, 100, 44_099, 44_101] {
+        let audio = load(&float_wav(&dir, "a.wav", 44_100, 1, &vec![0.1; n])).unwrap();
+        assert_eq!(audio.len(), (n * 16_000).div_ceil(44_100));
+    }
+}
+
+#[test]
+fn channels_are_averaged() {
+    let dir = TempDir::new().unwrap();
+    let path = float_wav(&dir, "a.wav", SAMPLE_RATE, 2, &[0.5, 0.25].repeat(100));
+    assert_eq!(load(&path).unwrap(), vec![0.375; 100]);
+    let path = float_wav(&dir, "a.wav", SAMPLE_RATE, 3, &[0.5, 0.0, -0.5].repeat(100));
+    assert_eq!(load(&path).unwrap(), vec![0.0; 100]);
+}
+
+#[test]
+fn integer_depths_agree() {
+    let dir = TempDir::new().unwrap();
+    let audio = sine(440.0, SAMPLE_RATE, 0.1);
+    for bits in [8, 16, 24, 32] {
+        let path = dir.path().join("a.wav");
+        let spec = hound::WavSpec {
+            channels: 1,
+            sample_rate: SAMPLE_RATE,
+            bits_per_sample: bits,
+            sample_format: hound::SampleFormat::Int,
+        };
+        let mut writer = hound::WavWriter::create(&path, spec).unwrap();
+        let scale = 2f64.powi(i32::from(bits) - 1);
+        for sample in &audio {
+            writer.write_sample((f64::from(*sample) * scale).round() as i32).unwrap();
+        }
+        writer.finalize().unwrap();
+        let step = (1.0 / scale) as f32;
+        assert!(worst(&load(&path).unwrap(), &audio) <= 0.51 * step + 1e-6, "{bits} bits");
+    }
+}
+
+#[test]
+fn compressed_formats_decode() {
+    let wav = load(&fixture("tone.wav")).unwrap();
+    assert_eq!(wav.len(), 12_000);
+    assert_eq!(worst(&load(&fixture("tone.flac")).unwrap(), &wav), 0.0);
+    for name in ["tone.mp3", "tone.ogg"] {
+        let audio = load(&fixture(name)).unwrap();
+        // Lossy: the sine is still there, at the same time, to about 5 % of its amplitude of 0.5.
+        assert!(audio.len().abs_diff(wav.len()) <= 600, "{name}: {} samples", audio.len());
+        assert!(worst(&audio[1_000..10_000], &wav[1_000..10_000]) < 0.03, "{name}");
+    }
+}
+
+#[test]
+fn the_name_does_not_matter() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("tone.wav");
+    std::fs::copy(fixture("tone.flac"), &path).unwrap();
+    assert_eq!(load(&path).unwrap().len(), 12_000);
+}
+
+#[test]
+fn segments_are_cut_where_asked() {
+    for name in ["tone.wav", "tone.flac", "tone.mp3", "tone.ogg"] {
+        let path = fixture(name);
+        let whole = load(&path).unwrap();
+        // Multiples of 147 samples at 22.05 kHz are whole samples at 16 kHz, too.
+        for (start, end) in [(0.0, 0.2), (0.1, 0.4), (0.62, 0.74)] {
+            let part = load_segment(&path, Some(start), Some(end)).unwrap();
+            let at = (start * 16_000.0).round() as usize;
+            // A bound is a whole sample at 22.05 kHz first, so one at 16 kHz is what rounding may cost.
+            assert!(part.len().abs_diff(((end - start) * 16_000.0).round() as usize) <= 1, "{name} {start}");
+            let inner = 400..part.len() - 400;
+            let expected = &whole[at..][..part.len()];
+            let error = worst(&part[inner.clone()], &expected[inner]);
+            assert!(error < 0.02, "{name} from {start}: {error}");
+        }
+        let tail = load_segment(&path, Some(0.5), None).unwrap();
+        assert_eq!(tail.len(), whole.len() - 8_000, "{name}");
+    }
+}
+
+#[test]
+fn segments_outside_are_errors() {
+    let path = fixture("tone.wav");
+    for (start, end) in [(0.8, None), (0.5, Some(0.9)), (9.0, Some(10.0))] {
+        let error = load_segment(&path, Some(start), end).unwrap_err();
+        assert!(matches!(error, AudioError::OutsideFile { .. }), "{error}");
+        assert!(error.to_string().contains("lasts 0.75 s"), "{error}");
+    }
+    for (start, end) in [(-0.1, None), (0.5, Some(0.5)), (0.5, Some(0.1)), (f64::NAN, None), (0.0, Some(1e-9))] {
+        let error = load_segment(&path, Some(start), end).unwrap_err();
+        assert!(matches!(error, AudioError::BadSegment { .. }), "{error}");
+    }
+    assert!(load_segment(&path, None, Some(0.755)).is_ok(), "half a hop too long is rounding");
+}
+
+#[test]
+fn writing_and_loading_is_the_identity_to_16_bits() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("a.wav");
+    let mut audio = sine(440.0, SAMPLE_RATE, 0.1);
+    write_wav(&path, &audio).unwrap();
+    assert!(worst(&load(&path).unwrap(), &audio) < 1.0 / 30_000.0);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+
+    audio[5] = f32::NAN;
+    assert!(matches!(write_wav(&path, &audio), Err(AudioError::NotFinite { .. })));
+    let error = write_wav(&dir.path().join("no/such/folder.wav"), &[0.0]).unwrap_err();
+    assert!(matches!(error, AudioError::Write { .. }), "{error}");
+}
+
+#[test]
+fn a_file_cut_short_is_an_error() {
+    let dir = TempDir::new().unwrap();
+    for name in ["tone.wav", "tone.flac", "tone.mp3"] {
+        let bytes = std::fs::read(fixture(name)).unwrap();
+        for share in [0.3, 0.6, 0.8] {
+            let path = dir.path().join(name);
+            std::fs::write(&path, &bytes[..(bytes.len() as f64 * share) as usize]).unwrap();
+            let error = load(&path).unwrap_err();
+            assert!(matches!(error, AudioError::Truncated { .. } | AudioError::Damaged { .. }), "{error}");
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+    let path = dir.path().join("half.wav");
+    std::fs::write(&path, &std::fs::read(fixture("tone.wav")).unwrap()[..44 + 22_050]).unwrap();
+    let error = load(&path).unwrap_err().to_string();
+    assert!(error.contains("is cut short, it ends at 0.50 s of the 0.75 s"), "{error}");
+}
+
+#[test]
+fn no_prefix_and_no_flipped_byte_panics() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("a");
+    for name in ["tone.wav", "tone.flac", "tone.mp3", "tone.ogg"] {
+        let bytes = std::fs::read(fixture(name)).unwrap();
+        for i in (0..200).chain((200..bytes.len()).step_by(997)) {
+            std::fs::write(&path, &bytes[..i]).unwrap();
+            let _ = load(&path);
+            let mut flipped = bytes.clone();
+            flipped[i] ^= 0xff;
+            std::fs::write(&path, &flipped).unwrap();
+            let _ = load(&path);
+        }
+    }
+}
+
+#[test]
+fn bad_files_are_errors_that_name_the_file() {
+    let dir = TempDir::new().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let fails = |path: &Path, part: &str| {
+        let error = load(path).unwrap_err().to_string();
+        assert!(error.contains(part) && error.starts_with(path.to_str().unwrap()), "{error}");
+    };
+    fails(&dir.path().join("none.wav"), "no such audio file");
+    fails(dir.path(), "cannot be read");
+    fails(&file("empty.wav", b""), "zero samples");
+    fails(&file("text.wav", &b"hello, this is text and no audio at all. ".repeat(40)), "not audio");
+    fails(&float_wav(&dir, "zero.wav", 8_000, 1, &[]), "zero samples");
+    fails(&float_wav(&dir, "rate.wav", 10, 1, &[0.0; 100]), "sampling rate of 10 Hz");
+    let mut audio = vec![0.0; 1_600];
+    audio[800] = f32::NAN;
+    fails(&float_wav(&dir, "nan.wav", 16_000, 1, &audio), "0.050 s is not a finite number");
+    audio[800] = f32::INFINITY;
+    fails(&float_wav(&dir, "inf.wav", 16_000, 1, &audio), "0.050 s is not a finite number");
+}
+
+#[test]
+fn a_wav_written_to_a_pipe_is_read_to_its_end() {
+    let dir = TempDir::new().unwrap();
+    let mut bytes = std::fs::read(fixture("tone.wav")).unwrap();
+    for at in [4, 40] {
+        bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    }
+    let path = dir.path().join("pipe.wav");
+    std::fs::write(&path, &bytes).unwrap();
+    assert_eq!(load(&path).unwrap(), load(&fixture("tone.wav")).unwrap());
+}

@@ -1,0 +1,187 @@
+//! What one clip is like: drawn before anything is synthesised, and handed out with the clip.
+
+use super::{
+    CwConfig, CwSource,
+    keying::Fist,
+    random::{between, chance, either_way, whole},
+};
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+
+/// How a clip was made. An effect that the clip does not have is `None`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CwInfo {
+    /// What kind of text was sent; `None` when nobody sends, and then nothing below about the sender is audible.
+    pub source: Option<CwSource>,
+    /// Speed of the characters, in words per minute.
+    pub wpm: f32,
+    /// Speed of the text, in words per minute: lower than `wpm` with Farnsworth spacing.
+    pub effective_wpm: f32,
+    /// Timing of the hand.
+    pub hand: Option<CwHandInfo>,
+    /// Rise and fall time, in milliseconds.
+    pub rise_ms: f32,
+    /// Pitch of the carrier at the start, in hertz.
+    pub pitch_hz: f32,
+    /// Wandering of the carrier.
+    pub drift: Option<CwDriftInfo>,
+    /// Pull at key-down.
+    pub chirp: Option<CwChirpInfo>,
+    /// Fading.
+    pub qsb: Option<CwQsbInfo>,
+    /// Static.
+    pub qrn: Option<CwQrnInfo>,
+    /// The other stations.
+    pub qrm: Vec<CwQrmInfo>,
+    /// Power of the unfaded carrier over that of the noise in `snr_bandwidth_hz`, in decibels; `None` without noise.
+    pub snr_db: Option<f32>,
+    /// Bandwidth that `snr_db` is stated in, in hertz.
+    pub snr_bandwidth_hz: f32,
+    /// Width of the receiver's filter, in hertz.
+    pub filter_hz: Option<f32>,
+    /// Level of the loudest instant, in decibels relative to full scale.
+    pub level_dbfs: f32,
+    /// Amplitude of the unfaded carrier in the clip, full scale being 1.
+    pub carrier_amplitude: f32,
+}
+
+/// Timing of a hand in one clip.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CwHandInfo {
+    /// Standard deviation of marks, as a fraction.
+    pub mark_jitter: f32,
+    /// Standard deviation of gaps, as a fraction.
+    pub gap_jitter: f32,
+    /// Share of a dit in a dit and its gap.
+    pub weighting: f32,
+    /// Lengthening of dahs, as a fraction.
+    pub swing: f32,
+}
+
+/// Wandering of the carrier in one clip.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CwDriftInfo {
+    /// Steady drift, in hertz per second.
+    pub hz_per_s: f32,
+    /// Random walk: standard deviation after a second, in hertz.
+    pub walk_hz: f32,
+}
+
+/// Chirp in one clip.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CwChirpInfo {
+    /// Pitch at key-down above where it settles, in hertz.
+    pub hz: f32,
+    /// Time constant, in milliseconds.
+    pub settle_ms: f32,
+}
+
+/// Fading in one clip.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CwQsbInfo {
+    /// Depth, in decibels.
+    pub depth_db: f32,
+    /// Time from peak to peak, in seconds.
+    pub period_s: f32,
+    /// Where in that time the clip starts, from 0 (a peak) to 1.
+    pub phase: f32,
+}
+
+/// Static in one clip.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CwQrnInfo {
+    /// Bursts per second on average.
+    pub rate_per_s: f32,
+    /// Level at the start of a burst relative to the carrier, in decibels.
+    pub level_db: f32,
+    /// Time constant of a burst, in milliseconds.
+    pub decay_ms: f32,
+}
+
+/// One other station.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CwQrmInfo {
+    /// Pitch, in hertz.
+    pub pitch_hz: f32,
+    /// Speed, in words per minute.
+    pub wpm: f32,
+    /// Level relative to the wanted carrier, in decibels.
+    pub level_db: f32,
+}
+
+impl CwInfo {
+    /// Draws everything but the text.
+    pub(super) fn draw(config: &CwConfig, rng: &mut ChaCha8Rng) -> Self {
+        let c = config;
+        let silent = chance(rng, c.noise_only);
+        let clean = chance(rng, c.clean) && !silent;
+        let source = CwSource::draw(&c.text, rng);
+        let wpm = between(rng, c.wpm);
+        let ratio = if chance(rng, c.farnsworth.probability) { between(rng, c.farnsworth.ratio) } else { 1.0 };
+        let pitch_hz = between(rng, c.pitch_hz);
+        Self {
+            source: (!silent).then_some(source),
+            wpm,
+            effective_wpm: wpm * ratio,
+            hand: chance(rng, c.hand.probability).then(|| CwHandInfo {
+                mark_jitter: between(rng, c.hand.mark_jitter),
+                gap_jitter: between(rng, c.hand.gap_jitter),
+                weighting: between(rng, c.hand.weighting),
+                swing: between(rng, c.hand.swing),
+            }),
+            rise_ms: between(rng, c.rise_ms),
+            pitch_hz,
+            drift: chance(rng, c.drift.probability).then(|| CwDriftInfo {
+                hz_per_s: either_way(rng, c.drift.hz_per_s),
+                walk_hz: between(rng, c.drift.walk_hz),
+            }),
+            chirp: chance(rng, c.chirp.probability)
+                .then(|| CwChirpInfo { hz: either_way(rng, c.chirp.hz), settle_ms: between(rng, c.chirp.settle_ms) }),
+            qsb: (!clean && chance(rng, c.qsb.probability)).then(|| CwQsbInfo {
+                depth_db: between(rng, c.qsb.depth_db),
+                period_s: between(rng, c.qsb.period_s),
+                phase: between(rng, [0.0, 1.0]),
+            }),
+            qrn: (!clean && chance(rng, c.qrn.probability)).then(|| CwQrnInfo {
+                rate_per_s: between(rng, c.qrn.rate_per_s),
+                level_db: between(rng, c.qrn.level_db),
+                decay_ms: between(rng, c.qrn.decay_ms),
+            }),
+            // Where nobody sends, another station would be the one to copy, and the empty text would be wrong.
+            qrm: if !clean && !silent && chance(rng, c.qrm.probability) {
+                let stations = whole(rng, c.qrm.stations[0]..=c.qrm.stations[1]);
+                (0..stations).map(|_| CwQrmInfo::draw(c, pitch_hz, rng)).collect()
+            } else {
+                Vec::new()
+            },
+            snr_db: (!clean).then(|| between(rng, c.snr_db)),
+            snr_bandwidth_hz: c.snr_bandwidth_hz,
+            filter_hz: (!clean && chance(rng, c.filter.probability)).then(|| between(rng, c.filter.width_hz)),
+            level_dbfs: between(rng, c.level_dbfs),
+            carrier_amplitude: 1.0,
+        }
+    }
+
+    pub(super) fn fist(&self) -> Fist {
+        let machine = Fist::machine(self.wpm.into(), self.effective_wpm.into());
+        match self.hand {
+            None => machine,
+            Some(hand) => Fist {
+                mark_jitter: hand.mark_jitter.into(),
+                gap_jitter: hand.gap_jitter.into(),
+                weighting: hand.weighting.into(),
+                swing: hand.swing.into(),
+                ..machine
+            },
+        }
+    }
+}
+
+impl CwQrmInfo {
+    fn draw(config: &CwConfig, wanted_hz: f32, rng: &mut ChaCha8Rng) -> Self {
+        let offset = either_way(rng, config.qrm.offset_hz);
+        // Below 100 Hz a receiver's audio ends; such a station is moved to the same distance above.
+        let pitch_hz = if wanted_hz + offset < 100.0 { wanted_hz - offset } else { wanted_hz + offset };
+        Self { pitch_hz, wpm: between(rng, config.qrm.wpm), level_db: between(rng, config.qrm.level_db) }
+    }
+}

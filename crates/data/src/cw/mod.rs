@@ -1,0 +1,37 @@
+//! Continuous-wave (Morse) audio, synthesised: labelled clips without end, and nothing to download.
+//!
+//! [`CwSynth::sample`] is a pure function of a seed, a [`CwConfig`] and an index, so a data set is a range of numbers.
+//! A clip is made the way one comes about on the air: somebody has something to say (`text`, `contest`, `callsign`),
+//! keys it (`keying`), and it reaches the listener through a `channel`.
+//!
+//! ```no_run
+//! # use undertone_data::cw::{CwConfig, CwError, CwSynth};
+//! # fn main() -> Result<(), CwError> {
+//! let synth = CwSynth::new(CwConfig { wpm: [20.0, 25.0], ..CwConfig::default() }, 42)?;
+//! let clip = synth.sample(0);
+//! println!("{} samples say {:?}", clip.audio.len(), clip.text);
+//! # Ok(())
+//! # }
+//! ```
+
+mod callsign;
+mod channel;
+mod config;
+mod contest;
+mod info;
+mod keying;
+mod lists;
+pub mod morse;
+mod random;
+mod synth;
+mod text;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{CwChirp, CwConfig, CwDrift, CwFarnsworth, CwFilter, CwHand, CwQrm, CwQrn, CwQsb, CwText, Range};
+pub use info::{CwChirpInfo, CwDriftInfo, CwHandInfo, CwInfo, CwQrmInfo, CwQrnInfo, CwQsbInfo};
+pub use synth::{CwMark, CwSample, CwSynth, SAMPLE_RATE};
+pub use text::CwSource;
+pub use validate::CwError;

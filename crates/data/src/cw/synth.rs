@@ -1,0 +1,183 @@
+//! The synthesiser: draws what a clip is like, then makes it.
+
+use super::{
+    CwConfig, CwError, CwInfo, CwSource,
+    channel::{self, Carrier, Filter, RATE},
+    keying::{self, Fist, JITTER_LIMIT, Keyed},
+    morse,
+    random::{self, between, pick},
+    text,
+};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+
+/// Samples per second of every clip.
+pub const SAMPLE_RATE: u32 = RATE as u32;
+
+/// An endless collection of labelled Morse clips.
+#[derive(Debug, Clone)]
+pub struct CwSynth {
+    config: CwConfig,
+    seed: u64,
+}
+
+/// A clip and what it says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CwSample {
+    /// Mono audio at [`SAMPLE_RATE`], from -1 to 1.
+    pub audio: Vec<f32>,
+    /// Exactly what was keyed, in characters of [`morse::alphabet`]; empty when nobody sends.
+    pub text: String,
+    /// One mark for each character of `text`, in order.
+    pub marks: Vec<CwMark>,
+    /// How the clip was made.
+    pub info: CwInfo,
+}
+
+/// When a character of the text was keyed: from its first key-down to its last key-up, taken at half the carrier's
+/// amplitude. The mark of a space is the gap between its neighbours. The characters of a prosign, brackets included,
+/// are keyed as one and share its extent.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CwMark {
+    /// Seconds from the start of the clip.
+    pub start: f32,
+    /// Seconds from the start of the clip.
+    pub end: f32,
+    /// The character.
+    pub character: char,
+}
+
+impl CwSynth {
+    /// Checks the configuration; nothing can fail after that.
+    pub fn new(config: CwConfig, seed: u64) -> Result<Self, CwError> {
+        config.validate()?;
+        Ok(Self { config, seed })
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &CwConfig {
+        &self.config
+    }
+
+    /// The clip of this index: the same bits each time, on any thread, and independent of every other index.
+    pub fn sample(&self, index: u64) -> CwSample {
+        let rng = &mut random::stream(self.seed, index);
+        let mut info = CwInfo::draw(&self.config, rng);
+        let (keyed, length) = self.send(&info, rng);
+        let mut audio = self.receive(&info, &keyed, length, rng);
+        info.carrier_amplitude = set_level(&mut audio, info.level_dbfs);
+        let (text, marks) = transcript(&keyed);
+        CwSample { audio, text, marks, info }
+    }
+
+    /// Keys a text that fits; with it comes the length of the clip, in samples.
+    fn send(&self, info: &CwInfo, rng: &mut ChaCha8Rng) -> (Keyed, usize) {
+        let c = &self.config;
+        let half_rise = f64::from(info.rise_ms) / 2000.0;
+        let start = f64::from(between(rng, c.lead_s)) + half_rise;
+        let after = f64::from(between(rng, c.tail_s)) + half_rise;
+        let duration = f64::from(between(rng, c.duration_s));
+        let keyed = match info.source {
+            None => Keyed::default(),
+            Some(CwSource::Fixed) => {
+                let index = random::whole(rng, 0..c.text.fixed.len());
+                key(&c.text.fixed[index], &info.fist(), start..f64::INFINITY, rng)
+            }
+            Some(source) => {
+                let end = duration - after;
+                let text = text::fill(source, &c.text, (end - start) / info.fist().effective_unit_s(), rng);
+                key(&text, &info.fist(), start..end, rng)
+            }
+        };
+        let longest = f64::from(c.duration_s[1]);
+        let duration = duration.max(keyed.end() + after).min(longest);
+        (keyed, (duration * RATE).round() as usize)
+    }
+
+    /// What arrives of it.
+    fn receive(&self, info: &CwInfo, keyed: &Keyed, length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+        let filter = info.filter_hz.map(|width| Filter::new(info.pitch_hz.into(), width.into()));
+        let delay = filter.as_ref().map_or(0, |filter| filter.delay);
+        let mut audio = vec![0.0; length + delay];
+        let carrier = Carrier {
+            pitch_hz: info.pitch_hz.into(),
+            amplitude: 1.0,
+            drift: info.drift,
+            chirp: info.chirp,
+            qsb: info.qsb,
+        };
+        let rise_s = f64::from(info.rise_ms) / 1000.0;
+        let envelope = keying::envelope(&keyed.elements, rise_s, RATE, audio.len());
+        carrier.add(&envelope, &keyed.elements, rng, &mut audio);
+        self.add_others(info, rng, &mut audio);
+        if let Some(snr_db) = info.snr_db {
+            channel::add_noise(snr_db, info.snr_bandwidth_hz, rng, &mut audio);
+        }
+        if let Some(qrn) = info.qrn {
+            channel::add_static(qrn, rng, &mut audio);
+        }
+        if let Some(filter) = filter {
+            filter.apply(&mut audio);
+            audio.drain(..delay);
+        }
+        audio
+    }
+
+    fn add_others(&self, info: &CwInfo, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
+        for other in &info.qrm {
+            let fist = Fist::machine(other.wpm.into(), other.wpm.into());
+            // They were there before the clip started, and stay until it ends.
+            let start = -2.0 * rng.random::<f64>();
+            let seconds = audio.len() as f64 / RATE - start;
+            let source = pick(rng, &[CwSource::Words, CwSource::Qso, CwSource::Cqww, CwSource::Cqwpx]);
+            let text = text::fill(source, &self.config.text, seconds / fist.effective_unit_s(), rng);
+            let keyed = key(&text, &fist, start..f64::INFINITY, rng);
+            let rise_s = (f64::from(info.rise_ms) / 1000.0).min(fist.unit_s());
+            let envelope = keying::envelope(&keyed.elements, rise_s, RATE, audio.len());
+            let carrier = Carrier {
+                pitch_hz: other.pitch_hz.into(),
+                amplitude: channel::amplitude(other.level_db),
+                drift: None,
+                chirp: None,
+                qsb: None,
+            };
+            carrier.add(&envelope, &keyed.elements, rng, audio);
+        }
+    }
+}
+
+/// Keys a text that is known to be keyable.
+fn key(text: &str, fist: &Fist, time: std::ops::Range<f64>, rng: &mut ChaCha8Rng) -> Keyed {
+    let words = morse::parse(text).unwrap_or_default();
+    keying::key(&words, fist, time, || channel::normal(rng).clamp(-JITTER_LIMIT, JITTER_LIMIT))
+}
+
+/// Scales the loudest sample to `level_dbfs` and returns by how much. Nothing is clipped, so nothing is distorted, and
+/// the ratio of carrier to noise stays what it is.
+fn set_level(audio: &mut [f32], level_dbfs: f32) -> f32 {
+    let peak = audio.iter().fold(0f32, |peak, sample| peak.max(sample.abs()));
+    if peak == 0.0 {
+        return 1.0;
+    }
+    let scale = channel::amplitude(level_dbfs) as f32 / peak;
+    for sample in audio {
+        *sample = (*sample * scale).clamp(-1.0, 1.0);
+    }
+    scale
+}
+
+fn transcript(keyed: &Keyed) -> (String, Vec<CwMark>) {
+    let mut marks: Vec<CwMark> = Vec::new();
+    let mut word = 0;
+    for symbol in &keyed.symbols {
+        let [start, end] = keyed.extent(symbol).map(|seconds| seconds as f32);
+        if symbol.word != word {
+            let gap = marks.last().map_or(0.0, |mark| mark.end);
+            marks.push(CwMark { start: gap, end: start, character: ' ' });
+            word = symbol.word;
+        }
+        marks.extend(symbol.spelling.chars().map(|character| CwMark { start, end, character }));
+    }
+    (marks.iter().map(|mark| mark.character).collect(), marks)
+}

@@ -1,0 +1,157 @@
+//! What is sent: words, groups, callsigns and ordinary contacts. Contests have a file of their own.
+
+use super::{
+    CwText, callsign, contest, keying, lists, morse,
+    random::{chance, pick, weighted, whole},
+};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+/// A kind of text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CwSource {
+    /// English words, abbreviations, Q-codes, numbers.
+    Words,
+    /// Random groups.
+    Groups,
+    /// Callsigns.
+    Callsigns,
+    /// Ordinary contacts.
+    Qso,
+    /// CQ World Wide DX Contest.
+    Cqww,
+    /// ARRL International DX Contest.
+    ArrlDx,
+    /// CQ WPX Contest.
+    Cqwpx,
+    /// ARRL Field Day.
+    FieldDay,
+    /// ARRL Sweepstakes.
+    Sweepstakes,
+    /// One of the texts under `text.fixed`.
+    Fixed,
+}
+
+impl CwSource {
+    pub(super) fn draw(text: &CwText, rng: &mut ChaCha8Rng) -> Self {
+        let weights = [
+            (Self::Words, text.words),
+            (Self::Groups, text.groups),
+            (Self::Callsigns, text.callsigns),
+            (Self::Qso, text.qso),
+            (Self::Cqww, text.cqww),
+            (Self::ArrlDx, text.arrl_dx),
+            (Self::Cqwpx, text.cqwpx),
+            (Self::FieldDay, text.field_day),
+            (Self::Sweepstakes, text.sweepstakes),
+        ];
+        if !text.fixed.is_empty() {
+            return Self::Fixed;
+        }
+        weights[weighted(rng, weights.iter().map(|(_, weight)| *weight))].0
+    }
+}
+
+/// How often another over is drawn when the next word would not fit any more.
+const TRIES: usize = 4;
+
+/// A text that fills so many units as well as it can, its last words perhaps beyond them. Contacts and contests start
+/// as often in the middle of an over as at its start: so does a recording, and otherwise short clips would never hold
+/// the end of an exchange.
+pub(super) fn fill(source: CwSource, text: &CwText, units: f64, rng: &mut ChaCha8Rng) -> String {
+    let length = |words: &[String]| morse::parse(&words.join(" ")).map_or(units, |words| keying::units(&words));
+    let mut words: Vec<String> = Vec::new();
+    let mut filled = 0.0;
+    let mut misses = 0;
+    while misses < TRIES {
+        let mut over = over(source, text, rng);
+        if words.is_empty() && chance(rng, 0.5) {
+            over.drain(..whole(rng, 0..over.len()));
+        }
+        // The gap after the last word, 7 units, may lie outside.
+        if filled + length(&over[..1]) > units + 7.0 {
+            misses += 1;
+            if misses < TRIES || !words.is_empty() {
+                continue;
+            }
+        }
+        filled += length(&over);
+        words.append(&mut over);
+    }
+    words.join(" ")
+}
+
+/// What one sender says in one go, as words; never empty.
+fn over(source: CwSource, text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
+    match source {
+        CwSource::Words | CwSource::Fixed => vec![word(rng)],
+        CwSource::Groups => vec![group(text.group_length, rng)],
+        CwSource::Callsigns => vec![callsign::portable(&callsign::any(rng).call, text.portable, rng)],
+        CwSource::Qso => qso(text, rng),
+        CwSource::Cqww => contest::cqww(text, rng),
+        CwSource::ArrlDx => contest::arrl_dx(text, rng),
+        CwSource::Cqwpx => contest::cqwpx(text, rng),
+        CwSource::FieldDay => contest::field_day(text, rng),
+        CwSource::Sweepstakes => contest::sweepstakes(text, rng),
+    }
+}
+
+fn word(rng: &mut ChaCha8Rng) -> String {
+    let english = |rng: &mut ChaCha8Rng| pick(rng, lists::WORDS);
+    match weighted(rng, [62.0, 24.0, 4.0, 3.0, 2.0, 2.0, 2.0, 1.0].into_iter()) {
+        0 => {
+            let mark = if chance(rng, 0.12) { pick(rng, &[",", ",", ".", ".", "?"]) } else { "" };
+            format!("{}{mark}", english(rng))
+        }
+        1 => pick(rng, lists::ABBREVIATIONS).to_owned(),
+        2 => format!("{}?", pick(rng, lists::QUESTIONS)),
+        3 => pick(rng, &["=", "=", "=", "+", "<SK>", "<KN>", "<AS>", "<BK>"]).to_owned(),
+        4 => format!("{}-{}", english(rng), english(rng)),
+        5 => whole(rng, 0..10_000).to_string(),
+        6 => format!("{}.{}", whole(rng, 0..60), whole(rng, 0..1000)),
+        _ => format!("{}@{}", pick(rng, lists::NAMES), pick(rng, &["ARRL.NET", "QSL.NET", "DARC.DE", "RSGB.ORG"])),
+    }
+}
+
+fn group([least, most]: [usize; 2], rng: &mut ChaCha8Rng) -> String {
+    let all: Vec<char> = morse::characters().collect();
+    let of: Vec<char> = match whole(rng, 0..4) {
+        0 => all.into_iter().filter(char::is_ascii_uppercase).collect(),
+        1 => all.into_iter().filter(char::is_ascii_digit).collect(),
+        2 => all.into_iter().filter(char::is_ascii_alphanumeric).collect(),
+        _ => all,
+    };
+    (0..whole(rng, least..=most)).map(|_| pick(rng, &of)).collect()
+}
+
+/// One over of an ordinary contact.
+fn qso(text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
+    let me = callsign::portable(&callsign::any(rng).call, text.portable, rng);
+    let them = callsign::any(rng).call;
+    let name = pick(rng, lists::NAMES);
+    let city = pick(rng, lists::CITIES);
+    let greeting = pick(rng, &["GM", "GA", "GE"]);
+    let report = format!("{}{}9", whole(rng, 3..=5), whole(rng, 3..=9));
+    let watts = pick(rng, &["5", "10", "50", "100", "100", "200", "400", "1000"]);
+    let rig = pick(rng, lists::RIGS);
+    let antenna = pick(rng, lists::ANTENNAS);
+    let height = whole(rng, 3..30);
+    let weather = pick(rng, lists::WEATHER);
+    let degrees = whole(rng, 0..36);
+    let over = match whole(rng, 0..12) {
+        0 => format!("CQ CQ CQ DE {me} {me} K"),
+        1 => format!("CQ CQ DE {me} {me} PSE K"),
+        2 => format!("{them} DE {me} {me} K"),
+        3 => format!("{them} DE {me} = {greeting} OM ES TNX FER CALL = UR RST {report} {report}"),
+        4 => format!("= NAME {name} {name} = QTH {city} {city} = HW CPY? + {them} DE {me} <KN>"),
+        5 => format!("R R {greeting} DR {name} TNX FER RPRT = RIG {rig} PWR {watts}W = ANT {antenna} UP {height}M"),
+        6 => format!("= WX {weather} TEMP {degrees}C = AGE {} = HAM {} YRS", whole(rng, 14..90), whole(rng, 1..60)),
+        7 => format!("OK {name} = ALL OK = NW QRU = TNX QSO 73 ES GL + {them} DE {me} <SK>"),
+        8 => format!("R FB {name} = QSL VIA BURO = 73 73 <SK> {them} DE {me} E E"),
+        9 => format!("<BK> UR {report} {report} IN {city}, NAME {name} <BK>"),
+        10 => format!("PSE <AS> QRM = UR NAME? {them} DE {me} <KN>"),
+        _ => format!("QRL? QRL? DE {me}"),
+    };
+    over.split(' ').map(str::to_owned).collect()
+}

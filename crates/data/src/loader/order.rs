@@ -1,0 +1,25 @@
+//! The order of an epoch.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// The indices `0..len` in the order of an epoch, from the seed and the epoch alone.
+///
+/// Fisher–Yates from the back: for `i` from `len - 1` down to 1, swap `i` with a `j` from `0..=i`. The generator is
+/// ChaCha8 with the key `seed ‖ epoch ‖ "undertone order\0"` (both numbers little-endian), and `j` is the upper word of
+/// `next_u64() * (i + 1)`, whose bias is below `len / 2^64`. All of it is spelled out here, so the order outlives
+/// changes to the sampling code of a dependency.
+pub fn epoch_order(len: usize, seed: u64, epoch: u64) -> Vec<usize> {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    key[8..16].copy_from_slice(&epoch.to_le_bytes());
+    key[16..].copy_from_slice(b"undertone order\0");
+    let mut rng = ChaCha8Rng::from_seed(key);
+
+    let mut order: Vec<usize> = (0..len).collect();
+    for i in (1..len).rev() {
+        let j = (u128::from(rng.next_u64()) * (i as u128 + 1)) >> 64;
+        order.swap(i, j as usize);
+    }
+    order
+}

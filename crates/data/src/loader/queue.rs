@@ -1,0 +1,236 @@
+//! What the workers and the training loop share: which batch to make next, and the ones that are done.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::LoaderError;
+
+/// The work of all open epochs. No code of a dataset or a collator ever runs under its lock.
+pub(super) struct Queue<B> {
+    prefetch_batches: usize,
+    prefetch_bytes: usize,
+    state: Mutex<State<B>>,
+    /// Workers wait here for a batch that they may make.
+    work: Condvar,
+    /// The training loop waits here for its next batch.
+    done: Condvar,
+    /// `stop` waits here for the workers to leave.
+    left: Condvar,
+}
+
+/// Which samples make up the batches of one epoch.
+pub(super) struct Plan {
+    pub epoch: u64,
+    pub order: Vec<usize>,
+    pub batch_size: usize,
+    pub batches: usize,
+}
+
+impl Plan {
+    /// The samples of one batch.
+    pub fn samples(&self, batch: usize) -> &[usize] {
+        let start = batch * self.batch_size;
+        let end = (start + self.batch_size).min(self.order.len());
+        &self.order[start..end]
+    }
+}
+
+/// One batch to make.
+pub(super) struct Job {
+    pub batch: usize,
+    pub plan: Arc<Plan>,
+    run: u64,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Job {
+    /// Whether nobody wants the batch any more.
+    pub fn cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+/// A batch and the bytes it holds, or why there is none.
+pub(super) type Outcome<B> = Result<(B, usize), LoaderError>;
+
+struct State<B> {
+    runs: Vec<Run<B>>,
+    next_run: u64,
+    /// The largest batch so far, the estimate for batches in work; none before the first one is known.
+    largest: Option<usize>,
+    stopped: bool,
+    workers: usize,
+}
+
+/// One epoch that somebody reads.
+struct Run<B> {
+    id: u64,
+    plan: Arc<Plan>,
+    cancelled: Arc<AtomicBool>,
+    /// Batches before this one have been handed to the training loop.
+    delivered: usize,
+    /// Batches before this one have been handed to workers.
+    claimed: usize,
+    ready: BTreeMap<usize, Outcome<B>>,
+    ready_bytes: usize,
+}
+
+impl<B> Queue<B> {
+    pub fn new(prefetch_batches: usize, prefetch_bytes: usize) -> Self {
+        let state = State { runs: Vec::new(), next_run: 0, largest: None, stopped: false, workers: 0 };
+        Self {
+            prefetch_batches,
+            prefetch_bytes,
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            done: Condvar::new(),
+            left: Condvar::new(),
+        }
+    }
+
+    /// Begins an epoch at `start` and returns the key to its batches.
+    pub fn open(&self, plan: Plan, start: usize) -> u64 {
+        let mut state = self.lock();
+        let id = state.next_run;
+        state.next_run += 1;
+        state.runs.push(Run {
+            id,
+            plan: Arc::new(plan),
+            cancelled: Arc::new(AtomicBool::new(false)),
+            delivered: start,
+            claimed: start,
+            ready: BTreeMap::new(),
+            ready_bytes: 0,
+        });
+        self.work.notify_all();
+        id
+    }
+
+    /// Waits for the next batch of an open epoch. The caller asks no more often than the epoch has batches.
+    pub fn take(&self, run: u64) -> Result<B, LoaderError> {
+        let mut state = self.lock();
+        loop {
+            let run = state.run(run).expect("an epoch stays open as long as it is read");
+            if let Some(outcome) = run.ready.remove(&run.delivered) {
+                run.delivered += 1;
+                run.ready_bytes -= bytes(&outcome);
+                self.work.notify_all();
+                return outcome.map(|(batch, _)| batch);
+            }
+            state = wait(&self.done, state);
+        }
+    }
+
+    /// Ends an epoch, read to its end or not.
+    pub fn close(&self, run: u64) {
+        let mut state = self.lock();
+        let found = state.runs.iter().position(|candidate| candidate.id == run);
+        let closed = found.map(|index| state.runs.remove(index));
+        drop(state);
+        // Its batches are freed here, outside the lock.
+        if let Some(run) = closed {
+            run.cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A worker begins; it counts until `leave`.
+    pub fn enter(&self) {
+        self.lock().workers += 1;
+    }
+
+    /// A worker is gone.
+    pub fn leave(&self) {
+        self.lock().workers -= 1;
+        self.left.notify_all();
+    }
+
+    /// Waits for a batch that may be made; `None` once the loader stops.
+    pub fn claim(&self) -> Option<Job> {
+        let mut state = self.lock();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            let largest = state.largest;
+            if let Some(run) = state.runs.iter_mut().find(|run| self.allows(run, largest)) {
+                let (plan, cancelled) = (run.plan.clone(), run.cancelled.clone());
+                run.claimed += 1;
+                return Some(Job { batch: run.claimed - 1, plan, run: run.id, cancelled });
+            }
+            state = wait(&self.work, state);
+        }
+    }
+
+    /// Takes in a batch. If its epoch is closed by now, it comes to nothing.
+    pub fn complete(&self, job: Job, outcome: Outcome<B>) {
+        let size = bytes(&outcome);
+        let mut state = self.lock();
+        if outcome.is_ok() {
+            state.largest = state.largest.max(Some(size));
+        }
+        let late = match state.run(job.run) {
+            Some(run) => {
+                run.ready_bytes += size;
+                run.ready.insert(job.batch, outcome)
+            }
+            None => Some(outcome),
+        };
+        drop(state);
+        self.done.notify_all();
+        // Its size may have been smaller than reserved, or the first one known.
+        self.work.notify_all();
+        drop(late);
+    }
+
+    /// Tells the workers to leave and waits for them, though no longer than `patience`. Returns whether all have left.
+    pub fn stop(&self, patience: Duration) -> bool {
+        let mut state = self.lock();
+        state.stopped = true;
+        for run in &state.runs {
+            run.cancelled.store(true, Ordering::Relaxed);
+        }
+        self.work.notify_all();
+        let waited = self.left.wait_timeout_while(state, patience, |state| state.workers > 0);
+        let (_state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        !timeout.timed_out()
+    }
+
+    /// Whether the next unclaimed batch of `run` may be made now.
+    fn allows(&self, run: &Run<B>, largest: Option<usize>) -> bool {
+        if run.claimed == run.plan.batches {
+            return false;
+        }
+        let ahead = run.claimed - run.delivered;
+        if ahead == 0 {
+            // The training loop needs this one: refusing it for want of budget would wait for ever.
+            return true;
+        }
+        let in_work = ahead - run.ready.len();
+        ahead < self.prefetch_batches
+            && largest.is_some_and(|largest| {
+                let reserved = largest.saturating_mul(in_work + 1);
+                run.ready_bytes.saturating_add(reserved) <= self.prefetch_bytes
+            })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<B>> {
+        // Nothing that runs under the lock leaves the state half-changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<B> State<B> {
+    fn run(&mut self, id: u64) -> Option<&mut Run<B>> {
+        self.runs.iter_mut().find(|run| run.id == id)
+    }
+}
+
+fn bytes<B>(outcome: &Outcome<B>) -> usize {
+    outcome.as_ref().map_or(0, |(_, bytes)| *bytes)
+}
+
+fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
+}

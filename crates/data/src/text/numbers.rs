@@ -1,0 +1,278 @@
+//! Numbers in words to numbers in digits, for English.
+//!
+//! `twenty twenty four` becomes `2024`, `one point five million dollars` becomes `$1500000`, `double oh seven` becomes
+//! `007`. The reading goes from word to word and keeps one number in the making ([`Reader`]).
+
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+use super::clean::pattern;
+use super::vocabulary::{Word, word};
+
+/// Writes the numbers of a text, which is in lower case and free of punctuation, in digits.
+pub(super) fn to_digits(text: &str) -> String {
+    let text = separate(&halves(text));
+    let words: Vec<&str> = text.split_whitespace().collect();
+    polish(&Reader::read(&words).join(" "))
+}
+
+/// `two and a half` reads as `two point five`.
+fn halves(text: &str) -> String {
+    static HALF: LazyLock<Regex> = LazyLock::new(|| pattern(r"\band\s+a\s+half\b"));
+    let segments: Vec<&str> = HALF.split(text).collect();
+    let mut parts = Vec::new();
+    for (index, segment) in segments.iter().enumerate() {
+        // With nothing before it, the half itself goes too. That is what the reference does.
+        let Some(last) = segment.split_whitespace().last() else { continue };
+        parts.push(*segment);
+        if index + 1 < segments.len() {
+            let number = word(last).is_some_and(|word| word.is_decimal() || matches!(word, Word::Multiplier(_)));
+            parts.push(if number { "point five" } else { "and a half" });
+        }
+    }
+    parts.join(" ")
+}
+
+/// A space where digits and letters meet, unless the letters make an ordinal (`3rd`) or a plural (`1960s`).
+fn separate(text: &str) -> String {
+    static LETTER_DIGIT: LazyLock<Regex> = LazyLock::new(|| pattern("([a-z])([0-9])"));
+    static DIGIT_LETTER: LazyLock<Regex> = LazyLock::new(|| pattern("([0-9])([a-z])"));
+    static SUFFIX: LazyLock<Regex> = LazyLock::new(|| pattern(r"([0-9])\s+(st|nd|rd|th|s)\b"));
+    let text = LETTER_DIGIT.replace_all(text, "${1} ${2}");
+    let text = DIGIT_LETTER.replace_all(&text, "${1} ${2}");
+    SUFFIX.replace_all(&text, "${1}${2}").into_owned()
+}
+
+/// `$2 and ¢7` is `$2.07`, `$0.07` is `¢7`, and a lone `1` is easier to read as `one`.
+fn polish(text: &str) -> String {
+    static WITH_CENTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"([€£$])([0-9]+) (?:and )?¢([0-9]{1,2})\b"));
+    static CENTS_ONLY: LazyLock<Regex> = LazyLock::new(|| pattern(r"[€£$]0.([0-9]{1,2})\b"));
+    static ONE: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b1(s?)\b"));
+    let text = WITH_CENTS.replace_all(text, |m: &Captures| format!("{}{}.{:0>2}", &m[1], &m[2], &m[3]));
+    let text = CENTS_ONLY.replace_all(&text, |m: &Captures| match m[1].trim_start_matches('0') {
+        "" => "¢0".to_string(),
+        cents => format!("¢{cents}"),
+    });
+    ONE.replace_all(&text, "one${1}").into_owned()
+}
+
+/// A number in the making.
+enum Value {
+    /// An amount, to which a smaller one may be added: `twenty` and then `four`.
+    Amount(u128),
+    /// Digits one after the other: `oh four`, `nineteen eighty`, `1.5`.
+    Digits(String),
+}
+
+impl Value {
+    fn text(&self) -> String {
+        match self {
+            Self::Amount(amount) => amount.to_string(),
+            Self::Digits(digits) => digits.clone(),
+        }
+    }
+
+    /// This many times the number; nothing if that is not whole, not a number (`1.2.3`) or beyond `u128`.
+    fn times(&self, multiplier: u128) -> Option<u128> {
+        match self {
+            // In `two thousand five hundred`, only what follows the thousands is multiplied.
+            Self::Amount(amount) => {
+                let rest = amount % 1000;
+                rest.checked_mul(multiplier)?.checked_add(amount - rest)
+            }
+            Self::Digits(digits) => {
+                let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
+                let unscaled: u128 = format!("{whole}{decimals}").parse().ok()?;
+                let scale = 10u128.checked_pow(u32::try_from(decimals.len()).ok()?)?;
+                let product = unscaled.checked_mul(multiplier)?;
+                (product % scale == 0).then(|| product / scale)
+            }
+        }
+    }
+}
+
+/// Reads word by word. Every word ends up in `out`, in the number being made, or as its sign.
+#[derive(Default)]
+struct Reader {
+    out: Vec<String>,
+    value: Option<Value>,
+    prefix: Option<char>,
+}
+
+impl Reader {
+    fn read(words: &[&str]) -> Vec<String> {
+        let mut reader = Self::default();
+        let mut index = 0;
+        while index < words.len() {
+            let previous = index.checked_sub(1).and_then(|previous| word(words[previous]));
+            let next = words.get(index + 1).copied();
+            index += reader.step(previous, words[index], next);
+        }
+        reader.flush();
+        reader.out
+    }
+
+    /// Takes in one word, and returns how many are used up: two where it only has a meaning together with the next.
+    fn step(&mut self, previous: Option<Word>, current: &str, next: Option<&str>) -> usize {
+        if self.numeral(current) {
+            return 1;
+        }
+        let Some(kind) = word(current) else {
+            self.flush_and_emit(current);
+            return 1;
+        };
+        let next_word = next.and_then(word);
+        let number_follows = next_word.is_some() || next.is_some_and(is_numeral);
+        match kind {
+            Word::Zero => self.value = Some(Value::Digits(self.digits() + "0")),
+            Word::Ones(ones) => self.value = Some(self.with_ones(ones, previous)),
+            Word::Tens(tens) => self.value = Some(self.with_tens(tens)),
+            Word::OnesEnd(ones, suffix) => self.emit(&(self.with_ones(ones, previous).text() + suffix)),
+            Word::TensEnd(tens, suffix) => self.emit(&(self.with_tens(tens).text() + suffix)),
+            Word::Multiplier(multiplier) => {
+                let amount = self.times_or_flush(multiplier);
+                self.value = Some(Value::Amount(amount));
+            }
+            Word::MultiplierEnd(multiplier, suffix) => {
+                let amount = self.times_or_flush(multiplier);
+                self.emit(&format!("{amount}{suffix}"));
+            }
+            Word::Sign(sign) => {
+                self.flush();
+                if number_follows {
+                    self.prefix = Some(sign);
+                } else {
+                    self.emit(current);
+                }
+            }
+            Word::Currency(symbol) if self.value.is_some() => {
+                self.prefix = Some(symbol);
+                self.flush();
+            }
+            Word::Percent => self.percent(current),
+            Word::Per if self.value.is_some() && next == Some("cent") => {
+                self.percent(current);
+                return 2;
+            }
+            Word::Repeat(times) => match next_word {
+                Some(Word::Zero) => return self.repeat("0", times),
+                Some(Word::Ones(ones)) => return self.repeat(&ones.to_string(), times),
+                _ => self.flush_and_emit(current),
+            },
+            // `two hundred and five` is one number.
+            Word::And if number_follows && matches!(previous, Some(Word::Multiplier(_))) => {}
+            Word::Point if next_word.is_some_and(Word::is_decimal) || next.is_some_and(is_numeral) => {
+                self.value = Some(Value::Digits(self.digits() + "."));
+            }
+            // Before a word like `hundred`, the reference loses the point.
+            Word::Point if number_follows => {}
+            Word::Currency(_) | Word::Per | Word::And | Word::Point => self.flush_and_emit(current),
+        }
+        1
+    }
+
+    /// Takes in a number that is in digits already, perhaps with a symbol before it.
+    fn numeral(&mut self, current: &str) -> bool {
+        let symbol = current.chars().next().filter(|first| "-+£€$¢".contains(*first));
+        let number = symbol.map_or(current, |symbol| &current[symbol.len_utf8()..]);
+        if !is_numeral(number) {
+            return false;
+        }
+        if let Some(Value::Digits(digits)) = &mut self.value
+            && digits.ends_with('.')
+        {
+            digits.push_str(current);
+            return true;
+        }
+        self.flush();
+        self.prefix = symbol.or(self.prefix);
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+        let amount = if decimals.bytes().all(|digit| digit == b'0') { whole.parse().ok() } else { None };
+        self.value = Some(amount.map_or_else(|| Value::Digits(number.to_string()), Value::Amount));
+        true
+    }
+
+    fn with_ones(&self, ones: u128, previous: Option<Word>) -> Value {
+        match &self.value {
+            // `nineteen eighty four`: the four takes the place of the zero.
+            Some(Value::Digits(digits)) if ones < 10 && matches!(previous, Some(Word::Tens(_))) => {
+                Value::Digits(format!("{}{ones}", &digits[..digits.len() - 1]))
+            }
+            Some(value) if matches!(previous, Some(Word::Ones(_))) => Value::Digits(format!("{}{ones}", value.text())),
+            _ => self.plus(ones, if ones < 10 { 10 } else { 100 }),
+        }
+    }
+
+    fn with_tens(&self, tens: u128) -> Value {
+        self.plus(tens, 100)
+    }
+
+    /// Adds where the amount leaves room for it, a multiple of `room`; writes side by side elsewhere.
+    fn plus(&self, amount: u128, room: u128) -> Value {
+        match &self.value {
+            None => Value::Amount(amount),
+            Some(Value::Amount(before)) if before % room == 0 && before.checked_add(amount).is_some() => {
+                Value::Amount(before + amount)
+            }
+            Some(before) => Value::Digits(format!("{}{amount}", before.text())),
+        }
+    }
+
+    /// The number so far times the multiplier, or the multiplier alone where that cannot be.
+    fn times_or_flush(&mut self, multiplier: u128) -> u128 {
+        let product = self.value.as_ref().and_then(|value| value.times(multiplier));
+        product.unwrap_or_else(|| {
+            self.flush();
+            multiplier
+        })
+    }
+
+    fn repeat(&mut self, digits: &str, times: usize) -> usize {
+        self.value = Some(Value::Digits(self.digits() + &digits.repeat(times)));
+        2
+    }
+
+    fn percent(&mut self, current: &str) {
+        match &self.value {
+            Some(value) => self.emit(&(value.text() + "%")),
+            None => self.emit(current),
+        }
+    }
+
+    /// The digits to go on writing from; the amount zero has none.
+    fn digits(&self) -> String {
+        match &self.value {
+            None | Some(Value::Amount(0)) => String::new(),
+            Some(value) => value.text(),
+        }
+    }
+
+    fn flush_and_emit(&mut self, text: &str) {
+        self.flush();
+        self.emit(text);
+    }
+
+    /// Puts out the number that was being made.
+    fn flush(&mut self) {
+        if let Some(value) = &self.value {
+            self.emit(&value.text());
+        }
+    }
+
+    /// Puts out a text, behind the sign or currency if there is one, and begins anew.
+    fn emit(&mut self, text: &str) {
+        let prefix = self.prefix.take();
+        self.value = None;
+        self.out.push(prefix.map_or_else(String::new, String::from) + text);
+    }
+}
+
+/// Digits, perhaps with decimals.
+fn is_numeral(text: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.split_once('.') {
+        Some((whole, decimals)) => digits(whole) && digits(decimals),
+        None => digits(text),
+    }
+}

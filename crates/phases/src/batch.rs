@@ -1,0 +1,134 @@
+//! Samples to batches in host memory.
+
+use crate::SpeechSample;
+use crate::experiment::Pad;
+use undertone_data::features::LogMel;
+use undertone_data::loader::{Collate, SampleError};
+
+/// A batch for Whisper, in host memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WhisperBatch {
+    /// Names of the samples.
+    pub names: Vec<String>,
+    /// What they say.
+    pub texts: Vec<String>,
+    /// Log-mel features, `[batch, bins, frames]`.
+    pub mel: Vec<f32>,
+    /// Mel bins.
+    pub bins: usize,
+    /// Frames of 10 ms.
+    pub frames: usize,
+    /// Each sample's tokens before its text.
+    pub prompts: Vec<Vec<u32>>,
+    /// What the decoder reads, `[batch, tokens]`: everything but the last token, padded with the end token.
+    pub inputs: Vec<i64>,
+    /// What it should say next, `[batch, tokens]`: the text and the end; -100 where the prompt or padding would follow.
+    pub labels: Vec<i64>,
+    /// Tokens per row.
+    pub tokens: usize,
+    /// Targets for the encoder, `[batch, positions]` each, where they are wanted.
+    pub alignment: Option<(Vec<i64>, Vec<i64>)>,
+    /// A number drawn from the samples, the same in every run: what is random about a batch comes from it.
+    pub draw: u64,
+}
+
+/// Makes batches for one model.
+pub struct WhisperCollate {
+    log_mel: LogMel,
+    pad: Pad,
+    /// The longest input, in audio samples.
+    window: usize,
+    /// The token that fills rows.
+    end: u32,
+}
+
+/// Audio samples per encoder position.
+const POSITION: usize = 320;
+const IGNORED: i64 = -100;
+
+impl WhisperCollate {
+    /// A collator for a model with these mel features and this window, in audio samples.
+    pub fn new(log_mel: LogMel, pad: Pad, window: usize, end: u32) -> Self {
+        Self { log_mel, pad, window, end }
+    }
+}
+
+impl Collate<SpeechSample> for WhisperCollate {
+    type Batch = WhisperBatch;
+
+    fn collate(&self, items: Vec<SpeechSample>) -> Result<WhisperBatch, SampleError> {
+        let longest = items.iter().map(|s| s.audio.len()).max().unwrap_or_default();
+        let samples = match self.pad {
+            Pad::Longest => longest.next_multiple_of(POSITION).clamp(POSITION, self.window),
+            Pad::Window => self.window,
+        };
+        let (bins, frames) = (self.log_mel.bins(), LogMel::frames(samples));
+        let mut mel = vec![0.0; items.len() * bins * frames];
+        for (sample, out) in items.iter().zip(mel.chunks_mut(bins * frames)) {
+            self.log_mel.features_padded_into(&sample.audio, samples, out)?;
+        }
+        let tokens = items.iter().map(|s| s.tokens.len() - 1).max().unwrap_or_default();
+        let mut inputs = Vec::with_capacity(items.len() * tokens);
+        let mut labels = Vec::with_capacity(items.len() * tokens);
+        for sample in &items {
+            let row: Vec<i64> = sample.tokens.iter().map(|id| i64::from(*id)).collect();
+            let padding = tokens + 1 - row.len();
+            inputs.extend(&row[..row.len() - 1]);
+            inputs.extend(std::iter::repeat_n(i64::from(self.end), padding));
+            labels.extend(std::iter::repeat_n(IGNORED, sample.prompt - 1));
+            labels.extend(&row[sample.prompt..]);
+            labels.extend(std::iter::repeat_n(IGNORED, padding));
+        }
+        let positions = samples / POSITION;
+        let alignment = items.iter().map(|s| s.alignment.as_ref()).collect::<Option<Vec<_>>>().map(|all| {
+            let padded = |values: &[i64]| values.iter().copied().chain(std::iter::repeat(IGNORED)).take(positions).collect::<Vec<_>>();
+            (all.iter().flat_map(|a| padded(&a.characters)).collect(), all.iter().flat_map(|a| padded(&a.elements)).collect())
+        });
+        let draw = items.first().map_or(0, |s| s.audio.iter().take(64).fold(0_u64, |h, x| (h ^ u64::from(x.to_bits())).wrapping_mul(0x0100_0000_01B3)));
+        Ok(WhisperBatch {
+            names: items.iter().map(|s| s.name.clone()).collect(),
+            texts: items.iter().map(|s| s.text.clone()).collect(),
+            prompts: items.iter().map(|s| s.tokens[..s.prompt].to_vec()).collect(),
+            mel,
+            bins,
+            frames,
+            inputs,
+            labels,
+            tokens,
+            alignment,
+            draw,
+        })
+    }
+
+    fn bytes(batch: &WhisperBatch) -> usize {
+        let alignment = batch.alignment.as_ref().map_or(0, |(a, b)| a.len() + b.len());
+        4 * batch.mel.len() + 8 * (batch.inputs.len() + batch.labels.len() + alignment)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(audio: usize, text: &[u32]) -> SpeechSample {
+        let mut tokens = vec![100, 101];
+        tokens.extend(text);
+        tokens.push(9);
+        SpeechSample { name: "s".into(), audio: vec![0.1; audio], text: String::new(), tokens, prompt: 2, alignment: None }
+    }
+
+    #[test]
+    fn labels_are_the_inputs_shifted_without_the_prompt() {
+        let collate = WhisperCollate::new(LogMel::new(80).expect("80 bins"), Pad::Longest, 16000, 9);
+        let batch = collate.collate(vec![sample(3000, &[1, 2, 3]), sample(1000, &[])]).expect("a batch");
+        assert_eq!(batch.inputs, [100, 101, 1, 2, 3, 100, 101, 9, 9, 9]);
+        assert_eq!(batch.labels, [-100, 1, 2, 3, 9, -100, 9, -100, -100, -100]);
+        assert_eq!((batch.frames, batch.mel.len()), (20, 2 * 80 * 20), "3000 samples are padded to 10 positions");
+    }
+
+    #[test]
+    fn a_window_is_a_window() {
+        let collate = WhisperCollate::new(LogMel::new(80).expect("80 bins"), Pad::Window, 16000, 9);
+        assert_eq!(collate.collate(vec![sample(10, &[1])]).expect("a batch").frames, 100);
+    }
+}

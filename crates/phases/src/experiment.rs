@@ -1,0 +1,387 @@
+//! An experiment as a user writes it.
+
+use crate::{AlignmentConfig, ModelConfig};
+use figment::Figment;
+use figment::providers::{Env, Format, Serialized, Yaml};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use undertone_data::cw::CwConfig;
+use undertone_data::loader::{LoaderConfig, Workers};
+use undertone_ops::DeviceSpec;
+use undertone_train::TrainConfig;
+
+/// Everything a run depends on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Experiment {
+    /// Fixes everything random: weights, order, synthesis, dropout.
+    pub seed: u64,
+    /// Where the run's records go.
+    pub run: RunConfig,
+    /// `auto`, `cpu`, `cuda:N`, `tch:cpu` or `tch:cuda:N`.
+    pub device: DeviceSpec,
+    /// What is trained.
+    pub model: ModelConfig,
+    /// What it is trained on.
+    pub data: DataConfig,
+    /// What is minimised.
+    pub loss: LossConfig,
+    /// How.
+    pub train: TrainConfig,
+}
+
+impl Default for Experiment {
+    fn default() -> Self {
+        Self {
+            seed: 42,
+            run: RunConfig::default(),
+            device: DeviceSpec::Auto,
+            model: ModelConfig::default(),
+            data: DataConfig::default(),
+            loss: LossConfig::default(),
+            train: TrainConfig { max_steps: Some(1000), ..Default::default() },
+        }
+    }
+}
+
+/// Where a run's records go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunConfig {
+    /// The run's name: its directory below `dir`.
+    pub name: String,
+    /// The directory of all runs.
+    pub dir: PathBuf,
+    /// Whether a run of that name may be deleted and begun anew.
+    pub overwrite: bool,
+}
+
+impl Default for RunConfig {
+    fn default() -> Self {
+        Self { name: "run".into(), dir: "runs".into(), overwrite: false }
+    }
+}
+
+/// Training and validation data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DataConfig {
+    /// What is trained on.
+    pub train: SourceConfig,
+    /// What the model is judged by.
+    pub valid: SourceConfig,
+    /// Language of samples that name none, as `en`; multilingual models only.
+    pub language: String,
+    /// Task of samples that name none: `transcribe` or `translate`; multilingual models only.
+    pub task: String,
+    /// Samples per batch.
+    pub batch_size: usize,
+    /// Samples per batch where no gradients are kept.
+    pub eval_batch_size: usize,
+    /// Threads that make samples: `auto` or a number. Changes the speed and nothing else.
+    pub workers: Workers,
+    /// Batches made ahead.
+    pub prefetch_batches: usize,
+    /// Bytes those may hold.
+    pub prefetch_bytes: usize,
+    /// Whether an incomplete last batch of an epoch is left out.
+    pub drop_last: bool,
+    /// To what length a batch is padded.
+    pub pad: Pad,
+    /// What is done to texts before they are compared.
+    pub normalizer: Normalizer,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        let loader = LoaderConfig::default();
+        Self {
+            train: SourceConfig { samples: 4000, ..Default::default() },
+            valid: SourceConfig { samples: 64, ..Default::default() },
+            language: "en".into(),
+            task: "transcribe".into(),
+            batch_size: 16,
+            eval_batch_size: 16,
+            workers: loader.workers,
+            prefetch_batches: loader.prefetch_batches,
+            prefetch_bytes: loader.prefetch_bytes,
+            drop_last: false,
+            pad: Pad::Longest,
+            normalizer: Normalizer::None,
+        }
+    }
+}
+
+impl DataConfig {
+    /// The loader's part of it.
+    pub fn loader(&self, batch_size: usize, shuffle: bool, seed: u64) -> LoaderConfig {
+        LoaderConfig {
+            batch_size,
+            workers: self.workers,
+            prefetch_batches: self.prefetch_batches,
+            prefetch_bytes: self.prefetch_bytes,
+            shuffle,
+            drop_last: self.drop_last && shuffle,
+            seed,
+        }
+    }
+}
+
+/// To what length a batch's audio is padded with silence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pad {
+    /// To its longest sample.
+    #[default]
+    Longest,
+    /// To the model's window, 30 s for OpenAI's models: what those were trained on.
+    Window,
+}
+
+/// What is done to reference and hypothesis before they are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Normalizer {
+    /// Nothing.
+    #[default]
+    None,
+    /// Whisper's basic normaliser: lower case, no punctuation.
+    Basic,
+    /// Whisper's English normaliser: also numbers and contractions.
+    English,
+}
+
+/// Where samples come from: give `synth` or `path`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SourceConfig {
+    /// A synthesiser; `cw` is the only one, and the default.
+    pub synth: Option<Synth>,
+    /// How it sounds.
+    pub cw: CwConfig,
+    /// Samples it makes per epoch. Training hears new ones every epoch, validation the same ones every time.
+    pub samples: usize,
+    /// A curriculum: each stage changes some of `cw` for a number of epochs; after the last, `cw` itself holds.
+    pub stages: Vec<StageConfig>,
+    /// A manifest: JSONL, CSV or TSV with the columns audio, text, and optionally language, task, start, end.
+    pub path: Option<PathBuf>,
+}
+
+/// The synthesisers there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Synth {
+    /// Morse code.
+    Cw,
+}
+
+/// A stage of a curriculum.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StageConfig {
+    /// For how many epochs it holds.
+    pub epochs: u64,
+    /// The keys of `cw` that differ.
+    pub cw: serde_json::Map<String, serde_json::Value>,
+}
+
+impl SourceConfig {
+    /// The synthesiser's configuration in a stage.
+    ///
+    /// # Errors
+    /// Names the key of the stage that does not fit.
+    pub fn stage(&self, index: usize) -> Result<CwConfig, ConfigError> {
+        let stage = &self.stages[index];
+        let merged = Figment::from(Serialized::defaults(&self.cw)).merge(Serialized::defaults(&stage.cw));
+        merged.extract().map_err(|e| ConfigError::Value(format!("`stages[{index}].cw`: {}", sentence(&e))))
+    }
+}
+
+/// What is minimised besides the cross-entropy of the text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LossConfig {
+    /// Share of each target's mass spread over all tokens.
+    pub label_smoothing: f64,
+    /// Terms on the encoder from the known timing of synthesised samples.
+    pub alignment: AlignmentConfig,
+    /// Whether a training batch shorter than the window lies anywhere in it instead of at its beginning.
+    pub random_position: bool,
+}
+
+impl Default for LossConfig {
+    fn default() -> Self {
+        Self { label_smoothing: 0.0, alignment: AlignmentConfig::default(), random_position: false }
+    }
+}
+
+/// Why a configuration is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The file is not there.
+    #[error("there is no configuration `{}`: give the path of a YAML file, as in configs/", .0.display())]
+    NoFile(PathBuf),
+    /// A key or value does not fit.
+    #[error("{0}")]
+    Value(String),
+}
+
+impl Experiment {
+    /// Reads defaults < the YAML file < `UNDERTONE_*` variables (`UNDERTONE_TRAIN__MAX_STEPS`) < `key=value` settings,
+    /// and checks the result.
+    ///
+    /// # Errors
+    /// Names the key and where it was set.
+    pub fn load(file: Option<&Path>, settings: &[String]) -> Result<Self, ConfigError> {
+        let mut figment = Figment::new();
+        if let Some(file) = file {
+            if !file.is_file() {
+                return Err(ConfigError::NoFile(file.to_owned()));
+            }
+            figment = figment.merge(Yaml::file_exact(file));
+        }
+        figment = figment.merge(Env::prefixed("UNDERTONE_").split("__"));
+        for setting in settings {
+            let malformed = || ConfigError::Value(format!("`--set {setting}` is no `key=value`, like `train.max_steps=100`"));
+            let (key, text) = setting.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(malformed)?;
+            let value: serde_yaml::Value = serde_yaml::from_str(text).map_err(|_| malformed())?;
+            figment = figment.merge(figment::providers::Serialized::default(key, value));
+        }
+        let experiment: Self = figment.extract().map_err(|e| ConfigError::Value(sentence(&e)))?;
+        experiment.validate()?;
+        Ok(experiment)
+    }
+
+    /// Checks every value that can be checked without reading data or a model.
+    ///
+    /// # Errors
+    /// Names the key.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let value = |text: String| Err(ConfigError::Value(text));
+        let name = &self.run.name;
+        if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\']) {
+            return value(format!("`run.name` is `{name}`: it names a directory, so it is not empty and has no slash or leading dot"));
+        }
+        self.train.validate().map_err(|e| ConfigError::Value(e.to_string()))?;
+        self.model.validate()?;
+        for metric in &self.train.evaluate.metrics {
+            if !["cer", "wer", "loss"].contains(&metric.as_str()) {
+                return value(format!("`train.evaluate.metrics` has `{metric}`: the metrics are cer, wer and loss"));
+            }
+        }
+        if !(0.0..1.0).contains(&self.loss.label_smoothing) {
+            return value(format!("`loss.label_smoothing` is {}: it must be at least 0 and below 1", self.loss.label_smoothing));
+        }
+        self.loss.alignment.validate()?;
+        if self.data.eval_batch_size == 0 {
+            return value("`data.eval_batch_size` is 0: it must be at least 1".into());
+        }
+        let loader = self.data.loader(self.data.batch_size, true, self.seed);
+        loader.validate().map_err(|e| ConfigError::Value(format!("`data`: {e}")))?;
+        for (split, source) in [("train", &self.data.train), ("valid", &self.data.valid)] {
+            let at = |text: String| ConfigError::Value(format!("`data.{split}`: {text}"));
+            match (source.synth, &source.path) {
+                (Some(_), Some(_)) => return Err(at("give either `synth` or `path`, not both".into())),
+                (_, Some(_)) if !source.stages.is_empty() => return Err(at("`stages` are for `synth`, not for `path`".into())),
+                (_, Some(_)) if self.loss.alignment.is_on() && split == "train" => {
+                    return value("`loss.alignment` needs the timing of `synth` samples: set its weights to 0 for a manifest".into());
+                }
+                (_, Some(_)) => continue,
+                (_, None) => {}
+            }
+            if source.samples == 0 {
+                return Err(at("`samples` is 0: a synthesiser makes at least 1 per epoch".into()));
+            }
+            source.cw.validate().map_err(|e| at(e.to_string()))?;
+            for index in 0..source.stages.len() {
+                let cw = source.stage(index).map_err(|e| at(e.to_string()))?;
+                cw.validate().map_err(|e| at(format!("`stages[{index}].cw`: {e}")))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory of the run.
+    pub fn directory(&self) -> PathBuf {
+        self.run.dir.join(&self.run.name)
+    }
+
+    /// Everything, defaults included, as YAML.
+    pub fn to_yaml(&self) -> String {
+        serde_yaml::to_string(self).unwrap_or_default()
+    }
+}
+
+/// A figment error as one sentence that names key, problem and place.
+fn sentence(error: &figment::Error) -> String {
+    let mut key = error.path.join(".");
+    if let figment::error::Kind::UnknownField(field, _) = &error.kind
+        && !key.ends_with(field.as_str())
+    {
+        key = if key.is_empty() { field.clone() } else { format!("{key}.{field}") };
+    }
+    let place = error.metadata.as_ref().map(|m| match &m.source {
+        Some(source) => format!(" in {source}"),
+        None if m.name.contains("Serialized") || m.name.contains("serde") => " in --set".to_owned(),
+        None => format!(" in {}", m.name),
+    });
+    let key = if key.is_empty() { String::new() } else { format!("`{key}`: ") };
+    format!("{key}{}{}", error.kind, place.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(yaml: &str, settings: &[&str]) -> Result<Experiment, ConfigError> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("test.yaml");
+        std::fs::write(&file, yaml).expect("written");
+        Experiment::load(Some(&file), &settings.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn layers_override_each_other_and_the_rest_is_default() {
+        let yaml = "train: {max_steps: 5, optimizer: {lr: 1.0e-2, warmup_steps: 1}}\ndata: {train: {cw: {text: {cqww: 1.0}}}}";
+        let experiment = load(yaml, &["train.max_steps=7", "data.workers=3", "model.path=some/dir"]).expect("loaded");
+        assert_eq!(experiment.train.max_steps, Some(7));
+        assert_eq!(experiment.train.optimizer.lr, 1e-2);
+        assert_eq!(experiment.data.workers, Workers::Count(3));
+        assert_eq!(experiment.model.path, Some("some/dir".into()));
+        let text = &experiment.data.train.cw.text;
+        assert_eq!((text.cqww, text.words), (1.0, 0.0), "naming one kind of text leaves the others out");
+    }
+
+    #[test]
+    fn resolved_yaml_reads_back_the_same() {
+        let experiment = load("train: {max_steps: 5, optimizer: {warmup_steps: 1}}\ndata: {train: {samples: 3, stages: [{epochs: 2, cw: {wpm: [20, 25]}}]}}", &[]).expect("loaded");
+        assert_eq!(load(&experiment.to_yaml(), &[]), Ok(experiment));
+    }
+
+    #[test]
+    fn refusals_name_the_key_and_the_place() {
+        for (yaml, settings, culprits) in [
+            ("trian: {max_steps: 5}", vec![], vec!["trian", "test.yaml"]),
+            ("train: {max_stepz: 5}", vec![], vec!["train.max_stepz", "test.yaml"]),
+            ("train: {max_steps: many}", vec![], vec!["train.max_steps", "test.yaml"]),
+            ("train: {compute: f12}", vec![], vec!["train.compute", "f12"]),
+            ("train: [", vec![], vec!["test.yaml"]),
+            ("device: gpu", vec![], vec!["device", "gpu"]),
+            ("data: {train: {cw: {snr_db: [10]}}}", vec![], vec!["data.train.cw.snr_db"]),
+            ("data: {train: {cw: {wpm: [30, 10]}}}", vec![], vec!["data.train", "wpm"]),
+            ("data: {train: {stages: [{epochs: 1, cw: {wpn: [1, 2]}}]}}", vec![], vec!["data.train", "stages[0]", "wpn"]),
+            ("run: {name: a/b}", vec![], vec!["run.name"]),
+            ("data: {valid: {synth: cw, path: x.csv}}", vec![], vec!["data.valid", "synth"]),
+            ("train: {evaluate: {metrics: [bleu]}, checkpoint: {metric: bleu}}", vec![], vec!["bleu"]),
+            ("", vec!["train.max_steps"], vec!["--set train.max_steps"]),
+            ("", vec!["train.no_such=1"], vec!["train.no_such", "--set"]),
+        ] {
+            let error = load(yaml, &settings).expect_err(yaml).to_string();
+            for culprit in culprits {
+                assert!(error.contains(culprit), "{error:?} does not name {culprit}");
+            }
+            assert!(!error.contains('\n'), "{error:?} is more than a sentence");
+        }
+        assert!(matches!(Experiment::load(Some(Path::new("no/such.yaml")), &[]), Err(ConfigError::NoFile(_))));
+    }
+}

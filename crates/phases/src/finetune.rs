@@ -1,0 +1,134 @@
+//! Fine-tuning (or training from nothing) of a Whisper, as an experiment says.
+
+use crate::{Experiment, SourceError, SpeechDataset, SpeechError, SpeechModel, WhisperBatch, WhisperCollate, WhisperObjective};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use undertone_data::features::{FeatureError, LogMel};
+use undertone_data::loader::{Loader, LoaderError};
+use undertone_ops::DeviceError;
+use undertone_store::{StoreError, write_atomically};
+use undertone_train::{Batches, BoxError, Learner, Summary, TrainError};
+
+/// What a finished or interrupted run left.
+#[derive(Clone, Debug)]
+pub struct Finetuned {
+    /// What `summary.json` says.
+    pub summary: Summary,
+    /// The run's directory.
+    pub directory: PathBuf,
+}
+
+/// Why a run did not come about, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The device cannot be had.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The model cannot be had.
+    #[error(transparent)]
+    Model(#[from] SourceError),
+    /// The model's mel bins are none that Whisper has.
+    #[error(transparent)]
+    Features(#[from] FeatureError),
+    /// The data is unusable.
+    #[error(transparent)]
+    Data(#[from] SpeechError),
+    /// The loader cannot be started.
+    #[error(transparent)]
+    Loader(#[from] LoaderError),
+    /// There is a run of that name.
+    #[error("there is a run in `{}`: continue it with --resume, choose another name with --set run.name=NAME, or replace it with --set run.overwrite=true", .0.display())]
+    Exists(PathBuf),
+    /// There is no run to go on with.
+    #[error("there is no checkpoint to resume from in `{}`: start the run without --resume", .0.display())]
+    NothingToResume(PathBuf),
+    /// The alignment terms ask for a layer the encoder does not have.
+    #[error("`loss.alignment.elements_layer` is {layer}: the encoder has {layers} blocks")]
+    Layer {
+        /// The layer asked for.
+        layer: usize,
+        /// The encoder's blocks.
+        layers: usize,
+    },
+    /// Training stopped.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// The run's directory cannot be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl RunError {
+    /// Whether the cause is something the user gave: configuration, model or data.
+    pub fn is_bad_input(&self) -> bool {
+        !matches!(
+            self,
+            Self::Store(_) | Self::Train(TrainError::Store(_) | TrainError::Io { .. } | TrainError::NotFinite { .. })
+        )
+    }
+}
+
+/// Sets validation apart from training: the fractional part of the golden ratio, in 64 bits.
+const VALID_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Trains what `experiment` says, from its start or, with `resume`, from its newest checkpoint, until it is done or
+/// `interrupt` is set.
+///
+/// # Errors
+/// Whatever is wrong with device, model or data is found before the run's directory is made.
+pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool>) -> Result<Finetuned, RunError> {
+    let directory = experiment.directory();
+    if !resume && directory.exists() && !experiment.run.overwrite {
+        return Err(RunError::Exists(directory));
+    }
+    let device = experiment.device.resolve()?;
+    let whisper = experiment.model.load(&device, experiment.seed)?;
+    let alignment = &experiment.loss.alignment;
+    if alignment.elements > 0.0 && alignment.elements_layer > whisper.config.encoder_layers {
+        let (layer, layers) = (alignment.elements_layer, whisper.config.encoder_layers);
+        return Err(RunError::Layer { layer, layers });
+    }
+
+    let data = &experiment.data;
+    let window = whisper.config.max_frames() * 160;
+    let collate = || -> Result<Arc<WhisperCollate>, RunError> {
+        let log_mel = LogMel::new(whisper.config.num_mel_bins)?;
+        Ok(Arc::new(WhisperCollate::new(log_mel, data.pad, window, whisper.tokenizer.end())))
+    };
+    let train = Arc::new(SpeechDataset::new(experiment, &data.train, &whisper, experiment.seed)?);
+    let valid = Arc::new(SpeechDataset::new(experiment, &data.valid, &whisper, experiment.seed ^ VALID_SEED)?);
+    let train = Loader::new(train, collate()?, data.loader(data.batch_size, true, experiment.seed))?;
+    let valid = Loader::new(valid, collate()?, data.loader(data.eval_batch_size, false, experiment.seed))?;
+
+    let model = SpeechModel::new(&whisper, &experiment.loss, &device);
+    let objective = WhisperObjective::new(whisper, experiment.loss.clone(), data.normalizer, valid, device.clone());
+    if !resume && directory.exists() {
+        std::fs::remove_dir_all(&directory)
+            .map_err(|source| StoreError::Io { action: "delete", path: directory.clone(), source })?;
+    }
+    let config = experiment.train.clone();
+    let mut learner =
+        Learner::new(config, objective, model, device, &directory, experiment.seed)?.with_interrupt(interrupt);
+    if resume && !learner.resume()? {
+        return Err(RunError::NothingToResume(directory));
+    }
+    write_atomically(&directory.join("config.yaml"), experiment.to_yaml().as_bytes())?;
+    let summary = learner.train(&Epochs(train))?;
+    Ok(Finetuned { summary, directory })
+}
+
+/// The loader as the Learner wants it.
+struct Epochs(Loader<SpeechDataset, WhisperCollate>);
+
+impl Batches for Epochs {
+    type Batch = WhisperBatch;
+
+    fn per_epoch(&self) -> usize {
+        self.0.batches_per_epoch()
+    }
+
+    fn epoch(&self, epoch: u64, start: usize) -> Box<dyn Iterator<Item = Result<WhisperBatch, BoxError>> + '_> {
+        Box::new(self.0.epoch(epoch, start).map(|batch| batch.map_err(BoxError::from)))
+    }
+}

@@ -1,0 +1,185 @@
+//! Where a model comes from.
+
+use crate::ConfigError;
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use undertone_data::cw::morse;
+use undertone_model::whisper::{
+    BUNDLED, FolderError, GenerationConfig, PretrainedWhisper, TokenizerError, WhisperConfig, WhisperConfigError,
+    WhisperTokenizer, bundled,
+};
+use undertone_store::set_trainable;
+
+/// What is trained.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelConfig {
+    /// The architecture.
+    pub backbone: Backbone,
+    /// Where its weights come from; the bundled Morse model if nothing is said.
+    pub source: ModelSource,
+    /// Short for `source: {path: …}`, and stronger: `--set model.path=DIR` replaces any source.
+    pub path: Option<PathBuf>,
+    /// Which part of it training changes.
+    pub trainable: Trainable,
+}
+
+/// The architectures there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backbone {
+    /// Encoder and decoder for speech.
+    #[default]
+    Whisper,
+}
+
+/// Where weights come from: give one of `bundled`, `path`, `hub` and `config`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelSource {
+    /// A model that comes with Undertone: `whisper-nano-cw`.
+    pub bundled: Option<String>,
+    /// A folder in the Hugging Face layout.
+    pub path: Option<PathBuf>,
+    /// A model on the Hugging Face hub, like `openai/whisper-tiny.en`; fetched once, then read from its cache.
+    pub hub: Option<String>,
+    /// Branch, tag or commit on the hub.
+    pub revision: Option<String>,
+    /// Dimensions of a freshly initialised model with a vocabulary of Morse characters.
+    pub config: Option<WhisperConfig>,
+    /// How its weights begin.
+    pub initializer: Initializer,
+}
+
+/// How fresh weights begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Initializer {
+    /// Normal with `init_std`, as in Hugging Face's code.
+    #[default]
+    Normal,
+    /// With encoder heads that look at neighbouring positions: for small models trained from nothing.
+    Local,
+}
+
+/// Which part of a model training changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trainable {
+    /// Everything but the sinusoidal positions.
+    #[default]
+    All,
+    /// The encoder.
+    Encoder,
+    /// The decoder.
+    Decoder,
+}
+
+impl Trainable {
+    /// Whether the Whisper parameter of this path is trained.
+    pub fn includes(self, name: &str) -> bool {
+        name != "encoder.embed_positions.weight"
+            && match self {
+                Self::All => true,
+                Self::Encoder => name.starts_with("encoder."),
+                Self::Decoder => name.starts_with("decoder."),
+            }
+    }
+}
+
+/// Why a model cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// No bundled model has this name.
+    #[error("there is no bundled model `{name}`: there is {}", BUNDLED.join(", "))]
+    NotBundled {
+        /// The name.
+        name: String,
+    },
+    /// The folder is no model.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The dimensions describe no model.
+    #[error("`model.source.config`: {0}")]
+    Config(#[from] WhisperConfigError),
+    /// The vocabulary cannot be made.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The hub did not give it.
+    #[error("cannot fetch `{file}` of `{model}` from the hub ({reason}): check the name and the network, or give a local folder as `model.path`")]
+    Hub {
+        /// The model.
+        model: String,
+        /// The file.
+        file: String,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+impl ModelConfig {
+    /// # Errors
+    /// When more than one source is given, or `revision` without `hub`.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let s = &self.source;
+        let given = [s.bundled.is_some(), s.path.is_some(), s.hub.is_some(), s.config.is_some()];
+        if given.into_iter().filter(|g| *g).count() > 1 {
+            return Err(ConfigError::Value("`model.source` has several of bundled, path, hub and config: give one".into()));
+        }
+        if s.revision.is_some() && s.hub.is_none() {
+            return Err(ConfigError::Value("`model.source.revision` needs `model.source.hub`".into()));
+        }
+        if s.initializer != Initializer::Normal && s.config.is_none() {
+            return Err(ConfigError::Value("`model.source.initializer` needs `model.source.config`: other sources have weights".into()));
+        }
+        Ok(())
+    }
+
+    /// Loads or initialises the model on `device`, its frozen parameters marked.
+    ///
+    /// # Errors
+    /// When the source does not give a whole model.
+    pub fn load(&self, device: &Device, seed: u64) -> Result<PretrainedWhisper, SourceError> {
+        let mut whisper = self.open(device, seed)?;
+        whisper.model = set_trainable(whisper.model, |name| self.trainable.includes(name));
+        Ok(whisper)
+    }
+
+    fn open(&self, device: &Device, seed: u64) -> Result<PretrainedWhisper, SourceError> {
+        let source = &self.source;
+        if let Some(path) = self.path.as_ref().or(source.path.as_ref()) {
+            return Ok(PretrainedWhisper::load(path, device)?);
+        }
+        if let Some(model) = &source.hub {
+            let folder = crate::hub::fetch(model, source.revision.as_deref())?;
+            return Ok(PretrainedWhisper::load(&folder, device)?);
+        }
+        if let Some(config) = &source.config {
+            return fresh(config.clone(), source.initializer, device, seed);
+        }
+        let name = source.bundled.as_deref().unwrap_or(BUNDLED[0]);
+        let files = bundled(name).ok_or_else(|| SourceError::NotBundled { name: name.to_owned() })?;
+        Ok(PretrainedWhisper::from_files(Path::new(name), files, device)?)
+    }
+}
+
+/// A new model that spells in Morse characters, with Whisper's special tokens for one language.
+fn fresh(
+    config: WhisperConfig,
+    initializer: Initializer,
+    device: &Device,
+    seed: u64,
+) -> Result<PretrainedWhisper, SourceError> {
+    let characters: String = morse::alphabet().collect();
+    let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"])?;
+    let mut generation = GenerationConfig::new(true);
+    generation.language = Some("en".into());
+    generation.task = Some("transcribe".into());
+    device.seed(seed);
+    let mut whisper = PretrainedWhisper::init(config, tokenizer, generation, device)?;
+    if initializer == Initializer::Local {
+        whisper.model = whisper.config.init_local(device);
+    }
+    Ok(whisper)
+}

@@ -1,0 +1,115 @@
+//! Gradients by parameter path.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Gradients, Tensor};
+use std::collections::BTreeMap;
+
+/// Summed gradients of an optimizer step, flattened, by parameter path.
+#[derive(Debug, Default)]
+pub struct GradientSum {
+    by_name: BTreeMap<String, Tensor<1>>,
+}
+
+impl GradientSum {
+    /// Adds what one backward pass left for the parameters of `model`.
+    pub fn add<M: Module>(&mut self, model: &M, gradients: Gradients) {
+        model.visit(&mut Collector { path: Vec::new(), gradients, sum: &mut self.by_name });
+    }
+
+    /// The names that have a gradient.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+
+    /// Takes the gradient of one parameter, `[elements]`.
+    pub fn take(&mut self, name: &str) -> Option<Tensor<1>> {
+        self.by_name.remove(name)
+    }
+
+    /// The length of all gradients together, and shortens them to `clip_norm` if they are longer and it is above 0.
+    ///
+    /// A length that is not finite leaves them as they are: the caller decides what that means.
+    pub fn clip(&mut self, clip_norm: f64) -> f64 {
+        let squares: Vec<Tensor<1>> = self.by_name.values().map(|g| g.clone().square().sum()).collect();
+        if squares.is_empty() {
+            return 0.0;
+        }
+        let norm = f64::from(Tensor::cat(squares, 0).sum().sqrt().into_scalar::<f32>());
+        if clip_norm > 0.0 && norm > clip_norm && norm.is_finite() {
+            let factor = clip_norm / norm;
+            for gradient in self.by_name.values_mut() {
+                *gradient = gradient.clone().mul_scalar(factor);
+            }
+        }
+        norm
+    }
+}
+
+struct Collector<'a> {
+    path: Vec<String>,
+    gradients: Gradients,
+    sum: &'a mut BTreeMap<String, Tensor<1>>,
+}
+
+impl ModuleVisitor for Collector<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let Some(gradient) = param.val().grad_remove(&mut self.gradients) else { return };
+        let flat = gradient.shape().num_elements();
+        let gradient = gradient.reshape([flat]);
+        let name = self.path.join(".");
+        let total = match self.sum.remove(&name) {
+            Some(sum) => sum + gradient,
+            None => gradient,
+        };
+        self.sum.insert(name, total);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::nn::{Linear, LinearConfig};
+    use burn::tensor::Device;
+
+    fn sum() -> GradientSum {
+        let device = Device::flex().autodiff();
+        let model: Linear = LinearConfig::new(2, 1).init(&device);
+        let mut sum = GradientSum::default();
+        for scale in [1.0, 2.0] {
+            // The gradient of each weight is its input, that of the bias is 1; both scaled.
+            let loss = model.forward(Tensor::<2>::from_floats([[2.0, 4.0]], &device)).sum().mul_scalar(scale);
+            sum.add(&model, loss.backward());
+        }
+        sum
+    }
+
+    fn values(sum: &mut GradientSum, name: &str) -> Vec<f32> {
+        sum.take(name).expect(name).try_into_vec_as().expect("floats")
+    }
+
+    #[test]
+    fn adds_over_backward_passes() {
+        let mut sum = sum();
+        assert_eq!(sum.names().collect::<Vec<_>>(), ["bias", "weight"]);
+        assert_eq!(values(&mut sum, "weight"), [6.0, 12.0]);
+        assert_eq!(values(&mut sum, "bias"), [3.0]);
+    }
+
+    #[test]
+    fn clips_by_the_norm_of_all() {
+        let mut sum = sum();
+        let norm = (6.0_f64 * 6.0 + 12.0 * 12.0 + 3.0 * 3.0).sqrt();
+        assert!((sum.clip(0.0) - norm).abs() < 1e-4);
+        assert!((sum.clip(1.0) - norm).abs() < 1e-4);
+        assert!((sum.clip(1.0) - 1.0).abs() < 1e-5);
+        assert!((values(&mut sum, "bias")[0] - (3.0 / norm) as f32).abs() < 1e-6);
+    }
+}

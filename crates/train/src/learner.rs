@@ -1,0 +1,388 @@
+//! The training loop.
+
+use crate::checkpoint::{Checkpoints, TrainState};
+use crate::objective::{Batches, BoxError, Evaluation, LossTerm, Objective};
+use crate::report::{ExampleChange, MetricsLog, ParameterCount, Progress, Summary, peak_memory_bytes};
+use crate::{AdamW, GradientSum, TrainConfig};
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use undertone_store::{StoreError, load_parameters, parameter_infos, parameters, write_atomically};
+
+/// Trains a model on an objective and keeps its records in a directory.
+pub struct Learner<O: Objective> {
+    config: TrainConfig,
+    objective: O,
+    model: O::Model,
+    device: Device,
+    optimizer: AdamW,
+    state: TrainState,
+    dir: PathBuf,
+    name: String,
+    interrupt: Arc<AtomicBool>,
+}
+
+/// Why training stopped short.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// A batch could not be loaded, or did not fit the model.
+    #[error("{0}")]
+    Data(BoxError),
+    /// The loss is no number any more.
+    #[error("the loss became {loss} at step {step}: lower `train.optimizer.lr` or look at the data of that step")]
+    NotFinite {
+        /// The optimizer step.
+        step: u64,
+        /// The loss.
+        loss: f64,
+    },
+    /// Parameters that should be trained take no part in the loss.
+    #[error("after {steps} steps these trainable parameters have never received a gradient: {names}; freeze them or use them in the loss")]
+    NoGradient {
+        /// Steps taken.
+        steps: u64,
+        /// The first few names.
+        names: String,
+    },
+    /// There is nothing to train on.
+    #[error("the training data has no batch: give it samples, or a smaller `data.batch_size` where `drop_last` is set")]
+    NoData,
+    /// A checkpoint belongs to another run.
+    #[error("checkpoint `{}` was made with seed {found}, this run has seed {expected}: resume with the seed it was made with", path.display())]
+    Seed {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Its seed.
+        found: u64,
+        /// The run's.
+        expected: u64,
+    },
+    /// The run's directory cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The run's directory cannot be read or written.
+    #[error("cannot write `{}`: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// After this many steps a trainable parameter without a gradient is a mistake, not a rare branch.
+const GRADIENT_PATIENCE: u64 = 20;
+
+/// The share of an optimizer step's time and what it found.
+#[derive(Default)]
+struct StepReport {
+    terms: Vec<(&'static str, f64)>,
+    loss: f64,
+    norm: f64,
+    rate: f64,
+    samples: usize,
+}
+
+/// Where this session's time went, in training steps alone.
+#[derive(Default)]
+struct Clock {
+    waiting: Duration,
+    training: Duration,
+    samples: u64,
+    steps: u64,
+}
+
+impl Clock {
+    fn samples_per_second(&self) -> f64 {
+        self.samples as f64 / self.training.as_secs_f64().max(1e-9)
+    }
+
+    fn data_wait(&self) -> f64 {
+        self.waiting.as_secs_f64() / self.training.as_secs_f64().max(1e-9)
+    }
+}
+
+impl<O: Objective> Learner<O> {
+    /// A learner for `model`, whose parameters lie on `device` (without autodiff), with records in `dir`.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub fn new(config: TrainConfig, objective: O, model: O::Model, device: Device, dir: &Path, seed: u64) -> Result<Self, TrainError> {
+        std::fs::create_dir_all(dir).map_err(|source| TrainError::Io { path: dir.to_owned(), source })?;
+        let name = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(Self {
+            optimizer: AdamW::new(&config.optimizer),
+            config,
+            objective,
+            model: model.train(),
+            device: device.autodiff(),
+            state: TrainState { seed, ..Default::default() },
+            dir: dir.to_owned(),
+            name,
+            interrupt: Arc::default(),
+        })
+    }
+
+    /// A flag that, once set, ends training after the current step with a checkpoint.
+    pub fn with_interrupt(mut self, interrupt: Arc<AtomicBool>) -> Self {
+        self.interrupt = interrupt;
+        self
+    }
+
+    /// Goes on from the newest whole checkpoint and says where that is; false when there is none.
+    ///
+    /// # Errors
+    /// When the checkpoint does not fit the model.
+    pub fn resume(&mut self) -> Result<bool, TrainError> {
+        let (newest, complaints) = self.checkpoints().newest();
+        for complaint in complaints {
+            eprintln!("{complaint}");
+        }
+        let Some(checkpoint) = newest else { return Ok(false) };
+        if checkpoint.state.seed != self.state.seed {
+            let (found, expected) = (checkpoint.state.seed, self.state.seed);
+            return Err(TrainError::Seed { path: checkpoint.path, found, expected });
+        }
+        let device = self.device.clone().inner();
+        let model = load_parameters(self.model.valid(), |name| checkpoint.model.read(name))?;
+        let stored = checkpoint.optimizer.names();
+        let names: Vec<String> = stored.iter().filter_map(|n| n.strip_suffix(".step").map(str::to_owned)).collect();
+        self.optimizer.load(names, &device, |name| checkpoint.optimizer.read(name))?;
+        self.model = model.train();
+        self.state = checkpoint.state;
+        eprintln!("resuming from `{}`, step {}", checkpoint.path.display(), self.state.step);
+        Ok(true)
+    }
+
+    /// Trains to the end, or to an interruption.
+    ///
+    /// # Errors
+    /// When data or files fail, the loss is no number, or a trainable parameter is out of reach.
+    pub fn train<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Summary, TrainError> {
+        if batches.per_epoch() == 0 {
+            return Err(TrainError::NoData);
+        }
+        let steps = self.config.steps(batches.per_epoch());
+        let metrics_path = self.dir.join("metrics.jsonl");
+        let mut log = MetricsLog::open(&metrics_path, self.state.step).map_err(io(&metrics_path))?;
+        let progress = Progress::new(self.state.step, steps);
+        let started = Instant::now();
+        let earlier = self.state.seconds;
+        let mut clock = Clock::default();
+        let mut without_gradient = self.trainable();
+
+        let before = if self.state.step == 0 { self.evaluate(&mut log, &progress)? } else { Evaluation::default() };
+        let mut latest = before.clone();
+        let mut stream = batches.epoch(self.state.epoch, self.state.cursor);
+
+        while self.state.step < steps && !self.interrupt.load(Ordering::Relaxed) {
+            let step_started = Instant::now();
+            let window = self.load(batches, &mut stream, &mut clock)?;
+            // Dropout draws from the device; seeding by step makes it the same whenever the step is taken.
+            self.device.seed(self.state.seed ^ (self.state.step + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let (mut gradients, mut report) = self.forward_backward(&window)?;
+            without_gradient.retain(|name| !gradients.names().any(|n| n == name));
+            self.check_gradients(&without_gradient, steps)?;
+            report.norm = gradients.clip(self.config.optimizer.clip_norm);
+            if !(report.loss.is_finite() && report.norm.is_finite()) {
+                return Err(TrainError::NotFinite { step: self.state.step + 1, loss: report.loss });
+            }
+            let optimizer = &self.config.optimizer;
+            report.rate = optimizer.lr * optimizer.schedule.factor(self.state.step, optimizer.warmup_steps, steps);
+            self.model = self.optimizer.step(self.model.clone(), &mut gradients, report.rate);
+            self.state.step += 1;
+            self.state.samples += report.samples as u64;
+            clock.samples += report.samples as u64;
+            clock.steps += 1;
+            clock.training += step_started.elapsed();
+            self.log(&mut log, &progress, &report, &clock, steps)?;
+
+            let last = self.state.step == steps;
+            self.state.score = None;
+            if last || due(self.state.step, self.config.evaluate.every) {
+                latest = self.evaluate(&mut log, &progress)?;
+            }
+            if last || due(self.state.step, self.config.checkpoint.every) {
+                self.state.seconds = earlier + started.elapsed().as_secs_f64();
+                self.checkpoint()?;
+            }
+        }
+
+        self.state.seconds = earlier + started.elapsed().as_secs_f64();
+        let completed = self.state.step >= steps;
+        if !completed {
+            self.checkpoint()?;
+        }
+        progress.finish();
+        let summary = self.summary(completed, &clock, &before, &latest);
+        let json = serde_json::to_string_pretty(&summary).unwrap_or_default();
+        write_atomically(&self.dir.join("summary.json"), json.as_bytes())?;
+        Ok(summary)
+    }
+
+    /// The batches of one optimizer step; at the end of an epoch what is left of it, then the next epoch begins.
+    fn load<'a, B: Batches<Batch = O::Batch>>(
+        &mut self,
+        batches: &'a B,
+        stream: &mut Box<dyn Iterator<Item = Result<O::Batch, BoxError>> + 'a>,
+        clock: &mut Clock,
+    ) -> Result<Vec<O::Batch>, TrainError> {
+        let waiting = Instant::now();
+        let mut window = Vec::with_capacity(self.config.accumulation);
+        while window.len() < self.config.accumulation {
+            match stream.next() {
+                Some(batch) => {
+                    window.push(batch.map_err(TrainError::Data)?);
+                    self.state.cursor += 1;
+                }
+                None => {
+                    self.state.epoch += 1;
+                    self.state.cursor = 0;
+                    *stream = batches.epoch(self.state.epoch, 0);
+                    if !window.is_empty() {
+                        break;
+                    }
+                }
+            }
+        }
+        clock.waiting += waiting.elapsed();
+        Ok(window)
+    }
+
+    /// Gradients of the window's mean loss: each term's sum over the window by its count over the window.
+    fn forward_backward(&self, window: &[O::Batch]) -> Result<(GradientSum, StepReport), TrainError> {
+        let mut totals: Vec<f64> = Vec::new();
+        for batch in window {
+            let counts = self.objective.counts(batch);
+            totals.resize(counts.len(), 0.0);
+            totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
+        }
+        let mut gradients = GradientSum::default();
+        let mut report = StepReport::default();
+        for batch in window {
+            let terms = self.objective.losses(&self.model, batch, &self.device).map_err(TrainError::Data)?;
+            report.terms.resize(terms.len(), ("", 0.0));
+            let mut loss: Option<Tensor<1>> = None;
+            let mut means = Vec::with_capacity(terms.len());
+            for (LossTerm { name, weight, sum }, count) in terms.into_iter().zip(&totals) {
+                let mean = sum.div_scalar(count.max(1.0));
+                means.push((name, weight, mean.clone().inner()));
+                let share = mean.mul_scalar(weight);
+                loss = Some(loss.map_or(share.clone(), |loss| loss + share));
+            }
+            if let Some(loss) = loss {
+                gradients.add(&self.model, loss.backward());
+            }
+            // Read only now: on an accelerator a read waits for everything before it.
+            for ((name, weight, mean), logged) in means.into_iter().zip(&mut report.terms) {
+                let mean = f64::from(mean.into_scalar::<f32>());
+                *logged = (name, logged.1 + mean);
+                report.loss += weight * mean;
+            }
+            report.samples += self.objective.samples(batch);
+        }
+        Ok((gradients, report))
+    }
+
+    fn log(&self, log: &mut MetricsLog, progress: &Progress, report: &StepReport, clock: &Clock, steps: u64) -> Result<(), TrainError> {
+        let step = self.state.step;
+        let rate = clock.samples_per_second();
+        let message = format!("loss {:.4}  {rate:.1} samples/s  wait {:.1} %", report.loss, 100.0 * clock.data_wait());
+        let each = clock.training.div_f64(clock.steps.max(1) as f64);
+        let due = step % self.config.log_every == 0 || step == steps;
+        progress.step(step, &message, each.mul_f64((steps - step) as f64), due);
+        if due {
+            let mut values = vec![("loss", report.loss)];
+            if report.terms.len() > 1 {
+                values.extend(&report.terms);
+            }
+            values.extend([("lr", report.rate), ("grad_norm", report.norm)]);
+            log.write(step, "train", values).map_err(io(&self.dir.join("metrics.jsonl")))?;
+        }
+        Ok(())
+    }
+
+    /// Judges the model, records it, and exports it if it is the best so far.
+    fn evaluate(&mut self, log: &mut MetricsLog, progress: &Progress) -> Result<Evaluation, TrainError> {
+        let model = self.model.valid();
+        let evaluation = self.objective.evaluate(&model, &self.config.evaluate.metrics).map_err(TrainError::Data)?;
+        let step = self.state.step;
+        let values = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value));
+        log.write(step, "valid", values).map_err(io(&self.dir.join("metrics.jsonl")))?;
+        let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
+        progress.say(&format!("step {step}  valid  {}", shown.join("  ")));
+        self.state.metrics.clone_from(&evaluation.metrics);
+        self.state.score = evaluation.metrics.get(&self.config.checkpoint.metric).copied();
+        if let Some(score) = self.state.score.filter(|s| self.state.best.is_none_or(|(best, _)| *s < best)) {
+            self.state.best = Some((score, step));
+            self.objective.export(&model, &self.dir.join("best")).map_err(TrainError::Data)?;
+        }
+        Ok(evaluation)
+    }
+
+    fn checkpoint(&self) -> Result<(), TrainError> {
+        let checkpoints = self.checkpoints();
+        checkpoints.save(&self.state, &parameters(&self.model.valid()), &self.optimizer.to_tensors())?;
+        let kept = &self.config.checkpoint;
+        checkpoints.rotate(kept.keep_last, kept.keep_best)?;
+        Ok(())
+    }
+
+    fn check_gradients(&self, without: &BTreeSet<String>, steps: u64) -> Result<(), TrainError> {
+        let taken = self.state.step + 1;
+        if without.is_empty() || taken < GRADIENT_PATIENCE.min(steps) {
+            return Ok(());
+        }
+        let mut names: Vec<String> = without.iter().take(5).map(|name| format!("`{name}`")).collect();
+        if without.len() > names.len() {
+            names.push(format!("and {} more", without.len() - names.len()));
+        }
+        Err(TrainError::NoGradient { steps: taken, names: names.join(", ") })
+    }
+
+    fn summary(&self, completed: bool, clock: &Clock, before: &Evaluation, after: &Evaluation) -> Summary {
+        let infos = parameter_infos(&self.model);
+        let count = |only: bool| infos.iter().filter(|p| p.trainable || !only).map(|p| p.shape.iter().product::<usize>()).sum();
+        Summary {
+            name: self.name.clone(),
+            completed,
+            steps: self.state.step,
+            samples: self.state.samples,
+            parameters: ParameterCount { trainable: count(true), total: count(false) },
+            seconds: self.state.seconds,
+            samples_per_second: clock.samples_per_second(),
+            data_wait: clock.data_wait(),
+            peak_memory_bytes: peak_memory_bytes(),
+            before: before.metrics.clone(),
+            after: self.state.metrics.clone(),
+            best: self.state.best,
+            examples: ExampleChange::pair(&before.examples, &after.examples),
+        }
+    }
+
+    fn trainable(&self) -> BTreeSet<String> {
+        parameter_infos(&self.model).into_iter().filter(|p| p.trainable).map(|p| p.name).collect()
+    }
+
+    fn checkpoints(&self) -> Checkpoints {
+        Checkpoints::new(self.dir.join("checkpoints"))
+    }
+
+    /// The model as it stands, with gradients.
+    pub fn model(&self) -> &O::Model {
+        &self.model
+    }
+}
+
+fn due(step: u64, every: u64) -> bool {
+    every > 0 && step.is_multiple_of(every)
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> TrainError {
+    let path = path.to_owned();
+    move |source| TrainError::Io { path, source }
+}

@@ -1,0 +1,227 @@
+//! Character and word error rates.
+
+use std::iter::Sum;
+use std::ops::{Add, AddAssign};
+
+/// How far hypotheses are from their references, summed over a corpus.
+///
+/// A corpus's rate is all edits over all reference symbols, not the mean of the rates of its texts: a long text
+/// weighs more than a short one, and a text whose reference is empty can take part. There, every symbol of the
+/// hypothesis is an insertion that adds to the edits and nothing to the length. The rate may exceed 1.
+///
+/// ```
+/// # use undertone_train::metrics::{ErrorRate, wer};
+/// let pairs = [("the cat sat", "the cat sat"), ("", "uh"), ("on the mat", "on mat")];
+/// let total: ErrorRate = pairs.into_iter().map(|(reference, hypothesis)| wer(reference, hypothesis)).sum();
+/// assert_eq!(total.rate(), Some(2.0 / 6.0));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ErrorRate {
+    /// What turns the references into the hypotheses.
+    pub edits: Edits,
+    /// Symbols in the references.
+    pub length: usize,
+}
+
+/// The edits of a shortest way from a reference to a hypothesis.
+///
+/// Their total is unique. How it divides may not be (`ab` becomes `bc` by two substitutions, or by a deletion and an
+/// insertion); this takes the same way as RapidFuzz, and with it jiwer, does on texts of ordinary length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Edits {
+    /// Reference symbols that read differently.
+    pub substitutions: usize,
+    /// Hypothesis symbols that the reference lacks.
+    pub insertions: usize,
+    /// Reference symbols that the hypothesis lacks.
+    pub deletions: usize,
+}
+
+/// The character error rate of one text, by Unicode scalar values.
+///
+/// White space around the texts does not count; a space between words is a character like any other.
+pub fn cer(reference: &str, hypothesis: &str) -> ErrorRate {
+    let reference: Vec<char> = reference.trim().chars().collect();
+    let hypothesis: Vec<char> = hypothesis.trim().chars().collect();
+    ErrorRate::between(&reference, &hypothesis)
+}
+
+/// The word error rate of one text. Words are what white space separates.
+pub fn wer(reference: &str, hypothesis: &str) -> ErrorRate {
+    let reference: Vec<&str> = reference.split_whitespace().collect();
+    let hypothesis: Vec<&str> = hypothesis.split_whitespace().collect();
+    ErrorRate::between(&reference, &hypothesis)
+}
+
+impl ErrorRate {
+    /// The Levenshtein distance between two sequences, of whatever symbols.
+    pub fn between<T: PartialEq>(reference: &[T], hypothesis: &[T]) -> Self {
+        Self { edits: levenshtein(reference, hypothesis), length: reference.len() }
+    }
+
+    /// Edits per reference symbol; `None` if there is no reference symbol to measure by.
+    pub fn rate(&self) -> Option<f64> {
+        (self.length > 0).then(|| self.edits.total() as f64 / self.length as f64)
+    }
+}
+
+impl Add for ErrorRate {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let (a, b) = (self.edits, other.edits);
+        let edits = Edits {
+            substitutions: a.substitutions + b.substitutions,
+            insertions: a.insertions + b.insertions,
+            deletions: a.deletions + b.deletions,
+        };
+        Self { edits, length: self.length + other.length }
+    }
+}
+
+impl AddAssign for ErrorRate {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sum for ErrorRate {
+    fn sum<I: Iterator<Item = Self>>(rates: I) -> Self {
+        rates.fold(Self::default(), Add::add)
+    }
+}
+
+impl Edits {
+    /// All edits.
+    pub fn total(&self) -> usize {
+        self.substitutions + self.insertions + self.deletions
+    }
+
+    fn substitute(self) -> Self {
+        Self { substitutions: self.substitutions + 1, ..self }
+    }
+
+    fn insert(self) -> Self {
+        Self { insertions: self.insertions + 1, ..self }
+    }
+
+    fn delete(self) -> Self {
+        Self { deletions: self.deletions + 1, ..self }
+    }
+}
+
+/// The usual table, one row at a time: `row[j]` is the way from the reference so far to the first `j` symbols of the
+/// hypothesis. Each cell holds the edits of one shortest way and not just their number, so no walk back over the whole
+/// table is needed, and memory grows with the hypothesis alone.
+fn levenshtein<T: PartialEq>(reference: &[T], hypothesis: &[T]) -> Edits {
+    let (reference, hypothesis) = without_common_ends(reference, hypothesis);
+    let mut row: Vec<Edits> =
+        (0..=hypothesis.len()).map(|insertions| Edits { insertions, ..Edits::default() }).collect();
+    for expected in reference {
+        let mut diagonal = row[0];
+        row[0] = diagonal.delete();
+        for (j, found) in hypothesis.iter().enumerate() {
+            let (above, left) = (row[j + 1], row[j]);
+            let matched = if expected == found { diagonal } else { diagonal.substitute() };
+            let least = matched.total().min(above.total() + 1).min(left.total() + 1);
+            // The order among equals is RapidFuzz's. It inserts only where that beats the diagonal it came from, which
+            // is narrower than being a shortest way.
+            row[j + 1] = if above.total() + 1 == least {
+                above.delete()
+            } else if left.total() + 1 == diagonal.total() {
+                left.insert()
+            } else {
+                matched
+            };
+            diagonal = above;
+        }
+    }
+    row[hypothesis.len()]
+}
+
+/// Equal symbols at both ends cost nothing; most hypotheses are nearly right, so this leaves little to compare.
+fn without_common_ends<'a, T: PartialEq>(mut a: &'a [T], mut b: &'a [T]) -> (&'a [T], &'a [T]) {
+    let prefix = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    (a, b) = (&a[prefix..], &b[prefix..]);
+    let suffix = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
+    (&a[..a.len() - suffix], &b[..b.len() - suffix])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
+    use super::*;
+
+    /// substitutions, insertions, deletions, length
+    type Counts = (usize, usize, usize, usize);
+
+    #[derive(Deserialize)]
+    struct Fixture {
+        pairs: Vec<Pair>,
+        corpus_wer: f64,
+        corpus_cer: f64,
+    }
+
+    #[derive(Deserialize)]
+    struct Pair {
+        reference: String,
+        hypothesis: String,
+        words: Counts,
+        chars: Counts,
+    }
+
+    fn counts(rate: ErrorRate) -> Counts {
+        let Edits { substitutions, insertions, deletions } = rate.edits;
+        (substitutions, insertions, deletions, rate.length)
+    }
+
+    #[test]
+    fn counts_and_rates_are_those_of_jiwer() {
+        let fixture: Fixture = serde_json::from_str(include_str!("../../tests/fixtures/jiwer.json")).unwrap();
+        assert!(fixture.pairs.len() > 50);
+        let (mut words, mut chars) = (ErrorRate::default(), ErrorRate::default());
+        for Pair { reference, hypothesis, words: expected_words, chars: expected_chars } in &fixture.pairs {
+            let (word, char) = (wer(reference, hypothesis), cer(reference, hypothesis));
+            assert_eq!(counts(word), *expected_words, "words of {reference:?} and {hypothesis:?}");
+            assert_eq!(counts(char), *expected_chars, "chars of {reference:?} and {hypothesis:?}");
+            words += word;
+            chars += char;
+        }
+        assert!((words.rate().unwrap() - fixture.corpus_wer).abs() < 1e-12);
+        assert!((chars.rate().unwrap() - fixture.corpus_cer).abs() < 1e-12);
+    }
+
+    #[test]
+    fn an_empty_reference_counts_insertions_and_no_length() {
+        let empty = wer(" ", "two words");
+        assert_eq!(counts(empty), (0, 2, 0, 0));
+        assert_eq!(empty.rate(), None);
+        assert_eq!(wer("", "").rate(), None);
+        assert_eq!((empty + wer("a b c d", "a b c d")).rate(), Some(0.5));
+        assert_eq!(cer("abc", "").rate(), Some(1.0));
+    }
+
+    /// The table by its definition.
+    fn distance(a: &[char], b: &[char]) -> usize {
+        match (a, b) {
+            (rest, []) | ([], rest) => rest.len(),
+            ([x, a_rest @ ..], [y, b_rest @ ..]) if x == y => distance(a_rest, b_rest),
+            ([_, a_rest @ ..], [_, b_rest @ ..]) => {
+                1 + distance(a_rest, b_rest).min(distance(a_rest, b)).min(distance(a, b_rest))
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_distance_is_the_least(a in "[abc]{0,6}", b in "[abc]{0,6}") {
+            let (left, right): (Vec<_>, Vec<_>) = (a.chars().collect(), b.chars().collect());
+            let rate = cer(&a, &b);
+            prop_assert_eq!(rate.edits.total(), distance(&left, &right));
+            prop_assert_eq!(right.len() + rate.edits.deletions, left.len() + rate.edits.insertions);
+            prop_assert_eq!(cer(&b, &a).edits.total(), rate.edits.total());
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What the Learner is told about the thing it trains.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Any error of a dataset, a model or a file behind these traits.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A model's loss on a batch, and how good the model is.
+pub trait Objective {
+    /// The network.
+    type Model: Module;
+    /// A batch in host memory.
+    type Batch;
+
+    /// How many samples are in `batch`.
+    fn samples(&self, batch: &Self::Batch) -> usize;
+
+    /// What each loss term of `batch` is divided by, in the order of [`losses`](Self::losses). It must be known before
+    /// the forward pass, so that the batches of one optimizer step can be averaged exactly.
+    fn counts(&self, batch: &Self::Batch) -> Vec<f64>;
+
+    /// The loss terms of `batch`, as sums.
+    ///
+    /// # Errors
+    /// When the batch does not fit the model.
+    fn losses(&self, model: &Self::Model, batch: &Self::Batch, device: &Device) -> Result<Vec<LossTerm>, BoxError>;
+
+    /// Judges `model`, which carries no gradients.
+    ///
+    /// # Errors
+    /// When the evaluation data cannot be read.
+    fn evaluate(&self, model: &Self::Model, metrics: &[String]) -> Result<Evaluation, BoxError>;
+
+    /// Writes `model` to a directory in the form its users load.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    fn export(&self, model: &Self::Model, directory: &Path) -> Result<(), BoxError>;
+}
+
+/// One part of a loss.
+#[derive(Clone, Debug)]
+pub struct LossTerm {
+    /// What logs call it.
+    pub name: &'static str,
+    /// Its share in the total.
+    pub weight: f64,
+    /// Summed over the batch, `[1]`.
+    pub sum: Tensor<1>,
+}
+
+/// What an evaluation found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// Metric → value.
+    pub metrics: BTreeMap<String, f64>,
+    /// A few samples, always the same ones.
+    pub examples: Vec<Example>,
+}
+
+/// One sample as the model reads it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Example {
+    /// What a person would call the sample.
+    pub name: String,
+    /// What it says.
+    pub reference: String,
+    /// What the model made of it.
+    pub hypothesis: String,
+}
+
+/// Training batches, epoch by epoch, in an order that depends on the epoch alone.
+pub trait Batches {
+    /// A batch in host memory.
+    type Batch;
+
+    /// How many batches an epoch has.
+    fn per_epoch(&self) -> usize;
+
+    /// The batches of an epoch from `start` on.
+    fn epoch(&self, epoch: u64, start: usize) -> Box<dyn Iterator<Item = Result<Self::Batch, BoxError>> + '_>;
+}

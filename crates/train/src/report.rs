@@ -1,0 +1,216 @@
+//! What a run leaves behind for people and scripts: `metrics.jsonl`, `summary.json`, and a line on the terminal.
+
+use crate::objective::Example;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::path::Path;
+use std::time::Duration;
+
+/// What `summary.json` says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// The run's name.
+    pub name: String,
+    /// Whether it ran to its end, or was interrupted.
+    pub completed: bool,
+    /// Optimizer steps taken.
+    pub steps: u64,
+    /// Samples trained on.
+    pub samples: u64,
+    /// Parameters that training changed, and all of them.
+    pub parameters: ParameterCount,
+    /// Seconds of training, evaluations included, over all sessions.
+    pub seconds: f64,
+    /// Samples trained on per second spent in training steps, this session.
+    pub samples_per_second: f64,
+    /// The share of the training steps' time spent waiting for batches, this session.
+    pub data_wait: f64,
+    /// The most memory the process held, in bytes, where the system tells.
+    pub peak_memory_bytes: Option<u64>,
+    /// Metrics before training.
+    pub before: BTreeMap<String, f64>,
+    /// Metrics after the last step.
+    pub after: BTreeMap<String, f64>,
+    /// The deciding metric's best value and its step.
+    pub best: Option<(f64, u64)>,
+    /// A few samples as the model read them before and after.
+    pub examples: Vec<ExampleChange>,
+}
+
+/// How many parameters there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ParameterCount {
+    /// Those that training changes.
+    pub trainable: usize,
+    /// All of them.
+    pub total: usize,
+}
+
+/// One sample before and after training.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExampleChange {
+    /// What a person would call the sample.
+    pub name: String,
+    /// What it says.
+    pub reference: String,
+    /// What the model made of it before training; none after a resume.
+    pub before: Option<String>,
+    /// What it makes of it now.
+    pub after: String,
+}
+
+impl ExampleChange {
+    /// Pairs the examples of two evaluations of the same data.
+    pub fn pair(before: &[Example], after: &[Example]) -> Vec<Self> {
+        let change = |(i, e): (usize, &Example)| Self {
+            name: e.name.clone(),
+            reference: e.reference.clone(),
+            before: before.get(i).map(|b| b.hypothesis.clone()),
+            after: e.hypothesis.clone(),
+        };
+        after.iter().enumerate().map(change).collect()
+    }
+}
+
+/// `metrics.jsonl`: one JSON object a line with step, split, and name → value.
+#[derive(Debug)]
+pub struct MetricsLog {
+    file: File,
+}
+
+impl MetricsLog {
+    /// Opens it for a run that has `step` steps behind it: lines of later steps, left by a session that was lost after
+    /// its last checkpoint, are dropped, for they will be written again.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written.
+    pub fn open(path: &Path, step: u64) -> std::io::Result<Self> {
+        let mut kept = Vec::new();
+        if path.exists() {
+            for line in BufReader::new(File::open(path)?).lines() {
+                let line = line?;
+                let at = serde_json::from_str::<Value>(&line).ok().and_then(|v| v.get("step")?.as_u64());
+                if at.is_some_and(|at| at <= step) {
+                    kept.push(line);
+                }
+            }
+        }
+        let mut text = kept.join("\n");
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        std::fs::write(path, text)?;
+        Ok(Self { file: OpenOptions::new().append(true).open(path)? })
+    }
+
+    /// Appends a line.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn write<'a>(
+        &mut self,
+        step: u64,
+        split: &str,
+        values: impl IntoIterator<Item = (&'a str, f64)>,
+    ) -> std::io::Result<()> {
+        let mut line = Map::new();
+        line.insert("step".into(), step.into());
+        line.insert("split".into(), split.into());
+        for (name, value) in values {
+            line.insert(name.to_owned(), rounded(value));
+        }
+        writeln!(self.file, "{}", Value::Object(line))
+    }
+}
+
+/// Seven significant digits: what an f32 has.
+fn rounded(value: f64) -> Value {
+    format!("{value:.6e}").parse::<f64>().ok().and_then(serde_json::Number::from_f64).map_or(Value::Null, Value::Number)
+}
+
+/// A bar on a terminal, plain lines elsewhere; both on standard error.
+#[derive(Debug)]
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    steps: u64,
+}
+
+impl Progress {
+    /// Starts at `step` of `steps`.
+    pub fn new(step: u64, steps: u64) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(steps).with_position(step);
+            let style = ProgressStyle::with_template("{bar:28} {pos}/{len}  {msg}  ETA {eta}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.reset_eta();
+            bar.enable_steady_tick(Duration::from_millis(500));
+            bar
+        });
+        Self { bar, steps }
+    }
+
+    /// Shows where training stands. `log` asks for a line where there is no bar.
+    pub fn step(&self, step: u64, message: &str, eta: Duration, log: bool) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(step);
+                bar.set_message(message.to_owned());
+            }
+            None if log => eprintln!("step {step}/{}  {message}  ETA {}", self.steps, minutes(eta)),
+            None => {}
+        }
+    }
+
+    /// Prints a line that stays.
+    pub fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{line}")),
+            None => eprintln!("{line}"),
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}
+
+/// The most memory this process has held, in bytes, where the system tells.
+pub fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_after_the_resumed_step_are_dropped() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("metrics.jsonl");
+        let mut log = MetricsLog::open(&path, 0).expect("opened");
+        for step in 1..=4 {
+            log.write(step, "train", [("loss", 1.0 / 3.0)]).expect("written");
+        }
+        let mut log = MetricsLog::open(&path, 2).expect("opened");
+        log.write(3, "valid", [("cer", f64::NAN)]).expect("written");
+        let text = std::fs::read_to_string(&path).expect("read");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[0], r#"{"step":1,"split":"train","loss":0.3333333}"#);
+        assert_eq!(lines[2], r#"{"step":3,"split":"valid","cer":null}"#);
+    }
+}

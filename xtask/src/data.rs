@@ -1,0 +1,60 @@
+//! `cargo xtask data …`.
+
+use crate::Failure;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use undertone::data::audio::write_wav;
+use undertone::data::cw::CwSynth;
+use undertone::phases::Experiment;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Write synthesised samples as WAV files with a manifest
+    Synth(SynthArgs),
+}
+
+#[derive(clap::Args)]
+pub struct SynthArgs {
+    /// Take the sound from this configuration's `data.train.cw`; the defaults if not given
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Override one key, like data.train.cw.wpm=[20,25]
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// How many samples
+    #[arg(long, default_value_t = 10)]
+    count: u64,
+    /// The directory to write to; it must be empty or not there
+    #[arg(long)]
+    out: PathBuf,
+}
+
+pub fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Synth(args) => synth(args),
+    }
+}
+
+fn synth(args: &SynthArgs) -> Result<(), Failure> {
+    let experiment = Experiment::load(args.config.as_deref(), &args.settings).map_err(Failure::bad_input)?;
+    let synth = CwSynth::new(experiment.data.train.cw.clone(), experiment.seed).map_err(Failure::bad_input)?;
+    let full = std::fs::read_dir(&args.out).is_ok_and(|mut entries| entries.next().is_some());
+    if full {
+        return Err(Failure::BadInput(format!("`{}` is not empty: choose another directory", args.out.display())));
+    }
+    let failed = |path: &Path, e: &dyn std::fmt::Display| Failure::Machine(format!("cannot write `{}`: {e}", path.display()));
+    std::fs::create_dir_all(&args.out).map_err(|e| failed(&args.out, &e))?;
+    let manifest_path = args.out.join("manifest.jsonl");
+    let mut manifest = std::fs::File::create(&manifest_path).map_err(|e| failed(&manifest_path, &e))?;
+    let mut seconds = 0.0;
+    for index in 0..args.count {
+        let sample = synth.sample(index);
+        let name = format!("{index:06}.wav");
+        write_wav(&args.out.join(&name), &sample.audio).map_err(|e| Failure::Machine(e.to_string()))?;
+        let line = serde_json::json!({"audio": name, "text": sample.text});
+        writeln!(manifest, "{line}").map_err(|e| failed(&manifest_path, &e))?;
+        seconds += sample.audio.len() as f64 / 16_000.0;
+    }
+    println!("{} samples, {seconds:.0} s of audio, manifest {}", args.count, manifest_path.display());
+    Ok(())
+}

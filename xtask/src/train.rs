@@ -1,0 +1,88 @@
+//! `cargo xtask train`.
+
+use crate::Failure;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use undertone::ops::DeviceSpec;
+use undertone::phases::{Experiment, Finetuned, finetune};
+
+/// What runs when no configuration is named.
+const DEFAULT_CONFIG: &str = "configs/cw-contest.yaml";
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The experiment's YAML file
+    #[arg(long, default_value = DEFAULT_CONFIG)]
+    config: PathBuf,
+    /// Go on from the run's newest whole checkpoint
+    #[arg(long)]
+    resume: bool,
+    /// cpu, cuda:0, tch:cpu, tch:cuda:0 or auto
+    #[arg(long)]
+    device: Option<DeviceSpec>,
+    /// Override one key of the configuration, like train.max_steps=100
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let mut settings = args.settings.clone();
+    settings.extend(args.device.map(|device| format!("device={device}")));
+    let experiment = Experiment::load(Some(&find(&args.config)), &settings).map_err(Failure::bad_input)?;
+    let interrupt = interrupt_flag()?;
+    let finetuned = finetune(&experiment, args.resume, interrupt).map_err(|error| match error.is_bad_input() {
+        true => Failure::bad_input(error),
+        false => Failure::Machine(error.to_string()),
+    })?;
+    report(&finetuned);
+    if finetuned.summary.completed { Ok(()) } else { Err(Failure::Interrupted) }
+}
+
+/// The shipped configurations are found from anywhere inside the workspace.
+fn find(config: &Path) -> PathBuf {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(config);
+    if !config.exists() && shipped.exists() { shipped } else { config.to_owned() }
+}
+
+/// Set by the first SIGINT or SIGTERM; the second ends the process at once.
+fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let set = flag.clone();
+    ctrlc::set_handler(move || {
+        if set.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        eprintln!("finishing the step and saving a checkpoint; once more to leave at once");
+    })
+    .map_err(|e| Failure::Machine(format!("cannot handle signals: {e}")))?;
+    Ok(flag)
+}
+
+/// What the run achieved, on standard output.
+fn report(finetuned: &Finetuned) {
+    let summary = &finetuned.summary;
+    let state = if summary.completed { "finished" } else { "interrupted" };
+    println!(
+        "{} {state}: {} steps, {} samples in {:.0} s ({:.1} samples/s, data wait {:.1} %)",
+        summary.name, summary.steps, summary.samples, summary.seconds, summary.samples_per_second, 100.0 * summary.data_wait,
+    );
+    for (metric, after) in &summary.after {
+        match summary.before.get(metric) {
+            Some(before) => println!("  {metric}  {before:.4} → {after:.4}"),
+            None => println!("  {metric}  {after:.4}"),
+        }
+    }
+    for example in &summary.examples {
+        println!("  {}", example.name);
+        println!("    said    {}", example.reference);
+        if let Some(before) = &example.before {
+            println!("    before  {before}");
+        }
+        println!("    after   {}", example.after);
+    }
+    println!("model: {}", finetuned.directory.join("best").display());
+    if !summary.completed {
+        println!("go on with the same command and --resume");
+    }
+}
