@@ -113,7 +113,8 @@ fn states_logits_loss_and_gradients_equal_transformers() {
         assert_close("logits", &values(logits.clone()), &fixture.floats("logits"));
         let [batch, tokens, vocab] = logits.dims();
         let labels = fixture.ids("labels", &device).reshape([batch * tokens]);
-        let loss = cross_entropy(logits.reshape([batch * tokens, vocab]), labels, CrossEntropyOptions::default()).mean();
+        let loss =
+            cross_entropy(logits.reshape([batch * tokens, vocab]), labels, CrossEntropyOptions::default()).mean();
         assert_close("loss", &values(loss.clone()), &fixture.floats("loss"));
         let gradients = loss.backward();
         let mut reader = GradientReader { path: Vec::new(), gradients: &gradients, found: BTreeMap::new() };

@@ -4,20 +4,30 @@ use crate::Failure;
 use std::path::Path;
 use std::process::Command;
 
-/// Each check as a command line, with a variable it needs.
-const CHECKS: [(&str, &[&str], Option<(&str, &str)>); 6] = [
-    ("format", &["fmt", "--all", "--check"], None),
-    ("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], None),
-    ("tests", &["nextest", "run", "--workspace"], None),
-    ("doc tests", &["test", "--workspace", "--doc"], None),
-    ("docs", &["doc", "--workspace", "--no-deps"], Some(("RUSTDOCFLAGS", "-D warnings"))),
+/// A cargo command that must succeed, and a variable it needs.
+struct Check {
+    name: &'static str,
+    args: &'static [&'static str],
+    variable: Option<(&'static str, &'static str)>,
+}
+
+const CHECKS: [Check; 6] = [
+    Check { name: "format", args: &["fmt", "--all", "--check"], variable: None },
+    Check { name: "clippy", args: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], variable: None },
+    Check { name: "docs", args: &["doc", "--workspace", "--no-deps"], variable: Some(("RUSTDOCFLAGS", "-D warnings")) },
+    Check { name: "tests", args: &["nextest", "run", "--workspace"], variable: None },
+    Check { name: "doc tests", args: &["test", "--workspace", "--doc"], variable: None },
     // CubeCL's build script downloads LLVM; for documentation builds it does not, and type-checking needs no LLVM.
-    ("cuda type-checks", &["check", "--workspace", "--features", "cuda"], Some(("DOCS_RS", "1"))),
+    Check {
+        name: "cuda type-checks",
+        args: &["check", "--workspace", "--features", "cuda"],
+        variable: Some(("DOCS_RS", "1")),
+    },
 ];
 
 pub fn run() -> Result<(), Failure> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    for (name, args, variable) in CHECKS {
+    for Check { name, args, variable } in CHECKS {
         eprintln!("── {name}: cargo {}", args.join(" "));
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.args(args).current_dir(&root).envs(variable);

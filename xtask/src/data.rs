@@ -18,7 +18,7 @@ pub struct SynthArgs {
     /// Take the sound from this configuration's `data.train.cw`; the defaults if not given
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Override one key, like data.train.cw.wpm=[20,25]
+    /// Override one key, like `data.train.cw.wpm=[20,25]`
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
     /// How many samples
@@ -42,7 +42,8 @@ fn synth(args: &SynthArgs) -> Result<(), Failure> {
     if full {
         return Err(Failure::BadInput(format!("`{}` is not empty: choose another directory", args.out.display())));
     }
-    let failed = |path: &Path, e: &dyn std::fmt::Display| Failure::Machine(format!("cannot write `{}`: {e}", path.display()));
+    let failed =
+        |path: &Path, e: &dyn std::fmt::Display| Failure::Machine(format!("cannot write `{}`: {e}", path.display()));
     std::fs::create_dir_all(&args.out).map_err(|e| failed(&args.out, &e))?;
     let manifest_path = args.out.join("manifest.jsonl");
     let mut manifest = std::fs::File::create(&manifest_path).map_err(|e| failed(&manifest_path, &e))?;

@@ -5,15 +5,21 @@
 mod allocator;
 mod ci;
 mod data;
+mod eval;
 mod train;
 mod transcribe;
 
 use clap::{Parser, Subcommand};
 use std::fmt::Display;
 use std::process::ExitCode;
+use undertone::phases::RunError;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Undertone: fine-tuning Whisper and routed task adapters", arg_required_else_help = true)]
+#[command(
+    name = "cargo xtask",
+    about = "Undertone: fine-tuning Whisper and routed task adapters",
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -23,6 +29,8 @@ struct Cli {
 enum Command {
     /// Train what a configuration says
     Train(train::Args),
+    /// Judge a run's best model, or a configuration's model, and print one JSON line
+    Eval(eval::Args),
     /// Print the text of audio files
     Transcribe(transcribe::Args),
     /// Make or look at data
@@ -48,12 +56,17 @@ impl Failure {
     fn bad_input(error: impl Display) -> Self {
         Self::BadInput(error.to_string())
     }
+
+    fn of_run(error: RunError) -> Self {
+        if error.is_bad_input() { Self::bad_input(error) } else { Self::Machine(error.to_string()) }
+    }
 }
 
 fn main() -> ExitCode {
     allocator::tune();
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(&args),
+        Command::Eval(args) => eval::run(&args),
         Command::Transcribe(args) => transcribe::run(&args),
         Command::Data { command } => data::run(&command),
         Command::Ci => ci::run(),

@@ -31,16 +31,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     settings.extend(args.device.map(|device| format!("device={device}")));
     let experiment = Experiment::load(Some(&find(&args.config)), &settings).map_err(Failure::bad_input)?;
     let interrupt = interrupt_flag()?;
-    let finetuned = finetune(&experiment, args.resume, interrupt).map_err(|error| match error.is_bad_input() {
-        true => Failure::bad_input(error),
-        false => Failure::Machine(error.to_string()),
-    })?;
+    let finetuned = finetune(&experiment, args.resume, interrupt).map_err(Failure::of_run)?;
     report(&finetuned);
     if finetuned.summary.completed { Ok(()) } else { Err(Failure::Interrupted) }
 }
 
 /// The shipped configurations are found from anywhere inside the workspace.
-fn find(config: &Path) -> PathBuf {
+pub fn find(config: &Path) -> PathBuf {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(config);
     if !config.exists() && shipped.exists() { shipped } else { config.to_owned() }
 }
@@ -65,7 +62,12 @@ fn report(finetuned: &Finetuned) {
     let state = if summary.completed { "finished" } else { "interrupted" };
     println!(
         "{} {state}: {} steps, {} samples in {:.0} s ({:.1} samples/s, data wait {:.1} %)",
-        summary.name, summary.steps, summary.samples, summary.seconds, summary.samples_per_second, 100.0 * summary.data_wait,
+        summary.name,
+        summary.steps,
+        summary.samples,
+        summary.seconds,
+        summary.samples_per_second,
+        100.0 * summary.data_wait,
     );
     for (metric, after) in &summary.after {
         match summary.before.get(metric) {

@@ -1,4 +1,22 @@
-//! x
+//! Audio, features, Morse synthesis, manifests and the loader: everything up to a batch in host memory.
+//!
+//! Samples come from audio files named in a [`manifest`] or from the [`cw`] synthesiser; [`audio`] decodes and resamples,
+//! [`features`] computes Whisper's log-mel spectrogram, and the [`loader`] makes batches ahead of time in an order that
+//! depends on seed and epoch alone. [`text`] has Whisper's text normalisers.
+//!
+//! It deliberately knows no model and no tensor: what a batch looks like is the collator's business, and batches are
+//! plain host memory.
+//!
+//! ```
+//! use undertone_data::cw::{CwConfig, CwSynth};
+//! use undertone_data::features::LogMel;
+//!
+//! let clip = CwSynth::new(CwConfig::default(), 42)?.sample(7);
+//! let mel = LogMel::new(80)?.features(&clip.audio);
+//! assert_eq!((mel.bins, mel.frames), (80, clip.audio.len() / 160));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
 pub mod audio;
 pub mod cw;
 pub mod features;

@@ -114,7 +114,14 @@ mod tests {
     use crate::testing::{assert_close, device, pseudo_random};
 
     /// Attention by its definition, a loop at a time, on the host.
-    fn by_definition(q: &[f32], k: &[f32], v: &[f32], (t, s, heads, dk): (usize, usize, usize, usize), causal: bool, padded: &[bool]) -> Vec<f32> {
+    fn by_definition(
+        q: &[f32],
+        k: &[f32],
+        v: &[f32],
+        (t, s, heads, dk): (usize, usize, usize, usize),
+        causal: bool,
+        padded: &[bool],
+    ) -> Vec<f32> {
         let width = heads * dk;
         let mut out = vec![0.0; t * width];
         for head in 0..heads {
@@ -124,14 +131,17 @@ mod tests {
                         if padded[j] || (causal && j > i + s - t) {
                             return f64::NEG_INFINITY;
                         }
-                        let dot: f64 = (0..dk).map(|c| f64::from(q[i * width + head * dk + c]) * f64::from(k[j * width + head * dk + c])).sum();
+                        let dot: f64 = (0..dk)
+                            .map(|c| f64::from(q[i * width + head * dk + c]) * f64::from(k[j * width + head * dk + c]))
+                            .sum();
                         dot / (dk as f64).sqrt()
                     })
                     .collect();
                 let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let sum: f64 = logits.iter().map(|l| (l - max).exp()).sum();
                 for c in 0..dk {
-                    let y: f64 = (0..s).map(|j| (logits[j] - max).exp() / sum * f64::from(v[j * width + head * dk + c])).sum();
+                    let y: f64 =
+                        (0..s).map(|j| (logits[j] - max).exp() / sum * f64::from(v[j * width + head * dk + c])).sum();
                     out[i * width + head * dk + c] = y as f32;
                 }
             }
@@ -144,11 +154,17 @@ mod tests {
         let (t, s, heads, dk) = (5, 7, 3, 4);
         for causal in [false, true] {
             for padded in [vec![false; s], (0..s).map(|j| j == 1 || j == 2).collect::<Vec<_>>()] {
-                let (q, k, v) = (pseudo_random(t * heads * dk, 1), pseudo_random(s * heads * dk, 2), pseudo_random(s * heads * dk, 3));
+                let (q, k, v) = (
+                    pseudo_random(t * heads * dk, 1),
+                    pseudo_random(s * heads * dk, 2),
+                    pseudo_random(s * heads * dk, 3),
+                );
                 let expected = by_definition(&q, &k, &v, (t, s, heads, dk), causal, &padded);
                 for device in [device(), device().autodiff()] {
-                    let tensor = |x: &[f32], time: usize| Tensor::<1>::from_floats(x, &device).reshape([1, time, heads * dk]);
-                    let mask = Tensor::<1, Bool>::from_bool(padded.as_slice(), &device.clone().inner()).unsqueeze::<2>();
+                    let tensor =
+                        |x: &[f32], time: usize| Tensor::<1>::from_floats(x, &device).reshape([1, time, heads * dk]);
+                    let mask =
+                        Tensor::<1, Bool>::from_bool(padded.as_slice(), &device.clone().inner()).unsqueeze::<2>();
                     let mut options = AttentionOptions::new(heads).with_key_padding(Some(mask));
                     options.causal = causal;
                     let y = attention(tensor(&q, t), tensor(&k, s), tensor(&v, s), options);

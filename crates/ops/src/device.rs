@@ -36,7 +36,9 @@ pub enum DeviceError {
     #[error("`{0}` names no device: use auto, cpu, cuda:N, tch:cpu or tch:cuda:N")]
     Unknown(String),
     /// The backend is not in this binary.
-    #[error("device `{device}` is not in this build: rebuild with `--features {feature}` (cargo xtask --features {feature} …)")]
+    #[error(
+        "device `{device}` is not in this build: rebuild with `--features {feature}` (cargo xtask --features {feature} …)"
+    )]
     NotCompiled {
         /// The device asked for.
         device: String,
@@ -44,7 +46,9 @@ pub enum DeviceError {
         feature: &'static str,
     },
     /// The backend is there, the device is not.
-    #[error("device `{device}` was not found on this machine, which has {found} of that kind: check the index and the driver, or use `cpu`")]
+    #[error(
+        "device `{device}` was not found on this machine, which has {found} of that kind: check the index and the driver, or use `cpu`"
+    )]
     NotFound {
         /// The device asked for.
         device: String,
@@ -60,7 +64,9 @@ impl DeviceSpec {
     /// When the backend was not compiled in, or the machine has no such device.
     pub fn resolve(self) -> Result<Device, DeviceError> {
         match self {
-            Self::Auto => Ok(Self::Cuda(0).resolve().or_else(|_| Self::TchCuda(0).resolve()).unwrap_or_else(|_| Device::flex())),
+            Self::Auto => {
+                Ok(Self::Cuda(0).resolve().or_else(|_| Self::TchCuda(0).resolve()).unwrap_or_else(|_| Device::flex()))
+            }
             Self::Cpu => Ok(Device::flex()),
             Self::Cuda(index) => self.cuda(index),
             Self::TchCpu => self.tch_cpu(),
@@ -87,7 +93,12 @@ impl DeviceSpec {
     }
 
     #[cfg(any(feature = "cuda", feature = "tch"))]
-    fn existing(self, index: usize, kind: burn::tensor::DeviceType, counts: impl Fn(&Device) -> bool) -> Result<(), DeviceError> {
+    fn existing(
+        self,
+        index: usize,
+        kind: burn::tensor::DeviceType,
+        counts: impl Fn(&Device) -> bool,
+    ) -> Result<(), DeviceError> {
         // A missing driver surfaces as a panic inside the backend's enumeration; to a user it means "none".
         let found = std::panic::catch_unwind(|| Device::enumerate(kind).into_vec())
             .map_or(0, |devices| devices.iter().filter(|device| counts(device)).count());

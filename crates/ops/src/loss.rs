@@ -58,7 +58,12 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossE
 ///
 /// # Shapes
 /// - `x`: `[rows, d_model]`; `weight`: `[classes, d_model]`; `targets`: `[rows]`
-pub fn linear_cross_entropy(x: Tensor<2>, weight: Tensor<2>, targets: Tensor<1, Int>, options: CrossEntropyOptions) -> LossSum {
+pub fn linear_cross_entropy(
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    targets: Tensor<1, Int>,
+    options: CrossEntropyOptions,
+) -> LossSum {
     cross_entropy(linear(x, weight, None), targets, options)
 }
 
@@ -101,7 +106,11 @@ mod tests {
 
     #[test]
     fn a_batch_without_targets_has_mean_zero() {
-        let loss = cross_entropy(Tensor::ones([2, 3], &device()), Tensor::<1, Int>::from_ints([-100, -100], &device()), Default::default());
+        let loss = cross_entropy(
+            Tensor::ones([2, 3], &device()),
+            Tensor::<1, Int>::from_ints([-100, -100], &device()),
+            Default::default(),
+        );
         assert_close(loss.mean(), &[0.0], 0.0);
     }
 

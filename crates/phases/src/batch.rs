@@ -81,10 +81,17 @@ impl Collate<SpeechSample> for WhisperCollate {
         }
         let positions = samples / POSITION;
         let alignment = items.iter().map(|s| s.alignment.as_ref()).collect::<Option<Vec<_>>>().map(|all| {
-            let padded = |values: &[i64]| values.iter().copied().chain(std::iter::repeat(IGNORED)).take(positions).collect::<Vec<_>>();
-            (all.iter().flat_map(|a| padded(&a.characters)).collect(), all.iter().flat_map(|a| padded(&a.elements)).collect())
+            let padded = |values: &[i64]| {
+                values.iter().copied().chain(std::iter::repeat(IGNORED)).take(positions).collect::<Vec<_>>()
+            };
+            (
+                all.iter().flat_map(|a| padded(&a.characters)).collect(),
+                all.iter().flat_map(|a| padded(&a.elements)).collect(),
+            )
         });
-        let draw = items.first().map_or(0, |s| s.audio.iter().take(64).fold(0_u64, |h, x| (h ^ u64::from(x.to_bits())).wrapping_mul(0x0100_0000_01B3)));
+        let draw = items.first().map_or(0, |s| {
+            s.audio.iter().take(64).fold(0_u64, |h, x| (h ^ u64::from(x.to_bits())).wrapping_mul(0x0100_0000_01B3))
+        });
         Ok(WhisperBatch {
             names: items.iter().map(|s| s.name.clone()).collect(),
             texts: items.iter().map(|s| s.text.clone()).collect(),
@@ -114,7 +121,14 @@ mod tests {
         let mut tokens = vec![100, 101];
         tokens.extend(text);
         tokens.push(9);
-        SpeechSample { name: "s".into(), audio: vec![0.1; audio], text: String::new(), tokens, prompt: 2, alignment: None }
+        SpeechSample {
+            name: "s".into(),
+            audio: vec![0.1; audio],
+            text: String::new(),
+            tokens,
+            prompt: 2,
+            alignment: None,
+        }
     }
 
     #[test]

@@ -68,8 +68,10 @@ impl Default for RunConfig {
 pub struct DataConfig {
     /// What is trained on.
     pub train: SourceConfig,
-    /// What the model is judged by.
+    /// What the model is judged by while it is trained.
     pub valid: SourceConfig,
+    /// What it is judged by afterwards; like `valid`, but with other samples where they are synthesised, if not given.
+    pub test: Option<SourceConfig>,
     /// Language of samples that name none, as `en`; multilingual models only.
     pub language: String,
     /// Task of samples that name none: `transcribe` or `translate`; multilingual models only.
@@ -96,8 +98,9 @@ impl Default for DataConfig {
     fn default() -> Self {
         let loader = LoaderConfig::default();
         Self {
-            train: SourceConfig { samples: 4000, ..Default::default() },
+            train: SourceConfig::default(),
             valid: SourceConfig { samples: 64, ..Default::default() },
+            test: None,
             language: "en".into(),
             task: "transcribe".into(),
             batch_size: 16,
@@ -152,7 +155,7 @@ pub enum Normalizer {
 }
 
 /// Where samples come from: give `synth` or `path`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SourceConfig {
     /// A synthesiser; `cw` is the only one, and the default.
@@ -165,6 +168,12 @@ pub struct SourceConfig {
     pub stages: Vec<StageConfig>,
     /// A manifest: JSONL, CSV or TSV with the columns audio, text, and optionally language, task, start, end.
     pub path: Option<PathBuf>,
+}
+
+impl Default for SourceConfig {
+    fn default() -> Self {
+        Self { synth: None, cw: CwConfig::default(), samples: 1000, stages: Vec::new(), path: None }
+    }
 }
 
 /// The synthesisers there are.
@@ -242,7 +251,8 @@ impl Experiment {
         }
         figment = figment.merge(Env::prefixed("UNDERTONE_").split("__"));
         for setting in settings {
-            let malformed = || ConfigError::Value(format!("`--set {setting}` is no `key=value`, like `train.max_steps=100`"));
+            let malformed =
+                || ConfigError::Value(format!("`--set {setting}` is no `key=value`, like `train.max_steps=100`"));
             let (key, text) = setting.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(malformed)?;
             let value: serde_yaml::Value = serde_yaml::from_str(text).map_err(|_| malformed())?;
             figment = figment.merge(figment::providers::Serialized::default(key, value));
@@ -260,7 +270,9 @@ impl Experiment {
         let value = |text: String| Err(ConfigError::Value(text));
         let name = &self.run.name;
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\']) {
-            return value(format!("`run.name` is `{name}`: it names a directory, so it is not empty and has no slash or leading dot"));
+            return value(format!(
+                "`run.name` is `{name}`: it names a directory, so it is not empty and has no slash or leading dot"
+            ));
         }
         self.train.validate().map_err(|e| ConfigError::Value(e.to_string()))?;
         self.model.validate()?;
@@ -270,7 +282,10 @@ impl Experiment {
             }
         }
         if !(0.0..1.0).contains(&self.loss.label_smoothing) {
-            return value(format!("`loss.label_smoothing` is {}: it must be at least 0 and below 1", self.loss.label_smoothing));
+            return value(format!(
+                "`loss.label_smoothing` is {}: it must be at least 0 and below 1",
+                self.loss.label_smoothing
+            ));
         }
         self.loss.alignment.validate()?;
         if self.data.eval_batch_size == 0 {
@@ -278,13 +293,19 @@ impl Experiment {
         }
         let loader = self.data.loader(self.data.batch_size, true, self.seed);
         loader.validate().map_err(|e| ConfigError::Value(format!("`data`: {e}")))?;
-        for (split, source) in [("train", &self.data.train), ("valid", &self.data.valid)] {
+        let test = self.data.test.iter().map(|test| ("test", test));
+        for (split, source) in [("train", &self.data.train), ("valid", &self.data.valid)].into_iter().chain(test) {
             let at = |text: String| ConfigError::Value(format!("`data.{split}`: {text}"));
             match (source.synth, &source.path) {
                 (Some(_), Some(_)) => return Err(at("give either `synth` or `path`, not both".into())),
-                (_, Some(_)) if !source.stages.is_empty() => return Err(at("`stages` are for `synth`, not for `path`".into())),
+                (_, Some(_)) if !source.stages.is_empty() => {
+                    return Err(at("`stages` are for `synth`, not for `path`".into()));
+                }
                 (_, Some(_)) if self.loss.alignment.is_on() && split == "train" => {
-                    return value("`loss.alignment` needs the timing of `synth` samples: set its weights to 0 for a manifest".into());
+                    return value(
+                        "`loss.alignment` needs the timing of `synth` samples: set its weights to 0 for a manifest"
+                            .into(),
+                    );
                 }
                 (_, Some(_)) => continue,
                 (_, None) => {}
@@ -342,7 +363,8 @@ mod tests {
 
     #[test]
     fn layers_override_each_other_and_the_rest_is_default() {
-        let yaml = "train: {max_steps: 5, optimizer: {lr: 1.0e-2, warmup_steps: 1}}\ndata: {train: {cw: {text: {cqww: 1.0}}}}";
+        let yaml =
+            "train: {max_steps: 5, optimizer: {lr: 1.0e-2, warmup_steps: 1}}\ndata: {train: {cw: {text: {cqww: 1.0}}}}";
         let experiment = load(yaml, &["train.max_steps=7", "data.workers=3", "model.path=some/dir"]).expect("loaded");
         assert_eq!(experiment.train.max_steps, Some(7));
         assert_eq!(experiment.train.optimizer.lr, 1e-2);
@@ -369,7 +391,11 @@ mod tests {
             ("device: gpu", vec![], vec!["device", "gpu"]),
             ("data: {train: {cw: {snr_db: [10]}}}", vec![], vec!["data.train.cw.snr_db"]),
             ("data: {train: {cw: {wpm: [30, 10]}}}", vec![], vec!["data.train", "wpm"]),
-            ("data: {train: {stages: [{epochs: 1, cw: {wpn: [1, 2]}}]}}", vec![], vec!["data.train", "stages[0]", "wpn"]),
+            (
+                "data: {train: {stages: [{epochs: 1, cw: {wpn: [1, 2]}}]}}",
+                vec![],
+                vec!["data.train", "stages[0]", "wpn"],
+            ),
             ("run: {name: a/b}", vec![], vec!["run.name"]),
             ("data: {valid: {synth: cw, path: x.csv}}", vec![], vec!["data.valid", "synth"]),
             ("train: {evaluate: {metrics: [bleu]}, checkpoint: {metric: bleu}}", vec![], vec!["bleu"]),

@@ -1,10 +1,11 @@
 //! Fine-tuning (or training from nothing) of a Whisper, as an experiment says.
 
-use crate::{Experiment, SourceError, SpeechDataset, SpeechError, SpeechModel, WhisperBatch, WhisperCollate, WhisperObjective};
+use crate::setup::Setup;
+use crate::{Experiment, SourceError, SpeechDataset, SpeechError, SpeechModel, Split, WhisperBatch, WhisperCollate};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use undertone_data::features::{FeatureError, LogMel};
+use undertone_data::features::FeatureError;
 use undertone_data::loader::{Loader, LoaderError};
 use undertone_ops::DeviceError;
 use undertone_store::{StoreError, write_atomically};
@@ -69,9 +70,6 @@ impl RunError {
     }
 }
 
-/// Sets validation apart from training: the fractional part of the golden ratio, in 64 bits.
-const VALID_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
-
 /// Trains what `experiment` says, from its start or, with `resume`, from its newest checkpoint, until it is done or
 /// `interrupt` is set.
 ///
@@ -82,39 +80,30 @@ pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool
     if !resume && directory.exists() && !experiment.run.overwrite {
         return Err(RunError::Exists(directory));
     }
-    let device = experiment.device.resolve()?;
-    let whisper = experiment.model.load(&device, experiment.seed)?;
+    let setup = Setup::new(experiment)?;
     let alignment = &experiment.loss.alignment;
-    if alignment.elements > 0.0 && alignment.elements_layer > whisper.config.encoder_layers {
-        let (layer, layers) = (alignment.elements_layer, whisper.config.encoder_layers);
-        return Err(RunError::Layer { layer, layers });
+    let layers = setup.whisper.config.encoder_layers;
+    if alignment.elements > 0.0 && alignment.elements_layer > layers {
+        return Err(RunError::Layer { layer: alignment.elements_layer, layers });
     }
-
-    let data = &experiment.data;
-    let window = whisper.config.max_frames() * 160;
-    let collate = || -> Result<Arc<WhisperCollate>, RunError> {
-        let log_mel = LogMel::new(whisper.config.num_mel_bins)?;
-        Ok(Arc::new(WhisperCollate::new(log_mel, data.pad, window, whisper.tokenizer.end())))
-    };
-    let train = Arc::new(SpeechDataset::new(experiment, &data.train, &whisper, experiment.seed)?);
-    let valid = Arc::new(SpeechDataset::new(experiment, &data.valid, &whisper, experiment.seed ^ VALID_SEED)?);
-    let train = Loader::new(train, collate()?, data.loader(data.batch_size, true, experiment.seed))?;
-    let valid = Loader::new(valid, collate()?, data.loader(data.eval_batch_size, false, experiment.seed))?;
-
-    let model = SpeechModel::new(&whisper, &experiment.loss, &device);
-    let objective = WhisperObjective::new(whisper, experiment.loss.clone(), data.normalizer, valid, device.clone());
+    let batches = Epochs(setup.loader(Split::Train)?);
+    let objective = setup.objective(Split::Valid)?;
+    let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device);
     if !resume && directory.exists() {
-        std::fs::remove_dir_all(&directory)
-            .map_err(|source| StoreError::Io { action: "delete", path: directory.clone(), source })?;
+        std::fs::remove_dir_all(&directory).map_err(|source| StoreError::Io {
+            action: "delete",
+            path: directory.clone(),
+            source,
+        })?;
     }
     let config = experiment.train.clone();
     let mut learner =
-        Learner::new(config, objective, model, device, &directory, experiment.seed)?.with_interrupt(interrupt);
+        Learner::new(config, objective, model, setup.device, &directory, experiment.seed)?.with_interrupt(interrupt);
     if resume && !learner.resume()? {
         return Err(RunError::NothingToResume(directory));
     }
     write_atomically(&directory.join("config.yaml"), experiment.to_yaml().as_bytes())?;
-    let summary = learner.train(&Epochs(train))?;
+    let summary = learner.train(&batches)?;
     Ok(Finetuned { summary, directory })
 }
 

@@ -27,7 +27,8 @@ const INDEX: &str = "model.safetensors.index.json";
 /// Names the file that could not be had.
 pub fn fetch(model: &str, revision: Option<&str>) -> Result<PathBuf, SourceError> {
     let repo = Repo::with_revision(model.to_owned(), RepoType::Model, revision.unwrap_or("main").to_owned());
-    let failed = |file: &str, reason: String| SourceError::Hub { model: model.to_owned(), file: file.to_owned(), reason };
+    let failed =
+        |file: &str, reason: String| SourceError::Hub { model: model.to_owned(), file: file.to_owned(), reason };
     let offline = std::env::var("HF_HUB_OFFLINE").is_ok_and(|v| !matches!(v.as_str(), "" | "0" | "false"));
     let config = if offline {
         let cached = Cache::from_env().repo(repo).get("config.json");

@@ -13,9 +13,11 @@
 
 mod alignment;
 mod batch;
+mod evaluate;
 mod experiment;
 mod finetune;
 mod hub;
+mod setup;
 mod source;
 mod speech;
 mod transcribe;
@@ -23,8 +25,12 @@ mod whisper_objective;
 
 pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};
 pub use batch::{WhisperBatch, WhisperCollate};
-pub use experiment::{ConfigError, DataConfig, Experiment, LossConfig, Normalizer, Pad, RunConfig, SourceConfig, StageConfig};
+pub use evaluate::evaluate;
+pub use experiment::{
+    ConfigError, DataConfig, Experiment, LossConfig, Normalizer, Pad, RunConfig, SourceConfig, StageConfig,
+};
 pub use finetune::{Finetuned, RunError, finetune};
+pub use setup::Split;
 pub use source::{Initializer, ModelConfig, ModelSource, SourceError, Trainable};
 pub use speech::{SpeechDataset, SpeechError, SpeechSample};
 pub use transcribe::{TranscribeError, Transcriber};

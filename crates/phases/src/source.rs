@@ -107,7 +107,9 @@ pub enum SourceError {
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// The hub did not give it.
-    #[error("cannot fetch `{file}` of `{model}` from the hub ({reason}): check the name and the network, or give a local folder as `model.path`")]
+    #[error(
+        "cannot fetch `{file}` of `{model}` from the hub ({reason}): check the name and the network, or give a local folder as `model.path`"
+    )]
     Hub {
         /// The model.
         model: String,
@@ -125,13 +127,17 @@ impl ModelConfig {
         let s = &self.source;
         let given = [s.bundled.is_some(), s.path.is_some(), s.hub.is_some(), s.config.is_some()];
         if given.into_iter().filter(|g| *g).count() > 1 {
-            return Err(ConfigError::Value("`model.source` has several of bundled, path, hub and config: give one".into()));
+            return Err(ConfigError::Value(
+                "`model.source` has several of bundled, path, hub and config: give one".into(),
+            ));
         }
         if s.revision.is_some() && s.hub.is_none() {
             return Err(ConfigError::Value("`model.source.revision` needs `model.source.hub`".into()));
         }
         if s.initializer != Initializer::Normal && s.config.is_none() {
-            return Err(ConfigError::Value("`model.source.initializer` needs `model.source.config`: other sources have weights".into()));
+            return Err(ConfigError::Value(
+                "`model.source.initializer` needs `model.source.config`: other sources have weights".into(),
+            ));
         }
         Ok(())
     }

@@ -46,7 +46,9 @@ pub enum SpeechError {
         source: TokenizerError,
     },
     /// Audio longer than the model's window.
-    #[error("sample `{name}` is {seconds:.2} s long and the model hears {window:.2} s at once: cut it into segments with start and end")]
+    #[error(
+        "sample `{name}` is {seconds:.2} s long and the model hears {window:.2} s at once: cut it into segments with start and end"
+    )]
     TooLong {
         /// The sample.
         name: String,
@@ -67,14 +69,8 @@ pub struct SpeechDataset {
 }
 
 enum Origin {
-    Cw {
-        curriculum: Curriculum,
-        samples: usize,
-    },
-    Manifest {
-        path: PathBuf,
-        entries: Vec<Entry>,
-    },
+    Cw { curriculum: Box<Curriculum>, samples: usize },
+    Manifest { path: PathBuf, entries: Vec<Entry> },
 }
 
 /// Synthesisers by epoch.
@@ -142,7 +138,7 @@ impl SpeechDataset {
             None => {
                 let alphabet: String = morse::alphabet().collect();
                 tokens.encode("the Morse alphabet", &alphabet, None, None)?;
-                Origin::Cw { curriculum: Curriculum::new(source, seed)?, samples: source.samples }
+                Origin::Cw { curriculum: Box::new(Curriculum::new(source, seed)?), samples: source.samples }
             }
         };
         let window = whisper.config.max_frames() * 160;
@@ -154,7 +150,8 @@ impl SpeechDataset {
         let (tokens, prompt) = self.tokens.encode(&name, &clip.text, None, None)?;
         self.check_length(&name, clip.audio.len())?;
         let alignment = self.aligned.then(|| {
-            let token = |c: char| self.tokens.tokenizer.encode(&c.to_string()).ok().and_then(|ids| ids.first().copied());
+            let token =
+                |c: char| self.tokens.tokenizer.encode(&c.to_string()).ok().and_then(|ids| ids.first().copied());
             let blank = self.tokens.tokenizer.no_speech().unwrap_or_else(|| self.tokens.tokenizer.end());
             Alignment::new(&clip.marks, clip.audio.len() / 320, blank, |c| token(c).unwrap_or(blank))
         });
@@ -165,7 +162,8 @@ impl SpeechDataset {
         let name = self.name(index);
         let audio = audio::load_segment(&entry.audio, entry.start, entry.end)?;
         self.check_length(&name, audio.len())?;
-        let (tokens, prompt) = self.tokens.encode(&name, &entry.text, entry.language.as_deref(), entry.task.as_deref())?;
+        let (tokens, prompt) =
+            self.tokens.encode(&name, &entry.text, entry.language.as_deref(), entry.task.as_deref())?;
         Ok(SpeechSample { name, audio, text: entry.text.clone(), tokens, prompt, alignment: None })
     }
 
@@ -208,7 +206,13 @@ impl Dataset for SpeechDataset {
 
 impl Tokens {
     /// Prompt, text and end, and the prompt's length.
-    fn encode(&self, name: &str, text: &str, language: Option<&str>, task: Option<&str>) -> Result<(Vec<u32>, usize), SpeechError> {
+    fn encode(
+        &self,
+        name: &str,
+        text: &str,
+        language: Option<&str>,
+        task: Option<&str>,
+    ) -> Result<(Vec<u32>, usize), SpeechError> {
         let named = |source| SpeechError::Text { name: name.to_owned(), source };
         let language = language.unwrap_or(&self.language);
         let task = task.unwrap_or(&self.task);

@@ -37,7 +37,12 @@ impl Transcriber {
     ///
     /// # Errors
     /// When the folder is no Whisper, or does not know the language.
-    pub fn load(dir: &Path, device: &Device, language: Option<&str>, task: Option<&str>) -> Result<Self, TranscribeError> {
+    pub fn load(
+        dir: &Path,
+        device: &Device,
+        language: Option<&str>,
+        task: Option<&str>,
+    ) -> Result<Self, TranscribeError> {
         Self::new(PretrainedWhisper::load(dir, device)?, device, language, task)
     }
 
@@ -45,7 +50,12 @@ impl Transcriber {
     ///
     /// # Errors
     /// When it does not know the language.
-    pub fn new(whisper: PretrainedWhisper, device: &Device, language: Option<&str>, task: Option<&str>) -> Result<Self, TranscribeError> {
+    pub fn new(
+        whisper: PretrainedWhisper,
+        device: &Device,
+        language: Option<&str>,
+        task: Option<&str>,
+    ) -> Result<Self, TranscribeError> {
         let prompt = whisper.tokenizer.prompt(&whisper.generation, language, task)?;
         let log_mel = LogMel::new(whisper.config.num_mel_bins)?;
         Ok(Self { whisper, log_mel, prompt, device: device.clone() })
@@ -62,14 +72,16 @@ impl Transcriber {
     /// The text of 16 kHz mono audio. What does not fit the model's window is cut where it is quietest.
     pub fn audio(&self, audio: &[f32]) -> String {
         let window = self.whisper.config.max_frames() * 160;
-        let texts: Vec<String> = pieces(audio, window).into_iter().map(|piece| self.piece(&audio[piece], window)).collect();
+        let texts: Vec<String> =
+            pieces(audio, window).into_iter().map(|piece| self.piece(&audio[piece], window)).collect();
         texts.iter().map(|t| t.trim()).filter(|t| !t.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
     fn piece(&self, audio: &[f32], window: usize) -> String {
         let mel = self.log_mel.features_padded(audio, window);
         let mel = Tensor::from_data(TensorData::new(mel.data, [1, mel.bins, mel.frames]), &self.device);
-        let tokens = self.whisper.model.generate(mel, std::slice::from_ref(&self.prompt), &self.whisper.generate_options());
+        let tokens =
+            self.whisper.model.generate(mel, std::slice::from_ref(&self.prompt), &self.whisper.generate_options());
         tokens.first().map(|tokens| self.whisper.tokenizer.decode(tokens)).unwrap_or_default()
     }
 }

@@ -30,7 +30,9 @@ impl SpeechModel {
     /// Adds the heads that `loss` asks for, on the Whisper's device.
     pub fn new(whisper: &PretrainedWhisper, loss: &LossConfig, device: &Device) -> Self {
         let d = whisper.config.d_model;
-        let head = |weight: f64, classes| (weight > 0.0).then(|| Linear::init(d, classes, true, (d as f64).powf(-0.5), device));
+        let head = |weight: f64, classes| {
+            (weight > 0.0).then(|| Linear::init(d, classes, true, (d as f64).powf(-0.5), device))
+        };
         Self {
             whisper: whisper.model.clone(),
             character_head: head(loss.alignment.characters, whisper.config.vocab_size),
@@ -77,7 +79,14 @@ impl WhisperObjective {
         if self.loss.random_position { (batch.draw % (room as u64 + 1)) as usize } else { 0 }
     }
 
-    fn text_loss(&self, model: &Whisper, states: Tensor<3>, batch: &WhisperBatch, options: CrossEntropyOptions, device: &Device) -> Tensor<1> {
+    fn text_loss(
+        &self,
+        model: &Whisper,
+        states: Tensor<3>,
+        batch: &WhisperBatch,
+        options: CrossEntropyOptions,
+        device: &Device,
+    ) -> Tensor<1> {
         let rows = batch.names.len();
         let hidden = model.decode(states, ints(&batch.inputs, device).reshape([rows, batch.tokens]));
         let d = hidden.dims()[2];
@@ -107,7 +116,8 @@ impl Objective for WhisperObjective {
 
     fn losses(&self, model: &SpeechModel, batch: &WhisperBatch, device: &Device) -> Result<Vec<LossTerm>, BoxError> {
         let weights = &self.loss.alignment;
-        let encoded = model.whisper.encoder.forward_tapped(mel(batch, device), self.position(batch), weights.elements_layer);
+        let encoded =
+            model.whisper.encoder.forward_tapped(mel(batch, device), self.position(batch), weights.elements_layer);
         let options = CrossEntropyOptions { label_smoothing: self.loss.label_smoothing, ..Default::default() };
         let text = self.text_loss(&model.whisper, encoded.states.clone(), batch, options, device);
         let mut terms = vec![LossTerm { name: "text", weight: 1.0, sum: text }];

@@ -38,7 +38,9 @@ pub enum StoreError {
         origin: String,
     },
     /// A tensor has another shape than the model's.
-    #[error("tensor `{name}` has shape {found:?} where the model has {expected:?}: the file belongs to another configuration")]
+    #[error(
+        "tensor `{name}` has shape {found:?} where the model has {expected:?}: the file belongs to another configuration"
+    )]
     Shape {
         /// The tensor.
         name: String,
@@ -94,10 +96,9 @@ impl TensorFile {
     /// When it is missing or no float tensor.
     pub fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
         let header = self.header()?;
-        let view = header.tensor(name).map_err(|_| StoreError::Missing {
-            name: name.to_owned(),
-            origin: format!("`{}`", self.path.display()),
-        })?;
+        let view = header
+            .tensor(name)
+            .map_err(|_| StoreError::Missing { name: name.to_owned(), origin: format!("`{}`", self.path.display()) })?;
         let data = decode(view.dtype(), view.data()).ok_or_else(|| StoreError::Type {
             name: name.to_owned(),
             path: self.path.clone(),

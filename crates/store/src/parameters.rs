@@ -167,14 +167,16 @@ mod tests {
 
     #[test]
     fn a_misshapen_parameter_is_named() {
-        let error = load_parameters(module(), |_| Ok(HostTensor { shape: vec![7], data: vec![0.0; 7] })).expect_err("refused");
+        let error =
+            load_parameters(module(), |_| Ok(HostTensor { shape: vec![7], data: vec![0.0; 7] })).expect_err("refused");
         assert!(matches!(&error, StoreError::Shape { found, .. } if *found == [7]), "{error}");
     }
 
     #[test]
     fn freezing_is_by_name() {
         let frozen = set_trainable(module(), |name| name == "bias");
-        let trained: Vec<String> = parameter_infos(&frozen).into_iter().filter(|p| p.trainable).map(|p| p.name).collect();
+        let trained: Vec<String> =
+            parameter_infos(&frozen).into_iter().filter(|p| p.trainable).map(|p| p.name).collect();
         assert_eq!(trained, ["bias"]);
     }
 }

@@ -109,8 +109,11 @@ impl Checkpoints {
         let old = all.len().saturating_sub(keep_last);
         for (step, path) in &all[..old] {
             if !best.contains(step) {
-                std::fs::remove_dir_all(path)
-                    .map_err(|source| StoreError::Io { action: "delete", path: path.clone(), source })?;
+                std::fs::remove_dir_all(path).map_err(|source| StoreError::Io {
+                    action: "delete",
+                    path: path.clone(),
+                    source,
+                })?;
             }
         }
         Ok(())
@@ -141,8 +144,11 @@ impl Checkpoint {
     /// Names the file that is missing, cut or changed.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let sums_path = path.join(CHECKSUMS);
-        let sums = std::fs::read_to_string(&sums_path)
-            .map_err(|source| StoreError::Io { action: "read", path: sums_path, source })?;
+        let sums = std::fs::read_to_string(&sums_path).map_err(|source| StoreError::Io {
+            action: "read",
+            path: sums_path,
+            source,
+        })?;
         for name in [MODEL, OPTIMIZER, STATE] {
             let file = path.join(name);
             let line = format!("{:08x}  {name}", checksum(&file)?);
@@ -167,7 +173,8 @@ fn read_state(dir: &Path) -> Result<TrainState, StoreError> {
 
 /// CRC-32: it finds every burst of up to 32 flipped bits, and a cut file; it is no defence against an attacker.
 fn checksum(path: &Path) -> Result<u32, StoreError> {
-    let bytes = std::fs::read(path).map_err(|source| StoreError::Io { action: "read", path: path.to_owned(), source })?;
+    let bytes =
+        std::fs::read(path).map_err(|source| StoreError::Io { action: "read", path: path.to_owned(), source })?;
     Ok(crc32fast::hash(&bytes))
 }
 

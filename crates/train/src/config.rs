@@ -156,7 +156,9 @@ impl TrainConfig {
             Err(TrainConfigError { key, value: format!("{value:?}").replace('"', "`"), rule: rule.to_owned() })
         };
         match (self.max_steps, self.epochs) {
-            (Some(_), Some(_)) => return error("epochs", &self.epochs, "give either `max_steps` or `epochs`, not both"),
+            (Some(_), Some(_)) => {
+                return error("epochs", &self.epochs, "give either `max_steps` or `epochs`, not both");
+            }
             (None, None) => return error("max_steps", &"missing", "give either `max_steps` or `epochs`"),
             (Some(0), _) => return error("max_steps", &0, "must be at least 1"),
             (_, Some(0)) => return error("epochs", &0, "must be at least 1"),
@@ -218,7 +220,8 @@ mod tests {
     fn refusals_name_the_key() {
         let valid = TrainConfig { max_steps: Some(1000), ..Default::default() };
         assert_eq!(valid.validate(), Ok(()));
-        let cases: [(&str, fn(&mut TrainConfig)); 9] = [
+        type Spoil = fn(&mut TrainConfig);
+        let cases: [(&str, Spoil); 9] = [
             ("max_steps", |c| c.max_steps = None),
             ("epochs", |c| c.epochs = Some(2)),
             ("accumulation", |c| c.accumulation = 0),

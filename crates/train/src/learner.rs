@@ -41,7 +41,9 @@ pub enum TrainError {
         loss: f64,
     },
     /// Parameters that should be trained take no part in the loss.
-    #[error("after {steps} steps these trainable parameters have never received a gradient: {names}; freeze them or use them in the loss")]
+    #[error(
+        "after {steps} steps these trainable parameters have never received a gradient: {names}; freeze them or use them in the loss"
+    )]
     NoGradient {
         /// Steps taken.
         steps: u64,
@@ -111,7 +113,14 @@ impl<O: Objective> Learner<O> {
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub fn new(config: TrainConfig, objective: O, model: O::Model, device: Device, dir: &Path, seed: u64) -> Result<Self, TrainError> {
+    pub fn new(
+        config: TrainConfig,
+        objective: O,
+        model: O::Model,
+        device: Device,
+        dir: &Path,
+        seed: u64,
+    ) -> Result<Self, TrainError> {
         std::fs::create_dir_all(dir).map_err(|source| TrainError::Io { path: dir.to_owned(), source })?;
         let name = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         Ok(Self {
@@ -288,12 +297,19 @@ impl<O: Objective> Learner<O> {
         Ok((gradients, report))
     }
 
-    fn log(&self, log: &mut MetricsLog, progress: &Progress, report: &StepReport, clock: &Clock, steps: u64) -> Result<(), TrainError> {
+    fn log(
+        &self,
+        log: &mut MetricsLog,
+        progress: &Progress,
+        report: &StepReport,
+        clock: &Clock,
+        steps: u64,
+    ) -> Result<(), TrainError> {
         let step = self.state.step;
         let rate = clock.samples_per_second();
         let message = format!("loss {:.4}  {rate:.1} samples/s  wait {:.1} %", report.loss, 100.0 * clock.data_wait());
         let each = clock.training.div_f64(clock.steps.max(1) as f64);
-        let due = step % self.config.log_every == 0 || step == steps;
+        let due = step.is_multiple_of(self.config.log_every) || step == steps;
         progress.step(step, &message, each.mul_f64((steps - step) as f64), due);
         if due {
             let mut values = vec![("loss", report.loss)];
@@ -346,7 +362,8 @@ impl<O: Objective> Learner<O> {
 
     fn summary(&self, completed: bool, clock: &Clock, before: &Evaluation, after: &Evaluation) -> Summary {
         let infos = parameter_infos(&self.model);
-        let count = |only: bool| infos.iter().filter(|p| p.trainable || !only).map(|p| p.shape.iter().product::<usize>()).sum();
+        let count =
+            |only: bool| infos.iter().filter(|p| p.trainable || !only).map(|p| p.shape.iter().product::<usize>()).sum();
         Summary {
             name: self.name.clone(),
             completed,

@@ -64,7 +64,8 @@ impl AdamW {
                 Ok(Tensor::from_data(TensorData::new(host.data, host.shape), device))
             };
             let time = source(&format!("{name}.step"))?.data.first().copied().unwrap_or_default() as usize;
-            let momentum = AdaptiveMomentumState { time, moment_1: tensor("m")?, moment_2: tensor("v")?, max_moment_2: None };
+            let momentum =
+                AdaptiveMomentumState { time, moment_1: tensor("m")?, moment_2: tensor("v")?, max_moment_2: None };
             self.state.insert(name, AdamWState { momentum });
         }
         Ok(())

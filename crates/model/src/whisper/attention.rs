@@ -34,10 +34,7 @@ pub struct KeyValue {
 impl KeyValue {
     /// These keys and values followed by `next` in time.
     pub fn append(self, next: Self) -> Self {
-        Self {
-            key: Tensor::cat(vec![self.key, next.key], 1),
-            value: Tensor::cat(vec![self.value, next.value], 1),
-        }
+        Self { key: Tensor::cat(vec![self.key, next.key], 1), value: Tensor::cat(vec![self.value, next.value], 1) }
     }
 
     /// The given batch rows only.
@@ -49,7 +46,14 @@ impl KeyValue {
 impl MultiHeadAttention {
     pub(super) fn init(d_model: usize, heads: usize, dropout: f64, std: f64, device: &Device) -> Self {
         let projection = |bias| Linear::init(d_model, d_model, bias, std, device);
-        Self { k_proj: projection(false), v_proj: projection(true), q_proj: projection(true), out_proj: projection(true), heads, dropout }
+        Self {
+            k_proj: projection(false),
+            v_proj: projection(true),
+            q_proj: projection(true),
+            out_proj: projection(true),
+            heads,
+            dropout,
+        }
     }
 
     /// Keys and values of `x`, `[batch, time, d_model]`.

@@ -13,8 +13,10 @@ pub fn bundled(name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
         };
     }
     match name {
-        "whisper-nano-cw" => Some(files!("whisper-nano-cw": "config.json", "generation_config.json", "model.safetensors",
-            "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json")),
+        "whisper-nano-cw" => {
+            Some(files!("whisper-nano-cw": "config.json", "generation_config.json", "model.safetensors",
+            "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json"))
+        }
         _ => None,
     }
 }

@@ -159,19 +159,25 @@ impl WhisperConfig {
             return Err(WhisperConfigError::NotWhisper(format!("`model_type` is `{other}`, not `whisper`")));
         }
         if let Some(other) = text("activation_function").filter(|name| *name != "gelu") {
-            return Err(WhisperConfigError::NotWhisper(format!("`activation_function` is `{other}`; Whisper's is `gelu`")));
+            return Err(WhisperConfigError::NotWhisper(format!(
+                "`activation_function` is `{other}`; Whisper's is `gelu`"
+            )));
         }
         let Value::Object(defaults) = serde_json::to_value(Self::default()).unwrap_or_default() else {
             return Err(WhisperConfigError::NotWhisper("the default configuration is no JSON object".into()));
         };
-        let known: Map<String, Value> =
-            json.iter().filter(|(key, value)| defaults.contains_key(*key) && !value.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let known: Map<String, Value> = json
+            .iter()
+            .filter(|(key, value)| defaults.contains_key(*key) && !value.is_null())
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
         for required in ["d_model", "encoder_layers", "decoder_layers", "num_mel_bins", "vocab_size"] {
             if !known.contains_key(required) {
                 return Err(WhisperConfigError::NotWhisper(format!("`{required}` is missing")));
             }
         }
-        let config: Self = serde_json::from_value(Value::Object(known)).map_err(|e| WhisperConfigError::NotWhisper(e.to_string()))?;
+        let config: Self =
+            serde_json::from_value(Value::Object(known)).map_err(|e| WhisperConfigError::NotWhisper(e.to_string()))?;
         config.validate()?;
         Ok(config)
     }
@@ -214,7 +220,8 @@ mod tests {
     #[test]
     fn hf_configs_round_trip_and_keep_unknown_keys() {
         let mut json: Map<String, Value> = serde_json::from_str(r#"{"torch_dtype": "float16"}"#).expect("an object");
-        let config = WhisperConfig { d_model: 64, encoder_attention_heads: 4, decoder_attention_heads: 4, ..Default::default() };
+        let config =
+            WhisperConfig { d_model: 64, encoder_attention_heads: 4, decoder_attention_heads: 4, ..Default::default() };
         config.write_hf(&mut json);
         assert_eq!(json["torch_dtype"], "float16");
         assert_eq!(WhisperConfig::from_hf(&json), Ok(config));

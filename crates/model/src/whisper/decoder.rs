@@ -64,7 +64,11 @@ impl DecoderCache {
     pub fn select(self, rows: Tensor<1, Int>) -> Self {
         let keep = |kv: KeyValue| kv.select(rows.clone());
         Self {
-            layers: self.layers.into_iter().map(|l| LayerCache { cross: keep(l.cross), past: l.past.map(keep) }).collect(),
+            layers: self
+                .layers
+                .into_iter()
+                .map(|l| LayerCache { cross: keep(l.cross), past: l.past.map(keep) })
+                .collect(),
             length: self.length,
         }
     }

@@ -101,7 +101,13 @@ impl EncoderLayer {
     fn init(config: &WhisperConfig, device: &Device) -> Self {
         let (d, std) = (config.d_model, config.init_std);
         Self {
-            self_attn: MultiHeadAttention::init(d, config.encoder_attention_heads, config.attention_dropout, std, device),
+            self_attn: MultiHeadAttention::init(
+                d,
+                config.encoder_attention_heads,
+                config.attention_dropout,
+                std,
+                device,
+            ),
             self_attn_layer_norm: LayerNorm::init(d, device),
             fc1: Linear::init(d, config.encoder_ffn_dim, true, std, device),
             fc2: Linear::init(config.encoder_ffn_dim, d, true, std, device),

@@ -1,12 +1,16 @@
 //! A Whisper in a Hugging Face folder: reading it, and writing one back.
 
-use super::{GenerateOptions, GenerationConfig, TokenizerError, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer};
+use super::{
+    GenerateOptions, GenerationConfig, TokenizerError, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer,
+};
 use burn::module::Module;
 use burn::tensor::Device;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, load_parameters, parameters, write_directory, write_tensors};
+use undertone_store::{
+    Dtype, HostTensor, StoreError, TensorFile, load_parameters, parameters, write_directory, write_tensors,
+};
 
 /// A model with everything that travels with it.
 #[derive(Clone, Debug)]
@@ -131,7 +135,11 @@ impl PretrainedWhisper {
     ///
     /// # Errors
     /// As for [`load`](Self::load).
-    pub fn from_files(origin: &Path, mut files: BTreeMap<String, Vec<u8>>, device: &Device) -> Result<Self, FolderError> {
+    pub fn from_files(
+        origin: &Path,
+        mut files: BTreeMap<String, Vec<u8>>,
+        device: &Device,
+    ) -> Result<Self, FolderError> {
         let weights = files.remove(WEIGHTS).unwrap_or_default();
         // The reader maps files; bytes that came with the binary take the way through one.
         let dir = tempfile::tempdir().map_err(|source| FolderError::Io { path: origin.to_owned(), source })?;
@@ -149,7 +157,8 @@ impl PretrainedWhisper {
     ) -> Result<Self, FolderError> {
         let config_path = dir.join("config.json");
         let raw_config = object(&config_path, required(&mut files, dir, "config.json")?)?;
-        let config = WhisperConfig::from_hf(&raw_config).map_err(|source| FolderError::Config { path: config_path, source })?;
+        let config =
+            WhisperConfig::from_hf(&raw_config).map_err(|source| FolderError::Config { path: config_path, source })?;
 
         let tokenizer_path = dir.join("tokenizer.json");
         let tokenizer = WhisperTokenizer::from_bytes(required(&mut files, dir, "tokenizer.json")?)
@@ -157,7 +166,10 @@ impl PretrainedWhisper {
         if tokenizer.vocab_size() > config.vocab_size || tokenizer.start() != config.decoder_start_token_id {
             let reason = format!(
                 "it has {} tokens and starts with {}, the model has {} and starts with {}: take the tokenizer that came with the model",
-                tokenizer.vocab_size(), tokenizer.start(), config.vocab_size, config.decoder_start_token_id,
+                tokenizer.vocab_size(),
+                tokenizer.start(),
+                config.vocab_size,
+                config.decoder_start_token_id,
             );
             return Err(FolderError::Mismatch { path: tokenizer_path, reason });
         }
@@ -201,13 +213,17 @@ impl PretrainedWhisper {
             config.insert("torch_dtype".into(), name.into());
             let mut files = self.files.clone();
             files.insert("config.json".into(), format!("{:#}\n", Value::Object(config)).into_bytes());
-            files.insert("generation_config.json".into(), format!("{:#}\n", Value::Object(self.generation.to_json())).into_bytes());
+            files.insert(
+                "generation_config.json".into(),
+                format!("{:#}\n", Value::Object(self.generation.to_json())).into_bytes(),
+            );
             files.insert("tokenizer.json".into(), self.tokenizer.to_bytes().to_vec());
             for (name, bytes) in files {
                 let path = dir.join(name);
                 std::fs::write(&path, bytes).map_err(|source| StoreError::Io { action: "write", path, source })?;
             }
-            let tensors = parameters(&self.model.valid()).into_iter().map(|(name, t)| (format!("model.{name}"), t)).collect();
+            let tensors =
+                parameters(&self.model.valid()).into_iter().map(|(name, t)| (format!("model.{name}"), t)).collect();
             write_tensors(&dir.join(WEIGHTS), &tensors, dtype)
         })?;
         Ok(())
@@ -242,12 +258,13 @@ impl Weights {
             let files = BTreeMap::from([(WEIGHTS.to_owned(), TensorFile::open(&single)?)]);
             return Ok(Self { files, index: BTreeMap::new(), origin: single });
         }
-        let bytes = std::fs::read(&index_path).map_err(|source| FolderError::Io { path: index_path.clone(), source })?;
+        let bytes =
+            std::fs::read(&index_path).map_err(|source| FolderError::Io { path: index_path.clone(), source })?;
         let json = object(&index_path, bytes)?;
-        let map = json.get("weight_map").and_then(Value::as_object).ok_or_else(|| FolderError::Json {
-            path: index_path.clone(),
-            reason: "`weight_map` is missing".into(),
-        })?;
+        let map = json
+            .get("weight_map")
+            .and_then(Value::as_object)
+            .ok_or_else(|| FolderError::Json { path: index_path.clone(), reason: "`weight_map` is missing".into() })?;
         let index: BTreeMap<String, String> =
             map.iter().filter_map(|(name, file)| Some((name.clone(), file.as_str()?.to_owned()))).collect();
         let mut files = BTreeMap::new();
@@ -288,7 +305,9 @@ fn read_folder(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, FolderError> {
 }
 
 fn required(files: &mut BTreeMap<String, Vec<u8>>, dir: &Path, name: &str) -> Result<Vec<u8>, FolderError> {
-    files.remove(name).ok_or_else(|| FolderError::Io { path: dir.join(name), source: std::io::ErrorKind::NotFound.into() })
+    files
+        .remove(name)
+        .ok_or_else(|| FolderError::Io { path: dir.join(name), source: std::io::ErrorKind::NotFound.into() })
 }
 
 fn object(path: &Path, bytes: Vec<u8>) -> Result<Map<String, Value>, FolderError> {

@@ -49,7 +49,8 @@ impl Whisper {
         let mut width = prompt_length;
         for length in prompt_length..max_length {
             let ids: Vec<i64> = next.iter().map(|id| i64::from(*id)).collect();
-            let ids = Tensor::<1, Int>::from_ints(TensorData::from(ids.as_slice()), &device).reshape([rows.len(), width]);
+            let ids =
+                Tensor::<1, Int>::from_ints(TensorData::from(ids.as_slice()), &device).reshape([rows.len(), width]);
             let states = self.decoder.forward(ids, &mut cache).narrow(1, width - 1, 1);
             let mut logits = self.decoder.logits(states).squeeze_dim::<2>(1) + suppress.clone();
             if length == prompt_length {

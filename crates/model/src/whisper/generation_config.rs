@@ -33,7 +33,10 @@ impl GenerationConfig {
         };
         let text = |key: &str| raw.get(key).and_then(Value::as_str).map(|s| s.trim_matches(['<', '|', '>']).to_owned());
         Self {
-            is_multilingual: raw.get("is_multilingual").and_then(Value::as_bool).unwrap_or(raw.contains_key("lang_to_id")),
+            is_multilingual: raw
+                .get("is_multilingual")
+                .and_then(Value::as_bool)
+                .unwrap_or(raw.contains_key("lang_to_id")),
             suppress_tokens: ids("suppress_tokens"),
             begin_suppress_tokens: ids("begin_suppress_tokens"),
             language: text("language"),

@@ -7,7 +7,8 @@ use burn::tensor::{Device, Tensor};
 
 /// Offsets, in encoder positions, that the heads of each layer look at first: ever further apart, so that a stack of
 /// four sees a second to either side. Deeper or wider models go through the table again.
-const OFFSETS: [[f64; 4]; 4] = [[-1.0, 1.0, -3.0, 3.0], [-2.0, 2.0, -5.0, 5.0], [-5.0, 5.0, -12.5, 12.5], [-10.0, 10.0, -25.0, 25.0]];
+const OFFSETS: [[f64; 4]; 4] =
+    [[-1.0, 1.0, -3.0, 3.0], [-2.0, 2.0, -5.0, 5.0], [-5.0, 5.0, -12.5, 12.5], [-10.0, 10.0, -25.0, 25.0]];
 
 impl WhisperConfig {
     /// A freshly initialised model whose encoder heads attend to neighbouring positions from the start.
@@ -101,8 +102,15 @@ mod tests {
     #[test]
     fn heads_look_at_their_offsets() {
         let config = WhisperConfig {
-            d_model: 128, encoder_attention_heads: 4, decoder_attention_heads: 4, vocab_size: 60,
-            max_source_positions: 200, decoder_start_token_id: 1, eos_token_id: 2, pad_token_id: 2, ..Default::default()
+            d_model: 128,
+            encoder_attention_heads: 4,
+            decoder_attention_heads: 4,
+            vocab_size: 60,
+            max_source_positions: 200,
+            decoder_start_token_id: 1,
+            eos_token_id: 2,
+            pad_token_id: 2,
+            ..Default::default()
         };
         let device = Device::flex();
         device.seed(3);

@@ -92,7 +92,8 @@ impl WhisperTokenizer {
                 json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true})
             })
             .collect();
-        let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+        let byte_level =
+            json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
         let file = json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
             "pre_tokenizer": byte_level, "post_processor": null, "decoder": byte_level,
@@ -228,7 +229,10 @@ mod tests {
         let names = |p: Vec<u32>| p.iter().map(name).collect::<Vec<_>>().join("");
         let prompt = |g: &GenerationConfig, l, k| names(t.prompt(g, l, k).expect("a prompt"));
         assert_eq!(prompt(&multilingual, None, None), "<|startoftranscript|><|de|><|transcribe|><|notimestamps|>");
-        assert_eq!(prompt(&multilingual, Some("en"), Some("translate")), "<|startoftranscript|><|en|><|translate|><|notimestamps|>");
+        assert_eq!(
+            prompt(&multilingual, Some("en"), Some("translate")),
+            "<|startoftranscript|><|en|><|translate|><|notimestamps|>"
+        );
         assert_eq!(prompt(&GenerationConfig::default(), Some("en"), None), "<|startoftranscript|><|notimestamps|>");
         let error = t.prompt(&multilingual, Some("xx"), None).expect_err("refused").to_string();
         assert!(error.contains("<|xx|>"), "{error}");

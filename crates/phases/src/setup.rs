@@ -1,0 +1,60 @@
+//! What training and evaluation both begin with: device, model, and loaders for it.
+
+use crate::{Experiment, RunError, SourceConfig, SpeechDataset, WhisperCollate, WhisperObjective};
+use burn::tensor::Device;
+use std::sync::Arc;
+use undertone_data::features::LogMel;
+use undertone_data::loader::Loader;
+use undertone_model::whisper::PretrainedWhisper;
+
+/// Sets validation and test data apart from training data: fractional parts of the golden ratio and of √2, in 64 bits.
+const VALID_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
+const TEST_SEED: u64 = 0x6A09_E667_F3BC_C908;
+
+/// A part of an experiment's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// What is trained on.
+    Train,
+    /// What decides which checkpoint is best.
+    Valid,
+    /// What nothing was decided by.
+    Test,
+}
+
+/// An experiment with its device and model in place.
+pub(crate) struct Setup<'a> {
+    pub experiment: &'a Experiment,
+    pub device: Device,
+    pub whisper: PretrainedWhisper,
+}
+
+impl<'a> Setup<'a> {
+    pub fn new(experiment: &'a Experiment) -> Result<Self, RunError> {
+        let device = experiment.device.resolve()?;
+        let whisper = experiment.model.load(&device, experiment.seed)?;
+        Ok(Self { experiment, device, whisper })
+    }
+
+    /// Batches of a split: shuffled and anew every epoch for training, always the same otherwise.
+    pub fn loader(&self, split: Split) -> Result<Loader<SpeechDataset, WhisperCollate>, RunError> {
+        let (data, seed) = (&self.experiment.data, self.experiment.seed);
+        let (source, seed, batch_size): (&SourceConfig, _, _) = match split {
+            Split::Train => (&data.train, seed, data.batch_size),
+            Split::Valid => (&data.valid, seed ^ VALID_SEED, data.eval_batch_size),
+            Split::Test => (data.test.as_ref().unwrap_or(&data.valid), seed ^ TEST_SEED, data.eval_batch_size),
+        };
+        let dataset = SpeechDataset::new(self.experiment, source, &self.whisper, seed)?;
+        let config = &self.whisper.config;
+        let log_mel = LogMel::new(config.num_mel_bins)?;
+        let collate = WhisperCollate::new(log_mel, data.pad, config.max_frames() * 160, self.whisper.tokenizer.end());
+        let loader = data.loader(batch_size, split == Split::Train, self.experiment.seed);
+        Ok(Loader::new(Arc::new(dataset), Arc::new(collate), loader)?)
+    }
+
+    /// The objective, judged on a split.
+    pub fn objective(&self, judged_on: Split) -> Result<WhisperObjective, RunError> {
+        let (loss, normalizer) = (self.experiment.loss.clone(), self.experiment.data.normalizer);
+        Ok(WhisperObjective::new(self.whisper.clone(), loss, normalizer, self.loader(judged_on)?, self.device.clone()))
+    }
+}
