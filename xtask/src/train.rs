@@ -4,7 +4,6 @@ use crate::Failure;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use undertone::ops::DeviceSpec;
 use undertone::phases::{Experiment, Finetuned, finetune};
 
 /// What runs when no configuration is named.
@@ -20,7 +19,7 @@ pub struct Args {
     resume: bool,
     /// cpu, cuda:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long)]
-    device: Option<DeviceSpec>,
+    device: Option<String>,
     /// Override one key of the configuration, like train.max_steps=100
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
@@ -28,7 +27,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut settings = args.settings.clone();
-    settings.extend(args.device.map(|device| format!("device={device}")));
+    settings.extend(args.device.as_ref().map(|device| format!("device={device}")));
     let experiment = Experiment::load(Some(&find(&args.config)), &settings).map_err(Failure::bad_input)?;
     let interrupt = interrupt_flag()?;
     let finetuned = finetune(&experiment, args.resume, interrupt).map_err(Failure::of_run)?;

@@ -18,7 +18,7 @@ pub struct Args {
     task: Option<String>,
     /// cpu, cuda:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long, default_value = "auto")]
-    device: DeviceSpec,
+    device: String,
     /// How to print: `text`, or `json` with one object a line
     #[arg(long, default_value = "text")]
     format: Format,
@@ -37,7 +37,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(missing) = args.audio.iter().find(|path| !path.is_file()) {
         return Err(Failure::BadInput(format!("there is no audio file `{}`", missing.display())));
     }
-    let device = args.device.resolve().map_err(Failure::bad_input)?;
+    let spec: DeviceSpec = args.device.parse().map_err(Failure::bad_input)?;
+    let device = spec.resolve().map_err(Failure::bad_input)?;
     let transcriber = Transcriber::load(&args.model, &device, args.language.as_deref(), args.task.as_deref())
         .map_err(Failure::bad_input)?;
     for path in &args.audio {

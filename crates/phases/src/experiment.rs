@@ -39,7 +39,7 @@ impl Default for Experiment {
             model: ModelConfig::default(),
             data: DataConfig::default(),
             loss: LossConfig::default(),
-            train: TrainConfig { max_steps: Some(1000), ..Default::default() },
+            train: TrainConfig::default(),
         }
     }
 }

@@ -42,7 +42,7 @@ pub enum RunError {
     #[error("there is a run in `{}`: continue it with --resume, choose another name with --set run.name=NAME, or replace it with --set run.overwrite=true", .0.display())]
     Exists(PathBuf),
     /// There is no run to go on with.
-    #[error("there is no checkpoint to resume from in `{}`: start the run without --resume", .0.display())]
+    #[error("there is no checkpoint to resume from in `{}`: start without --resume, and with --set run.overwrite=true if the directory exists", .0.display())]
     NothingToResume(PathBuf),
     /// The alignment terms ask for a layer the encoder does not have.
     #[error("`loss.alignment.elements_layer` is {layer}: the encoder has {layers} blocks")]
@@ -98,10 +98,15 @@ pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool
     }
     let config = experiment.train.clone();
     let mut learner =
-        Learner::new(config, objective, model, setup.device, &directory, experiment.seed)?.with_interrupt(interrupt);
+        Learner::new(config, objective, model, setup.device, &directory, experiment.seed).with_interrupt(interrupt);
     if resume && !learner.resume()? {
         return Err(RunError::NothingToResume(directory));
     }
+    std::fs::create_dir_all(&directory).map_err(|source| StoreError::Io {
+        action: "create",
+        path: directory.clone(),
+        source,
+    })?;
     write_atomically(&directory.join("config.yaml"), experiment.to_yaml().as_bytes())?;
     let summary = learner.train(&batches)?;
     Ok(Finetuned { summary, directory })

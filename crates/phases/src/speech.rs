@@ -137,7 +137,9 @@ impl SpeechDataset {
             }
             None => {
                 let alphabet: String = morse::alphabet().collect();
-                tokens.encode("the Morse alphabet", &alphabet, None, None)?;
+                let named = |source| SpeechError::Text { name: "the Morse alphabet".into(), source };
+                tokens.tokenizer.encode(&alphabet).map_err(named)?;
+                tokens.encode("an empty sample", "", None, None)?;
                 Origin::Cw { curriculum: Box::new(Curriculum::new(source, seed)?), samples: source.samples }
             }
         };

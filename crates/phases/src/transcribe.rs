@@ -121,7 +121,7 @@ mod tests {
         assert!(cuts.windows(2).all(|w| w[0].end == w[1].start));
         assert!(cuts.iter().all(|p| p.len() <= 50_000));
         assert!((40_000..42_000).contains(&cuts[0].end) && (80_000..82_000).contains(&cuts[1].end), "{cuts:?}");
-        assert_eq!(pieces(&audio[..50_000], 50_000), [0..50_000]);
+        assert_eq!(pieces(&audio[..50_000], 50_000).len(), 1, "what fits is not cut");
         assert!(pieces(&[], 50_000).is_empty());
     }
 }

@@ -61,6 +61,10 @@ pub enum StoreError {
     },
 }
 
+/// How names begin that are being written, and that are being replaced.
+const NEW: &str = ".tmp-";
+const OLD: &str = ".old-";
+
 /// An open safetensors file, memory-mapped.
 #[derive(Debug)]
 pub struct TensorFile {
@@ -139,7 +143,7 @@ pub fn write_tensors(path: &Path, tensors: &BTreeMap<String, HostTensor>, dtype:
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".tmp-").tempfile_in(dir).map_err(io)?;
+    let mut file = tempfile::Builder::new().prefix(NEW).tempfile_in(dir).map_err(io)?;
     file.write_all(bytes).map_err(io)?;
     #[cfg(unix)]
     {
@@ -161,7 +165,7 @@ pub fn write_directory(path: &Path, write: impl FnOnce(&Path) -> Result<(), Stor
     let io = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(io)?;
-    let new = tempfile::Builder::new().prefix(".tmp-").tempdir_in(parent).map_err(io)?;
+    let new = tempfile::Builder::new().prefix(NEW).tempdir_in(parent).map_err(io)?;
     write(new.path())?;
     for entry in std::fs::read_dir(new.path()).map_err(io)? {
         File::open(entry.map_err(io)?.path()).and_then(|f| f.sync_all()).map_err(io)?;
@@ -171,13 +175,47 @@ pub fn write_directory(path: &Path, write: impl FnOnce(&Path) -> Result<(), Stor
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(new.path(), std::fs::Permissions::from_mode(0o755)).map_err(io)?;
     }
-    // A directory cannot be renamed over a full one, so the old one steps aside first.
-    let old = tempfile::Builder::new().prefix(".old-").tempdir_in(parent).map_err(io)?;
-    if path.exists() {
-        std::fs::rename(path, old.path().join("replaced")).map_err(io)?;
-    }
-    std::fs::rename(new.keep(), path).map_err(io)?;
+    swap(new, path).map_err(io)?;
     File::open(parent).and_then(|d| d.sync_all()).map_err(io)
+}
+
+/// Puts `new` in the place of `path`; what was there is deleted.
+fn swap(new: tempfile::TempDir, path: &Path) -> std::io::Result<()> {
+    if !path.exists() {
+        return std::fs::rename(new.keep(), path);
+    }
+    // A directory cannot be renamed over a full one. Linux exchanges two in one step, after which the old one is the
+    // temporary one; elsewhere the old one steps aside first, and a kill in between leaves it in `.old-…`.
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        if renameat_with(CWD, new.path(), CWD, path, RenameFlags::EXCHANGE).is_ok() {
+            return Ok(());
+        }
+    }
+    let parent = new.path().parent().unwrap_or(Path::new(".")).to_owned();
+    let old = tempfile::Builder::new().prefix(OLD).tempdir_in(parent)?;
+    std::fs::rename(path, old.path().join("replaced"))?;
+    std::fs::rename(new.keep(), path)
+}
+
+/// Deletes what a killed process was writing into `dir` with this module's functions. Nobody else may be writing there.
+///
+/// # Errors
+/// When the file system refuses.
+pub fn remove_leftovers(dir: &Path) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { action: "clear", path: dir.to_owned(), source };
+    for entry in std::fs::read_dir(dir).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if !(name.starts_with(NEW) || name.starts_with(OLD)) {
+            continue;
+        }
+        let is_dir = entry.file_type().map_err(io)?.is_dir();
+        if is_dir { std::fs::remove_dir_all(entry.path()) } else { std::fs::remove_file(entry.path()) }.map_err(io)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -236,6 +274,20 @@ mod tests {
         assert!(refused.is_err());
         assert_eq!(std::fs::read(path.join("file")).expect("read"), b"two");
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn leftovers_of_a_killed_writer_are_removed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for name in [".tmp-abc", ".old-abc", "best", ".keep"] {
+            std::fs::create_dir(dir.path().join(name)).expect("made");
+        }
+        std::fs::write(dir.path().join(".tmp-file"), b"half").expect("written");
+        remove_leftovers(dir.path()).expect("cleared");
+        let mut left: Vec<_> =
+            std::fs::read_dir(dir.path()).expect("listed").flatten().map(|e| e.file_name()).collect();
+        left.sort();
+        assert_eq!(left, [".keep", "best"]);
     }
 
     #[test]

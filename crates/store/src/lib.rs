@@ -25,6 +25,6 @@ mod file;
 mod host;
 mod parameters;
 
-pub use file::{StoreError, TensorFile, write_atomically, write_directory, write_tensors};
+pub use file::{StoreError, TensorFile, remove_leftovers, write_atomically, write_directory, write_tensors};
 pub use host::{Dtype, HostTensor};
 pub use parameters::{ParameterInfo, load_parameters, parameter_infos, parameters, set_trainable};

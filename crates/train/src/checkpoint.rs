@@ -1,5 +1,6 @@
 //! Checkpoints: directories that appear whole, and the choice of which stay.
 
+use crate::objective::Evaluation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,8 +19,10 @@ pub struct TrainState {
     pub samples: u64,
     /// Seconds trained, over all sessions.
     pub seconds: f64,
-    /// The metrics of the latest evaluation.
-    pub metrics: BTreeMap<String, f64>,
+    /// What the evaluation before the first step found.
+    pub before: Option<Evaluation>,
+    /// What the latest evaluation found.
+    pub latest: Option<Evaluation>,
     /// The value of the deciding metric at this checkpoint, where it was evaluated there.
     pub score: Option<f64>,
     /// The best value so far and the step it was reached at.

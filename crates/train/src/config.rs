@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
-    /// Optimizer steps to run; give this or `epochs`.
+    /// Optimizer steps to run; 1000 if neither this nor `epochs` is given.
     pub max_steps: Option<u64>,
     /// Passes over the training data; give this or `max_steps`.
     pub epochs: Option<u64>,
@@ -39,6 +39,8 @@ impl Default for TrainConfig {
         }
     }
 }
+
+const DEFAULT_STEPS: u64 = 1000;
 
 /// The float type of forward and backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,7 +161,6 @@ impl TrainConfig {
             (Some(_), Some(_)) => {
                 return error("epochs", &self.epochs, "give either `max_steps` or `epochs`, not both");
             }
-            (None, None) => return error("max_steps", &"missing", "give either `max_steps` or `epochs`"),
             (Some(0), _) => return error("max_steps", &0, "must be at least 1"),
             (_, Some(0)) => return error("epochs", &0, "must be at least 1"),
             _ => {}
@@ -187,8 +188,13 @@ impl TrainConfig {
         if !(o.epsilon.is_finite() && o.epsilon > 0.0) {
             return error("optimizer.epsilon", &o.epsilon, "must be above 0");
         }
-        if self.max_steps.is_some_and(|steps| o.warmup_steps >= steps) {
-            return error("optimizer.warmup_steps", &o.warmup_steps, "must be below `max_steps`");
+        let steps = self.max_steps.or(self.epochs.is_none().then_some(DEFAULT_STEPS));
+        if steps.is_some_and(|steps| o.warmup_steps >= steps) {
+            return error(
+                "optimizer.warmup_steps",
+                &o.warmup_steps,
+                "must be below `max_steps`, or there is nothing but warm-up",
+            );
         }
         if self.evaluate.metrics.is_empty() {
             return error("evaluate.metrics", &"empty", "name at least one metric");
@@ -208,7 +214,11 @@ impl TrainConfig {
     /// How many optimizer steps the run has when an epoch has `batches` batches; each epoch's tail is a step of its own.
     pub fn steps(&self, batches: usize) -> u64 {
         let per_epoch = batches.div_ceil(self.accumulation) as u64;
-        self.max_steps.unwrap_or_else(|| self.epochs.unwrap_or(1) * per_epoch)
+        match (self.max_steps, self.epochs) {
+            (Some(steps), _) => steps,
+            (None, Some(epochs)) => epochs * per_epoch,
+            (None, None) => DEFAULT_STEPS,
+        }
     }
 }
 
@@ -222,7 +232,7 @@ mod tests {
         assert_eq!(valid.validate(), Ok(()));
         type Spoil = fn(&mut TrainConfig);
         let cases: [(&str, Spoil); 9] = [
-            ("max_steps", |c| c.max_steps = None),
+            ("max_steps", |c| c.max_steps = Some(0)),
             ("epochs", |c| c.epochs = Some(2)),
             ("accumulation", |c| c.accumulation = 0),
             ("optimizer.lr", |c| c.optimizer.lr = f64::NAN),

@@ -1,7 +1,7 @@
 //! The training loop.
 
 use crate::checkpoint::{Checkpoints, TrainState};
-use crate::objective::{Batches, BoxError, Evaluation, LossTerm, Objective};
+use crate::objective::{Batches, BoxError, LossTerm, Objective};
 use crate::report::{ExampleChange, MetricsLog, ParameterCount, Progress, Summary, peak_memory_bytes};
 use crate::{AdamW, GradientSum, TrainConfig};
 use burn::module::Module;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use undertone_store::{StoreError, load_parameters, parameter_infos, parameters, write_atomically};
+use undertone_store::{StoreError, load_parameters, parameter_infos, parameters, remove_leftovers, write_atomically};
 
 /// Trains a model on an objective and keeps its records in a directory.
 pub struct Learner<O: Objective> {
@@ -110,20 +110,9 @@ impl Clock {
 
 impl<O: Objective> Learner<O> {
     /// A learner for `model`, whose parameters lie on `device` (without autodiff), with records in `dir`.
-    ///
-    /// # Errors
-    /// When the directory cannot be made.
-    pub fn new(
-        config: TrainConfig,
-        objective: O,
-        model: O::Model,
-        device: Device,
-        dir: &Path,
-        seed: u64,
-    ) -> Result<Self, TrainError> {
-        std::fs::create_dir_all(dir).map_err(|source| TrainError::Io { path: dir.to_owned(), source })?;
+    pub fn new(config: TrainConfig, objective: O, model: O::Model, device: Device, dir: &Path, seed: u64) -> Self {
         let name = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        Ok(Self {
+        Self {
             optimizer: AdamW::new(&config.optimizer),
             config,
             objective,
@@ -133,7 +122,7 @@ impl<O: Objective> Learner<O> {
             dir: dir.to_owned(),
             name,
             interrupt: Arc::default(),
-        })
+        }
     }
 
     /// A flag that, once set, ends training after the current step with a checkpoint.
@@ -175,6 +164,7 @@ impl<O: Objective> Learner<O> {
         if batches.per_epoch() == 0 {
             return Err(TrainError::NoData);
         }
+        self.prepare_directory()?;
         let steps = self.config.steps(batches.per_epoch());
         let metrics_path = self.dir.join("metrics.jsonl");
         let mut log = MetricsLog::open(&metrics_path, self.state.step).map_err(io(&metrics_path))?;
@@ -182,10 +172,12 @@ impl<O: Objective> Learner<O> {
         let started = Instant::now();
         let earlier = self.state.seconds;
         let mut clock = Clock::default();
-        let mut without_gradient = self.trainable();
+        let mut without_gradient = self.without_gradient();
 
-        let before = if self.state.step == 0 { self.evaluate(&mut log, &progress)? } else { Evaluation::default() };
-        let mut latest = before.clone();
+        if self.state.before.is_none() {
+            self.evaluate(&mut log, &progress)?;
+            self.state.before.clone_from(&self.state.latest);
+        }
         let mut stream = batches.epoch(self.state.epoch, self.state.cursor);
 
         while self.state.step < steps && !self.interrupt.load(Ordering::Relaxed) {
@@ -213,7 +205,7 @@ impl<O: Objective> Learner<O> {
             let last = self.state.step == steps;
             self.state.score = None;
             if last || due(self.state.step, self.config.evaluate.every) {
-                latest = self.evaluate(&mut log, &progress)?;
+                self.evaluate(&mut log, &progress)?;
             }
             if last || due(self.state.step, self.config.checkpoint.every) {
                 self.state.seconds = earlier + started.elapsed().as_secs_f64();
@@ -227,10 +219,23 @@ impl<O: Objective> Learner<O> {
             self.checkpoint()?;
         }
         progress.finish();
-        let summary = self.summary(completed, &clock, &before, &latest);
-        let json = serde_json::to_string_pretty(&summary).unwrap_or_default();
-        write_atomically(&self.dir.join("summary.json"), json.as_bytes())?;
+        let summary = self.summary(completed, &clock);
+        let path = self.dir.join("summary.json");
+        // Resuming a finished run trains nothing and has nothing to say that is not there already.
+        if clock.steps > 0 || !path.exists() {
+            write_atomically(&path, serde_json::to_string_pretty(&summary).unwrap_or_default().as_bytes())?;
+        }
         Ok(summary)
+    }
+
+    /// Makes the run's directory, or clears it of what a killed session was writing.
+    fn prepare_directory(&self) -> Result<(), TrainError> {
+        let checkpoints = self.dir.join("checkpoints");
+        std::fs::create_dir_all(&checkpoints).map_err(io(&checkpoints))?;
+        for dir in [&self.dir, &checkpoints] {
+            remove_leftovers(dir)?;
+        }
+        Ok(())
     }
 
     /// The batches of one optimizer step; at the end of an epoch what is left of it, then the next epoch begins.
@@ -323,7 +328,7 @@ impl<O: Objective> Learner<O> {
     }
 
     /// Judges the model, records it, and exports it if it is the best so far.
-    fn evaluate(&mut self, log: &mut MetricsLog, progress: &Progress) -> Result<Evaluation, TrainError> {
+    fn evaluate(&mut self, log: &mut MetricsLog, progress: &Progress) -> Result<(), TrainError> {
         let model = self.model.valid();
         let evaluation = self.objective.evaluate(&model, &self.config.evaluate.metrics).map_err(TrainError::Data)?;
         let step = self.state.step;
@@ -331,13 +336,13 @@ impl<O: Objective> Learner<O> {
         log.write(step, "valid", values).map_err(io(&self.dir.join("metrics.jsonl")))?;
         let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
         progress.say(&format!("step {step}  valid  {}", shown.join("  ")));
-        self.state.metrics.clone_from(&evaluation.metrics);
         self.state.score = evaluation.metrics.get(&self.config.checkpoint.metric).copied();
         if let Some(score) = self.state.score.filter(|s| self.state.best.is_none_or(|(best, _)| *s < best)) {
             self.state.best = Some((score, step));
             self.objective.export(&model, &self.dir.join("best")).map_err(TrainError::Data)?;
         }
-        Ok(evaluation)
+        self.state.latest = Some(evaluation);
+        Ok(())
     }
 
     fn checkpoint(&self) -> Result<(), TrainError> {
@@ -360,10 +365,12 @@ impl<O: Objective> Learner<O> {
         Err(TrainError::NoGradient { steps: taken, names: names.join(", ") })
     }
 
-    fn summary(&self, completed: bool, clock: &Clock, before: &Evaluation, after: &Evaluation) -> Summary {
+    fn summary(&self, completed: bool, clock: &Clock) -> Summary {
         let infos = parameter_infos(&self.model);
         let count =
             |only: bool| infos.iter().filter(|p| p.trainable || !only).map(|p| p.shape.iter().product::<usize>()).sum();
+        let before = self.state.before.clone().unwrap_or_default();
+        let after = self.state.latest.clone().unwrap_or_default();
         Summary {
             name: self.name.clone(),
             completed,
@@ -374,15 +381,17 @@ impl<O: Objective> Learner<O> {
             samples_per_second: clock.samples_per_second(),
             data_wait: clock.data_wait(),
             peak_memory_bytes: peak_memory_bytes(),
-            before: before.metrics.clone(),
-            after: self.state.metrics.clone(),
             best: self.state.best,
             examples: ExampleChange::pair(&before.examples, &after.examples),
+            before: before.metrics,
+            after: after.metrics,
         }
     }
 
-    fn trainable(&self) -> BTreeSet<String> {
-        parameter_infos(&self.model).into_iter().filter(|p| p.trainable).map(|p| p.name).collect()
+    /// Trainable parameters that no gradient has reached; those with optimizer state had one in an earlier session.
+    fn without_gradient(&self) -> BTreeSet<String> {
+        let trainable = parameter_infos(&self.model).into_iter().filter(|p| p.trainable).map(|p| p.name);
+        trainable.filter(|name| !self.optimizer.has_state(name)).collect()
     }
 
     fn checkpoints(&self) -> Checkpoints {

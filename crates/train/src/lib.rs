@@ -42,7 +42,7 @@
 //! config.evaluate.metrics = vec!["error".into()];
 //! config.checkpoint.metric = "error".into();
 //! let dir = tempfile::tempdir()?;
-//! let mut learner = Learner::new(config, Double, LinearConfig::new(1, 1).init(&device), device, dir.path(), 42)?;
+//! let mut learner = Learner::new(config, Double, LinearConfig::new(1, 1).init(&device), device, dir.path(), 42);
 //! let summary = learner.train(&Double)?;
 //! assert!(summary.after["error"] < 0.05);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -54,7 +54,7 @@ pub struct LossTerm {
 }
 
 /// What an evaluation found.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Metric → value.
     pub metrics: BTreeMap<String, f64>,
@@ -63,7 +63,7 @@ pub struct Evaluation {
 }
 
 /// One sample as the model reads it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Example {
     /// What a person would call the sample.
     pub name: String,

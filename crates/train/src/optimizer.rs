@@ -33,6 +33,11 @@ impl AdamW {
         model.map(&mut Stepper { path: Vec::new(), optimizer: self, gradients, learning_rate })
     }
 
+    /// Whether this parameter has ever had a gradient.
+    pub fn has_state(&self, name: &str) -> bool {
+        self.state.contains_key(name)
+    }
+
     /// The running means as tensors: `<parameter>.m`, `<parameter>.v`, and `<parameter>.step` of one element.
     pub fn to_tensors(&self) -> BTreeMap<String, HostTensor> {
         let mut tensors = BTreeMap::new();

@@ -57,7 +57,7 @@ pub struct ExampleChange {
     pub name: String,
     /// What it says.
     pub reference: String,
-    /// What the model made of it before training; none after a resume.
+    /// What the model made of it before training.
     pub before: Option<String>,
     /// What it makes of it now.
     pub after: String,

@@ -75,6 +75,14 @@ pub enum FolderError {
         /// How.
         reason: String,
     },
+    /// The weights do not fit the model.
+    #[error("`{}`: {source}", path.display())]
+    Weights {
+        /// The folder.
+        path: PathBuf,
+        /// The tensor, and why.
+        source: StoreError,
+    },
     /// The weights cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -192,7 +200,8 @@ impl PretrainedWhisper {
                 StoreError::Missing { .. } => weights(name).map_err(|_| error),
                 other => Err(other),
             })
-        })?;
+        })
+        .map_err(|source| FolderError::Weights { path: dir.to_owned(), source })?;
         Ok(Self { model, config, tokenizer, generation, raw_config, files })
     }
 

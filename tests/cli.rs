@@ -1,0 +1,219 @@
+//! The command line on bad input: exit status 2, one line that names the culprit, and nothing left behind.
+
+use undertone_tests::{CLIPS, Outcome, Place, change_tensors, wav, write_model};
+
+/// A place with the tiny experiment.
+fn place() -> Place {
+    let place = Place::default();
+    place.write_experiment(&format!("samples: 8, {CLIPS}"));
+    place
+}
+
+/// The command is refused in one line, and the place is as it was.
+fn refuses(place: &Place, args: &[&str], culprits: &[&str]) {
+    let before = place.tree();
+    let outcome = place.run(args);
+    outcome.assert_refusal(culprits);
+    assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    assert_eq!(outcome.stdout, "");
+    assert_eq!(place.tree(), before, "something was left behind");
+}
+
+const TRAIN: [&str; 3] = ["train", "--config", "tiny.yaml"];
+
+fn refuses_to_train(place: &Place, more: &[&str], culprits: &[&str]) {
+    refuses(place, &[&TRAIN, more].concat(), culprits);
+}
+
+#[test]
+fn a_config_that_cannot_be_is_refused_with_its_key_and_file() {
+    for (yaml, culprits) in [
+        ("trian: {max_steps: 5}", ["trian", "tiny.yaml"]),
+        ("train: {optimizer: {learning_rate: 1}}", ["train.optimizer.learning_rate", "tiny.yaml"]),
+        ("train: {max_steps: many}", ["train.max_steps", "tiny.yaml"]),
+        ("data: {batch_size: [4]}", ["data.batch_size", "tiny.yaml"]),
+        ("train: {max_steps: 5", ["tiny.yaml", "line"]),
+        ("train:\n\tmax_steps: 5", ["tiny.yaml", "line"]),
+        ("train: {max_steps: 0}", ["train.max_steps", "at least 1"]),
+        ("device: gpu", ["device", "gpu"]),
+    ] {
+        let place = Place::default();
+        place.write("tiny.yaml", yaml);
+        refuses_to_train(&place, &[], &culprits);
+    }
+}
+
+#[test]
+fn a_missing_config_is_named() {
+    refuses(&place(), &["train", "--config", "none.yaml"], &["none.yaml"]);
+}
+
+#[test]
+fn a_malformed_setting_is_quoted() {
+    let place = place();
+    for (setting, culprit) in [
+        ("train.max_steps", "--set train.max_steps"),
+        ("=5", "--set =5"),
+        ("train.max_steps=[", "--set train.max_steps=["),
+        ("train.steps=5", "train.steps"),
+        ("train.max_steps=many", "train.max_steps"),
+    ] {
+        refuses_to_train(&place, &["--set", setting], &[culprit]);
+    }
+}
+
+#[test]
+fn an_unknown_device_is_named() {
+    refuses_to_train(&place(), &["--device", "gpu"], &["gpu"]);
+}
+
+#[test]
+fn a_device_that_was_not_compiled_in_names_its_feature() {
+    if !cfg!(feature = "cuda") {
+        refuses_to_train(&place(), &["--device", "cuda:0"], &["cuda:0", "--features cuda"]);
+    }
+    if !cfg!(feature = "tch") {
+        refuses_to_train(&place(), &["--device", "tch:cpu"], &["tch:cpu", "--features tch"]);
+    }
+}
+
+#[test]
+fn an_existing_run_is_left_alone_and_resume_is_named() {
+    let place = place();
+    std::fs::create_dir_all(place.path("runs/tiny")).expect("a directory");
+    refuses_to_train(&place, &[], &["tiny", "--resume"]);
+}
+
+#[test]
+fn resuming_without_a_run_leaves_nothing() {
+    refuses_to_train(&place(), &["--resume"], &["tiny", "resume"]);
+}
+
+/// Spoils a model folder; to train from it and to transcribe with it are refused alike.
+fn refuses_model(spoil: impl FnOnce(&Place), culprits: &[&str]) {
+    let place = place();
+    write_model(&place.path("model"));
+    place.write("silence.wav", wav(&[0.0; 1600]));
+    spoil(&place);
+    refuses_to_train(&place, &["--set", "model.path=model"], culprits);
+    refuses(&place, &["transcribe", "--model", "model", "silence.wav"], culprits);
+}
+
+#[test]
+fn a_missing_model_folder_is_named() {
+    refuses_model(|place| std::fs::remove_dir_all(place.path("model")).expect("removed"), &["`model`"]);
+}
+
+#[test]
+fn a_model_folder_without_a_file_is_refused() {
+    for name in ["config.json", "tokenizer.json", "model.safetensors"] {
+        refuses_model(|place| std::fs::remove_file(place.path("model").join(name)).expect("removed"), &[name]);
+    }
+}
+
+#[test]
+fn a_missing_tensor_is_named() {
+    let name = "model.decoder.layers.0.fc1.bias";
+    let forget = |place: &Place| {
+        change_tensors(&place.path("model/model.safetensors"), |tensors| assert!(tensors.remove(name).is_some()));
+    };
+    refuses_model(forget, &[name, "model.safetensors"]);
+}
+
+#[test]
+fn a_misshapen_tensor_is_named() {
+    let name = "encoder.layers.0.fc1.weight";
+    let turn = |place: &Place| {
+        change_tensors(&place.path("model/model.safetensors"), |tensors| {
+            tensors.get_mut(&format!("model.{name}")).expect("a tensor").shape.reverse();
+        });
+    };
+    refuses_model(turn, &[name, "[16, 32]", "[32, 16]"]);
+}
+
+#[test]
+fn truncated_weights_are_named() {
+    let cut = |place: &Place| {
+        let whole = std::fs::read(place.path("model/model.safetensors")).expect("read");
+        place.write("model/model.safetensors", &whole[..whole.len() / 2]);
+    };
+    refuses_model(cut, &["model.safetensors"]);
+}
+
+#[test]
+fn a_preprocessor_with_another_mel_count_is_refused() {
+    let spoil = |place: &Place| place.write("model/preprocessor_config.json", r#"{"feature_size": 128}"#);
+    refuses_model(spoil, &["preprocessor_config.json", "128", "80"]);
+}
+
+#[test]
+fn the_tokenizer_of_another_model_is_refused() {
+    for characters in [" ABC", &(' '..='~').collect::<String>()] {
+        let other =
+            undertone::model::whisper::WhisperTokenizer::of_characters(characters, &["en"]).expect("a tokenizer");
+        refuses_model(|place| place.write("model/tokenizer.json", other.to_bytes()), &["tokenizer.json"]);
+    }
+}
+
+/// A place that trains on a manifest, beside `a.wav` of a second.
+fn with_manifest(lines: &str) -> Place {
+    let place = Place::default();
+    place.write_experiment("path: manifest.jsonl");
+    place.write("a.wav", wav(&[0.1; 16_000]));
+    place.write("manifest.jsonl", lines);
+    place
+}
+
+#[test]
+fn an_unusable_manifest_is_named_with_its_line() {
+    let long = format!("{{\"audio\": \"a.wav\", \"text\": \"{}\"}}", "A".repeat(60));
+    for (lines, culprits) in [
+        ("", ["manifest.jsonl", "no entries"]),
+        ("{\"audio\": \"a.wav\", \"text\": \"A\"}\n{\"audio\": \"b.wav\", \"text\": \"B\"}", ["line 2", "b.wav"]),
+        ("{\"audio\": \"a.wav\", \"text\": \"A\"}\nnonsense", ["manifest.jsonl", "line 2"]),
+        ("{\"audio\": \"a.wav\", \"text\": \"AB#\"}", ["a.wav", "'#'"]),
+        (&long, ["a.wav", "56"]),
+    ] {
+        refuses_to_train(&with_manifest(lines), &[], &culprits);
+    }
+}
+
+#[test]
+fn a_missing_manifest_is_named() {
+    let place = with_manifest("");
+    std::fs::remove_file(place.path("manifest.jsonl")).expect("removed");
+    refuses_to_train(&place, &[], &["manifest.jsonl"]);
+}
+
+#[test]
+fn audio_longer_than_the_window_is_named() {
+    let place = with_manifest(r#"{"audio": "long.wav", "text": "A"}"#);
+    place.write("long.wav", wav(&[0.1; 40_000]));
+    place.run(&TRAIN).assert_refusal(&["long.wav", "2.50 s", "2.00 s"]);
+}
+
+#[test]
+fn audio_that_cannot_be_read_is_named() {
+    let place = Place::default();
+    write_model(&place.path("model"));
+    let whole = wav(&[0.1; 1600]);
+    place.write("cut.wav", &whole[..whole.len() / 2]);
+    place.write("text.wav", "to be read, not to be heard\n".repeat(100));
+    place.write("nothing.wav", "");
+    place.write("no-samples.wav", wav(&[]));
+    place.write("nan.wav", wav(&[0.1, f32::NAN, 0.1]));
+    for name in ["none.wav", "cut.wav", "text.wav", "nothing.wav", "no-samples.wav", "nan.wav"] {
+        refuses(&place, &["transcribe", "--model", "model", name], &[name]);
+    }
+}
+
+#[test]
+fn several_files_are_transcribed_a_line_each() {
+    let place = Place::default();
+    write_model(&place.path("model"));
+    place.write("a.wav", wav(&[0.1; 1600]));
+    let Outcome { status, stdout, stderr } = place.run(&["transcribe", "--model", "model", "a.wav", "a.wav"]);
+    assert_eq!((status, stderr.as_str()), (Some(0), ""));
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!(lines.len() == 2 && lines[0] == lines[1] && lines[0].starts_with("a.wav\t"), "{lines:?}");
+}

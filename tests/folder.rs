@@ -1,0 +1,194 @@
+//! Whisper folders in the Hugging Face layout: reading, writing, and what travels with them.
+
+use burn::tensor::Device;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use undertone::model::whisper::{PretrainedWhisper, WhisperTokenizer};
+use undertone::store::{Dtype, HostTensor, parameters};
+use undertone_tests::{change_tensors, tensors};
+
+/// A copy of a fixture that has a tokenizer and files this crate does not know.
+struct Folder {
+    dir: TempDir,
+}
+
+impl Folder {
+    fn copy(name: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let this = Self { dir };
+        std::fs::create_dir(this.path()).expect("a directory");
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/whisper").join(name);
+        for entry in std::fs::read_dir(fixture).expect("listed") {
+            let entry = entry.expect("an entry");
+            if entry.file_name() != "io.safetensors" {
+                std::fs::copy(entry.path(), this.path().join(entry.file_name())).expect("copied");
+            }
+        }
+        // The fixtures' sequences end with 2 and start with 3: two characters leave those ids to the special tokens.
+        let tokenizer = WhisperTokenizer::of_characters(" A", &["en"]).expect("a tokenizer");
+        this.write("tokenizer.json", tokenizer.to_bytes());
+        this.write_json("generation_config.json", &json!({"is_multilingual": true, "alignment_heads": [[1, 0]]}));
+        this
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("model")
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        std::fs::write(self.path().join(name), bytes).expect("written");
+    }
+
+    fn write_json(&self, name: &str, value: &Value) {
+        self.write(name, value.to_string());
+    }
+
+    fn load(&self) -> PretrainedWhisper {
+        load(&self.path()).expect("a model")
+    }
+
+    fn refusal(&self) -> String {
+        load(&self.path()).expect_err("refused")
+    }
+}
+
+fn load(path: &Path) -> Result<PretrainedWhisper, String> {
+    PretrainedWhisper::load(path, &Device::flex()).map_err(|e| e.to_string())
+}
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).expect("read")).expect("JSON")
+}
+
+/// The parameters under their names in files.
+fn named(whisper: &PretrainedWhisper) -> BTreeMap<String, HostTensor> {
+    parameters(&whisper.model).into_iter().map(|(name, tensor)| (format!("model.{name}"), tensor)).collect()
+}
+
+#[test]
+fn a_single_file_and_shards_hold_the_same_as_the_model() {
+    for name in ["tiny-80", "tiny-128"] {
+        let folder = Folder::copy(name);
+        let mut stored = BTreeMap::new();
+        for entry in std::fs::read_dir(folder.path()).expect("listed") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|e| e == "safetensors") {
+                stored.extend(tensors(&path));
+            }
+        }
+        assert!(named(&folder.load()) == stored, "{name}");
+    }
+}
+
+#[test]
+fn f32_comes_back_bit_by_bit() {
+    for name in ["tiny-80", "tiny-128"] {
+        let folder = Folder::copy(name);
+        let whisper = folder.load();
+        let copy = folder.dir.path().join("copy");
+        whisper.save(&copy, Dtype::F32).expect("saved");
+        let again = load(&copy).expect("a model");
+        assert!(named(&again) == named(&whisper), "{name}");
+        assert_eq!((again.config, again.generation.to_json()), (whisper.config, whisper.generation.to_json()));
+        assert_eq!(again.tokenizer.to_bytes(), whisper.tokenizer.to_bytes());
+        assert!(!copy.join("model.safetensors.index.json").exists(), "one file needs no index");
+    }
+}
+
+#[test]
+fn half_types_come_back_within_their_rounding() {
+    let folder = Folder::copy("tiny-80");
+    let whisper = folder.load();
+    for (dtype, name, half_of_last_place) in
+        [(Dtype::F16, "float16", 2_f32.powi(-11)), (Dtype::Bf16, "bfloat16", 2_f32.powi(-8))]
+    {
+        let copy = folder.dir.path().join(name);
+        whisper.save(&copy, dtype).expect("saved");
+        assert_eq!(read_json(&copy.join("config.json"))["torch_dtype"], name);
+        let again = named(&load(&copy).expect("a model"));
+        for (tensor, before) in named(&whisper) {
+            for (x, y) in before.data.iter().zip(&again[&tensor].data) {
+                // Below 2^-14 the steps of f16 no longer shrink: they are 2^-24.
+                assert!(
+                    (x - y).abs() <= x.abs() * half_of_last_place + 2_f32.powi(-25),
+                    "{name} {tensor}: {x} became {y}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_crate_does_not_know_survives() {
+    let folder = Folder::copy("tiny-80");
+    let extra = br#"{"added": "by somebody else"}"#;
+    folder.write("extra.json", extra);
+    folder.write("merges.txt", "#version: 0.2\n");
+    let mut config = read_json(&folder.path().join("config.json"));
+    config["their_key"] = json!({"kept": true});
+    folder.write_json("config.json", &config);
+    let copy = folder.dir.path().join("copy");
+    folder.load().save(&copy, Dtype::F32).expect("saved");
+    assert_eq!(std::fs::read(copy.join("extra.json")).expect("read"), extra);
+    assert_eq!(std::fs::read(copy.join("merges.txt")).expect("read"), b"#version: 0.2\n");
+    let written = read_json(&copy.join("config.json"));
+    for (key, value) in config.as_object().expect("an object").iter().filter(|(key, _)| *key != "dtype") {
+        assert_eq!(&written[key], value, "{key}");
+    }
+    assert_eq!(read_json(&copy.join("generation_config.json"))["alignment_heads"], json!([[1, 0]]));
+}
+
+#[test]
+fn saving_replaces_a_folder_whole() {
+    let folder = Folder::copy("tiny-128");
+    let whisper = folder.load();
+    folder.write("stale.json", "{}");
+    // Over the very shards it was read from.
+    whisper.save(&folder.path(), Dtype::F32).expect("saved");
+    assert!(named(&folder.load()) == named(&whisper));
+    assert!(
+        !folder.path().join("stale.json").exists() && !folder.path().join("model-00001-of-00005.safetensors").exists()
+    );
+    assert_eq!(std::fs::read_dir(folder.dir.path()).expect("listed").count(), 1, "nothing is left beside it");
+}
+
+#[test]
+fn a_missing_tensor_is_named_with_its_file() {
+    let single = Folder::copy("tiny-80");
+    let name = "model.encoder.conv1.bias";
+    change_tensors(&single.path().join("model.safetensors"), |tensors| assert!(tensors.remove(name).is_some()));
+    let error = single.refusal();
+    assert!(error.contains(name) && error.contains("model.safetensors"), "{error}");
+
+    let sharded = Folder::copy("tiny-128");
+    let index = sharded.path().join("model.safetensors.index.json");
+    let mut json = read_json(&index);
+    json["weight_map"].as_object_mut().expect("a map").remove(name).expect("a tensor");
+    sharded.write_json("model.safetensors.index.json", &json);
+    let error = sharded.refusal();
+    assert!(error.contains(name) && error.contains("index.json"), "{error}");
+}
+
+#[test]
+fn a_missing_shard_is_named() {
+    let folder = Folder::copy("tiny-128");
+    let shard = "model-00003-of-00005.safetensors";
+    std::fs::remove_file(folder.path().join(shard)).expect("removed");
+    let error = folder.refusal();
+    assert!(error.contains(shard), "{error}");
+}
+
+#[test]
+fn a_misshapen_tensor_is_named_with_both_shapes() {
+    let folder = Folder::copy("tiny-80");
+    let name = "decoder.layers.1.fc2.weight";
+    change_tensors(&folder.path().join("model.safetensors"), |tensors| {
+        tensors.get_mut(&format!("model.{name}")).expect("a tensor").shape.reverse();
+    });
+    let error = folder.refusal();
+    for part in [name, "[32, 64]", "[64, 32]"] {
+        assert!(error.contains(part), "{part} is not in {error}");
+    }
+}

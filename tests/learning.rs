@@ -1,0 +1,136 @@
+//! What training computes: exact accumulation, the same bits every time, and no parameter forgotten.
+
+use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::{Device, Tensor};
+use std::collections::BTreeMap;
+use std::path::Path;
+use undertone::phases::{Experiment, finetune};
+use undertone::store::HostTensor;
+use undertone::train::{Batches, BoxError, Evaluation, Learner, LossTerm, Objective, Summary, TrainConfig, TrainError};
+use undertone_tests::{CLIPS, Place, tensors};
+
+/// The parameters after `steps` steps of the tiny experiment, changed by `settings`.
+fn train(steps: u64, settings: &[&str]) -> BTreeMap<String, HostTensor> {
+    let place = Place::default();
+    place.write_experiment(&format!("samples: 96, {CLIPS}"));
+    let mut all = vec![format!("run.dir={}", place.path("runs").display()), format!("train.max_steps={steps}")];
+    all.extend(settings.iter().map(|s| (*s).to_owned()));
+    let experiment = Experiment::load(Some(&place.path("tiny.yaml")), &all).expect("an experiment");
+    let run = finetune(&experiment, false, Default::default()).expect("a run");
+    tensors(&run.directory.join(format!("checkpoints/step-{steps:08}/model.safetensors")))
+}
+
+#[test]
+fn accumulating_four_batches_of_8_equals_one_of_32() {
+    // The texts differ in length, so a mean of the batches' means would be another loss. Adam divides by the root of the
+    // squared gradient: with its usual ε, rounding decides where a gradient that should be 0 takes its parameter.
+    let common = ["train.optimizer.epsilon=1e-3", "model.source.config.dropout=0", "train.optimizer.lr=1e-2"];
+    let window = |batch: &str, accumulation: &str| train(3, &[&common[..], &[batch, accumulation]].concat());
+    let accumulated = window("data.batch_size=8", "train.accumulation=4");
+    let whole = window("data.batch_size=32", "train.accumulation=1");
+    for (name, b) in &whole {
+        let a = &accumulated[name].data;
+        let largest = b.data.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
+        let off = a.iter().zip(&b.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(off <= 1e-5 * largest, "{name}: off by {off} where the largest is {largest}");
+    }
+    assert_ne!(train(3, &[&common[..], &["data.batch_size=8"]].concat()), whole, "the comparison sees a difference");
+}
+
+#[test]
+fn a_seed_fixes_every_bit_whatever_the_workers() {
+    let first = train(5, &[]);
+    assert!(train(5, &[]) == first, "the same again");
+    assert!(train(5, &["data.workers=3"]) == first, "three workers");
+    assert!(train(5, &["seed=43"]) != first, "another seed");
+}
+
+/// `late` takes part in the loss of the first batch alone, `unused` never.
+#[derive(Module, Debug)]
+struct Partial {
+    used: Linear,
+    late: Option<Linear>,
+    unused: Option<Linear>,
+}
+
+impl Partial {
+    fn new(late: bool, unused: bool, device: &Device) -> Self {
+        let linear = || LinearConfig::new(1, 1).init(device);
+        Self { used: linear(), late: late.then(linear), unused: unused.then(linear) }
+    }
+}
+
+struct Zero;
+
+impl Objective for Zero {
+    type Model = Partial;
+    type Batch = usize;
+
+    fn samples(&self, _: &usize) -> usize {
+        1
+    }
+
+    fn counts(&self, _: &usize) -> Vec<f64> {
+        vec![1.0]
+    }
+
+    fn losses(&self, model: &Partial, batch: &usize, device: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        let mut y = model.used.forward(Tensor::<2>::ones([1, 1], device));
+        if let Some(late) = model.late.as_ref().filter(|_| *batch == 0) {
+            y = late.forward(y);
+        }
+        Ok(vec![LossTerm { name: "square", weight: 1.0, sum: y.square().sum() }])
+    }
+
+    fn evaluate(&self, _: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
+        Ok(Evaluation { metrics: [("cer".to_owned(), 0.0)].into(), examples: Vec::new() })
+    }
+
+    fn export(&self, _: &Partial, _: &Path) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+/// A hundred batches an epoch, each its own number.
+struct Hundred;
+
+impl Batches for Hundred {
+    type Batch = usize;
+
+    fn per_epoch(&self) -> usize {
+        100
+    }
+
+    fn epoch(&self, _: u64, start: usize) -> Box<dyn Iterator<Item = Result<usize, BoxError>> + '_> {
+        Box::new((start..100).map(Ok))
+    }
+}
+
+fn learner(model: Partial, steps: u64, dir: &Path) -> Learner<Zero> {
+    let mut config = TrainConfig { max_steps: Some(steps), ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    Learner::new(config, Zero, model, Device::flex(), dir, 1)
+}
+
+#[test]
+fn a_parameter_that_never_gets_a_gradient_is_refused_by_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let model = Partial::new(false, true, &Device::flex());
+    let error = learner(model, 50, dir.path()).train(&Hundred).expect_err("refused");
+    assert!(matches!(error, TrainError::NoGradient { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("`unused.weight`") && text.contains("`unused.bias`") && !text.contains("`used."), "{text}");
+}
+
+#[test]
+fn a_parameter_that_had_its_gradient_before_the_run_was_resumed_is_not_missed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let model = || Partial::new(true, false, &Device::flex());
+    let mut first = learner(model(), 30, dir.path());
+    let done = |summary: Result<Summary, TrainError>| summary.expect("trained").steps;
+    assert_eq!(done(first.train(&Hundred)), 30);
+    let mut second = learner(model(), 40, dir.path());
+    assert!(second.resume().expect("a checkpoint"));
+    assert_eq!(done(second.train(&Hundred)), 40);
+}

@@ -1,0 +1,30 @@
+//! The main job in small: the bundled backbone, fine-tuned for a minute, reads contest traffic better than before.
+
+use std::path::Path;
+use std::sync::Arc;
+use undertone::phases::{Experiment, Transcriber, finetune};
+
+#[test]
+fn a_minute_of_fine_tuning_lowers_the_error_rate() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/cw-contest.yaml");
+    let settings = [
+        format!("run.dir={}", dir.path().display()),
+        "device=cpu".into(),
+        "train.max_steps=80".into(),
+        "train.optimizer.warmup_steps=10".into(),
+        "train.evaluate.every=0".into(),
+        "data.valid.samples=32".into(),
+    ];
+    let experiment = Experiment::load(Some(&config), &settings).expect("the configuration");
+    let finetuned = finetune(&experiment, false, Arc::default()).expect("a run");
+    let (before, after) = (finetuned.summary.before["cer"], finetuned.summary.after["cer"]);
+    println!("CER {before:.3} → {after:.3}");
+    assert!(after < before - 0.03, "CER {before} became {after}");
+
+    let device = experiment.device.resolve().expect("a CPU");
+    let best = finetuned.directory.join("best");
+    assert!(Transcriber::load(&best, &device, None, None).is_ok(), "what was trained can be used");
+    let log = std::fs::read_to_string(finetuned.directory.join("metrics.jsonl")).expect("metrics.jsonl");
+    assert!(log.lines().count() >= 4 && log.lines().all(|l| l.starts_with("{\"step\":")));
+}
