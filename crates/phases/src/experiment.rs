@@ -336,18 +336,21 @@ impl Experiment {
 /// A figment error as one sentence that names key, problem and place.
 fn sentence(error: &figment::Error) -> String {
     let mut key = error.path.join(".");
-    if let figment::error::Kind::UnknownField(field, _) = &error.kind
-        && !key.ends_with(field.as_str())
-    {
-        key = if key.is_empty() { field.clone() } else { format!("{key}.{field}") };
+    let mut problem = error.kind.to_string();
+    if let figment::error::Kind::UnknownField(field, known) = &error.kind {
+        if !key.ends_with(field.as_str()) {
+            key = if key.is_empty() { field.clone() } else { format!("{key}.{field}") };
+        }
+        problem = format!("there is no such key; the keys here are {}", known.join(", "));
     }
     let place = error.metadata.as_ref().map(|m| match &m.source {
-        Some(source) => format!(" in {source}"),
-        None if m.name.contains("Serialized") || m.name.contains("serde") => " in --set".to_owned(),
-        None => format!(" in {}", m.name),
+        Some(figment::Source::File(path)) => format!(" (in {})", path.display()),
+        // Values that come from code are those of `--set`.
+        Some(_) => " (in --set)".to_owned(),
+        None => format!(" (in {})", m.name),
     });
     let key = if key.is_empty() { String::new() } else { format!("`{key}`: ") };
-    format!("{key}{}{}", error.kind, place.unwrap_or_default())
+    format!("{key}{problem}{}", place.unwrap_or_default())
 }
 
 #[cfg(test)]
