@@ -38,10 +38,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
 fn synth(args: &SynthArgs) -> Result<(), Failure> {
     let experiment = Experiment::load(args.config.as_deref(), &args.settings).map_err(Failure::bad_input)?;
     let synth = CwSynth::new(experiment.data.train.cw.clone(), experiment.seed).map_err(Failure::bad_input)?;
-    let full = std::fs::read_dir(&args.out).is_ok_and(|mut entries| entries.next().is_some());
-    if full {
-        return Err(Failure::BadInput(format!("`{}` is not empty: choose another directory", args.out.display())));
-    }
+    refuse_to_replace(&args.out)?;
     let failed =
         |path: &Path, e: &dyn std::fmt::Display| Failure::Machine(format!("cannot write `{}`: {e}", path.display()));
     std::fs::create_dir_all(&args.out).map_err(|e| failed(&args.out, &e))?;
@@ -58,4 +55,13 @@ fn synth(args: &SynthArgs) -> Result<(), Failure> {
     }
     println!("{} samples, {seconds:.0} s of audio, manifest {}", args.count, manifest_path.display());
     Ok(())
+}
+
+/// What is already in a directory that a command would fill is not ours to delete.
+pub fn refuse_to_replace(dir: &Path) -> Result<(), Failure> {
+    let full = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
+    match full || dir.is_file() {
+        true => Err(Failure::BadInput(format!("`{}` is not empty: choose another directory", dir.display()))),
+        false => Ok(()),
+    }
 }

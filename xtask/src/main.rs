@@ -6,6 +6,7 @@ mod allocator;
 mod ci;
 mod data;
 mod eval;
+mod export;
 mod train;
 mod transcribe;
 
@@ -33,6 +34,8 @@ enum Command {
     Eval(eval::Args),
     /// Print the text of audio files
     Transcribe(transcribe::Args),
+    /// Write a run's best model in another layout or type
+    Export(export::Args),
     /// Make or look at data
     Data {
         #[command(subcommand)]
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Transcribe(args) => transcribe::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Data { command } => data::run(&command),
         Command::Ci => ci::run(),
     };

@@ -1,10 +1,11 @@
 //! What training and evaluation both begin with: device, model, and loaders for it.
 
-use crate::{Experiment, RunError, SourceConfig, SpeechDataset, WhisperCollate, WhisperObjective};
+use crate::{Experiment, RunError, SourceConfig, SpeechDataset, SpeechError, WhisperCollate, WhisperObjective};
 use burn::tensor::Device;
 use std::sync::Arc;
 use undertone_data::features::LogMel;
 use undertone_data::loader::Loader;
+use undertone_data::manifest::Manifest;
 use undertone_model::whisper::PretrainedWhisper;
 
 /// Sets validation and test data apart from training data: fractional parts of the golden ratio and of √2, in 64 bits.
@@ -32,6 +33,15 @@ pub(crate) struct Setup<'a> {
 impl<'a> Setup<'a> {
     pub fn new(experiment: &'a Experiment) -> Result<Self, RunError> {
         let device = experiment.device.resolve()?;
+        // A manifest is read in a moment, a model may have to be fetched first.
+        let data = &experiment.data;
+        for path in [Some(&data.train), Some(&data.valid), data.test.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter_map(|s| s.path.as_ref())
+        {
+            Manifest::load(path, true).map_err(SpeechError::from)?;
+        }
         let whisper = experiment.model.load(&device, experiment.seed)?;
         Ok(Self { experiment, device, whisper })
     }

@@ -184,7 +184,9 @@ impl PretrainedWhisper {
         let generation = match files.remove("generation_config.json") {
             Some(bytes) => GenerationConfig::from_json(object(&dir.join("generation_config.json"), bytes)?),
             // OpenAI's English-only models are those with 51864 tokens; their vocabulary lists languages all the same.
-            None => GenerationConfig::new(config.vocab_size != 51864 && tokenizer.has_special("<|transcribe|>")),
+            None => {
+                GenerationConfig::new(config.vocab_size != 51864 && tokenizer.special_token("<|transcribe|>").is_some())
+            }
         };
         if let Some(bytes) = files.get("preprocessor_config.json") {
             let path = dir.join("preprocessor_config.json");
@@ -224,7 +226,7 @@ impl PretrainedWhisper {
             files.insert("config.json".into(), format!("{:#}\n", Value::Object(config)).into_bytes());
             files.insert(
                 "generation_config.json".into(),
-                format!("{:#}\n", Value::Object(self.generation.to_json())).into_bytes(),
+                format!("{:#}\n", Value::Object(self.generation_json())).into_bytes(),
             );
             files.insert("tokenizer.json".into(), self.tokenizer.to_bytes().to_vec());
             for (name, bytes) in files {
@@ -236,6 +238,31 @@ impl PretrainedWhisper {
             write_tensors(&dir.join(WEIGHTS), &tensors, dtype)
         })?;
         Ok(())
+    }
+
+    /// `generation_config.json` with every key that transformers' Whisper reads; those that were there stay as they were.
+    fn generation_json(&self) -> Map<String, Value> {
+        let mut json = self.generation.to_json();
+        let mut default = |key: &str, value: Value| {
+            json.entry(key).or_insert(value);
+        };
+        default("decoder_start_token_id", self.config.decoder_start_token_id.into());
+        for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
+            default(key, self.config.eos_token_id.into());
+        }
+        default("max_length", self.config.max_target_positions.into());
+        for (key, token) in [("no_timestamps_token_id", "<|notimestamps|>"), ("prev_sot_token_id", "<|startofprev|>")] {
+            if let Some(id) = self.tokenizer.special_token(token) {
+                default(key, id.into());
+            }
+        }
+        if self.generation.is_multilingual {
+            default("lang_to_id", serde_json::json!(self.tokenizer.languages()));
+            let task = |task: &str| Some((task.to_owned(), self.tokenizer.special_token(&format!("<|{task}|>"))?));
+            let tasks: BTreeMap<String, u32> = ["transcribe", "translate"].into_iter().filter_map(task).collect();
+            default("task_to_id", serde_json::json!(tasks));
+        }
+        json
     }
 
     /// The options that [`Whisper::generate`] needs for plain text.

@@ -181,9 +181,17 @@ impl WhisperTokenizer {
         self.special.values().copied().filter(|id| *id != end).collect()
     }
 
-    /// Whether a token like `<|en|>` is in the vocabulary.
-    pub fn has_special(&self, token: &str) -> bool {
-        self.special.contains_key(token)
+    /// The id of a special token like `<|transcribe|>`.
+    pub fn special_token(&self, token: &str) -> Option<u32> {
+        self.special.get(token).copied()
+    }
+
+    /// The language tokens, like `<|en|>`: special tokens of two or three lower-case letters.
+    pub fn languages(&self) -> BTreeMap<String, u32> {
+        let code = |token: &str| token.strip_prefix("<|").and_then(|t| t.strip_suffix("|>")).map(str::to_owned);
+        let is_language = |code: &str| (2..=3).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_lowercase());
+        let all = self.special.iter().filter(|(token, _)| code(token).is_some_and(|code| is_language(&code)));
+        all.map(|(token, id)| (token.clone(), *id)).collect()
     }
 
     fn special(&self, token: &str, hint: &str) -> Result<u32, TokenizerError> {
@@ -236,6 +244,7 @@ mod tests {
         assert_eq!(prompt(&GenerationConfig::default(), Some("en"), None), "<|startoftranscript|><|notimestamps|>");
         let error = t.prompt(&multilingual, Some("xx"), None).expect_err("refused").to_string();
         assert!(error.contains("<|xx|>"), "{error}");
+        assert_eq!(t.languages().keys().collect::<Vec<_>>(), ["<|de|>", "<|en|>"]);
         assert!(!t.control_tokens().contains(&t.end()) && t.control_tokens().contains(&t.start()));
     }
 

@@ -1,0 +1,51 @@
+//! `cargo xtask export`.
+
+use crate::{Failure, data::refuse_to_replace};
+use std::path::PathBuf;
+use undertone::model::whisper::PretrainedWhisper;
+use undertone::ops::DeviceSpec;
+use undertone::store::Dtype;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// A run's directory: exports its best model
+    #[arg(long)]
+    run: PathBuf,
+    /// The layout: `hf` is a folder that transformers and this program load
+    #[arg(long, default_value = "hf")]
+    format: Format,
+    /// How weights are stored
+    #[arg(long, default_value = "f32")]
+    dtype: DtypeName,
+    /// The directory to write
+    #[arg(long)]
+    out: PathBuf,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Format {
+    Hf,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum DtypeName {
+    F32,
+    F16,
+    Bf16,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let dtype = match args.dtype {
+        DtypeName::F32 => Dtype::F32,
+        DtypeName::F16 => Dtype::F16,
+        DtypeName::Bf16 => Dtype::Bf16,
+    };
+    refuse_to_replace(&args.out)?;
+    let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
+    let whisper = PretrainedWhisper::load(&args.run.join("best"), &device).map_err(Failure::bad_input)?;
+    match args.format {
+        Format::Hf => whisper.save(&args.out, dtype).map_err(|e| Failure::Machine(e.to_string()))?,
+    }
+    println!("{}", args.out.display());
+    Ok(())
+}
