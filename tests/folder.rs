@@ -55,7 +55,7 @@ impl Folder {
 }
 
 fn load(path: &Path) -> Result<PretrainedWhisper, String> {
-    PretrainedWhisper::load(path, &Device::flex()).map_err(|e| e.to_string())
+    PretrainedWhisper::load(path, &Device::default()).map_err(|e| e.to_string())
 }
 
 fn read_json(path: &Path) -> Value {

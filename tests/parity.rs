@@ -104,7 +104,7 @@ impl ModuleVisitor for GradientReader<'_> {
 fn states_logits_loss_and_gradients_equal_transformers() {
     for name in ["tiny-80", "tiny-128"] {
         let fixture = Fixture::load(name);
-        let device = Device::flex();
+        let device = Device::default();
         let model = fixture.model(&device).train();
         let device = device.autodiff();
         let states = model.encoder.forward(fixture.tensor("input_features", &device));
@@ -135,7 +135,7 @@ fn states_logits_loss_and_gradients_equal_transformers() {
 fn greedy_tokens_equal_transformers_batched_and_alone() {
     for name in ["tiny-80", "tiny-128"] {
         let fixture = Fixture::load(name);
-        let device = Device::flex();
+        let device = Device::default();
         let model = fixture.model(&device);
         let mel = fixture.tensor::<3>("input_features", &device);
         let [batch, length] = fixture.shape::<2>("greedy_ids");
@@ -156,7 +156,7 @@ fn greedy_tokens_equal_transformers_batched_and_alone() {
 #[test]
 fn finished_rows_leave_the_batch_without_changing_the_others() {
     let fixture = Fixture::load("tiny-80");
-    let device = Device::flex();
+    let device = Device::default();
     let model = fixture.model(&device);
     let mel = fixture.tensor::<3>("input_features", &device);
     let mel = Tensor::cat(vec![mel.clone(), mel.clone().neg(), mel.clone().mul_scalar(0.3), mel.flip([2])], 0);
@@ -177,7 +177,7 @@ fn finished_rows_leave_the_batch_without_changing_the_others() {
 #[test]
 fn shorter_input_uses_the_first_positions() {
     let fixture = Fixture::load("tiny-80");
-    let device = Device::flex();
+    let device = Device::default();
     let model = fixture.model(&device);
     let mel = fixture.tensor::<3>("input_features", &device);
     for (frames, positions) in [(1, 1), (31, 16), (40, 20)] {

@@ -35,17 +35,15 @@ enum SplitName {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut settings = Vec::new();
     let file = match (&args.what.run, &args.what.config) {
-        (Some(run), _) => {
-            settings.push(format!("model.path={}", run.join("best").display()));
-            run.join("config.yaml")
-        }
+        (Some(run), _) => run.join("config.yaml"),
         (None, Some(config)) => train::find(config),
         (None, None) => return Err(Failure::BadInput("give --run or --config".into())),
     };
-    settings.extend_from_slice(&args.settings);
-    let experiment = Experiment::load(Some(&file), &settings).map_err(Failure::bad_input)?;
+    let mut experiment = Experiment::load(Some(&file), &args.settings).map_err(Failure::bad_input)?;
+    if let Some(run) = &args.what.run {
+        experiment.model.path = Some(run.join("best"));
+    }
     let split = match args.split {
         SplitName::Train => Split::Train,
         SplitName::Valid => Split::Valid,

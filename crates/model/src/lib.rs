@@ -9,7 +9,7 @@
 //! use burn::tensor::{Device, Int, Tensor};
 //! use undertone_model::whisper::WhisperConfig;
 //!
-//! let device = Device::flex();
+//! let device = Device::default();
 //! let config = WhisperConfig { d_model: 32, encoder_ffn_dim: 64, decoder_ffn_dim: 64, encoder_attention_heads: 2,
 //!     decoder_attention_heads: 2, vocab_size: 60, ..Default::default() };
 //! let model = config.init(&device);

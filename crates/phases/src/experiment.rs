@@ -88,8 +88,11 @@ pub struct DataConfig {
     pub prefetch_bytes: usize,
     /// Whether an incomplete last batch of an epoch is left out.
     pub drop_last: bool,
-    /// To what length a batch is padded.
+    /// To what length a training batch is padded.
     pub pad: Pad,
+    /// To what length a batch is padded when the model is judged: the window by default, for that is what transcription
+    /// and other programs give it.
+    pub eval_pad: Pad,
     /// What is done to texts before they are compared.
     pub normalizer: Normalizer,
 }
@@ -110,6 +113,7 @@ impl Default for DataConfig {
             prefetch_bytes: loader.prefetch_bytes,
             drop_last: false,
             pad: Pad::Longest,
+            eval_pad: Pad::Window,
             normalizer: Normalizer::None,
         }
     }
@@ -288,6 +292,12 @@ impl Experiment {
             ));
         }
         self.loss.alignment.validate()?;
+        if self.loss.random_position && self.data.pad == Pad::Window {
+            return value(
+                "`loss.random_position` moves batches within the window, and `data.pad: window` fills it: choose one"
+                    .into(),
+            );
+        }
         if self.data.eval_batch_size == 0 {
             return value("`data.eval_batch_size` is 0: it must be at least 1".into());
         }
@@ -298,6 +308,9 @@ impl Experiment {
             let at = |text: String| ConfigError::Value(format!("`data.{split}`: {text}"));
             match (source.synth, &source.path) {
                 (Some(_), Some(_)) => return Err(at("give either `synth` or `path`, not both".into())),
+                (_, Some(_)) if source.cw != CwConfig::default() => {
+                    return Err(at("`cw` is for `synth`, not for `path`".into()));
+                }
                 (_, Some(_)) if !source.stages.is_empty() => {
                     return Err(at("`stages` are for `synth`, not for `path`".into()));
                 }
@@ -312,6 +325,12 @@ impl Experiment {
             }
             if source.samples == 0 {
                 return Err(at("`samples` is 0: a synthesiser makes at least 1 per epoch".into()));
+            }
+            if split != "train" && !source.stages.is_empty() {
+                return Err(at("`stages` are for training: other data is the same every time".into()));
+            }
+            if let Some(index) = source.stages.iter().position(|stage| stage.epochs == 0) {
+                return Err(at(format!("`stages[{index}].epochs` is 0: it must be at least 1")));
             }
             source.cw.validate().map_err(|e| at(e.to_string()))?;
             for index in 0..source.stages.len() {

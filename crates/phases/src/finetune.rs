@@ -9,7 +9,7 @@ use undertone_data::features::FeatureError;
 use undertone_data::loader::{Loader, LoaderError};
 use undertone_ops::DeviceError;
 use undertone_store::{StoreError, write_atomically};
-use undertone_train::{Batches, BoxError, Learner, Summary, TrainError};
+use undertone_train::{Batches, BoxError, Checkpoints, Learner, Summary, TrainError};
 
 /// What a finished or interrupted run left.
 #[derive(Clone, Debug)]
@@ -41,6 +41,9 @@ pub enum RunError {
     /// There is a run of that name.
     #[error("there is a run in `{}`: continue it with --resume, choose another name with --set run.name=NAME, or replace it with --set run.overwrite=true", .0.display())]
     Exists(PathBuf),
+    /// The directory to be replaced was not made by a run.
+    #[error("`{}` holds something that is no run: choose another name with --set run.name=NAME, or delete it yourself", .0.display())]
+    NotARun(PathBuf),
     /// There is no run to go on with.
     #[error("there is no checkpoint to resume from in `{}`: start without --resume, and with --set run.overwrite=true if the directory exists", .0.display())]
     NothingToResume(PathBuf),
@@ -63,10 +66,13 @@ pub enum RunError {
 impl RunError {
     /// Whether the cause is something the user gave: configuration, model or data.
     pub fn is_bad_input(&self) -> bool {
-        !matches!(
-            self,
-            Self::Store(_) | Self::Train(TrainError::Store(_) | TrainError::Io { .. } | TrainError::NotFinite { .. })
-        )
+        match self {
+            Self::Store(error) | Self::Train(TrainError::Store(error)) => {
+                matches!(error, StoreError::Missing { .. } | StoreError::Shape { .. })
+            }
+            Self::Train(TrainError::Io { .. } | TrainError::Export(_) | TrainError::NotFinite { .. }) => false,
+            _ => true,
+        }
     }
 }
 
@@ -90,6 +96,9 @@ pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool
     let objective = setup.objective(Split::Valid)?;
     let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device);
     if !resume && directory.exists() {
+        if !directory.join("config.yaml").exists() {
+            return Err(RunError::NotARun(directory));
+        }
         std::fs::remove_dir_all(&directory).map_err(|source| StoreError::Io {
             action: "delete",
             path: directory.clone(),
@@ -108,7 +117,12 @@ pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool
         source,
     })?;
     write_atomically(&directory.join("config.yaml"), experiment.to_yaml().as_bytes())?;
-    let summary = learner.train(&batches)?;
+    let summary = learner.train(&batches).inspect_err(|_| {
+        // A run that failed before its first checkpoint has nothing to go on with and should not be in the way.
+        if !resume && Checkpoints::new(directory.join("checkpoints")).is_empty() {
+            let _ = std::fs::remove_dir_all(&directory);
+        }
+    })?;
     Ok(Finetuned { summary, directory })
 }
 

@@ -6,8 +6,8 @@
 //! ```
 //! use undertone_phases::Experiment;
 //!
-//! let experiment = Experiment::load(None, &["train.max_steps=50".into(), "data.train.samples=100".into()])?;
-//! assert_eq!(experiment.train.max_steps, Some(50));
+//! let experiment = Experiment::load(None, &["train.max_steps=500".into(), "data.train.samples=100".into()])?;
+//! assert_eq!(experiment.train.max_steps, Some(500));
 //! # Ok::<(), undertone_phases::ConfigError>(())
 //! ```
 

@@ -42,7 +42,12 @@ impl<'a> Setup<'a> {
         {
             Manifest::load(path, true).map_err(SpeechError::from)?;
         }
-        let whisper = experiment.model.load(&device, experiment.seed)?;
+        let mut whisper = experiment.model.load(&device, experiment.seed)?;
+        if whisper.generation.is_multilingual {
+            // What comes out of training speaks what it was taught, wherever it is loaded.
+            whisper.generation.language = Some(data.language.clone());
+            whisper.generation.task = Some(data.task.clone());
+        }
         Ok(Self { experiment, device, whisper })
     }
 
@@ -57,7 +62,8 @@ impl<'a> Setup<'a> {
         let dataset = SpeechDataset::new(self.experiment, source, &self.whisper, seed)?;
         let config = &self.whisper.config;
         let log_mel = LogMel::new(config.num_mel_bins)?;
-        let collate = WhisperCollate::new(log_mel, data.pad, config.max_frames() * 160, self.whisper.tokenizer.end());
+        let pad = if split == Split::Train { data.pad } else { data.eval_pad };
+        let collate = WhisperCollate::new(log_mel, pad, config.max_frames() * 160, self.whisper.tokenizer.end());
         let loader = data.loader(batch_size, split == Split::Train, self.experiment.seed);
         Ok(Loader::new(Arc::new(dataset), Arc::new(collate), loader)?)
     }

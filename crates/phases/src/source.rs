@@ -182,6 +182,10 @@ fn fresh(
     let mut generation = GenerationConfig::new(true);
     generation.language = Some("en".into());
     generation.task = Some("transcribe".into());
+    // 45 words per minute are 4.5 characters a second; twice that, for texts of short characters, and the prompt. A
+    // decoder that has lost its place repeats itself up to the limit.
+    let seconds = config.max_frames() as f64 / 100.0;
+    generation.max_length = Some((9.0 * seconds) as usize + 4).filter(|n| *n < config.max_target_positions);
     device.seed(seed);
     let mut whisper = PretrainedWhisper::init(config, tokenizer, generation, device)?;
     if initializer == Initializer::Local {

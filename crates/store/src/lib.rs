@@ -10,7 +10,7 @@
 //! use burn::nn::LinearConfig;
 //! use undertone_store::{Dtype, TensorFile, load_parameters, parameters, write_tensors};
 //!
-//! let device = burn::tensor::Device::flex();
+//! let device = burn::tensor::Device::default();
 //! let module = LinearConfig::new(3, 2).init(&device);
 //! let dir = tempfile::tempdir()?;
 //! let path = dir.path().join("model.safetensors");

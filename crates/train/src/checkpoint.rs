@@ -15,6 +15,8 @@ pub struct TrainState {
     pub epoch: u64,
     /// The next batch of that epoch.
     pub cursor: usize,
+    /// Batches per epoch and batches per step: what `cursor` counts in.
+    pub batching: Option<(usize, usize)>,
     /// Samples trained on.
     pub samples: u64,
     /// Seconds trained, over all sessions.
@@ -96,6 +98,19 @@ impl Checkpoints {
         (None, complaints)
     }
 
+    /// Deletes checkpoints of later steps than `step`.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn remove_after(&self, step: u64) -> Result<(), StoreError> {
+        self.list().into_iter().filter(|(at, _)| *at > step).try_for_each(|(_, path)| delete(&path))
+    }
+
+    /// Whether there is none, not even a damaged one.
+    pub fn is_empty(&self) -> bool {
+        self.list().is_empty()
+    }
+
     /// Deletes all but the newest `keep_last` and the `keep_best` with the lowest score.
     ///
     /// # Errors
@@ -112,11 +127,7 @@ impl Checkpoints {
         let old = all.len().saturating_sub(keep_last);
         for (step, path) in &all[..old] {
             if !best.contains(step) {
-                std::fs::remove_dir_all(path).map_err(|source| StoreError::Io {
-                    action: "delete",
-                    path: path.clone(),
-                    source,
-                })?;
+                delete(path)?;
             }
         }
         Ok(())
@@ -166,6 +177,10 @@ impl Checkpoint {
             optimizer: TensorFile::open(&path.join(OPTIMIZER))?,
         })
     }
+}
+
+fn delete(path: &Path) -> Result<(), StoreError> {
+    std::fs::remove_dir_all(path).map_err(|source| StoreError::Io { action: "delete", path: path.to_owned(), source })
 }
 
 fn read_state(dir: &Path) -> Result<TrainState, StoreError> {

@@ -80,7 +80,7 @@ mod tests {
     use burn::tensor::Device;
 
     fn sum() -> GradientSum {
-        let device = Device::flex().autodiff();
+        let device = Device::default().autodiff();
         let model: Linear = LinearConfig::new(2, 1).init(&device);
         let mut sum = GradientSum::default();
         for scale in [1.0, 2.0] {

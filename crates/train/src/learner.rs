@@ -32,13 +32,33 @@ pub enum TrainError {
     /// A batch could not be loaded, or did not fit the model.
     #[error("{0}")]
     Data(BoxError),
+    /// The best model could not be written.
+    #[error("the best model cannot be written: {0}")]
+    Export(BoxError),
+    /// The schedule has nothing after its warm-up.
+    #[error("`train.optimizer.warmup_steps` is {warmup} and the run has {steps} steps: it must be below that")]
+    Warmup {
+        /// Steps of warm-up.
+        warmup: u64,
+        /// Steps of the run.
+        steps: u64,
+    },
+    /// Batches of one optimizer step have different loss terms.
+    #[error(
+        "batches of one optimizer step have {0} and {1} loss terms: an objective gives the same terms for every batch"
+    )]
+    Terms(usize, usize),
     /// The loss is no number any more.
-    #[error("the loss became {loss} at step {step}: lower `train.optimizer.lr` or look at the data of that step")]
+    #[error(
+        "at step {step} the loss became {loss} and its gradient's length {norm}: lower `train.optimizer.lr` or look at the data of that step"
+    )]
     NotFinite {
         /// The optimizer step.
         step: u64,
         /// The loss.
         loss: f64,
+        /// The gradient's length.
+        norm: f64,
     },
     /// Parameters that should be trained take no part in the loss.
     #[error(
@@ -62,6 +82,14 @@ pub enum TrainError {
         found: u64,
         /// The run's.
         expected: u64,
+    },
+    /// A checkpoint was made with other batches.
+    #[error("the checkpoint was made with {} batches an epoch and accumulation {}, this run has {} and {}: resume with the data, batch size and accumulation it was made with", found.0, found.1, expected.0, expected.1)]
+    Batching {
+        /// Batches per epoch and accumulation of the checkpoint.
+        found: (usize, usize),
+        /// Those of this run.
+        expected: (usize, usize),
     },
     /// The run's directory cannot be read or written.
     #[error(transparent)]
@@ -153,6 +181,8 @@ impl<O: Objective> Learner<O> {
         self.model = model.train();
         self.state = checkpoint.state;
         eprintln!("resuming from `{}`, step {}", checkpoint.path.display(), self.state.step);
+        // What lies beyond is damaged; left there, rotation would take it for the newest.
+        self.checkpoints().remove_after(self.state.step)?;
         Ok(true)
     }
 
@@ -164,8 +194,12 @@ impl<O: Objective> Learner<O> {
         if batches.per_epoch() == 0 {
             return Err(TrainError::NoData);
         }
-        self.prepare_directory()?;
         let steps = self.config.steps(batches.per_epoch());
+        if self.config.optimizer.warmup_steps >= steps {
+            return Err(TrainError::Warmup { warmup: self.config.optimizer.warmup_steps, steps });
+        }
+        self.check_position(batches.per_epoch())?;
+        self.prepare_directory()?;
         let metrics_path = self.dir.join("metrics.jsonl");
         let mut log = MetricsLog::open(&metrics_path, self.state.step).map_err(io(&metrics_path))?;
         let progress = Progress::new(self.state.step, steps);
@@ -190,7 +224,8 @@ impl<O: Objective> Learner<O> {
             self.check_gradients(&without_gradient, steps)?;
             report.norm = gradients.clip(self.config.optimizer.clip_norm);
             if !(report.loss.is_finite() && report.norm.is_finite()) {
-                return Err(TrainError::NotFinite { step: self.state.step + 1, loss: report.loss });
+                let (step, loss, norm) = (self.state.step + 1, report.loss, report.norm);
+                return Err(TrainError::NotFinite { step, loss, norm });
             }
             let optimizer = &self.config.optimizer;
             report.rate = optimizer.lr * optimizer.schedule.factor(self.state.step, optimizer.warmup_steps, steps);
@@ -226,6 +261,18 @@ impl<O: Objective> Learner<O> {
             write_atomically(&path, serde_json::to_string_pretty(&summary).unwrap_or_default().as_bytes())?;
         }
         Ok(summary)
+    }
+
+    /// A cursor means nothing once batches are cut differently.
+    fn check_position(&mut self, per_epoch: usize) -> Result<(), TrainError> {
+        let batching = (per_epoch, self.config.accumulation);
+        match self.state.batching {
+            Some(found) if found != batching => Err(TrainError::Batching { found, expected: batching }),
+            _ => {
+                self.state.batching = Some(batching);
+                Ok(())
+            }
+        }
     }
 
     /// Makes the run's directory, or clears it of what a killed session was writing.
@@ -272,7 +319,12 @@ impl<O: Objective> Learner<O> {
         let mut totals: Vec<f64> = Vec::new();
         for batch in window {
             let counts = self.objective.counts(batch);
-            totals.resize(counts.len(), 0.0);
+            if totals.is_empty() {
+                totals.resize(counts.len(), 0.0);
+            }
+            if totals.len() != counts.len() {
+                return Err(TrainError::Terms(totals.len(), counts.len()));
+            }
             totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
         }
         let mut gradients = GradientSum::default();
@@ -330,16 +382,19 @@ impl<O: Objective> Learner<O> {
     /// Judges the model, records it, and exports it if it is the best so far.
     fn evaluate(&mut self, log: &mut MetricsLog, progress: &Progress) -> Result<(), TrainError> {
         let model = self.model.valid();
-        let evaluation = self.objective.evaluate(&model, &self.config.evaluate.metrics).map_err(TrainError::Data)?;
+        let mut evaluation =
+            self.objective.evaluate(&model, &self.config.evaluate.metrics).map_err(TrainError::Data)?;
         let step = self.state.step;
         let values = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value));
         log.write(step, "valid", values).map_err(io(&self.dir.join("metrics.jsonl")))?;
         let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
         progress.say(&format!("step {step}  valid  {}", shown.join("  ")));
+        // JSON has no number for a rate without references, and such a rate is no score.
+        evaluation.metrics.retain(|_, value| value.is_finite());
         self.state.score = evaluation.metrics.get(&self.config.checkpoint.metric).copied();
         if let Some(score) = self.state.score.filter(|s| self.state.best.is_none_or(|(best, _)| *s < best)) {
             self.state.best = Some((score, step));
-            self.objective.export(&model, &self.dir.join("best")).map_err(TrainError::Data)?;
+            self.objective.export(&model, &self.dir.join("best")).map_err(TrainError::Export)?;
         }
         self.state.latest = Some(evaluation);
         Ok(())

@@ -36,7 +36,7 @@
 //!     }
 //! }
 //!
-//! let device = Device::flex();
+//! let device = Device::default();
 //! let mut config = TrainConfig { max_steps: Some(400), ..Default::default() };
 //! config.optimizer.lr = 0.05;
 //! config.evaluate.metrics = vec!["error".into()];

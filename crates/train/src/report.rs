@@ -33,7 +33,7 @@ pub struct Summary {
     pub peak_memory_bytes: Option<u64>,
     /// Metrics before training.
     pub before: BTreeMap<String, f64>,
-    /// Metrics after the last step.
+    /// Metrics of the latest evaluation: after the last step, if the run is complete.
     pub after: BTreeMap<String, f64>,
     /// The deciding metric's best value and its step.
     pub best: Option<(f64, u64)>,

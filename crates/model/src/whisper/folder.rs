@@ -271,7 +271,7 @@ impl PretrainedWhisper {
         suppress.extend(self.tokenizer.control_tokens());
         GenerateOptions {
             end: self.tokenizer.end(),
-            max_length: self.config.max_target_positions,
+            max_length: self.generation.max_length.unwrap_or(usize::MAX).min(self.config.max_target_positions),
             suppress,
             begin_suppress: self.generation.begin_suppress_tokens.clone(),
         }

@@ -100,6 +100,6 @@ fn select(cache: DecoderCache, rows: &[usize], device: &burn::tensor::Device) ->
 }
 
 fn token_ids(ids: Tensor<1, Int>) -> Vec<u32> {
-    let ids: Vec<i64> = ids.try_into_vec_as().unwrap_or_default();
+    let ids: Vec<i64> = ids.try_into_vec_as().expect("ids are integers");
     ids.into_iter().map(|id| id as u32).collect()
 }

@@ -11,6 +11,8 @@ pub struct GenerationConfig {
     pub suppress_tokens: Vec<u32>,
     /// Tokens never generated first.
     pub begin_suppress_tokens: Vec<u32>,
+    /// The most tokens a sequence may have, prompt included; the decoder's positions if not given.
+    pub max_length: Option<usize>,
     /// The language spoken when nobody says otherwise, as `en`.
     pub language: Option<String>,
     /// `transcribe` or `translate` when nobody says otherwise.
@@ -39,6 +41,7 @@ impl GenerationConfig {
                 .unwrap_or(raw.contains_key("lang_to_id")),
             suppress_tokens: ids("suppress_tokens"),
             begin_suppress_tokens: ids("begin_suppress_tokens"),
+            max_length: raw.get("max_length").and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok()),
             language: text("language"),
             task: text("task"),
             raw,
@@ -52,6 +55,9 @@ impl GenerationConfig {
         raw.insert("is_multilingual".into(), self.is_multilingual.into());
         raw.entry("suppress_tokens").or_insert_with(|| self.suppress_tokens.clone().into());
         raw.entry("begin_suppress_tokens").or_insert_with(|| self.begin_suppress_tokens.clone().into());
+        if let Some(max_length) = self.max_length {
+            raw.insert("max_length".into(), max_length.into());
+        }
         if let Some(language) = &self.language {
             raw.insert("language".into(), format!("<|{language}|>").into());
         }

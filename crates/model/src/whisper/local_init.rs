@@ -112,7 +112,7 @@ mod tests {
             pad_token_id: 2,
             ..Default::default()
         };
-        let device = Device::flex();
+        let device = Device::default();
         device.seed(3);
         let model = config.init_local(&device);
         let positions = model.encoder.embed_positions.weight.val();

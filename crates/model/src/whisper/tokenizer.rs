@@ -35,6 +35,14 @@ pub enum TokenizerError {
         /// The whole text.
         text: String,
     },
+    /// The text has a control token in it.
+    #[error("{text:?} contains the control token `{token}`: remove it from the text, it is added where it belongs")]
+    Control {
+        /// The token.
+        token: String,
+        /// The whole text.
+        text: String,
+    },
     /// The text needs more positions than the decoder has.
     #[error("the text needs {tokens} tokens and the decoder has room for {room}: shorten or split {text:?}")]
     TooLong {
@@ -121,6 +129,9 @@ impl WhisperTokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let encoding = self.inner.encode_fast(text, false).map_err(|e| TokenizerError::Format(e.to_string()))?;
         let ids = encoding.get_ids().to_vec();
+        if let Some((token, _)) = self.special.iter().find(|(_, id)| ids.contains(id)) {
+            return Err(TokenizerError::Control { token: token.clone(), text: text.to_owned() });
+        }
         // A byte-pair model without an unknown token drops what it cannot spell; only the round trip shows it.
         let back = self.decode(&ids);
         if back == text {
@@ -226,6 +237,12 @@ mod tests {
     fn an_unspellable_character_is_named() {
         let error = tokenizer().encode("AB#C").expect_err("refused");
         assert!(matches!(error, TokenizerError::Unspellable { character: '#', .. }), "{error}");
+    }
+
+    #[test]
+    fn a_control_token_in_the_text_is_refused() {
+        let error = tokenizer().encode("AB<|endoftext|>").expect_err("refused");
+        assert!(matches!(&error, TokenizerError::Control { token, .. } if token == "<|endoftext|>"), "{error}");
     }
 
     #[test]

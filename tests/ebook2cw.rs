@@ -1,0 +1,25 @@
+//! The bundled backbone on Morse audio from a generator that is not ours (`fixtures/ebook2cw/make.sh`).
+
+use std::path::Path;
+use undertone::data::audio;
+use undertone::data::manifest::Manifest;
+use undertone::ops::DeviceSpec;
+use undertone::phases::{ModelConfig, Transcriber};
+use undertone::train::metrics::{ErrorRate, cer};
+
+#[test]
+fn the_bundled_model_reads_what_ebook2cw_keys() {
+    let device = DeviceSpec::Cpu.resolve().expect("a CPU");
+    let whisper = ModelConfig::default().load(&device, 0).expect("the bundled model");
+    let transcriber = Transcriber::new(whisper, &device, None, None).expect("a transcriber");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ebook2cw/manifest.csv");
+    let mut total = ErrorRate::default();
+    for entry in Manifest::load(&manifest, true).expect("the manifest").entries {
+        let text = transcriber.audio(&audio::load(&entry.audio).expect("audio"));
+        println!("{} | {text}", entry.text);
+        total += cer(&entry.text, &text);
+    }
+    let rate = total.rate().expect("characters");
+    println!("CER {:.1} %", 100.0 * rate);
+    assert!(rate <= 0.12, "CER {rate}");
+}
