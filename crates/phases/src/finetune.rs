@@ -38,6 +38,11 @@ pub enum RunError {
     /// The loader cannot be started.
     #[error(transparent)]
     Loader(#[from] LoaderError),
+    /// There is no data that nothing was decided by.
+    #[error(
+        "there is no `data.test`, and `data.valid` is a manifest that chose the best checkpoint: name another manifest with --set data.test.path=FILE"
+    )]
+    NoTest,
     /// There is a run of that name.
     #[error("there is a run in `{}`: continue it with --resume, choose another name with --set run.name=NAME, or replace it with --set run.overwrite=true", .0.display())]
     Exists(PathBuf),

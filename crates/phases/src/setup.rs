@@ -57,7 +57,11 @@ impl<'a> Setup<'a> {
         let (source, seed, batch_size): (&SourceConfig, _, _) = match split {
             Split::Train => (&data.train, seed, data.batch_size),
             Split::Valid => (&data.valid, seed ^ VALID_SEED, data.eval_batch_size),
-            Split::Test => (data.test.as_ref().unwrap_or(&data.valid), seed ^ TEST_SEED, data.eval_batch_size),
+            Split::Test => {
+                // A synthesiser makes other samples from another seed; a manifest would give the ones already used.
+                let source = data.test.as_ref().or(data.valid.path.is_none().then_some(&data.valid));
+                (source.ok_or(RunError::NoTest)?, seed ^ TEST_SEED, data.eval_batch_size)
+            }
         };
         let dataset = SpeechDataset::new(self.experiment, source, &self.whisper, seed)?;
         let config = &self.whisper.config;
@@ -72,5 +76,24 @@ impl<'a> Setup<'a> {
     pub fn objective(&self, judged_on: Split) -> Result<WhisperObjective, RunError> {
         let (loss, normalizer) = (self.experiment.loss.clone(), self.experiment.data.normalizer);
         Ok(WhisperObjective::new(self.whisper.clone(), loss, normalizer, self.loader(judged_on)?, self.device.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_that_chose_the_best_is_no_test_data() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (audio, manifest) = (dir.path().join("a.wav"), dir.path().join("valid.csv"));
+        undertone_data::audio::write_wav(&audio, &[0.1; 16_000]).expect("written");
+        std::fs::write(&manifest, "audio,text\na.wav,CQ\n").expect("written");
+        let mut experiment = Experiment::default();
+        experiment.data.valid.path = Some(manifest.clone());
+        let refused = Setup::new(&experiment).expect("a setup").loader(Split::Test).err();
+        assert!(matches!(refused, Some(RunError::NoTest)), "{refused:?}");
+        experiment.data.test = Some(SourceConfig { path: Some(manifest), ..Default::default() });
+        assert!(Setup::new(&experiment).expect("a setup").loader(Split::Test).is_ok());
     }
 }
