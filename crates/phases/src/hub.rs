@@ -20,8 +20,8 @@ const SMALL: [&str; 9] = [
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// The folder of `model` in the hub's cache, fetched if it is not there. Honours `HF_HOME`, `HF_ENDPOINT`, `HF_TOKEN`'s
-/// stored file and `HF_HUB_OFFLINE`.
+/// The folder of `model` in the hub's cache, fetched if it is not there. Honours `HF_HOME` (the stored
+/// token too), `HF_ENDPOINT` and `HF_HUB_OFFLINE`.
 ///
 /// # Errors
 /// Names the file that could not be had.

@@ -147,12 +147,14 @@ impl ModelConfig {
     /// # Errors
     /// When the source does not give a whole model.
     pub fn load(&self, device: &Device, seed: u64) -> Result<PretrainedWhisper, SourceError> {
-        let mut whisper = self.open(device, seed)?;
+        // Before anything is drawn: for fresh weights, and for the heads that training adds to loaded ones.
+        device.seed(seed);
+        let mut whisper = self.open(device)?;
         whisper.model = set_trainable(whisper.model, |name| self.trainable.includes(name));
         Ok(whisper)
     }
 
-    fn open(&self, device: &Device, seed: u64) -> Result<PretrainedWhisper, SourceError> {
+    fn open(&self, device: &Device) -> Result<PretrainedWhisper, SourceError> {
         let source = &self.source;
         if let Some(path) = self.path.as_ref().or(source.path.as_ref()) {
             return Ok(PretrainedWhisper::load(path, device)?);
@@ -162,7 +164,7 @@ impl ModelConfig {
             return Ok(PretrainedWhisper::load(&folder, device)?);
         }
         if let Some(config) = &source.config {
-            return fresh(config.clone(), source.initializer, device, seed);
+            return fresh(config.clone(), source.initializer, device);
         }
         let name = source.bundled.as_deref().unwrap_or(BUNDLED[0]);
         let files = bundled(name).ok_or_else(|| SourceError::NotBundled { name: name.to_owned() })?;
@@ -171,12 +173,7 @@ impl ModelConfig {
 }
 
 /// A new model that spells in Morse characters, with Whisper's special tokens for one language.
-fn fresh(
-    config: WhisperConfig,
-    initializer: Initializer,
-    device: &Device,
-    seed: u64,
-) -> Result<PretrainedWhisper, SourceError> {
+fn fresh(config: WhisperConfig, initializer: Initializer, device: &Device) -> Result<PretrainedWhisper, SourceError> {
     let characters: String = morse::alphabet().collect();
     let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"])?;
     let mut generation = GenerationConfig::new(true);
@@ -186,7 +183,6 @@ fn fresh(
     // decoder that has lost its place repeats itself up to the limit.
     let seconds = config.max_frames() as f64 / 100.0;
     generation.max_length = Some((9.0 * seconds) as usize + 4).filter(|n| *n < config.max_target_positions);
-    device.seed(seed);
     let mut whisper = PretrainedWhisper::init(config, tokenizer, generation, device)?;
     if initializer == Initializer::Local {
         whisper.model = whisper.config.init_local(device);
