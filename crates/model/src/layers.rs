@@ -74,7 +74,7 @@ impl Conv1d {
         }
     }
 
-    /// `[batch, in, time]` → `[batch, out, ⌈time / stride⌉]`.
+    /// `[batch, time, in]` → `[batch, ⌈time / stride⌉, out]`.
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         ops::conv1d(x, self.weight.val(), self.bias.val(), self.stride, 1)
     }

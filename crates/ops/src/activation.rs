@@ -1,102 +1,97 @@
 //! Element-wise operations: GELU and dropout.
 
-use burn::tensor::{Device, Distribution, Tensor, TensorData, activation};
-use rayon::prelude::*;
+use crate::host::{self, HostOp, binary, draw_seed, floats, fused, like, unary};
+use burn::backend::flex::FlexTensor;
+use burn::tensor::{Distribution, Tensor, activation};
+use undertone_kernels::activation as kernels;
 
 /// The exact GELU, `x · Φ(x)` with Φ through the error function (not the tanh approximation): what Whisper uses.
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    // Flex evaluates `erf` one element at a time, in both passes: a third of a small model's training step.
-    if x.device().inner() == Device::flex() { gelu_on_host(x) } else { activation::gelu(x) }
+    if !fused(&x.device()) {
+        return activation::gelu(x);
+    }
+    let dtype = x.dtype();
+    host::restored(unary::<D, D>(Gelu, host::f32(x)), dtype)
 }
 
 /// Zeroes each element with probability `p` and scales the rest by `1 / (1 - p)`.
 ///
 /// Acts only on a device with autodiff, that is, in training; elsewhere it is the identity.
 pub fn dropout<const D: usize>(x: Tensor<D>, p: f64) -> Tensor<D> {
-    if p == 0.0 || !x.device().is_autodiff() {
+    let device = x.device();
+    if p == 0.0 || !device.is_autodiff() {
         return x;
     }
-    let keep = x.random_like(Distribution::Bernoulli(1.0 - p));
-    x * keep.mul_scalar(1.0 / (1.0 - p))
-}
-
-/// Value and derivative in one pass over host memory. With gradients, `y + (x - x.detach()) · y'` has the value `y`,
-/// for the bracket is zero, and the gradient `y'`: one product in the graph instead of GELU's dozen.
-fn gelu_on_host<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    let device = x.device();
-    let shape = x.dims();
-    let (dtype, tracked) = (x.dtype(), device.is_autodiff());
-    let plain = if tracked { x.clone().detach().inner() } else { x.clone() };
-    let input: Vec<f32> = plain.clone().try_into_vec_as().expect("activations are floats");
-    let mut value = vec![0.0_f32; input.len()];
-    let tensor = |data: Vec<f32>| {
-        let device = device.clone().inner();
-        Tensor::<D>::from_data(TensorData::new(data, shape), &device).cast(dtype)
-    };
-    // Chunks that fit the cache, whatever the number of threads: the values do not depend on it.
-    const CHUNK: usize = 1 << 14;
-    if !tracked {
-        value.par_chunks_mut(CHUNK).zip(input.par_chunks(CHUNK)).for_each(|(y, x)| {
-            y.iter_mut().zip(x).for_each(|(y, x)| *y = gelu_and_slope(*x).0);
-        });
-        return tensor(value);
+    if !fused(&device) {
+        let keep = x.random_like(Distribution::Bernoulli(1.0 - p));
+        return x * keep.mul_scalar(1.0 / (1.0 - p));
     }
-    let mut slope = vec![0.0_f32; input.len()];
-    value.par_chunks_mut(CHUNK).zip(slope.par_chunks_mut(CHUNK)).zip(input.par_chunks(CHUNK)).for_each(
-        |((y, slope), x)| {
-            for ((y, slope), x) in y.iter_mut().zip(slope).zip(x) {
-                (*y, *slope) = gelu_and_slope(*x);
-            }
-        },
-    );
-    let zero = x - Tensor::from_inner(plain);
-    zero * Tensor::from_inner(tensor(slope)) + Tensor::from_inner(tensor(value))
+    let dtype = x.dtype();
+    host::restored(unary::<D, D>(Dropout { p: p as f32, seed: draw_seed(&device) }, host::f32(x)), dtype)
 }
 
-/// `x Φ(x)` and its derivative `Φ(x) + x φ(x)`, without branches so that compilers vectorise it.
-///
-/// Φ comes from the error function by Abramowitz and Stegun's 7.1.26, whose error is below 1.5e-7; `exp(-x²/2)` serves it
-/// and φ alike.
-#[inline(always)]
-fn gelu_and_slope(x: f32) -> (f32, f32) {
-    const FRAC_1_SQRT_2PI: f32 = 0.398_942_3;
-    let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
-    let e = exp_of_negative(-0.5 * x * x);
-    let t = 1.0 / (1.0 + 0.327_591_1 * z);
-    let poly = t * (0.254_829_6 + t * (-0.284_496_74 + t * (1.421_413_7 + t * (-1.453_152 + t * 1.061_405_4))));
-    let erf = (1.0 - poly * e).copysign(x);
-    let phi = 0.5 * (1.0 + erf);
-    (x * phi, phi + x * e * FRAC_1_SQRT_2PI)
+/// `residual + dropout(x, p)`: how a block adds to its stream.
+pub fn residual_dropout<const D: usize>(residual: Tensor<D>, x: Tensor<D>, p: f64) -> Tensor<D> {
+    let device = x.device();
+    if p == 0.0 || !device.is_autodiff() || !fused(&device) {
+        return residual + dropout(x, p);
+    }
+    let dtype = x.dtype();
+    let op = Dropout { p: p as f32, seed: draw_seed(&device) };
+    host::restored(binary::<D, D, D>(op, host::f32(residual), host::f32(x)), dtype)
 }
 
-/// `exp(x)` for `x ≤ 0`, to 2e-7 relative; below -87, where f32 ends, it stays at `exp(-87)`.
-///
-/// `x = n ln 2 + r` with `|r| ≤ ln 2 / 2`: a polynomial for `exp(r)`, `n` into the exponent's bits.
-#[inline(always)]
-fn exp_of_negative(x: f32) -> f32 {
-    // Adding and subtracting 1.5 · 2²³ rounds to the nearest integer in any vector instruction set.
-    const ROUND: f32 = 12_582_912.0;
-    let x = x.max(-87.0);
-    let n = (x * std::f32::consts::LOG2_E + ROUND) - ROUND;
-    // ln 2 in two parts, the first with trailing zeros, keeps r exact.
-    let r = (x - n * 0.693_359_4) + n * 2.121_944_4e-4;
-    let p = 1.0 + r * (1.0 + r * (0.5 + r * (0.166_666_67 + r * (0.041_666_6 + r * (0.008_333_5 + r * 0.001_39)))));
-    p * f32::from_bits(((n as i32 + 127) << 23) as u32)
+#[derive(Clone, Debug)]
+struct Gelu;
+
+impl HostOp<1> for Gelu {
+    type Saved = FlexTensor;
+
+    fn forward(&self, [x]: [FlexTensor; 1], _: [bool; 1]) -> (FlexTensor, FlexTensor) {
+        (like(kernels::gelu(floats(&x)), &x), x)
+    }
+
+    fn backward(self, x: FlexTensor, dy: FlexTensor, _: [bool; 1]) -> [Option<FlexTensor>; 1] {
+        [Some(like(kernels::gelu_backward(floats(&x), floats(&dy)), &x))]
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Dropout {
+    p: f32,
+    seed: u64,
+}
+
+impl HostOp<1> for Dropout {
+    type Saved = ();
+
+    fn forward(&self, [x]: [FlexTensor; 1], _: [bool; 1]) -> (FlexTensor, ()) {
+        (like(kernels::dropout(floats(&x), self.p, self.seed), &x), ())
+    }
+
+    fn backward(self, (): (), dy: FlexTensor, _: [bool; 1]) -> [Option<FlexTensor>; 1] {
+        [Some(like(kernels::dropout(floats(&dy), self.p, self.seed), &dy))]
+    }
+}
+
+impl HostOp<2> for Dropout {
+    type Saved = ();
+
+    fn forward(&self, [residual, x]: [FlexTensor; 2], _: [bool; 2]) -> (FlexTensor, ()) {
+        (like(kernels::residual_dropout(floats(&residual), floats(&x), self.p, self.seed), &x), ())
+    }
+
+    fn backward(self, (): (), dy: FlexTensor, [_, x]: [bool; 2]) -> [Option<FlexTensor>; 2] {
+        let dx = x.then(|| like(kernels::dropout(floats(&dy), self.p, self.seed), &dy));
+        [Some(dy), dx]
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_close, device};
-
-    /// Values and gradients of `f` at `x`.
-    fn with_gradient(x: &[f32], f: impl Fn(Tensor<1>) -> Tensor<1>) -> (Tensor<1>, Vec<f32>) {
-        let leaf = Tensor::<1>::from_floats(x, &device().autodiff()).require_grad();
-        let y = f(leaf.clone());
-        let weight = Tensor::<1>::from_floats(x, &device().autodiff()).cos();
-        let gradient = leaf.grad(&(y.clone() * weight).sum().backward()).expect("a gradient");
-        (y.inner(), gradient.try_into_vec_as().expect("floats"))
-    }
+    use crate::testing::{Inputs, assert_close, compare, device};
+    use proptest::prelude::*;
 
     #[test]
     fn gelu_is_the_erf_form() {
@@ -106,16 +101,12 @@ mod tests {
         assert_close(gelu(x), &expected, 1e-6);
     }
 
-    #[test]
-    fn gelu_and_its_gradient_equal_burns() {
-        let x: Vec<f32> = (-4000..=4000).map(|i| i as f32 * 0.003).chain([-100.0, -1e-20, 1e-20, 100.0]).collect();
-        let (value, gradient) = with_gradient(&x, gelu);
-        let (expected, expected_gradient) = with_gradient(&x, activation::gelu);
-        let expected: Vec<f32> = expected.try_into_vec_as().expect("floats");
-        assert_close(value.clone(), &expected, 2e-6);
-        assert_close(Tensor::<1>::from_floats(gradient.as_slice(), &device()), &expected_gradient, 2e-6);
-        let plain = gelu(Tensor::<1>::from_floats(x.as_slice(), &device()));
-        assert_close(plain, &value.try_into_vec_as::<f32>().expect("floats"), 0.0);
+    proptest! {
+        #[test]
+        fn gelu_equals_its_composition(rows in 1_usize..5, columns in 1_usize..70, half: bool) {
+            let x = Inputs::default().scaled(4.0).half(half).tensor([rows, columns]);
+            compare([x], |[x]| gelu(x), |[x]| activation::gelu(x));
+        }
     }
 
     #[test]
@@ -126,5 +117,29 @@ mod tests {
         let zeros = dropped.clone().equal_scalar(0.0).int().float().mean().into_scalar::<f32>();
         assert!((zeros - 0.3).abs() < 0.02, "{zeros} of the elements were dropped");
         assert_close(dropped.mean(), &[1.0], 0.03);
+    }
+
+    #[test]
+    fn the_device_seed_decides_what_is_dropped() {
+        let draw = |seed| {
+            let device = device().autodiff();
+            device.seed(seed);
+            dropout(Tensor::<1>::ones([64], &device), 0.5).try_into_vec_as::<f32>().expect("floats")
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+    }
+
+    #[test]
+    fn the_residual_passes_and_the_branch_is_dropped_alike_in_both_passes() {
+        let device = device().autodiff();
+        let leaf = |value: f32| Tensor::<1>::full([1000], value, &device).require_grad();
+        let (residual, x) = (leaf(10.0), leaf(1.0));
+        let y = residual_dropout(residual.clone(), x.clone(), 0.5);
+        let gradients = y.clone().sum().backward();
+        assert_close(residual.grad(&gradients).expect("a gradient"), &[1.0; 1000], 0.0);
+        let branch: Vec<f32> = (y.inner() - 10.0).try_into_vec_as().expect("floats");
+        assert_close(x.grad(&gradients).expect("a gradient"), &branch, 0.0);
+        assert!(branch.iter().all(|b| *b == 0.0 || *b == 2.0));
     }
 }

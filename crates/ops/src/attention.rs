@@ -1,7 +1,11 @@
 //! Scaled-dot-product attention.
 
 use crate::dropout;
+use crate::host::{self, HostOp, draw_seed, floats, fused, like, tensor, ternary};
+use burn::backend::flex::FlexTensor;
 use burn::tensor::{Bool, Tensor, module, ops::AttentionModuleOptions};
+use std::sync::Arc;
+use undertone_kernels::attention as kernels;
 
 /// How [`attention`] splits heads and which keys each query may see.
 #[derive(Clone, Debug)]
@@ -51,9 +55,88 @@ impl AttentionOptions {
 /// # Panics
 /// If `heads` does not divide the last axis.
 pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
+    let width = query.dims()[2];
+    assert!(width.is_multiple_of(options.heads), "{} heads do not divide a width of {width}", options.heads);
+    if !fused(&query.device()) {
+        return composed(query, key, value, options);
+    }
+    let dtype = query.dtype();
+    let device = query.device();
+    let p = if device.is_autodiff() { options.dropout } else { 0.0 };
+    let op = HostAttention {
+        heads: options.heads,
+        causal: options.causal,
+        key_padding: options.key_padding.map(|mask| bools(mask).into()),
+        dropout: p as f32,
+        seed: if p > 0.0 { draw_seed(&device) } else { 0 },
+    };
+    let out = ternary::<3, 3, 3, 3>(op, host::f32(query), host::f32(key), host::f32(value));
+    host::restored(out, dtype)
+}
+
+fn bools(mask: Tensor<2, Bool>) -> Vec<bool> {
+    mask.into_data().iter::<bool>().collect()
+}
+
+/// The kernel, as a node of the graph.
+#[derive(Clone, Debug)]
+struct HostAttention {
+    heads: usize,
+    causal: bool,
+    key_padding: Option<Arc<[bool]>>,
+    dropout: f32,
+    seed: u64,
+}
+
+/// Kept between the passes: nothing of `[queries, keys]`.
+#[derive(Clone, Debug)]
+struct SavedAttention {
+    inputs: [FlexTensor; 3],
+    out: FlexTensor,
+    row_sums: FlexTensor,
+}
+
+impl HostAttention {
+    fn kernel(&self, query: &FlexTensor, key: &FlexTensor) -> kernels::Attention<'_> {
+        let (queries, keys) = (query.layout().shape(), key.layout().shape());
+        kernels::Attention {
+            batch: queries[0],
+            heads: self.heads,
+            queries: queries[1],
+            keys: keys[1],
+            d_head: queries[2] / self.heads,
+            causal: self.causal,
+            key_padding: self.key_padding.as_deref(),
+            dropout: self.dropout,
+            seed: self.seed,
+        }
+    }
+}
+
+impl HostOp<3> for HostAttention {
+    type Saved = SavedAttention;
+
+    fn forward(&self, [query, key, value]: [FlexTensor; 3], _: [bool; 3]) -> (FlexTensor, SavedAttention) {
+        let kernel = self.kernel(&query, &key);
+        let (out, sums) = kernel.forward(floats(&query), floats(&key), floats(&value));
+        let (out, length) = (like(out, &query), sums.len());
+        let row_sums = tensor(sums, [length]);
+        (out.clone(), SavedAttention { inputs: [query, key, value], out, row_sums })
+    }
+
+    fn backward(self, saved: SavedAttention, d_out: FlexTensor, _: [bool; 3]) -> [Option<FlexTensor>; 3] {
+        let [query, key, value] = &saved.inputs;
+        let inputs = [floats(query), floats(key), floats(value)];
+        let found =
+            self.kernel(query, key).backward(inputs, floats(&saved.out), floats(&saved.row_sums), floats(&d_out));
+        [(found.query, query), (found.key, key), (found.value, value)].map(|(g, shape)| Some(like(g, shape)))
+    }
+}
+
+/// The composition, for every other backend.
+fn composed(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
     let [batch, queries, width] = query.dims();
     let keys = key.dims()[1];
-    assert!(width.is_multiple_of(options.heads), "{} heads do not divide a width of {width}", options.heads);
     let d_head = width / options.heads;
     let split = |x: Tensor<3>, time: usize| x.reshape([batch, time, options.heads, d_head]).swap_dims(1, 2);
     let (query, key, value) = (split(query, queries), split(key, keys), split(value, keys));
@@ -111,7 +194,8 @@ fn differentiable(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_close, device, pseudo_random};
+    use crate::testing::{Inputs, assert_close, compare, device, pseudo_random};
+    use proptest::prelude::*;
 
     /// Attention by its definition, a loop at a time, on the host.
     fn by_definition(
@@ -174,28 +258,41 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn equals_its_composition(
+            (batch, heads, d_head) in (1_usize..3, 1_usize..3, 1_usize..9),
+            (queries, extra_keys) in (1_usize..80, 0_usize..20),
+            (causal, padded, half) in any::<(bool, bool, bool)>(),
+        ) {
+            let keys = queries + extra_keys;
+            let inputs = Inputs::default().half(half);
+            let q = inputs.tensor([batch, queries, heads * d_head]);
+            let [k, v] = [(); 2].map(|()| inputs.tensor([batch, keys, heads * d_head]));
+            let mask: Vec<bool> = (0..batch * keys).map(|i| i % keys % 3 == 2).collect();
+            let mask = Tensor::<1, Bool>::from_bool(mask.as_slice(), &device()).reshape([batch, keys]);
+            let mut options = AttentionOptions::new(heads).with_key_padding(padded.then_some(mask));
+            options.causal = causal;
+            let run = |f: fn(Tensor<3>, Tensor<3>, Tensor<3>, AttentionOptions) -> Tensor<3>| {
+                let options = options.clone();
+                move |[q, k, v]: [Tensor<3>; 3]| f(q, k, v, options.clone())
+            };
+            compare([q, k, v], run(attention), run(composed));
+        }
+    }
+
     #[test]
-    fn gradients_equal_finite_differences() {
-        let device = device().autodiff();
-        let shape = [1, 3, 4];
-        let x = pseudo_random(12, 4);
-        let loss = |x: Tensor<3>| {
-            let weight = Tensor::<1>::from_floats(pseudo_random(12, 5).as_slice(), &device).reshape(shape);
-            (attention(x.clone(), x.clone(), x, AttentionOptions::new(2).causal()) * weight).sum()
-        };
-        let leaf = Tensor::<1>::from_floats(x.as_slice(), &device).reshape(shape).require_grad();
-        let gradient = leaf.grad(&loss(leaf.clone()).backward()).expect("a gradient");
-        let h = 1e-2;
-        let numeric: Vec<f32> = (0..12)
-            .map(|i| {
-                let at = |d: f32| {
-                    let mut x = x.clone();
-                    x[i] += d;
-                    loss(Tensor::<1>::from_floats(x.as_slice(), &device).reshape(shape)).into_scalar::<f32>()
-                };
-                (at(h) - at(-h)) / (2.0 * h)
-            })
-            .collect();
-        assert_close(gradient, &numeric, 2e-3);
+    fn dropout_drops_weights_in_training_only() {
+        let x = Tensor::<3>::ones([1, 64, 2], &device());
+        let options = AttentionOptions::new(1).with_dropout(0.5);
+        assert_close(attention(x.clone(), x.clone(), x.clone(), options.clone()), &[1.0; 128], 1e-6);
+        let x = x.autodiff();
+        for f in [attention, composed] {
+            let y: Vec<f32> = f(x.clone(), x.clone(), x.clone(), options.clone()).try_into_vec_as().expect("floats");
+            let mean = y.iter().sum::<f32>() / 128.0;
+            // 64 queries of 64 weights: the mean's deviation is 1 / √(64 · 64).
+            assert!((mean - 1.0).abs() < 0.08, "mean {mean}");
+            assert!(y.iter().any(|y| (y - 1.0).abs() > 0.05), "nothing was dropped");
+        }
     }
 }

@@ -1,28 +1,91 @@
 //! The convolution of Whisper's front end.
 
+use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
+use burn::backend::flex::FlexTensor;
 use burn::tensor::{Tensor, module, ops::ConvOptions};
+use undertone_kernels::conv::Conv1d;
 
-/// A one-dimensional convolution.
+/// A one-dimensional convolution over time. Channels come last, as in everything after it.
 ///
 /// # Shapes
-/// - `x`: `[batch, channels_in, time]`
+/// - `x`: `[batch, time, channels_in]`
 /// - `weight`: `[channels_out, channels_in, kernel]`; `bias`: `[channels_out]`
-/// - output: `[batch, channels_out, (time + 2 · padding - kernel) / stride + 1]`
+/// - output: `[batch, (time + 2 · padding - kernel) / stride + 1, channels_out]`
 pub fn conv1d(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<3> {
-    module::conv1d(x, weight, Some(bias), ConvOptions::new([stride], [padding], [1], 1))
+    if !fused(&x.device()) {
+        return composed(x, weight, bias, stride, padding);
+    }
+    let dtype = x.dtype();
+    let ([batch, time, channels_in], [channels_out, _, kernel]) = (x.dims(), weight.dims());
+    let op = HostConv1d(Conv1d { batch, time, channels_in, channels_out, kernel, stride, padding });
+    host::restored(ternary::<3, 3, 1, 3>(op, host::f32(x), host::f32(weight), host::f32(bias)), dtype)
+}
+
+fn composed(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<3> {
+    let options = ConvOptions::new([stride], [padding], [1], 1);
+    module::conv1d(x.swap_dims(1, 2), weight, Some(bias), options).swap_dims(1, 2)
+}
+
+#[derive(Clone, Debug)]
+struct HostConv1d(Conv1d);
+
+impl HostOp<3> for HostConv1d {
+    /// The input where the weight wants a gradient, and the weight.
+    type Saved = (Option<FlexTensor>, FlexTensor);
+
+    fn forward(
+        &self,
+        [x, weight, bias]: [FlexTensor; 3],
+        [_, wants_weight, wants_bias]: [bool; 3],
+    ) -> (FlexTensor, Self::Saved) {
+        let shape = self.0;
+        let y = shape.forward(floats(&x), floats(&weight), floats(&bias));
+        let y = tensor(y, [shape.batch, shape.time_out(), shape.channels_out]);
+        (y, ((wants_weight || wants_bias).then_some(x), weight))
+    }
+
+    fn backward(self, (x, weight): Self::Saved, dy: FlexTensor, [wants_x, ..]: [bool; 3]) -> [Option<FlexTensor>; 3] {
+        let shape = self.0;
+        let dx = wants_x.then(|| {
+            let dx = shape.backward_x(floats(&dy), floats(&weight));
+            tensor(dx, [shape.batch, shape.time, shape.channels_in])
+        });
+        let parameters = x.map(|x| shape.backward_parameters(floats(&dy), floats(&x)));
+        let (dw, db) = parameters.unzip();
+        [dx, dw.map(|dw| like(dw, &weight)), db.map(|db| tensor(db, [shape.channels_out]))]
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_close, device};
+    use crate::testing::{Inputs, assert_close, compare, device};
+    use proptest::prelude::*;
 
     #[test]
     fn slides_the_kernel_over_the_padded_input() {
-        let x = Tensor::<3>::from_floats([[[1.0, 2.0, 3.0, 4.0]]], &device());
+        let x = Tensor::<3>::from_floats([[[1.0], [2.0], [3.0], [4.0]]], &device());
         let weight = Tensor::<3>::from_floats([[[1.0, 10.0, 100.0]]], &device());
         let bias = Tensor::<1>::from_floats([0.5], &device());
-        assert_close(conv1d(x.clone(), weight.clone(), bias.clone(), 1, 1), &[210.5, 321.5, 432.5, 43.5], 1e-5);
-        assert_close(conv1d(x, weight, bias, 2, 1), &[210.5, 432.5], 1e-5);
+        for conv1d in [conv1d, composed] {
+            assert_close(conv1d(x.clone(), weight.clone(), bias.clone(), 1, 1), &[210.5, 321.5, 432.5, 43.5], 1e-5);
+            assert_close(conv1d(x.clone(), weight.clone(), bias.clone(), 2, 1), &[210.5, 432.5], 1e-5);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn equals_its_composition(
+            (batch, time, c_in, c_out) in (1_usize..4, 3_usize..40, 1_usize..9, 1_usize..9),
+            (stride, half) in (1_usize..3, any::<bool>()),
+        ) {
+            let inputs = Inputs::default().half(half);
+            let x = inputs.tensor([batch, time, c_in]);
+            let (weight, bias) = (inputs.tensor([c_out, c_in, 3]), inputs.tensor([1, 1, c_out]));
+            let run = |f: fn(Tensor<3>, Tensor<3>, Tensor<1>, usize, usize) -> Tensor<3>| {
+                move |[x, w, b]: [Tensor<3>; 3]| f(x, w, b.reshape([c_out]), stride, 1)
+            };
+            compare([x, weight, bias], run(conv1d), run(composed));
+        }
     }
 }

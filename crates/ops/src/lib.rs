@@ -1,8 +1,8 @@
 //! The differentiable operations that Undertone's models are written against, and the devices they run on.
 //!
-//! This is the only crate that may name a backend. Every operation here has one signature and, at present, one body
-//! composed from Burn's own operations; a backend with something faster gets its own body behind the same signature, and
-//! no caller changes.
+//! This is the only crate that may name a backend. Every operation here has one signature and a body composed from Burn's
+//! own operations. On the CPU it has a second one, a kernel of `undertone-kernels` with its own backward pass, that is
+//! tested against the first; no caller sees which one runs. [`set_kernels`] chooses the composed bodies there too.
 //!
 //! It is deliberately not a layer library: operations take tensors, hold no parameters and know no model.
 //!
@@ -23,16 +23,20 @@ mod activation;
 mod attention;
 mod conv;
 mod device;
+mod host;
 mod linear;
 mod loss;
 mod norm;
+mod optimizer;
 #[cfg(test)]
 mod testing;
 
-pub use activation::{dropout, gelu};
+pub use activation::{dropout, gelu, residual_dropout};
 pub use attention::{AttentionOptions, attention};
 pub use conv::conv1d;
 pub use device::{DeviceError, DeviceSpec};
+pub use host::{Kernels, set_kernels};
 pub use linear::{embedding, linear};
 pub use loss::{CrossEntropyOptions, LossSum, cross_entropy, linear_cross_entropy};
 pub use norm::layer_norm;
+pub use optimizer::{AdamWRule, Moments, sum_of_squares};

@@ -1,6 +1,10 @@
 //! Affine maps and embedding look-ups.
 
+use crate::host::{self, HostOp, binary, floats, fused, tensor, ternary, unary};
+use burn::backend::flex::FlexTensor;
 use burn::tensor::{Int, Tensor, module};
+use std::sync::Arc;
+use undertone_kernels::{embedding as embedding_kernels, linear as kernels};
 
 /// `x · weightᵀ + bias`.
 ///
@@ -8,6 +12,19 @@ use burn::tensor::{Int, Tensor, module};
 /// - `x`: `[.., in]`; `weight`: `[out, in]`; `bias`: `[out]`
 /// - output: `[.., out]`
 pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    if !fused(&x.device()) {
+        return composed(x, weight, bias);
+    }
+    let dtype = x.dtype();
+    let (x, weight) = (host::f32(x), host::f32(weight));
+    let y = match bias {
+        None => binary::<D, 2, D>(Linear, x, weight),
+        Some(bias) => ternary::<D, 2, 1, D>(Linear, x, weight, host::f32(bias)),
+    };
+    host::restored(y, dtype)
+}
+
+fn composed<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
     let mut shape = x.dims();
     let [d_out, d_in] = weight.dims();
     let rows = shape[..D - 1].iter().product::<usize>();
@@ -26,13 +43,108 @@ pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tens
 /// - `weight`: `[vocabulary, d_model]`; `ids`: `[batch, time]`
 /// - output: `[batch, time, d_model]`
 pub fn embedding(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
-    module::embedding(weight, ids)
+    if !fused(&weight.device()) {
+        return module::embedding(weight, ids);
+    }
+    let dtype = weight.dtype();
+    let [batch, time] = ids.dims();
+    let op = Embedding { ids: ids.into_data().iter::<i64>().map(|id| id as usize).collect(), batch, time };
+    host::restored(unary::<2, 3>(op, host::f32(weight)), dtype)
+}
+
+#[derive(Clone, Debug)]
+struct Linear;
+
+/// The input where the weight wants a gradient, the weight where the input does, and both sides' widths.
+#[derive(Clone, Debug)]
+struct SavedLinear {
+    x: Option<FlexTensor>,
+    weight: Option<FlexTensor>,
+    x_shape: Vec<usize>,
+    d_out: usize,
+}
+
+impl Linear {
+    fn run(
+        x: FlexTensor,
+        weight: FlexTensor,
+        bias: Option<&FlexTensor>,
+        wanted: [bool; 2],
+    ) -> (FlexTensor, SavedLinear) {
+        let x_shape = x.layout().shape().to_vec();
+        let (d_out, d_in) = (weight.layout().shape()[0], weight.layout().shape()[1]);
+        let y = kernels::forward(floats(&x), floats(&weight), bias.map(floats), d_in, d_out);
+        let mut shape = x_shape.clone();
+        *shape.last_mut().expect("a linear map's input has an axis") = d_out;
+        let [wants_x, wants_weight] = wanted;
+        let saved = SavedLinear { x: wants_weight.then_some(x), weight: wants_x.then_some(weight), x_shape, d_out };
+        (tensor(y, shape), saved)
+    }
+
+    fn gradients(saved: SavedLinear, dy: &FlexTensor) -> [Option<FlexTensor>; 2] {
+        let (d_in, d_out) = (*saved.x_shape.last().unwrap_or(&1), saved.d_out);
+        let dw = saved.x.map(|x| tensor(kernels::backward_weight(floats(dy), floats(&x), d_in, d_out), [d_out, d_in]));
+        let dx = saved
+            .weight
+            .map(|weight| tensor(kernels::backward_x(floats(dy), floats(&weight), d_in, d_out), saved.x_shape));
+        [dx, dw]
+    }
+}
+
+impl HostOp<2> for Linear {
+    type Saved = SavedLinear;
+
+    fn forward(&self, [x, weight]: [FlexTensor; 2], wanted: [bool; 2]) -> (FlexTensor, SavedLinear) {
+        Self::run(x, weight, None, wanted)
+    }
+
+    fn backward(self, saved: SavedLinear, dy: FlexTensor, _: [bool; 2]) -> [Option<FlexTensor>; 2] {
+        Self::gradients(saved, &dy)
+    }
+}
+
+impl HostOp<3> for Linear {
+    type Saved = SavedLinear;
+
+    fn forward(&self, [x, weight, bias]: [FlexTensor; 3], wanted: [bool; 3]) -> (FlexTensor, SavedLinear) {
+        Self::run(x, weight, Some(&bias), [wanted[0], wanted[1]])
+    }
+
+    fn backward(self, saved: SavedLinear, dy: FlexTensor, wanted: [bool; 3]) -> [Option<FlexTensor>; 3] {
+        let d_out = saved.d_out;
+        let db = wanted[2].then(|| tensor(kernels::backward_bias(floats(&dy), d_out), [d_out]));
+        let [dx, dw] = Self::gradients(saved, &dy);
+        [dx, dw, db]
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Embedding {
+    ids: Arc<[usize]>,
+    batch: usize,
+    time: usize,
+}
+
+impl HostOp<1> for Embedding {
+    /// The weight's rows and columns.
+    type Saved = [usize; 2];
+
+    fn forward(&self, [weight]: [FlexTensor; 1], _: [bool; 1]) -> (FlexTensor, [usize; 2]) {
+        let (rows, d) = (weight.layout().shape()[0], weight.layout().shape()[1]);
+        let y = embedding_kernels::forward(floats(&weight), &self.ids, d);
+        (tensor(y, [self.batch, self.time, d]), [rows, d])
+    }
+
+    fn backward(self, [rows, d]: [usize; 2], dy: FlexTensor, _: [bool; 1]) -> [Option<FlexTensor>; 1] {
+        [Some(tensor(embedding_kernels::backward(floats(&dy), &self.ids, rows, d), [rows, d]))]
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_close, device};
+    use crate::testing::{Inputs, assert_close, compare, device};
+    use proptest::prelude::*;
 
     #[test]
     fn linear_uses_the_out_in_layout() {
@@ -49,5 +161,49 @@ mod tests {
         let weight = Tensor::<2>::from_floats([[1.0, 2.0], [3.0, 4.0]], &device());
         let ids = Tensor::<2, Int>::from_ints([[1, 0, 1]], &device());
         assert_close(embedding(weight, ids), &[3.0, 4.0, 1.0, 2.0, 3.0, 4.0], 0.0);
+    }
+
+    #[test]
+    fn a_frozen_weight_gets_no_gradient_and_its_input_does() {
+        let device = device().autodiff();
+        let weight = Tensor::<2>::ones([3, 2], &device);
+        let x = Tensor::<2>::ones([4, 2], &device).require_grad();
+        let gradients = linear(x.clone(), weight.clone(), None).sum().backward();
+        assert_close(x.grad(&gradients).expect("a gradient"), &[3.0; 8], 0.0);
+        assert!(weight.grad(&gradients).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn linear_equals_its_composition(
+            (batch, time, d_in, d_out) in (1_usize..4, 1_usize..20, 1_usize..40, 1_usize..40),
+            (biased, half) in any::<(bool, bool)>(),
+        ) {
+            let inputs = Inputs::default().half(half);
+            let x = inputs.tensor([batch, time, d_in]);
+            let (weight, bias) = (inputs.tensor([1, d_out, d_in]), inputs.tensor([1, 1, d_out]));
+            let run = |f: fn(Tensor<3>, Tensor<2>, Option<Tensor<1>>) -> Tensor<3>| {
+                move |[x, w, b]: [Tensor<3>; 3]| {
+                    f(x, w.reshape([d_out, d_in]), biased.then(|| b.reshape([d_out])))
+                }
+            };
+            if biased {
+                compare([x, weight, bias], run(linear), run(composed));
+            } else {
+                let run = |f| {
+                    let run = run(f);
+                    move |[x, w]: [Tensor<3>; 2]| run([x.clone(), w, x])
+                };
+                compare([x, weight], run(linear), run(composed));
+            }
+        }
+
+        #[test]
+        fn embedding_equals_its_composition(rows in 1_usize..9, d in 1_usize..20, time in 1_usize..12, half: bool) {
+            let ids: Vec<i64> = (0..2 * time).map(|i| (i * 5 % rows) as i64).collect();
+            let ids = Tensor::<1, Int>::from_ints(ids.as_slice(), &device()).reshape([2, time]);
+            let weight = Inputs::default().half(half).tensor([rows, d]);
+            compare([weight], |[w]| embedding(w, ids.clone()), |[w]| module::embedding(w, ids.clone()));
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! Layer normalisation.
 
+use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
+use burn::backend::flex::FlexTensor;
 use burn::tensor::{DType, Tensor};
+use undertone_kernels::norm as kernels;
 
 /// Normalises the last axis to mean 0 and variance 1, then scales and shifts it.
 ///
@@ -10,6 +13,15 @@ use burn::tensor::{DType, Tensor};
 /// - `x`, output: `[.., d_model]`
 /// - `weight`, `bias`: `[d_model]`
 pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64) -> Tensor<D> {
+    if !fused(&x.device()) {
+        return composed(x, weight, bias, epsilon);
+    }
+    let dtype = x.dtype();
+    let op = LayerNorm { epsilon: epsilon as f32 };
+    host::restored(ternary::<D, 1, 1, D>(op, host::f32(x), host::f32(weight), host::f32(bias)), dtype)
+}
+
+fn composed<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64) -> Tensor<D> {
     let dtype = x.dtype();
     let x = if dtype == DType::F32 { x } else { x.cast(DType::F32) };
     let centred = x.clone() - x.mean_dim(D - 1);
@@ -19,10 +31,40 @@ pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<
     normal * weight.unsqueeze() + bias.unsqueeze()
 }
 
+#[derive(Clone, Debug)]
+struct LayerNorm {
+    epsilon: f32,
+}
+
+impl HostOp<3> for LayerNorm {
+    /// Input, statistics, weight.
+    type Saved = [FlexTensor; 3];
+
+    fn forward(&self, [x, weight, bias]: [FlexTensor; 3], _: [bool; 3]) -> (FlexTensor, Self::Saved) {
+        let (y, statistics) = kernels::forward(floats(&x), floats(&weight), floats(&bias), self.epsilon);
+        let length = statistics.len();
+        (like(y, &x), [x, tensor(statistics, [length]), weight])
+    }
+
+    fn backward(
+        self,
+        [x, statistics, weight]: Self::Saved,
+        dy: FlexTensor,
+        [wants_x, wants_weight, wants_bias]: [bool; 3],
+    ) -> [Option<FlexTensor>; 3] {
+        let parameters = wants_weight || wants_bias;
+        let (input, statistics, scale) = (floats(&x), floats(&statistics), floats(&weight));
+        let found = kernels::backward(input, statistics, scale, floats(&dy), wants_x, parameters);
+        [(found.x, &x), (found.weight, &weight), (found.bias, &weight)]
+            .map(|(gradient, shape)| gradient.map(|gradient| like(gradient, shape)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_close, device};
+    use crate::testing::{Inputs, assert_close, compare, device};
+    use proptest::prelude::*;
 
     #[test]
     fn normalises_each_row() {
@@ -41,8 +83,25 @@ mod tests {
         let rows: Vec<f32> = (0..512).map(|i| if i % 2 == 0 { 4080.0 } else { 4112.0 }).collect();
         let x = Tensor::<1>::from_floats(rows.as_slice(), &device()).reshape([1, 512]).cast(DType::BF16);
         let one = |v: f32| Tensor::<1>::full([512], v, &device()).cast(DType::BF16);
-        let y = layer_norm(x, one(1.0), one(0.0), 1e-5).cast(DType::F32);
-        let expected: Vec<f32> = (0..512).map(|i| if i % 2 == 0 { -1.0 } else { 1.0 }).collect();
-        assert_close(y, &expected, 1e-2);
+        for norm in [layer_norm::<2>, composed::<2>] {
+            let y = norm(x.clone(), one(1.0), one(0.0), 1e-5).cast(DType::F32);
+            let expected: Vec<f32> = (0..512).map(|i| if i % 2 == 0 { -1.0 } else { 1.0 }).collect();
+            assert_close(y, &expected, 1e-2);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn equals_its_composition(batch in 1_usize..4, time in 1_usize..5, d in 2_usize..70, half: bool) {
+            let inputs = Inputs::default().half(half);
+            let x = inputs.tensor([batch, time, d]);
+            let (weight, bias) = (inputs.tensor([1, 1, d]), inputs.tensor([1, 1, d]));
+            let flat = |x: Tensor<3>| x.reshape([d]);
+            compare(
+                [x, weight, bias],
+                |[x, w, b]| layer_norm(x, flat(w), flat(b), 1e-5),
+                |[x, w, b]| composed(x, flat(w), flat(b), 1e-5),
+            );
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Helpers of this crate's tests.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
+use std::cell::Cell;
 
 pub fn device() -> Device {
     Device::flex()
@@ -25,4 +26,75 @@ pub fn pseudo_random(n: usize, seed: u64) -> Vec<f32> {
             (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
         })
         .collect()
+}
+
+/// Draws the inputs of a comparison.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    scale: f32,
+    half: bool,
+    drawn: Cell<u64>,
+}
+
+impl Default for Inputs {
+    fn default() -> Self {
+        Self { scale: 1.0, half: false, drawn: Cell::new(0) }
+    }
+}
+
+impl Inputs {
+    /// Values in [-scale, scale].
+    pub fn scaled(mut self, scale: f32) -> Self {
+        self.scale = scale;
+        self
+    }
+
+    /// In bf16 instead of f32.
+    pub fn half(mut self, half: bool) -> Self {
+        self.half = half;
+        self
+    }
+
+    /// The next input: a leaf that wants a gradient.
+    pub fn tensor<const D: usize>(&self, shape: [usize; D]) -> Tensor<D> {
+        self.drawn.set(self.drawn.get() + 1);
+        let values = pseudo_random(shape.iter().product(), self.drawn.get());
+        let values: Vec<f32> = values.into_iter().map(|v| v * self.scale).collect();
+        let x = Tensor::<1>::from_floats(values.as_slice(), &device()).reshape(shape);
+        let x = if self.half { x.cast(DType::BF16) } else { x };
+        x.autodiff().require_grad()
+    }
+}
+
+/// Asserts that two bodies of an operation agree: values, gradients of all inputs, and the values without autodiff.
+pub fn compare<const N: usize, const D: usize, const Y: usize>(
+    inputs: [Tensor<D>; N],
+    fused: impl Fn([Tensor<D>; N]) -> Tensor<Y>,
+    composed: impl Fn([Tensor<D>; N]) -> Tensor<Y>,
+) {
+    // bf16 has 8 bits: results of some ten roundings, of sums of values around 1.
+    let tolerance = if inputs[0].dtype() == DType::BF16 { 0.06 } else { 2e-5 };
+    let run = |f: &dyn Fn([Tensor<D>; N]) -> Tensor<Y>| {
+        let y = f(inputs.clone());
+        let weight = pseudo_random(y.shape().num_elements(), 99);
+        let weight = Tensor::<1>::from_floats(weight.as_slice(), &y.device()).reshape(y.dims()).cast(y.dtype());
+        let gradients = (y.clone() * weight).sum().backward();
+        let mut found = vec![values(y.inner())];
+        found.extend(inputs.iter().map(|x| values(x.grad(&gradients).expect("a gradient"))));
+        found
+    };
+    let (a, b) = (run(&fused), run(&composed));
+    for (what, (a, b)) in a.iter().zip(&b).enumerate() {
+        let what = if what == 0 { "the value".to_owned() } else { format!("gradient {what}") };
+        let largest = b.iter().fold(1.0_f32, |m, b| m.max(b.abs()));
+        for (i, (a, b)) in a.iter().zip(b).enumerate() {
+            assert!((a - b).abs() <= tolerance * largest, "{what} at {i}: fused {a}, composed {b}");
+        }
+    }
+    let plain = values(fused(inputs.map(Tensor::inner)));
+    assert_eq!(plain, a[0], "with and without autodiff");
+}
+
+fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
+    x.try_into_vec_as().expect("floats")
 }

@@ -2,7 +2,7 @@
 
 use crate::experiment::{LossConfig, Normalizer};
 use crate::{ELEMENTS, SpeechDataset, WhisperBatch, WhisperCollate};
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use undertone_data::loader::Loader;
 use undertone_data::text::{BasicNormalizer, EnglishNormalizer};
 use undertone_model::layers::Linear;
 use undertone_model::whisper::{PretrainedWhisper, Whisper};
-use undertone_ops::{CrossEntropyOptions, cross_entropy, linear_cross_entropy};
+use undertone_ops::{CrossEntropyOptions, linear_cross_entropy};
 use undertone_store::Dtype;
 use undertone_train::metrics::{ErrorRate, cer, wer};
 use undertone_train::{BoxError, Evaluation, Example, LossTerm, Objective};
@@ -91,7 +91,8 @@ impl WhisperObjective {
         let hidden = model.decode(states, ints(&batch.inputs, device).reshape([rows, batch.tokens]));
         let d = hidden.dims()[2];
         let hidden = hidden.reshape([rows * batch.tokens, d]);
-        linear_cross_entropy(hidden, model.decoder.embed_tokens.weight.val(), ints(&batch.labels, device), options).sum
+        let embedding = model.decoder.embed_tokens.weight.val();
+        linear_cross_entropy(hidden, embedding, None, ints(&batch.labels, device), options).sum
     }
 }
 
@@ -129,8 +130,9 @@ impl Objective for WhisperObjective {
             for (name, weight, head, states, targets) in heads {
                 let Some(head) = head else { continue };
                 let [rows, positions, d] = states.dims();
-                let logits = head.forward(states.reshape([rows * positions, d]));
-                let sum = cross_entropy(logits, ints(targets, device), CrossEntropyOptions::default()).sum;
+                let (states, bias) = (states.reshape([rows * positions, d]), head.bias.as_ref().map(Param::val));
+                let options = CrossEntropyOptions::default();
+                let sum = linear_cross_entropy(states, head.weight.val(), bias, ints(targets, device), options).sum;
                 terms.push(LossTerm { name, weight, sum });
             }
         }

@@ -3,11 +3,19 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor};
 use std::collections::BTreeMap;
+use undertone_ops::sum_of_squares;
 
 /// Summed gradients of an optimizer step, flattened, by parameter path.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct GradientSum {
     by_name: BTreeMap<String, Tensor<1>>,
+    scale: f64,
+}
+
+impl Default for GradientSum {
+    fn default() -> Self {
+        Self { by_name: BTreeMap::new(), scale: 1.0 }
+    }
 }
 
 impl GradientSum {
@@ -21,25 +29,27 @@ impl GradientSum {
         self.by_name.keys().map(String::as_str)
     }
 
-    /// Takes the gradient of one parameter, `[elements]`.
+    /// Takes the summed gradient of one parameter, `[elements]`, before [`scale`](Self::scale).
     pub fn take(&mut self, name: &str) -> Option<Tensor<1>> {
         self.by_name.remove(name)
+    }
+
+    /// What every gradient is still to be multiplied by: the optimizer does it in its own pass over them.
+    pub fn scale(&self) -> f64 {
+        self.scale
     }
 
     /// The length of all gradients together, and shortens them to `clip_norm` if they are longer and it is above 0.
     ///
     /// A length that is not finite leaves them as they are: the caller decides what that means.
     pub fn clip(&mut self, clip_norm: f64) -> f64 {
-        let squares: Vec<Tensor<1>> = self.by_name.values().map(|g| g.clone().square().sum()).collect();
+        let squares: Vec<Tensor<1>> = self.by_name.values().map(|g| sum_of_squares(g.clone())).collect();
         if squares.is_empty() {
             return 0.0;
         }
-        let norm = f64::from(Tensor::cat(squares, 0).sum().sqrt().into_scalar::<f32>());
+        let norm = self.scale * f64::from(Tensor::cat(squares, 0).sum().sqrt().into_scalar::<f32>());
         if clip_norm > 0.0 && norm > clip_norm && norm.is_finite() {
-            let factor = clip_norm / norm;
-            for gradient in self.by_name.values_mut() {
-                *gradient = gradient.clone().mul_scalar(factor);
-            }
+            self.scale *= clip_norm / norm;
         }
         norm
     }
@@ -110,6 +120,7 @@ mod tests {
         assert!((sum.clip(0.0) - norm).abs() < 1e-4);
         assert!((sum.clip(1.0) - norm).abs() < 1e-4);
         assert!((sum.clip(1.0) - 1.0).abs() < 1e-5);
-        assert!((values(&mut sum, "bias")[0] - (3.0 / norm) as f32).abs() < 1e-6);
+        let bias = f64::from(values(&mut sum, "bias")[0]) * sum.scale();
+        assert!((bias - 3.0 / norm).abs() < 1e-6);
     }
 }

@@ -17,7 +17,8 @@ use undertone_store::{StoreError, load_parameters, parameter_infos, parameters, 
 pub struct Learner<O: Objective> {
     config: TrainConfig,
     objective: O,
-    model: O::Model,
+    /// Absent only while the optimizer moves it.
+    model: Option<O::Model>,
     device: Device,
     optimizer: AdamW,
     state: TrainState,
@@ -107,6 +108,8 @@ pub enum TrainError {
 /// After this many steps a trainable parameter without a gradient is a mistake, not a rare branch.
 const GRADIENT_PATIENCE: u64 = 20;
 
+const MODEL: &str = "the learner has its model between optimizer steps";
+
 /// The share of an optimizer step's time and what it found.
 #[derive(Default)]
 struct StepReport {
@@ -144,7 +147,7 @@ impl<O: Objective> Learner<O> {
             optimizer: AdamW::new(&config.optimizer),
             config,
             objective,
-            model: model.train(),
+            model: Some(model.train()),
             device: device.autodiff(),
             state: TrainState { seed, ..Default::default() },
             dir: dir.to_owned(),
@@ -174,11 +177,11 @@ impl<O: Objective> Learner<O> {
             return Err(TrainError::Seed { path: checkpoint.path, found, expected });
         }
         let device = self.device.clone().inner();
-        let model = load_parameters(self.model.valid(), |name| checkpoint.model.read(name))?;
+        let model = load_parameters(self.model().valid(), |name| checkpoint.model.read(name))?;
         let stored = checkpoint.optimizer.names();
         let names: Vec<String> = stored.iter().filter_map(|n| n.strip_suffix(".step").map(str::to_owned)).collect();
         self.optimizer.load(names, &device, |name| checkpoint.optimizer.read(name))?;
-        self.model = model.train();
+        self.model = Some(model.train());
         self.state = checkpoint.state;
         eprintln!("resuming from `{}`, step {}", checkpoint.path.display(), self.state.step);
         // What lies beyond is damaged; left there, rotation would take it for the newest.
@@ -229,7 +232,9 @@ impl<O: Objective> Learner<O> {
             }
             let optimizer = &self.config.optimizer;
             report.rate = optimizer.lr * optimizer.schedule.factor(self.state.step, optimizer.warmup_steps, steps);
-            self.model = self.optimizer.step(self.model.clone(), &mut gradients, report.rate);
+            // Moved, not cloned: a parameter that nothing else holds is changed where it lies.
+            let model = self.model.take().expect(MODEL);
+            self.model = Some(self.optimizer.step(model, &mut gradients, report.rate));
             self.state.step += 1;
             self.state.samples += report.samples as u64;
             clock.samples += report.samples as u64;
@@ -330,7 +335,7 @@ impl<O: Objective> Learner<O> {
         let mut gradients = GradientSum::default();
         let mut report = StepReport::default();
         for batch in window {
-            let terms = self.objective.losses(&self.model, batch, &self.device).map_err(TrainError::Data)?;
+            let terms = self.objective.losses(self.model(), batch, &self.device).map_err(TrainError::Data)?;
             report.terms.resize(terms.len(), ("", 0.0));
             let mut loss: Option<Tensor<1>> = None;
             let mut means = Vec::with_capacity(terms.len());
@@ -341,7 +346,7 @@ impl<O: Objective> Learner<O> {
                 loss = Some(loss.map_or(share.clone(), |loss| loss + share));
             }
             if let Some(loss) = loss {
-                gradients.add(&self.model, loss.backward());
+                gradients.add(self.model(), loss.backward());
             }
             // Read only now: on an accelerator a read waits for everything before it.
             for ((name, weight, mean), logged) in means.into_iter().zip(&mut report.terms) {
@@ -381,7 +386,7 @@ impl<O: Objective> Learner<O> {
 
     /// Judges the model, records it, and exports it if it is the best so far.
     fn evaluate(&mut self, log: &mut MetricsLog, progress: &Progress) -> Result<(), TrainError> {
-        let model = self.model.valid();
+        let model = self.model().valid();
         let mut evaluation =
             self.objective.evaluate(&model, &self.config.evaluate.metrics).map_err(TrainError::Data)?;
         let step = self.state.step;
@@ -402,7 +407,7 @@ impl<O: Objective> Learner<O> {
 
     fn checkpoint(&self) -> Result<(), TrainError> {
         let checkpoints = self.checkpoints();
-        checkpoints.save(&self.state, &parameters(&self.model.valid()), &self.optimizer.to_tensors())?;
+        checkpoints.save(&self.state, &parameters(&self.model().valid()), &self.optimizer.to_tensors())?;
         let kept = &self.config.checkpoint;
         checkpoints.rotate(kept.keep_last, kept.keep_best)?;
         Ok(())
@@ -421,7 +426,7 @@ impl<O: Objective> Learner<O> {
     }
 
     fn summary(&self, completed: bool, clock: &Clock) -> Summary {
-        let infos = parameter_infos(&self.model);
+        let infos = parameter_infos(self.model());
         let count =
             |only: bool| infos.iter().filter(|p| p.trainable || !only).map(|p| p.shape.iter().product::<usize>()).sum();
         let before = self.state.before.clone().unwrap_or_default();
@@ -445,7 +450,7 @@ impl<O: Objective> Learner<O> {
 
     /// Trainable parameters that no gradient has reached; those with optimizer state had one in an earlier session.
     fn without_gradient(&self) -> BTreeSet<String> {
-        let trainable = parameter_infos(&self.model).into_iter().filter(|p| p.trainable).map(|p| p.name);
+        let trainable = parameter_infos(self.model()).into_iter().filter(|p| p.trainable).map(|p| p.name);
         trainable.filter(|name| !self.optimizer.has_state(name)).collect()
     }
 
@@ -455,7 +460,7 @@ impl<O: Objective> Learner<O> {
 
     /// The model as it stands, with gradients.
     pub fn model(&self) -> &O::Model {
-        &self.model
+        self.model.as_ref().expect(MODEL)
     }
 }
 

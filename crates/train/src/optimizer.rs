@@ -2,33 +2,31 @@
 
 use crate::{GradientSum, OptimizerConfig};
 use burn::module::{Module, ModuleMapper, Param};
-use burn::optim::{AdamW as Rule, AdamWConfig, AdamWState, AdaptiveMomentumState, Optimizer};
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
+use undertone_ops::{AdamWRule, Moments};
 use undertone_store::{HostTensor, StoreError};
 
-/// AdamW (Loshchilov and Hutter, 2019): Burn's arithmetic, with state that can be named, saved and restored exactly.
+/// AdamW (Loshchilov and Hutter, 2019), with state that can be named, saved and restored exactly.
 pub struct AdamW {
-    decayed: Rule,
-    plain: Rule,
-    state: BTreeMap<String, AdamWState<1>>,
+    config: OptimizerConfig,
+    state: BTreeMap<String, State>,
+}
+
+/// Of one parameter.
+struct State {
+    step: u64,
+    moments: Moments,
 }
 
 impl AdamW {
     /// A fresh optimizer; state appears with the first gradient of each parameter.
     pub fn new(config: &OptimizerConfig) -> Self {
-        let rule = |weight_decay: f64| {
-            AdamWConfig::new()
-                .with_beta_1(config.beta1 as f32)
-                .with_beta_2(config.beta2 as f32)
-                .with_epsilon(config.epsilon as f32)
-                .with_weight_decay(weight_decay as f32)
-                .build()
-        };
-        Self { decayed: rule(config.weight_decay), plain: rule(0.0), state: BTreeMap::new() }
+        Self { config: config.clone(), state: BTreeMap::new() }
     }
 
-    /// Moves every parameter that has a gradient, and consumes the gradients.
+    /// Moves every parameter that has a gradient, and consumes the gradients. Parameters that nothing but `model` holds
+    /// are changed where they lie.
     pub fn step<M: Module>(&mut self, model: M, gradients: &mut GradientSum, learning_rate: f64) -> M {
         model.map(&mut Stepper { path: Vec::new(), optimizer: self, gradients, learning_rate })
     }
@@ -42,12 +40,12 @@ impl AdamW {
     pub fn to_tensors(&self) -> BTreeMap<String, HostTensor> {
         let mut tensors = BTreeMap::new();
         for (name, state) in &self.state {
-            for (suffix, tensor) in [("m", &state.momentum.moment_1), ("v", &state.momentum.moment_2)] {
+            for (suffix, tensor) in [("m", &state.moments.mean), ("v", &state.moments.square)] {
                 let data: Vec<f32> = tensor.clone().try_into_vec_as().expect("moments are floats");
                 tensors.insert(format!("{name}.{suffix}"), HostTensor { shape: vec![data.len()], data });
             }
             // f32 counts steps exactly up to 16.7 million.
-            let step = HostTensor { shape: vec![1], data: vec![state.momentum.time as f32] };
+            let step = HostTensor { shape: vec![1], data: vec![state.step as f32] };
             tensors.insert(format!("{name}.step"), step);
         }
         tensors
@@ -68,10 +66,9 @@ impl AdamW {
                 let host = source(&format!("{name}.{suffix}"))?;
                 Ok(Tensor::from_data(TensorData::new(host.data, host.shape), device))
             };
-            let time = source(&format!("{name}.step"))?.data.first().copied().unwrap_or_default() as usize;
-            let momentum =
-                AdaptiveMomentumState { time, moment_1: tensor("m")?, moment_2: tensor("v")?, max_moment_2: None };
-            self.state.insert(name, AdamWState { momentum });
+            let step = source(&format!("{name}.step"))?.data.first().copied().unwrap_or_default() as u64;
+            let moments = Moments { mean: tensor("m")?, square: tensor("v")? };
+            self.state.insert(name, State { step, moments });
         }
         Ok(())
     }
@@ -96,18 +93,36 @@ impl ModuleMapper for Stepper<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let name = self.path.join(".");
         let Some(gradient) = self.gradients.take(&name) else { return param };
-        // Vectors are biases and norms: shrinking those towards zero would fight the data for no gain.
-        let rule = if D > 1 { &self.optimizer.decayed } else { &self.optimizer.plain };
-        let state = self.optimizer.state.remove(&name);
         let (id, old, mapper) = param.consume();
         let old = old.inner();
-        let shape = old.dims();
+        let (shape, device) = (old.dims(), old.device());
         let flat = old.reshape([gradient.dims()[0]]);
-        let (new, state) = rule.step(self.learning_rate, flat, gradient, state);
-        if let Some(state) = state {
-            self.optimizer.state.insert(name, state);
-        }
+        let fresh = || {
+            let zeros = || Tensor::zeros([gradient.dims()[0]], &device);
+            State { step: 0, moments: Moments { mean: zeros(), square: zeros() } }
+        };
+        let state = self.optimizer.state.remove(&name).unwrap_or_else(fresh);
+        let step = state.step + 1;
+        let (new, moments) = self.rule(D, step).apply(flat, gradient, state.moments);
+        self.optimizer.state.insert(name, State { step, moments });
         Param::from_mapped_value(id, Tensor::from_inner(new.reshape(shape)).require_grad(), mapper)
+    }
+}
+
+impl Stepper<'_> {
+    /// The rule of a parameter with `axes` axes.
+    fn rule(&self, axes: usize, step: u64) -> AdamWRule {
+        let config = &self.optimizer.config;
+        AdamWRule {
+            learning_rate: self.learning_rate,
+            beta1: config.beta1,
+            beta2: config.beta2,
+            epsilon: config.epsilon,
+            // Vectors are biases and norms: shrinking those towards zero would fight the data for no gain.
+            weight_decay: if axes > 1 { config.weight_decay } else { 0.0 },
+            step,
+            gradient_scale: self.gradients.scale(),
+        }
     }
 }
 

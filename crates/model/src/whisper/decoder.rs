@@ -4,7 +4,7 @@ use super::{KeyValue, MultiHeadAttention, WhisperConfig};
 use crate::layers::{Embedding, LayerNorm, Linear};
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
-use undertone_ops::{dropout, gelu, linear};
+use undertone_ops::{dropout, gelu, linear, residual_dropout};
 
 /// Tokens and encoder states to states; the token embedding is the output layer too.
 #[derive(Module, Debug)]
@@ -152,10 +152,10 @@ impl DecoderLayer {
             None => new,
         };
         cache.past = Some(memory.clone());
-        let x = x + dropout(self.self_attn.forward(h, memory, true), self.dropout);
+        let x = residual_dropout(x, self.self_attn.forward(h, memory, true), self.dropout);
         let h = self.encoder_attn_layer_norm.forward(x.clone());
-        let x = x + dropout(self.encoder_attn.forward(h, cache.cross.clone(), false), self.dropout);
+        let x = residual_dropout(x, self.encoder_attn.forward(h, cache.cross.clone(), false), self.dropout);
         let h = dropout(gelu(self.fc1.forward(self.final_layer_norm.forward(x.clone()))), self.activation_dropout);
-        x + dropout(self.fc2.forward(h), self.dropout)
+        residual_dropout(x, self.fc2.forward(h), self.dropout)
     }
 }

@@ -4,7 +4,7 @@ use super::{MultiHeadAttention, WhisperConfig};
 use crate::layers::{Conv1d, Embedding, LayerNorm, Linear};
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
-use undertone_ops::{dropout, gelu};
+use undertone_ops::{dropout, gelu, residual_dropout};
 
 /// Log-mel features to states, one for every 20 ms.
 #[derive(Module, Debug)]
@@ -71,8 +71,8 @@ impl WhisperEncoder {
     /// # Panics
     /// If `start` and the input's positions exceed `max_source_positions` together.
     pub fn forward_tapped(&self, mel: Tensor<3>, start: usize, tap: usize) -> TappedStates {
-        let x = gelu(self.conv1.forward(mel));
-        let x = gelu(self.conv2.forward(x)).swap_dims(1, 2);
+        let x = gelu(self.conv1.forward(mel.swap_dims(1, 2)));
+        let x = gelu(self.conv2.forward(x));
         let positions = x.dims()[1];
         let longest = self.embed_positions.weight.dims()[0];
         assert!(start + positions <= longest, "{start} + {positions} encoder positions exceed the window of {longest}");
@@ -121,9 +121,9 @@ impl EncoderLayer {
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let h = self.self_attn_layer_norm.forward(x.clone());
         let memory = self.self_attn.key_value(h.clone());
-        let x = x + dropout(self.self_attn.forward(h, memory, false), self.dropout);
+        let x = residual_dropout(x, self.self_attn.forward(h, memory, false), self.dropout);
         let h = dropout(gelu(self.fc1.forward(self.final_layer_norm.forward(x.clone()))), self.activation_dropout);
-        x + dropout(self.fc2.forward(h), self.dropout)
+        residual_dropout(x, self.fc2.forward(h), self.dropout)
     }
 }
 

@@ -1,0 +1,478 @@
+//! Scaled-dot-product attention that keeps no `[queries, keys]` matrix.
+//!
+//! The forward pass works on tiles of queries against all keys and keeps the output and, per row, the logarithm of the
+//! sum of exponentials; the backward pass computes the weights again from those (Dao et al., 2022, FlashAttention).
+
+use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
+use crate::random::kept;
+use crate::simd::{exp, max_of, simd_fn, sum_by};
+use crate::vector::{assume_written, written};
+use rayon::prelude::*;
+
+/// `softmax(q kᵀ / √d_head) v` per head.
+///
+/// Queries and output are `[batch, queries, heads · d_head]`, keys and values `[batch, keys, heads · d_head]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention<'a> {
+    /// Number of sequences.
+    pub batch: usize,
+    /// Number of heads.
+    pub heads: usize,
+    /// Queries per sequence.
+    pub queries: usize,
+    /// Keys per sequence.
+    pub keys: usize,
+    /// Width of a head.
+    pub d_head: usize,
+    /// Query `i` sees key `j` only when `j ≤ i + (keys - queries)`.
+    pub causal: bool,
+    /// `[batch, keys]`, true where a key is padding. A row of weights without a visible key is all zeros.
+    pub key_padding: Option<&'a [bool]>,
+    /// Probability of dropping a weight.
+    pub dropout: f32,
+    /// Which weights are dropped.
+    pub seed: u64,
+}
+
+/// What [`Attention::backward`] gives, shaped as its inputs.
+#[derive(Clone, Debug)]
+pub struct Gradients {
+    /// `[batch, queries, heads · d_head]`.
+    pub query: Vec<f32>,
+    /// `[batch, keys, heads · d_head]`.
+    pub key: Vec<f32>,
+    /// `[batch, keys, heads · d_head]`.
+    pub value: Vec<f32>,
+}
+
+/// Queries in a tile. Its scores, 32 · 1500 · 4 bytes for Whisper's encoder, stay in a core's L2 cache beside the keys.
+const TILE: usize = 64;
+
+/// Queries in a piece of parallel work of the forward pass.
+const PIECE: usize = 16 * TILE;
+
+/// One head of one sequence: rows of `d_head` elements, `width` apart.
+#[derive(Clone, Copy)]
+struct Head<'a> {
+    attention: Attention<'a>,
+    index: usize,
+    padding: Option<&'a [bool]>,
+}
+
+impl<'a> Attention<'a> {
+    /// The output and, `[batch, heads, queries]`, the logarithm of each row's sum of exponentials.
+    ///
+    /// # Panics
+    /// If a slice has not its shape's length.
+    #[allow(unsafe_code)]
+    pub fn forward(&self, query: &[f32], key: &[f32], value: &[f32]) -> (Vec<f32>, Vec<f32>) {
+        self.check(query, key, value);
+        let mut sums = vec![0.0; self.batch * self.heads * self.queries];
+        // SAFETY: the blocks cover the output, and `Head::forward` writes every row of its block.
+        let out = unsafe {
+            written(query.len(), |out| {
+                let blocks = self.blocks(MatrixMut::unwritten(out, self.batch * self.queries, self.width()), PIECE);
+                let sums = sums.chunks_mut(self.queries.max(1)).flat_map(|row| row.chunks_mut(PIECE));
+                let work: Vec<_> = blocks.into_iter().zip(sums).collect();
+                work.into_par_iter().for_each(|((head, first, block), sums)| {
+                    self.head(head).forward(first, query, key, value, block, sums);
+                });
+            })
+        };
+        (out, sums)
+    }
+
+    /// The gradients, given the output, its gradient and the row sums of [`forward`](Self::forward).
+    ///
+    /// # Panics
+    /// If a slice has not its shape's length.
+    #[allow(unsafe_code)]
+    pub fn backward(&self, [query, key, value]: [&[f32]; 3], out: &[f32], sums: &[f32], d_out: &[f32]) -> Gradients {
+        self.check(query, key, value);
+        assert!(
+            out.len() == query.len() && d_out.len() == query.len(),
+            "output and gradient are shaped as the queries"
+        );
+        assert_eq!(sums.len(), self.batch * self.heads * self.queries, "row sums are [batch, heads, queries]");
+        let (mut d_key, mut d_value) = (Vec::new(), Vec::new());
+        // SAFETY: the blocks cover the three gradients, and `Head::backward` writes every row of its blocks.
+        let d_query = unsafe {
+            written(query.len(), |d_query| {
+                d_key = written(key.len(), |d_key| {
+                    d_value = written(value.len(), |d_value| {
+                        let (q_rows, k_rows) = (self.batch * self.queries, self.batch * self.keys);
+                        let queries = self.blocks(MatrixMut::unwritten(d_query, q_rows, self.width()), usize::MAX);
+                        let keys = self.key_blocks(MatrixMut::unwritten(d_key, k_rows, self.width()));
+                        let values = self.key_blocks(MatrixMut::unwritten(d_value, k_rows, self.width()));
+                        let work: Vec<_> = queries.into_iter().zip(keys).zip(values).collect();
+                        work.into_par_iter().for_each(|(((head, _, d_query), d_key), d_value)| {
+                            let rows = &sums[head * self.queries..][..self.queries];
+                            self.head(head).backward(
+                                [query, key, value],
+                                [out, d_out],
+                                rows,
+                                [d_query, d_key, d_value],
+                            );
+                        });
+                    });
+                });
+            })
+        };
+        Gradients { query: d_query, key: d_key, value: d_value }
+    }
+
+    fn width(&self) -> usize {
+        self.heads * self.d_head
+    }
+
+    fn check(&self, query: &[f32], key: &[f32], value: &[f32]) {
+        assert_eq!(query.len(), self.batch * self.queries * self.width(), "queries are [batch, queries, width]");
+        assert_eq!(key.len(), self.batch * self.keys * self.width(), "keys are [batch, keys, width]");
+        assert_eq!(value.len(), key.len(), "values are shaped as the keys");
+        if let Some(padding) = self.key_padding {
+            assert_eq!(padding.len(), self.batch * self.keys, "key padding is [batch, keys]");
+        }
+    }
+
+    fn head(&self, index: usize) -> Head<'a> {
+        let sequence = index / self.heads;
+        let padding = self.key_padding.map(|padding| &padding[sequence * self.keys..][..self.keys]);
+        Head { attention: *self, index, padding }
+    }
+
+    /// Every head of every sequence, in pieces of at most `piece` queries: (head, first query, rows).
+    fn blocks<'m>(&self, rows: MatrixMut<'m>, piece: usize) -> Vec<(usize, usize, MatrixMut<'m>)> {
+        let mut blocks = Vec::new();
+        for (sequence, rows) in rows.split(self.queries.max(1), self.width()).into_iter().enumerate() {
+            let pieces = self.queries.div_ceil(piece).max(1);
+            for (i, block) in rows.split(piece, self.d_head).into_iter().enumerate() {
+                blocks.push((sequence * self.heads + i / pieces, i % pieces * piece.min(self.queries), block));
+            }
+        }
+        blocks
+    }
+
+    fn key_blocks<'m>(&self, rows: MatrixMut<'m>) -> Vec<MatrixMut<'m>> {
+        let sequences = rows.split(self.keys.max(1), self.width());
+        sequences.into_iter().flat_map(|rows| rows.split(usize::MAX, self.d_head)).collect()
+    }
+}
+
+impl<'a> Head<'a> {
+    /// Rows `start..start + count` of this head in a `[batch, time, width]` slice.
+    fn rows<'s>(&self, data: &'s [f32], time: usize, start: usize, count: usize) -> Matrix<'s> {
+        let a = &self.attention;
+        let (sequence, head) = (self.index / a.heads, self.index % a.heads);
+        let first = (sequence * time + start) * a.width() + head * a.d_head;
+        Matrix::strided(&data[first..], count, a.d_head, a.width())
+    }
+
+    /// This head of `data` as `[d_head, time]`: products read it along `time` without packing it for every tile.
+    fn transposed(&self, data: &[f32], time: usize) -> Vec<f32> {
+        let a = &self.attention;
+        let (sequence, head) = (self.index / a.heads, self.index % a.heads);
+        let mut out = vec![0.0; a.d_head * time];
+        for t in 0..time {
+            let row = &data[(sequence * time + t) * a.width() + head * a.d_head..][..a.d_head];
+            for (c, x) in row.iter().enumerate() {
+                out[c * time + t] = *x;
+            }
+        }
+        out
+    }
+
+    fn scale(&self) -> f32 {
+        (self.attention.d_head as f32).powf(-0.5)
+    }
+
+    /// How many keys query `i` may see, padding aside.
+    fn visible(&self, i: usize) -> usize {
+        let a = &self.attention;
+        if a.causal { (i + a.keys + 1).saturating_sub(a.queries).min(a.keys) } else { a.keys }
+    }
+
+    /// Hides padded keys of query `i`: `-∞` in its scores.
+    fn hide(&self, scores: &mut [f32]) {
+        if let Some(padding) = self.padding {
+            for (score, padded) in scores.iter_mut().zip(padding) {
+                if *padded {
+                    *score = f32::NEG_INFINITY;
+                }
+            }
+        }
+    }
+
+    /// The index of query `i`'s first weight among all weights: what dropout hashes.
+    fn first_weight(&self, i: usize) -> u64 {
+        ((self.index * self.attention.queries + i) * self.attention.keys) as u64
+    }
+
+    fn drop_weights(&self, i: usize, weights: &mut [f32]) {
+        let a = &self.attention;
+        if a.dropout > 0.0 {
+            let first = self.first_weight(i);
+            for (j, weight) in weights.iter_mut().enumerate() {
+                *weight *= kept(a.seed, first + j as u64, a.dropout);
+            }
+        }
+    }
+
+    /// Queries `first..first + out.rows()`.
+    #[allow(unsafe_code)]
+    fn forward(&self, first: usize, query: &[f32], key: &[f32], value: &[f32], mut out: MatrixMut, sums: &mut [f32]) {
+        let a = &self.attention;
+        let keys = self.transposed(key, a.keys);
+        let mut scores = vec![0.0; TILE.min(out.rows()) * a.keys];
+        for start in (0..out.rows()).step_by(TILE) {
+            let count = TILE.min(out.rows() - start);
+            // Later tiles of a causal head see more keys; what none of this tile's queries sees is not computed.
+            let seen = self.visible(first + start + count - 1);
+            let scores = &mut scores[..count * seen];
+            let queries = self.rows(query, a.queries, first + start, count);
+            let all_keys = Matrix::strided(&keys, a.d_head, seen, a.keys);
+            product(MatrixMut::new(scores, count, seen), queries, all_keys, self.scale(), Threads::One);
+            let mut totals = [0.0; TILE];
+            for (row, total) in totals.iter_mut().enumerate().take(count) {
+                let i = first + start + row;
+                let scores = &mut scores[row * seen..][..seen];
+                self.hide(scores);
+                let most;
+                (most, *total) = exponentials(scores, self.visible(i));
+                sums[start + row] = if *total > 0.0 { most + total.ln() } else { f32::INFINITY };
+                self.drop_weights(i, scores);
+            }
+            let values = self.rows(value, a.keys, 0, seen);
+            product(out.rows_from(start, count), Matrix::new(scores, count, seen), values, 1.0, Threads::One);
+            for (row, total) in totals.iter().enumerate().take(count) {
+                let factor = if *total > 0.0 { total.recip() } else { 0.0 };
+                // SAFETY: the product above has written this row.
+                let row = unsafe { assume_written(out.row(start + row)) };
+                row.iter_mut().for_each(|x| *x *= factor);
+            }
+        }
+    }
+
+    fn backward(
+        &self,
+        [query, key, value]: [&[f32]; 3],
+        [out, d_out]: [&[f32]; 2],
+        sums: &[f32],
+        [mut d_query, mut d_key, mut d_value]: [MatrixMut; 3],
+    ) {
+        let a = &self.attention;
+        let (keys, values) = (self.transposed(key, a.keys), self.transposed(value, a.keys));
+        // Sums over tiles, transposed as `keys` and `values` are.
+        let (mut dk, mut dv) = (vec![0.0; a.keys * a.d_head], vec![0.0; a.keys * a.d_head]);
+        let (mut weights, mut d_scores) = (vec![0.0; TILE * a.keys], vec![0.0; TILE * a.keys]);
+        for start in (0..a.queries).step_by(TILE) {
+            let count = TILE.min(a.queries - start);
+            let seen = self.visible(start + count - 1);
+            let (weights, d_scores) = (&mut weights[..count * seen], &mut d_scores[..count * seen]);
+            let queries = self.rows(query, a.queries, start, count);
+            let d_outs = self.rows(d_out, a.queries, start, count);
+            let (seen_keys, seen_values) =
+                (Matrix::strided(&keys, a.d_head, seen, a.keys), Matrix::strided(&values, a.d_head, seen, a.keys));
+            product(MatrixMut::new(weights, count, seen), queries, seen_keys, self.scale(), Threads::One);
+            product(MatrixMut::new(d_scores, count, seen), d_outs, seen_values, 1.0, Threads::One);
+            for row in 0..count {
+                let i = start + row;
+                let (weights, d_scores) = (&mut weights[row * seen..][..seen], &mut d_scores[row * seen..][..seen]);
+                self.hide(weights);
+                // Σ weight · its gradient = output · its gradient, dropout or not.
+                let delta = dot(self.rows(out, a.queries, i, 1).row(0), d_outs.row(row));
+                self.drop_weights(i, d_scores);
+                softmax_backward(weights, d_scores, self.visible(i), sums[i], delta, self.scale());
+                self.drop_weights(i, weights);
+            }
+            let weights = Matrix::new(weights, count, seen);
+            let d_scores = Matrix::new(d_scores, count, seen);
+            add_product(&mut dv, a.d_head, weights.transposed(), d_outs, 1.0, Threads::One);
+            add_product(&mut dk, a.d_head, d_scores.transposed(), queries, 1.0, Threads::One);
+            let seen_keys = self.rows(key, a.keys, 0, seen);
+            product(d_query.rows_from(start, count), d_scores, seen_keys, 1.0, Threads::One);
+        }
+        for (gradient, sum) in [(&mut d_key, &dk), (&mut d_value, &dv)] {
+            for (t, row) in sum.chunks(a.d_head).enumerate() {
+                for (to, from) in gradient.row(t).iter_mut().zip(row) {
+                    to.write(*from);
+                }
+            }
+        }
+    }
+}
+
+simd_fn! {
+    fn dot<S>(a: &[f32], b: &[f32]) -> f32 {
+        let b = &b[..a.len()];
+        sum_by(a.len(), |i| a[i] * b[i])
+    }
+}
+
+simd_fn! {
+    /// Turns the first `visible` scores into `exp(score - largest)` and the rest into 0: (largest, sum).
+    fn exponentials<S>(scores: &mut [f32], visible: usize) -> (f32, f32) {
+        let (seen, hidden) = scores.split_at_mut(visible);
+        hidden.fill(0.0);
+        let most = max_of(seen);
+        if most == f32::NEG_INFINITY {
+            seen.fill(0.0);
+            return (most, 0.0);
+        }
+        for score in seen.iter_mut() {
+            *score = exp::<S>(*score - most);
+        }
+        (most, sum_by(seen.len(), |i| seen[i]))
+    }
+}
+
+simd_fn! {
+    /// Scores become weights, `exp(score - sum)`, and the gradients of weights those of scores, times `scale`:
+    /// `weight · (gradient - delta) · scale`. Beyond `visible` both become 0.
+    fn softmax_backward<S>(scores: &mut [f32], gradients: &mut [f32], visible: usize, sum: f32, delta: f32, scale: f32) {
+        let (seen, hidden) = scores.split_at_mut(visible);
+        let (seen_gradients, hidden_gradients) = gradients.split_at_mut(visible);
+        hidden.fill(0.0);
+        hidden_gradients.fill(0.0);
+        for (score, gradient) in seen.iter_mut().zip(seen_gradients) {
+            let weight = exp::<S>(*score - sum);
+            *score = weight;
+            *gradient = weight * (*gradient - delta) * scale;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, numeric_gradient, on_threads, random, wide};
+    use proptest::prelude::*;
+
+    /// Attention by its definition, an element at a time.
+    fn by_definition(a: &Attention, q: &[f64], k: &[f64], v: &[f64]) -> Vec<f64> {
+        let (width, scale) = (a.width(), (a.d_head as f64).powf(-0.5));
+        let mut out = vec![0.0; q.len()];
+        for (b, h) in (0..a.batch).flat_map(|b| (0..a.heads).map(move |h| (b, h))) {
+            for i in 0..a.queries {
+                let at = |time: usize, t: usize, c: usize| (b * time + t) * width + h * a.d_head + c;
+                let seen = |j: &usize| {
+                    (!a.causal || j + a.queries <= i + a.keys) && !a.key_padding.is_some_and(|p| p[b * a.keys + j])
+                };
+                let score =
+                    |j: usize| scale * (0..a.d_head).map(|c| q[at(a.queries, i, c)] * k[at(a.keys, j, c)]).sum::<f64>();
+                let total: f64 = (0..a.keys).filter(seen).map(|j| score(j).exp()).sum();
+                for j in (0..a.keys).filter(seen) {
+                    let index = (((b * a.heads + h) * a.queries + i) * a.keys + j) as u64;
+                    let weight = score(j).exp() / total * f64::from(kept(a.seed, index, a.dropout));
+                    for c in 0..a.d_head {
+                        out[at(a.queries, i, c)] += weight * v[at(a.keys, j, c)];
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    #[derive(Clone, Debug)]
+    struct Case {
+        shape: [usize; 5],
+        causal: bool,
+        padded: bool,
+        dropout: f32,
+    }
+
+    impl Case {
+        /// `f` of the attention and of queries, keys, values and the output's gradient.
+        fn with<T>(&self, f: impl FnOnce(Attention, [Vec<f32>; 4]) -> T) -> T {
+            let [batch, heads, queries, keys, d_head] = self.shape;
+            // Every fourth key is padding, the first never.
+            let padding: Vec<bool> = (0..batch * keys).map(|i| i % keys % 4 == 3).collect();
+            let key_padding = self.padded.then_some(padding.as_slice());
+            let (causal, dropout) = (self.causal, self.dropout);
+            let a = Attention { batch, heads, queries, keys, d_head, causal, key_padding, dropout, seed: 11 };
+            let (q, k) = (batch * queries * a.width(), batch * keys * a.width());
+            f(a, [random(q, 1), random(k, 2), random(k, 3), random(q, 4)])
+        }
+    }
+
+    fn case(time: std::ops::Range<usize>) -> impl Strategy<Value = Case> {
+        let shape = (1_usize..3, 1_usize..3, time.clone(), time, 1_usize..5);
+        (shape, any::<bool>(), any::<bool>(), prop_oneof![Just(0.0_f32), Just(0.3)]).prop_map(
+            |((batch, heads, queries, keys, d_head), causal, padded, dropout)| Case {
+                // With fewer keys than queries the first causal queries see nothing: a test of its own below.
+                shape: [batch, heads, queries, if causal { keys.max(queries) } else { keys }, d_head],
+                causal,
+                padded,
+                dropout,
+            },
+        )
+    }
+
+    fn check_forward(case: &Case) {
+        case.with(|a, [q, k, v, _]| {
+            let (out, _) = a.forward(&q, &k, &v);
+            assert_close(&out, &by_definition(&a, &wide(&q), &wide(&k), &wide(&v)), 1e-5);
+        });
+    }
+
+    fn check_gradients(case: &Case) {
+        case.with(|a, [q, k, v, d_out]| {
+            let (out, sums) = a.forward(&q, &k, &v);
+            let found = a.backward([&q, &k, &v], &out, &sums, &d_out);
+            let (wq, wk, wv) = (wide(&q), wide(&k), wide(&v));
+            let loss = |y: Vec<f64>| y.iter().zip(&d_out).map(|(y, dy)| y * f64::from(*dy)).sum::<f64>();
+            assert_close(&found.query, &numeric_gradient(&wq, |q| loss(by_definition(&a, q, &wk, &wv))), 1e-5);
+            assert_close(&found.key, &numeric_gradient(&wk, |k| loss(by_definition(&a, &wq, k, &wv))), 1e-5);
+            assert_close(&found.value, &numeric_gradient(&wv, |v| loss(by_definition(&a, &wq, &wk, v))), 1e-5);
+        });
+    }
+
+    proptest! {
+        #[test]
+        fn equals_its_definition(case in case(1..90)) {
+            check_forward(&case);
+        }
+
+        #[test]
+        fn gradients_are_the_derivatives(case in case(1..8)) {
+            check_gradients(&case);
+        }
+    }
+
+    #[test]
+    fn more_queries_than_a_tile() {
+        for (causal, dropout) in [(false, 0.0), (true, 0.0), (true, 0.2)] {
+            let case = Case { shape: [1, 2, TILE + 5, TILE + 7, 3], causal, padded: true, dropout };
+            check_forward(&case);
+            check_gradients(&case);
+        }
+        check_forward(&Case { shape: [2, 1, 2 * PIECE + 3, 40, 4], causal: false, padded: false, dropout: 0.0 });
+    }
+
+    #[test]
+    fn a_query_that_sees_nothing_gives_zeros() {
+        for (queries, keys, causal, padding) in [(3, 2, true, None), (2, 2, false, Some([true, true].as_slice()))] {
+            let (batch, heads, d_head) = (1, 1, 2);
+            let a =
+                Attention { batch, heads, queries, keys, d_head, causal, key_padding: padding, dropout: 0.0, seed: 0 };
+            let (q, k) = (random(queries * 2, 1), random(keys * 2, 2));
+            let (out, sums) = a.forward(&q, &k, &k);
+            assert_eq!(out[..2], [0.0, 0.0]);
+            let gradients = a.backward([&q, &k, &k], &out, &sums, &q);
+            assert_eq!(gradients.query[..2], [0.0, 0.0]);
+            assert!(gradients.key.iter().chain(&gradients.value).all(|g| g.is_finite()));
+        }
+    }
+
+    #[test]
+    fn the_same_bits_on_any_number_of_threads() {
+        let case = Case { shape: [2, 3, PIECE + 70, 200, 8], causal: false, padded: true, dropout: 0.1 };
+        case.with(|a, [q, k, v, d_out]| {
+            let (one, three) = on_threads(|| {
+                let (out, sums) = a.forward(&q, &k, &v);
+                let gradients = a.backward([&q, &k, &v], &out, &sums, &d_out);
+                (out, gradients.query, gradients.key, gradients.value)
+            });
+            assert!(one == three, "bits differ");
+        });
+    }
+}

@@ -1,0 +1,35 @@
+//! Fused training operations for CPUs: slices of `f32` in, vectors of `f32` out, every backward pass by hand.
+//!
+//! This crate knows no tensor and no autodiff: `undertone-ops` binds these functions to Burn. That keeps everything
+//! `unsafe` about Undertone's arithmetic in one small crate that builds in seconds and can be run under a sanitizer.
+//!
+//! It is deliberately not a linear-algebra library: matrix products are the `gemm` crate's, behind [`matrix::product`].
+//!
+//! Matrices are row-major; `[rows, columns]` is written beside each slice. Work is split into pieces whose size never
+//! depends on the number of threads, and each piece is summed in one order, so results are the same bits on any number
+//! of threads. The instruction set (AVX-512, AVX2 with FMA, or the target's baseline) is found at run time.
+//!
+//! ```
+//! use undertone_kernels::{activation, linear};
+//!
+//! // Two rows through a layer of two outputs: `x · weightᵀ + bias`, then GELU.
+//! let x = [1.0, 2.0, 3.0, 4.0];
+//! let y = linear::forward(&x, &[1.0, 0.0, 0.0, 1.0], Some(&[0.5, -0.5]), 2, 2);
+//! assert_eq!(y, [1.5, 1.5, 3.5, 3.5]);
+//! assert!((activation::gelu(&y)[0] - 1.399_8).abs() < 1e-4);
+//! ```
+
+pub mod activation;
+pub mod adamw;
+pub mod attention;
+pub mod conv;
+pub mod embedding;
+pub mod linear;
+pub mod loss;
+pub mod matrix;
+pub mod norm;
+mod random;
+mod simd;
+#[cfg(test)]
+mod testing;
+mod vector;

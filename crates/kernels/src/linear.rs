@@ -1,0 +1,122 @@
+//! Affine maps.
+
+use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
+use crate::norm::column_sums;
+use crate::vector::{assume_written, written};
+use rayon::prelude::*;
+
+/// `x · weightᵀ + bias`: `x` is `[rows, d_in]`, `weight` `[d_out, d_in]`, `bias` `[d_out]`, the result `[rows, d_out]`.
+///
+/// # Panics
+/// If a slice has not its shape's length.
+#[allow(unsafe_code)]
+pub fn forward(x: &[f32], weight: &[f32], bias: Option<&[f32]>, d_in: usize, d_out: usize) -> Vec<f32> {
+    assert_eq!(weight.len(), d_out * d_in, "the weight is [d_out, d_in]");
+    assert!(bias.is_none_or(|bias| bias.len() == d_out), "the bias is [d_out]");
+    let rows = rows(x, d_in);
+    let weight = Matrix::new(weight, d_out, d_in).transposed();
+    // SAFETY: the product, or the bias before it, writes every element.
+    unsafe {
+        written(rows * d_out, |out| match bias {
+            None => {
+                let x = Matrix::new(x, rows, d_in);
+                product(MatrixMut::unwritten(out, rows, d_out), x, weight, 1.0, Threads::All);
+            }
+            Some(bias) => {
+                out.par_chunks_exact_mut(d_out).with_min_len(64).for_each(|row| {
+                    row.write_copy_of_slice(bias);
+                });
+                let x = Matrix::new(x, rows, d_in);
+                add_product(assume_written(out), d_out, x, weight, 1.0, Threads::All);
+            }
+        })
+    }
+}
+
+/// The gradient of `x`, `[rows, d_in]`, from that of the output, `[rows, d_out]`.
+///
+/// # Panics
+/// If a slice has not its shape's length.
+#[allow(unsafe_code)]
+pub fn backward_x(dy: &[f32], weight: &[f32], d_in: usize, d_out: usize) -> Vec<f32> {
+    let rows = rows(dy, d_out);
+    let (dy, weight) = (Matrix::new(dy, rows, d_out), Matrix::new(weight, d_out, d_in));
+    // SAFETY: a product writes all of its output.
+    unsafe { written(rows * d_in, |out| product(MatrixMut::unwritten(out, rows, d_in), dy, weight, 1.0, Threads::All)) }
+}
+
+/// The gradient of the weight, `[d_out, d_in]`.
+///
+/// # Panics
+/// If a slice has not its shape's length.
+#[allow(unsafe_code)]
+pub fn backward_weight(dy: &[f32], x: &[f32], d_in: usize, d_out: usize) -> Vec<f32> {
+    let rows = rows(x, d_in);
+    let (dy, x) = (Matrix::new(dy, rows, d_out).transposed(), Matrix::new(x, rows, d_in));
+    // SAFETY: a product writes all of its output.
+    unsafe { written(d_out * d_in, |out| product(MatrixMut::unwritten(out, d_out, d_in), dy, x, 1.0, Threads::All)) }
+}
+
+/// The gradient of the bias, `[d_out]`.
+pub fn backward_bias(dy: &[f32], d_out: usize) -> Vec<f32> {
+    column_sums(dy, d_out)
+}
+
+fn rows(x: &[f32], columns: usize) -> usize {
+    assert!(columns > 0 && x.len().is_multiple_of(columns), "{} elements are no rows of {columns}", x.len());
+    x.len() / columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, numeric_gradient, on_threads, random, wide};
+    use proptest::prelude::*;
+
+    fn by_definition(x: &[f64], weight: &[f64], bias: Option<&[f64]>, d_in: usize) -> Vec<f64> {
+        let affine = |x: &[f64], o: usize| {
+            let product: f64 = x.iter().zip(&weight[o * d_in..]).map(|(x, w)| x * w).sum();
+            product + bias.map_or(0.0, |b| b[o])
+        };
+        x.chunks(d_in).flat_map(|x| (0..weight.len() / d_in).map(|o| affine(x, o)).collect::<Vec<_>>()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn equals_its_definition(rows in 1_usize..40, d_in in 1_usize..40, d_out in 1_usize..40, biased: bool) {
+            let (x, weight, bias) = (random(rows * d_in, 1), random(d_out * d_in, 2), random(d_out, 3));
+            let y = forward(&x, &weight, biased.then_some(&bias), d_in, d_out);
+            let wide_bias = wide(&bias);
+            let expected = by_definition(&wide(&x), &wide(&weight), biased.then_some(&wide_bias), d_in);
+            assert_close(&y, &expected, 1e-5);
+        }
+
+        #[test]
+        fn gradients_are_the_derivatives(rows in 1_usize..6, d_in in 1_usize..6, d_out in 1_usize..6) {
+            let (x, weight, dy) = (random(rows * d_in, 1), random(d_out * d_in, 2), random(rows * d_out, 3));
+            let (wide_x, wide_weight) = (wide(&x), wide(&weight));
+            let loss = |y: Vec<f64>| y.iter().zip(&dy).map(|(y, dy)| y * f64::from(*dy)).sum::<f64>();
+            let expected = numeric_gradient(&wide_x, |x| loss(by_definition(x, &wide_weight, None, d_in)));
+            assert_close(&backward_x(&dy, &weight, d_in, d_out), &expected, 1e-5);
+            let expected = numeric_gradient(&wide_weight, |w| loss(by_definition(&wide_x, w, None, d_in)));
+            assert_close(&backward_weight(&dy, &x, d_in, d_out), &expected, 1e-5);
+            let bias = vec![0.0; d_out];
+            let expected = numeric_gradient(&bias, |b| loss(by_definition(&wide_x, &wide_weight, Some(b), d_in)));
+            assert_close(&backward_bias(&dy, d_out), &expected, 1e-5);
+        }
+    }
+
+    #[test]
+    fn the_same_bits_on_any_number_of_threads() {
+        let (rows, d_in, d_out) = (2065, 40, 24);
+        let (x, weight, bias) = (random(rows * d_in, 1), random(d_out * d_in, 2), random(d_out, 3));
+        let (one, three) = on_threads(|| forward(&x, &weight, Some(&bias), d_in, d_out));
+        assert_eq!(one, three);
+        assert_close(&one, &by_definition(&wide(&x), &wide(&weight), Some(&wide(&bias)), d_in), 1e-5);
+        let dy = random(rows * d_out, 4);
+        let (one, three) = on_threads(|| backward_weight(&dy, &x, d_in, d_out));
+        assert_eq!(one, three);
+        let (one, three) = on_threads(|| backward_x(&dy, &weight, d_in, d_out));
+        assert_eq!(one, three);
+    }
+}

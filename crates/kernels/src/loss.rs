@@ -1,0 +1,200 @@
+//! Cross-entropy over a vocabulary, together with the layer that makes its logits.
+//!
+//! Logits are made for a chunk of rows at a time and turned into their own gradients in place, so `[rows, classes]` never
+//! exists as a whole. The gradients are therefore computed in the forward pass, for an upstream gradient of 1, and scaled
+//! in the backward pass.
+
+use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
+use crate::norm::column_sums;
+use crate::simd::{exp, max_of, simd_fn, sum_by};
+use rayon::prelude::*;
+
+/// Which targets count, and how sharp they are.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearCrossEntropy<'a> {
+    /// One class a row, `None` where the row does not count.
+    pub targets: &'a [Option<usize>],
+    /// The number of classes.
+    pub classes: usize,
+    /// The share of each target that is spread evenly over all classes.
+    pub label_smoothing: f32,
+}
+
+/// Which gradients are worth computing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// That of the input.
+    pub x: bool,
+    /// That of the weight.
+    pub weight: bool,
+    /// That of the bias.
+    pub bias: bool,
+}
+
+/// The summed loss and its gradients.
+#[derive(Clone, Debug, Default)]
+pub struct Loss {
+    /// Σ over counted rows.
+    pub sum: f64,
+    /// `[rows, d]`.
+    pub x: Option<Vec<f32>>,
+    /// `[classes, d]`.
+    pub weight: Option<Vec<f32>>,
+    /// `[classes]`.
+    pub bias: Option<Vec<f32>>,
+}
+
+/// Logits alive at a time: 256 rows of Whisper's vocabulary are 53 MB. Small vocabularies get longer chunks, tests
+/// short ones.
+const CHUNK: usize = if cfg!(test) { 3 * 64 } else { 256 * 51_865 };
+
+impl LinearCrossEntropy<'_> {
+    /// The loss of `x · weightᵀ + bias`, with `x` `[rows, d]`, `weight` `[classes, d]`, `bias` `[classes]`.
+    ///
+    /// # Panics
+    /// If a slice has not its shape's length, or a target is no class.
+    pub fn forward(&self, x: &[f32], weight: &[f32], bias: Option<&[f32]>, d: usize, wanted: Wanted) -> Loss {
+        let (rows, classes) = (self.targets.len(), self.classes);
+        assert_eq!(x.len(), rows * d, "the input is [rows, d]");
+        assert_eq!(weight.len(), classes * d, "the weight is [classes, d]");
+        assert!(bias.is_none_or(|bias| bias.len() == classes), "the bias is [classes]");
+        let mut loss = Loss {
+            sum: 0.0,
+            x: wanted.x.then(|| vec![0.0; x.len()]),
+            weight: wanted.weight.then(|| vec![0.0; weight.len()]),
+            bias: wanted.bias.then(|| vec![0.0; classes]),
+        };
+        let chunk = (CHUNK / classes.max(1)).max(1);
+        for (i, targets) in self.targets.chunks(chunk).enumerate() {
+            let x = &x[i * chunk * d..][..targets.len() * d];
+            let mut logits = crate::linear::forward(x, weight, bias, d, classes);
+            loss.sum += self.gradients_in_place(&mut logits, targets);
+            let gradients = Matrix::new(&logits, targets.len(), classes);
+            if let Some(dx) = &mut loss.x {
+                let dx = &mut dx[i * chunk * d..][..x.len()];
+                let out = MatrixMut::new(dx, targets.len(), d);
+                product(out, gradients, Matrix::new(weight, classes, d), 1.0, Threads::All);
+            }
+            if let Some(dw) = &mut loss.weight {
+                let x = Matrix::new(x, targets.len(), d);
+                add_product(dw, d, gradients.transposed(), x, 1.0, Threads::All);
+            }
+            if let Some(db) = &mut loss.bias {
+                let sums = column_sums(&logits, classes);
+                db.iter_mut().zip(sums).for_each(|(db, sum)| *db += sum);
+            }
+        }
+        loss
+    }
+
+    /// The summed loss of these rows, whose logits become their gradients.
+    fn gradients_in_place(&self, logits: &mut [f32], targets: &[Option<usize>]) -> f64 {
+        let each: Vec<f64> = logits
+            .par_chunks_mut(self.classes)
+            .zip(targets)
+            .map(|(logits, target)| match target {
+                Some(target) => {
+                    assert!(*target < self.classes, "target {target} is none of {} classes", self.classes);
+                    f64::from(row_loss(logits, *target, self.label_smoothing))
+                }
+                None => {
+                    logits.fill(0.0);
+                    0.0
+                }
+            })
+            .collect();
+        each.iter().sum()
+    }
+}
+
+simd_fn! {
+    /// The loss of one row: `ln Σ exp(l) - (1 - ε) l[target] - ε mean(l)`, its gradient `softmax(l) - target distribution`.
+    fn row_loss<S>(logits: &mut [f32], target: usize, smoothing: f32) -> f32 {
+        let n = logits.len();
+        let most = max_of(logits);
+        let mean = if smoothing > 0.0 { sum_by(n, |i| logits[i] - most) / n as f32 } else { 0.0 };
+        let aimed = logits[target] - most;
+        for logit in logits.iter_mut() {
+            *logit = exp::<S>(*logit - most);
+        }
+        let total = sum_by(n, |i| logits[i]);
+        let (factor, spread) = (total.recip(), smoothing / n as f32);
+        for logit in logits.iter_mut() {
+            *logit = S::fma(*logit, factor, -spread);
+        }
+        logits[target] -= 1.0 - smoothing;
+        total.ln() - (1.0 - smoothing) * aimed - smoothing * mean
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, numeric_gradient, on_threads, random, wide};
+    use proptest::prelude::*;
+
+    fn by_definition(loss: &LinearCrossEntropy, x: &[f64], weight: &[f64], bias: &[f64], d: usize) -> f64 {
+        let smoothing = f64::from(loss.label_smoothing);
+        let row = |x: &[f64], target: usize| {
+            let logit = |c: usize| bias[c] + x.iter().zip(&weight[c * d..]).map(|(x, w)| x * w).sum::<f64>();
+            let log_sum = (0..loss.classes).map(|c| logit(c).exp()).sum::<f64>().ln();
+            let mean = (0..loss.classes).map(logit).sum::<f64>() / loss.classes as f64;
+            log_sum - (1.0 - smoothing) * logit(target) - smoothing * mean
+        };
+        x.chunks(d).zip(loss.targets).filter_map(|(x, target)| target.map(|t| row(x, t))).sum()
+    }
+
+    fn targets(rows: usize, classes: usize) -> Vec<Option<usize>> {
+        (0..rows).map(|i| (i % 3 != 1).then_some(i * 7 % classes)).collect()
+    }
+
+    const ALL: Wanted = Wanted { x: true, weight: true, bias: true };
+
+    proptest! {
+        #[test]
+        fn equals_its_definition_and_its_gradients_are_the_derivatives(
+            (rows, classes, d) in (1_usize..8, 1_usize..50, 1_usize..6),
+            label_smoothing in prop_oneof![Just(0.0_f32), Just(0.1)],
+        ) {
+            let targets = targets(rows, classes);
+            let loss = LinearCrossEntropy { targets: &targets, classes, label_smoothing };
+            let (x, weight, bias) = (random(rows * d, 1), random(classes * d, 2), random(classes, 3));
+            let (wide_x, wide_weight, wide_bias) = (wide(&x), wide(&weight), wide(&bias));
+            let found = loss.forward(&x, &weight, Some(&bias), d, ALL);
+            let expected = by_definition(&loss, &wide_x, &wide_weight, &wide_bias, d);
+            prop_assert!((found.sum - expected).abs() < 1e-4, "{} is not {expected}", found.sum);
+            let gradient = numeric_gradient(&wide_x, |x| by_definition(&loss, x, &wide_weight, &wide_bias, d));
+            assert_close(&found.x.unwrap(), &gradient, 1e-5);
+            let gradient = numeric_gradient(&wide_weight, |w| by_definition(&loss, &wide_x, w, &wide_bias, d));
+            assert_close(&found.weight.unwrap(), &gradient, 1e-5);
+            let gradient = numeric_gradient(&wide_bias, |b| by_definition(&loss, &wide_x, &wide_weight, b, d));
+            assert_close(&found.bias.unwrap(), &gradient, 1e-5);
+        }
+    }
+
+    #[test]
+    fn many_chunks_sum_to_the_whole() {
+        // Three chunks of rows, the last one short.
+        let (classes, d) = (CHUNK / 3, 5);
+        let targets = targets(8, classes);
+        let (x, weight) = (random(8 * d, 1), random(classes * d, 2));
+        let run = |targets: &[Option<usize>], x: &[f32]| {
+            LinearCrossEntropy { targets, classes, label_smoothing: 0.1 }.forward(x, &weight, None, d, ALL)
+        };
+        let (whole, other_threads) = on_threads(|| run(&targets, &x));
+        assert_eq!((whole.sum, &whole.x, &whole.weight), (other_threads.sum, &other_threads.x, &other_threads.weight));
+        let rows: Vec<Loss> = (0..8).map(|i| run(&targets[i..=i], &x[i * d..][..d])).collect();
+        assert!((whole.sum - rows.iter().map(|l| l.sum).sum::<f64>()).abs() < 1e-4);
+        let expected: Vec<f64> = rows.iter().flat_map(|l| wide(l.x.as_ref().unwrap())).collect();
+        assert_close(&whole.x.unwrap(), &expected, 1e-6);
+        let sum = |i: usize| rows.iter().map(|l| f64::from(l.weight.as_ref().unwrap()[i])).sum::<f64>();
+        assert_close(&whole.weight.unwrap(), &(0..classes * d).map(sum).collect::<Vec<_>>(), 1e-6);
+    }
+
+    #[test]
+    fn rows_without_a_target_cost_nothing_and_frozen_inputs_get_no_gradient() {
+        let loss = LinearCrossEntropy { targets: &[None, None], classes: 3, label_smoothing: 0.0 };
+        let found = loss.forward(&[1.0; 4], &[1.0; 6], None, 2, Wanted { x: true, ..Default::default() });
+        assert_eq!((found.sum, found.x, found.weight), (0.0, Some(vec![0.0; 4]), None));
+    }
+}

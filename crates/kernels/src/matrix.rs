@@ -1,0 +1,206 @@
+//! Strided matrices over slices, and their product.
+
+use crate::vector::Uninit;
+use gemm::Parallelism;
+use std::marker::PhantomData;
+
+/// A matrix to read: element `(i, j)` lies at `i · row_stride + j · column_stride`.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    data: &'a [f32],
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+/// A matrix to write, rows `row_stride` apart.
+///
+/// It holds a pointer instead of a slice so that [`split_columns`](Self::split_columns) can hand out blocks whose rows
+/// interleave in memory without overlapping.
+#[derive(Debug)]
+pub struct MatrixMut<'a> {
+    data: *mut f32,
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    lifetime: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: a `MatrixMut` is the only way to its elements for its lifetime, as a `&mut [f32]` would be.
+#[allow(unsafe_code)]
+unsafe impl Send for MatrixMut<'_> {}
+
+/// How a product may be spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// This thread alone: the caller is a piece of parallel work already.
+    One,
+    /// All of rayon's current pool.
+    All,
+}
+
+impl<'a> Matrix<'a> {
+    /// `[rows, columns]` in order of rows.
+    pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
+        Self::strided(data, rows, columns, columns)
+    }
+
+    /// Rows of `columns` contiguous elements, `row_stride` apart; they may overlap.
+    ///
+    /// # Panics
+    /// If the last element lies outside of `data`.
+    pub fn strided(data: &'a [f32], rows: usize, columns: usize, row_stride: usize) -> Self {
+        assert!(extent(rows, columns, row_stride) <= data.len(), "{rows}×{columns} reaches outside of its slice");
+        Self { data, rows, columns, row_stride, column_stride: 1 }
+    }
+
+    /// Row `i`, of a matrix that is not transposed.
+    ///
+    /// # Panics
+    /// If there is no such row, or its elements are not contiguous.
+    pub fn row(&self, i: usize) -> &'a [f32] {
+        assert!(i < self.rows && self.column_stride == 1, "row {i} of {}", self.rows);
+        &self.data[i * self.row_stride..][..self.columns]
+    }
+
+    /// Rows and columns exchanged, without moving anything.
+    pub fn transposed(self) -> Self {
+        Self {
+            data: self.data,
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+        }
+    }
+}
+
+impl<'a> MatrixMut<'a> {
+    /// `[rows, columns]` in order of rows.
+    pub fn new(data: &'a mut [f32], rows: usize, columns: usize) -> Self {
+        Self::strided(data, rows, columns, columns)
+    }
+
+    /// Rows of `columns` contiguous elements, `row_stride` apart.
+    ///
+    /// # Panics
+    /// If rows overlap, or the last element lies outside of `data`.
+    pub fn strided(data: &'a mut [f32], rows: usize, columns: usize, row_stride: usize) -> Self {
+        assert!(rows <= 1 || row_stride >= columns, "rows of a matrix to write must not overlap");
+        assert!(extent(rows, columns, row_stride) <= data.len(), "{rows}×{columns} reaches outside of its slice");
+        Self { data: data.as_mut_ptr(), rows, columns, row_stride, lifetime: PhantomData }
+    }
+
+    /// As [`new`](Self::new), over memory that holds nothing yet and that every use of the matrix only writes.
+    pub(crate) fn unwritten(data: &'a mut [Uninit], rows: usize, columns: usize) -> Self {
+        assert_eq!(data.len(), rows * columns, "the length of a {rows}×{columns} matrix");
+        Self { data: data.as_mut_ptr().cast(), rows, columns, row_stride: columns, lifetime: PhantomData }
+    }
+
+    /// Blocks of `width` columns and at most `height` rows: first all blocks of the first columns, top to bottom.
+    ///
+    /// # Panics
+    /// If `width` does not divide the columns.
+    #[allow(unsafe_code)]
+    pub fn split(self, height: usize, width: usize) -> Vec<Self> {
+        assert!(self.columns.is_multiple_of(width), "{width} does not divide {} columns", self.columns);
+        let mut blocks = Vec::new();
+        for column in (0..self.columns).step_by(width) {
+            for row in (0..self.rows).step_by(height) {
+                // SAFETY: the block begins inside the matrix. Blocks share no element, and `self` is gone.
+                let data = unsafe { self.data.add(row * self.row_stride + column) };
+                let rows = height.min(self.rows - row);
+                blocks.push(Self { data, rows, columns: width, row_stride: self.row_stride, lifetime: PhantomData });
+            }
+        }
+        blocks
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Row `i`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[allow(unsafe_code)]
+    pub(crate) fn row(&mut self, i: usize) -> &mut [Uninit] {
+        assert!(i < self.rows, "row {i} of {}", self.rows);
+        // SAFETY: the row lies inside the matrix, whose elements nothing else can reach meanwhile; `Uninit` promises
+        // nothing about their contents.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(i * self.row_stride).cast(), self.columns) }
+    }
+
+    /// `count` rows from `start`.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[allow(unsafe_code)]
+    pub fn rows_from(&mut self, start: usize, count: usize) -> MatrixMut<'_> {
+        assert!(start + count <= self.rows, "rows {start}..{} of {}", start + count, self.rows);
+        // SAFETY: inside the matrix, or one past its last row where `count` is 0.
+        let data = unsafe { self.data.add(start * self.row_stride) };
+        MatrixMut { data, rows: count, columns: self.columns, row_stride: self.row_stride, lifetime: PhantomData }
+    }
+}
+
+fn extent(rows: usize, columns: usize, row_stride: usize) -> usize {
+    if rows == 0 || columns == 0 { 0 } else { (rows - 1) * row_stride + columns }
+}
+
+/// `out = scale · a · b`: writes every element of `out`.
+///
+/// # Panics
+/// If the shapes do not fit.
+pub fn product(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Threads) {
+    multiply(out, a, b, scale, threads, false);
+}
+
+/// `out += scale · a · b`.
+///
+/// # Panics
+/// If the shapes do not fit.
+pub fn add_product(out: &mut [f32], row_stride: usize, a: Matrix, b: Matrix, scale: f32, threads: Threads) {
+    let (rows, columns) = (a.rows, b.columns);
+    multiply(MatrixMut::strided(out, rows, columns, row_stride), a, b, scale, threads, true);
+}
+
+/// With `accumulate`, every element of `out` must have been written: [`add_product`] takes initialised memory only.
+#[allow(unsafe_code)]
+fn multiply(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Threads, accumulate: bool) {
+    let fits = a.columns == b.rows && out.rows == a.rows && out.columns == b.columns;
+    assert!(fits, "{}×{} times {}×{} is no {}×{}", a.rows, a.columns, b.rows, b.columns, out.rows, out.columns);
+    let parallelism = match threads {
+        Threads::One => Parallelism::None,
+        Threads::All => Parallelism::Rayon(0),
+    };
+    // SAFETY: the constructors checked that every element of the three matrices lies inside its slice and that rows of
+    // `out` do not overlap; `out` is borrowed mutably, so it overlaps neither `a` nor `b`. It is read only when
+    // accumulating, which callers do on initialised memory.
+    unsafe {
+        gemm::gemm(
+            out.rows,
+            out.columns,
+            a.columns,
+            out.data,
+            1,
+            out.row_stride as isize,
+            accumulate,
+            a.data.as_ptr(),
+            a.column_stride as isize,
+            a.row_stride as isize,
+            b.data.as_ptr(),
+            b.column_stride as isize,
+            b.row_stride as isize,
+            1.0_f32,
+            scale,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}

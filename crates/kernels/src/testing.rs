@@ -1,0 +1,50 @@
+//! Helpers of this crate's tests.
+
+/// `n` values in [-1, 1], the same for the same seed.
+pub fn random(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..n)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+/// Asserts that `actual` is `expected` within `tolerance`, absolutely and relatively.
+pub fn assert_close(actual: &[f32], expected: &[f64], tolerance: f64) {
+    assert_eq!(actual.len(), expected.len(), "lengths");
+    for (i, (a, e)) in actual.iter().zip(expected).enumerate() {
+        let error = (f64::from(*a) - e).abs();
+        assert!(error <= tolerance * (1.0 + e.abs()), "at {i}: {a} is not {e} within {tolerance}");
+    }
+}
+
+/// The derivative of `f` at every element of `x`, by central differences in f64.
+pub fn numeric_gradient(x: &[f64], f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+    let mut x = x.to_vec();
+    (0..x.len())
+        .map(|i| {
+            let (h, old) = (1e-5, x[i]);
+            x[i] = old + h;
+            let above = f(&x);
+            x[i] = old - h;
+            let below = f(&x);
+            x[i] = old;
+            (above - below) / (2.0 * h)
+        })
+        .collect()
+}
+
+/// As f64.
+pub fn wide(x: &[f32]) -> Vec<f64> {
+    x.iter().copied().map(f64::from).collect()
+}
+
+/// The results of `f` on one thread and on three.
+pub fn on_threads<T: Send>(f: impl Fn() -> T + Sync) -> (T, T) {
+    let pool = |n| rayon::ThreadPoolBuilder::new().num_threads(n).build().expect("a pool");
+    (pool(1).install(&f), pool(3).install(&f))
+}

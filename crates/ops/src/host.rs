@@ -1,0 +1,195 @@
+//! Operations with a backward pass of their own on Burn's CPU backend.
+//!
+//! Burn's autodiff takes an operation apart into what it knows and keeps every intermediate result. A [`HostOp`] is one
+//! node of the graph instead: a kernel forward, a kernel backward, and only what the latter needs kept between them.
+
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::{FlexTensor, Layout};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
+use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Which bodies operations have on the CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kernels {
+    /// Fused kernels where there are any.
+    #[default]
+    Fused,
+    /// Compositions of Burn's operations, as on every other backend: the reference that kernels are measured against.
+    Composed,
+}
+
+static COMPOSED: AtomicBool = AtomicBool::new(false);
+
+/// Chooses the bodies of all operations of this process that begin after the call.
+pub fn set_kernels(kernels: Kernels) {
+    COMPOSED.store(kernels == Kernels::Composed, Ordering::Relaxed);
+}
+
+/// Whether operations on this device run as fused kernels.
+pub(crate) fn fused(device: &Device) -> bool {
+    !COMPOSED.load(Ordering::Relaxed) && device.clone().inner() == Device::flex()
+}
+
+/// An operation on contiguous f32 tensors in host memory, with `N` inputs and one output.
+pub(crate) trait HostOp<const N: usize>: Clone + Debug + Send + 'static {
+    /// What the backward pass needs.
+    type Saved: Clone + Debug + Send + 'static;
+
+    /// The output. `wanted` says which inputs will want a gradient: nothing is kept for the others.
+    fn forward(&self, inputs: [FlexTensor; N], wanted: [bool; N]) -> (FlexTensor, Self::Saved);
+
+    /// The gradients of the inputs that are `wanted`, given that of the output.
+    fn backward(self, saved: Self::Saved, gradient: FlexTensor, wanted: [bool; N]) -> [Option<FlexTensor>; N];
+}
+
+/// The way from Burn's dispatching tensors to a [`HostOp`].
+#[backend_extension(Flex, Autodiff)]
+pub(crate) trait HostOps: Backend {
+    fn unary<O: HostOp<1>>(op: O, a: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    fn binary<O: HostOp<2>>(op: O, a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    fn ternary<O: HostOp<3>>(
+        op: O,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        c: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
+}
+
+impl HostOps for Flex {
+    fn unary<O: HostOp<1>>(op: O, a: FloatTensor<Self>) -> FloatTensor<Self> {
+        op.forward([ready(a)], [false; 1]).0
+    }
+
+    fn binary<O: HostOp<2>>(op: O, a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
+        op.forward([a, b].map(ready), [false; 2]).0
+    }
+
+    fn ternary<O: HostOp<3>>(
+        op: O,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        c: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        op.forward([a, b, c].map(ready), [false; 3]).0
+    }
+}
+
+impl<C: CheckpointStrategy> HostOps for Autodiff<Flex, C> {
+    fn unary<O: HostOp<1>>(op: O, a: FloatTensor<Self>) -> FloatTensor<Self> {
+        record::<O, C, 1>(op, [a])
+    }
+
+    fn binary<O: HostOp<2>>(op: O, a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
+        record::<O, C, 2>(op, [a, b])
+    }
+
+    fn ternary<O: HostOp<3>>(
+        op: O,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        c: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        record::<O, C, 3>(op, [a, b, c])
+    }
+}
+
+/// A [`HostOp`] as a step of the graph.
+#[derive(Debug)]
+struct Step<O>(O);
+
+impl<O: HostOp<N>, const N: usize> Backward<Flex, N> for Step<O> {
+    type State = O::Saved;
+
+    fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = ready(gradients.consume::<Flex>(&ops.node));
+        let wanted = ops.parents.each_ref().map(Option::is_some);
+        let found = self.0.backward(ops.state, gradient, wanted);
+        for (parent, gradient) in ops.parents.into_iter().zip(found) {
+            if let (Some(parent), Some(gradient)) = (parent, gradient) {
+                gradients.register::<Flex>(parent.id, gradient);
+            }
+        }
+    }
+}
+
+fn record<O: HostOp<N>, C: CheckpointStrategy, const N: usize>(
+    op: O,
+    inputs: [FloatTensor<Autodiff<Flex, C>>; N],
+) -> FloatTensor<Autodiff<Flex, C>> {
+    let wanted = inputs.each_ref().map(|input| input.is_tracked());
+    let guards = inputs.each_ref().map(|input| input.node());
+    let (out, saved) = op.forward(inputs.map(|input| ready(input.into_primitive())), wanted);
+    match Step(op).prepare::<C>(guards).compute_bound().stateful() {
+        OpsKind::Tracked(step) => step.finish(saved, out),
+        OpsKind::UnTracked(step) => step.finish(out),
+    }
+}
+
+/// `op` of one tensor.
+pub(crate) fn unary<const A: usize, const Y: usize>(op: impl HostOp<1>, a: Tensor<A>) -> Tensor<Y> {
+    Tensor::from_dispatch(Dispatch::unary(op, a.into_dispatch()))
+}
+
+/// `op` of two tensors.
+pub(crate) fn binary<const A: usize, const B: usize, const Y: usize>(
+    op: impl HostOp<2>,
+    a: Tensor<A>,
+    b: Tensor<B>,
+) -> Tensor<Y> {
+    Tensor::from_dispatch(Dispatch::binary(op, a.into_dispatch(), b.into_dispatch()))
+}
+
+/// `op` of three tensors.
+pub(crate) fn ternary<const A: usize, const B: usize, const C: usize, const Y: usize>(
+    op: impl HostOp<3>,
+    a: Tensor<A>,
+    b: Tensor<B>,
+    c: Tensor<C>,
+) -> Tensor<Y> {
+    Tensor::from_dispatch(Dispatch::ternary(op, a.into_dispatch(), b.into_dispatch(), c.into_dispatch()))
+}
+
+/// In f32: kernels compute in nothing else. The cast is a node of the graph where `x` is tracked.
+pub(crate) fn f32<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    if x.dtype() == DType::F32 { x } else { x.cast(DType::F32) }
+}
+
+/// Back in the type its input had.
+pub(crate) fn restored<const D: usize>(y: Tensor<D>, dtype: DType) -> Tensor<D> {
+    if y.dtype() == dtype { y } else { y.cast(dtype) }
+}
+
+/// Contiguous, as kernels read it.
+fn ready(tensor: FlexTensor) -> FlexTensor {
+    if tensor.is_contiguous() { tensor } else { tensor.to_contiguous() }
+}
+
+/// The elements of a tensor that [`HostOp`]s are given.
+pub(crate) fn floats(tensor: &FlexTensor) -> &[f32] {
+    tensor.as_slice().expect("host operations are given contiguous f32 tensors")
+}
+
+/// A tensor of `data`.
+pub(crate) fn tensor(data: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
+    FlexTensor::new(Bytes::from_elems(data), Layout::contiguous(shape.into()), DType::F32)
+}
+
+/// A tensor of `data`, shaped as `like`.
+pub(crate) fn like(data: Vec<f32>, like: &FlexTensor) -> FlexTensor {
+    tensor(data, like.layout().shape().clone())
+}
+
+/// A seed for dropout, drawn from the device: seeding that decides what is dropped.
+pub(crate) fn draw_seed(device: &Device) -> u64 {
+    let range = burn::tensor::Distribution::Uniform(0.0, f64::from(1_u32 << 24));
+    let draws = Tensor::<1>::random([3], range, &device.clone().inner());
+    let draws: Vec<f32> = draws.try_into_vec_as().expect("floats");
+    draws.iter().fold(0, |seed, draw| (seed << 22) ^ *draw as u64)
+}

@@ -1,0 +1,190 @@
+//! The arithmetic of an optimizer step, in one pass over each parameter's memory.
+
+use crate::host::{floats, fused};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, Flex, backend_extension};
+use burn::tensor::Tensor;
+use undertone_kernels::adamw;
+
+/// One step of AdamW (Loshchilov and Hutter, 2019) for one parameter.
+#[derive(Clone, Copy, Debug)]
+pub struct AdamWRule {
+    /// The learning rate.
+    pub learning_rate: f64,
+    /// Decay of the mean.
+    pub beta1: f64,
+    /// Decay of the mean square.
+    pub beta2: f64,
+    /// Added to the root of the mean square.
+    pub epsilon: f64,
+    /// Decay of the parameter, times the learning rate.
+    pub weight_decay: f64,
+    /// How many steps there will have been after this one.
+    pub step: u64,
+    /// What the gradient is multiplied by first.
+    pub gradient_scale: f64,
+}
+
+/// Running means of a parameter's gradient, `[elements]`.
+#[derive(Clone, Debug)]
+pub struct Moments {
+    /// Of the gradient.
+    pub mean: Tensor<1>,
+    /// Of its square.
+    pub square: Tensor<1>,
+}
+
+impl AdamWRule {
+    /// The parameter and its moments after the step. All are `[elements]`, f32, without autodiff; on the CPU they are
+    /// changed where they lie when nothing else holds them.
+    pub fn apply(&self, parameter: Tensor<1>, gradient: Tensor<1>, moments: Moments) -> (Tensor<1>, Moments) {
+        if !fused(&parameter.device()) {
+            return self.composed(parameter, gradient, moments);
+        }
+        let [p, g] = [parameter, gradient].map(Tensor::into_dispatch);
+        let [m, v] = [moments.mean, moments.square].map(Tensor::into_dispatch);
+        let (p, m, v) = Dispatch::adamw(*self, p, g, m, v);
+        let [p, mean, square] = [p, m, v].map(Tensor::from_dispatch);
+        (p, Moments { mean, square })
+    }
+
+    fn composed(&self, parameter: Tensor<1>, gradient: Tensor<1>, moments: Moments) -> (Tensor<1>, Moments) {
+        let gradient = if self.gradient_scale == 1.0 { gradient } else { gradient.mul_scalar(self.gradient_scale) };
+        let mean = moments.mean.mul_scalar(self.beta1) + gradient.clone().mul_scalar(1.0 - self.beta1);
+        let square = moments.square.mul_scalar(self.beta2) + gradient.square().mul_scalar(1.0 - self.beta2);
+        let corrected = |x: &Tensor<1>, beta: f64| x.clone().div_scalar(1.0 - beta.powf(self.step as f64));
+        let delta = corrected(&mean, self.beta1) / corrected(&square, self.beta2).sqrt().add_scalar(self.epsilon);
+        let kept = parameter.mul_scalar(1.0 - self.learning_rate * self.weight_decay);
+        (kept - delta.mul_scalar(self.learning_rate), Moments { mean, square })
+    }
+
+    fn kernel(&self) -> adamw::AdamW {
+        adamw::AdamW {
+            learning_rate: self.learning_rate as f32,
+            beta1: self.beta1 as f32,
+            beta2: self.beta2 as f32,
+            epsilon: self.epsilon as f32,
+            weight_decay: self.weight_decay as f32,
+            step: self.step,
+            gradient_scale: self.gradient_scale as f32,
+        }
+    }
+}
+
+/// The sum of squares of all elements, `[1]`, f32.
+pub fn sum_of_squares(x: Tensor<1>) -> Tensor<1> {
+    if !fused(&x.device()) {
+        return x.square().sum();
+    }
+    Tensor::from_dispatch(Dispatch::sum_of_squares(x.into_dispatch()))
+}
+
+/// What an optimizer asks of a backend; it works below autodiff.
+#[backend_extension(Flex)]
+pub(crate) trait OptimizerOps: Backend {
+    fn adamw(
+        rule: AdamWRule,
+        parameter: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        mean: FloatTensor<Self>,
+        square: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+
+    fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+impl OptimizerOps for Flex {
+    fn adamw(
+        rule: AdamWRule,
+        parameter: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        mean: FloatTensor<Self>,
+        square: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        let [mut parameter, gradient, mut mean, mut square] = [parameter, gradient, mean, square].map(whole);
+        // Storage that something else holds is copied here, once.
+        let (p, m, v) = (parameter.storage_mut(), mean.storage_mut(), square.storage_mut());
+        rule.kernel().update(p, m, v, floats(&gradient));
+        (parameter, mean, square)
+    }
+
+    fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        crate::host::tensor(vec![adamw::sum_of_squares(floats(&whole(x))) as f32], [1])
+    }
+}
+
+/// A tensor whose storage holds its elements in order and nothing else.
+fn whole(x: FlexTensor) -> FlexTensor {
+    let exact = x.is_contiguous() && x.storage::<f32>().len() == x.layout().num_elements();
+    if exact { x } else { FlexTensor::from_data(x.into_data()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, device, pseudo_random};
+    use burn::optim::{AdamWConfig, Optimizer};
+    use proptest::prelude::*;
+
+    fn tensor(seed: u64) -> Tensor<1> {
+        Tensor::from_floats(pseudo_random(37, seed).as_slice(), &device())
+    }
+
+    fn values(x: &Tensor<1>) -> Vec<f32> {
+        x.clone().try_into_vec_as().expect("floats")
+    }
+
+    proptest! {
+        #[test]
+        fn both_bodies_take_burns_steps(weight_decay in 0.0_f64..0.5, learning_rate in 1e-4_f64..0.1, scale in 0.1_f64..2.0) {
+            let burns = AdamWConfig::new().with_weight_decay(weight_decay as f32).with_epsilon(1e-8).build();
+            let (mut expected, mut state) = (tensor(1), None);
+            let zeros = || Tensor::<1>::zeros([37], &device());
+            let start = (tensor(1), Moments { mean: zeros(), square: zeros() });
+            let (mut kernel, mut composed) = (start.clone(), start);
+            for step in 1..=4 {
+                let gradient = tensor(10 + step);
+                let scaled = gradient.clone().mul_scalar(scale);
+                (expected, state) = burns.step(learning_rate, expected, scaled, state);
+                let rule = AdamWRule {
+                    learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay, step, gradient_scale: scale,
+                };
+                kernel = rule.apply(kernel.0, gradient.clone(), kernel.1);
+                composed = rule.composed(composed.0, gradient, composed.1);
+            }
+            // Burn corrects for the first steps in f32: 1 - 0.999 has four digits there.
+            assert_close(kernel.0, &values(&expected), 1e-4);
+            assert_close(composed.0, &values(&expected), 1e-4);
+            let moments = state.expect("a state").momentum;
+            assert_close(kernel.1.mean, &values(&moments.moment_1), 1e-6);
+            assert_close(kernel.1.square, &values(&moments.moment_2), 1e-6);
+        }
+    }
+
+    #[test]
+    fn a_parameter_that_something_else_holds_is_left_alone() {
+        let held = tensor(1);
+        let before = values(&held);
+        let zeros = || Tensor::<1>::zeros([37], &device());
+        let rule = AdamWRule {
+            learning_rate: 0.1,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.0,
+            step: 1,
+            gradient_scale: 1.0,
+        };
+        let (moved, _) = rule.apply(held.clone(), tensor(2), Moments { mean: zeros(), square: zeros() });
+        assert_eq!(values(&held), before);
+        assert_ne!(values(&moved), before);
+    }
+
+    #[test]
+    fn sums_squares_of_views_too() {
+        let x = Tensor::<1>::from_floats([1.0, 2.0, 3.0, 4.0], &device());
+        assert_close(sum_of_squares(x.clone()), &[30.0], 1e-6);
+        assert_close(sum_of_squares(x.narrow(0, 1, 2)), &[13.0], 1e-6);
+    }
+}
