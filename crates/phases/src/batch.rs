@@ -28,7 +28,7 @@ pub struct WhisperBatch {
     pub tokens: usize,
     /// Targets for the encoder, `[batch, positions]` each, where they are wanted.
     pub alignment: Option<(Vec<i64>, Vec<i64>)>,
-    /// A number drawn from the samples, the same in every run: what is random about a batch comes from it.
+    /// The first sample's own number: what is random about the batch as a whole comes from it.
     pub draw: u64,
 }
 
@@ -89,9 +89,7 @@ impl Collate<SpeechSample> for WhisperCollate {
                 all.iter().flat_map(|a| padded(&a.elements)).collect(),
             )
         });
-        let draw = items.first().map_or(0, |s| {
-            s.audio.iter().take(64).fold(0_u64, |h, x| (h ^ u64::from(x.to_bits())).wrapping_mul(0x0100_0000_01B3))
-        });
+        let draw = items.first().map_or(0, |s| s.draw);
         Ok(WhisperBatch {
             names: items.iter().map(|s| s.name.clone()).collect(),
             texts: items.iter().map(|s| s.text.clone()).collect(),
@@ -128,6 +126,7 @@ mod tests {
             tokens,
             prompt: 2,
             alignment: None,
+            draw: 0,
         }
     }
 

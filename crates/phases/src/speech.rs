@@ -23,6 +23,8 @@ pub struct SpeechSample {
     pub prompt: usize,
     /// Targets from known timing, where they are wanted.
     pub alignment: Option<Alignment>,
+    /// A number of its own for this sample in this epoch: what else is random about it comes from it.
+    pub draw: u64,
 }
 
 /// Why a sample or a dataset is unusable.
@@ -66,6 +68,7 @@ pub struct SpeechDataset {
     /// The longest audio, in samples.
     window: usize,
     aligned: bool,
+    seed: u64,
 }
 
 enum Origin {
@@ -144,10 +147,10 @@ impl SpeechDataset {
             }
         };
         let window = whisper.config.max_frames() * 160;
-        Ok(Self { origin, tokens, window, aligned: experiment.loss.alignment.is_on() })
+        Ok(Self { origin, tokens, window, aligned: experiment.loss.alignment.is_on(), seed })
     }
 
-    fn synthesise(&self, index: usize, clip: CwSample) -> Result<SpeechSample, SpeechError> {
+    fn synthesise(&self, index: usize, clip: CwSample, draw: u64) -> Result<SpeechSample, SpeechError> {
         let name = self.name(index);
         let (tokens, prompt) = self.tokens.encode(&name, &clip.text, None, None)?;
         self.check_length(&name, clip.audio.len())?;
@@ -157,16 +160,16 @@ impl SpeechDataset {
             let blank = self.tokens.tokenizer.no_speech().unwrap_or_else(|| self.tokens.tokenizer.end());
             Alignment::new(&clip.marks, clip.audio.len() / 320, blank, |c| token(c).unwrap_or(blank))
         });
-        Ok(SpeechSample { name, audio: clip.audio, text: clip.text, tokens, prompt, alignment })
+        Ok(SpeechSample { name, audio: clip.audio, text: clip.text, tokens, prompt, alignment, draw })
     }
 
-    fn read(&self, index: usize, entry: &Entry) -> Result<SpeechSample, SampleError> {
+    fn read(&self, index: usize, entry: &Entry, draw: u64) -> Result<SpeechSample, SampleError> {
         let name = self.name(index);
         let audio = audio::load_segment(&entry.audio, entry.start, entry.end)?;
         self.check_length(&name, audio.len())?;
         let (tokens, prompt) =
             self.tokens.encode(&name, &entry.text, entry.language.as_deref(), entry.task.as_deref())?;
-        Ok(SpeechSample { name, audio, text: entry.text.clone(), tokens, prompt, alignment: None })
+        Ok(SpeechSample { name, audio, text: entry.text.clone(), tokens, prompt, alignment: None, draw })
     }
 
     fn check_length(&self, name: &str, samples: usize) -> Result<(), SpeechError> {
@@ -189,12 +192,11 @@ impl Dataset for SpeechDataset {
     }
 
     fn get(&self, index: usize, epoch: u64) -> Result<SpeechSample, SampleError> {
+        let ordinal = epoch * self.len() as u64 + index as u64;
+        let draw = mixed(self.seed ^ mixed(ordinal));
         match &self.origin {
-            Origin::Cw { curriculum, samples } => {
-                let clip = curriculum.at(epoch).sample(epoch * *samples as u64 + index as u64);
-                Ok(self.synthesise(index, clip)?)
-            }
-            Origin::Manifest { entries, .. } => self.read(index, &entries[index]),
+            Origin::Cw { curriculum, .. } => Ok(self.synthesise(index, curriculum.at(epoch).sample(ordinal), draw)?),
+            Origin::Manifest { entries, .. } => self.read(index, &entries[index], draw),
         }
     }
 
@@ -204,6 +206,14 @@ impl Dataset for SpeechDataset {
             Origin::Manifest { path, entries } => entry_name(path, &entries[index]),
         }
     }
+}
+
+/// SplitMix64's finaliser (Steele et al., 2014): neighbouring numbers become unrelated ones.
+fn mixed(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
 }
 
 impl Tokens {
