@@ -3,6 +3,7 @@
 //! Exit status: 0 done, 1 the machine failed us, 2 bad input or configuration, 130 interrupted with a checkpoint.
 
 mod allocator;
+mod bench;
 mod ci;
 mod data;
 mod eval;
@@ -41,6 +42,11 @@ enum Command {
         #[command(subcommand)]
         command: data::Command,
     },
+    /// Measure how fast training is
+    Bench {
+        #[command(subcommand)]
+        command: bench::Command,
+    },
     /// Run every check of the repository
     Ci,
 }
@@ -73,6 +79,7 @@ fn main() -> ExitCode {
         Command::Transcribe(args) => transcribe::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Data { command } => data::run(&command),
+        Command::Bench { command } => bench::run(&command),
         Command::Ci => ci::run(),
     };
     match result {

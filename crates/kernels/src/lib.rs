@@ -29,6 +29,7 @@ pub mod loss;
 pub mod matrix;
 pub mod norm;
 mod random;
+pub mod roofline;
 mod simd;
 #[cfg(test)]
 mod testing;

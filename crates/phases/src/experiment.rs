@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use undertone_data::cw::CwConfig;
 use undertone_data::loader::{LoaderConfig, Workers};
-use undertone_ops::DeviceSpec;
+use undertone_ops::{DeviceSpec, Kernels};
 use undertone_train::TrainConfig;
 
 /// Everything a run depends on.
@@ -20,6 +20,9 @@ pub struct Experiment {
     pub run: RunConfig,
     /// `auto`, `cpu`, `cuda:N`, `tch:cpu` or `tch:cuda:N`.
     pub device: DeviceSpec,
+    /// What operations are made of on the CPU: `fused` kernels, or `composed` of Burn's own operations, which gives the
+    /// same to rounding and is several times slower.
+    pub kernels: Kernels,
     /// What is trained.
     pub model: ModelConfig,
     /// What it is trained on.
@@ -36,6 +39,7 @@ impl Default for Experiment {
             seed: 42,
             run: RunConfig::default(),
             device: DeviceSpec::Auto,
+            kernels: Kernels::Fused,
             model: ModelConfig::default(),
             data: DataConfig::default(),
             loss: LossConfig::default(),

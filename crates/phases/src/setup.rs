@@ -7,6 +7,7 @@ use undertone_data::features::LogMel;
 use undertone_data::loader::Loader;
 use undertone_data::manifest::Manifest;
 use undertone_model::whisper::PretrainedWhisper;
+use undertone_ops::set_kernels;
 
 /// Sets validation and test data apart from training data: fractional parts of the golden ratio and of √2, in 64 bits.
 const VALID_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -33,6 +34,7 @@ pub(crate) struct Setup<'a> {
 impl<'a> Setup<'a> {
     pub fn new(experiment: &'a Experiment) -> Result<Self, RunError> {
         let device = experiment.device.resolve()?;
+        set_kernels(experiment.kernels);
         // A manifest is read in a moment, a model may have to be fetched first.
         let data = &experiment.data;
         for path in [Some(&data.train), Some(&data.valid), data.test.as_ref()]

@@ -26,6 +26,7 @@
 //! ```
 
 pub use undertone_data as data;
+pub use undertone_kernels as kernels;
 pub use undertone_model as model;
 pub use undertone_ops as ops;
 pub use undertone_phases as phases;

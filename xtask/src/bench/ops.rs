@@ -1,0 +1,249 @@
+//! `cargo xtask bench ops`: every operation of a training step at Whisper's sizes, fused and composed in turn.
+
+use super::{median, rounded};
+use crate::Failure;
+use burn::tensor::{Device, Distribution, Int, Tensor};
+use std::time::Instant;
+use undertone::kernels::roofline;
+use undertone::ops::{
+    AdamWRule, AttentionOptions, DeviceSpec, Kernels, Moments, attention, conv1d, embedding, gelu, layer_norm, linear,
+    linear_cross_entropy, residual_dropout, set_kernels,
+};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// How often each body is timed, in turn
+    #[arg(long, default_value = "5", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    rounds: usize,
+    /// Clips of 30 s
+    #[arg(long, default_value = "4", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    batch: usize,
+    /// Only operations whose name contains this
+    #[arg(long, default_value = "")]
+    only: String,
+}
+
+/// One operation with its backward pass.
+struct Case {
+    name: &'static str,
+    shape: String,
+    /// Floating-point operations of both passes, or bytes that they must move: what bounds it.
+    work: Work,
+    run: Box<dyn Fn()>,
+}
+
+#[derive(Clone, Copy)]
+enum Work {
+    Operations(f64),
+    Bytes(f64),
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
+    let (operations, bytes) = (roofline::operations_per_second(), roofline::bytes_per_second());
+    println!(
+        "{} threads, {:.0} GFLOP/s in registers, {:.1} GB/s copied. Milliseconds, forward and backward.\n",
+        rayon::current_num_threads(),
+        operations / 1e9,
+        bytes / 1e9
+    );
+    println!("| operation | shape | fused | composed | ratio | fused reaches | of the machine |");
+    println!("|---|---|---|---|---|---|---|");
+    for case in cases(args.batch, &device).into_iter().filter(|case| case.name.contains(&args.only)) {
+        let (fused, composed) = times(&case, args.rounds);
+        let (rate, unit, limit) = match case.work {
+            Work::Operations(n) => (n / fused, "GFLOP/s", operations),
+            Work::Bytes(n) => (n / fused, "GB/s", bytes),
+        };
+        println!(
+            "| {} | {} | {} | {} | {}× | {} {unit} | {:.0} % |",
+            case.name,
+            case.shape,
+            rounded(fused * 1e3, 2),
+            rounded(composed * 1e3, 2),
+            rounded(composed / fused, 1),
+            rounded(rate / 1e9, 1),
+            100.0 * rate / limit,
+        );
+    }
+    Ok(())
+}
+
+/// Median seconds of the fused and the composed body.
+fn times(case: &Case, rounds: usize) -> (f64, f64) {
+    let mut seconds = [Vec::new(), Vec::new()];
+    // The first round warms up.
+    for round in 0..=rounds {
+        for (kernels, seconds) in [Kernels::Fused, Kernels::Composed].into_iter().zip(&mut seconds) {
+            set_kernels(kernels);
+            let started = Instant::now();
+            (case.run)();
+            if round > 0 {
+                seconds.push(started.elapsed().as_secs_f64());
+            }
+        }
+    }
+    set_kernels(Kernels::Fused);
+    let [fused, composed] = seconds.map(|seconds| median(&seconds));
+    (fused, composed)
+}
+
+/// The sizes of Whisper tiny.
+const D: usize = 384;
+const HEADS: usize = 6;
+const TIME: usize = 1500;
+const TOKENS: usize = 32;
+const VOCABULARY: usize = 51_865;
+
+fn cases(batch: usize, device: &Device) -> Vec<Case> {
+    let rows = batch * TIME;
+    let mut cases = vec![
+        attention_case("attention, self", [batch, TIME, TIME], false, device),
+        attention_case("attention, cross", [batch, TOKENS, TIME], false, device),
+        attention_case("attention, causal", [batch, 448, 448], true, device),
+        linear_case("linear", [rows, D, D], true, device),
+        linear_case("linear", [rows, D, 4 * D], true, device),
+        linear_case("linear", [rows, 4 * D, D], true, device),
+        linear_case("linear, frozen", [rows, D, 4 * D], false, device),
+        loss_case(batch * TOKENS, device),
+        conv_case("convolution 1", [batch, 2 * TIME, 80], 1, device),
+        conv_case("convolution 2", [batch, 2 * TIME, D], 2, device),
+    ];
+    cases.extend(memory_bound(batch, rows, device));
+    cases
+}
+
+fn leaf<const A: usize>(shape: [usize; A], device: &Device) -> Tensor<A> {
+    Tensor::random(shape, Distribution::Normal(0.0, 0.1), device).autodiff().require_grad()
+}
+
+fn attention_case(name: &'static str, [batch, queries, keys]: [usize; 3], causal: bool, device: &Device) -> Case {
+    let (q, kv) = (leaf([batch, queries, D], device), leaf([batch, keys, D], device));
+    let mut options = AttentionOptions::new(HEADS);
+    options.causal = causal;
+    // Two products forward; backward recomputes the scores and takes four more. Causal: half of each.
+    let operations = 7.0 * 2.0 * (batch * queries * keys * D) as f64 * if causal { 0.5 } else { 1.0 };
+    Case {
+        name,
+        shape: format!("[{batch}, {queries}, {D}] over {keys}"),
+        work: Work::Operations(operations),
+        run: Box::new(move || {
+            attention(q.clone(), kv.clone(), kv.clone(), options.clone()).backward();
+        }),
+    }
+}
+
+fn linear_case(name: &'static str, [rows, d_in, d_out]: [usize; 3], trained: bool, device: &Device) -> Case {
+    let x = leaf([rows, d_in], device);
+    let weight = Tensor::random([d_out, d_in], Distribution::Default, device).autodiff();
+    let bias = Tensor::zeros([d_out], device).autodiff();
+    let (weight, bias) = if trained { (weight.require_grad(), bias.require_grad()) } else { (weight, bias) };
+    let products = if trained { 3.0 } else { 2.0 };
+    Case {
+        name,
+        shape: format!("[{rows}, {d_in}] → {d_out}"),
+        work: Work::Operations(products * 2.0 * (rows * d_in * d_out) as f64),
+        run: Box::new(move || {
+            linear(x.clone(), weight.clone(), Some(bias.clone())).backward();
+        }),
+    }
+}
+
+fn loss_case(rows: usize, device: &Device) -> Case {
+    let (x, weight) = (leaf([rows, D], device), leaf([VOCABULARY, D], device));
+    let targets = Tensor::<1, Int>::arange(0..rows as i64, device);
+    Case {
+        name: "linear + cross-entropy",
+        shape: format!("[{rows}, {D}] → {VOCABULARY}"),
+        work: Work::Operations(3.0 * 2.0 * (rows * D * VOCABULARY) as f64),
+        run: Box::new(move || {
+            linear_cross_entropy(x.clone(), weight.clone(), None, targets.clone(), Default::default()).sum.backward();
+        }),
+    }
+}
+
+fn conv_case(name: &'static str, [batch, time, channels]: [usize; 3], stride: usize, device: &Device) -> Case {
+    // The first one's input is audio, which wants no gradient.
+    let first = stride == 1;
+    let x = leaf([batch, time, channels], device);
+    let x = if first { x.detach() } else { x };
+    let (weight, bias) = (leaf([D, channels, 3], device), leaf([D], device));
+    let products = if first { 2.0 } else { 3.0 };
+    Case {
+        name,
+        shape: format!("[{batch}, {time}, {channels}] → {D}"),
+        work: Work::Operations(products * 2.0 * (batch * time / stride * 3 * channels * D) as f64),
+        run: Box::new(move || {
+            conv1d(x.clone(), weight.clone(), bias.clone(), stride, 1).backward();
+        }),
+    }
+}
+
+/// Bytes count each tensor once for every time a pass must read or write it, and the ones that begin a backward pass.
+fn memory_bound(batch: usize, rows: usize, device: &Device) -> Vec<Case> {
+    let (x, wide) = (leaf([rows, D], device), leaf([rows, 4 * D], device));
+    let (scale, shift) = (leaf([D], device), leaf([D], device));
+    let (residual, branch) = (x.clone(), leaf([rows, D], device));
+    let table = leaf([VOCABULARY, D], device);
+    let ids = Tensor::<1, Int>::arange(0..(batch * TOKENS) as i64, device).reshape([batch, TOKENS]);
+    let bytes = |floats: usize| Work::Bytes(4.0 * floats as f64);
+    vec![
+        Case {
+            name: "layer norm",
+            shape: format!("[{rows}, {D}]"),
+            work: bytes(6 * rows * D),
+            run: Box::new(move || {
+                layer_norm(x.clone(), scale.clone(), shift.clone(), 1e-5).backward();
+            }),
+        },
+        Case {
+            name: "GELU",
+            shape: format!("[{rows}, {}]", 4 * D),
+            work: bytes(6 * rows * 4 * D),
+            run: Box::new(move || {
+                gelu(wide.clone()).backward();
+            }),
+        },
+        Case {
+            name: "residual + dropout",
+            shape: format!("[{rows}, {D}]"),
+            work: bytes(6 * rows * D),
+            run: Box::new(move || {
+                residual_dropout(residual.clone(), branch.clone(), 0.1).backward();
+            }),
+        },
+        Case {
+            name: "embedding",
+            shape: format!("[{VOCABULARY}, {D}], {} ids", batch * TOKENS),
+            work: bytes(VOCABULARY * D + 5 * batch * TOKENS * D),
+            run: Box::new(move || {
+                embedding(table.clone(), ids.clone()).backward();
+            }),
+        },
+        adamw_case(VOCABULARY * D, device),
+    ]
+}
+
+fn adamw_case(elements: usize, device: &Device) -> Case {
+    let fresh = || Tensor::<1>::zeros([elements], device);
+    let state = std::cell::RefCell::new(Some((fresh(), Moments { mean: fresh(), square: fresh() })));
+    let gradient = Tensor::<1>::ones([elements], device);
+    let rule = AdamWRule {
+        learning_rate: 1e-4,
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 0.01,
+        step: 1,
+        gradient_scale: 1.0,
+    };
+    Case {
+        name: "AdamW",
+        shape: format!("{elements} parameters"),
+        work: Work::Bytes(28.0 * elements as f64),
+        run: Box::new(move || {
+            let (parameter, moments) = state.take().expect("the last run's state");
+            state.replace(Some(rule.apply(parameter, gradient.clone(), moments)));
+        }),
+    }
+}

@@ -1,0 +1,336 @@
+//! `cargo xtask bench step`: the training step that the Learner runs, timed on a random model and a random batch.
+
+use super::{median, name, rounded};
+use crate::Failure;
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{DType, Device, Distribution, Int, Tensor};
+use clap::builder::RangedU64ValueParser;
+use serde_json::{Value, json};
+use std::time::Instant;
+use undertone::model::whisper::{Whisper, WhisperConfig};
+use undertone::ops::{DeviceSpec, Kernels, linear_cross_entropy, set_kernels};
+use undertone::phases::Trainable;
+use undertone::store::set_trainable;
+use undertone::train::{AdamW, GradientSum, OptimizerConfig, peak_memory_bytes};
+
+/// What is measured. A peer's script has the same options, but for `--kernels`.
+#[derive(clap::Args)]
+pub struct Workload {
+    /// Whose dimensions
+    #[arg(long, default_value = "tiny")]
+    size: Size,
+    /// Clips of 30 s
+    #[arg(long, default_value = "4", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    batch: usize,
+    /// Tokens of each clip
+    #[arg(long, default_value = "32", value_parser = RangedU64ValueParser::<usize>::new().range(1..=448))]
+    tokens: usize,
+    /// What the forward and backward pass compute in; parameters and optimizer stay in f32
+    #[arg(long, default_value = "f32")]
+    pub dtype: Dtype,
+    /// cpu, cuda:0, tch:cpu, tch:cuda:0 or auto
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// Steps that count, after two that warm up
+    #[arg(long, default_value = "5", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    steps: usize,
+    /// What is not trained; everything is, if not given
+    #[arg(long)]
+    freeze: Option<Part>,
+    /// The device's own kernels, or operations composed of Burn's
+    #[arg(long, default_value = "auto")]
+    pub kernels: KernelChoice,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Size {
+    Tiny,
+    Base,
+    Small,
+    Medium,
+    LargeV3,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Dtype {
+    F32,
+    Bf16,
+    F16,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Part {
+    Encoder,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum KernelChoice {
+    Auto,
+    Composed,
+}
+
+const WARM_UPS: usize = 2;
+const LEARNING_RATE: f64 = 1e-4;
+
+impl Workload {
+    /// The options that say the same to a child process, ours or the peer's.
+    pub fn options(&self, dtype: Dtype, device: &str) -> Vec<String> {
+        let given = [
+            ("--size", name(self.size)),
+            ("--batch", self.batch.to_string()),
+            ("--tokens", self.tokens.to_string()),
+            ("--steps", self.steps.to_string()),
+            ("--dtype", name(dtype)),
+            ("--device", device.to_owned()),
+        ];
+        let freeze = self.freeze.map(|part| ("--freeze", name(part)));
+        given.into_iter().chain(freeze).flat_map(|(option, value)| [option.to_owned(), value]).collect()
+    }
+
+    fn trainable(&self) -> Trainable {
+        match self.freeze {
+            None => Trainable::All,
+            Some(Part::Encoder) => Trainable::Decoder,
+        }
+    }
+}
+
+impl Size {
+    fn config(self) -> WhisperConfig {
+        let (d_model, layers, heads, num_mel_bins, vocab_size) = match self {
+            Self::Tiny => (384, 4, 6, 80, 51865),
+            Self::Base => (512, 6, 8, 80, 51865),
+            Self::Small => (768, 12, 12, 80, 51865),
+            Self::Medium => (1024, 24, 16, 80, 51865),
+            Self::LargeV3 => (1280, 32, 20, 128, 51866),
+        };
+        WhisperConfig {
+            d_model,
+            encoder_layers: layers,
+            decoder_layers: layers,
+            encoder_attention_heads: heads,
+            decoder_attention_heads: heads,
+            encoder_ffn_dim: 4 * d_model,
+            decoder_ffn_dim: 4 * d_model,
+            num_mel_bins,
+            vocab_size,
+            ..Default::default()
+        }
+    }
+}
+
+impl Dtype {
+    fn compute(self) -> Result<DType, Failure> {
+        match self {
+            Self::F32 => Ok(DType::F32),
+            Self::Bf16 => Ok(DType::BF16),
+            Self::F16 => Err(Failure::BadInput(
+                "`--dtype f16` needs loss scaling, which training does not have yet: use bf16 or f32".into(),
+            )),
+        }
+    }
+}
+
+pub fn run(workload: &Workload) -> Result<(), Failure> {
+    let dtype = workload.dtype.compute()?;
+    let (spec, device) = resolve(&workload.device)?;
+    if workload.kernels == KernelChoice::Composed {
+        set_kernels(Kernels::Composed);
+    }
+    let shape = [workload.batch, workload.tokens];
+    let mut training = Training::new(&workload.size.config(), shape, workload.trainable(), dtype, &device);
+    let (mut seconds, mut loss) = (Vec::new(), f64::NAN);
+    for _ in 0..WARM_UPS + workload.steps {
+        wait(&device)?;
+        let started = Instant::now();
+        let (stepped, value) = training.step();
+        wait(&device)?;
+        seconds.push(started.elapsed().as_secs_f64());
+        training = stepped;
+        loss = f64::from(value.into_scalar::<f32>());
+    }
+    println!("{}", report(workload, spec, median(&seconds[WARM_UPS..]), peak_bytes(spec, &device), loss));
+    Ok(())
+}
+
+/// The device, and what it is called: `auto` would not say what was measured.
+fn resolve(name: &str) -> Result<(DeviceSpec, Device), Failure> {
+    let given: DeviceSpec = name.parse().map_err(Failure::bad_input)?;
+    let device = given.resolve().map_err(Failure::bad_input)?;
+    let is_device = |spec: &DeviceSpec| spec.resolve().is_ok_and(|d| d == device);
+    let spec = match given {
+        DeviceSpec::Auto => [DeviceSpec::Cpu, DeviceSpec::Cuda(0), DeviceSpec::TchCuda(0)].into_iter().find(is_device),
+        _ => None,
+    };
+    Ok((spec.unwrap_or(given), device))
+}
+
+/// Returns when the device has done all it was told to.
+fn wait(device: &Device) -> Result<(), Failure> {
+    device.sync().map_err(|e| Failure::Machine(format!("the device failed during a step: {e}")))
+}
+
+/// Of the process for a CPU. Of an accelerator, what its allocator has reserved, where that is known: it keeps what it
+/// once had, so in the end this is close to the most it needed.
+fn peak_bytes(spec: DeviceSpec, device: &Device) -> Option<u64> {
+    match spec {
+        DeviceSpec::Cpu | DeviceSpec::TchCpu => peak_memory_bytes(),
+        _ => device.memory_pool_usage().map(|usage| usage.bytes_reserved),
+    }
+}
+
+fn report(workload: &Workload, spec: DeviceSpec, seconds: f64, peak_bytes: Option<u64>, loss: f64) -> Value {
+    json!({
+        "peer": concat!("undertone ", env!("CARGO_PKG_VERSION")),
+        "size": name(workload.size),
+        "batch": workload.batch,
+        "tokens": workload.tokens,
+        "dtype": name(workload.dtype),
+        "lora": 0,
+        "device": spec.to_string(),
+        "seconds_per_step": rounded(seconds, 4),
+        "samples_per_second": rounded(workload.batch as f64 / seconds, 3),
+        "peak_mib": peak_bytes.map(|bytes| (bytes as f64 / 1_048_576.0).round() as u64),
+        "loss": rounded(loss, 4),
+        "threads": rayon::current_num_threads(),
+        "frozen": workload.freeze.map(name),
+        "kernels": name(workload.kernels),
+    })
+}
+
+/// A model, its optimizer, and the one batch it is trained on.
+struct Training {
+    model: Whisper,
+    optimizer: AdamW,
+    mel: Tensor<3>,
+    tokens: Tensor<2, Int>,
+    dtype: DType,
+}
+
+impl Training {
+    /// `shape` is `[batch, tokens]`; every clip fills the model's window.
+    fn new(config: &WhisperConfig, shape: [usize; 2], trainable: Trainable, dtype: DType, device: &Device) -> Self {
+        device.seed(0);
+        let model = set_trainable(config.init(device), |name| trainable.includes(name));
+        let device = device.clone().autodiff();
+        let mel = [shape[0], config.num_mel_bins, config.max_frames()];
+        // Words only: Whisper's special tokens begin above.
+        let words = config.vocab_size.min(50_000) as f64;
+        // What PyTorch's AdamW does if it is told nothing.
+        let optimizer = OptimizerConfig { beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01, ..Default::default() };
+        Self {
+            model: model.train(),
+            optimizer: AdamW::new(&optimizer),
+            mel: Tensor::<3>::random(mel, Distribution::Normal(0.0, 1.0), &device).cast(dtype),
+            tokens: Tensor::random(shape, Distribution::Uniform(0.0, words), &device),
+            dtype,
+        }
+    }
+
+    /// One step as the Learner takes it, but for clipping, which the peer has not; and the loss before it.
+    fn step(mut self) -> (Self, Tensor<1>) {
+        let (mut gradients, loss) = self.forward_backward();
+        // Moved, not cloned, and with no graph left: a parameter that nothing else holds is changed where it lies.
+        self.model = self.optimizer.step(self.model, &mut gradients, LEARNING_RATE);
+        (self, loss)
+    }
+
+    fn forward_backward(&self) -> (GradientSum, Tensor<1>) {
+        let loss = self.loss();
+        let mut gradients = GradientSum::default();
+        gradients.add(&self.model, loss.backward());
+        (gradients, loss.inner())
+    }
+
+    /// Mean cross-entropy of the tokens given the same tokens.
+    fn loss(&self) -> Tensor<1> {
+        let model = self.cast_model();
+        let hidden = model.decode(model.encoder.forward(self.mel.clone()), self.tokens.clone());
+        let [batch, tokens, d_model] = hidden.dims();
+        let rows = batch * tokens;
+        let (hidden, targets) = (hidden.reshape([rows, d_model]), self.tokens.clone().reshape([rows]));
+        let embedding = model.decoder.embed_tokens.weight.val();
+        linear_cross_entropy(hidden, embedding, None, targets, Default::default()).sum.div_scalar(rows as f64)
+    }
+
+    /// The model in the type to compute in; gradients flow through the cast to the model's own f32 parameters.
+    fn cast_model(&self) -> Whisper {
+        let model = self.model.clone();
+        if self.dtype == DType::F32 { model } else { model.map(&mut Cast(self.dtype)) }
+    }
+}
+
+struct Cast(DType);
+
+impl ModuleMapper for Cast {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (id, value, mapper) = param.consume();
+        Param::from_mapped_value(id, value.cast(self.0), mapper)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use undertone::store::parameters;
+
+    fn training(trainable: Trainable, dtype: DType) -> Training {
+        let config = WhisperConfig {
+            d_model: 16,
+            encoder_layers: 1,
+            decoder_layers: 1,
+            encoder_attention_heads: 2,
+            decoder_attention_heads: 2,
+            encoder_ffn_dim: 32,
+            decoder_ffn_dim: 32,
+            num_mel_bins: 8,
+            vocab_size: 60,
+            max_source_positions: 20,
+            ..Default::default()
+        };
+        let device = DeviceSpec::Cpu.resolve().expect("the CPU");
+        Training::new(&config, [2, 5], trainable, dtype, &device)
+    }
+
+    #[test]
+    fn steps_lower_the_loss_in_either_type() {
+        for dtype in [DType::F32, DType::BF16] {
+            let (mut training, first) = training(Trainable::All, dtype).step();
+            for _ in 0..20 {
+                training = training.step().0;
+            }
+            let [first, last]: [f32; 2] = [first, training.loss()].map(Tensor::into_scalar);
+            assert!((first - 60_f32.ln()).abs() < 0.5, "{first} is not what guessing costs");
+            assert!(last < first - 0.01, "{first} became {last} in {dtype:?}");
+            assert_eq!(training.model.decoder.embed_tokens.weight.val().dtype(), DType::F32);
+        }
+    }
+
+    #[test]
+    fn a_frozen_encoder_is_neither_moved_nor_tracked() {
+        for dtype in [DType::F32, DType::BF16] {
+            let training = training(Trainable::Decoder, dtype);
+            let before = parameters(&training.model);
+            assert!(!training.cast_model().encoder.forward(training.mel.clone()).is_tracked());
+            for (name, value) in parameters(&training.step().0.model) {
+                assert_eq!(value == before[&name], name.starts_with("encoder."), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn everything_but_the_sinusoids_moves() {
+        let training = training(Trainable::All, DType::F32);
+        let before = parameters(&training.model);
+        for (name, value) in parameters(&training.step().0.model) {
+            assert_eq!(value == before[&name], name == "encoder.embed_positions.weight", "{name}");
+        }
+    }
+
+    #[test]
+    fn the_default_device_is_named() {
+        let (spec, device) = resolve("auto").ok().expect("some device");
+        assert_ne!(spec, DeviceSpec::Auto);
+        assert_eq!(spec.resolve().expect("the same device"), device);
+    }
+}
