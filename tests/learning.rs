@@ -55,6 +55,20 @@ fn a_seed_fixes_every_bit_whatever_the_workers() {
 }
 
 #[test]
+fn fused_kernels_train_as_compositions_do() {
+    // Adam's usual ε would make a step of rounding errors wherever a gradient should be 0.
+    let common = ["model.source.config.dropout=0", "train.optimizer.epsilon=1e-3", "loss.alignment.characters=1"];
+    let [fused, composed] =
+        ["kernels=fused", "kernels=composed"].map(|kernels| train(20, &[&common[..], &[kernels]].concat()));
+    assert!(fused != composed, "both ran the same bodies");
+    for (name, b) in &composed {
+        let largest = b.data.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
+        let off = fused[name].data.iter().zip(&b.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(off <= 1e-3 * largest, "{name}: off by {off} where the largest is {largest}");
+    }
+}
+
+#[test]
 fn a_seed_fixes_the_heads_beside_a_loaded_model() {
     let loaded = [
         "model.source.config=null",

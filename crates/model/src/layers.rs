@@ -1,6 +1,7 @@
 //! Parameters over the operations of `undertone-ops`, named and laid out as Hugging Face stores them, so that a module's
 //! path is its tensor's name on disk.
 
+use crate::lora::Lora;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use undertone_ops as ops;
@@ -12,6 +13,8 @@ pub struct Linear {
     pub weight: Param<Tensor<2>>,
     /// `[out]`; Whisper's key projections have none.
     pub bias: Option<Param<Tensor<1>>>,
+    /// A low-rank update, where there is one.
+    pub lora: Option<Lora>,
 }
 
 impl Linear {
@@ -20,12 +23,17 @@ impl Linear {
         Self {
             weight: normal([d_out, d_in], std, device),
             bias: bias.then(|| Param::from_tensor(Tensor::zeros([d_out], device))),
+            lora: None,
         }
     }
 
     /// `[.., in]` → `[.., out]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        ops::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+        let bias = self.bias.as_ref().map(Param::val);
+        match &self.lora {
+            None => ops::linear(x, self.weight.val(), bias),
+            Some(lora) => ops::linear(x.clone(), self.weight.val(), bias) + lora.forward(x),
+        }
     }
 }
 

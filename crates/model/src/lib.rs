@@ -19,4 +19,5 @@
 //! ```
 
 pub mod layers;
+pub mod lora;
 pub mod whisper;

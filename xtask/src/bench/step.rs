@@ -7,6 +7,7 @@ use burn::tensor::{DType, Device, Distribution, Int, Tensor};
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use std::time::Instant;
+use undertone::model::lora::LoraConfig;
 use undertone::model::whisper::{Whisper, WhisperConfig};
 use undertone::ops::{DeviceSpec, Kernels, linear_cross_entropy, set_kernels};
 use undertone::phases::Trainable;
@@ -31,11 +32,14 @@ pub struct Workload {
     /// cpu, cuda:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long, default_value = "auto")]
     pub device: String,
+    /// Rank of LoRA adapters (q, k, v, out_proj, fc1, fc2; alpha twice the rank); 0 trains the model itself
+    #[arg(long, default_value = "0")]
+    lora: usize,
     /// Steps that count, after two that warm up
     #[arg(long, default_value = "5", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     steps: usize,
     /// What is not trained; everything is, if not given
-    #[arg(long)]
+    #[arg(long, conflicts_with = "lora")]
     freeze: Option<Part>,
     /// The device's own kernels, or operations composed of Burn's
     #[arg(long, default_value = "auto")]
@@ -81,18 +85,27 @@ impl Workload {
             ("--tokens", self.tokens.to_string()),
             ("--steps", self.steps.to_string()),
             ("--dtype", name(dtype)),
+            ("--lora", self.lora.to_string()),
             ("--device", device.to_owned()),
         ];
         let freeze = self.freeze.map(|part| ("--freeze", name(part)));
         given.into_iter().chain(freeze).flat_map(|(option, value)| [option.to_owned(), value]).collect()
     }
 
-    fn trainable(&self) -> Trainable {
+    fn trained(&self) -> Trained {
         match self.freeze {
-            None => Trainable::All,
-            Some(Part::Encoder) => Trainable::Decoder,
+            _ if self.lora > 0 => Trained::Adapters(LoraConfig { r: self.lora, alpha: 2.0 * self.lora as f64 }),
+            None => Trained::Part(Trainable::All),
+            Some(Part::Encoder) => Trained::Part(Trainable::Decoder),
         }
     }
+}
+
+/// What receives gradients.
+#[derive(Clone, Copy)]
+enum Trained {
+    Part(Trainable),
+    Adapters(LoraConfig),
 }
 
 impl Size {
@@ -138,7 +151,7 @@ pub fn run(workload: &Workload) -> Result<(), Failure> {
         set_kernels(Kernels::Composed);
     }
     let shape = [workload.batch, workload.tokens];
-    let mut training = Training::new(&workload.size.config(), shape, workload.trainable(), dtype, &device);
+    let mut training = Training::new(&workload.size.config(), shape, workload.trained(), dtype, &device);
     let (mut seconds, mut loss) = (Vec::new(), f64::NAN);
     for _ in 0..WARM_UPS + workload.steps {
         wait(&device)?;
@@ -186,7 +199,7 @@ fn report(workload: &Workload, spec: DeviceSpec, seconds: f64, peak_bytes: Optio
         "batch": workload.batch,
         "tokens": workload.tokens,
         "dtype": name(workload.dtype),
-        "lora": 0,
+        "lora": workload.lora,
         "device": spec.to_string(),
         "seconds_per_step": rounded(seconds, 4),
         "samples_per_second": rounded(workload.batch as f64 / seconds, 3),
@@ -209,9 +222,12 @@ struct Training {
 
 impl Training {
     /// `shape` is `[batch, tokens]`; every clip fills the model's window.
-    fn new(config: &WhisperConfig, shape: [usize; 2], trainable: Trainable, dtype: DType, device: &Device) -> Self {
+    fn new(config: &WhisperConfig, shape: [usize; 2], trained: Trained, dtype: DType, device: &Device) -> Self {
         device.seed(0);
-        let model = set_trainable(config.init(device), |name| trainable.includes(name));
+        let model = match trained {
+            Trained::Part(part) => set_trainable(config.init(device), |name| part.includes(name)),
+            Trained::Adapters(lora) => config.init(device).with_lora(lora, device),
+        };
         let device = device.clone().autodiff();
         let mel = [shape[0], config.num_mel_bins, config.max_frames()];
         // Words only: Whisper's special tokens begin above.
@@ -274,7 +290,9 @@ mod tests {
     use super::*;
     use undertone::store::parameters;
 
-    fn training(trainable: Trainable, dtype: DType) -> Training {
+    const ALL: Trained = Trained::Part(Trainable::All);
+
+    fn training(trained: Trained, dtype: DType) -> Training {
         let config = WhisperConfig {
             d_model: 16,
             encoder_layers: 1,
@@ -289,13 +307,13 @@ mod tests {
             ..Default::default()
         };
         let device = DeviceSpec::Cpu.resolve().expect("the CPU");
-        Training::new(&config, [2, 5], trainable, dtype, &device)
+        Training::new(&config, [2, 5], trained, dtype, &device)
     }
 
     #[test]
     fn steps_lower_the_loss_in_either_type() {
         for dtype in [DType::F32, DType::BF16] {
-            let (mut training, first) = training(Trainable::All, dtype).step();
+            let (mut training, first) = training(ALL, dtype).step();
             for _ in 0..20 {
                 training = training.step().0;
             }
@@ -309,7 +327,7 @@ mod tests {
     #[test]
     fn a_frozen_encoder_is_neither_moved_nor_tracked() {
         for dtype in [DType::F32, DType::BF16] {
-            let training = training(Trainable::Decoder, dtype);
+            let training = training(Trained::Part(Trainable::Decoder), dtype);
             let before = parameters(&training.model);
             assert!(!training.cast_model().encoder.forward(training.mel.clone()).is_tracked());
             for (name, value) in parameters(&training.step().0.model) {
@@ -319,8 +337,23 @@ mod tests {
     }
 
     #[test]
+    fn adapters_move_alone() {
+        let lora = Trained::Adapters(LoraConfig { r: 2, alpha: 4.0 });
+        let mut training = training(lora, DType::F32);
+        let before = parameters(&training.model);
+        // In the first step `lora_b` is zero, and so is the gradient of `lora_a`.
+        for _ in 0..2 {
+            (training, _) = training.step();
+        }
+        let after = parameters(&training.model);
+        for (name, value) in after {
+            assert_eq!(value == before[&name], !name.contains(".lora."), "{name}");
+        }
+    }
+
+    #[test]
     fn everything_but_the_sinusoids_moves() {
-        let training = training(Trainable::All, DType::F32);
+        let training = training(ALL, DType::F32);
         let before = parameters(&training.model);
         for (name, value) in parameters(&training.step().0.model) {
             assert_eq!(value == before[&name], name == "encoder.embed_positions.weight", "{name}");

@@ -56,6 +56,10 @@ impl MultiHeadAttention {
         }
     }
 
+    pub(super) fn projections(&mut self) -> [&mut Linear; 4] {
+        [&mut self.k_proj, &mut self.v_proj, &mut self.q_proj, &mut self.out_proj]
+    }
+
     /// Keys and values of `x`, `[batch, time, d_model]`.
     pub fn key_value(&self, x: Tensor<3>) -> KeyValue {
         KeyValue { key: self.k_proj.forward(x.clone()), value: self.v_proj.forward(x) }
