@@ -22,6 +22,7 @@
 pub mod activation;
 pub mod adamw;
 pub mod attention;
+mod bf16;
 pub mod conv;
 pub mod embedding;
 pub mod linear;

@@ -35,7 +35,7 @@ pub use activation::{dropout, gelu, residual_dropout};
 pub use attention::{AttentionOptions, attention};
 pub use conv::conv1d;
 pub use device::{DeviceError, DeviceSpec};
-pub use host::{Kernels, set_kernels};
+pub use host::{Kernels, MatmulPrecision, NoBf16, set_kernels, set_matmul_precision};
 pub use linear::{embedding, linear};
 pub use loss::{CrossEntropyOptions, LossSum, cross_entropy, linear_cross_entropy};
 pub use norm::layer_norm;

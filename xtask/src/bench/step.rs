@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::time::Instant;
 use undertone::model::lora::LoraConfig;
 use undertone::model::whisper::{Whisper, WhisperConfig};
-use undertone::ops::{DeviceSpec, Kernels, linear_cross_entropy, set_kernels};
+use undertone::ops::{DeviceSpec, Kernels, MatmulPrecision, linear_cross_entropy, set_kernels, set_matmul_precision};
 use undertone::phases::Trainable;
 use undertone::store::set_trainable;
 use undertone::train::{AdamW, GradientSum, OptimizerConfig, peak_memory_bytes};
@@ -145,8 +145,13 @@ impl Dtype {
 }
 
 pub fn run(workload: &Workload) -> Result<(), Failure> {
-    let dtype = workload.dtype.compute()?;
+    let mut dtype = workload.dtype.compute()?;
     let (spec, device) = resolve(&workload.device)?;
+    if spec == DeviceSpec::Cpu && dtype == DType::BF16 {
+        // The CPU has bf16 in its products alone; tensors stay in f32.
+        set_matmul_precision(MatmulPrecision::Medium).map_err(Failure::bad_input)?;
+        dtype = DType::F32;
+    }
     if workload.kernels == KernelChoice::Composed {
         set_kernels(Kernels::Composed);
     }

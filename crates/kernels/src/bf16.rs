@@ -1,0 +1,559 @@
+//! Products of `f32` matrices that are rounded to bfloat16 on the way, summed in `f32`.
+//!
+//! `vdpbf16ps` multiplies and adds 32 pairs of bfloat16 where an FMA handles 16 pairs of `f32`: twice the peak.
+//! A factor is rounded to 8 bits, to nearest even, so a product of two is off by at most 2⁻⁷ of itself; its 16 bits are
+//! exact in `f32`. Subnormal numbers count as zero; infinities and NaN propagate.
+//!
+//! The structure is that of BLIS (Van Zee & van de Geijn, 2015). Both operands are rounded into *strips*, 16 rows of
+//! `a` or 16 columns of `b` wide. Line `p` of a strip is a register with elements `2p` and `2p + 1` of each along k, as
+//! the instruction wants them. A tile of 8 × 48 sums stays in 24 registers: 3 lines of `b` and 8 broadcast pairs of `a`
+//! are 11 loads for 24 instructions, and Zen 4 starts one of either a cycle.
+//!
+//! All threads share the strips, so that each element is read and rounded once per block of 2²⁰. Where it serves only
+//! 64 multiplications, as in attention, that takes 13 to 19 % of the time; in a layer's product, 1 to 6 %.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+
+/// A matrix to read: element `(i, j)` lies at `i · row_stride + j · column_stride`. One of the two strides is 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operand {
+    pub(crate) data: *const f32,
+    pub(crate) row_stride: usize,
+    pub(crate) column_stride: usize,
+}
+
+/// `out = scale · a · b`, or `out += scale · a · b`, for `a` of `[rows, depth]` and `b` of `[depth, columns]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Product {
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    pub(crate) depth: usize,
+    /// Rows of `columns` contiguous elements, `out_stride` apart.
+    pub(crate) out: *mut f32,
+    pub(crate) out_stride: usize,
+    pub(crate) a: Operand,
+    pub(crate) b: Operand,
+    pub(crate) scale: f32,
+    pub(crate) accumulate: bool,
+    /// Whether to spread over rayon's current pool. The result is the same bits either way.
+    pub(crate) parallel: bool,
+}
+
+// SAFETY: whoever calls `product` promises that nothing else uses the memory meanwhile; threads that share a `Product`
+// write blocks of `out` that share no element.
+#[allow(unsafe_code)]
+unsafe impl Sync for Product {}
+// SAFETY: as above, and `a` and `b` are only read.
+#[allow(unsafe_code)]
+unsafe impl Sync for Operand {}
+
+/// Whether this processor has the instructions.
+pub(crate) fn available() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        crate::simd::level() == crate::simd::Level::Avx512 && is_x86_feature_detected!("avx512bf16")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Computes `p`.
+///
+/// # Panics
+/// If it is not [`available`].
+///
+/// # Safety
+/// Every element of the three matrices lies inside memory that is valid for the whole call and that, for `out`, nothing
+/// else uses meanwhile, for `a` and `b` nothing writes. Rows of `out` do not overlap; with `accumulate` all of its
+/// elements are initialised.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn product(p: &Product) {
+    assert!(available(), "no AVX512-BF16 here for {p:?}");
+    // SAFETY: the features are there, and the caller promises the rest.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        avx512::product(p);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod avx512 {
+    use super::{Operand, Product};
+    use rayon::prelude::*;
+    use std::arch::x86_64::*;
+    use std::array;
+    use std::cell::Cell;
+    use std::mem::transmute;
+    use std::ops::Range;
+
+    /// `f32`s, or pairs of bfloat16, in a register: the width of a strip.
+    const LANES: usize = 16;
+    /// Rows of a tile: half a strip of `a`.
+    const TILE_ROWS: usize = 8;
+    /// Strips of `b` in a tile.
+    const TILE_STRIPS: usize = 3;
+    /// Longest stretch of k: 16 rows of it are 24 KB in the L1 cache, `PIECE`'s columns 288 KB in the L2 cache, and
+    /// `out` is read and written again 1/768 as often as it is added to.
+    const DEPTH: usize = 768;
+    /// Rows and columns of one task: 80 µs at full depth, which bounds how long other threads wait for the last one.
+    const PIECE: [usize; 2] = [64, 192];
+    /// Elements of each operand in strips at once: 2 MB.
+    const BLOCK: usize = 1 << 20;
+    /// Strips that one task rounds: it reads 512 contiguous bytes at a time at least.
+    const PACK: usize = 8;
+    /// Multiplications below which threads take longer to wake than to work: 20 µs of one core.
+    const WORTH_THREADS: usize = 1 << 21;
+
+    /// Takes pairs out of two halves.
+    const PAIRS: [u16; 2 * LANES] = [
+        0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,
+        15, 31,
+    ];
+
+    /// The strips of one operand; strip `s` begins at line `s · stride(depth)`.
+    type Strips = Vec<__m512i>;
+
+    thread_local! {
+        /// Strips of `a` and `b`, kept for the next product: fresh memory costs a page fault per 4 KB. They are taken
+        /// out while in use, because a thread that waits for others may meanwhile run another task that multiplies.
+        static STRIPS: Cell<[Strips; 2]> = const { Cell::new([Vec::new(), Vec::new()]) };
+    }
+
+    impl Operand {
+        fn transposed(self) -> Self {
+            Self { data: self.data, row_stride: self.column_stride, column_stride: self.row_stride }
+        }
+
+        /// The same matrix without its first rows and columns.
+        fn skip(self, rows: usize, columns: usize) -> Self {
+            Self { data: self.at(rows, columns), ..self }
+        }
+
+        fn at(self, i: usize, j: usize) -> *const f32 {
+            self.data.wrapping_add(i * self.row_stride + j * self.column_stride)
+        }
+    }
+
+    impl Product {
+        /// What these ranges of rows, columns and depth contribute; stretches of depth come in order, the first writes.
+        fn part(&self, rows: Range<usize>, columns: Range<usize>, depth: Range<usize>) -> Self {
+            Self {
+                rows: rows.len(),
+                columns: columns.len(),
+                depth: depth.len(),
+                out: self.out.wrapping_add(rows.start * self.out_stride + columns.start),
+                a: self.a.skip(rows.start, depth.start),
+                b: self.b.skip(depth.start, columns.start),
+                accumulate: self.accumulate || depth.start > 0,
+                ..*self
+            }
+        }
+    }
+
+    /// Lines from one strip to the next: whole chunks of 16, and one lest all strips fall onto the same cache sets.
+    fn stride(depth: usize) -> usize {
+        depth.div_ceil(2).next_multiple_of(LANES) + 1
+    }
+
+    /// `0..len` in ranges of `step`.
+    fn steps(len: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
+        (0..len).step_by(step).map(move |start| start..len.min(start + step))
+    }
+
+    /// The lanes below `n`.
+    fn mask(n: usize) -> __mmask16 {
+        if n < LANES { (1 << n) - 1 } else { !0 }
+    }
+
+    /// # Safety
+    /// As [`super::product`], and its features are there.
+    pub(super) unsafe fn product(p: &Product) {
+        if p.depth == 0 {
+            for row in 0..if p.accumulate { 0 } else { p.rows } {
+                // SAFETY: the row lies inside of `out`.
+                unsafe { p.out.wrapping_add(row * p.out_stride).write_bytes(0, p.columns) };
+            }
+        } else if p.parallel && p.rows * p.columns * p.depth >= WORTH_THREADS {
+            // The steps within begin faster on one of the pool's threads.
+            // SAFETY: the caller promises it.
+            rayon::scope(|_| unsafe { blocks(p) });
+        } else {
+            // SAFETY: as above.
+            unsafe { blocks(&Product { parallel: false, ..*p }) };
+        }
+    }
+
+    /// All of a product whose depth is not 0. Its stretches depend on the depth alone, and what they contribute to an
+    /// element is added in their order: hence the same bits on any number of threads.
+    ///
+    /// # Safety
+    /// As [`product`].
+    unsafe fn blocks(p: &Product) {
+        let [mut a, mut b] = STRIPS.take();
+        let depth = p.depth.div_ceil(p.depth.div_ceil(DEPTH)).next_multiple_of(2 * LANES);
+        let side = BLOCK / depth / PIECE[1] * PIECE[1];
+        for columns in steps(p.columns, side) {
+            for depth in steps(p.depth, depth) {
+                let p = p.part(0..p.rows, columns.clone(), depth);
+                // SAFETY: `part` stays inside the matrices, of which the caller promises the rest.
+                unsafe { pack_all(&mut b, p.b.transposed(), p.columns, p.depth, p.parallel) };
+                for rows in steps(p.rows, side) {
+                    let p = p.part(rows, 0..p.columns, 0..p.depth);
+                    // SAFETY: as above, and both operands' strips are those of `p`.
+                    unsafe {
+                        pack_all(&mut a, p.a, p.rows, p.depth, p.parallel);
+                        multiply_all(&p, &a, &b);
+                    }
+                }
+            }
+        }
+        STRIPS.set([a, b]);
+    }
+
+    /// Packs `count` rows of `from`.
+    ///
+    /// # Safety
+    /// As [`pack`].
+    unsafe fn pack_all(to: &mut Strips, from: Operand, count: usize, depth: usize, parallel: bool) {
+        let lines = count.div_ceil(LANES) * stride(depth);
+        if to.len() < lines {
+            // SAFETY: the caller promises the feature.
+            to.resize(lines, unsafe { _mm512_setzero_si512() });
+        }
+        let group = PACK * LANES;
+        let pack_group = |(i, to): (usize, &mut [__m512i])| {
+            // SAFETY: these rows lie inside of `from`, and the caller promises the rest.
+            unsafe { pack(to, from.skip(i * group, 0), group.min(count - i * group), depth) };
+        };
+        let to = &mut to[..lines];
+        if parallel {
+            to.par_chunks_mut(PACK * stride(depth)).enumerate().with_max_len(1).for_each(pack_group);
+        } else {
+            to.chunks_mut(PACK * stride(depth)).enumerate().for_each(pack_group);
+        }
+    }
+
+    /// Rounds `count` rows of `from` into strips. Lanes beyond `count` and an odd depth's missing partner are zeros.
+    ///
+    /// # Safety
+    /// The features are there, and `count` × `depth` elements of `from` may be read.
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    unsafe fn pack(to: &mut [__m512i], from: Operand, count: usize, depth: usize) {
+        debug_assert!(from.row_stride == 1 || from.column_stride == 1, "one stride is 1");
+        let stride = stride(depth);
+        if from.row_stride == 1 {
+            // Line by line across all strips, in the order of memory.
+            for k in steps(depth, 2) {
+                for (s, strip) in to.chunks_mut(stride).enumerate() {
+                    // SAFETY: the masks leave out what lies beyond `count` and `depth`.
+                    strip[k.start / 2] =
+                        unsafe { interleave(from.skip(s * LANES, k.start), count - s * LANES, k.len()) };
+                }
+            }
+        } else {
+            for (s, strip) in to.chunks_mut(stride).enumerate() {
+                for (k, lines) in steps(depth, 2 * LANES).zip(strip.chunks_exact_mut(LANES)) {
+                    // SAFETY: as above.
+                    let chunk = unsafe { transpose(from.skip(s * LANES, k.start), count - s * LANES, k.len()) };
+                    lines.copy_from_slice(&chunk);
+                }
+            }
+        }
+    }
+
+    /// A line of a matrix whose columns are contiguous: two columns, or one and zeros.
+    ///
+    /// # Safety
+    /// The features are there, and `rows`, at most 16, × `columns` elements of `from` may be read.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    unsafe fn interleave(from: Operand, rows: usize, columns: usize) -> __m512i {
+        // SAFETY: masked lanes are not read; a prefetch of any address is harmless, and eight columns ahead worth 3 %.
+        unsafe {
+            for ahead in [8, 9] {
+                _mm_prefetch::<_MM_HINT_T0>(from.at(0, ahead).cast());
+            }
+            let first = _mm512_maskz_loadu_ps(mask(rows), from.data);
+            let second = _mm512_maskz_loadu_ps(mask(if columns > 1 { rows } else { 0 }), from.at(0, 1));
+            let halves = transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first));
+            _mm512_permutexvar_epi16(transmute::<[u16; 2 * LANES], __m512i>(PAIRS), halves)
+        }
+    }
+
+    /// Sixteen lines of a matrix whose rows are contiguous.
+    ///
+    /// # Safety
+    /// The features are there, and `rows` × `columns`, at most 32, elements of `from` may be read.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    unsafe fn transpose(from: Operand, rows: usize, columns: usize) -> [__m512i; LANES] {
+        let masks = [mask(columns), mask(columns.saturating_sub(LANES))];
+        let mut x = [_mm512_setzero_si512(); LANES];
+        for (i, x) in x.iter_mut().enumerate() {
+            let [low, high] = if i < rows { masks } else { [0, 0] };
+            // SAFETY: masked lanes are not read.
+            unsafe {
+                let low = _mm512_maskz_loadu_ps(low, from.at(i, 0));
+                let high = _mm512_maskz_loadu_ps(high, from.at(i, LANES));
+                *x = transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low));
+            }
+        }
+        // Within lanes of 128 bits, pairs of rows, then fours: `x[4i + c]` has columns c, c + 4, c + 8, c + 12 of rows
+        // 4i..4i + 4.
+        let y = x;
+        for i in 0..LANES / 2 {
+            x[2 * i] = _mm512_unpacklo_epi32(y[2 * i], y[2 * i + 1]);
+            x[2 * i + 1] = _mm512_unpackhi_epi32(y[2 * i], y[2 * i + 1]);
+        }
+        let y = x;
+        for i in (0..LANES).step_by(4) {
+            for c in 0..2 {
+                x[i + 2 * c] = _mm512_unpacklo_epi64(y[i + c], y[i + c + 2]);
+                x[i + 2 * c + 1] = _mm512_unpackhi_epi64(y[i + c], y[i + c + 2]);
+            }
+        }
+        // Then whole lanes: 0x88 takes the even ones of both registers, 0xdd the odd ones.
+        let y = x;
+        for c in 0..4 {
+            let even =
+                [_mm512_shuffle_i32x4::<0x88>(y[c], y[c + 4]), _mm512_shuffle_i32x4::<0x88>(y[c + 8], y[c + 12])];
+            let odd = [_mm512_shuffle_i32x4::<0xdd>(y[c], y[c + 4]), _mm512_shuffle_i32x4::<0xdd>(y[c + 8], y[c + 12])];
+            x[c] = _mm512_shuffle_i32x4::<0x88>(even[0], even[1]);
+            x[c + 4] = _mm512_shuffle_i32x4::<0x88>(odd[0], odd[1]);
+            x[c + 8] = _mm512_shuffle_i32x4::<0xdd>(even[0], even[1]);
+            x[c + 12] = _mm512_shuffle_i32x4::<0xdd>(odd[0], odd[1]);
+        }
+        x
+    }
+
+    /// Multiplies strips that `pack_all` made of all of `p`.
+    ///
+    /// # Safety
+    /// As [`product`], for a `p` no deeper than [`DEPTH`].
+    unsafe fn multiply_all(p: &Product, a: &[__m512i], b: &[__m512i]) {
+        let [height, width] = PIECE;
+        let across = p.columns.div_ceil(width);
+        let piece = |i: usize| {
+            let (row, column) = (i / across * height, i % across * width);
+            let rows = row..p.rows.min(row + height);
+            let columns = column..p.columns.min(column + width);
+            let a = &a[row / LANES * stride(p.depth)..];
+            let b = &b[column / LANES * stride(p.depth)..];
+            // SAFETY: pieces share no element of `out`, and begin with a strip; the caller promises the rest.
+            unsafe { multiply(&p.part(rows, columns, 0..p.depth), a, b) };
+        };
+        let pieces = 0..p.rows.div_ceil(height) * across;
+        if p.parallel { pieces.into_par_iter().with_max_len(1).for_each(piece) } else { pieces.for_each(piece) }
+    }
+
+    /// Multiplies one piece, tile by tile. A strip of `a` stays in the L1 cache while all of `b` passes.
+    ///
+    /// # Safety
+    /// The features are there, the strips are those of `p`, and `out` may be written, and read to accumulate.
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    unsafe fn multiply(p: &Product, a: &[__m512i], b: &[__m512i]) {
+        let strips = p.columns.div_ceil(LANES);
+        let groups = strips.div_ceil(TILE_STRIPS);
+        for rows in steps(p.rows, TILE_ROWS) {
+            let a = a[rows.start / LANES * stride(p.depth)..].as_ptr().cast::<u32>();
+            let a = a.wrapping_add(rows.start % LANES);
+            for group in 0..groups {
+                // 4 strips are 2 + 2, not 3 + 1: one strip alone would load more than it multiplies.
+                let (first, end) = (group * strips / groups, (group + 1) * strips / groups);
+                let tile = p.part(rows.clone(), first * LANES..p.columns.min(end * LANES), 0..p.depth);
+                let b = b[first * stride(p.depth)..].as_ptr();
+                // SAFETY: the caller promises it of the whole.
+                unsafe {
+                    match end - first {
+                        1 => multiply_tile::<1>(&tile, a, b),
+                        2 => multiply_tile::<2>(&tile, a, b),
+                        _ => multiply_tile::<TILE_STRIPS>(&tile, a, b),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Multiplies at most [`TILE_ROWS`] rows by at most `STRIPS` strips.
+    ///
+    /// # Safety
+    /// As [`multiply`]: `a` points to the first row's pair in the first line of its strip, `b` to the first line.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    unsafe fn multiply_tile<const STRIPS: usize>(p: &Product, a: *const u32, b: *const __m512i) {
+        let mut sums = [[_mm512_setzero_ps(); STRIPS]; TILE_ROWS];
+        let stride = stride(p.depth);
+        for line in 0..p.depth.div_ceil(2) {
+            // SAFETY: every strip has this line, and its registers are of 16 pairs of bfloat16 whatever their type.
+            unsafe {
+                let columns: [__m512bh; STRIPS] = array::from_fn(|s| transmute(*b.add(s * stride + line)));
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    let pair = _mm512_set1_epi32(a.add(line * LANES + i).read().cast_signed());
+                    for (sum, columns) in sums.iter_mut().zip(columns) {
+                        *sum = _mm512_dpbf16_ps(*sum, transmute::<__m512i, __m512bh>(pair), columns);
+                    }
+                }
+            }
+        }
+        let scale = _mm512_set1_ps(p.scale);
+        for (i, sums) in sums.iter().enumerate().take(p.rows) {
+            for (s, sum) in sums.iter().enumerate() {
+                let out = p.out.wrapping_add(i * p.out_stride + s * LANES);
+                // SAFETY: the row is inside of `out`, and the mask leaves out what lies beyond its columns.
+                unsafe { write(out, mask(p.columns - s * LANES), _mm512_mul_ps(*sum, scale), p.accumulate) };
+            }
+        }
+    }
+
+    /// Writes or adds the lanes of `mask`.
+    ///
+    /// # Safety
+    /// The features are there, and these lanes of `out` may be written, and read to accumulate.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    unsafe fn write(out: *mut f32, mask: __mmask16, mut x: __m512, accumulate: bool) {
+        // SAFETY: the caller promises it.
+        unsafe {
+            if accumulate {
+                x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(mask, out));
+            }
+            if mask == !0 { _mm512_storeu_ps(out, x) } else { _mm512_mask_storeu_ps(out, mask, x) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{on_threads, random};
+    use proptest::prelude::*;
+
+    /// By the definition of bfloat16: to nearest, ties to even.
+    fn rounded(x: &[f32]) -> Vec<f64> {
+        let bits = x.iter().map(|x| x.to_bits());
+        bits.map(|x| f64::from(f32::from_bits((x + 0x7fff + (x >> 16 & 1)) & 0xffff_0000))).collect()
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    struct Case {
+        /// Rows, columns, depth.
+        shape: [usize; 3],
+        /// Which operands lie in memory by columns.
+        transposed: [bool; 2],
+        /// Unused elements between rows.
+        gap: usize,
+        scale: f32,
+        accumulate: bool,
+    }
+
+    impl Case {
+        fn new(shape: [usize; 3]) -> Self {
+            Self { shape, transposed: [false, true], gap: 0, scale: 0.5, accumulate: false }
+        }
+
+        fn inputs(&self) -> [Vec<f32>; 2] {
+            let [rows, columns, depth] = self.shape.map(|n| n + self.gap);
+            [random(rows * depth, 1), random(depth * columns, 2)]
+        }
+
+        /// Of rows and of columns, for each operand.
+        fn strides(&self) -> [[usize; 2]; 2] {
+            let [rows, columns, depth] = self.shape.map(|n| n + self.gap);
+            let [a, b] = self.transposed;
+            [if a { [1, rows] } else { [depth, 1] }, if b { [1, depth] } else { [columns, 1] }]
+        }
+
+        /// What `out`, 7 everywhere before, becomes.
+        #[allow(unsafe_code)]
+        fn run(&self, inputs: &[Vec<f32>; 2], parallel: bool) -> Vec<f32> {
+            let [rows, columns, depth] = self.shape;
+            let [a, b] = [0, 1].map(|i| {
+                let [row_stride, column_stride] = self.strides()[i];
+                Operand { data: inputs[i].as_ptr(), row_stride, column_stride }
+            });
+            let out_stride = columns + self.gap;
+            let mut written = vec![7.0; rows * out_stride];
+            let (out, scale, accumulate) = (written.as_mut_ptr(), self.scale, self.accumulate);
+            // SAFETY: the vectors hold these shapes at these strides, and nothing else uses them meanwhile.
+            unsafe { product(&Product { rows, columns, depth, out, out_stride, a, b, scale, accumulate, parallel }) };
+            written
+        }
+
+        /// Compares with the product in f64, to 1e-5 of the sum of absolute values; gaps must stay as they were.
+        fn check(&self) {
+            let inputs = self.inputs();
+            let [_, columns, depth] = self.shape;
+            let ([a, b], [at_a, at_b]) = (inputs.each_ref().map(|x| rounded(x)), self.strides());
+            let before = if self.accumulate { 7.0 } else { 0.0 };
+            for (i, row) in self.run(&inputs, true).chunks((columns + self.gap).max(1)).enumerate() {
+                for (j, found) in row[..columns].iter().enumerate() {
+                    let term = |k: usize| a[i * at_a[0] + k * at_a[1]] * b[k * at_b[0] + j * at_b[1]];
+                    let (sum, size) = (0..depth).map(term).fold((0.0, 0.0), |(s, t), x| (s + x, t + x.abs()));
+                    let error = f64::from(*found) - (f64::from(self.scale) * sum + before);
+                    let tolerance = 1e-5 * (f64::from(self.scale.abs()) * size + before);
+                    assert!(error.abs() <= tolerance, "({i}, {j}): {found} is off by {error}");
+                }
+                assert!(row[columns..].iter().all(|x| *x == 7.0), "the gap of row {i} was written");
+            }
+        }
+    }
+
+    fn case() -> impl Strategy<Value = Case> {
+        let shape = [0_usize..70, 0..70, 0..70];
+        (shape, any::<[bool; 2]>(), 0_usize..3, -2.0_f32..2.0, any::<bool>())
+            .prop_map(|(shape, transposed, gap, scale, accumulate)| Case { shape, transposed, gap, scale, accumulate })
+    }
+
+    /// Whether to run a test here at all.
+    fn possible() -> bool {
+        if !available() {
+            eprintln!("skipped: this processor has no AVX512-BF16");
+        }
+        available()
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_product_of_rounded_factors(case in case()) {
+            if possible() {
+                case.check();
+            }
+        }
+    }
+
+    #[test]
+    fn crosses_every_block() {
+        // Stretches of depth; pieces; blocks of rows and of columns, which are 2496 at a depth of 400.
+        let shapes = [[130, 390, 1601], [2501, 5, 801], [5, 2501, 801]];
+        for case in shapes.into_iter().filter(|_| possible()).map(Case::new) {
+            for transposed in [[false, false], [false, true], [true, false], [true, true]] {
+                Case { transposed, gap: 1, accumulate: transposed[0], ..case }.check();
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_bits_on_any_number_of_threads() {
+        let case = Case { accumulate: true, ..Case::new([333, 444, 1555]) };
+        if possible() {
+            let inputs = case.inputs();
+            let (one, three) = on_threads(|| case.run(&inputs, true));
+            assert!(one == three, "bits differ between threads");
+            assert!(one == case.run(&inputs, false), "bits differ without threads");
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_in_its_row_or_column() {
+        let case = Case { transposed: [false, false], ..Case::new([19, 35, 33]) };
+        if possible() {
+            let mut inputs = case.inputs();
+            (inputs[0][3 * 33 + 32], inputs[1][32 * 35 + 20]) = (f32::NAN, f32::INFINITY);
+            for (at, x) in case.run(&inputs, false).iter().enumerate() {
+                let (i, j) = (at / 35, at % 35);
+                assert_eq!(x.is_nan(), i == 3, "({i}, {j}) is {x}");
+                assert_eq!(x.is_infinite(), j == 20 && i != 3, "({i}, {j}) is {x}");
+            }
+        }
+    }
+}
