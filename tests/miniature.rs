@@ -1,11 +1,12 @@
-//! The main job in small: the bundled backbone, fine-tuned for a minute, reads contest traffic better than before.
+//! The main job in small: the bundled backbone, fine-tuned for half a minute to contest traffic faster than any it has
+//! heard, reads it better than before.
 
 use std::path::Path;
 use std::sync::Arc;
 use undertone::phases::{Experiment, Transcriber, finetune};
 
 #[test]
-fn a_minute_of_fine_tuning_lowers_the_error_rate() {
+fn half_a_minute_of_fine_tuning_lowers_the_error_rate() {
     let dir = tempfile::tempdir().expect("a directory");
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/cw-contest.yaml");
     let settings = [
@@ -15,12 +16,14 @@ fn a_minute_of_fine_tuning_lowers_the_error_rate() {
         "train.optimizer.warmup_steps=10".into(),
         "train.evaluate.every=0".into(),
         "data.valid.samples=32".into(),
+        "data.train.cw.wpm=[38, 44]".into(),
+        "data.valid.cw.wpm=[38, 44]".into(),
     ];
     let experiment = Experiment::load(Some(&config), &settings).expect("the configuration");
     let finetuned = finetune(&experiment, false, Arc::default()).expect("a run");
     let (before, after) = (finetuned.summary.before["cer"], finetuned.summary.after["cer"]);
     println!("CER {before:.3} → {after:.3}");
-    assert!(after < before - 0.03, "CER {before} became {after}");
+    assert!(after < before - 0.1, "CER {before} became {after}");
 
     let device = experiment.device.resolve().expect("a CPU");
     let best = finetuned.directory.join("best");

@@ -69,6 +69,26 @@ fn train_to(place: &Place, step: u64) -> Child {
 }
 
 #[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    // The bundled model is large enough for its products to be spread over threads.
+    let settings = [
+        "model.source.config=null",
+        "model.source.bundled=whisper-nano-cw",
+        "loss.alignment.characters=1",
+        "train.checkpoint.every=0",
+    ];
+    let train = |threads: &str| {
+        let place = place();
+        let mut command = place.xtask(&TRAIN);
+        settings.iter().for_each(|setting| _ = command.args(["--set", setting]));
+        let output = command.env("RAYON_NUM_THREADS", threads).output().expect("a process");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Records::of(&place)
+    };
+    train("1").assert_same_as(&train("3"));
+}
+
+#[test]
 fn an_interrupted_run_goes_on_to_the_same_bits() {
     let place = place();
     let mut child = train_to(&place, 7);

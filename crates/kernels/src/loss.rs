@@ -4,7 +4,8 @@
 //! exists as a whole. The gradients are therefore computed in the forward pass, for an upstream gradient of 1, and scaled
 //! in the backward pass.
 
-use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
+use crate::linear;
+use crate::matrix::{Matrix, Threads, add_product};
 use crate::norm::column_sums;
 use crate::simd::{exp, max_of, simd_fn, sum_by};
 use rayon::prelude::*;
@@ -60,29 +61,30 @@ impl LinearCrossEntropy<'_> {
         assert!(bias.is_none_or(|bias| bias.len() == classes), "the bias is [classes]");
         let mut loss = Loss {
             sum: 0.0,
-            x: wanted.x.then(|| vec![0.0; x.len()]),
-            weight: wanted.weight.then(|| vec![0.0; weight.len()]),
+            x: wanted.x.then(|| Vec::with_capacity(x.len())),
+            weight: None,
             bias: wanted.bias.then(|| vec![0.0; classes]),
         };
         let chunk = (CHUNK / classes.max(1)).max(1);
-        for (i, targets) in self.targets.chunks(chunk).enumerate() {
-            let x = &x[i * chunk * d..][..targets.len() * d];
-            let mut logits = crate::linear::forward(x, weight, bias, d, classes);
+        for (x, targets) in x.chunks(chunk * d).zip(self.targets.chunks(chunk)) {
+            let mut logits = linear::forward(x, weight, bias, d, classes);
             loss.sum += self.gradients_in_place(&mut logits, targets);
-            let gradients = Matrix::new(&logits, targets.len(), classes);
             if let Some(dx) = &mut loss.x {
-                let dx = &mut dx[i * chunk * d..][..x.len()];
-                let out = MatrixMut::new(dx, targets.len(), d);
-                product(out, gradients, Matrix::new(weight, classes, d), 1.0, Threads::All);
+                dx.extend(linear::backward_x(&logits, weight, d, classes));
             }
             if let Some(dw) = &mut loss.weight {
-                let x = Matrix::new(x, targets.len(), d);
+                let (gradients, x) = (Matrix::new(&logits, targets.len(), classes), Matrix::new(x, targets.len(), d));
                 add_product(dw, d, gradients.transposed(), x, 1.0, Threads::All);
+            } else if wanted.weight {
+                loss.weight = Some(linear::backward_weight(&logits, x, d, classes));
             }
             if let Some(db) = &mut loss.bias {
                 let sums = column_sums(&logits, classes);
                 db.iter_mut().zip(sums).for_each(|(db, sum)| *db += sum);
             }
+        }
+        if wanted.weight && loss.weight.is_none() {
+            loss.weight = Some(vec![0.0; weight.len()]);
         }
         loss
     }

@@ -236,11 +236,8 @@ fn multiply(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Threads, 
 /// As [`multiply`], and with its requirement.
 #[allow(unsafe_code)]
 fn multiply_in_bf16(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Threads, accumulate: bool) {
-    let operand = |m: &Matrix| bf16::Operand {
-        data: m.data.as_ptr(),
-        row_stride: m.row_stride,
-        column_stride: m.column_stride,
-    };
+    let operand =
+        |m: &Matrix| bf16::Operand { data: m.data.as_ptr(), row_stride: m.row_stride, column_stride: m.column_stride };
     let product = bf16::Product {
         rows: out.rows,
         columns: out.columns,

@@ -6,7 +6,8 @@ use undertone_kernels::matrix::{Precision, set_precision};
 #[test]
 fn medium_precision_is_near_the_highest_and_never_it() {
     let (rows, d_in, d_out) = (70, 130, 50);
-    let values = |n: usize, step: usize| -> Vec<f32> { (0..n).map(|i| (i * step % 1000) as f32 / 500.0 - 1.0).collect() };
+    let values =
+        |n: usize, step: usize| -> Vec<f32> { (0..n).map(|i| (i * step % 1000) as f32 / 500.0 - 1.0).collect() };
     let (x, weight) = (values(rows * d_in, 379), values(d_out * d_in, 617));
     let run = || linear::forward(&x, &weight, None, d_in, d_out);
     let highest = run();

@@ -42,7 +42,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
     let (operations, bytes) = (roofline::operations_per_second(), roofline::bytes_per_second());
     println!(
-        "{} threads, {:.0} GFLOP/s in registers, {:.1} GB/s copied. Milliseconds, forward and backward.\n",
+        "{} threads, {:.0} GFLOP/s in registers, {:.1} GB/s through memory. Milliseconds, forward and backward.\n",
         rayon::current_num_threads(),
         operations / 1e9,
         bytes / 1e9
