@@ -40,7 +40,7 @@ pub struct Matrix<'a> {
 
 /// A matrix to write, rows `row_stride` apart.
 ///
-/// It holds a pointer instead of a slice so that [`split_columns`](Self::split_columns) can hand out blocks whose rows
+/// It holds a pointer instead of a slice so that [`split`](Self::split) can hand out blocks whose rows
 /// interleave in memory without overlapping.
 #[derive(Debug)]
 pub struct MatrixMut<'a> {
