@@ -253,3 +253,40 @@ fn multiply_in_bf16(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: T
     // SAFETY: as in `multiply`; `set_precision` has found the instructions.
     unsafe { bf16::product(&product) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_product_without_depth_writes_zeros_and_adds_nothing() {
+        let mut out = [7.0; 6];
+        product(MatrixMut::new(&mut out, 2, 3), Matrix::new(&[], 2, 0), Matrix::new(&[], 0, 3), 1.0, Threads::One);
+        assert_eq!(out, [0.0; 6]);
+        let mut out = [7.0; 6];
+        add_product(&mut out, 3, Matrix::new(&[], 2, 0), Matrix::new(&[], 0, 3), 1.0, Threads::One);
+        assert_eq!(out, [7.0; 6]);
+    }
+
+    #[test]
+    #[should_panic(expected = "is no 2×2")]
+    fn shapes_that_do_not_fit_are_refused() {
+        let mut out = [0.0; 4];
+        let (a, b) = ([1.0; 6], [1.0; 4]);
+        product(MatrixMut::new(&mut out, 2, 2), Matrix::new(&a, 2, 3), Matrix::new(&b, 2, 2), 1.0, Threads::One);
+    }
+
+    #[test]
+    fn blocks_cover_a_matrix_once() {
+        let mut data = [0.0; 15];
+        let blocks = MatrixMut::strided(&mut data, 3, 4, 5).split(2, 2);
+        assert_eq!(blocks.len(), 4);
+        for (i, mut block) in blocks.into_iter().enumerate() {
+            for row in 0..block.rows() {
+                block.row(row).iter_mut().for_each(|x| _ = x.write(1.0 + i as f32));
+            }
+        }
+        // The fifth column lies between rows and belongs to none.
+        assert_eq!(data, [1., 1., 3., 3., 0., 1., 1., 3., 3., 0., 2., 2., 4., 4., 0.]);
+    }
+}
