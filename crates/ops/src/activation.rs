@@ -1,6 +1,6 @@
 //! Element-wise operations: GELU and dropout.
 
-use crate::host::{self, HostOp, binary, draw_seed, floats, fused, like, unary};
+use crate::host::{self, HostOp, binary, draw_seed, floats, fused, like, unary, whole};
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{Distribution, Tensor, activation};
 use undertone_kernels::activation as kernels;
@@ -52,7 +52,9 @@ impl HostOp<1> for Gelu {
     }
 
     fn backward(self, x: FlexTensor, dy: FlexTensor, _: [bool; 1]) -> [Option<FlexTensor>; 1] {
-        [Some(like(kernels::gelu_backward(floats(&x), floats(&dy)), &x))]
+        let mut gradient = whole(dy);
+        kernels::gelu_backward(floats(&x), gradient.storage_mut());
+        [Some(gradient)]
     }
 }
 

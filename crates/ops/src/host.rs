@@ -200,6 +200,12 @@ fn ready(tensor: FlexTensor) -> FlexTensor {
     if tensor.is_contiguous() { tensor } else { tensor.to_contiguous() }
 }
 
+/// A tensor whose storage holds its elements in order and nothing else.
+pub(crate) fn whole(x: FlexTensor) -> FlexTensor {
+    let exact = x.is_contiguous() && x.storage::<f32>().len() == x.layout().num_elements();
+    if exact { x } else { FlexTensor::from_data(x.into_data()) }
+}
+
 /// The elements of a tensor that [`HostOp`]s are given.
 pub(crate) fn floats(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("host operations are given contiguous f32 tensors")

@@ -1,7 +1,6 @@
 //! The arithmetic of an optimizer step, in one pass over each parameter's memory.
 
-use crate::host::{floats, fused};
-use burn::backend::flex::FlexTensor;
+use crate::host::{floats, fused, whole};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::Tensor;
@@ -112,12 +111,6 @@ impl OptimizerOps for Flex {
     fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
         crate::host::tensor(vec![adamw::sum_of_squares(floats(&whole(x))) as f32], [1])
     }
-}
-
-/// A tensor whose storage holds its elements in order and nothing else.
-fn whole(x: FlexTensor) -> FlexTensor {
-    let exact = x.is_contiguous() && x.storage::<f32>().len() == x.layout().num_elements();
-    if exact { x } else { FlexTensor::from_data(x.into_data()) }
 }
 
 #[cfg(test)]

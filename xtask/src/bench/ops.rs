@@ -221,7 +221,21 @@ fn memory_bound(batch: usize, rows: usize, device: &Device) -> Vec<Case> {
             }),
         },
         adamw_case(VOCABULARY * D, device),
+        ones_case([rows, 4 * D], device),
     ]
+}
+
+/// What every other case pays to begin its backward pass: Burn fills the first gradient, on one thread.
+fn ones_case(shape: [usize; 2], device: &Device) -> Case {
+    let device = device.clone();
+    Case {
+        name: "(ones alone)",
+        shape: format!("{shape:?}"),
+        work: Work::Bytes(4.0 * shape.iter().product::<usize>() as f64),
+        run: Box::new(move || {
+            Tensor::<2>::ones(shape, &device);
+        }),
+    }
 }
 
 fn adamw_case(elements: usize, device: &Device) -> Case {
