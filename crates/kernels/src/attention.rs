@@ -127,6 +127,8 @@ impl<'a> Attention<'a> {
     }
 
     fn check(&self, query: &[f32], key: &[f32], value: &[f32]) {
+        // Without queries no block would write the keys' gradients, and the other way round.
+        assert!(self.queries > 0 && self.keys > 0, "attention needs a query and a key");
         assert_eq!(query.len(), self.batch * self.queries * self.width(), "queries are [batch, queries, width]");
         assert_eq!(key.len(), self.batch * self.keys * self.width(), "keys are [batch, keys, width]");
         assert_eq!(value.len(), key.len(), "values are shaped as the keys");
@@ -480,6 +482,13 @@ mod tests {
             assert_eq!(gradients.query[..2], [0.0, 0.0]);
             assert!(gradients.key.iter().chain(&gradients.value).all(|g| g.is_finite()));
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "needs a query and a key")]
+    fn nothing_to_attend_to_is_refused() {
+        let case = Case { shape: [1, 1, 1, 0, 2], causal: false, padded: false, dropout: 0.0 };
+        case.with(|a, [q, k, v, d_out]| a.backward([&q, &k, &v], &q, &[0.0], &d_out));
     }
 
     #[test]

@@ -162,11 +162,9 @@ impl<'a> MatrixMut<'a> {
     ///
     /// # Panics
     /// If there are not so many.
-    #[allow(unsafe_code)]
     pub fn rows_from(&mut self, start: usize, count: usize) -> MatrixMut<'_> {
         assert!(start + count <= self.rows, "rows {start}..{} of {}", start + count, self.rows);
-        // SAFETY: inside the matrix, or one past its last row where `count` is 0.
-        let data = unsafe { self.data.add(start * self.row_stride) };
+        let data = self.data.wrapping_add(start * self.row_stride);
         MatrixMut { data, rows: count, columns: self.columns, row_stride: self.row_stride, lifetime: PhantomData }
     }
 }

@@ -13,6 +13,7 @@ use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
+use undertone_kernels::matrix::{Precision, set_precision};
 
 /// Which bodies operations have on the CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,16 +33,6 @@ pub fn set_kernels(kernels: Kernels) {
     COMPOSED.store(kernels == Kernels::Composed, Ordering::Relaxed);
 }
 
-/// What the CPU's fused kernels multiply; PyTorch's names for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MatmulPrecision {
-    /// f32 throughout.
-    #[default]
-    Highest,
-    /// Factors rounded to bfloat16, sums in f32, everything between products in f32.
-    Medium,
-}
-
 /// The processor has no instructions for products in bfloat16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this processor has no AVX512-BF16 instructions, so bf16 would be slower than f32: compute in f32")]
@@ -51,12 +42,8 @@ pub struct NoBf16;
 ///
 /// # Errors
 /// When the processor lacks the instructions.
-pub fn set_matmul_precision(precision: MatmulPrecision) -> Result<(), NoBf16> {
-    let precision = match precision {
-        MatmulPrecision::Highest => undertone_kernels::matrix::Precision::Highest,
-        MatmulPrecision::Medium => undertone_kernels::matrix::Precision::Medium,
-    };
-    if undertone_kernels::matrix::set_precision(precision) { Ok(()) } else { Err(NoBf16) }
+pub fn set_matmul_precision(precision: Precision) -> Result<(), NoBf16> {
+    if set_precision(precision) { Ok(()) } else { Err(NoBf16) }
 }
 
 /// Whether operations on this device run as fused kernels.

@@ -219,13 +219,13 @@ mod tests {
         let peer: Vec<String> = peer.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
         assert_eq!(
             peer.join(" "),
-            "peer.py --size large-v3 --batch 2 --tokens 8 --steps 1 --dtype bf16 --lora 0 --device cuda:1 --freeze encoder"
+            "peer.py --size large-v3 --batch 2 --tokens 8 --steps 1 --dtype bf16 --device cuda:1 --freeze encoder"
         );
         let ours = our_command(&args).ok().expect("a command");
         let ours: Vec<String> = ours.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
         assert_eq!(
             ours.join(" "),
-            "bench step --kernels composed --size large-v3 --batch 2 --tokens 8 --steps 1 --dtype f32 --lora 0 --device auto \
+            "bench step --kernels composed --size large-v3 --batch 2 --tokens 8 --steps 1 --dtype f32 --device auto \
              --freeze encoder"
         );
     }

@@ -85,11 +85,11 @@ impl Workload {
             ("--tokens", self.tokens.to_string()),
             ("--steps", self.steps.to_string()),
             ("--dtype", name(dtype)),
-            ("--lora", self.lora.to_string()),
             ("--device", device.to_owned()),
         ];
         let freeze = self.freeze.map(|part| ("--freeze", name(part)));
-        given.into_iter().chain(freeze).flat_map(|(option, value)| [option.to_owned(), value]).collect()
+        let lora = (self.lora > 0).then(|| ("--lora", self.lora.to_string()));
+        given.into_iter().chain(freeze).chain(lora).flat_map(|(option, value)| [option.to_owned(), value]).collect()
     }
 
     fn trained(&self) -> Trained {
@@ -147,8 +147,8 @@ impl Dtype {
 pub fn run(workload: &Workload) -> Result<(), Failure> {
     let mut dtype = workload.dtype.compute()?;
     let (spec, device) = resolve(&workload.device)?;
-    if spec == DeviceSpec::Cpu && dtype == DType::BF16 {
-        // The CPU has bf16 in its products alone; tensors stay in f32.
+    if spec == DeviceSpec::Cpu && dtype == DType::BF16 && workload.kernels == KernelChoice::Auto {
+        // The CPU's kernels have bf16 in their products alone; tensors stay in f32. Compositions have tensors in bf16.
         set_matmul_precision(MatmulPrecision::Medium).map_err(Failure::bad_input)?;
         dtype = DType::F32;
     }
