@@ -1,7 +1,7 @@
 //! Parameters over the operations of `undertone-ops`, named and laid out as Hugging Face stores them, so that a module's
 //! path is its tensor's name on disk.
 
-use crate::lora::Lora;
+use crate::lora::{Gates, LoraBank};
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use undertone_ops as ops;
@@ -13,8 +13,8 @@ pub struct Linear {
     pub weight: Param<Tensor<2>>,
     /// `[out]`; Whisper's key projections have none.
     pub bias: Option<Param<Tensor<1>>>,
-    /// A low-rank update, where there is one.
-    pub lora: Option<Lora>,
+    /// Low-rank updates, where there are any.
+    pub lora: Option<LoraBank>,
 }
 
 impl Linear {
@@ -27,12 +27,18 @@ impl Linear {
         }
     }
 
-    /// `[.., in]` → `[.., out]`.
+    /// `[.., in]` → `[.., out]`, without adapters.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        let bias = self.bias.as_ref().map(Param::val);
-        match &self.lora {
-            None => ops::linear(x, self.weight.val(), bias),
-            Some(lora) => ops::linear(x.clone(), self.weight.val(), bias) + lora.forward(x),
+        ops::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+    }
+
+    /// `[batch, .., in]` → `[batch, .., out]`, with the adapters that have a gate.
+    pub fn forward_gated<const D: usize>(&self, x: Tensor<D>, gates: Option<&Gates>) -> Tensor<D> {
+        let update = self.lora.as_ref().zip(gates).and_then(|(bank, gates)| bank.forward(x.clone(), gates));
+        let y = self.forward(x);
+        match update {
+            Some(update) => y + update,
+            None => y,
         }
     }
 }

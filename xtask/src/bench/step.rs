@@ -3,11 +3,11 @@
 use super::{median, name, rounded};
 use crate::Failure;
 use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{DType, Device, Distribution, Int, Tensor};
+use burn::tensor::{DType, Device, Distribution, Int, Tensor, TensorData};
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use std::time::Instant;
-use undertone::model::lora::LoraConfig;
+use undertone::model::lora::{Gates, LoraConfig, adapt};
 use undertone::model::whisper::{Whisper, WhisperConfig};
 use undertone::ops::{DeviceSpec, Kernels, MatmulPrecision, linear_cross_entropy, set_kernels, set_matmul_precision};
 use undertone::phases::Trainable;
@@ -35,6 +35,9 @@ pub struct Workload {
     /// Rank of LoRA adapters (q, k, v, out_proj, fc1, fc2; alpha twice the rank); 0 trains the model itself
     #[arg(long, default_value = "0")]
     lora: usize,
+    /// Adapters in the bank; above 1, each clip of a batch goes through another one
+    #[arg(long, default_value = "1", requires = "lora", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    adapters: usize,
     /// Steps that count, after two that warm up
     #[arg(long, default_value = "5", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     steps: usize,
@@ -89,12 +92,14 @@ impl Workload {
         ];
         let freeze = self.freeze.map(|part| ("--freeze", name(part)));
         let lora = (self.lora > 0).then(|| ("--lora", self.lora.to_string()));
-        given.into_iter().chain(freeze).chain(lora).flat_map(|(option, value)| [option.to_owned(), value]).collect()
+        let adapters = (self.adapters > 1).then(|| ("--adapters", self.adapters.to_string()));
+        let options = given.into_iter().chain(freeze).chain(lora).chain(adapters);
+        options.flat_map(|(option, value)| [option.to_owned(), value]).collect()
     }
 
     fn trained(&self) -> Trained {
         match self.freeze {
-            _ if self.lora > 0 => Trained::Adapters(LoraConfig { r: self.lora, alpha: 2.0 * self.lora as f64 }),
+            _ if self.lora > 0 => Trained::Adapters { r: self.lora, count: self.adapters },
             None => Trained::Part(Trainable::All),
             Some(Part::Encoder) => Trained::Part(Trainable::Decoder),
         }
@@ -105,7 +110,25 @@ impl Workload {
 #[derive(Clone, Copy)]
 enum Trained {
     Part(Trainable),
-    Adapters(LoraConfig),
+    Adapters { r: usize, count: usize },
+}
+
+/// Adapters on every linear map of every block of a model that is otherwise frozen.
+fn adapted(model: Whisper, r: usize, count: usize, device: &Device) -> Whisper {
+    let target_modules = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"].map(str::to_owned).to_vec();
+    let config = LoraConfig { r, lora_alpha: 2.0 * r as f64, target_modules, ..Default::default() };
+    let mut model = model.no_grad();
+    adapt(&mut model, &vec![config; count], 0, device).expect("Whisper has these maps");
+    model
+}
+
+/// The only adapter, or for each row of a batch another one.
+fn gates(count: usize, batch: usize, device: &Device) -> Gates {
+    if count == 1 {
+        return Gates::One(0);
+    }
+    let rows: Vec<f32> = (0..batch).flat_map(|row| (0..count).map(move |k| f32::from(row % count == k))).collect();
+    Gates::Each(Tensor::from_data(TensorData::new(rows, [batch, count]), device))
 }
 
 impl Size {
@@ -205,6 +228,7 @@ fn report(workload: &Workload, spec: DeviceSpec, seconds: f64, peak_bytes: Optio
         "tokens": workload.tokens,
         "dtype": name(workload.dtype),
         "lora": workload.lora,
+        "adapters": workload.adapters,
         "device": spec.to_string(),
         "seconds_per_step": rounded(seconds, 4),
         "samples_per_second": rounded(workload.batch as f64 / seconds, 3),
@@ -222,6 +246,7 @@ struct Training {
     optimizer: AdamW,
     mel: Tensor<3>,
     tokens: Tensor<2, Int>,
+    gates: Option<Gates>,
     dtype: DType,
 }
 
@@ -231,9 +256,13 @@ impl Training {
         device.seed(0);
         let model = match trained {
             Trained::Part(part) => set_trainable(config.init(device), |name| part.includes(name)),
-            Trained::Adapters(lora) => config.init(device).with_lora(lora, device),
+            Trained::Adapters { r, count } => adapted(config.init(device), r, count, device),
         };
         let device = device.clone().autodiff();
+        let gates = match trained {
+            Trained::Part(_) => None,
+            Trained::Adapters { count, .. } => Some(gates(count, shape[0], &device)),
+        };
         let mel = [shape[0], config.num_mel_bins, config.max_frames()];
         // Words only: Whisper's special tokens begin above.
         let words = config.vocab_size.min(50_000) as f64;
@@ -244,6 +273,7 @@ impl Training {
             optimizer: AdamW::new(&optimizer),
             mel: Tensor::<3>::random(mel, Distribution::Normal(0.0, 1.0), &device).cast(dtype),
             tokens: Tensor::random(shape, Distribution::Uniform(0.0, words), &device),
+            gates,
             dtype,
         }
     }
@@ -266,7 +296,11 @@ impl Training {
     /// Mean cross-entropy of the tokens given the same tokens.
     fn loss(&self) -> Tensor<1> {
         let model = self.cast_model();
-        let hidden = model.decode(model.encoder.forward(self.mel.clone()), self.tokens.clone());
+        let gates = self.gates.as_ref();
+        let encoder = &model.encoder;
+        let x = encoder.blocks(encoder.front_end(self.mel.clone(), 0), 0..encoder.layers.len(), gates);
+        let mut cache = model.decoder.cache(encoder.layer_norm.forward(x), self.gates.clone());
+        let hidden = model.decoder.forward(self.tokens.clone(), &mut cache);
         let [batch, tokens, d_model] = hidden.dims();
         let rows = batch * tokens;
         let (hidden, targets) = (hidden.reshape([rows, d_model]), self.tokens.clone().reshape([rows]));
@@ -343,8 +377,7 @@ mod tests {
 
     #[test]
     fn adapters_move_alone() {
-        let lora = Trained::Adapters(LoraConfig { r: 2, alpha: 4.0 });
-        let mut training = training(lora, DType::F32);
+        let mut training = training(Trained::Adapters { r: 2, count: 2 }, DType::F32);
         let before = parameters(&training.model);
         // In the first step `lora_b` is zero, and so is the gradient of `lora_a`.
         for _ in 0..2 {

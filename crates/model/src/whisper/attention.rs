@@ -1,6 +1,7 @@
 //! Multi-head attention with Whisper's projections.
 
 use crate::layers::Linear;
+use crate::lora::Gates;
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use undertone_ops::{AttentionOptions, attention};
@@ -44,7 +45,7 @@ impl KeyValue {
 }
 
 impl MultiHeadAttention {
-    pub(super) fn init(d_model: usize, heads: usize, dropout: f64, std: f64, device: &Device) -> Self {
+    pub(crate) fn init(d_model: usize, heads: usize, dropout: f64, std: f64, device: &Device) -> Self {
         let projection = |bias| Linear::init(d_model, d_model, bias, std, device);
         Self {
             k_proj: projection(false),
@@ -56,19 +57,26 @@ impl MultiHeadAttention {
         }
     }
 
-    pub(super) fn projections(&mut self) -> [&mut Linear; 4] {
-        [&mut self.k_proj, &mut self.v_proj, &mut self.q_proj, &mut self.out_proj]
+    /// The projections by their names.
+    pub fn linears(&mut self) -> [(&'static str, &mut Linear); 4] {
+        [
+            ("k_proj", &mut self.k_proj),
+            ("v_proj", &mut self.v_proj),
+            ("q_proj", &mut self.q_proj),
+            ("out_proj", &mut self.out_proj),
+        ]
     }
 
     /// Keys and values of `x`, `[batch, time, d_model]`.
-    pub fn key_value(&self, x: Tensor<3>) -> KeyValue {
-        KeyValue { key: self.k_proj.forward(x.clone()), value: self.v_proj.forward(x) }
+    pub fn key_value(&self, x: Tensor<3>, gates: Option<&Gates>) -> KeyValue {
+        KeyValue { key: self.k_proj.forward_gated(x.clone(), gates), value: self.v_proj.forward_gated(x, gates) }
     }
 
     /// Attends from `x`, `[batch, queries, d_model]`, to `memory`.
-    pub fn forward(&self, x: Tensor<3>, memory: KeyValue, causal: bool) -> Tensor<3> {
+    pub fn forward(&self, x: Tensor<3>, memory: KeyValue, causal: bool, gates: Option<&Gates>) -> Tensor<3> {
         let mut options = AttentionOptions::new(self.heads).with_dropout(self.dropout);
         options.causal = causal;
-        self.out_proj.forward(attention(self.q_proj.forward(x), memory.key, memory.value, options))
+        let mixed = attention(self.q_proj.forward_gated(x, gates), memory.key, memory.value, options);
+        self.out_proj.forward_gated(mixed, gates)
     }
 }

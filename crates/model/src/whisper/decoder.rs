@@ -2,6 +2,7 @@
 
 use super::{KeyValue, MultiHeadAttention, WhisperConfig};
 use crate::layers::{Embedding, LayerNorm, Linear};
+use crate::lora::Gates;
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use undertone_ops::{dropout, gelu, linear, residual_dropout};
@@ -51,6 +52,8 @@ pub struct DecoderLayer {
 pub struct DecoderCache {
     layers: Vec<LayerCache>,
     length: usize,
+    gates: Option<Gates>,
+    start: Option<Tensor<3>>,
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +63,14 @@ struct LayerCache {
 }
 
 impl DecoderCache {
-    /// Keeps the given batch rows only, in that order: finished sequences leave the batch.
+    /// Adds `task`, `[batch, d_model]`, to the embedding of each sequence's first token: how a task that was learned
+    /// beside a frozen decoder tells it what to write (prompt tuning, Lester et al., 2021, at the start token).
+    pub fn with_start(mut self, task: Tensor<2>) -> Self {
+        self.start = Some(task.unsqueeze_dim(1));
+        self
+    }
+
+    /// Takes the given batch rows, in that order: finished sequences leave the batch, beams branch.
     pub fn select(self, rows: Tensor<1, Int>) -> Self {
         let keep = |kv: KeyValue| kv.select(rows.clone());
         Self {
@@ -70,6 +80,8 @@ impl DecoderCache {
                 .map(|l| LayerCache { cross: keep(l.cross), past: l.past.map(keep) })
                 .collect(),
             length: self.length,
+            gates: self.gates.map(|gates| gates.select(rows.clone())),
+            start: self.start.map(|start| start.select(0, rows.clone())),
         }
     }
 
@@ -92,14 +104,11 @@ impl WhisperDecoder {
         }
     }
 
-    /// A cache for decoding against `encoder_states`, `[batch, time, d_model]`.
-    pub fn cache(&self, encoder_states: Tensor<3>) -> DecoderCache {
-        let layers = self
-            .layers
-            .iter()
-            .map(|layer| LayerCache { cross: layer.encoder_attn.key_value(encoder_states.clone()), past: None })
-            .collect();
-        DecoderCache { layers, length: 0 }
+    /// A cache for decoding against `encoder_states`, `[batch, time, d_model]`, with the adapters that have a gate.
+    pub fn cache(&self, encoder_states: Tensor<3>, gates: Option<Gates>) -> DecoderCache {
+        let cross = |layer: &DecoderLayer| layer.encoder_attn.key_value(encoder_states.clone(), gates.as_ref());
+        let layers = self.layers.iter().map(|layer| LayerCache { cross: cross(layer), past: None }).collect();
+        DecoderCache { layers, length: 0, gates, start: None }
     }
 
     /// The states of `ids`, `[batch, tokens]` → `[batch, tokens, d_model]`, which continue the cache's tokens.
@@ -112,9 +121,13 @@ impl WhisperDecoder {
         if self.embed_scale != 1.0 {
             x = x.mul_scalar(self.embed_scale);
         }
+        if let Some(start) = cache.start.clone().filter(|_| cache.length == 0) {
+            let rest = x.clone().narrow(1, 1, tokens - 1);
+            x = Tensor::cat(vec![x.narrow(1, 0, 1) + start, rest], 1);
+        }
         let mut x = dropout(x + self.embed_positions.rows(cache.length, tokens).unsqueeze(), self.dropout);
-        for (layer, cache) in self.layers.iter().zip(&mut cache.layers) {
-            x = layer.forward(x, cache);
+        for (layer, layer_cache) in self.layers.iter().zip(&mut cache.layers) {
+            x = layer.forward(x, layer_cache, cache.gates.as_ref());
         }
         cache.length += tokens;
         self.layer_norm.forward(x)
@@ -144,18 +157,18 @@ impl DecoderLayer {
         }
     }
 
-    fn forward(&self, x: Tensor<3>, cache: &mut LayerCache) -> Tensor<3> {
+    fn forward(&self, x: Tensor<3>, cache: &mut LayerCache, gates: Option<&Gates>) -> Tensor<3> {
         let h = self.self_attn_layer_norm.forward(x.clone());
-        let new = self.self_attn.key_value(h.clone());
+        let new = self.self_attn.key_value(h.clone(), gates);
         let memory = match cache.past.take() {
             Some(past) => past.append(new),
             None => new,
         };
         cache.past = Some(memory.clone());
-        let x = residual_dropout(x, self.self_attn.forward(h, memory, true), self.dropout);
+        let x = residual_dropout(x, self.self_attn.forward(h, memory, true, gates), self.dropout);
         let h = self.encoder_attn_layer_norm.forward(x.clone());
-        let x = residual_dropout(x, self.encoder_attn.forward(h, cache.cross.clone(), false), self.dropout);
-        let h = dropout(gelu(self.fc1.forward(self.final_layer_norm.forward(x.clone()))), self.activation_dropout);
-        residual_dropout(x, self.fc2.forward(h), self.dropout)
+        let x = residual_dropout(x, self.encoder_attn.forward(h, cache.cross.clone(), false, gates), self.dropout);
+        let h = gelu(self.fc1.forward_gated(self.final_layer_norm.forward(x.clone()), gates));
+        residual_dropout(x, self.fc2.forward_gated(dropout(h, self.activation_dropout), gates), self.dropout)
     }
 }

@@ -2,8 +2,10 @@
 
 use super::{MultiHeadAttention, WhisperConfig};
 use crate::layers::{Conv1d, Embedding, LayerNorm, Linear};
+use crate::lora::Gates;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
+use std::ops::Range;
 use undertone_ops::{dropout, gelu, residual_dropout};
 
 /// Log-mel features to states, one for every 20 ms.
@@ -71,20 +73,32 @@ impl WhisperEncoder {
     /// # Panics
     /// If `start` and the input's positions exceed `max_source_positions` together.
     pub fn forward_tapped(&self, mel: Tensor<3>, start: usize, tap: usize) -> TappedStates {
+        let tapped = self.blocks(self.front_end(mel, start), 0..tap, None);
+        let x = self.blocks(tapped.clone(), tap..self.layers.len(), None);
+        TappedStates { tapped, states: self.layer_norm.forward(x) }
+    }
+
+    /// The residual stream before the first block: convolutions and positions counted from `start`.
+    /// `[batch, mel bins, frames]` → `[batch, ⌈frames / 2⌉, d_model]`.
+    ///
+    /// # Panics
+    /// If `start` and the input's positions exceed `max_source_positions` together.
+    pub fn front_end(&self, mel: Tensor<3>, start: usize) -> Tensor<3> {
         let x = gelu(self.conv1.forward(mel.swap_dims(1, 2)));
         let x = gelu(self.conv2.forward(x));
         let positions = x.dims()[1];
         let longest = self.embed_positions.weight.dims()[0];
         assert!(start + positions <= longest, "{start} + {positions} encoder positions exceed the window of {longest}");
-        let mut x = dropout(x + self.embed_positions.rows(start, positions).unsqueeze(), self.dropout);
-        let mut tapped = x.clone();
-        for (i, layer) in self.layers.iter().enumerate() {
-            x = layer.forward(x);
-            if i + 1 == tap {
-                tapped = x.clone();
-            }
-        }
-        TappedStates { tapped, states: self.layer_norm.forward(x) }
+        dropout(x + self.embed_positions.rows(start, positions).unsqueeze(), self.dropout)
+    }
+
+    /// The residual stream after the given blocks, `[batch, time, d_model]` → the same. What comes out of the last is
+    /// still to be normalised by [`layer_norm`](Self::layer_norm).
+    ///
+    /// # Panics
+    /// If there are fewer blocks.
+    pub fn blocks(&self, x: Tensor<3>, blocks: Range<usize>, gates: Option<&Gates>) -> Tensor<3> {
+        self.layers[blocks].iter().fold(x, |x, layer| layer.forward(x, gates))
     }
 }
 
@@ -118,12 +132,12 @@ impl EncoderLayer {
     }
 
     /// `[batch, time, d_model]` → the same.
-    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+    pub fn forward(&self, x: Tensor<3>, gates: Option<&Gates>) -> Tensor<3> {
         let h = self.self_attn_layer_norm.forward(x.clone());
-        let memory = self.self_attn.key_value(h.clone());
-        let x = residual_dropout(x, self.self_attn.forward(h, memory, false), self.dropout);
-        let h = dropout(gelu(self.fc1.forward(self.final_layer_norm.forward(x.clone()))), self.activation_dropout);
-        residual_dropout(x, self.fc2.forward(h), self.dropout)
+        let memory = self.self_attn.key_value(h.clone(), gates);
+        let x = residual_dropout(x, self.self_attn.forward(h, memory, false, gates), self.dropout);
+        let h = gelu(self.fc1.forward_gated(self.final_layer_norm.forward(x.clone()), gates));
+        residual_dropout(x, self.fc2.forward_gated(dropout(h, self.activation_dropout), gates), self.dropout)
     }
 }
 

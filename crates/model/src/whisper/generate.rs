@@ -40,7 +40,7 @@ impl Whisper {
         let suppress = self.mask(&options.suppress);
         let begin_suppress = self.mask(&options.begin_suppress);
 
-        let mut cache = self.decoder.cache(self.encoder.forward(mel));
+        let mut cache = self.decoder.cache(self.encoder.forward(mel), None);
         let mut outputs = vec![Vec::new(); batch];
         // Row r of the running batch belongs to sample `rows[r]`; finished ones are fed the end token until they leave.
         let mut rows: Vec<usize> = (0..batch).collect();

@@ -1,8 +1,8 @@
 //! The whole network.
 
-use super::{WhisperConfig, WhisperDecoder, WhisperEncoder};
+use super::{DecoderLayer, EncoderLayer, WhisperConfig, WhisperDecoder, WhisperEncoder};
 use crate::layers::Linear;
-use crate::lora::LoraConfig;
+use crate::lora::{Adaptable, Site};
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 
@@ -23,30 +23,13 @@ impl WhisperConfig {
 }
 
 impl Whisper {
-    /// Freezes everything and gives every linear map of every block an adapter: PEFT's `target_modules` of `q_proj`,
-    /// `k_proj`, `v_proj`, `out_proj`, `fc1` and `fc2`. `device` is the model's.
-    pub fn with_lora(self, config: LoraConfig, device: &Device) -> Self {
-        let mut frozen = self.no_grad();
-        let mut adapt = |linear: &mut Linear| linear.lora = Some(config.init(linear, device));
-        for layer in &mut frozen.encoder.layers {
-            layer.self_attn.projections().into_iter().for_each(&mut adapt);
-            [&mut layer.fc1, &mut layer.fc2].into_iter().for_each(&mut adapt);
-        }
-        for layer in &mut frozen.decoder.layers {
-            layer.self_attn.projections().into_iter().for_each(&mut adapt);
-            layer.encoder_attn.projections().into_iter().for_each(&mut adapt);
-            [&mut layer.fc1, &mut layer.fc2].into_iter().for_each(&mut adapt);
-        }
-        frozen
-    }
-
     /// The decoder's states for every position of `ids`, teacher forcing.
     ///
     /// # Shapes
     /// - `encoder_states`: `[batch, time, d_model]`; `ids`: `[batch, tokens]`
     /// - output: `[batch, tokens, d_model]`
     pub fn decode(&self, encoder_states: Tensor<3>, ids: Tensor<2, Int>) -> Tensor<3> {
-        self.decoder.forward(ids, &mut self.decoder.cache(encoder_states))
+        self.decoder.forward(ids, &mut self.decoder.cache(encoder_states, None))
     }
 
     /// Next-token logits for every position of `ids`.
@@ -59,17 +42,44 @@ impl Whisper {
     }
 }
 
+impl Adaptable for Whisper {
+    fn linears(&mut self) -> Vec<(Site, &mut Linear)> {
+        let above = self.encoder.layers.len();
+        let mut found = Vec::new();
+        for (block, layer) in self.encoder.layers.iter_mut().enumerate() {
+            let EncoderLayer { self_attn, fc1, fc2, .. } = layer;
+            let mut add = |name: String, linear| {
+                found.push((Site { path: format!("encoder.layers.{block}.{name}"), block }, linear));
+            };
+            self_attn.linears().into_iter().for_each(|(name, linear)| add(format!("self_attn.{name}"), linear));
+            [("fc1", fc1), ("fc2", fc2)].into_iter().for_each(|(name, linear)| add(name.to_owned(), linear));
+        }
+        for (index, layer) in self.decoder.layers.iter_mut().enumerate() {
+            let DecoderLayer { self_attn, encoder_attn, fc1, fc2, .. } = layer;
+            let mut add = |name: String, linear| {
+                found.push((Site { path: format!("decoder.layers.{index}.{name}"), block: above }, linear));
+            };
+            for (attention, of) in [("self_attn", self_attn), ("encoder_attn", encoder_attn)] {
+                of.linears().into_iter().for_each(|(name, linear)| add(format!("{attention}.{name}"), linear));
+            }
+            [("fc1", fc1), ("fc2", fc2)].into_iter().for_each(|(name, linear)| add(name.to_owned(), linear));
+        }
+        found
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lora::{Gates, LoraConfig, adapt, merge, unmerge};
+    use burn::module::Param;
+    use burn::tensor::Distribution;
     use undertone_store::parameter_infos;
 
-    #[test]
-    fn adapters_leave_the_output_and_train_alone() {
-        let device = Device::default();
+    fn whisper(device: &Device) -> (Whisper, WhisperConfig) {
         let config = WhisperConfig {
             d_model: 16,
-            encoder_layers: 1,
+            encoder_layers: 2,
             decoder_layers: 1,
             encoder_attention_heads: 2,
             decoder_attention_heads: 2,
@@ -78,18 +88,71 @@ mod tests {
             vocab_size: 20,
             ..Default::default()
         };
-        let whisper = config.init(&device);
+        (config.init(device).no_grad(), config)
+    }
+
+    fn everywhere() -> LoraConfig {
+        let target_modules = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"].map(str::to_owned).to_vec();
+        LoraConfig { r: 2, lora_alpha: 4.0, target_modules, ..Default::default() }
+    }
+
+    #[test]
+    fn adapters_begin_without_effect_and_train_alone() {
+        let device = Device::default();
+        let (mut model, config) = whisper(&device);
+        adapt(&mut model, &[everywhere()], 1, &device).expect("adapted");
+        let infos = parameter_infos(&model.clone().train());
+        assert!(infos.iter().all(|p| p.trainable == p.name.contains(".lora.")));
+        // Six maps of the encoder's block above the tap, ten of the decoder's, two matrices each.
+        assert_eq!(infos.iter().filter(|p| p.trainable).count(), 2 * (6 + 10));
         let mel = Tensor::ones([1, config.num_mel_bins, 8], &device);
         let ids = Tensor::<2, Int>::from_ints([[1, 2]], &device);
-        let logits = |model: &Whisper| -> Vec<f32> {
-            model.forward(mel.clone(), ids.clone()).try_into_vec_as().expect("floats")
-        };
-        let before = logits(&whisper);
-        let adapted = whisper.with_lora(LoraConfig { r: 2, alpha: 4.0 }, &device);
-        assert_eq!(logits(&adapted), before);
-        let infos = parameter_infos(&adapted.train());
-        assert!(infos.iter().all(|p| p.trainable == p.name.contains(".lora.")));
-        // Six maps of the encoder's block, ten of the decoder's, two matrices each.
-        assert_eq!(infos.iter().filter(|p| p.trainable).count(), 2 * (6 + 10));
+        assert_eq!(values(gated(&model, 0, mel.clone(), ids.clone())), values(model.forward(mel, ids)));
+    }
+
+    #[test]
+    fn a_merged_adapter_does_what_its_gate_did() {
+        let device = Device::default();
+        device.seed(3);
+        let (mut model, config) = whisper(&device);
+        adapt(&mut model, &[everywhere(), everywhere()], 0, &device).expect("adapted");
+        for (_, linear) in model.linears() {
+            let bank = linear.lora.as_mut().expect("a bank");
+            bank.lora_b = Param::from_tensor(Tensor::random([bank.lora_b.dims()[0], 4], NORMAL, &device));
+        }
+        let mel = Tensor::random([1, config.num_mel_bins, 8], NORMAL, &device);
+        let ids = Tensor::<2, Int>::from_ints([[1, 2]], &device);
+        let (frozen, expected) = (model.forward(mel.clone(), ids.clone()), gated(&model, 1, mel.clone(), ids.clone()));
+        merge(&mut model, 1);
+        let merged = values(model.forward(mel.clone(), ids.clone()));
+        assert!(merged.iter().zip(values(expected)).all(|(a, b)| (a - b).abs() < 1e-3));
+        assert!(merged.iter().zip(values(frozen.clone())).any(|(a, b)| (a - b).abs() > 0.1), "it changes something");
+        unmerge(&mut model, 1);
+        assert!(values(model.forward(mel, ids)).iter().zip(values(frozen)).all(|(a, b)| (a - b).abs() < 1e-3));
+    }
+
+    #[test]
+    fn an_unknown_target_is_refused_with_those_there_are() {
+        let device = Device::default();
+        let (mut model, _) = whisper(&device);
+        let config = LoraConfig { target_modules: vec!["query".into()], ..everywhere() };
+        let error = adapt(&mut model, &[config], 0, &device).expect_err("refused").to_string();
+        assert!(error.contains("`query`") && error.contains("fc1, fc2, k_proj, out_proj, q_proj, v_proj"), "{error}");
+    }
+
+    const NORMAL: Distribution = Distribution::Normal(0.0, 1.0);
+
+    /// Logits with one adapter's gate open.
+    fn gated(model: &Whisper, adapter: usize, mel: Tensor<3>, ids: Tensor<2, Int>) -> Tensor<3> {
+        let gates = Gates::One(adapter);
+        let layers = model.encoder.layers.len();
+        let x = model.encoder.blocks(model.encoder.front_end(mel, 0), 0..layers, Some(&gates));
+        let states = model.encoder.layer_norm.forward(x);
+        let mut cache = model.decoder.cache(states, Some(gates));
+        model.decoder.logits(model.decoder.forward(ids, &mut cache))
+    }
+
+    fn values(x: Tensor<3>) -> Vec<f32> {
+        x.try_into_vec_as().expect("floats")
     }
 }

@@ -1,0 +1,209 @@
+//! The bank of one linear map.
+
+use super::LoraConfig;
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
+use std::ops::Range;
+use undertone_ops::{dropout, linear, lora_bank};
+
+/// The adapters of one linear map, side by side. Adapters that do not target the map have no rows in it.
+#[derive(Module, Debug)]
+pub struct LoraBank {
+    /// The adapters' `lora_A` stacked: `[ΣR, in]`.
+    pub lora_a: Param<Tensor<2>>,
+    /// The adapters' `lora_B` side by side: `[out, ΣR]`.
+    pub lora_b: Param<Tensor<2>>,
+    /// Repeats an adapter's gate over its rank, times its scale: `[adapters, ΣR]`.
+    spread: Tensor<2>,
+    #[module(skip)]
+    slots: Vec<Slot>,
+}
+
+/// Where an adapter lies in a bank.
+#[derive(Clone, Debug, PartialEq)]
+struct Slot {
+    adapter: usize,
+    rows: Range<usize>,
+    scale: f64,
+    dropout: f64,
+}
+
+/// How much each adapter counts.
+#[derive(Clone, Debug)]
+pub enum Gates {
+    /// One adapter alone, for the whole batch.
+    One(usize),
+    /// Each sample's own, `[batch, adapters]`.
+    Each(Tensor<2>),
+}
+
+impl Gates {
+    /// The gates of the given rows, as sequences leave a batch or branch into beams.
+    pub fn select(self, rows: Tensor<1, Int>) -> Self {
+        match self {
+            Self::One(adapter) => Self::One(adapter),
+            Self::Each(gates) => Self::Each(gates.select(0, rows)),
+        }
+    }
+}
+
+impl LoraBank {
+    /// A bank for a map of `[d_out, d_in]`, with the adapters that target it by their index among `adapters`; each begins
+    /// as PEFT begins it: `lora_A` uniform in ±1/√in, `lora_B` zero, so that nothing changes yet.
+    ///
+    /// # Panics
+    /// If no adapter is given: such a map needs no bank.
+    pub fn init(
+        d_in: usize,
+        d_out: usize,
+        targeting: &[(usize, &LoraConfig)],
+        adapters: usize,
+        device: &Device,
+    ) -> Self {
+        assert!(!targeting.is_empty(), "a bank holds at least one adapter");
+        let mut slots = Vec::with_capacity(targeting.len());
+        let mut total = 0;
+        for (adapter, config) in targeting {
+            let rows = total..total + config.r;
+            total = rows.end;
+            slots.push(Slot { adapter: *adapter, rows, scale: config.scale(), dropout: config.lora_dropout });
+        }
+        let mut spread = vec![0.0_f32; adapters * total];
+        for slot in &slots {
+            spread[slot.adapter * total..][slot.rows.clone()].fill(slot.scale as f32);
+        }
+        let bound = (d_in as f64).powf(-0.5);
+        Self {
+            lora_a: Param::from_tensor(Tensor::random([total, d_in], Distribution::Uniform(-bound, bound), device)),
+            lora_b: Param::from_tensor(Tensor::zeros([d_out, total], device)),
+            spread: Tensor::from_data(TensorData::new(spread, [adapters, total]), device),
+            slots,
+        }
+    }
+
+    /// The update of `x`, `[batch, .., in]` → `[batch, .., out]`; nothing when no adapter with a gate targets the map.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>, gates: &Gates) -> Option<Tensor<D>> {
+        match gates {
+            Gates::One(adapter) => {
+                let slot = self.slots.iter().find(|slot| slot.adapter == *adapter)?;
+                let (a, b) = self.matrices(slot.rows.clone());
+                let low = linear(dropout(x, slot.dropout), a, None).mul_scalar(slot.scale);
+                Some(linear(low, b, None))
+            }
+            Gates::Each(gates) => {
+                let gates = gates.clone().matmul(self.spread.clone());
+                // Adapters of one dropout share a pass; each pass has its own mask, as each adapter would alone.
+                let passes = self.slots.chunk_by(|a, b| a.dropout == b.dropout).map(|slots| {
+                    let rows = slots[0].rows.start..slots[slots.len() - 1].rows.end;
+                    let (a, b) = self.matrices(rows.clone());
+                    let gates = gates.clone().narrow(1, rows.start, rows.len());
+                    lora_bank(dropout(x.clone(), slots[0].dropout), a, b, gates)
+                });
+                passes.reduce(|sum, update| sum + update)
+            }
+        }
+    }
+
+    /// `scale · lora_B · lora_A` of one adapter, `[out, in]`: what merging adds to the weight. Nothing when it does not
+    /// target the map.
+    pub fn delta(&self, adapter: usize) -> Option<Tensor<2>> {
+        let slot = self.slots.iter().find(|slot| slot.adapter == adapter)?;
+        let (a, b) = self.matrices(slot.rows.clone());
+        Some(b.matmul(a).mul_scalar(slot.scale))
+    }
+
+    /// The rows of `lora_a` and columns of `lora_b` that are `adapter`'s.
+    pub fn rows(&self, adapter: usize) -> Option<Range<usize>> {
+        self.slots.iter().find(|slot| slot.adapter == adapter).map(|slot| slot.rows.clone())
+    }
+
+    fn matrices(&self, rows: Range<usize>) -> (Tensor<2>, Tensor<2>) {
+        let (a, b) = (self.lora_a.val(), self.lora_b.val());
+        if rows.len() == a.dims()[0] {
+            return (a, b);
+        }
+        (a.narrow(0, rows.start, rows.len()), b.narrow(1, rows.start, rows.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
+        Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
+    }
+
+    /// Two adapters of unlike rank and scale, with matrices that are not zero.
+    fn bank(device: &Device) -> LoraBank {
+        device.seed(5);
+        let (one, two) = (
+            LoraConfig { r: 2, lora_alpha: 3.0, ..Default::default() },
+            LoraConfig { r: 3, lora_alpha: 2.0, use_rslora: true, ..Default::default() },
+        );
+        let mut bank = LoraBank::init(4, 6, &[(0, &one), (2, &two)], 3, device);
+        bank.lora_b = Param::from_tensor(random([6, 5], device));
+        bank
+    }
+
+    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
+        x.try_into_vec_as().expect("floats")
+    }
+
+    fn close<const D: usize>(a: Tensor<D>, b: Tensor<D>) {
+        assert_eq!(a.dims(), b.dims());
+        for (a, b) in values(a).into_iter().zip(values(b)) {
+            assert!((a - b).abs() < 1e-4, "{a} is not {b}");
+        }
+    }
+
+    #[test]
+    fn begins_without_effect() {
+        let device = Device::default();
+        let bank = LoraBank::init(4, 6, &[(0, &LoraConfig::default())], 1, &device);
+        let update = bank.forward(random([2, 3, 4], &device), &Gates::One(0)).expect("an update");
+        assert_eq!(values(update), [0.0; 36]);
+    }
+
+    #[test]
+    fn each_sample_gets_its_gated_sum_of_updates() {
+        let device = Device::default();
+        let bank = bank(&device);
+        let x = random([2, 3, 4], &device);
+        let gates = Tensor::<2>::from_floats([[1.0, 0.0, 0.0], [0.25, 0.5, 0.75]], &device);
+        let found = bank.forward(x.clone(), &Gates::Each(gates)).expect("an update");
+        let [zero, two] = [0, 2].map(|k| bank.delta(k).expect("an adapter"));
+        let through = |row: usize, delta: Tensor<2>| linear(x.clone().narrow(0, row, 1), delta, None);
+        close(found.clone().narrow(0, 0, 1), through(0, zero.clone()));
+        close(found.narrow(0, 1, 1), through(1, zero.mul_scalar(0.25) + two.mul_scalar(0.75)));
+    }
+
+    #[test]
+    fn one_adapter_is_a_gate_of_one() {
+        let device = Device::default();
+        let bank = bank(&device);
+        let x = random([2, 3, 4], &device);
+        let gates = Tensor::<2>::from_floats([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0]], &device);
+        let each = bank.forward(x.clone(), &Gates::Each(gates)).expect("an update");
+        close(bank.forward(x.clone(), &Gates::One(2)).expect("an update"), each);
+        assert!(bank.forward(x, &Gates::One(1)).is_none(), "an adapter that does not target the map changes nothing");
+    }
+
+    #[test]
+    fn adapters_of_unlike_dropout_keep_their_own() {
+        let device = Device::default().autodiff();
+        let configs =
+            [0.0, 0.9].map(|lora_dropout| LoraConfig { r: 1, lora_alpha: 1.0, lora_dropout, ..Default::default() });
+        let mut bank = LoraBank::init(64, 1, &[(0, &configs[0]), (1, &configs[1])], 2, &device);
+        bank.lora_a = Param::from_tensor(Tensor::ones([2, 64], &device));
+        bank.lora_b = Param::from_tensor(Tensor::ones([1, 2], &device));
+        let x = Tensor::<3>::ones([1, 50, 64], &device);
+        let through = |gates: [f32; 2]| {
+            let gates = Tensor::<2>::from_floats([gates], &device);
+            values(bank.forward(x.clone(), &Gates::Each(gates)).expect("an update"))
+        };
+        assert!(through([1.0, 0.0]).iter().all(|y| *y == 64.0), "the first adapter drops nothing");
+        let second = through([0.0, 1.0]);
+        assert!(second.iter().any(|y| *y < 40.0) && second.iter().any(|y| *y > 80.0), "{second:?}");
+    }
+}

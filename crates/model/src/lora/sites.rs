@@ -1,0 +1,150 @@
+//! The linear maps of a model that adapters can be put on.
+
+use super::{LoraBank, LoraConfig};
+use crate::layers::Linear;
+use burn::module::Param;
+use burn::tensor::Device;
+use std::ops::Range;
+
+/// A linear map within a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Its path, as in `encoder.layers.0.self_attn.q_proj`.
+    pub path: String,
+    /// The encoder block it belongs to, counted from 0; decoders lie above every block.
+    pub block: usize,
+}
+
+/// A model with linear maps that can be adapted.
+pub trait Adaptable {
+    /// Every linear map of every block with its place.
+    fn linears(&mut self) -> Vec<(Site, &mut Linear)>;
+}
+
+/// Why adapters cannot be put on a model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdaptError {
+    /// No linear map has the name.
+    #[error("`target_modules` has `{target}`, which names no linear map above the router's tap: there are {known}")]
+    Target {
+        /// The name.
+        target: String,
+        /// The names there are.
+        known: String,
+    },
+    /// An adapter without targets.
+    #[error("adapter {adapter} has no `target_modules`: there are {known}")]
+    NoTarget {
+        /// Its index.
+        adapter: usize,
+        /// The names there are.
+        known: String,
+    },
+}
+
+/// Gives every targeted linear map at or above block `tap` a bank of the adapters that target it, by their index. The
+/// maps' own weights stay as they are, trained or frozen.
+///
+/// # Errors
+/// When a target names no linear map there.
+pub fn adapt(
+    model: &mut impl Adaptable,
+    adapters: &[LoraConfig],
+    tap: usize,
+    device: &Device,
+) -> Result<(), AdaptError> {
+    let mut maps: Vec<(Site, &mut Linear)> =
+        model.linears().into_iter().filter(|(site, _)| site.block >= tap).collect();
+    let known = || {
+        let mut names: Vec<&str> = maps.iter().map(|(site, _)| name(&site.path)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.join(", ")
+    };
+    for (adapter, config) in adapters.iter().enumerate() {
+        if config.target_modules.is_empty() {
+            return Err(AdaptError::NoTarget { adapter, known: known() });
+        }
+        for target in &config.target_modules {
+            if !maps.iter().any(|(site, _)| matches(&site.path, target)) {
+                return Err(AdaptError::Target { target: target.clone(), known: known() });
+            }
+        }
+    }
+    for (site, linear) in &mut maps {
+        let targeting: Vec<(usize, &LoraConfig)> = adapters
+            .iter()
+            .enumerate()
+            .filter(|(_, config)| config.target_modules.iter().any(|target| matches(&site.path, target)))
+            .collect();
+        let [d_out, d_in] = linear.weight.dims();
+        linear.lora = (!targeting.is_empty()).then(|| LoraBank::init(d_in, d_out, &targeting, adapters.len(), device));
+    }
+    Ok(())
+}
+
+/// Adds an adapter's update to the weights it targets: the model without gates then does what it did with that gate at 1.
+pub fn merge(model: &mut impl Adaptable, adapter: usize) {
+    shift(model, adapter, 1.0);
+}
+
+/// Takes a merged adapter out again.
+pub fn unmerge(model: &mut impl Adaptable, adapter: usize) {
+    shift(model, adapter, -1.0);
+}
+
+fn shift(model: &mut impl Adaptable, adapter: usize, sign: f64) {
+    for (_, linear) in model.linears() {
+        let Some(delta) = linear.lora.as_ref().and_then(|bank| bank.delta(adapter)) else { continue };
+        let weight = linear.weight.clone();
+        let trained = weight.is_require_grad();
+        let moved = weight.val().detach() + delta.detach().mul_scalar(sign);
+        linear.weight = Param::initialized(weight.id, moved.set_require_grad(trained));
+    }
+}
+
+/// Where an adapter's matrices lie: of every map it targets the path, and its rows of `lora_a` and columns of `lora_b`.
+pub fn bank_parameters(model: &mut impl Adaptable, adapter: usize) -> Vec<(String, Range<usize>)> {
+    let found = model.linears().into_iter().filter_map(|(site, linear)| {
+        let rows = linear.lora.as_ref()?.rows(adapter)?;
+        Some((site.path, rows))
+    });
+    found.collect()
+}
+
+/// Whether a map is meant: by its last name or any longer end of its path, as PEFT compares them. `intermediate` and
+/// `output` mean the two maps of BERT's feed-forward layers, whose own name is `dense`.
+fn matches(path: &str, target: &str) -> bool {
+    let ends = |end: &str| path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    match target {
+        "output" => ends("output.dense") && !ends("attention.output.dense"),
+        "intermediate" => ends("intermediate.dense"),
+        _ => ends(target),
+    }
+}
+
+/// What a map is called among targets.
+fn name(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn targets_match_whole_names_at_the_end_of_a_path() {
+        let path = "encoder.layers.0.self_attn.q_proj";
+        assert!(matches(path, "q_proj") && matches(path, "self_attn.q_proj") && matches(path, path));
+        assert!(!matches(path, "proj") && !matches(path, "attn.q_proj") && !matches(path, "k_proj"));
+    }
+
+    #[test]
+    fn the_feed_forward_layers_of_bert_have_names_of_their_own() {
+        let [attention, inner, outer] =
+            ["attention.output.dense", "intermediate.dense", "output.dense"].map(|n| format!("encoder.layer.3.{n}"));
+        assert!([&attention, &inner, &outer].iter().all(|path| matches(path, "dense")));
+        assert!(matches(&inner, "intermediate") && !matches(&outer, "intermediate"));
+        assert!(matches(&outer, "output") && !matches(&attention, "output") && !matches(&inner, "output"));
+    }
+}
