@@ -114,7 +114,7 @@ impl Objective for Zero {
         if let Some(late) = model.late.as_ref().filter(|_| *batch == 0) {
             y = late.forward(y);
         }
-        Ok(vec![LossTerm { name: "square", weight: 1.0, sum: y.square().sum() }])
+        Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum: y.square().sum() }])
     }
 
     fn evaluate(&self, _: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {

@@ -15,6 +15,7 @@ use clap::{Parser, Subcommand};
 use std::fmt::Display;
 use std::process::ExitCode;
 use undertone::phases::RunError;
+use undertone::phases::dynamo::DynamoError;
 
 #[derive(Parser)]
 #[command(
@@ -64,6 +65,10 @@ enum Failure {
 impl Failure {
     fn bad_input(error: impl Display) -> Self {
         Self::BadInput(error.to_string())
+    }
+
+    fn of_dynamo(error: DynamoError) -> Self {
+        if error.is_bad_input() { Self::bad_input(error) } else { Self::Machine(error.to_string()) }
     }
 
     fn of_run(error: RunError) -> Self {

@@ -4,7 +4,9 @@ use crate::Failure;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use undertone::phases::dynamo::{Baseline, Phase, StageOutcome, baseline, dynamo};
 use undertone::phases::{Experiment, Finetuned, finetune};
+use undertone::train::Summary;
 
 /// What runs when no configuration is named.
 const DEFAULT_CONFIG: &str = "configs/cw-contest.yaml";
@@ -14,6 +16,12 @@ pub struct Args {
     /// The experiment's YAML file
     #[arg(long, default_value = DEFAULT_CONFIG)]
     config: PathBuf,
+    /// 1 (adapters), 2 (router), 3 (both) or all: which phases of a configuration with tasks to run; all if not given
+    #[arg(long)]
+    phase: Option<String>,
+    /// Train what a configuration with tasks is compared with: head, shared or full
+    #[arg(long, conflicts_with = "phase")]
+    baseline: Option<Baseline>,
     /// Go on from the run's newest whole checkpoint
     #[arg(long)]
     resume: bool,
@@ -30,9 +38,58 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     settings.extend(args.device.as_ref().map(|device| format!("device={device}")));
     let experiment = Experiment::load(Some(&find(&args.config)), &settings).map_err(Failure::bad_input)?;
     let interrupt = interrupt_flag()?;
-    let finetuned = finetune(&experiment, args.resume, interrupt).map_err(Failure::of_run)?;
-    report(&finetuned);
-    if finetuned.summary.completed { Ok(()) } else { Err(Failure::Interrupted) }
+    if experiment.tasks.is_empty() && args.phase.is_none() && args.baseline.is_none() {
+        let finetuned = finetune(&experiment, args.resume, interrupt).map_err(Failure::of_run)?;
+        report(&finetuned);
+        return if finetuned.summary.completed { Ok(()) } else { Err(Failure::Interrupted) };
+    }
+    let outcomes = match args.baseline {
+        Some(kind) => baseline(&experiment, kind, args.resume, &interrupt),
+        None => dynamo(&experiment, &phases(args.phase.as_deref())?, args.resume, &interrupt),
+    };
+    report_stages(&outcomes.map_err(Failure::of_dynamo)?)
+}
+
+fn phases(text: Option<&str>) -> Result<Vec<Phase>, Failure> {
+    match text {
+        None | Some("all") => Ok(Phase::ALL.to_vec()),
+        Some(phase) => Ok(vec![phase.parse().map_err(Failure::BadInput)?]),
+    }
+}
+
+/// A line for each stage and one for each of its metrics.
+fn report_stages(outcomes: &[StageOutcome]) -> Result<(), Failure> {
+    for StageOutcome { directory, summary } in outcomes {
+        let Some(summary) = summary else {
+            println!("{}: finished earlier", directory.display());
+            continue;
+        };
+        let state = if summary.completed { "finished" } else { "interrupted" };
+        println!(
+            "{} {state}: {} steps, {} samples in {:.0} s",
+            directory.display(),
+            summary.steps,
+            summary.samples,
+            summary.seconds
+        );
+        metrics(summary);
+    }
+    match outcomes.last().and_then(|last| last.summary.as_ref()) {
+        Some(last) if !last.completed => {
+            println!("go on with the same command and --resume");
+            Err(Failure::Interrupted)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn metrics(summary: &Summary) {
+    for (metric, after) in &summary.after {
+        match summary.before.get(metric) {
+            Some(before) => println!("  {metric}  {before:.4} → {after:.4}"),
+            None => println!("  {metric}  {after:.4}"),
+        }
+    }
 }
 
 /// The shipped configurations are found from anywhere inside the workspace.
@@ -68,12 +125,7 @@ fn report(finetuned: &Finetuned) {
         summary.samples_per_second,
         100.0 * summary.data_wait,
     );
-    for (metric, after) in &summary.after {
-        match summary.before.get(metric) {
-            Some(before) => println!("  {metric}  {before:.4} → {after:.4}"),
-            None => println!("  {metric}  {after:.4}"),
-        }
-    }
+    metrics(summary);
     for example in &summary.examples {
         println!("  {}", example.name);
         println!("    said    {}", example.reference);

@@ -2,7 +2,8 @@
 //!
 //! Samples come from audio files named in a [`manifest`] or from the [`cw`] synthesiser; [`audio`] decodes and resamples,
 //! [`features`] computes Whisper's log-mel spectrogram, and the [`loader`] makes batches ahead of time in an order that
-//! depends on seed and epoch alone. [`text`] has Whisper's text normalisers.
+//! depends on seed and epoch alone. [`text`] has Whisper's text normalisers. [`records`] reads the data sets of text
+//! tasks.
 //!
 //! It deliberately knows no model and no tensor: what a batch looks like is the collator's business, and batches are
 //! plain host memory.
@@ -22,4 +23,5 @@ pub mod cw;
 pub mod features;
 pub mod loader;
 pub mod manifest;
+pub mod records;
 pub mod text;

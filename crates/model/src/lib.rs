@@ -20,4 +20,5 @@
 
 pub mod layers;
 pub mod lora;
+pub mod router;
 pub mod whisper;

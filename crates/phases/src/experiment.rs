@@ -1,12 +1,15 @@
 //! An experiment as a user writes it.
 
+use crate::dynamo::{PhasesConfig, TaskConfig, validate_phases, validate_tasks};
 use crate::{AlignmentConfig, ModelConfig};
-use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Yaml};
+use figment::value::{Dict, Map};
+use figment::{Figment, Metadata, Profile, Provider};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use undertone_data::cw::CwConfig;
+use undertone_data::cw::{CwConfig, CwTask};
 use undertone_data::loader::{LoaderConfig, Workers};
+use undertone_model::router::RouterConfig;
 use undertone_ops::{DeviceSpec, Kernels};
 use undertone_train::TrainConfig;
 
@@ -31,6 +34,12 @@ pub struct Experiment {
     pub loss: LossConfig,
     /// How.
     pub train: TrainConfig,
+    /// Tasks, each with an adapter and a head: with any, this is a DYNAMO run, and `data` says only how batches are made.
+    pub tasks: Vec<TaskConfig>,
+    /// The router over the tasks' adapters.
+    pub router: RouterConfig,
+    /// How the phases of a DYNAMO run differ from `train`.
+    pub phases: PhasesConfig,
 }
 
 impl Default for Experiment {
@@ -44,6 +53,9 @@ impl Default for Experiment {
             data: DataConfig::default(),
             loss: LossConfig::default(),
             train: TrainConfig::default(),
+            tasks: Vec::new(),
+            router: RouterConfig::default(),
+            phases: PhasesConfig::default(),
         }
     }
 }
@@ -202,7 +214,42 @@ pub struct StageConfig {
     pub cw: serde_json::Map<String, serde_json::Value>,
 }
 
+/// Sources by the name of their split.
+fn splits<'a>(
+    train: &'a SourceConfig,
+    valid: &'a SourceConfig,
+    test: Option<&'a SourceConfig>,
+) -> impl Iterator<Item = (&'static str, &'a SourceConfig)> {
+    [("train", train), ("valid", valid)].into_iter().chain(test.map(|test| ("test", test)))
+}
+
 impl SourceConfig {
+    /// Whether it makes sense, in training or elsewhere; if not, why.
+    fn validate(&self, training: bool) -> Result<(), String> {
+        match (self.synth, &self.path) {
+            (Some(_), Some(_)) => return Err("give either `synth` or `path`, not both".into()),
+            (_, Some(_)) if self.cw != CwConfig::default() => return Err("`cw` is for `synth`, not for `path`".into()),
+            (_, Some(_)) if !self.stages.is_empty() => return Err("`stages` are for `synth`, not for `path`".into()),
+            (_, Some(_)) => return Ok(()),
+            (_, None) => {}
+        }
+        if self.samples == 0 {
+            return Err("`samples` is 0: a synthesiser makes at least 1 per epoch".into());
+        }
+        if !training && !self.stages.is_empty() {
+            return Err("`stages` are for training: other data is the same every time".into());
+        }
+        if let Some(index) = self.stages.iter().position(|stage| stage.epochs == 0) {
+            return Err(format!("`stages[{index}].epochs` is 0: it must be at least 1"));
+        }
+        self.cw.validate().map_err(|e| e.to_string())?;
+        for index in 0..self.stages.len() {
+            let cw = self.stage(index).map_err(|e| e.to_string())?;
+            cw.validate().map_err(|e| format!("`stages[{index}].cw`: {e}"))?;
+        }
+        Ok(())
+    }
+
     /// The synthesiser's configuration in a stage.
     ///
     /// # Errors
@@ -255,7 +302,7 @@ impl Experiment {
             if !file.is_file() {
                 return Err(ConfigError::NoFile(file.to_owned()));
             }
-            figment = figment.merge(Yaml::file_exact(file));
+            figment = figment.merge(YamlFile(file));
         }
         figment = figment.merge(Env::prefixed("UNDERTONE_").split("__"));
         for setting in settings {
@@ -307,42 +354,60 @@ impl Experiment {
         }
         let loader = self.data.loader(self.data.batch_size, true, self.seed);
         loader.validate().map_err(|e| ConfigError::Value(format!("`data`: {e}")))?;
-        let test = self.data.test.iter().map(|test| ("test", test));
-        for (split, source) in [("train", &self.data.train), ("valid", &self.data.valid)].into_iter().chain(test) {
-            let at = |text: String| ConfigError::Value(format!("`data.{split}`: {text}"));
-            match (source.synth, &source.path) {
-                (Some(_), Some(_)) => return Err(at("give either `synth` or `path`, not both".into())),
-                (_, Some(_)) if source.cw != CwConfig::default() => {
-                    return Err(at("`cw` is for `synth`, not for `path`".into()));
-                }
-                (_, Some(_)) if !source.stages.is_empty() => {
-                    return Err(at("`stages` are for `synth`, not for `path`".into()));
-                }
-                (_, Some(_)) if self.loss.alignment.is_on() && split == "train" => {
-                    return value(
-                        "`loss.alignment` needs the timing of `synth` samples: set its weights to 0 for a manifest"
-                            .into(),
-                    );
-                }
-                (_, Some(_)) => continue,
-                (_, None) => {}
+        for (split, source) in splits(&self.data.train, &self.data.valid, self.data.test.as_ref()) {
+            source.validate(split == "train").map_err(|e| ConfigError::Value(format!("`data.{split}`: {e}")))?;
+        }
+        let train = &self.data.train;
+        if self.loss.alignment.is_on() {
+            if train.path.is_some() {
+                return value(
+                    "`loss.alignment` needs the timing of `synth` samples: set its weights to 0 for a manifest".into(),
+                );
             }
-            if source.samples == 0 {
-                return Err(at("`samples` is 0: a synthesiser makes at least 1 per epoch".into()));
-            }
-            if split != "train" && !source.stages.is_empty() {
-                return Err(at("`stages` are for training: other data is the same every time".into()));
-            }
-            if let Some(index) = source.stages.iter().position(|stage| stage.epochs == 0) {
-                return Err(at(format!("`stages[{index}].epochs` is 0: it must be at least 1")));
-            }
-            source.cw.validate().map_err(|e| at(e.to_string()))?;
-            for index in 0..source.stages.len() {
-                let cw = source.stage(index).map_err(|e| at(e.to_string()))?;
-                cw.validate().map_err(|e| at(format!("`stages[{index}].cw`: {e}")))?;
+            let stages = (0..train.stages.len()).map(|i| train.stage(i)).collect::<Result<Vec<_>, _>>()?;
+            if let Some(cw) = std::iter::once(&train.cw).chain(&stages).find(|cw| cw.task != CwTask::Copy) {
+                return value(format!(
+                    "`loss.alignment` follows what is sent, and the task `{}` writes something else: set its weights to 0",
+                    cw.task
+                ));
             }
         }
-        Ok(())
+        if self.tasks.is_empty() {
+            return Ok(());
+        }
+        self.validate_tasks()
+    }
+
+    /// What a run with tasks needs besides.
+    fn validate_tasks(&self) -> Result<(), ConfigError> {
+        let value = |text: String| Err(ConfigError::Value(text));
+        let defaults = Self::default();
+        let unused = [
+            ("data.train", self.data.train != defaults.data.train),
+            ("data.valid", self.data.valid != defaults.data.valid),
+            ("data.test", self.data.test != defaults.data.test),
+            ("loss", self.loss != defaults.loss),
+            ("model.trainable", self.model.trainable != defaults.model.trainable),
+            ("train.evaluate.metrics", self.train.evaluate.metrics != defaults.train.evaluate.metrics),
+            ("train.checkpoint.metric", self.train.checkpoint.metric != defaults.train.checkpoint.metric),
+        ];
+        if let Some((key, _)) = unused.iter().find(|(_, given)| *given) {
+            return value(format!(
+                "`{key}` is for runs without `tasks`: tasks have their own data, losses and metrics"
+            ));
+        }
+        for task in &self.tasks {
+            for (split, source) in splits(&task.data.train, &task.data.valid, task.data.test.as_ref()) {
+                let at = |text: String| ConfigError::Value(format!("task `{}`: `data.{split}`: {text}", task.name));
+                if source.synth.is_none() && source.path.is_none() {
+                    return Err(at("there is no data: give `synth: cw`, or a manifest as `path`".into()));
+                }
+                source.validate(split == "train").map_err(at)?;
+            }
+        }
+        validate_tasks(&self.tasks)?;
+        self.router.validate().map_err(|e| ConfigError::Value(format!("`router`: {e}")))?;
+        validate_phases(&self.phases, &self.train)
     }
 
     /// The directory of the run.
@@ -356,8 +421,30 @@ impl Experiment {
     }
 }
 
+/// A YAML file whose merge keys (`<<: *anchor`) are understood, which figment's own reader leaves as they are.
+struct YamlFile<'a>(&'a Path);
+
+impl Provider for YamlFile<'_> {
+    fn metadata(&self) -> Metadata {
+        Yaml::file_exact(self.0).metadata()
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let parsed = std::fs::read_to_string(self.0).ok().and_then(|text| serde_yaml::from_str(&text).ok());
+        let merged = parsed.and_then(|mut value: serde_yaml::Value| {
+            value.apply_merge().ok()?;
+            serde_yaml::to_string(&value).ok()
+        });
+        match merged {
+            Some(text) => Yaml::string(&text).data(),
+            // What is wrong with it is best said by the reader of the file itself.
+            None => Yaml::file_exact(self.0).data(),
+        }
+    }
+}
+
 /// A figment error as one sentence that names key, problem and place.
-fn sentence(error: &figment::Error) -> String {
+pub(crate) fn sentence(error: &figment::Error) -> String {
     let mut key = error.path.join(".");
     let mut problem = error.kind.to_string();
     if let figment::error::Kind::UnknownField(field, known) = &error.kind {

@@ -12,7 +12,9 @@
 //! ```
 
 mod alignment;
+pub mod analysis;
 mod batch;
+pub mod dynamo;
 mod evaluate;
 mod experiment;
 mod finetune;

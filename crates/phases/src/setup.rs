@@ -10,8 +10,8 @@ use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::set_kernels;
 
 /// Sets validation and test data apart from training data: fractional parts of the golden ratio and of √2, in 64 bits.
-const VALID_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
-const TEST_SEED: u64 = 0x6A09_E667_F3BC_C908;
+pub(crate) const VALID_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
+pub(crate) const TEST_SEED: u64 = 0x6A09_E667_F3BC_C908;
 
 /// A part of an experiment's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use crate::ConfigError;
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
+use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use undertone_data::cw::morse;
 use undertone_model::whisper::{
@@ -118,6 +119,19 @@ pub enum SourceError {
         /// What went wrong.
         reason: String,
     },
+}
+
+impl Display for ModelConfig {
+    /// Where it comes from, as a person would say it: a folder, a name on the hub, or that of a bundled model.
+    fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
+        let source = &self.source;
+        match (self.path.as_ref().or(source.path.as_ref()), &source.hub, &source.config) {
+            (Some(path), ..) => write!(f, "{}", path.display()),
+            (None, Some(hub), _) => f.write_str(hub),
+            (None, None, Some(_)) => f.write_str("random weights"),
+            (None, None, None) => f.write_str(source.bundled.as_deref().unwrap_or(BUNDLED[0])),
+        }
+    }
 }
 
 impl ModelConfig {

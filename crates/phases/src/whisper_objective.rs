@@ -121,7 +121,7 @@ impl Objective for WhisperObjective {
             model.whisper.encoder.forward_tapped(mel(batch, device), self.position(batch), weights.elements_layer);
         let options = CrossEntropyOptions { label_smoothing: self.loss.label_smoothing, ..Default::default() };
         let text = self.text_loss(&model.whisper, encoded.states.clone(), batch, options, device);
-        let mut terms = vec![LossTerm { name: "text", weight: 1.0, sum: text }];
+        let mut terms = vec![LossTerm { name: "text".into(), weight: 1.0, sum: text }];
         if let Some((characters, elements)) = &batch.alignment {
             let heads = [
                 ("characters", weights.characters, &model.character_head, encoded.states, characters),
@@ -133,7 +133,7 @@ impl Objective for WhisperObjective {
                 let (states, bias) = (states.reshape([rows * positions, d]), head.bias.as_ref().map(Param::val));
                 let options = CrossEntropyOptions::default();
                 let sum = linear_cross_entropy(states, head.weight.val(), bias, ints(targets, device), options).sum;
-                terms.push(LossTerm { name, weight, sum });
+                terms.push(LossTerm { name: name.into(), weight, sum });
             }
         }
         Ok(terms)

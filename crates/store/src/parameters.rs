@@ -3,7 +3,7 @@
 use crate::{HostTensor, StoreError};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of a parameter without reading its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,15 @@ pub fn parameters<M: Module>(module: &M) -> BTreeMap<String, HostTensor> {
     visitor.found
 }
 
+/// Every float parameter that training changes, by its path: what a checkpoint of a partly frozen model holds.
+pub fn trainable_parameters<M: Module>(module: &M) -> BTreeMap<String, HostTensor> {
+    let trainable: BTreeSet<String> =
+        parameter_infos(module).into_iter().filter(|p| p.trainable).map(|p| p.name).collect();
+    let mut found = parameters(module);
+    found.retain(|name, _| trainable.contains(name));
+    found
+}
+
 /// Name, shape and trainability of every float parameter, in the module's order.
 pub fn parameter_infos<M: Module>(module: &M) -> Vec<ParameterInfo> {
     let mut visitor = Describer { path: Vec::new(), found: Vec::new() };
@@ -36,9 +45,25 @@ pub fn parameter_infos<M: Module>(module: &M) -> Vec<ParameterInfo> {
 /// The first error of `source`, or the first parameter whose shape differs.
 pub fn load_parameters<M: Module>(
     module: M,
-    source: impl FnMut(&str) -> Result<HostTensor, StoreError>,
+    mut source: impl FnMut(&str) -> Result<HostTensor, StoreError>,
 ) -> Result<M, StoreError> {
-    let mut mapper = Writer { path: Vec::new(), source, error: None };
+    let mut mapper = Writer { path: Vec::new(), source: |name: &str| Some(source(name)), error: None };
+    let module = module.map(&mut mapper);
+    mapper.error.map_or(Ok(module), Err)
+}
+
+/// As [`load_parameters`], for the parameters that training changes; frozen ones stay as they are.
+///
+/// # Errors
+/// The first error of `source`, or the first parameter whose shape differs.
+pub fn load_trainable<M: Module>(
+    module: M,
+    mut source: impl FnMut(&str) -> Result<HostTensor, StoreError>,
+) -> Result<M, StoreError> {
+    let trainable: BTreeSet<String> =
+        parameter_infos(&module).into_iter().filter(|p| p.trainable).map(|p| p.name).collect();
+    let mut mapper =
+        Writer { path: Vec::new(), source: |name: &str| trainable.contains(name).then(|| source(name)), error: None };
     let module = module.map(&mut mapper);
     mapper.error.map_or(Ok(module), Err)
 }
@@ -96,16 +121,21 @@ impl ModuleVisitor for Describer {
     }
 }
 
+/// Replaces what its source has something for.
 struct Writer<F> {
     path: Vec<String>,
     source: F,
     error: Option<StoreError>,
 }
 
-impl<F: FnMut(&str) -> Result<HostTensor, StoreError>> Writer<F> {
-    fn value<const D: usize>(&mut self, old: &Tensor<D>) -> Result<Tensor<D>, StoreError> {
+impl<F: FnMut(&str) -> Option<Result<HostTensor, StoreError>>> Writer<F> {
+    fn value<const D: usize>(&mut self, old: &Tensor<D>) -> Option<Result<Tensor<D>, StoreError>> {
         let name = self.path.join(".");
         let new = (self.source)(&name)?;
+        Some(new.and_then(|new| Self::fitted(name, new, old)))
+    }
+
+    fn fitted<const D: usize>(name: String, new: HostTensor, old: &Tensor<D>) -> Result<Tensor<D>, StoreError> {
         let expected = old.dims().to_vec();
         if new.shape != expected {
             return Err(StoreError::Shape { name, expected, found: new.shape });
@@ -115,7 +145,7 @@ impl<F: FnMut(&str) -> Result<HostTensor, StoreError>> Writer<F> {
     }
 }
 
-impl<F: FnMut(&str) -> Result<HostTensor, StoreError>> ModuleMapper for Writer<F> {
+impl<F: FnMut(&str) -> Option<Result<HostTensor, StoreError>>> ModuleMapper for Writer<F> {
     track_path!();
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
@@ -123,8 +153,9 @@ impl<F: FnMut(&str) -> Result<HostTensor, StoreError>> ModuleMapper for Writer<F
             return param;
         }
         match self.value(&param.val()) {
-            Ok(value) => param.map(|_| value),
-            Err(error) => {
+            None => param,
+            Some(Ok(value)) => param.map(|_| value),
+            Some(Err(error)) => {
                 self.error = Some(error);
                 param
             }
@@ -163,6 +194,19 @@ mod tests {
         let loaded = load_parameters(module(), |name| Ok(source[name].clone())).expect("loaded");
         assert_eq!(parameters(&loaded), source);
         assert!(parameter_infos(&loaded).iter().all(|p| p.trainable), "loading keeps what is trained");
+    }
+
+    #[test]
+    fn what_is_frozen_is_neither_kept_nor_loaded() {
+        let frozen = set_trainable(module(), |name| name == "bias");
+        let mut kept = trainable_parameters(&frozen);
+        assert_eq!(kept.keys().collect::<Vec<_>>(), ["bias"]);
+        kept.get_mut("bias").expect("kept").data = vec![3.0, 4.0];
+        let loaded = load_trainable(frozen.clone(), |name| Ok(kept[name].clone())).expect("loaded");
+        let (before, after) = (parameters(&frozen), parameters(&loaded));
+        assert_eq!(before["weight"], after["weight"]);
+        assert_eq!(after["bias"].data, [3.0, 4.0]);
+        assert_eq!(parameter_infos(&loaded), parameter_infos(&frozen));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct TrainState {
     pub score: Option<f64>,
     /// The best value so far and the step it was reached at.
     pub best: Option<(f64, u64)>,
+    /// Evaluations in a row that were no better than the best before them.
+    pub stalled: u64,
     /// Seed of the run: randomness in a step comes from it and the step's number.
     pub seed: u64,
 }

@@ -21,6 +21,8 @@ pub struct TrainConfig {
     pub evaluate: EvaluateConfig,
     /// When the state is saved, and how much of it is kept.
     pub checkpoint: CheckpointConfig,
+    /// When training ends before its last step.
+    pub early_stopping: EarlyStoppingConfig,
     /// Optimizer steps between two lines of `metrics.jsonl`.
     pub log_every: u64,
 }
@@ -35,6 +37,7 @@ impl Default for TrainConfig {
             optimizer: OptimizerConfig::default(),
             evaluate: EvaluateConfig::default(),
             checkpoint: CheckpointConfig::default(),
+            early_stopping: EarlyStoppingConfig::default(),
             log_every: 10,
         }
     }
@@ -136,6 +139,16 @@ impl Default for CheckpointConfig {
     }
 }
 
+/// When training ends before its last step, judged by `checkpoint.metric`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EarlyStoppingConfig {
+    /// Evaluations in a row that may be no better than the best before them; 0 never stops early.
+    pub patience: u64,
+    /// By how much one must be better to count.
+    pub min_delta: f64,
+}
+
 /// A value that no run can be made of.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`train.{key}` is {value}: {rule}")]
@@ -201,6 +214,13 @@ impl TrainConfig {
         }
         if !self.evaluate.metrics.contains(&self.checkpoint.metric) {
             return error("checkpoint.metric", &self.checkpoint.metric, "must be one of `evaluate.metrics`");
+        }
+        let delta = self.early_stopping.min_delta;
+        if !(delta.is_finite() && delta >= 0.0) {
+            return error("early_stopping.min_delta", &delta, "must be at least 0");
+        }
+        if self.early_stopping.patience > 0 && self.evaluate.every == 0 {
+            return error("early_stopping.patience", &self.early_stopping.patience, "needs `evaluate.every` above 0");
         }
         if self.checkpoint.keep_last == 0 {
             return error("checkpoint.keep_last", &0, "must be at least 1, or nothing could be resumed");

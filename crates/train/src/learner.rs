@@ -6,12 +6,15 @@ use crate::report::{ExampleChange, MetricsLog, ParameterCount, Progress, Summary
 use crate::{AdamW, GradientSum, TrainConfig};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use undertone_store::{StoreError, load_parameters, parameter_infos, parameters, remove_leftovers, write_atomically};
+use undertone_store::{
+    StoreError, load_trainable, parameter_infos, remove_leftovers, trainable_parameters, write_atomically,
+};
 
 /// Trains a model on an objective and keeps its records in a directory.
 pub struct Learner<O: Objective> {
@@ -113,7 +116,7 @@ const MODEL: &str = "the learner has its model between optimizer steps";
 /// The share of an optimizer step's time and what it found.
 #[derive(Default)]
 struct StepReport {
-    terms: Vec<(&'static str, f64)>,
+    terms: Vec<(Cow<'static, str>, f64)>,
     loss: f64,
     norm: f64,
     rate: f64,
@@ -177,11 +180,11 @@ impl<O: Objective> Learner<O> {
             return Err(TrainError::Seed { path: checkpoint.path, found, expected });
         }
         let device = self.device.clone().inner();
-        let model = load_parameters(self.model().valid(), |name| checkpoint.model.read(name))?;
+        let model = load_trainable(self.model().clone(), |name| checkpoint.model.read(name))?;
         let stored = checkpoint.optimizer.names();
         let names: Vec<String> = stored.iter().filter_map(|n| n.strip_suffix(".step").map(str::to_owned)).collect();
         self.optimizer.load(names, &device, |name| checkpoint.optimizer.read(name))?;
-        self.model = Some(model.train());
+        self.model = Some(model);
         self.state = checkpoint.state;
         eprintln!("resuming from `{}`, step {}", checkpoint.path.display(), self.state.step);
         // What lies beyond is damaged; left there, rotation would take it for the newest.
@@ -217,7 +220,7 @@ impl<O: Objective> Learner<O> {
         }
         let mut stream = batches.epoch(self.state.epoch, self.state.cursor);
 
-        while self.state.step < steps && !self.interrupt.load(Ordering::Relaxed) {
+        while self.state.step < steps && !self.has_stalled() && !self.interrupt.load(Ordering::Relaxed) {
             let step_started = Instant::now();
             let window = self.load(batches, &mut stream, &mut clock)?;
             // Dropout draws from the device; seeding by step makes it the same whenever the step is taken.
@@ -247,14 +250,22 @@ impl<O: Objective> Learner<O> {
             if last || due(self.state.step, self.config.evaluate.every) {
                 self.evaluate(&mut log, &progress)?;
             }
-            if last || due(self.state.step, self.config.checkpoint.every) {
+            let stopped = self.has_stalled();
+            if last || stopped || due(self.state.step, self.config.checkpoint.every) {
                 self.state.seconds = earlier + started.elapsed().as_secs_f64();
                 self.checkpoint()?;
+            }
+            if stopped && !last {
+                progress.say(&format!(
+                    "step {}  no better for {} evaluations: stopping",
+                    self.state.step, self.state.stalled
+                ));
+                break;
             }
         }
 
         self.state.seconds = earlier + started.elapsed().as_secs_f64();
-        let completed = self.state.step >= steps;
+        let completed = self.state.step >= steps || self.has_stalled();
         if !completed {
             self.checkpoint()?;
         }
@@ -336,7 +347,7 @@ impl<O: Objective> Learner<O> {
         let mut report = StepReport::default();
         for batch in window {
             let terms = self.objective.losses(self.model(), batch, &self.device).map_err(TrainError::Data)?;
-            report.terms.resize(terms.len(), ("", 0.0));
+            report.terms.resize(terms.len(), (Cow::Borrowed(""), 0.0));
             let mut loss: Option<Tensor<1>> = None;
             let mut means = Vec::with_capacity(terms.len());
             for (LossTerm { name, weight, sum }, count) in terms.into_iter().zip(&totals) {
@@ -376,7 +387,7 @@ impl<O: Objective> Learner<O> {
         if due {
             let mut values = vec![("loss", report.loss)];
             if report.terms.len() > 1 {
-                values.extend(&report.terms);
+                values.extend(report.terms.iter().map(|(name, value)| (name.as_ref(), *value)));
             }
             values.extend([("lr", report.rate), ("grad_norm", report.norm)]);
             log.write(step, "train", values).map_err(io(&self.dir.join("metrics.jsonl")))?;
@@ -397,6 +408,9 @@ impl<O: Objective> Learner<O> {
         // JSON has no number for a rate without references, and such a rate is no score.
         evaluation.metrics.retain(|_, value| value.is_finite());
         self.state.score = evaluation.metrics.get(&self.config.checkpoint.metric).copied();
+        let gained =
+            |score: f64| self.state.best.is_none_or(|(best, _)| score < best - self.config.early_stopping.min_delta);
+        self.state.stalled = if self.state.score.is_some_and(gained) { 0 } else { self.state.stalled + 1 };
         if let Some(score) = self.state.score.filter(|s| self.state.best.is_none_or(|(best, _)| *s < best)) {
             self.state.best = Some((score, step));
             self.objective.export(&model, &self.dir.join("best")).map_err(TrainError::Export)?;
@@ -405,9 +419,15 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
+    /// Whether early stopping ends the run.
+    fn has_stalled(&self) -> bool {
+        let patience = self.config.early_stopping.patience;
+        patience > 0 && self.state.stalled >= patience
+    }
+
     fn checkpoint(&self) -> Result<(), TrainError> {
         let checkpoints = self.checkpoints();
-        checkpoints.save(&self.state, &parameters(&self.model().valid()), &self.optimizer.to_tensors())?;
+        checkpoints.save(&self.state, &trainable_parameters(self.model()), &self.optimizer.to_tensors())?;
         let kept = &self.config.checkpoint;
         checkpoints.rotate(kept.keep_last, kept.keep_best)?;
         Ok(())

@@ -19,7 +19,7 @@
 //!     fn counts(&self, _: &f32) -> Vec<f64> { vec![1.0] }
 //!     fn losses(&self, model: &Linear, x: &f32, device: &Device) -> Result<Vec<LossTerm>, BoxError> {
 //!         let y = model.forward(Tensor::<2>::from_floats([[*x]], device));
-//!         Ok(vec![LossTerm { name: "square", weight: 1.0, sum: (y - 2.0 * x).square().sum() }])
+//!         Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum: (y - 2.0 * x).square().sum() }])
 //!     }
 //!     fn evaluate(&self, model: &Linear, _: &[String]) -> Result<Evaluation, BoxError> {
 //!         let error = (model.weight.val().into_scalar::<f32>() - 2.0).abs();
@@ -60,7 +60,8 @@ mod schedule;
 
 pub use checkpoint::{Checkpoint, Checkpoints, TrainState};
 pub use config::{
-    CheckpointConfig, Compute, EvaluateConfig, OptimizerConfig, OptimizerName, TrainConfig, TrainConfigError,
+    CheckpointConfig, Compute, EarlyStoppingConfig, EvaluateConfig, OptimizerConfig, OptimizerName, TrainConfig,
+    TrainConfigError,
 };
 pub use gradients::GradientSum;
 pub use learner::{Learner, TrainError};

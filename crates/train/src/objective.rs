@@ -3,6 +3,7 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -46,7 +47,7 @@ pub trait Objective {
 #[derive(Clone, Debug)]
 pub struct LossTerm {
     /// What logs call it.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Its share in the total.
     pub weight: f64,
     /// Summed over the batch, `[1]`.

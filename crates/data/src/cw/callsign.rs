@@ -2,7 +2,7 @@
 //! plans for amateurs), and where they are heard from: CQ zone, state or province, ARRL section.
 
 use super::{
-    lists::{AREAS, Area, HOMES, Home},
+    lists::{ANTENNAS, AREAS, Area, HOMES, Home},
     random::{chance, pick, weighted, whole},
 };
 use rand_chacha::ChaCha8Rng;
@@ -50,6 +50,9 @@ pub(super) fn overseas(rng: &mut ChaCha8Rng) -> Operator {
     Operator { call, zone, home: None }
 }
 
+/// Prefixes of countries in which others are guests.
+const ABROAD: [&str; 10] = ["F", "DL", "EA8", "OE", "I", "ON", "SM", "W4", "VP5", "HB9"];
+
 /// The call as it is sent away from home, with the given probability.
 pub(super) fn portable(call: &str, probability: f32, rng: &mut ChaCha8Rng) -> String {
     if !chance(rng, probability) {
@@ -62,9 +65,46 @@ pub(super) fn portable(call: &str, probability: f32, rng: &mut ChaCha8Rng) -> St
         3 => format!("{call}/MM"),
         _ => match call.as_bytes()[0] {
             b'A' | b'K' | b'N' | b'W' | b'V' => format!("{call}/{}", whole(rng, 0..10)),
-            _ => format!("{}/{call}", pick(rng, &["F", "DL", "EA8", "OE", "I", "ON", "SM", "W4", "VP5", "HB9"])),
+            _ => format!("{}/{call}", pick(rng, &ABROAD)),
         },
     }
+}
+
+/// Whether a word is a call as this module makes them, at home or away. G5RV is an antenna: its inventor's call.
+pub(super) fn is_callsign(word: &str) -> bool {
+    if ANTENNAS.contains(&word) {
+        return false;
+    }
+    match word.split_once('/') {
+        None => is_home_call(word),
+        Some((call, "P" | "M" | "MM" | "QRP" | "0" | "1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9")) => {
+            is_home_call(call)
+        }
+        Some((abroad, call)) => ABROAD.contains(&abroad) && is_home_call(call),
+    }
+}
+
+fn is_home_call(word: &str) -> bool {
+    let letters = |suffix: &str, least: usize, most: usize| {
+        (least..=most).contains(&suffix.len()) && suffix.chars().all(|c| c.is_ascii_uppercase())
+    };
+    let of_area = AREAS.iter().any(|area| {
+        area.prefixes.iter().filter_map(|prefix| word.strip_prefix(prefix)).any(|rest| {
+            rest.starts_with(|digit| area.digits.contains(digit)) && letters(&rest[1..], area.letters.0, area.letters.1)
+        })
+    });
+    let of_home = HOMES.iter().flat_map(|home| home.prefixes).filter_map(|prefix| word.strip_prefix(prefix));
+    let of_district = || {
+        let (prefix, suffix) = word.split_at(word.find(|c: char| c.is_ascii_digit()).unwrap_or(0));
+        let least = match prefix.as_bytes() {
+            [b'K' | b'N' | b'W'] => 2,
+            [b'K' | b'N' | b'W', second] if second.is_ascii_uppercase() => 1,
+            [b'A', b'A'..=b'K'] => 1,
+            _ => return false,
+        };
+        letters(&suffix[1..], least, 3)
+    };
+    of_area || of_home.into_iter().any(|suffix| letters(suffix, 2, 3)) || of_district()
 }
 
 /// A call of one of the ten districts, in the FCC's formats. KL, KH, KP and their like belong to Alaska and the islands,
@@ -112,6 +152,34 @@ mod tests {
             let tail = call.rsplit(|c: char| c.is_ascii_digit()).next().unwrap();
             assert!((1..=3).contains(&tail.len()) && tail.len() + 2 <= call.len(), "{call}");
             assert!(call.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit()), "{call}");
+        }
+    }
+
+    #[test]
+    fn calls_are_told_from_other_words() {
+        let rng = &mut random::stream(1, 3);
+        for _ in 0..20_000 {
+            let call = any(rng).call;
+            assert!(is_callsign(&call), "{call}");
+            let call = portable(&call, 1.0, rng);
+            assert!(is_callsign(&call), "{call}");
+        }
+        use super::super::lists::{ABBREVIATIONS, CITIES, NAMES, QUESTIONS, RIGS, WEATHER, WORDS};
+        for list in [WORDS, ABBREVIATIONS, QUESTIONS, NAMES, CITIES, RIGS, ANTENNAS, WEATHER] {
+            for word in list.iter().flat_map(|piece| piece.split(' ')) {
+                assert!(!is_callsign(word), "{word}");
+            }
+        }
+        for number in 0..4000 {
+            let (short, long) = (number.to_string(), format!("{number:03}"));
+            for word in [short, long] {
+                let cut = word.replace('9', "N").replace('0', "T");
+                assert!(![word, cut].iter().any(|word| is_callsign(word)), "{number}");
+            }
+        }
+        for word in ["", "/", "K1", "5NN", "1D", "K1?", "DL1ABC/", "/P", "1TTW", "20M", "559", "<SK>", "QRZ?", "Ä1AA"]
+        {
+            assert!(!is_callsign(word), "{word}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the synthesiser can be told. A pair of numbers is a range: each sample draws its own value from it, evenly.
 
+use super::CwTask;
 use serde::{Deserialize, Serialize};
 
 /// The least and the most a drawn value may be; twice the same number fixes it.
@@ -10,13 +11,16 @@ pub type Range = [f32; 2];
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwConfig {
+    /// What is to be written down, and so what is sent.
+    pub task: CwTask,
     /// What is sent: the weight of each kind of text, or a list of texts.
     pub text: CwText,
-    /// Length of a clip, in seconds.
+    /// Length of a clip, in seconds. For all tasks but `copy`, and for fixed texts, a clip is longer than what was drawn
+    /// when its text needs it, up to the upper end.
     pub duration_s: Range,
     /// Silence before the first key-down, in seconds.
     pub lead_s: Range,
-    /// Least silence after the last key-up, in seconds; the text fills the clip up to here.
+    /// Least silence after the last key-up, in seconds; for the task `copy` the text fills the clip up to here.
     pub tail_s: Range,
     /// Speed of the characters, in words per minute (PARIS: a dit lasts 1.2/wpm seconds).
     pub wpm: Range,
@@ -55,6 +59,11 @@ pub struct CwConfig {
 
 /// What is sent. Each weight is relative to the sum of all; where a configuration names any, those it does not name
 /// are 0 and left out.
+///
+/// The task `copy` draws from all of them, `callsigns` from those with calls in them (all but `words` and `groups`),
+/// `log` from the five contests, `expand` and `traffic` from none: they have texts of their own. A weight that the task
+/// does not draw from is refused, unless `text` is left out altogether, and so are `fixed` and `group_length` for any
+/// task but `copy`. `portable` and `cut_numbers` also shape what other stations send.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CwText {
@@ -206,6 +215,7 @@ pub struct CwFilter {
 impl Default for CwConfig {
     fn default() -> Self {
         Self {
+            task: CwTask::default(),
             text: CwText::default(),
             duration_s: [4.0, 8.0],
             lead_s: [0.1, 0.5],

@@ -41,14 +41,19 @@ pub(super) fn cqwpx(text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
 /// Class (transmitters and A to F) and section.
 pub(super) fn field_day(text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
     let me = if chance(rng, 0.97) { callsign::north_american(rng) } else { callsign::overseas(rng) };
+    let exchange = vec![field_day_class(rng), section(&me, rng).to_owned()];
+    over(&me, "FD", exchange, text, rng)
+}
+
+/// Transmitters and A to F.
+pub(super) fn field_day_class(rng: &mut ChaCha8Rng) -> String {
     let transmitters = 1 + weighted(rng, [40.0, 20.0, 15.0, 8.0, 5.0, 4.0, 3.0, 2.0, 1.0, 1.0].into_iter());
     let letter = match transmitters {
         1 => pick(rng, &["A", "B", "C", "D", "D", "E", "E"]),
         2 => pick(rng, &["A", "A", "B", "F"]),
         _ => pick(rng, &["A", "A", "A", "F"]),
     };
-    let exchange = vec![format!("{transmitters}{letter}"), section(&me, rng).to_owned()];
-    over(&me, "FD", exchange, text, rng)
+    format!("{transmitters}{letter}")
 }
 
 /// Serial number, precedence, callsign, check (the year of the first licence) and section.
@@ -68,7 +73,7 @@ pub(super) fn sweepstakes(text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
 }
 
 /// Stations outside the United States and Canada send DX for a section.
-fn section(operator: &Operator, rng: &mut ChaCha8Rng) -> &'static str {
+pub(super) fn section(operator: &Operator, rng: &mut ChaCha8Rng) -> &'static str {
     operator.home.map_or("DX", |home| pick(rng, home.sections))
 }
 
@@ -100,9 +105,13 @@ fn report(cut: bool) -> String {
 }
 
 /// As serial numbers are distributed: most stations in a log are at a low one.
-fn serial(cut: bool, rng: &mut ChaCha8Rng) -> String {
+pub(super) fn serial_number(rng: &mut ChaCha8Rng) -> usize {
     let most = pick(rng, &[30, 100, 300, 1000, 3000]);
-    let number = whole(rng, 1..=most);
+    whole(rng, 1..=most)
+}
+
+fn serial(cut: bool, rng: &mut ChaCha8Rng) -> String {
+    let number = serial_number(rng);
     shorten(if chance(rng, 0.5) { format!("{number:03}") } else { number.to_string() }, cut)
 }
 

@@ -115,7 +115,7 @@ impl CwInfo {
         let c = config;
         let silent = chance(rng, c.noise_only);
         let clean = chance(rng, c.clean) && !silent;
-        let source = CwSource::draw(&c.text, rng);
+        let source = CwSource::draw(c.task, &c.text, rng);
         let wpm = between(rng, c.wpm);
         let ratio = if chance(rng, c.farnsworth.probability) { between(rng, c.farnsworth.ratio) } else { 1.0 };
         let pitch_hz = between(rng, c.pitch_hz);

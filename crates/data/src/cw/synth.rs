@@ -1,11 +1,12 @@
 //! The synthesiser: draws what a clip is like, then makes it.
 
 use super::{
-    CwConfig, CwError, CwInfo, CwSource,
+    CwConfig, CwError, CwInfo, CwSource, CwTask,
     channel::{self, Carrier, Filter, RATE},
     keying::{self, Fist, JITTER_LIMIT, Keyed},
     morse,
     random::{self, between, pick},
+    task::{self, Message, Room},
     text,
 };
 use rand::RngExt;
@@ -27,15 +28,18 @@ pub struct CwSynth {
 pub struct CwSample {
     /// Mono audio at [`SAMPLE_RATE`], from -1 to 1.
     pub audio: Vec<f32>,
-    /// Exactly what was keyed, in characters of [`morse::alphabet`]; empty when nobody sends.
+    /// What is to be written down, in characters of [`morse::alphabet`]: the same as `sent` for the task `copy`, and for
+    /// the others at most 100 characters. Empty when nobody sends.
     pub text: String,
-    /// One mark for each character of `text`, in order.
+    /// Exactly what was keyed, in characters of [`morse::alphabet`]; empty when nobody sends.
+    pub sent: String,
+    /// One mark for each character of `sent`, in order.
     pub marks: Vec<CwMark>,
     /// How the clip was made.
     pub info: CwInfo,
 }
 
-/// When a character of the text was keyed: from its first key-down to its last key-up, taken at half the carrier's
+/// When a character was keyed: from its first key-down to its last key-up, taken at half the carrier's
 /// amplitude. The mark of a space is the gap between its neighbours. The characters of a prosign, brackets included,
 /// are keyed as one and share its extent.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -46,6 +50,18 @@ pub struct CwMark {
     pub end: f32,
     /// The character.
     pub character: char,
+}
+
+/// How often a message is composed before one of the shortest is sent.
+const MESSAGE_TRIES: usize = 16;
+
+/// What one station sent.
+struct Sent {
+    keyed: Keyed,
+    /// Of the clip, in samples.
+    length: usize,
+    /// What is to be written, where that is not what was keyed.
+    written: Option<String>,
 }
 
 impl CwSynth {
@@ -64,22 +80,31 @@ impl CwSynth {
     pub fn sample(&self, index: u64) -> CwSample {
         let rng = &mut random::stream(self.seed, index);
         let mut info = CwInfo::draw(&self.config, rng);
-        let (keyed, length) = self.send(&info, rng);
+        let Sent { keyed, length, written } = self.send(&info, rng);
         let mut audio = self.receive(&info, &keyed, length, rng);
         info.carrier_amplitude = set_level(&mut audio, info.level_dbfs);
-        let (text, marks) = transcript(&keyed);
-        CwSample { audio, text, marks, info }
+        let (sent, marks) = transcript(&keyed);
+        CwSample { audio, text: written.unwrap_or_else(|| sent.clone()), sent, marks, info }
     }
 
-    /// Keys a text that fits; with it comes the length of the clip, in samples.
-    fn send(&self, info: &CwInfo, rng: &mut ChaCha8Rng) -> (Keyed, usize) {
+    /// Keys a text that fits.
+    fn send(&self, info: &CwInfo, rng: &mut ChaCha8Rng) -> Sent {
         let c = &self.config;
         let half_rise = f64::from(info.rise_ms) / 2000.0;
         let start = f64::from(between(rng, c.lead_s)) + half_rise;
         let after = f64::from(between(rng, c.tail_s)) + half_rise;
         let duration = f64::from(between(rng, c.duration_s));
+        let longest = f64::from(c.duration_s[1]);
+        let mut written = None;
         let keyed = match info.source {
             None => Keyed::default(),
+            Some(source) if c.task != CwTask::Copy => {
+                let fist = info.fist();
+                let room = Room { fist: &fist, wanted_s: duration - after - start, longest_s: longest - after - start };
+                let (message, keyed) = self.send_message(source, start, &room, rng);
+                written = Some(message.written);
+                keyed
+            }
             Some(CwSource::Fixed) => {
                 let index = random::whole(rng, 0..c.text.fixed.len());
                 key(&c.text.fixed[index], &info.fist(), start..f64::INFINITY, rng)
@@ -90,9 +115,24 @@ impl CwSynth {
                 key(&text, &info.fist(), start..end, rng)
             }
         };
-        let longest = f64::from(c.duration_s[1]);
         let duration = duration.max(keyed.end() + after).min(longest);
-        (keyed, (duration * RATE).round() as usize)
+        Sent { keyed, length: (duration * RATE).round() as usize, written }
+    }
+
+    /// Keys a whole message from `start` seconds on. One that jitter makes too long is given up for another; after some
+    /// of those comes one of the shortest, for which validation has made sure that there is room.
+    fn send_message(&self, source: CwSource, start: f64, room: &Room<'_>, rng: &mut ChaCha8Rng) -> (Message, Keyed) {
+        let c = &self.config;
+        for _ in 0..MESSAGE_TRIES {
+            let Some(message) = task::compose(c.task, source, &c.text, room, rng) else { continue };
+            let keyed = key(&message.sent, room.fist, start..f64::INFINITY, rng);
+            if keyed.end() <= start + room.longest_s {
+                return (message, keyed);
+            }
+        }
+        let message = task::last_resort(c.task, source, &c.text, rng);
+        let keyed = key(&message.sent, room.fist, start..f64::INFINITY, rng);
+        (message, keyed)
     }
 
     /// What arrives of it.

@@ -8,7 +8,7 @@ use realfft::{RealFftPlanner, num_complex::Complex};
 const RATE: f64 = 16_000.0;
 
 /// One machine, one pitch, nothing else: what a test then changes is all there is.
-fn plain() -> CwConfig {
+pub(super) fn plain() -> CwConfig {
     CwConfig {
         wpm: [20.0, 20.0],
         pitch_hz: [700.0, 700.0],
@@ -311,7 +311,7 @@ fn range(least: f32, most: f32) -> impl Strategy<Value = Range> {
     })
 }
 
-fn any_config() -> impl Strategy<Value = CwConfig> {
+pub(super) fn any_config() -> impl Strategy<Value = CwConfig> {
     let p = || prop_oneof![Just(0.0f32), Just(1.0), 0.0..=1.0f32];
     let sender = (range(0.5, 12.0), range(0.0, 1.0), range(5.0, 60.0), range(0.0, 20.0), range(200.0, 2000.0), p());
     let hand = (p(), range(0.0, 0.3), range(0.0, 0.3), range(0.3, 0.7), range(0.0, 0.5), p(), range(0.1, 1.0));
@@ -321,6 +321,7 @@ fn any_config() -> impl Strategy<Value = CwConfig> {
     let others = (p(), 0usize..3, 0usize..3, range(10.0, 3000.0), range(5.0, 60.0), range(-60.0, 40.0));
     let noise = (range(-40.0, 100.0), 1.0..=8000.0f32, p(), range(20.0, 3000.0), p(), range(-100.0, 0.0));
     (sender, hand, tone, fading, others, noise).prop_map(|(s, h, t, f, o, n)| CwConfig {
+        task: CwTask::Copy,
         text: CwText { portable: s.5, cut_numbers: s.5, ..CwText::default() },
         duration_s: s.0,
         lead_s: s.1,
@@ -355,6 +356,7 @@ proptest! {
         prop_assert!(clip.audio.iter().all(|x| x.abs() <= 1.0));
         prop_assert!((shortest - 1.0..=longest + 1.0).contains(&(clip.audio.len() as f64)));
         prop_assert_eq!(clip.text.is_empty(), clip.info.source.is_none());
+        prop_assert_eq!(&clip.text, &clip.sent);
         let seconds = clip.audio.len() as f32 / 16_000.0;
         prop_assert!(clip.marks.iter().all(|mark| 0.0 <= mark.start && mark.start < mark.end && mark.end <= seconds));
         prop_assert_eq!(clip.marks.iter().map(|mark| mark.character).collect::<String>(), clip.text);

@@ -1,7 +1,7 @@
 //! What is sent: words, groups, callsigns and ordinary contacts. Contests have a file of their own.
 
 use super::{
-    CwText, callsign, contest, keying, lists, morse,
+    CwTask, CwText, callsign, contest, keying, lists, morse,
     random::{chance, pick, weighted, whole},
 };
 use rand_chacha::ChaCha8Rng;
@@ -31,11 +31,16 @@ pub enum CwSource {
     Sweepstakes,
     /// One of the texts under `text.fixed`.
     Fixed,
+    /// Phrases in Q-codes and abbreviations, for the task `expand`.
+    Phrases,
+    /// Formal traffic, for the task `traffic`.
+    Radiogram,
 }
 
 impl CwSource {
-    pub(super) fn draw(text: &CwText, rng: &mut ChaCha8Rng) -> Self {
-        let weights = [
+    /// Those with a weight under `text`, and the weight.
+    pub(super) fn weights(text: &CwText) -> [(Self, f32); 9] {
+        [
             (Self::Words, text.words),
             (Self::Groups, text.groups),
             (Self::Callsigns, text.callsigns),
@@ -45,11 +50,20 @@ impl CwSource {
             (Self::Cqwpx, text.cqwpx),
             (Self::FieldDay, text.field_day),
             (Self::Sweepstakes, text.sweepstakes),
-        ];
+        ]
+    }
+
+    /// One that the task draws from.
+    pub(super) fn draw(task: CwTask, text: &CwText, rng: &mut ChaCha8Rng) -> Self {
+        if let Some(own) = task.own_source() {
+            return own;
+        }
         if !text.fixed.is_empty() {
             return Self::Fixed;
         }
-        weights[weighted(rng, weights.iter().map(|(_, weight)| *weight))].0
+        let weights = Self::weights(text);
+        let drawn = weights.iter().map(|(source, weight)| if task.draws_from(*source) { *weight } else { 0.0 });
+        weights[weighted(rng, drawn)].0
     }
 }
 
@@ -83,9 +97,9 @@ pub(super) fn fill(source: CwSource, text: &CwText, units: f64, rng: &mut ChaCha
 }
 
 /// What one sender says in one go, as words; never empty.
-fn over(source: CwSource, text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
+pub(super) fn over(source: CwSource, text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
     match source {
-        CwSource::Words | CwSource::Fixed => vec![word(rng)],
+        CwSource::Words | CwSource::Fixed | CwSource::Phrases | CwSource::Radiogram => vec![word(rng)],
         CwSource::Groups => vec![group(text.group_length, rng)],
         CwSource::Callsigns => vec![callsign::portable(&callsign::any(rng).call, text.portable, rng)],
         CwSource::Qso => qso(text, rng),

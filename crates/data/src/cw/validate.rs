@@ -1,10 +1,11 @@
 //! Refuses a configuration that could not be synthesised, in a sentence that says what to change.
 
 use super::{
-    CwConfig, Range,
+    CwConfig, CwSource, CwTask, Range,
     config::CwText,
     keying::{self, Fist},
     morse::{self, Symbol},
+    task,
 };
 
 /// Why a [`CwConfig`] was refused.
@@ -69,6 +70,50 @@ pub enum CwError {
     /// Nothing can be sent.
     #[error("every weight under text is 0, so there is nothing to send: raise one, or list texts in text.fixed")]
     NoText,
+    /// A name is not that of a task.
+    #[error("there is no task `{name}`: the tasks are copy, callsigns, log, expand and traffic")]
+    UnknownTask {
+        /// As given.
+        name: String,
+    },
+    /// None of the weights that count for the task is positive.
+    #[error("no weight under text that the task `{task}` draws from is above 0: raise one of {useful}")]
+    NoTextForTask {
+        /// The task.
+        task: CwTask,
+        /// The weights that it draws from.
+        useful: String,
+    },
+    /// Something under `text` means nothing to the task.
+    #[error(
+        "{field} says nothing about the task `{task}`: leave it out, or set task to one that uses it, such as copy"
+    )]
+    NotForTask {
+        /// Its name, as in the configuration.
+        field: String,
+        /// The task.
+        task: CwTask,
+    },
+    /// Not even the shortest message of the task fits.
+    #[error(
+        "the shortest message of the task `{task}`{of}, {sent:?}, can last {needed:.2} s at its slowest, and the \
+         longest duration_s leaves {room:.2} s between lead_s and tail_s: raise duration_s or wpm, set \
+         farnsworth.probability to 0{or}"
+    )]
+    MessageTooLong {
+        /// The task.
+        task: CwTask,
+        /// The weight that sends it, in words; empty if the task has but one kind.
+        of: String,
+        /// The message.
+        sent: String,
+        /// Seconds that it needs.
+        needed: f64,
+        /// Seconds that there are.
+        room: f64,
+        /// Another way out, in words.
+        or: String,
+    },
     /// A given text is blank.
     #[error("text.fixed[{index}] is blank: give it something to send, or take it out and use noise_only for silence")]
     Blank {
@@ -130,9 +175,56 @@ impl CwConfig {
     /// Checks every field, and that what is to be sent fits into a clip.
     pub fn validate(&self) -> Result<(), CwError> {
         self.text.validate()?;
+        self.validate_task()?;
         self.validate_sender()?;
         self.validate_channel()?;
         self.validate_room()
+    }
+
+    /// What is under `text` must mean something to the task; a `text` left out is no statement.
+    fn validate_task(&self) -> Result<(), CwError> {
+        let (task, text, default) = (self.task, &self.text, CwText::default());
+        if task == CwTask::Copy {
+            return Ok(());
+        }
+        let refused = |field: String| Err(CwError::NotForTask { field, task });
+        if !text.fixed.is_empty() {
+            return refused("text.fixed".to_owned());
+        }
+        if text.group_length != default.group_length {
+            return refused("text.group_length".to_owned());
+        }
+        let weights = CwSource::weights(text);
+        if weights != CwSource::weights(&default)
+            && let Some((source, weight)) = weights.iter().find(|(s, weight)| *weight > 0.0 && !task.draws_from(*s))
+        {
+            return refused(format!("{}, {weight},", weight_name(*source)));
+        }
+        if task.own_source().is_none() && weights.iter().all(|(s, weight)| *weight == 0.0 || !task.draws_from(*s)) {
+            let useful = weights.iter().filter(|(s, _)| task.draws_from(*s)).map(|(s, _)| weight_name(*s));
+            return Err(CwError::NoTextForTask { task, useful: useful.collect::<Vec<_>>().join(", ") });
+        }
+        Ok(())
+    }
+
+    /// The longest clip must hold each of the shortest messages of what may be sent.
+    fn validate_messages(&self, around: f64) -> Result<(), CwError> {
+        let task = self.task;
+        let weighted =
+            CwSource::weights(&self.text).into_iter().filter(|(s, weight)| *weight > 0.0 && task.draws_from(*s));
+        let room = f64::from(self.duration_s[1]) - around;
+        for source in task.own_source().into_iter().chain(weighted.map(|(source, _)| source)) {
+            for message in task::shortest(task, source, &self.text) {
+                let needed = self.longest_s(&morse::parse(&message.sent).unwrap_or_default());
+                if needed > room {
+                    let name = task.own_source().is_none().then(|| weight_name(source));
+                    let of = name.map_or(String::new(), |name| format!(" from {name}"));
+                    let or = name.map_or(String::new(), |name| format!(", or give {name} no weight"));
+                    return Err(CwError::MessageTooLong { task, of, sent: message.sent, needed, room, or });
+                }
+            }
+        }
+        Ok(())
     }
 
     fn validate_sender(&self) -> Result<(), CwError> {
@@ -186,6 +278,9 @@ impl CwConfig {
     /// A clip must hold a fixed text at its longest, and any one character where the text is drawn to fit.
     fn validate_room(&self) -> Result<(), CwError> {
         let around = f64::from(self.lead_s[1]) + f64::from(self.tail_s[1]) + f64::from(self.rise_ms[1]) / 1000.0;
+        if self.task != CwTask::Copy {
+            return self.validate_messages(around);
+        }
         for (index, text) in self.text.fixed.iter().enumerate() {
             let room = f64::from(self.duration_s[1]) - around;
             let needed = self.longest_s(&parse_fixed(index, text)?);
@@ -228,17 +323,7 @@ impl CwConfig {
 
 impl CwText {
     fn validate(&self) -> Result<(), CwError> {
-        let weights = [
-            ("text.words", self.words),
-            ("text.groups", self.groups),
-            ("text.callsigns", self.callsigns),
-            ("text.qso", self.qso),
-            ("text.cqww", self.cqww),
-            ("text.arrl_dx", self.arrl_dx),
-            ("text.cqwpx", self.cqwpx),
-            ("text.field_day", self.field_day),
-            ("text.sweepstakes", self.sweepstakes),
-        ];
+        let weights = CwSource::weights(self).map(|(source, weight)| (weight_name(source), weight));
         for (field, value) in weights {
             if !(0.0..f32::INFINITY).contains(&value) {
                 return Err(CwError::Weight { field, value });
@@ -253,6 +338,23 @@ impl CwText {
         count("text.group_length", self.group_length, 1, 20)?;
         probability("text.portable", self.portable)?;
         probability("text.cut_numbers", self.cut_numbers)
+    }
+}
+
+/// Where the weight of a source stands in the configuration.
+fn weight_name(source: CwSource) -> &'static str {
+    match source {
+        CwSource::Words => "text.words",
+        CwSource::Groups => "text.groups",
+        CwSource::Callsigns => "text.callsigns",
+        CwSource::Qso => "text.qso",
+        CwSource::Cqww => "text.cqww",
+        CwSource::ArrlDx => "text.arrl_dx",
+        CwSource::Cqwpx => "text.cqwpx",
+        CwSource::FieldDay => "text.field_day",
+        CwSource::Sweepstakes => "text.sweepstakes",
+        CwSource::Fixed => "text.fixed",
+        CwSource::Phrases | CwSource::Radiogram => "text",
     }
 }
 

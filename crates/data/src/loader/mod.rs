@@ -23,7 +23,7 @@ use std::time::Duration;
 
 pub use config::{LoaderConfig, LoaderConfigError, Workers};
 pub use error::{LoaderError, SampleError};
-pub use order::epoch_order;
+pub use order::{Order, epoch_order};
 
 use queue::{Plan, Queue};
 use worker::Worker;
@@ -70,6 +70,7 @@ pub trait Collate<I>: Send + Sync {
 pub struct Loader<D: Dataset, C: Collate<D::Item>> {
     dataset: Arc<D>,
     config: LoaderConfig,
+    order: Option<Box<dyn Order>>,
     queue: Arc<Queue<C::Batch>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -86,7 +87,7 @@ where
         let workers = config.workers.count();
         let queue = Arc::new(Queue::new(config.prefetch_batches, config.prefetch_bytes));
         // Built first, so that a thread that cannot be spawned drops the loader and with it the earlier threads.
-        let mut loader = Self { dataset, config, queue, threads: Vec::with_capacity(workers) };
+        let mut loader = Self { dataset, config, order: None, queue, threads: Vec::with_capacity(workers) };
         for index in 0..workers {
             let worker = Worker::new(loader.dataset.clone(), collate.clone(), loader.queue.clone());
             let thread = Builder::new()
@@ -100,14 +101,24 @@ where
 }
 
 impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
+    /// Takes samples in this order instead of the one that `shuffle` means.
+    pub fn with_order(mut self, order: impl Order + 'static) -> Self {
+        self.order = Some(Box::new(order));
+        self
+    }
+
     /// The batches of one epoch from `start_batch` on; loading begins at once, before the first `next`.
     ///
     /// A `start_batch` at or past the end gives an empty iterator. Several epochs may be read at the same time, each
     /// with a prefetch budget of its own.
     pub fn epoch(&self, epoch: u64, start_batch: usize) -> Epoch<'_, C::Batch> {
         let LoaderConfig { batch_size, shuffle, seed, .. } = self.config;
-        let order =
-            if shuffle { epoch_order(self.dataset.len(), seed, epoch) } else { (0..self.dataset.len()).collect() };
+        let samples = self.dataset.len();
+        let order = match &self.order {
+            Some(order) => order.epoch(epoch),
+            None if shuffle => epoch_order(samples, seed, epoch),
+            None => (0..samples).collect(),
+        };
         let plan = Plan { epoch, order, batch_size, batches: self.batches_per_epoch() };
         let start = start_batch.min(plan.batches);
         let end = plan.batches;

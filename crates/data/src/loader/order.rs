@@ -3,6 +3,12 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+/// The samples of an epoch in the order they are taken; each batch is the next `batch_size` of them.
+pub trait Order: Send + Sync {
+    /// The order of an epoch: from the epoch alone, and as long as for every other.
+    fn epoch(&self, epoch: u64) -> Vec<usize>;
+}
+
 /// The indices `0..len` in the order of an epoch, from the seed and the epoch alone.
 ///
 /// Fisher–Yates from the back: for `i` from `len - 1` down to 1, swap `i` with a `j` from `0..=i`. The generator is

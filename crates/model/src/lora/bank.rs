@@ -112,9 +112,25 @@ impl LoraBank {
         Some(b.matmul(a).mul_scalar(slot.scale))
     }
 
-    /// The rows of `lora_a` and columns of `lora_b` that are `adapter`'s.
-    pub fn rows(&self, adapter: usize) -> Option<Range<usize>> {
-        self.slots.iter().find(|slot| slot.adapter == adapter).map(|slot| slot.rows.clone())
+    /// `lora_A`, `[r, in]`, and `lora_B`, `[out, r]`, of one adapter. Nothing when it does not target the map.
+    pub fn adapter(&self, adapter: usize) -> Option<(Tensor<2>, Tensor<2>)> {
+        let slot = self.slots.iter().find(|slot| slot.adapter == adapter)?;
+        Some(self.matrices(slot.rows.clone()))
+    }
+
+    /// Replaces one adapter's matrices; those of the others stay. Nothing happens when it does not target the map.
+    ///
+    /// # Panics
+    /// If the shapes are not those of [`adapter`](Self::adapter).
+    pub fn set_adapter(&mut self, adapter: usize, lora_a: Tensor<2>, lora_b: Tensor<2>) {
+        let Some(slot) = self.slots.iter().find(|slot| slot.adapter == adapter) else { return };
+        let (rows, [d_out, d_in]) = (slot.rows.clone(), [self.lora_b.dims()[0], self.lora_a.dims()[1]]);
+        let trained = self.lora_a.is_require_grad();
+        let (a, b) = (self.lora_a.val().detach(), self.lora_b.val().detach());
+        let a = a.slice_assign([rows.clone(), 0..d_in], lora_a).set_require_grad(trained);
+        let b = b.slice_assign([0..d_out, rows], lora_b).set_require_grad(trained);
+        self.lora_a = Param::initialized(self.lora_a.id, a);
+        self.lora_b = Param::initialized(self.lora_b.id, b);
     }
 
     fn matrices(&self, rows: Range<usize>) -> (Tensor<2>, Tensor<2>) {
@@ -176,6 +192,19 @@ mod tests {
         let through = |row: usize, delta: Tensor<2>| linear(x.clone().narrow(0, row, 1), delta, None);
         close(found.clone().narrow(0, 0, 1), through(0, zero.clone()));
         close(found.narrow(0, 1, 1), through(1, zero.mul_scalar(0.25) + two.mul_scalar(0.75)));
+    }
+
+    #[test]
+    fn an_adapter_is_replaced_alone() {
+        let device = Device::default();
+        let mut bank = bank(&device);
+        let (a, b) = (random([3, 4], &device), random([6, 3], &device));
+        let other = bank.adapter(0).expect("an adapter");
+        bank.set_adapter(2, a.clone(), b.clone());
+        let found = bank.adapter(2).expect("an adapter");
+        assert_eq!((values(found.0), values(found.1)), (values(a), values(b)));
+        let kept = bank.adapter(0).expect("an adapter");
+        assert_eq!((values(kept.0), values(kept.1)), (values(other.0), values(other.1)));
     }
 
     #[test]

@@ -11,4 +11,4 @@ mod sites;
 
 pub use bank::{Gates, LoraBank};
 pub use config::{LoraConfig, LoraConfigError};
-pub use sites::{AdaptError, Adaptable, Site, adapt, bank_parameters, merge, unmerge};
+pub use sites::{AdaptError, Adaptable, Site, adapt, adapter_parameters, load_adapter, merge, unmerge};

@@ -3,8 +3,9 @@
 use super::{LoraBank, LoraConfig};
 use crate::layers::Linear;
 use burn::module::Param;
-use burn::tensor::Device;
-use std::ops::Range;
+use burn::tensor::{Device, Tensor, TensorData};
+use std::collections::BTreeMap;
+use undertone_store::{HostTensor, StoreError};
 
 /// A linear map within a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,13 +104,49 @@ fn shift(model: &mut impl Adaptable, adapter: usize, sign: f64) {
     }
 }
 
-/// Where an adapter's matrices lie: of every map it targets the path, and its rows of `lora_a` and columns of `lora_b`.
-pub fn bank_parameters(model: &mut impl Adaptable, adapter: usize) -> Vec<(String, Range<usize>)> {
-    let found = model.linears().into_iter().filter_map(|(site, linear)| {
-        let rows = linear.lora.as_ref()?.rows(adapter)?;
-        Some((site.path, rows))
-    });
-    found.collect()
+/// An adapter's matrices by their map's path, as PEFT calls them: `encoder.layers.0.self_attn.q_proj.lora_A.weight`.
+pub fn adapter_parameters(model: &mut impl Adaptable, adapter: usize) -> BTreeMap<String, HostTensor> {
+    let mut found = BTreeMap::new();
+    for (site, linear) in model.linears() {
+        let Some((a, b)) = linear.lora.as_ref().and_then(|bank| bank.adapter(adapter)) else { continue };
+        found.insert(format!("{}.{LORA_A}", site.path), host(a));
+        found.insert(format!("{}.{LORA_B}", site.path), host(b));
+    }
+    found
+}
+
+/// Replaces an adapter's matrices by what `source` gives for their names.
+///
+/// # Errors
+/// The first error of `source`, or the first matrix whose shape differs.
+pub fn load_adapter(
+    model: &mut impl Adaptable,
+    adapter: usize,
+    mut source: impl FnMut(&str) -> Result<HostTensor, StoreError>,
+) -> Result<(), StoreError> {
+    for (site, linear) in model.linears() {
+        let Some(bank) = linear.lora.as_mut() else { continue };
+        let Some((a, b)) = bank.adapter(adapter) else { continue };
+        let mut read = |name: &str, old: Tensor<2>| {
+            let name = format!("{}.{name}", site.path);
+            let (found, expected) = (source(&name)?, old.dims().to_vec());
+            if found.shape != expected {
+                return Err(StoreError::Shape { name, expected, found: found.shape });
+            }
+            Ok(Tensor::from_data(TensorData::new(found.data, found.shape), &old.device()))
+        };
+        let (a, b) = (read(LORA_A, a)?, read(LORA_B, b)?);
+        bank.set_adapter(adapter, a, b);
+    }
+    Ok(())
+}
+
+const LORA_A: &str = "lora_A.weight";
+const LORA_B: &str = "lora_B.weight";
+
+fn host(x: Tensor<2>) -> HostTensor {
+    let shape = x.dims().to_vec();
+    HostTensor { shape, data: x.try_into_vec_as().expect("parameters are floats") }
 }
 
 /// Whether a map is meant: by its last name or any longer end of its path, as PEFT compares them. `intermediate` and

@@ -1,6 +1,6 @@
 //! Greedy decoding with a key-value cache.
 
-use super::{DecoderCache, Whisper};
+use super::{DecoderCache, Whisper, WhisperDecoder};
 use burn::tensor::{Int, Tensor, TensorData};
 
 /// How [`Whisper::generate`] decodes.
@@ -28,19 +28,25 @@ impl Whisper {
     /// # Panics
     /// If the prompts are empty or differ in length or number from the batch.
     pub fn generate(&self, mel: Tensor<3>, prompts: &[Vec<u32>], options: &GenerateOptions) -> Vec<Vec<u32>> {
-        let batch = mel.dims()[0];
+        self.decoder.generate(self.decoder.cache(self.encoder.forward(mel), None), prompts, options)
+    }
+}
+
+impl WhisperDecoder {
+    /// As [`Whisper::generate`], from a fresh cache.
+    pub fn generate(&self, mut cache: DecoderCache, prompts: &[Vec<u32>], options: &GenerateOptions) -> Vec<Vec<u32>> {
+        let batch = prompts.len();
         let prompt_length = prompts.first().map_or(0, Vec::len);
         assert!(
             prompts.len() == batch && prompt_length > 0 && prompts.iter().all(|p| p.len() == prompt_length),
             "a batch of {batch} needs as many prompts of one length above 0"
         );
-        let device = mel.device();
-        let positions = self.decoder.embed_positions.weight.dims()[0];
+        let device = self.embed_tokens.weight.device();
+        let positions = self.embed_positions.weight.dims()[0];
         let max_length = options.max_length.min(positions);
         let suppress = self.mask(&options.suppress);
         let begin_suppress = self.mask(&options.begin_suppress);
 
-        let mut cache = self.decoder.cache(self.encoder.forward(mel), None);
         let mut outputs = vec![Vec::new(); batch];
         // Row r of the running batch belongs to sample `rows[r]`; finished ones are fed the end token until they leave.
         let mut rows: Vec<usize> = (0..batch).collect();
@@ -51,8 +57,8 @@ impl Whisper {
             let ids: Vec<i64> = next.iter().map(|id| i64::from(*id)).collect();
             let ids =
                 Tensor::<1, Int>::from_ints(TensorData::from(ids.as_slice()), &device).reshape([rows.len(), width]);
-            let states = self.decoder.forward(ids, &mut cache).narrow(1, width - 1, 1);
-            let mut logits = self.decoder.logits(states).squeeze_dim::<2>(1) + suppress.clone();
+            let states = self.forward(ids, &mut cache).narrow(1, width - 1, 1);
+            let mut logits = self.logits(states).squeeze_dim::<2>(1) + suppress.clone();
             if length == prompt_length {
                 logits = logits + begin_suppress.clone();
             }
@@ -83,7 +89,7 @@ impl Whisper {
 
     /// `[1, vocab_size]`: minus infinity at `tokens`, 0 elsewhere.
     fn mask(&self, tokens: &[u32]) -> Tensor<2> {
-        let weight = self.decoder.embed_tokens.weight.val();
+        let weight = self.embed_tokens.weight.val();
         let mut mask = vec![0.0_f32; weight.dims()[0]];
         for id in tokens {
             if let Some(entry) = mask.get_mut(*id as usize) {

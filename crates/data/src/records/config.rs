@@ -1,0 +1,162 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::RecordsError;
+
+/// Which records of which file, and where that file has what a task needs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecordsConfig {
+    /// The file.
+    pub path: PathBuf,
+    /// The second file of two plain text files: translations, labels or tags, line by line.
+    pub target_path: Option<PathBuf>,
+    /// How it is written: `auto`, which goes by the extension, `jsonl`, `json`, `csv`, `tsv`, `conll`, `text` or
+    /// `parquet`.
+    pub format: Format,
+    /// From a field that the task needs, such as `text` or `answers`, to the column that holds it: its name, a dotted
+    /// path for something nested (`translation.en`, `target.0`), or its number from 0.
+    pub columns: BTreeMap<String, Column>,
+    /// Whether the first row of a CSV or TSV file names the columns. By default it does if it holds the name of a field
+    /// or of a mapped column.
+    pub header: Option<bool>,
+    /// At most so many records: the first ones, of the part if there is one.
+    pub limit: Option<usize>,
+    /// A fixed share of the file, so that training, validation and test can be cut from one; all of it by default.
+    pub part: Option<PartConfig>,
+}
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// By its extension; `text` where there are two files. A `.json` file of one object a line is JSON Lines.
+    #[default]
+    Auto,
+    /// A JSON object a line.
+    Jsonl,
+    /// A JSON array, alone or as the only array in an object.
+    Json,
+    /// Cells separated by commas; text that holds one is quoted.
+    Csv,
+    /// Cells separated by tabs; quotes are part of the text.
+    Tsv,
+    /// A word and its tag a line, and blank lines between sentences.
+    Conll,
+    /// Two plain files, line by line.
+    Text,
+    /// Parquet.
+    Parquet,
+}
+
+/// Where a file has a field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Column {
+    /// The column's number, from 0.
+    Number(usize),
+    /// Its name, or a dotted path.
+    Name(String),
+}
+
+/// A share of a file's records, the same in every run.
+///
+/// Every record belongs to a group, and a group's place between 0 and 1 is a hash of its name; the part has the groups
+/// from `from` (included) to `to` (excluded). So adjoining parts never share a group, and whether a record belongs to a
+/// part depends on its own group alone: a file may be sorted, shuffled or extended, and the same article in another
+/// file falls into the same part. The price is that shares are approximate, the more so the fewer groups there are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PartConfig {
+    /// Where it begins, from 0.
+    pub from: f64,
+    /// Where it ends, to 1.
+    pub to: f64,
+    /// The column whose equal values make a group, such as the title of an article. By default each record is a group
+    /// of its own, named by its number in the file.
+    pub by: Option<Column>,
+}
+
+impl Default for PartConfig {
+    fn default() -> Self {
+        Self { from: 0.0, to: 1.0, by: None }
+    }
+}
+
+impl RecordsConfig {
+    /// Checks everything that can be checked without the file.
+    ///
+    /// # Errors
+    /// Names the key that does not fit.
+    pub fn validate(&self) -> Result<(), RecordsError> {
+        let fail = |reason: String| Err(RecordsError::Config { reason });
+        if self.path.as_os_str().is_empty() {
+            return fail("`path` is empty: name a file of records".into());
+        }
+        let format = self.format_by_name()?;
+        match (&self.target_path, format) {
+            (None, Format::Text) => {
+                return fail("`target_path` is missing: `format: text` reads two files, line by line".into());
+            }
+            (Some(_), format) if format != Format::Text => {
+                return fail("`target_path` is for `format: text`: other formats hold everything in one file".into());
+            }
+            _ => {}
+        }
+        if self.header.is_some() && !matches!(format, Format::Csv | Format::Tsv) {
+            return fail("`header` is for `format: csv` and `tsv`: leave it out for other formats".into());
+        }
+        if self.limit == Some(0) {
+            return fail("`limit` is 0: give at least 1, or leave it out for all records".into());
+        }
+        if let Some(PartConfig { from, to, .. }) = self.part
+            && !(0.0 <= from && from < to && to <= 1.0)
+        {
+            return fail(format!("`part` is from {from} to {to}: make 0 <= from < to <= 1"));
+        }
+        Ok(())
+    }
+
+    /// The format as given or as the extension tells it.
+    pub(super) fn format_by_name(&self) -> Result<Format, RecordsError> {
+        if self.format != Format::Auto {
+            return Ok(self.format);
+        }
+        if self.target_path.is_some() {
+            return Ok(Format::Text);
+        }
+        let extension = self.path.extension().unwrap_or_default().to_ascii_lowercase();
+        match extension.to_str() {
+            Some("jsonl" | "ndjson") => Ok(Format::Jsonl),
+            Some("json") => Ok(Format::Json),
+            Some("csv") => Ok(Format::Csv),
+            Some("tsv") => Ok(Format::Tsv),
+            Some("conll" | "bio" | "iob2") => Ok(Format::Conll),
+            Some("parquet") => Ok(Format::Parquet),
+            _ => Err(RecordsError::Format { path: self.path.clone() }),
+        }
+    }
+}
+
+impl From<&str> for Column {
+    fn from(name: &str) -> Self {
+        Self::Name(name.into())
+    }
+}
+
+impl From<usize> for Column {
+    fn from(number: usize) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl std::fmt::Display for Column {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Name(name) => write!(f, "{name}"),
+        }
+    }
+}

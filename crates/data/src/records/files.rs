@@ -1,0 +1,232 @@
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::row::{Content, Row};
+use super::task::Task;
+use super::{Format, Origin, RecordsError, parquet};
+
+/// The rows of a file, read as they are asked for.
+pub(super) type Rows = Box<dyn Iterator<Item = Result<Row, RecordsError>>>;
+
+/// Opens the file of a task.
+pub(super) fn rows(task: &Task) -> Result<Rows, RecordsError> {
+    let config = task.config;
+    let path: Arc<Path> = config.path.as_path().into();
+    match (config.format_by_name()?, &config.target_path) {
+        (Format::Json, _) if config.format == Format::Auto && is_jsonl(&path)? => jsonl(path),
+        (Format::Jsonl, _) => jsonl(path),
+        (Format::Json, _) => json(path),
+        (Format::Csv, _) => table(task, path, b','),
+        (Format::Tsv, _) => table(task, path, b'\t'),
+        (Format::Conll, _) => conll(path),
+        (Format::Parquet, _) => parquet::rows(path),
+        (Format::Text, Some(target)) => parallel(path, target.as_path().into()),
+        (Format::Text | Format::Auto, _) => Err(RecordsError::Format { path: config.path.clone() }),
+    }
+}
+
+/// Opens a file to read from.
+pub(super) fn open(path: &Path) -> Result<File, RecordsError> {
+    File::open(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => RecordsError::Missing { path: path.into() },
+        _ => read_error(path, error),
+    })
+}
+
+/// An error of the system or of a format's reader.
+pub(super) fn read_error(path: &Path, error: impl ToString) -> RecordsError {
+    RecordsError::Read { path: path.into(), reason: error.to_string() }
+}
+
+/// Lines with their numbers, without line ends and byte order mark. Only a line feed ends a line, after a carriage
+/// return or not: other separators of Unicode may be part of a text.
+fn lines(path: &Arc<Path>) -> Result<impl Iterator<Item = Result<(u64, String), RecordsError>> + use<>, RecordsError> {
+    let file = open(path)?;
+    let path = path.clone();
+    Ok((1..).zip(BufReader::new(file).split(b'\n')).map(move |(number, line)| {
+        let mut line = line.map_err(|error| read_error(&path, error))?;
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        let line =
+            String::from_utf8(line).map_err(|_| RecordsError::Encoding { origin: Origin::line(&path, number) })?;
+        Ok((
+            number,
+            match line.strip_prefix('\u{feff}') {
+                Some(rest) if number == 1 => rest.to_owned(),
+                _ => line,
+            },
+        ))
+    }))
+}
+
+fn is_blank(line: &Result<(u64, String), RecordsError>) -> bool {
+    matches!(line, Ok((_, text)) if text.trim().is_empty())
+}
+
+/// Whether a file begins with one complete object a line, rather than with one object on many lines or with an array.
+fn is_jsonl(path: &Arc<Path>) -> Result<bool, RecordsError> {
+    let mut lines = lines(path)?.filter(|line| !is_blank(line));
+    let Some((_, first)) = lines.next().transpose()? else { return Ok(false) };
+    Ok(serde_json::from_str::<serde_json::Map<_, _>>(&first).is_ok() && lines.next().is_some())
+}
+
+fn jsonl(path: Arc<Path>) -> Result<Rows, RecordsError> {
+    let lines = lines(&path)?.filter(|line| !is_blank(line));
+    Ok(Box::new(lines.map(move |line| {
+        let (number, text) = line?;
+        let origin = Origin::line(&path, number);
+        let value = serde_json::from_str(&text).map_err(|error| {
+            // It counts lines within the one line it was given, so only the column means anything.
+            let reason = error.to_string();
+            let reason = reason.split(" at line ").next().unwrap_or(&reason);
+            let reason = format!(
+                "is no JSON at column {}: {reason}; one array over many lines is `format: json`",
+                error.column()
+            );
+            RecordsError::Malformed { origin: origin.clone(), reason }
+        })?;
+        json_row(origin, value)
+    })))
+}
+
+fn json(path: Arc<Path>) -> Result<Rows, RecordsError> {
+    let mut text = String::new();
+    for line in lines(&path)? {
+        text.push_str(&line?.1);
+        text.push('\n');
+    }
+    if text.trim().is_empty() {
+        return Ok(Box::new(std::iter::empty()));
+    }
+    let value: Value = serde_json::from_str(&text).map_err(|error| {
+        let reason = error.to_string();
+        let reason = reason.split(" at line ").next().unwrap_or(&reason);
+        let reason = format!("is no JSON at column {}: {reason}; one object a line is `format: jsonl`", error.column());
+        RecordsError::Malformed { origin: Origin::line(&path, error.line() as u64), reason }
+    })?;
+    let fail = |reason: String| RecordsError::Malformed { origin: Origin::line(&path, 1), reason };
+    let items = match value {
+        Value::Array(items) => items,
+        Value::Object(fields) => {
+            let names = fields.keys().cloned().collect::<Vec<_>>().join(", ");
+            let mut arrays = fields.into_iter().filter_map(|(_, value)| match value {
+                Value::Array(items) => Some(items),
+                _ => None,
+            });
+            match (arrays.next(), arrays.next()) {
+                (Some(items), None) => items,
+                _ => return Err(fail(format!("begins an object with the fields {names}; just one must be an array"))),
+            }
+        }
+        _ => return Err(fail("begins neither an array nor an object with one".into())),
+    };
+    Ok(Box::new((1..).zip(items).map(move |(number, item)| json_row(Origin::row(&path, number), item))))
+}
+
+/// A row from an object, or from an array of cells.
+fn json_row(origin: Origin, value: Value) -> Result<Row, RecordsError> {
+    match value {
+        Value::Object(fields) => Ok(Row { origin, content: Content::Fields(fields) }),
+        Value::Array(cells) => Ok(Row { origin, content: Content::Cells { header: None, cells } }),
+        _ => Err(RecordsError::Malformed { origin, reason: "is no JSON object with the record's fields".into() }),
+    }
+}
+
+fn table(task: &Task, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsError> {
+    let mut records = csv::ReaderBuilder::new()
+        .delimiter(delimiter)
+        .has_headers(false)
+        // Only in comma-separated files do quotes mean something; elsewhere they belong to the text.
+        .quoting(delimiter == b',')
+        .from_reader(BufReader::new(open(&path)?))
+        .into_records();
+    let Some(first) = records.next() else { return Ok(Box::new(std::iter::empty())) };
+    let first = first.map_err(|error| table_error(&path, &error))?;
+    let names: Arc<[String]> = first.iter().map(|cell| cell.trim().to_owned()).collect();
+    let is_header = task.config.header.unwrap_or_else(|| task.names().any(|name| names.iter().any(|n| n == name)));
+    let (header, first) = if is_header { (Some(names), None) } else { (None, Some(Ok(first))) };
+    Ok(Box::new(first.into_iter().chain(records).map(move |record| {
+        let record = record.map_err(|error| table_error(&path, &error))?;
+        let origin = Origin::line(&path, record.position().map_or(1, csv::Position::line));
+        let cells = record.iter().map(Value::from).collect();
+        Ok(Row { origin, content: Content::Cells { header: header.clone(), cells } })
+    })))
+}
+
+fn table_error(path: &Arc<Path>, error: &csv::Error) -> RecordsError {
+    let origin = Origin::line(path, error.position().map_or(1, csv::Position::line));
+    match error.kind() {
+        csv::ErrorKind::Utf8 { .. } => RecordsError::Encoding { origin },
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            let reason =
+                format!("has {len} cells where the first row has {expected_len}; quote text that holds the separator");
+            RecordsError::Malformed { origin, reason }
+        }
+        _ => read_error(path, error),
+    }
+}
+
+/// Sentences; the columns of a line are separated by tabs, or by white space where there are none.
+fn conll(path: Arc<Path>) -> Result<Rows, RecordsError> {
+    let mut lines = lines(&path)?;
+    Ok(Box::new(std::iter::from_fn(move || {
+        let mut first = 0;
+        let mut columns: Vec<Vec<Value>> = Vec::new();
+        loop {
+            let (number, line) = match lines.next() {
+                Some(Ok((number, line))) => (number, line),
+                Some(Err(error)) => return Some(Err(error)),
+                None => (0, String::new()),
+            };
+            if line.trim().is_empty() || line.starts_with("-DOCSTART-") {
+                if !columns.is_empty() {
+                    let columns = columns.into_iter().map(Value::from).collect();
+                    let origin = Origin::line(&path, first);
+                    return Some(Ok(Row { origin, content: Content::Sentence(columns) }));
+                } else if number == 0 {
+                    return None;
+                }
+                continue;
+            }
+            let cells: Vec<&str> = match line.contains('\t') {
+                true => line.split('\t').map(str::trim).collect(),
+                false => line.split_whitespace().collect(),
+            };
+            if columns.is_empty() {
+                first = number;
+                columns = vec![Vec::new(); cells.len()];
+            }
+            if cells.len() < 2 || cells.len() != columns.len() {
+                let reason = match cells.len() {
+                    1 => "has a word without a tag; separate them with a tab".to_owned(),
+                    count => format!("has {count} columns where the sentence began with {}", columns.len()),
+                };
+                return Some(Err(RecordsError::Malformed { origin: Origin::line(&path, number), reason }));
+            }
+            for (column, cell) in columns.iter_mut().zip(cells) {
+                column.push(cell.into());
+            }
+        }
+    })))
+}
+
+/// Two files, line by line.
+fn parallel(path: Arc<Path>, target: Arc<Path>) -> Result<Rows, RecordsError> {
+    // Before anything else, for a limit could end the reading before the shorter one ends.
+    let (here, there) = (lines(&path)?.count(), lines(&target)?.count());
+    if here != there {
+        let (path, target_path) = (path.to_path_buf(), target.to_path_buf());
+        return Err(RecordsError::Unequal { path, lines: here, target_path, target_lines: there });
+    }
+    let (sources, targets) = (lines(&path)?, lines(&target)?);
+    Ok(Box::new(sources.zip(targets).map(move |(source, target)| {
+        let (number, source) = source?;
+        let cells = vec![source.into(), target?.1.into()];
+        Ok(Row { origin: Origin::line(&path, number), content: Content::Cells { header: None, cells } })
+    })))
+}

@@ -1,0 +1,58 @@
+//! Records of text tasks: classification, spans, tags and pairs, read from the formats that data sets come in.
+//!
+//! | format | what it is |
+//! |---|---|
+//! | `jsonl` | one JSON object a line; blank lines are skipped |
+//! | `json` | one array of objects, alone or as the only array in an object |
+//! | `csv`, `tsv` | cells with or without a header row; quotes mean something in CSV only |
+//! | `conll` | a word and its tag a line, separated by a tab; blank lines between sentences; `-DOCSTART-` is skipped |
+//! | `text` | two plain files: line n of one belongs to line n of the other |
+//! | `parquet` | as published on Hugging Face, with nested lists and structs |
+//!
+//! What a task needs is named by its fields, and [`RecordsConfig::columns`] says where a file has them:
+//!
+//! | record | fields |
+//! |---|---|
+//! | [`ClassifyRecord`] | `text`, `label`; `text_pair` if there is one |
+//! | [`SpanRecord`] | `question`, `context`, `answers`; `id` if there is one |
+//! | [`TagRecord`] | `words`, `tags` |
+//! | [`PairRecord`] | `source`, `target` |
+//!
+//! A field that is not mapped is looked for under its own name, and in files without names at its place in the list
+//! above, from column 0 (in CoNLL files the tags are the last column). Where a text is wanted and a list of texts is
+//! found, they are joined by spaces; `target.0` takes the first alone.
+//!
+//! ```
+//! use undertone_data::records::{PairRecord, RecordsConfig};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let path = dir.path().join("pairs.jsonl");
+//! std::fs::write(&path, r#"{"translation": {"en": "one", "de": "eins"}}"#)?;
+//! let columns = [("source", "translation.en"), ("target", "translation.de")];
+//! let columns = columns.map(|(field, column)| (field.into(), column.into())).into();
+//! let pairs = PairRecord::read(&RecordsConfig { path, columns, ..Default::default() })?;
+//! assert_eq!(pairs[0].target, "eins");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod classify;
+mod config;
+mod error;
+mod files;
+mod pair;
+mod parquet;
+mod part;
+mod row;
+mod span;
+mod tag;
+mod task;
+#[cfg(test)]
+mod tests;
+
+pub use classify::ClassifyRecord;
+pub use config::{Column, Format, PartConfig, RecordsConfig};
+pub use error::RecordsError;
+pub use pair::PairRecord;
+pub use row::{Origin, Place};
+pub use span::{Answer, SpanRecord};
+pub use tag::{TagRecord, tag_set};

@@ -1,0 +1,64 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::errors::ParquetError;
+use parquet::file::reader::SerializedFileReader;
+use parquet::record::{Field, Row as ParquetRow};
+use serde_json::Value;
+
+use super::files::{Rows, open, read_error};
+use super::row::{Content, Row};
+use super::{Origin, RecordsError};
+
+/// The rows of a Parquet file.
+pub(super) fn rows(path: Arc<Path>) -> Result<Rows, RecordsError> {
+    let file = open(&path)?;
+    let mut rows = guarded(&path, || SerializedFileReader::new(file))?.into_iter();
+    let mut number = 0;
+    Ok(Box::new(std::iter::from_fn(move || {
+        number += 1;
+        let row = guarded(&path, || rows.next().transpose()).transpose()?;
+        Some(row.map(|row| Row { origin: Origin::row(&path, number), content: Content::Fields(fields(&row)) }))
+    })))
+}
+
+/// What the reader of the format returns; where a file is damaged it may also panic, and that is then an error, too.
+fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, RecordsError> {
+    // What the reader left half done is not used again, for reading ends at the first error.
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(result) => result.map_err(|error| read_error(path, error)),
+        Err(_) => Err(read_error(path, "its pages are damaged; make the file anew")),
+    }
+}
+
+fn fields(row: &ParquetRow) -> serde_json::Map<String, Value> {
+    row.get_column_iter().map(|(name, field)| (name.clone(), value(field))).collect()
+}
+
+/// A field as JSON would have it; what JSON has no type for becomes text.
+fn value(field: &Field) -> Value {
+    match field {
+        Field::Null => Value::Null,
+        Field::Bool(truth) => Value::from(*truth),
+        Field::Byte(number) => Value::from(*number),
+        Field::Short(number) => Value::from(*number),
+        Field::Int(number) => Value::from(*number),
+        Field::Long(number) => Value::from(*number),
+        Field::UByte(number) => Value::from(*number),
+        Field::UShort(number) => Value::from(*number),
+        Field::UInt(number) => Value::from(*number),
+        Field::ULong(number) => Value::from(*number),
+        Field::Float(number) => Value::from(*number),
+        Field::Double(number) => Value::from(*number),
+        Field::Str(text) => Value::from(text.as_str()),
+        // Old writers do not mark their strings as text.
+        Field::Bytes(bytes) => match bytes.as_utf8() {
+            Ok(text) => Value::from(text),
+            Err(_) => Value::Null,
+        },
+        Field::Group(row) => Value::Object(fields(row)),
+        Field::ListInternal(list) => list.elements().iter().map(value).collect(),
+        other => Value::from(other.to_string()),
+    }
+}

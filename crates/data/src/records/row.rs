@@ -1,0 +1,114 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::Column;
+
+/// Where a record comes from; reads as `data/train.jsonl line 7`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The file.
+    pub path: Arc<Path>,
+    /// Where in it.
+    pub place: Place,
+}
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A line, from 1; the first of a record that has several.
+    Line(u64),
+    /// A row of an array or table without lines, from 1.
+    Row(u64),
+}
+
+/// One record as the file has it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Row {
+    pub origin: Origin,
+    pub content: Content,
+}
+
+/// What a row holds.
+#[derive(Debug, PartialEq)]
+pub(super) enum Content {
+    /// Values with names.
+    Fields(Map<String, Value>),
+    /// Values in columns, which may have names.
+    Cells { header: Option<Arc<[String]>>, cells: Vec<Value> },
+    /// A sentence: the columns of its lines, each a list.
+    Sentence(Vec<Value>),
+}
+
+impl Row {
+    /// The value of a column, if the row has it.
+    pub fn get(&self, column: &Column) -> Option<&Value> {
+        match (&self.content, column) {
+            (Content::Fields(fields), Column::Name(path)) => descend(fields, path),
+            (Content::Cells { header, cells }, Column::Name(name)) => {
+                let at = header.as_ref()?.iter().position(|column| column == name)?;
+                cells.get(at)
+            }
+            (Content::Cells { cells, .. } | Content::Sentence(cells), Column::Number(at)) => cells.get(*at),
+            (Content::Fields(_), Column::Number(_)) | (Content::Sentence(_), Column::Name(_)) => None,
+        }
+    }
+
+    /// Which fields it has, for an error message.
+    pub fn describe(&self) -> String {
+        match &self.content {
+            Content::Fields(fields) if fields.is_empty() => "no fields".into(),
+            Content::Fields(fields) => {
+                format!("the fields {}", fields.keys().map(String::as_str).collect::<Vec<_>>().join(", "))
+            }
+            Content::Cells { header: Some(header), .. } => format!("the columns {}", header.join(", ")),
+            Content::Cells { cells, .. } | Content::Sentence(cells) => match cells.len() {
+                1 => "one column without a name".into(),
+                count => format!("{count} columns without names"),
+            },
+        }
+    }
+}
+
+/// The value at a dotted path; a name that itself holds dots comes first.
+fn descend<'v>(fields: &'v Map<String, Value>, path: &str) -> Option<&'v Value> {
+    if let Some(value) = fields.get(path) {
+        return Some(value);
+    }
+    let (first, rest) = path.split_once('.')?;
+    descend_value(fields.get(first)?, rest)
+}
+
+fn descend_value<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
+    match value {
+        Value::Object(fields) => descend(fields, path),
+        Value::Array(items) => match path.split_once('.') {
+            Some((first, rest)) => descend_value(items.get(first.parse::<usize>().ok()?)?, rest),
+            None => items.get(path.parse::<usize>().ok()?),
+        },
+        _ => None,
+    }
+}
+
+impl Origin {
+    /// A line, from 1.
+    pub(super) fn line(path: &Arc<Path>, line: u64) -> Self {
+        Self { path: path.clone(), place: Place::Line(line) }
+    }
+
+    /// A row, from 1.
+    pub(super) fn row(path: &Arc<Path>, row: u64) -> Self {
+        Self { path: path.clone(), place: Place::Row(row) }
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let path = self.path.display();
+        match self.place {
+            Place::Line(line) => write!(f, "{path} line {line}"),
+            Place::Row(row) => write!(f, "{path} row {row}"),
+        }
+    }
+}

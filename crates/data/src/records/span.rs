@@ -1,0 +1,103 @@
+use serde_json::Value;
+
+use super::row::Row;
+use super::task::Task;
+use super::{Origin, Place, RecordsConfig, RecordsError};
+
+/// A question and the spans of a text that answer it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpanRecord {
+    /// What the file calls it; the number of its line or row if it has no `id`.
+    pub id: String,
+    /// The question.
+    pub question: String,
+    /// The text that may hold the answer.
+    pub context: String,
+    /// The accepted answers, the one to train on first; none if the context has no answer.
+    pub answers: Vec<Answer>,
+    /// Where the record comes from.
+    pub origin: Origin,
+}
+
+/// A span of a context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its text, never empty.
+    pub text: String,
+    /// Where it starts in the context, in characters (Unicode scalar values, as Python counts them).
+    pub start: usize,
+}
+
+impl SpanRecord {
+    /// Reads questions with their contexts and answers: `{"text": [..], "answer_start": [..]}` as in SQuAD on Hugging
+    /// Face, or `[{"text": .., "answer_start": ..}, ..]` as in SQuAD itself; null or empty for no answer.
+    ///
+    /// # Errors
+    /// Names the file and, where there is one, the line or row: for a file that is missing, not in its format or empty,
+    /// a field that is missing or of another type, and an answer that does not stand in the context where it should.
+    pub fn read(config: &RecordsConfig) -> Result<Vec<Self>, RecordsError> {
+        let task = Task { config, required: &["question", "context", "answers"], optional: &["id"] };
+        task.read(|row| {
+            let value = task.required(row, "answers")?;
+            let answers = answers(value).ok_or_else(|| {
+                let needs = "an object with equally many `text` and `answer_start`, or a list of such";
+                task.mistyped(row, "answers", value, needs)
+            })?;
+            let record = Self {
+                id: id(&task, row)?,
+                question: task.text(row, "question")?,
+                context: task.text(row, "context")?,
+                answers,
+                origin: row.origin.clone(),
+            };
+            record.check()?;
+            Ok(record)
+        })
+    }
+
+    fn check(&self) -> Result<(), RecordsError> {
+        for Answer { text, start } in &self.answers {
+            if text.is_empty() {
+                let reason = "has an empty answer; where the context has none, leave the list of answers empty".into();
+                return Err(RecordsError::Malformed { origin: self.origin.clone(), reason });
+            }
+            let there = self.context.char_indices().nth(*start).map_or("", |(byte, _)| &self.context[byte..]);
+            if !there.starts_with(text.as_str()) {
+                let found = there.chars().take(text.chars().count()).collect();
+                let (origin, answer) = (self.origin.clone(), text.clone());
+                return Err(RecordsError::Span { origin, answer, start: *start, found });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn id(task: &Task, row: &Row) -> Result<String, RecordsError> {
+    match task.optional(row, "id")? {
+        None => Ok(match row.origin.place {
+            Place::Line(number) | Place::Row(number) => number.to_string(),
+        }),
+        Some(Value::String(id)) => Ok(id.clone()),
+        Some(Value::Number(id)) => Ok(id.to_string()),
+        Some(other) => Err(task.mistyped(row, "id", other, "text or a number")),
+    }
+}
+
+/// Answers in either form, if it is one.
+fn answers(value: &Value) -> Option<Vec<Answer>> {
+    match value {
+        Value::Null => Some(Vec::new()),
+        Value::Array(items) => items.iter().map(|item| answer(item.get("text")?, item.get("answer_start")?)).collect(),
+        Value::Object(fields) => match (fields.get("text")?, fields.get("answer_start")?) {
+            (Value::Array(texts), Value::Array(starts)) if texts.len() == starts.len() => {
+                texts.iter().zip(starts).map(|(text, start)| answer(text, start)).collect()
+            }
+            (text, start) => Some(vec![answer(text, start)?]),
+        },
+        _ => None,
+    }
+}
+
+fn answer(text: &Value, start: &Value) -> Option<Answer> {
+    Some(Answer { text: text.as_str()?.to_owned(), start: usize::try_from(start.as_u64()?).ok()? })
+}

@@ -1,0 +1,98 @@
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::row::Row;
+use super::task::{Task, check_set, index_of, item_origin};
+use super::{Origin, RecordsConfig, RecordsError};
+
+/// The tag of words outside of everything.
+const OUTSIDE: &str = "O";
+
+/// A sentence and a tag for each of its words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TagRecord {
+    /// The words.
+    pub words: Vec<String>,
+    /// As many tags: their numbers in the task's tags.
+    pub tags: Vec<usize>,
+    /// Where the record comes from: its first line, if it has several.
+    pub origin: Origin,
+}
+
+impl TagRecord {
+    /// Reads sentences whose tags are names out of `tags` or numbers of them. Words and tags are lists, or texts that
+    /// are separated by white space.
+    ///
+    /// # Errors
+    /// Names the file and, where there is one, the line or row: for a file that is missing, not in its format or empty,
+    /// a field that is missing or of another type, unequal numbers of words and tags, and a tag that is none of `tags`.
+    pub fn read(config: &RecordsConfig, tags: &[String]) -> Result<Vec<Self>, RecordsError> {
+        check_set("tag", tags)?;
+        let task = task(config);
+        task.read(|row| {
+            let (words, values) = sentence(&task, row)?;
+            let tag = |(at, value): (usize, &Value)| {
+                index_of(tags, value, "tag", || item_origin(row, at))?
+                    .ok_or_else(|| task.mistyped(row, "tags", value, "a tag's name or number for each word"))
+            };
+            let tags = values.iter().enumerate().map(tag).collect::<Result<_, _>>()?;
+            Ok(Self { words, tags, origin: row.origin.clone() })
+        })
+    }
+}
+
+/// The tag set of a file in BIO notation, in an order that depends on nothing but the types that occur: `O`, then `B-`
+/// and `I-` of each type in alphabetical order, also where a type's words never continue.
+///
+/// Collect it from training data and use it for all; a tag that only test data has is then an error.
+///
+/// # Errors
+/// Those of reading, and for a tag that is neither `O` nor begins with `B-` or `I-`.
+pub fn tag_set(config: &RecordsConfig) -> Result<Vec<String>, RecordsError> {
+    let task = task(config);
+    let types = task.read(|row| {
+        let (_, values) = sentence(&task, row)?;
+        let mut types = BTreeSet::new();
+        for (at, value) in values.iter().enumerate() {
+            let tag = value.as_str().unwrap_or_default().trim();
+            match tag.strip_prefix("B-").or_else(|| tag.strip_prefix("I-")) {
+                Some(kind) if !kind.is_empty() => drop(types.insert(kind.to_owned())),
+                _ if tag == OUTSIDE => {}
+                _ => {
+                    let reason =
+                        format!("has the tag {value}, which is not in BIO notation; give the task's tags by name");
+                    return Err(RecordsError::Malformed { origin: item_origin(row, at), reason });
+                }
+            }
+        }
+        Ok(types)
+    })?;
+    let types: BTreeSet<_> = types.into_iter().flatten().collect();
+    let tags = types.iter().flat_map(|kind| [format!("B-{kind}"), format!("I-{kind}")]);
+    Ok(std::iter::once(OUTSIDE.to_owned()).chain(tags).collect())
+}
+
+fn task(config: &RecordsConfig) -> Task<'_> {
+    Task { config, required: &["words", "tags"], optional: &[] }
+}
+
+/// Words and as many tags as the file has them.
+fn sentence(task: &Task, row: &Row) -> Result<(Vec<String>, Vec<Value>), RecordsError> {
+    let list = |field| -> Result<Vec<Value>, RecordsError> {
+        match task.required(row, field)? {
+            Value::Array(items) => Ok(items.clone()),
+            Value::String(text) => Ok(text.split_whitespace().map(Value::from).collect()),
+            other => Err(task.mistyped(row, field, other, "a list")),
+        }
+    };
+    let (words, tags) = (list("words")?, list("tags")?);
+    if words.len() != tags.len() {
+        let reason = format!("has {} words and {} tags; give each word one tag", words.len(), tags.len());
+        return Err(RecordsError::Malformed { origin: row.origin.clone(), reason });
+    }
+    let word = |word: &Value| {
+        word.as_str().map(str::to_owned).ok_or_else(|| task.mistyped(row, "words", word, "a list of texts"))
+    };
+    Ok((words.iter().map(word).collect::<Result<_, _>>()?, tags))
+}

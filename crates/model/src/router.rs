@@ -1,0 +1,381 @@
+//! The router: which adapters an input goes through.
+//!
+//! It reads the mean-pooled state at a layer below the adapters (the tap), so that one pass through the backbone is
+//! enough; the adapters lie above.
+
+use crate::layers::{LayerNorm, Linear};
+use burn::module::{Module, Param};
+use burn::tensor::activation::{relu, softmax};
+use burn::tensor::{Bool, Device, Distribution, Int, Tensor};
+use serde::{Deserialize, Serialize};
+use undertone_ops::{dropout, gelu};
+
+/// A perceptron from pooled states to a logit for each adapter, and one for its own confidence.
+#[derive(Module, Debug)]
+pub struct Router {
+    /// The hidden layers.
+    pub layers: Vec<RouterLayer>,
+    /// The last hidden layer → one logit for each adapter.
+    pub gate: Linear,
+    /// The last hidden layer → the logit that the choice is right.
+    pub confidence: Linear,
+    /// The logarithm of what the gate's logits are divided by, `[1]`.
+    pub log_temperature: Param<Tensor<1>>,
+    #[module(skip)]
+    config: RouterConfig,
+}
+
+/// A hidden layer: linear, norm, activation, dropout.
+#[derive(Module, Debug)]
+pub struct RouterLayer {
+    /// The map.
+    pub linear: Linear,
+    /// The norm after it, where the router has any.
+    pub norm: Option<LayerNorm>,
+}
+
+/// The `router` section of a configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RouterConfig {
+    /// After how many encoder blocks it listens; adapters lie above. 0 is the front end.
+    pub tap: usize,
+    /// Widths of the hidden layers; none is a linear router.
+    pub hidden: Vec<usize>,
+    /// Between the layers.
+    pub activation: Activation,
+    /// Whether each hidden layer is normalised.
+    pub layer_norm: bool,
+    /// Probability of dropping a hidden number; acts in training only.
+    pub dropout: f64,
+    /// What the logits are divided by at first.
+    pub temperature: f64,
+    /// Whether that is learned.
+    pub learn_temperature: bool,
+    /// What it never falls below.
+    pub temperature_floor: f64,
+    /// How gates are made of probabilities when the model is used.
+    pub gates: GateKind,
+    /// How many adapters count with `gates: top_k`.
+    pub top_k: usize,
+    /// Inputs that the router is less sure of than this go through all adapters evenly; 0 trusts every choice.
+    pub confidence_threshold: f64,
+}
+
+impl Default for RouterConfig {
+    fn default() -> Self {
+        Self {
+            tap: 1,
+            hidden: vec![128],
+            activation: Activation::Gelu,
+            layer_norm: true,
+            dropout: 0.1,
+            temperature: 1.0,
+            learn_temperature: true,
+            temperature_floor: 0.1,
+            gates: GateKind::Hard,
+            top_k: 2,
+            confidence_threshold: 0.0,
+        }
+    }
+}
+
+/// What lies between the router's layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Activation {
+    /// max(x, 0).
+    Relu,
+    /// x Φ(x).
+    #[default]
+    Gelu,
+    /// Hyperbolic tangent.
+    Tanh,
+}
+
+/// How gates are made of probabilities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GateKind {
+    /// The probabilities themselves.
+    Soft,
+    /// 1 for the likeliest adapter.
+    #[default]
+    Hard,
+    /// The probabilities of the likeliest few, scaled to sum to 1.
+    TopK,
+    /// A sample of the distribution, as 1 for one adapter, whose gradient is that of the relaxed sample (Jang et al.,
+    /// 2017). For training; without gradients it is `hard`.
+    Gumbel,
+}
+
+/// Why a configuration describes no router.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("`{key}` is {value}: it must be {rule}")]
+pub struct RouterConfigError {
+    /// The key below `router`.
+    pub key: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What it must be.
+    pub rule: String,
+}
+
+/// What the router makes of a batch.
+#[derive(Clone, Debug)]
+pub struct Routing {
+    /// Logits over the adapters, divided by the temperature: `[batch, adapters]`.
+    pub logits: Tensor<2>,
+    /// The logit that the likeliest adapter is the right one: `[batch]`.
+    pub confidence: Tensor<1>,
+}
+
+impl RouterConfig {
+    /// A router for states of width `d_model` over so many adapters.
+    pub fn init(&self, d_model: usize, adapters: usize, device: &Device) -> Router {
+        let mut width = d_model;
+        let mut layers = Vec::with_capacity(self.hidden.len());
+        for hidden in &self.hidden {
+            layers.push(RouterLayer {
+                linear: linear(width, *hidden, device),
+                norm: self.layer_norm.then(|| LayerNorm::init(*hidden, device)),
+            });
+            width = *hidden;
+        }
+        let log_temperature = Tensor::from_floats([self.temperature.ln() as f32], device);
+        Router {
+            layers,
+            gate: linear(width, adapters, device),
+            confidence: linear(width, 1, device),
+            log_temperature: Param::from_tensor(log_temperature).set_require_grad(self.learn_temperature),
+            config: self.clone(),
+        }
+    }
+
+    /// Checks every value that can be checked without a model.
+    ///
+    /// # Errors
+    /// Names the key.
+    pub fn validate(&self) -> Result<(), RouterConfigError> {
+        let error = |key, value: &dyn std::fmt::Debug, rule: &str| {
+            Err(RouterConfigError { key, value: format!("{value:?}"), rule: rule.to_owned() })
+        };
+        if self.hidden.contains(&0) {
+            return error("hidden", &self.hidden, "widths of at least 1");
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return error("dropout", &self.dropout, "at least 0 and below 1");
+        }
+        if !(self.temperature_floor > 0.0 && self.temperature_floor.is_finite()) {
+            return error("temperature_floor", &self.temperature_floor, "above 0");
+        }
+        if !(self.temperature >= self.temperature_floor && self.temperature.is_finite()) {
+            return error("temperature", &self.temperature, "at least `temperature_floor`");
+        }
+        if self.top_k == 0 {
+            return error("top_k", &self.top_k, "at least 1");
+        }
+        if !(0.0..=1.0).contains(&self.confidence_threshold) {
+            return error("confidence_threshold", &self.confidence_threshold, "between 0 and 1");
+        }
+        Ok(())
+    }
+}
+
+impl Router {
+    /// Judges pooled states, `[batch, d_model]`.
+    pub fn forward(&self, pooled: Tensor<2>) -> Routing {
+        let hidden = self.layers.iter().fold(pooled, |x, layer| {
+            let x = layer.linear.forward(x);
+            let x = match &layer.norm {
+                Some(norm) => norm.forward(x),
+                None => x,
+            };
+            let x = match self.config.activation {
+                Activation::Relu => relu(x),
+                Activation::Gelu => gelu(x),
+                Activation::Tanh => x.tanh(),
+            };
+            dropout(x, self.config.dropout)
+        });
+        Routing {
+            logits: self.gate.forward(hidden.clone()) / self.temperature().unsqueeze(),
+            // Its own judge must not change what it judges.
+            confidence: self.confidence.forward(hidden.detach()).squeeze_dim(1),
+        }
+    }
+
+    /// What logits are divided by, `[1]`.
+    pub fn temperature(&self) -> Tensor<1> {
+        self.log_temperature.val().exp().clamp_min(self.config.temperature_floor)
+    }
+}
+
+impl Routing {
+    /// Probabilities over the adapters, `[batch, adapters]`.
+    pub fn probabilities(&self) -> Tensor<2> {
+        softmax(self.logits.clone(), 1)
+    }
+
+    /// The likeliest adapter of each input.
+    pub fn choices(&self) -> Vec<usize> {
+        let ids: Tensor<1, Int> = self.logits.clone().argmax(1).squeeze_dim(1);
+        ids.into_data().iter::<i64>().map(|id| id as usize).collect()
+    }
+
+    /// How likely each choice is right by the router's own judgement, `[batch]`.
+    pub fn confidences(&self) -> Tensor<1> {
+        burn::tensor::activation::sigmoid(self.confidence.clone())
+    }
+
+    /// Gates for training, `[batch, adapters]`; `temperature` is that of the Gumbel-softmax alone.
+    pub fn training_gates(&self, kind: GateKind, top_k: usize, temperature: f64) -> Tensor<2> {
+        if kind != GateKind::Gumbel {
+            return self.gates(kind, top_k);
+        }
+        let uniform =
+            Tensor::<2>::random(self.logits.dims(), Distribution::Uniform(1e-7, 1.0 - 1e-7), &self.logits.device());
+        let noise = uniform.log().neg().log().neg();
+        let relaxed = softmax((self.logits.clone() + noise).div_scalar(temperature), 1);
+        // Straight through: the value is one-hot, the gradient that of the relaxed sample.
+        let hard = one_hot(relaxed.clone().detach());
+        hard - relaxed.clone().detach() + relaxed
+    }
+
+    /// Gates without randomness, `[batch, adapters]`.
+    pub fn gates(&self, kind: GateKind, top_k: usize) -> Tensor<2> {
+        let p = self.probabilities();
+        match kind {
+            GateKind::Soft => p,
+            GateKind::Hard | GateKind::Gumbel => one_hot(p),
+            GateKind::TopK => {
+                let k = top_k.min(p.dims()[1]);
+                let least = p.clone().topk(k, 1).narrow(1, k - 1, 1);
+                let kept = p.clone() * p.greater_equal(least).float();
+                kept.clone() / kept.sum_dim(1)
+            }
+        }
+    }
+
+    /// Gates as the configuration wants them when the model is used, with the even mix for inputs below the threshold.
+    pub fn inference_gates(&self, config: &RouterConfig) -> Tensor<2> {
+        let gates = self.gates(config.gates, config.top_k);
+        if config.confidence_threshold == 0.0 {
+            return gates;
+        }
+        let adapters = gates.dims()[1];
+        let doubted = self.confidences().lower_elem(config.confidence_threshold).unsqueeze_dim::<2>(1);
+        let even = gates.ones_like().div_scalar(adapters as f64);
+        gates.mask_where(doubted.repeat_dim(1, adapters), even)
+    }
+}
+
+/// The mean over time of states, `[batch, time, d_model]` → `[batch, d_model]`, without the positions that are padding
+/// (`[batch, time]`, true where padded).
+pub fn mean_pool(states: Tensor<3>, padding: Option<&Tensor<2, Bool>>) -> Tensor<2> {
+    let Some(padding) = padding else { return states.mean_dim(1).squeeze_dim(1) };
+    let kept = padding.clone().bool_not().float();
+    let count = kept.clone().sum_dim(1).clamp_min(1.0);
+    (states * kept.unsqueeze_dim(2)).sum_dim(1).squeeze_dim::<2>(1) / count
+}
+
+/// 1 at the first greatest entry of each row.
+fn one_hot(x: Tensor<2>) -> Tensor<2> {
+    let [_, columns] = x.dims();
+    let best: Tensor<1, Int> = x.clone().argmax(1).squeeze_dim(1);
+    let index = Tensor::<1, Int>::arange(0..columns as i64, &x.device()).unsqueeze_dim::<2>(0);
+    let [rows, _] = x.dims();
+    best.unsqueeze_dim::<2>(1).repeat_dim(1, columns).equal(index.repeat_dim(0, rows)).float()
+}
+
+fn linear(d_in: usize, d_out: usize, device: &Device) -> Linear {
+    Linear::init(d_in, d_out, true, (d_in as f64).powf(-0.5), device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routing(logits: [[f32; 3]; 2], confidence: [f32; 2], device: &Device) -> Routing {
+        Routing { logits: Tensor::from_floats(logits, device), confidence: Tensor::from_floats(confidence, device) }
+    }
+
+    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
+        x.try_into_vec_as().expect("floats")
+    }
+
+    const LOGITS: [[f32; 3]; 2] = [[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]];
+
+    #[test]
+    fn gates_of_every_kind_sum_to_one() {
+        let device = Device::default();
+        let routing = routing(LOGITS, [0.0; 2], &device);
+        for kind in [GateKind::Soft, GateKind::Hard, GateKind::TopK, GateKind::Gumbel] {
+            for row in values(routing.training_gates(kind, 2, 0.5)).chunks(3) {
+                assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{kind:?}: {row:?}");
+            }
+        }
+        assert_eq!(values(routing.gates(GateKind::Hard, 1)), [0.0, 1.0, 0.0, 0.0, 0.0, 1.0]);
+        let top = values(routing.gates(GateKind::TopK, 2));
+        assert!((top[0] / top[1] - (-1.0_f32).exp()).abs() < 1e-5 && top[2] == 0.0, "{top:?}");
+        assert_eq!(routing.choices(), [1, 2]);
+    }
+
+    #[test]
+    fn gumbel_samples_follow_the_probabilities_and_pass_gradients() {
+        let device = Device::default().autodiff();
+        device.seed(7);
+        let logits = Tensor::<2>::from_floats([[0.0, 1.0]], &device).require_grad();
+        let many = logits.clone().repeat_dim(0, 4000);
+        let routing = Routing { logits: many.clone(), confidence: many.narrow(1, 0, 1).squeeze_dim(1) };
+        let gates = routing.training_gates(GateKind::Gumbel, 1, 0.5);
+        let share = values(gates.clone().inner().mean_dim(0));
+        // σ(1) = 0.731; the standard error over 4000 is 0.007.
+        assert!((share[1] - 0.731).abs() < 0.03, "{share:?}");
+        assert!(values(gates.clone().inner()).iter().all(|g| g.abs() < 1e-6 || (g - 1.0).abs() < 1e-6));
+        let gradients = gates.narrow(1, 1, 1).sum().backward();
+        let gradient = values(logits.grad(&gradients).expect("a gradient"));
+        assert!(gradient[1] > 1.0 && (gradient[0] + gradient[1]).abs() < 1e-2, "{gradient:?}");
+    }
+
+    #[test]
+    fn doubtful_inputs_go_through_all_adapters() {
+        let device = Device::default();
+        let routing = routing(LOGITS, [3.0, -3.0], &device);
+        let config = RouterConfig { confidence_threshold: 0.5, ..Default::default() };
+        let gates = values(routing.inference_gates(&config));
+        assert_eq!(gates[..3], [0.0, 1.0, 0.0]);
+        assert!(gates[3..].iter().all(|g| (g - 1.0 / 3.0).abs() < 1e-6));
+    }
+
+    #[test]
+    fn the_temperature_has_a_floor() {
+        let device = Device::default();
+        let mut router = RouterConfig { temperature_floor: 0.5, ..Default::default() }.init(4, 3, &device);
+        assert_eq!(values(router.temperature()), [1.0]);
+        router.log_temperature = Param::from_tensor(Tensor::from_floats([-9.0], &device));
+        assert_eq!(values(router.temperature()), [0.5]);
+    }
+
+    #[test]
+    fn padding_takes_no_part_in_the_mean() {
+        let device = Device::default();
+        let states = Tensor::<3>::from_floats([[[1.0], [3.0], [100.0]], [[1.0], [2.0], [3.0]]], &device);
+        let padding = Tensor::<2, Bool>::from_data([[false, false, true], [false, false, false]], &device);
+        assert_eq!(values(mean_pool(states.clone(), Some(&padding))), [2.0, 2.0]);
+        assert_eq!(values(mean_pool(states.narrow(0, 1, 1), None)), [2.0]);
+    }
+
+    #[test]
+    fn impossible_values_are_refused_by_name() {
+        let cases: [(&str, RouterConfig); 4] = [
+            ("hidden", RouterConfig { hidden: vec![0], ..Default::default() }),
+            ("dropout", RouterConfig { dropout: 1.0, ..Default::default() }),
+            ("temperature", RouterConfig { temperature: 0.01, ..Default::default() }),
+            ("confidence_threshold", RouterConfig { confidence_threshold: 1.5, ..Default::default() }),
+        ];
+        for (key, config) in cases {
+            assert_eq!(config.validate().expect_err(key).key, key);
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! What a DYNAMO experiment says: its tasks, and how each phase trains them.
+
+use crate::{ConfigError, SourceConfig};
+use figment::Figment;
+use figment::providers::Serialized;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use undertone_model::lora::LoraConfig;
+use undertone_model::router::GateKind;
+use undertone_train::TrainConfig;
+
+/// One task: what it is called, what it is trained on, and what is trained for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TaskConfig {
+    /// Its name in logs, folders and tables.
+    pub name: String,
+    /// What its answers are made by.
+    pub head: HeadConfig,
+    /// Its samples.
+    pub data: TaskData,
+    /// Its adapter.
+    pub lora: LoraConfig,
+    /// What it is judged by: `cer`, `wer`, `exact`. The first decides.
+    pub metrics: Vec<String>,
+    /// How much its loss counts beside those of other tasks.
+    pub weight: f64,
+}
+
+impl Default for TaskConfig {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            head: HeadConfig::default(),
+            data: TaskData::default(),
+            lora: LoraConfig::default(),
+            metrics: vec!["cer".into(), "wer".into()],
+            weight: 1.0,
+        }
+    }
+}
+
+/// What a task's answers are made by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeadConfig {
+    /// The backbone's own decoder, told its task by a learned vector at the start token.
+    #[default]
+    Seq2seq,
+}
+
+/// A task's samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TaskData {
+    /// What it is trained on.
+    pub train: SourceConfig,
+    /// What it is judged by in training.
+    pub valid: SourceConfig,
+    /// What it is judged by afterwards; like `valid`, but with other samples where they are synthesised, if not given.
+    pub test: Option<SourceConfig>,
+}
+
+impl Default for TaskData {
+    fn default() -> Self {
+        let valid = SourceConfig { samples: 64, ..Default::default() };
+        Self { train: SourceConfig::default(), valid, test: None }
+    }
+}
+
+/// How each phase trains.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PhasesConfig {
+    /// Adapters and heads.
+    #[serde(rename = "1")]
+    pub adapters: AdapterPhase,
+    /// The router.
+    #[serde(rename = "2")]
+    pub router: RouterPhase,
+    /// Router and adapters.
+    #[serde(rename = "3")]
+    pub joint: JointPhase,
+}
+
+/// Phase 1: an adapter and a head for each task, the backbone frozen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdapterPhase {
+    /// Whether all are trained at once in mixed batches, instead of one after another.
+    pub mixed: bool,
+    /// The keys of `train` that differ.
+    pub train: Map<String, Value>,
+}
+
+/// Phase 2: the router alone, on batches of all tasks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RouterPhase {
+    /// How gates are made for the losses that see them.
+    pub gates: GateKind,
+    /// What is minimised. Without task losses nothing above the tap is computed.
+    pub losses: RoutingWeights,
+    /// The keys of `train` that differ.
+    pub train: Map<String, Value>,
+}
+
+impl Default for RouterPhase {
+    fn default() -> Self {
+        Self { gates: GateKind::Soft, losses: RoutingWeights { task: 0.0, ..Default::default() }, train: Map::new() }
+    }
+}
+
+/// Phase 3: router, adapters and heads together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JointPhase {
+    /// How gates are made in training.
+    pub gates: GateKind,
+    /// The Gumbel-softmax's own temperature.
+    pub gumbel: GumbelConfig,
+    /// From batches of one task to batches of all.
+    pub curriculum: CurriculumConfig,
+    /// What is minimised.
+    pub losses: RoutingWeights,
+    /// The keys of `train` that differ.
+    pub train: Map<String, Value>,
+}
+
+impl Default for JointPhase {
+    fn default() -> Self {
+        Self {
+            gates: GateKind::Gumbel,
+            gumbel: GumbelConfig::default(),
+            curriculum: CurriculumConfig::default(),
+            losses: RoutingWeights::default(),
+            train: Map::new(),
+        }
+    }
+}
+
+/// How the temperature of the Gumbel-softmax falls.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GumbelConfig {
+    /// At the first step.
+    pub temperature: f64,
+    /// What it is multiplied by.
+    pub decay: f64,
+    /// Optimizer steps between two such multiplications.
+    pub every: u64,
+    /// What it never falls below.
+    pub floor: f64,
+}
+
+impl Default for GumbelConfig {
+    fn default() -> Self {
+        Self { temperature: 1.0, decay: 0.95, every: 10, floor: 0.1 }
+    }
+}
+
+impl GumbelConfig {
+    /// The temperature at an optimizer step, counted from 0.
+    pub fn at(&self, step: u64) -> f64 {
+        (self.temperature * self.decay.powf((step / self.every) as f64)).max(self.floor)
+    }
+}
+
+/// The share of batches that hold a single task; it changes evenly over the phase's optimizer steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CurriculumConfig {
+    /// At the first step.
+    pub from: f64,
+    /// At the last.
+    pub to: f64,
+}
+
+impl Default for CurriculumConfig {
+    fn default() -> Self {
+        Self { from: 0.8, to: 0.2 }
+    }
+}
+
+impl CurriculumConfig {
+    /// The share at an optimizer step of so many.
+    pub fn at(&self, step: u64, steps: u64) -> f64 {
+        let done = step as f64 / steps.saturating_sub(1).max(1) as f64;
+        self.from + (self.to - self.from) * done.min(1.0)
+    }
+}
+
+/// How much each term of the loss counts; 0 leaves it out. Terms are defined in [`losses`](super::losses).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RoutingWeights {
+    /// The tasks' own losses.
+    pub task: f64,
+    /// Cross-entropy of the router's choice.
+    pub routing: f64,
+    /// Uneven use of adapters.
+    pub load_balance: f64,
+    /// Gates that are not sparse.
+    pub efficiency: f64,
+    /// Like inputs that go different ways.
+    pub consistency: f64,
+    /// Undecided gates.
+    pub entropy: f64,
+    /// A temperature that left 1.
+    pub temperature: f64,
+    /// The router's judgement of itself.
+    pub confidence: f64,
+}
+
+impl Default for RoutingWeights {
+    fn default() -> Self {
+        Self {
+            task: 1.0,
+            routing: 1.0,
+            load_balance: 0.1,
+            efficiency: 0.01,
+            consistency: 0.05,
+            entropy: 0.01,
+            temperature: 0.01,
+            confidence: 0.1,
+        }
+    }
+}
+
+impl RoutingWeights {
+    fn all(&self) -> [(&'static str, f64); 8] {
+        [
+            ("task", self.task),
+            ("routing", self.routing),
+            ("load_balance", self.load_balance),
+            ("efficiency", self.efficiency),
+            ("consistency", self.consistency),
+            ("entropy", self.entropy),
+            ("temperature", self.temperature),
+            ("confidence", self.confidence),
+        ]
+    }
+}
+
+/// The metrics of a task that writes text.
+pub(super) const TEXT_METRICS: [&str; 3] = ["cer", "wer", "exact"];
+
+/// What decides in every phase: the mean over the tasks of the first metric's error.
+pub(super) const ERROR: &str = "error";
+
+/// # Errors
+/// Names the key that makes no sense.
+pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Result<(), ConfigError> {
+    let value = |text: String| Err(ConfigError::Value(text));
+    let PhasesConfig { adapters, router, joint } = phases;
+    for (phase, train) in [(1, &adapters.train), (2, &router.train), (3, &joint.train)] {
+        phase_train(base, train).map_err(|e| ConfigError::Value(format!("`phases.{phase}.train`: {e}")))?;
+    }
+    for (phase, losses) in [(2, &router.losses), (3, &joint.losses)] {
+        for (name, weight) in losses.all() {
+            if !(weight.is_finite() && weight >= 0.0) {
+                return value(format!("`phases.{phase}.losses.{name}` is {weight}: it must be at least 0"));
+            }
+        }
+        if losses.all().iter().all(|(_, weight)| *weight == 0.0) {
+            return value(format!("`phases.{phase}.losses` are all 0: nothing would be trained"));
+        }
+    }
+    if joint.losses.task == 0.0 {
+        return value(
+            "`phases.3.losses.task` is 0: adapters would not be trained; phase 2 trains a router alone".into(),
+        );
+    }
+    let GumbelConfig { temperature, decay, every, floor } = joint.gumbel;
+    if !(floor > 0.0 && temperature >= floor && temperature.is_finite()) {
+        return value("`phases.3.gumbel`: `floor` must be above 0 and `temperature` at least `floor`".into());
+    }
+    if !(decay > 0.0 && decay <= 1.0) || every == 0 {
+        return value("`phases.3.gumbel`: `decay` must be above 0 and at most 1, `every` at least 1".into());
+    }
+    let CurriculumConfig { from, to } = joint.curriculum;
+    if !((0.0..=1.0).contains(&from) && (0.0..=1.0).contains(&to)) {
+        return value("`phases.3.curriculum`: `from` and `to` are shares between 0 and 1".into());
+    }
+    Ok(())
+}
+
+/// `train` with a phase's changes, judged by the tasks' error.
+pub(super) fn phase_train(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConfig, ConfigError> {
+    let mut base = base.clone();
+    // A phase that says how long it lasts replaces what the base says, in either unit.
+    if changes.contains_key("max_steps") || changes.contains_key("epochs") {
+        (base.max_steps, base.epochs) = (None, None);
+    }
+    let merged = Figment::from(Serialized::defaults(&base)).merge(Serialized::defaults(changes));
+    let mut train: TrainConfig = merged.extract().map_err(|e| ConfigError::Value(crate::experiment::sentence(&e)))?;
+    train.evaluate.metrics = vec![ERROR.into()];
+    train.checkpoint.metric = ERROR.into();
+    train.validate().map_err(|e| ConfigError::Value(e.to_string()))?;
+    Ok(train)
+}
+
+/// # Errors
+/// Names the task and the key that makes no sense.
+pub(crate) fn validate_tasks(tasks: &[TaskConfig]) -> Result<(), ConfigError> {
+    let value = |text: String| Err(ConfigError::Value(text));
+    for (index, task) in tasks.iter().enumerate() {
+        let name = &task.name;
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
+            return value(format!(
+                "`tasks[{index}].name` is `{name}`: it names folders, so it has letters, figures, `-` and `_` only"
+            ));
+        }
+        if tasks[..index].iter().any(|other| other.name == *name) {
+            return value(format!("two tasks are called `{name}`: names tell them apart"));
+        }
+        task.lora.validate().map_err(|e| ConfigError::Value(format!("task `{name}`: `lora`: {e}")))?;
+        if task.metrics.is_empty() {
+            return value(format!("task `{name}` has no `metrics`: there are {}", TEXT_METRICS.join(", ")));
+        }
+        if let Some(metric) = task.metrics.iter().find(|m| !TEXT_METRICS.contains(&m.as_str())) {
+            let known = TEXT_METRICS.join(", ");
+            return value(format!("task `{name}`: there is no metric `{metric}` for its head: there are {known}"));
+        }
+        if !(task.weight.is_finite() && task.weight > 0.0) {
+            return value(format!("task `{name}`: `weight` is {}: it must be above 0", task.weight));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_curriculum_and_the_temperature_follow_optimizer_steps() {
+        let curriculum = CurriculumConfig::default();
+        assert_eq!([curriculum.at(0, 101), curriculum.at(50, 101), curriculum.at(100, 101)], [0.8, 0.5, 0.2]);
+        let gumbel = GumbelConfig { every: 2, ..Default::default() };
+        assert_eq!([gumbel.at(0), gumbel.at(1), gumbel.at(2)], [1.0, 1.0, 0.95]);
+        assert_eq!(gumbel.at(10_000), 0.1);
+    }
+
+    #[test]
+    fn a_phase_changes_what_it_names() {
+        let base = TrainConfig { max_steps: Some(500), ..Default::default() };
+        let changes = serde_json::json!({"epochs": 2, "optimizer": {"lr": 0.5}});
+        let train = phase_train(&base, changes.as_object().expect("an object")).expect("valid");
+        assert_eq!((train.max_steps, train.epochs, train.optimizer.lr), (None, Some(2), 0.5));
+        assert_eq!(train.optimizer.weight_decay, base.optimizer.weight_decay);
+        let unknown = serde_json::json!({"learning_rate": 1});
+        assert!(phase_train(&base, unknown.as_object().expect("an object")).is_err());
+    }
+
+    #[test]
+    fn tasks_need_names_of_their_own() {
+        let task = |name: &str| TaskConfig { name: name.into(), ..Default::default() };
+        assert_eq!(validate_tasks(&[task("a"), task("b")]), Ok(()));
+        assert!(validate_tasks(&[task("a"), task("a")]).is_err());
+        assert!(validate_tasks(&[task("a/b")]).is_err());
+        let odd = TaskConfig { metrics: vec!["bleu".into()], ..task("a") };
+        assert!(validate_tasks(&[odd]).expect_err("refused").to_string().contains("`bleu`"));
+    }
+}

@@ -1,0 +1,170 @@
+//! What the router is trained by besides the tasks' own losses. Every term is a sum over the batch of something that is
+//! about 1 at its worst, so that weights compare.
+
+use super::config::RoutingWeights;
+use burn::tensor::activation::{log_softmax, softplus};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use undertone_model::router::Routing;
+use undertone_ops::cross_entropy;
+use undertone_train::LossTerm;
+
+/// Names of the terms that `weights` asks for, in the order of [`routing_terms`], and whether a batch of a single task
+/// has them: an even use of adapters cannot be asked of it.
+pub(super) fn term_names(weights: &RoutingWeights) -> Vec<(&'static str, f64, bool)> {
+    let all = [
+        ("routing", weights.routing, true),
+        ("load_balance", weights.load_balance, false),
+        ("efficiency", weights.efficiency, true),
+        ("consistency", weights.consistency, true),
+        ("entropy", weights.entropy, true),
+        ("temperature", weights.temperature, true),
+        ("confidence", weights.confidence, true),
+    ];
+    all.into_iter().filter(|(_, weight, _)| *weight > 0.0).collect()
+}
+
+/// The terms for a batch: `pooled` is what the router read, `[batch, d_model]`, `tasks` each sample's own.
+pub(super) fn routing_terms(
+    weights: &RoutingWeights,
+    routing: &Routing,
+    pooled: Tensor<2>,
+    temperature: Tensor<1>,
+    tasks: &[usize],
+    device: &Device,
+) -> Vec<LossTerm> {
+    let batch = tasks.len() as f64;
+    let mixed = tasks.iter().any(|task| *task != tasks[0]);
+    let p = routing.probabilities();
+    let term = |(name, weight, in_single): (&'static str, f64, bool)| {
+        let sum = match name {
+            _ if !(mixed || in_single) => Tensor::zeros([1], device),
+            "routing" => cross_entropy(routing.logits.clone(), targets(tasks, device), Default::default()).sum,
+            "load_balance" => load_imbalance(p.clone()).mul_scalar(batch),
+            "efficiency" => inefficiency(p.clone()),
+            "consistency" => inconsistency(pooled.clone(), p.clone()).mul_scalar(batch),
+            "entropy" => entropy(routing.logits.clone()),
+            "temperature" => temperature.clone().sub_scalar(1.0).square().mul_scalar(batch),
+            _ => misjudgement(routing, tasks, device),
+        };
+        LossTerm { name: name.into(), weight, sum }
+    };
+    term_names(weights).into_iter().map(term).collect()
+}
+
+fn targets(tasks: &[usize], device: &Device) -> Tensor<1, Int> {
+    let tasks: Vec<i64> = tasks.iter().map(|task| *task as i64).collect();
+    Tensor::from_ints(TensorData::from(tasks.as_slice()), device)
+}
+
+/// The variance of the adapters' mean use over the squared ideal share: 0 when all are used alike, `adapters - 1` when
+/// one is used alone.
+fn load_imbalance(p: Tensor<2>) -> Tensor<1> {
+    let adapters = p.dims()[1] as f64;
+    let usage = p.mean_dim(0).sub_scalar(1.0 / adapters);
+    usage.square().mean().mul_scalar(adapters * adapters)
+}
+
+/// `1 - Σ p²`, summed: 0 for a gate that opens one adapter alone, near 1 for one that opens many.
+fn inefficiency(p: Tensor<2>) -> Tensor<1> {
+    p.clone().ones_like().mean_dim(1).sum() - p.square().sum()
+}
+
+/// The mean squared distance between the gates of two inputs, weighted by how alike they are: the cosine of their pooled
+/// states less the batch's mean (which all states share, and which would make everything alike), where it is above 0.
+fn inconsistency(pooled: Tensor<2>, p: Tensor<2>) -> Tensor<1> {
+    let centred = pooled.clone() - pooled.mean_dim(0);
+    let length = centred.clone().square().sum_dim(1).sqrt().clamp_min(1e-6);
+    let direction = centred / length;
+    let rows = p.dims()[0];
+    let others = Tensor::<2>::ones([rows, rows], &p.device()) - Tensor::eye(rows, &p.device());
+    let alike = direction.clone().matmul(direction.transpose()).clamp_min(0.0) * others;
+    let squares = p.clone().square().sum_dim(1);
+    let apart = squares.clone() + squares.transpose() - p.clone().matmul(p.transpose()).mul_scalar(2.0);
+    (alike.clone() * apart).sum() / alike.sum().clamp_min(1e-6)
+}
+
+/// The entropy of the gates in nats, summed.
+fn entropy(logits: Tensor<2>) -> Tensor<1> {
+    let log_p = log_softmax(logits, 1);
+    (log_p.clone().exp() * log_p).sum().neg()
+}
+
+/// Binary cross-entropy of the router's confidence against whether its choice is right, summed.
+fn misjudgement(routing: &Routing, tasks: &[usize], device: &Device) -> Tensor<1> {
+    let right: Vec<f32> = routing.choices().iter().zip(tasks).map(|(choice, task)| f32::from(choice == task)).collect();
+    let right = Tensor::<1>::from_floats(right.as_slice(), device);
+    let logit = routing.confidence.clone();
+    (softplus(logit.clone(), 1.0) - right * logit).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(x: Tensor<1>) -> f32 {
+        x.into_scalar()
+    }
+
+    fn p<const K: usize, const B: usize>(rows: [[f32; K]; B]) -> Tensor<2> {
+        Tensor::from_floats(rows, &Device::default())
+    }
+
+    #[test]
+    fn imbalance_is_zero_when_even_and_grows_to_one_adapter() {
+        assert!(value(load_imbalance(p([[1.0, 0.0], [0.0, 1.0]]))).abs() < 1e-6);
+        assert!((value(load_imbalance(p([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]))) - 2.0).abs() < 1e-5);
+    }
+
+    #[test]
+    fn sparse_gates_are_efficient() {
+        assert!(value(inefficiency(p([[1.0, 0.0], [0.0, 1.0]]))).abs() < 1e-6);
+        assert!((value(inefficiency(p([[0.5, 0.5], [1.0, 0.0]]))) - 0.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn inconsistency_is_what_the_pairs_say() {
+        let device = Device::default();
+        device.seed(2);
+        let pooled = Tensor::<2>::random([5, 3], burn::tensor::Distribution::Normal(1.0, 1.0), &device);
+        let gates = burn::tensor::activation::softmax(
+            Tensor::<2>::random([5, 4], burn::tensor::Distribution::Normal(0.0, 1.0), &device),
+            1,
+        );
+        let rows = |x: Tensor<2>| -> Vec<Vec<f32>> {
+            let width = x.dims()[1];
+            x.try_into_vec_as::<f32>().expect("floats").chunks(width).map(<[f32]>::to_vec).collect()
+        };
+        let (h, g) = (rows(pooled.clone() - pooled.clone().mean_dim(0)), rows(gates.clone()));
+        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+        let (mut sum, mut total) = (0.0, 0.0);
+        for i in 0..5 {
+            for j in (0..5).filter(|j| *j != i) {
+                let cosine = dot(&h[i], &h[j]) / (dot(&h[i], &h[i]) * dot(&h[j], &h[j])).sqrt();
+                let apart: f32 = g[i].iter().zip(&g[j]).map(|(a, b)| (a - b).powi(2)).sum();
+                sum += cosine.max(0.0) * apart;
+                total += cosine.max(0.0);
+            }
+        }
+        assert!((value(inconsistency(pooled, gates)) - sum / total).abs() < 1e-4);
+    }
+
+    #[test]
+    fn entropy_is_in_nats() {
+        assert!((value(entropy(p([[0.0, 0.0], [0.0, 100.0]]))) - 2.0_f32.ln()).abs() < 1e-4);
+    }
+
+    #[test]
+    fn a_single_task_is_not_asked_for_balance() {
+        let device = Device::default();
+        let logits = p([[4.0, 0.0], [4.0, 0.0]]);
+        let routing = Routing { confidence: Tensor::zeros([2], &device), logits: logits.clone() };
+        let weights = RoutingWeights { load_balance: 1.0, ..Default::default() };
+        let found = |tasks: &[usize]| {
+            let terms = routing_terms(&weights, &routing, logits.clone(), Tensor::ones([1], &device), tasks, &device);
+            let term = terms.into_iter().find(|t| t.name == "load_balance").expect("a term");
+            value(term.sum)
+        };
+        assert_eq!(found(&[0, 0]), 0.0);
+        assert!(found(&[0, 1]) > 1.0);
+    }
+}

@@ -1,0 +1,30 @@
+//! DYNAMO: tasks with an adapter and a head each on one frozen backbone, a router over them, and the phases that train
+//! them.
+//!
+//! Phase 1 trains adapters and heads, phase 2 the router over them, phase 3 router and adapters together. Every phase is
+//! a [`Learner`](undertone_train::Learner) run in a directory of its own below the run's, begins with what the phase
+//! before it found best, and ends in the same kind of folder ([`save`](folder::save)).
+
+mod batch;
+mod config;
+mod evaluate;
+mod folder;
+mod losses;
+mod model;
+mod objective;
+mod order;
+mod run;
+mod score;
+mod setup;
+
+pub use batch::{TaskBatch, TaskCollate, TaskDataset, TaskSample};
+pub use config::{
+    AdapterPhase, CurriculumConfig, GumbelConfig, HeadConfig, JointPhase, PhasesConfig, RouterPhase, RoutingWeights,
+    TaskConfig, TaskData,
+};
+pub(crate) use config::{validate_phases, validate_tasks};
+pub use evaluate::{Judged, RouterKind};
+pub use folder::FolderError as AdapterFolderError;
+pub use model::{Dynamo, PromptHead};
+pub use order::TaskOrder;
+pub use run::{Baseline, DynamoError, Phase, Stage, StageOutcome, baseline, dynamo};

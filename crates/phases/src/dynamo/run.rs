@@ -1,0 +1,482 @@
+//! The phases, one after the other, each in its own directory.
+
+use super::batch::{TaskCollate, TaskDataset};
+use super::config::{TaskConfig, phase_train};
+use super::folder::{FolderError, load_router, load_task};
+use super::model::Dynamo;
+use super::objective::{DynamoObjective, Scheme, TaskEpochs};
+use super::order::TaskOrder;
+use super::setup::{Setup, seed_of};
+use crate::{ConfigError, Experiment, RunError, Split};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use undertone_data::loader::Loader;
+use undertone_model::lora::{AdaptError, LoraConfig};
+use undertone_store::{StoreError, set_trainable, write_atomically};
+use undertone_train::{Learner, Summary, TrainConfig, TrainError};
+
+/// A phase of a DYNAMO run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// 1: adapters and heads.
+    Adapters,
+    /// 2: the router.
+    Router,
+    /// 3: both.
+    Joint,
+}
+
+impl Phase {
+    /// All, in their order.
+    pub const ALL: [Self; 3] = [Self::Adapters, Self::Router, Self::Joint];
+
+    fn number(self) -> usize {
+        self as usize + 1
+    }
+}
+
+impl FromStr for Phase {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "1" => Ok(Self::Adapters),
+            "2" => Ok(Self::Router),
+            "3" => Ok(Self::Joint),
+            _ => Err(format!("there is no phase `{text}`: there are 1, 2, 3 and all")),
+        }
+    }
+}
+
+/// What a run is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Baseline {
+    /// No adapters: a head for each task on the frozen backbone.
+    Head,
+    /// One adapter for all tasks with as many parameters as theirs together, and one head.
+    Shared,
+    /// The whole backbone trained on all tasks, and one head.
+    Full,
+}
+
+impl Baseline {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Head, Self::Shared, Self::Full];
+
+    /// What folders and tables call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Head => "head",
+            Self::Shared => "shared",
+            Self::Full => "full",
+        }
+    }
+}
+
+impl FromStr for Baseline {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|baseline| baseline.name() == text);
+        found.ok_or_else(|| format!("there is no baseline `{text}`: there are head, shared and full"))
+    }
+}
+
+/// A training run of its own within an experiment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Phase 1 for one task.
+    Adapter(usize),
+    /// Phase 1 for all tasks at once.
+    Adapters,
+    /// Phase 2.
+    Router,
+    /// Phase 3.
+    Joint,
+    /// A task's head alone.
+    Head(usize),
+    /// One adapter for all.
+    Shared,
+    /// Everything trained.
+    Full,
+}
+
+/// What a stage left.
+#[derive(Clone, Debug)]
+pub struct StageOutcome {
+    /// Where its records are.
+    pub directory: PathBuf,
+    /// What its `summary.json` says; nothing for a stage that an earlier session finished.
+    pub summary: Option<Summary>,
+}
+
+/// Why a DYNAMO run did not come about, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum DynamoError {
+    /// The device, backbone or data cannot be had, or training stopped.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A key of the configuration makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is nothing to be done in phases.
+    #[error("the configuration has no `tasks`: phases and baselines are for those; train without --phase")]
+    NoTasks,
+    /// Adapters do not fit the backbone.
+    #[error("task `{task}`: {source}")]
+    Adapt {
+        /// The task.
+        task: String,
+        /// Why not.
+        source: AdaptError,
+    },
+    /// The router listens above the last block.
+    #[error("`router.tap` is {tap}: the encoder has {blocks} blocks, and adapters need at least one above the tap")]
+    Tap {
+        /// The tap.
+        tap: usize,
+        /// Encoder blocks.
+        blocks: usize,
+    },
+    /// A router over one task decides nothing.
+    #[error("phase {0} needs at least two `tasks`: a router over one has nothing to decide")]
+    OneTask(usize),
+    /// What a phase begins with is not there.
+    #[error("phase {phase} begins with what phase {needs} found, and `{}` has not finished: run `cargo xtask train --phase {needs}` first (with --resume if it was interrupted)", directory.display())]
+    Predecessor {
+        /// The phase.
+        phase: usize,
+        /// The one before.
+        needs: usize,
+        /// The unfinished stage.
+        directory: PathBuf,
+    },
+    /// What it begins with does not fit.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+}
+
+impl DynamoError {
+    /// Whether the cause is something the user gave.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Run(error) => error.is_bad_input(),
+            Self::Folder(FolderError::Store(error)) => {
+                matches!(error, StoreError::Missing { .. } | StoreError::Shape { .. })
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Runs the given phases, from their start or, with `resume`, each from where it stopped, until they are done or
+/// `interrupt` is set.
+///
+/// # Errors
+/// Whatever is wrong with device, backbone, data or an earlier phase is found before anything is written.
+pub fn dynamo(
+    experiment: &Experiment,
+    phases: &[Phase],
+    resume: bool,
+    interrupt: &Arc<AtomicBool>,
+) -> Result<Vec<StageOutcome>, DynamoError> {
+    let first = phases.iter().min().copied().unwrap_or(Phase::Adapters);
+    if first > Phase::Adapters {
+        let before = if first == Phase::Router { Phase::Adapters } else { Phase::Router };
+        for stage in stages(experiment, before) {
+            let directory = stage.directory(experiment);
+            if !is_complete(&directory) {
+                let (phase, needs) = (first.number(), before.number());
+                return Err(DynamoError::Predecessor { phase, needs, directory });
+            }
+        }
+    }
+    if let Some(phase) = phases.iter().find(|p| **p != Phase::Adapters && experiment.tasks.len() < 2) {
+        return Err(DynamoError::OneTask(phase.number()));
+    }
+    let stages: Vec<Stage> = phases.iter().flat_map(|phase| stages(experiment, *phase)).collect();
+    // What an earlier phase finds anew, later ones were not made from.
+    let outdated = Phase::ALL.iter().filter(|phase| **phase > first).flat_map(|p| self::stages(experiment, *p));
+    run(experiment, &stages, &outdated.collect::<Vec<_>>(), resume, interrupt)
+}
+
+/// Trains what a run is compared with.
+///
+/// # Errors
+/// As for [`dynamo`].
+pub fn baseline(
+    experiment: &Experiment,
+    baseline: Baseline,
+    resume: bool,
+    interrupt: &Arc<AtomicBool>,
+) -> Result<Vec<StageOutcome>, DynamoError> {
+    let stages = match baseline {
+        Baseline::Head => (0..experiment.tasks.len()).map(Stage::Head).collect(),
+        Baseline::Shared => vec![Stage::Shared],
+        Baseline::Full => vec![Stage::Full],
+    };
+    run(experiment, &stages, &[], resume, interrupt)
+}
+
+/// The stages of a phase.
+pub(super) fn stages(experiment: &Experiment, phase: Phase) -> Vec<Stage> {
+    match phase {
+        Phase::Adapters if experiment.phases.adapters.mixed => vec![Stage::Adapters],
+        Phase::Adapters => (0..experiment.tasks.len()).map(Stage::Adapter).collect(),
+        Phase::Router => vec![Stage::Router],
+        Phase::Joint => vec![Stage::Joint],
+    }
+}
+
+fn run(
+    experiment: &Experiment,
+    stages: &[Stage],
+    outdated: &[Stage],
+    resume: bool,
+    interrupt: &Arc<AtomicBool>,
+) -> Result<Vec<StageOutcome>, DynamoError> {
+    if experiment.tasks.is_empty() {
+        return Err(DynamoError::NoTasks);
+    }
+    let root = experiment.directory();
+    let taken: Vec<PathBuf> = stages.iter().map(|s| s.directory(experiment)).filter(|d| d.exists()).collect();
+    if let Some(directory) = taken.first().filter(|_| !resume && !experiment.run.overwrite) {
+        return Err(RunError::Exists(directory.clone()).into());
+    }
+    if root.exists() && !root.join("config.yaml").exists() {
+        return Err(RunError::NotARun(root).into());
+    }
+    if resume && taken.is_empty() {
+        return Err(RunError::NothingToResume(root).into());
+    }
+    let setup = Setup::new(experiment)?;
+    let blocks = setup.whisper.config.encoder_layers;
+    if experiment.router.tap >= blocks {
+        return Err(DynamoError::Tap { tap: experiment.router.tap, blocks });
+    }
+    // Every task's targets and data, before the first of them trains for minutes.
+    for task in &experiment.tasks {
+        let one = std::slice::from_ref(&task.lora);
+        Dynamo::new(setup.whisper.model.clone(), one, 1, experiment.router.tap, &setup.device)
+            .map_err(|source| DynamoError::Adapt { task: task.name.clone(), source })?;
+    }
+    for split in [Split::Train, Split::Valid] {
+        setup.dataset(&experiment.tasks, split)?;
+    }
+    if !resume {
+        for directory in taken.into_iter().chain(outdated.iter().map(|stage| stage.directory(experiment))) {
+            if directory.exists() {
+                std::fs::remove_dir_all(&directory).map_err(store("delete", &directory))?;
+            }
+        }
+    }
+    std::fs::create_dir_all(&root).map_err(store("create", &root))?;
+    write_atomically(&root.join("config.yaml"), experiment.to_yaml().as_bytes()).map_err(RunError::from)?;
+    let mut outcomes = Vec::new();
+    for stage in stages {
+        let directory = stage.directory(experiment);
+        if resume && is_complete(&directory) {
+            outcomes.push(StageOutcome { directory, summary: None });
+            continue;
+        }
+        eprintln!("{}", stage.title(experiment));
+        let summary = stage.train(&setup, &directory, resume, interrupt)?;
+        let completed = summary.completed;
+        outcomes.push(StageOutcome { directory, summary: Some(summary) });
+        if !completed {
+            break;
+        }
+    }
+    Ok(outcomes)
+}
+
+impl Stage {
+    /// Where its records are.
+    pub fn directory(&self, experiment: &Experiment) -> PathBuf {
+        let task = |index: &usize| experiment.tasks[*index].name.as_str();
+        let root = experiment.directory();
+        match self {
+            Self::Adapter(index) => root.join("phase1").join(task(index)),
+            Self::Adapters => root.join("phase1").join("all"),
+            Self::Router => root.join("phase2"),
+            Self::Joint => root.join("phase3"),
+            Self::Head(index) => root.join("baselines").join("head").join(task(index)),
+            Self::Shared => root.join("baselines").join("shared"),
+            Self::Full => root.join("baselines").join("full"),
+        }
+    }
+
+    fn title(&self, experiment: &Experiment) -> String {
+        let name = |index: &usize| &experiment.tasks[*index].name;
+        match self {
+            Self::Adapter(index) => format!("phase 1: adapter and head of `{}`", name(index)),
+            Self::Adapters => "phase 1: all adapters and heads in mixed batches".into(),
+            Self::Router => "phase 2: the router".into(),
+            Self::Joint => "phase 3: router, adapters and heads".into(),
+            Self::Head(index) => format!("baseline: head of `{}` on the frozen backbone", name(index)),
+            Self::Shared => "baseline: one adapter for all tasks".into(),
+            Self::Full => "baseline: the whole backbone".into(),
+        }
+    }
+
+    /// The tasks it trains on.
+    fn tasks(&self, experiment: &Experiment) -> Vec<TaskConfig> {
+        match self {
+            Self::Adapter(index) | Self::Head(index) => vec![experiment.tasks[*index].clone()],
+            _ => experiment.tasks.clone(),
+        }
+    }
+
+    /// How it trains. Baselines over all tasks see as many samples as phase 1 does over all its stages.
+    fn config(&self, experiment: &Experiment) -> Result<TrainConfig, ConfigError> {
+        let phases = &experiment.phases;
+        let mut config = match self {
+            Self::Router => phase_train(&experiment.train, &phases.router.train)?,
+            Self::Joint => phase_train(&experiment.train, &phases.joint.train)?,
+            _ => phase_train(&experiment.train, &phases.adapters.train)?,
+        };
+        if matches!(self, Self::Shared | Self::Full) && !phases.adapters.mixed {
+            config.max_steps = config.max_steps.map(|steps| steps * experiment.tasks.len() as u64);
+        }
+        Ok(config)
+    }
+
+    fn scheme(&self, experiment: &Experiment) -> Scheme {
+        let phases = &experiment.phases;
+        match self {
+            Self::Router => {
+                let (gates, weights) = (phases.router.gates, phases.router.losses);
+                Scheme::Router { gates, gumbel: phases.joint.gumbel, weights }
+            }
+            Self::Joint => {
+                let (gates, weights) = (phases.joint.gates, phases.joint.losses);
+                Scheme::Router { gates, gumbel: phases.joint.gumbel, weights }
+            }
+            _ => Scheme::Oracle,
+        }
+    }
+
+    /// The model it begins with, its trained parameters marked.
+    pub(super) fn model(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
+        let experiment = setup.experiment;
+        let tasks = self.tasks(experiment);
+        let adapters: Vec<LoraConfig> = match self {
+            Self::Head(_) | Self::Full => Vec::new(),
+            Self::Shared => vec![shared(&tasks)],
+            _ => tasks.iter().map(|task| task.lora.clone()).collect(),
+        };
+        let heads = if matches!(self, Self::Shared | Self::Full) { 1 } else { tasks.len() };
+        let mut model =
+            Dynamo::new(setup.whisper.model.clone(), &adapters, heads, experiment.router.tap, &setup.device)
+                .map_err(|source| DynamoError::Adapt { task: self.title(experiment), source })?;
+        if matches!(self, Self::Router | Self::Joint) {
+            model = model.with_router(&experiment.router, &setup.device);
+            for (slot, task) in tasks.iter().enumerate() {
+                load_task(&mut model, slot, task, &self.origin(experiment, slot).join("best"))?;
+            }
+        }
+        if *self == Self::Joint {
+            load_router(&mut model, &experiment.router, &Self::Router.directory(experiment).join("best"))?;
+        }
+        let (learned, weights) = (experiment.router.learn_temperature, self.weights(experiment));
+        Ok(set_trainable(model, |name| match self {
+            Self::Full => name.starts_with("heads.") || name != "whisper.encoder.embed_positions.weight",
+            _ if name == "router.log_temperature" => learned,
+            _ if name.starts_with("router.confidence") => weights > 0.0,
+            Self::Router => name.starts_with("router."),
+            _ => ["heads.", "router."].iter().any(|part| name.starts_with(part)) || name.contains(".lora."),
+        }))
+    }
+
+    /// How much the router's judgement of itself counts.
+    fn weights(&self, experiment: &Experiment) -> f64 {
+        match self.scheme(experiment) {
+            Scheme::Router { weights, .. } => weights.confidence,
+            Scheme::Oracle => 0.0,
+        }
+    }
+
+    /// The stage that a task's adapter comes from.
+    fn origin(&self, experiment: &Experiment, task: usize) -> PathBuf {
+        match self {
+            Self::Joint => Self::Router.directory(experiment),
+            _ if experiment.phases.adapters.mixed => Self::Adapters.directory(experiment),
+            _ => Self::Adapter(task).directory(experiment),
+        }
+    }
+
+    fn train(
+        &self,
+        setup: &Setup,
+        directory: &Path,
+        resume: bool,
+        interrupt: &Arc<AtomicBool>,
+    ) -> Result<Summary, DynamoError> {
+        let experiment = setup.experiment;
+        let (tasks, config) = (self.tasks(experiment), self.config(experiment)?);
+        let seed = seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy());
+        setup.device.seed(seed);
+        let model = self.model(setup)?;
+        let batches = self.batches(setup, &tasks, &config)?;
+        let objective = DynamoObjective {
+            scheme: self.scheme(experiment),
+            judge: setup.judge(tasks.clone()),
+            valid: valid(setup, &tasks)?,
+            description: setup.description(&tasks),
+        };
+        let mut learner = Learner::new(config, objective, model, setup.device.clone(), directory, seed)
+            .with_interrupt(interrupt.clone());
+        if resume {
+            learner.resume().map_err(RunError::from)?;
+        }
+        let summary = learner.train(&batches).map_err(|error: TrainError| RunError::from(error))?;
+        Ok(summary)
+    }
+
+    fn batches(&self, setup: &Setup, tasks: &[TaskConfig], config: &TrainConfig) -> Result<TaskEpochs, DynamoError> {
+        let experiment = setup.experiment;
+        let data = &experiment.data;
+        let dataset = setup.dataset(tasks, Split::Train)?;
+        let loader = data.loader(data.batch_size, true, experiment.seed);
+        let mut order = TaskOrder::new(dataset.lengths(), &loader).with_accumulation(config.accumulation);
+        if *self == Self::Joint {
+            let steps = config.steps(order.batches());
+            order = order.with_curriculum(experiment.phases.joint.curriculum, steps);
+        }
+        Ok(TaskEpochs { loader: setup.loader(dataset, Some(order.clone()))?, order })
+    }
+}
+
+fn valid(setup: &Setup, tasks: &[TaskConfig]) -> Result<Loader<TaskDataset, TaskCollate>, DynamoError> {
+    Ok(setup.loader(setup.dataset(tasks, Split::Valid)?, None)?)
+}
+
+/// One adapter with the ranks and targets of all.
+fn shared(tasks: &[TaskConfig]) -> LoraConfig {
+    let mut config = tasks.first().map(|task| task.lora.clone()).unwrap_or_default();
+    // The scale stays what it was: `lora_alpha` grows with the rank.
+    let rank: usize = tasks.iter().map(|task| task.lora.r).sum();
+    config.lora_alpha *= rank as f64 / config.r.max(1) as f64;
+    config.r = rank;
+    for target in tasks.iter().flat_map(|task| &task.lora.target_modules) {
+        if !config.target_modules.contains(target) {
+            config.target_modules.push(target.clone());
+        }
+    }
+    config
+}
+
+/// Whether a stage ran to its end.
+pub(super) fn is_complete(directory: &Path) -> bool {
+    let summary = std::fs::read_to_string(directory.join("summary.json")).ok();
+    let summary = summary.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    summary.and_then(|summary| summary.get("completed")?.as_bool()).unwrap_or(false)
+}
+
+fn store(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> DynamoError {
+    let path = path.to_owned();
+    move |source| RunError::Store(StoreError::Io { action, path, source }).into()
+}

@@ -1,0 +1,372 @@
+use serde::{Deserialize, Serialize};
+
+use super::{SpanWindow, TextError};
+
+/// What counts as an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AnswerConfig {
+    /// How many answers are kept, and share the probability.
+    pub n_best: usize,
+    /// Tokens of an answer at most.
+    pub max_answer_length: usize,
+    /// By how much the score of having no answer must exceed that of the best answer to be believed; not given, every
+    /// question has an answer.
+    pub null_score_diff_threshold: Option<f32>,
+}
+
+impl Default for AnswerConfig {
+    /// As customary for SQuAD 1.1.
+    fn default() -> Self {
+        Self { n_best: 20, max_answer_length: 30, null_score_diff_threshold: None }
+    }
+}
+
+impl AnswerConfig {
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// Names the key.
+    pub fn validate(&self) -> Result<(), TextError> {
+        let fail = |reason: &str| Err(TextError::Config { reason: reason.into() });
+        match self {
+            Self { n_best: 0, .. } => fail("`n_best` is 0: keep at least 1 answer"),
+            Self { max_answer_length: 0, .. } => fail("`max_answer_length` is 0: an answer has at least 1 token"),
+            Self { null_score_diff_threshold: Some(threshold), .. } if threshold.is_nan() => {
+                fail("`null_score_diff_threshold` is not a number: give 0 or a margin")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A window and what the model says of each of its tokens; more logits than tokens belong to padding.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowLogits<'w> {
+    /// The window.
+    pub window: &'w SpanWindow,
+    /// That the answer starts with the token.
+    pub start: &'w [f32],
+    /// That it ends with it.
+    pub end: &'w [f32],
+}
+
+/// A span of a context with its score.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScoredSpan {
+    /// Its text, as it stands in the context.
+    pub text: String,
+    /// Where it starts, in characters.
+    pub start: usize,
+    /// Where it ends, in characters.
+    pub end: usize,
+    /// The sum of its logits.
+    pub score: f32,
+    /// The softmax of the score over the spans kept and, where a question may have no answer, that.
+    pub probability: f32,
+}
+
+/// What a model answers to a question.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpanPrediction {
+    /// The best spans, the best first; none if the context has no tokens.
+    pub spans: Vec<ScoredSpan>,
+    /// The score of having no answer: the least over the windows, for one that sees the answer says so.
+    pub null_score: f32,
+    /// Whether the prediction is that there is no answer.
+    pub no_answer: bool,
+}
+
+impl SpanPrediction {
+    /// The text of the answer; empty if there is none.
+    pub fn text(&self) -> &str {
+        if self.no_answer { "" } else { self.spans.first().map_or("", |span| &span.text) }
+    }
+}
+
+/// The answer to a record's question from all of its windows.
+///
+/// Every pair of a start and an end in the context counts that is no longer than allowed, by the sum of its logits; a
+/// span that two windows see has the better of both scores. Logits that are not numbers count as minus infinity.
+///
+/// # Errors
+/// If the configuration is out of bounds, or a window has fewer logits than tokens.
+pub fn best_spans(windows: &[WindowLogits], context: &str, config: &AnswerConfig) -> Result<SpanPrediction, TextError> {
+    config.validate()?;
+    let bytes: Vec<usize> = context.char_indices().map(|(byte, _)| byte).chain([context.len()]).collect();
+    let mut spans = Vec::new();
+    let mut null_score = f32::INFINITY;
+    for WindowLogits { window, start, end } in windows {
+        let expected = window.ids.len();
+        if let Some(found) = [start.len(), end.len()].into_iter().find(|found| *found < expected) {
+            return Err(TextError::Count { what: "logits", found, of: "tokens", expected });
+        }
+        if let (Some(start), Some(end)) = (start.first(), end.first()) {
+            null_score = null_score.min(number(start + end));
+        }
+        spans.extend(candidates(window, start, end, context, &bytes, config));
+    }
+    let mut spans = best(spans, config.n_best);
+    let no_answer = match (config.null_score_diff_threshold, spans.first()) {
+        (_, None) => true,
+        (None, _) => false,
+        (Some(threshold), Some(best)) => null_score - best.score > threshold,
+    };
+    share_probability(&mut spans, config.null_score_diff_threshold.map(|_| null_score));
+    Ok(SpanPrediction { spans, null_score, no_answer })
+}
+
+/// The best spans of a window, without their probability.
+fn candidates(
+    window: &SpanWindow,
+    start: &[f32],
+    end: &[f32],
+    context: &str,
+    bytes: &[usize],
+    config: &AnswerConfig,
+) -> Vec<ScoredSpan> {
+    let inside: Vec<_> = (window.offsets.iter().enumerate())
+        .filter_map(|(token, offset)| offset.filter(|(from, to)| from <= to && *to < bytes.len()).map(|o| (token, o)))
+        .collect();
+    let spans = inside.iter().enumerate().flat_map(|(at, &(first, (from, _)))| {
+        let ends = inside[at..].iter().take_while(move |(last, _)| last - first < config.max_answer_length);
+        ends.map(move |(last, (_, to))| (number(start[first] + end[*last]), from, *to))
+    });
+    // Where a character has several tokens, two spans of tokens may be one of characters.
+    let mut spans: Vec<_> = spans.collect();
+    spans.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+    let mut kept: Vec<ScoredSpan> = Vec::new();
+    for (score, from, to) in spans {
+        if kept.len() == config.n_best {
+            break;
+        }
+        let Some((from, to)) = trimmed(context, bytes, from, to) else { continue };
+        if !kept.iter().any(|span| (span.start, span.end) == (from, to)) {
+            let text = context[bytes[from]..bytes[to]].to_owned();
+            kept.push(ScoredSpan { text, start: from, end: to, score, probability: 0.0 });
+        }
+    }
+    kept
+}
+
+/// A span without white space around it, which byte-level tokens may hold; none if there is nothing else.
+fn trimmed(context: &str, bytes: &[usize], from: usize, to: usize) -> Option<(usize, usize)> {
+    let text = context.get(*bytes.get(from)?..*bytes.get(to)?)?;
+    let before = text.chars().take_while(|c| c.is_whitespace()).count();
+    let after = text.chars().rev().take_while(|c| c.is_whitespace()).count();
+    (before + after < to - from).then(|| (from + before, to - after))
+}
+
+/// The best of all windows, each span once.
+fn best(mut spans: Vec<ScoredSpan>, count: usize) -> Vec<ScoredSpan> {
+    spans.sort_by(|a, b| b.score.total_cmp(&a.score).then((a.start, a.end).cmp(&(b.start, b.end))));
+    let mut kept: Vec<ScoredSpan> = Vec::new();
+    for span in spans {
+        if kept.len() < count && !kept.iter().any(|other| (other.start, other.end) == (span.start, span.end)) {
+            kept.push(span);
+        }
+    }
+    kept
+}
+
+/// The softmax of scores, among them that of having no answer if it counts.
+fn share_probability(spans: &mut [ScoredSpan], null_score: Option<f32>) {
+    let highest = spans.iter().map(|span| span.score).chain(null_score).fold(f32::NEG_INFINITY, f32::max);
+    // Also where the highest is infinite, and its difference from itself no number.
+    let weight = |score: f32| if score == highest { 1.0 } else { (score - highest).exp() };
+    let sum: f32 = spans.iter().map(|span| span.score).chain(null_score).map(weight).sum();
+    for span in spans {
+        span.probability = weight(span.score) / sum;
+    }
+}
+
+/// A score that can be compared: not a number counts as the least.
+fn number(score: f32) -> f32 {
+    if score.is_nan() { f32::NEG_INFINITY } else { score }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{bytes, origin, real, shared, words};
+    use super::super::{TextTokenizer, WindowConfig, span_windows};
+    use super::*;
+    use proptest::prelude::*;
+    use undertone_data::records::{Answer, RecordsConfig, SpanRecord};
+
+    const CONTEXT: &str = "a is a the lions a is a";
+
+    /// Two windows of [`CONTEXT`]: [CLS] what [SEP], tokens 0..5 and 3..8 of it, and [SEP].
+    fn two() -> Vec<SpanWindow> {
+        let answers = Vec::new();
+        let record =
+            SpanRecord { id: "1".into(), question: "what".into(), context: CONTEXT.into(), answers, origin: origin() };
+        let found = span_windows(&words(), &[record], &WindowConfig { max_length: 9, doc_stride: 2 }).unwrap();
+        assert_eq!(found.iter().map(|window| window.ids.len()).collect::<Vec<_>>(), [9, 9]);
+        found
+    }
+
+    /// Logits that are 0 but for some.
+    fn logits<const N: usize>(values: [(usize, f32); N]) -> Vec<f32> {
+        let mut logits = vec![0.0; 12];
+        values.into_iter().for_each(|(at, value)| logits[at] = value);
+        logits
+    }
+
+    fn predict(starts: [Vec<f32>; 2], ends: [Vec<f32>; 2], config: &AnswerConfig) -> SpanPrediction {
+        let windows = two();
+        let given = windows.iter().zip(starts.iter().zip(&ends));
+        let given: Vec<_> = given.map(|(window, (start, end))| WindowLogits { window, start, end }).collect();
+        best_spans(&given, CONTEXT, config).unwrap()
+    }
+
+    #[test]
+    fn the_best_span_of_all_windows_is_cut_from_the_context() {
+        // In the second window the lions are tokens 3 and 4; the question and [SEP] win in vain, and so does an end
+        // before its start.
+        let starts = [logits([(1, 90.0)]), logits([(3, 5.0), (6, 9.0)])];
+        let ends = [logits([(8, 90.0)]), logits([(4, 4.0), (5, -50.0), (6, -50.0), (7, -50.0)])];
+        let found = predict(starts, ends, &AnswerConfig::default());
+        assert_eq!(
+            (found.text(), found.spans[0].start, found.spans[0].end, found.spans[0].score),
+            ("the lions", 7, 16, 9.0)
+        );
+        let sum: f32 = found.spans.iter().map(|span| span.probability).sum();
+        assert!((sum - 1.0).abs() < 1e-5 && found.spans.len() == 20);
+        assert!(found.spans.is_sorted_by(|a, b| a.score >= b.score && a.probability >= b.probability));
+    }
+
+    #[test]
+    fn a_span_seen_twice_is_kept_once_with_its_better_score() {
+        let starts = [logits([(6, 2.0)]), logits([(3, 3.0)])];
+        let found =
+            predict(starts.clone(), starts.clone(), &AnswerConfig { max_answer_length: 1, ..Default::default() });
+        let the: Vec<_> = found.spans.iter().filter(|span| span.text == "the").map(|span| span.score).collect();
+        assert_eq!((the, found.spans.len()), (vec![6.0], 8), "one for each word");
+        let e = f32::exp(6.0) / (f32::exp(6.0) + 7.0);
+        assert!((found.spans[0].probability - e).abs() < 1e-6);
+        let two = AnswerConfig { n_best: 2, max_answer_length: 2, ..Default::default() };
+        assert_eq!(
+            predict(starts.clone(), starts, &two).spans.iter().map(|span| span.text.as_str()).collect::<Vec<_>>(),
+            ["the", "the lions"]
+        );
+    }
+
+    #[test]
+    fn no_answer_needs_a_margin() {
+        let at = |threshold| {
+            let config = AnswerConfig { null_score_diff_threshold: threshold, n_best: 1, ..Default::default() };
+            // The second window is the one that sees the answer, so its start token counts.
+            let starts = [logits([(0, 9.0)]), logits([(0, 3.0), (3, 2.0)])];
+            predict(starts.clone(), starts, &config)
+        };
+        assert_eq!((at(None).text(), at(None).null_score, at(None).spans[0].probability), ("the", 6.0, 1.0));
+        assert_eq!((at(Some(0.0)).text(), at(Some(2.0)).text(), at(Some(1.9)).no_answer), ("", "the", true));
+        assert!((at(Some(0.0)).spans[0].probability - 1.0 / (1.0 + f32::exp(2.0))).abs() < 1e-6);
+    }
+
+    #[test]
+    fn odd_logits_are_no_panic() {
+        let with = |value: f32| {
+            predict([vec![value; 9], vec![value; 9]], [vec![value; 9], vec![value; 9]], &AnswerConfig::default())
+        };
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX] {
+            let found = with(value);
+            assert_eq!(found.spans.len(), 20, "{value}");
+            assert!(found.spans.iter().all(|span| (span.probability - 0.05).abs() < 1e-6), "{value}: {found:?}");
+        }
+        let windows = two();
+        let short = WindowLogits { window: &windows[0], start: &[0.0; 9], end: &[0.0; 8] };
+        let error = best_spans(&[short], CONTEXT, &AnswerConfig::default()).unwrap_err().to_string();
+        assert_eq!(error, "there are 8 logits for 9 tokens; give as many");
+        let whole = WindowLogits { window: &windows[0], start: &[0.0; 9], end: &[0.0; 9] };
+        let found = best_spans(&[whole], "a", &AnswerConfig::default()).unwrap();
+        assert_eq!((found.text(), found.spans.len()), ("a", 1), "offsets beyond another context are left out");
+        let found = best_spans(&[], "", &AnswerConfig::default()).unwrap();
+        assert_eq!((found.text(), found.no_answer), ("", true));
+    }
+
+    #[test]
+    fn configurations_out_of_bounds_are_refused() {
+        for (config, key) in [
+            (AnswerConfig { n_best: 0, ..Default::default() }, "`n_best`"),
+            (AnswerConfig { max_answer_length: 0, ..Default::default() }, "`max_answer_length`"),
+            (
+                AnswerConfig { null_score_diff_threshold: Some(f32::NAN), ..Default::default() },
+                "`null_score_diff_threshold`",
+            ),
+        ] {
+            assert!(best_spans(&[], "", &config).unwrap_err().to_string().starts_with(key));
+        }
+    }
+
+    /// What a model that knows the answers would say: how many of the records come back exactly, and those that do not.
+    fn recovered(
+        tokenizer: &TextTokenizer,
+        records: &[SpanRecord],
+        config: &WindowConfig,
+    ) -> (usize, Vec<[String; 2]>) {
+        let windows = span_windows(tokenizer, records, config).unwrap();
+        let one = |at: usize, length: usize| {
+            (0..length).map(|token| if token == at { 9.0 } else { 0.0 }).collect::<Vec<f32>>()
+        };
+        let logits: Vec<_> = windows
+            .iter()
+            .map(|window| (one(window.start, window.ids.len()), one(window.end, window.ids.len())))
+            .collect();
+        let answers = AnswerConfig { n_best: 1, max_answer_length: 100, null_score_diff_threshold: None };
+        let mut exact = 0;
+        let mut others = Vec::new();
+        for (number, record) in records.iter().enumerate() {
+            let own = windows.iter().zip(&logits).filter(|(window, _)| window.record == number);
+            let own: Vec<_> = own.map(|(window, (start, end))| WindowLogits { window, start, end }).collect();
+            let found = best_spans(&own, &record.context, &answers).unwrap();
+            let gold = &record.answers[0];
+            match found.spans.first() {
+                Some(span) if span.text == gold.text && span.start == gold.start => exact += 1,
+                span => others.push([gold.text.clone(), span.map_or(String::new(), |span| span.text.clone())]),
+            }
+        }
+        (exact, others)
+    }
+
+    #[test]
+    fn gold_answers_of_squad_come_back_through_windows_and_offsets() {
+        let Some(path) = shared("data/squad/squad_36_articles.jsonl") else { return };
+        let records = SpanRecord::read(&RecordsConfig { path, ..Default::default() }).unwrap();
+        // The others begin or end within a token: in WordPiece's words (`tempted` in `attempted`, `Japan` in `Japanese`),
+        // and in RoBERTa's runs of punctuation as well (`(GTCS)` and a full stop are one token, `).`).
+        for (name, expected) in [("minilm-l6", 4301), ("roberta-base-tokenizer", 4274)] {
+            let Some(tokenizer) = real(name) else { continue };
+            for (max_length, doc_stride) in [(384, 128), (128, 64)] {
+                let (exact, others) = recovered(&tokenizer, &records, &WindowConfig { max_length, doc_stride });
+                assert_eq!((exact, exact + others.len()), (expected, 4309), "{name} at {max_length}");
+                assert!(others.iter().all(|[gold, found]| found.contains(gold.as_str())), "{name}: {others:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_of_whole_tokens_comes_back(
+            words_of in prop::collection::vec("(a|is|the|lions|roar|é|🦁|[.?]| )", 1..30), from in 0usize..30, count in 1usize..4,
+        ) {
+            let context = words_of.join(" ");
+            let chosen: Vec<_> = words_of.iter().skip(from % words_of.len()).take(count).cloned().collect();
+            let text = chosen.join(" ").trim().to_owned();
+            prop_assume!(!text.is_empty());
+            let start = context.find(&text).map(|byte| context[..byte].chars().count()).unwrap();
+            // The first place where the text stands may be inside of a longer word.
+            let free = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
+            let end = start + text.chars().count();
+            prop_assume!(start == 0 || free(context.chars().nth(start - 1)));
+            prop_assume!(free(context.chars().nth(end)));
+            let answers = vec![Answer { text, start }];
+            let record = SpanRecord { id: String::new(), question: "a".into(), context, answers, origin: origin() };
+            for (tokenizer, max_length) in [(words(), 14), (bytes(), 60)] {
+                let config = WindowConfig { max_length, doc_stride: max_length / 2 + 1 };
+                let (exact, others) = recovered(&tokenizer, std::slice::from_ref(&record), &config);
+                prop_assert_eq!(exact, 1, "{:?}", others);
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+use super::tokenizer::cut;
+use super::{TextError, TextTokenizer};
+
+/// A text and what it should become, as tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seq2SeqFeatures {
+    /// What the encoder reads: the source, special tokens included.
+    pub source: Vec<u32>,
+    /// As many types.
+    pub source_type_ids: Vec<u32>,
+    /// The target between the start and the end token. The decoder reads all but the last and is to say all but the
+    /// first.
+    pub target: Vec<u32>,
+    /// Tokens of the source that did not fit.
+    pub source_cut: usize,
+    /// Tokens of the target that did not fit; it ends with the end token all the same.
+    pub target_cut: usize,
+}
+
+impl Seq2SeqFeatures {
+    /// What the decoder reads.
+    pub fn decoder_inputs(&self) -> &[u32] {
+        &self.target[..self.target.len() - 1]
+    }
+
+    /// What it should say at each of those.
+    pub fn labels(&self) -> &[u32] {
+        &self.target[1..]
+    }
+}
+
+/// Rows of at most `max_source` and `max_target` tokens, special ones included, from sources and their targets.
+///
+/// # Errors
+/// If a length leaves no room for text, or the tokenizer refuses one.
+pub fn seq2seq_features(
+    tokenizer: &TextTokenizer,
+    pairs: &[(&str, &str)],
+    max_source: usize,
+    max_target: usize,
+) -> Result<Vec<Seq2SeqFeatures>, TextError> {
+    let (source_room, target_room) = (tokenizer.room(max_source, false)?, tokenizer.room(max_target, false)?);
+    let sources = tokenizer.encode(pairs.iter().map(|(source, _)| *source))?;
+    let targets = tokenizer.encode(pairs.iter().map(|(_, target)| *target))?;
+    let rows = sources.into_iter().zip(targets).map(|(mut source, mut target)| {
+        let (source_cut, target_cut) = (cut(&mut source, source_room), cut(&mut target, target_room));
+        let source = tokenizer.row(source, None)?;
+        let target = [&[tokenizer.start()], target.get_ids(), &[tokenizer.end()]].concat();
+        let (source, source_type_ids) = (source.get_ids().to_vec(), source.get_type_ids().to_vec());
+        Ok(Seq2SeqFeatures { source, source_type_ids, target, source_cut, target_cut })
+    });
+    rows.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{bytes, real, shared, words};
+    use super::*;
+    use proptest::prelude::*;
+    use undertone_data::records::{PairRecord, RecordsConfig};
+
+    #[test]
+    fn the_decoder_reads_from_the_start_and_says_until_the_end() {
+        let row = seq2seq_features(&words(), &[("what", "a lion")], 8, 8).unwrap().remove(0);
+        assert_eq!((row.source.clone(), row.source_type_ids.clone()), (vec![2, 4, 3], vec![0; 3]));
+        assert_eq!((row.decoder_inputs(), row.labels()), (&[2, 6, 7][..], &[6, 7, 3][..]));
+        let row = seq2seq_features(&words(), &[("", "")], 8, 8).unwrap().remove(0);
+        assert_eq!((row.source.clone(), row.decoder_inputs(), row.labels()), (vec![2, 3], &[2][..], &[3][..]));
+    }
+
+    #[test]
+    fn both_sides_are_cut_and_counted() {
+        let row = seq2seq_features(&words(), &[("what is a lion", "the lions roar .")], 4, 5).unwrap().remove(0);
+        assert_eq!((row.source, row.source_cut), (vec![2, 4, 5, 3], 2));
+        assert_eq!((row.target, row.target_cut), (vec![2, 9, 10, 12, 3], 1));
+        for (source, target) in [(2, 8), (8, 2)] {
+            let error = seq2seq_features(&words(), &[], source, target).unwrap_err().to_string();
+            assert!(error.starts_with("a length of 2 tokens leaves no room"), "{error}");
+        }
+    }
+
+    #[test]
+    fn real_targets_come_back_as_text() {
+        let Some(path) = shared("data/codegen/conala-train.json") else { return };
+        let columns =
+            [("source", "intent"), ("target", "snippet")].map(|(field, column)| (field.into(), column.into()));
+        let config = RecordsConfig { path, columns: columns.into(), ..Default::default() };
+        let pairs = PairRecord::read(&config).unwrap();
+        let pairs: Vec<_> = pairs.iter().map(|pair| (pair.source.as_str(), pair.target.as_str())).collect();
+        let Some(tokenizer) = real("roberta-base-tokenizer") else { return };
+        for (row, (_, target)) in seq2seq_features(&tokenizer, &pairs, 512, 512).unwrap().iter().zip(&pairs) {
+            assert_eq!((tokenizer.decode(&row.target).unwrap().as_str(), row.target_cut), (*target, 0));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn byte_level_targets_come_back_as_text(text in "\\PC{0,40}") {
+            let tokenizer = bytes();
+            let row = seq2seq_features(&tokenizer, &[(&text, &text)], 512, 512).unwrap().remove(0);
+            prop_assert_eq!(&row.source, &row.target, "both are whole and between the same tokens");
+            prop_assert_eq!(tokenizer.decode(&row.target).unwrap(), text);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+use serde::{Deserialize, Serialize};
+use tokenizers::{Encoding, TruncationDirection};
+use undertone_data::records::{Answer, SpanRecord};
+
+use super::{TextError, TextTokenizer};
+
+/// How a long context is cut into windows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WindowConfig {
+    /// Tokens of a window at most, with the question and special tokens.
+    pub max_length: usize,
+    /// Tokens of the context that a window shares with the one before it, as transformers counts it (in BERT's own code
+    /// it is how far a window moves). An answer that is at most one token longer is whole in some window.
+    pub doc_stride: usize,
+}
+
+impl Default for WindowConfig {
+    /// As customary for SQuAD.
+    fn default() -> Self {
+        Self { max_length: 384, doc_stride: 128 }
+    }
+}
+
+impl WindowConfig {
+    /// Checks the values as far as they do not depend on questions.
+    ///
+    /// # Errors
+    /// Names the key.
+    pub fn validate(&self) -> Result<(), TextError> {
+        if self.doc_stride < self.max_length {
+            return Ok(());
+        }
+        let (stride, length) = (self.doc_stride, self.max_length);
+        let reason =
+            format!("`doc_stride` is {stride}: make it less than `max_length`, {length}, so that windows move on");
+        Err(TextError::Config { reason })
+    }
+}
+
+/// A question and a part of its context, as tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpanWindow {
+    /// The record that it belongs to, by its place among those given.
+    pub record: usize,
+    /// The tokens, special ones included.
+    pub ids: Vec<u32>,
+    /// As many types.
+    pub type_ids: Vec<u32>,
+    /// For each token where it starts and ends in the context, in characters; none for tokens outside of the context.
+    pub offsets: Vec<Option<(usize, usize)>>,
+    /// The first token of the first answer; 0, the start token, where the answer is not wholly in the window.
+    pub start: usize,
+    /// Its last token, or 0.
+    pub end: usize,
+}
+
+/// Overlapping windows over the contexts of records, in their order; each record has one at least.
+///
+/// # Errors
+/// If a question leaves no room for the context to move on in, naming the record, or the tokenizer refuses a text.
+pub fn span_windows(
+    tokenizer: &TextTokenizer,
+    records: &[SpanRecord],
+    config: &WindowConfig,
+) -> Result<Vec<SpanWindow>, TextError> {
+    config.validate()?;
+    let questions = tokenizer.encode(records.iter().map(|record| record.question.as_str()))?;
+    let contexts = tokenizer.encode(records.iter().map(|record| record.context.as_str()))?;
+    let mut windows = Vec::new();
+    for (at, ((record, question), context)) in records.iter().zip(questions).zip(contexts).enumerate() {
+        let (length, stride, special) = (config.max_length, config.doc_stride, tokenizer.special(true));
+        let room = length.saturating_sub(special + question.len());
+        // A window holds what it shares with the one before it and at least one token more.
+        if room <= stride {
+            let (origin, tokens) = (record.origin.clone(), question.len());
+            return Err(TextError::Question { origin, tokens, length, special, stride });
+        }
+        let target = record.answers.first().and_then(|answer| answer_tokens(&context, answer));
+        for (first, part) in parts(context, room, stride) {
+            let range = first..first + part.len();
+            let target = target.filter(|(start, end)| range.contains(start) && range.contains(end));
+            let row = tokenizer.row(question.clone(), Some(part))?;
+            windows.push(window(at, &row, target.map(|(start, end)| (start - first, end - first))));
+        }
+    }
+    Ok(windows)
+}
+
+/// A window from its row of tokens and the answer's first and last token among those of the context.
+fn window(record: usize, row: &Encoding, target: Option<(usize, usize)>) -> SpanWindow {
+    let sequences = row.get_sequence_ids().into_iter();
+    let offsets: Vec<_> =
+        sequences.zip(row.get_offsets()).map(|(sequence, offset)| (sequence == Some(1)).then_some(*offset)).collect();
+    let before = offsets.iter().take_while(|offset| offset.is_none()).count();
+    let (start, end) = target.map_or((0, 0), |(start, end)| (before + start, before + end));
+    SpanWindow { record, ids: row.get_ids().to_vec(), type_ids: row.get_type_ids().to_vec(), offsets, start, end }
+}
+
+/// The first and the last token that hold characters of an answer; none if no token does.
+fn answer_tokens(context: &Encoding, answer: &Answer) -> Option<(usize, usize)> {
+    let (start, end) = (answer.start, answer.start + answer.text.chars().count());
+    let holds = |(from, to): &(usize, usize)| *from < end && start < *to;
+    let offsets = context.get_offsets();
+    Some((offsets.iter().position(holds)?, offsets.iter().rposition(holds)?))
+}
+
+/// Parts of a context of at most `room` tokens, each `room - stride` after the one before, with the place of each one's
+/// first token; the last is the first to reach the end.
+fn parts(mut context: Encoding, room: usize, stride: usize) -> impl Iterator<Item = (usize, Encoding)> {
+    context.truncate(room, stride, TruncationDirection::Right);
+    let rest = context.take_overflowing();
+    std::iter::once(context).chain(rest).enumerate().map(move |(number, part)| (number * (room - stride), part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{bytes, origin, words};
+    use super::*;
+
+    fn record(question: &str, context: &str, answer: Option<(&str, usize)>) -> SpanRecord {
+        let answers = answer.map(|(text, start)| Answer { text: text.into(), start }).into_iter().collect();
+        SpanRecord { id: "1".into(), question: question.into(), context: context.into(), answers, origin: origin() }
+    }
+
+    fn windows(record: SpanRecord, max_length: usize, doc_stride: usize) -> Result<Vec<SpanWindow>, String> {
+        let config = WindowConfig { max_length, doc_stride };
+        span_windows(&words(), &[record], &config).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_short_context_is_one_window() {
+        let found = windows(record("what?", "A löion. roar", Some(("roar", 9))), 16, 4).unwrap();
+        let [window] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(window.ids[..4], [2, 4, 8, 3]);
+        assert_eq!(window.type_ids, [&[0; 4][..], &vec![1; window.ids.len() - 4]].concat());
+        assert_eq!(window.offsets[..5], [None, None, None, None, Some((0, 1))]);
+        assert_eq!((window.offsets[window.start], window.offsets[window.end]), (Some((9, 13)), Some((9, 13))));
+        assert_eq!(window.offsets.last(), Some(&None));
+    }
+
+    #[test]
+    fn windows_overlap_and_hold_an_answer_wholly_or_not() {
+        // [CLS] what [SEP] leaves 4 tokens of context: 0..4, 2..6, 4..8, of which 3 and 4 are the answer.
+        let found = windows(record("what", "a is a the lions a is a", Some(("the lions", 7))), 8, 2).unwrap();
+        let context: Vec<_> = found
+            .iter()
+            .map(|window| window.offsets.iter().flatten().map(|offset| offset.0).collect::<Vec<_>>())
+            .collect();
+        assert_eq!(context, [vec![0, 2, 5, 7], vec![5, 7, 11, 17], vec![11, 17, 19, 22]]);
+        assert_eq!(found.iter().map(|window| (window.start, window.end)).collect::<Vec<_>>(), [(0, 0), (4, 5), (0, 0)]);
+        assert!(found.iter().all(|window| window.ids.len() == 8 && window.record == 0));
+    }
+
+    #[test]
+    fn records_without_an_answer_or_a_context_point_at_the_start() {
+        for (context, answer) in
+            [("a lion", None), ("", None), ("\u{200b}", None), ("a \u{200b} lion", Some(("\u{200b}", 2)))]
+        {
+            let found = windows(record("what", context, answer), 16, 4).unwrap();
+            assert_eq!((found.len(), found[0].start, found[0].end), (1, 0, 0), "{context:?}");
+            assert_eq!((found[0].ids[..3].to_vec(), found[0].ids.last()), (vec![2, 4, 3], Some(&3)));
+        }
+    }
+
+    #[test]
+    fn a_question_without_room_is_an_error_that_names_the_record() {
+        assert_eq!(
+            windows(record("what is a lion", "a", None), 8, 1).unwrap_err(),
+            "test.jsonl line 1: the question has 4 tokens, so a window of 8 with 3 special tokens and an overlap of 1 has \
+             no room to move on in the context; shorten the question, raise `max_length` or lower `doc_stride`"
+        );
+        assert_eq!(windows(record("what is a lion", "a is a", None), 8, 0).unwrap().len(), 3);
+        assert!(windows(record("what", "a", None), 2, 0).unwrap_err().contains("has 1 tokens"));
+        assert!(windows(record("", "a", None), 8, 8).unwrap_err().starts_with("`doc_stride` is 8"));
+    }
+
+    #[test]
+    fn byte_level_offsets_leave_spaces_out_and_count_characters() {
+        let record = record("be?", " be 🦁 be", Some(("🦁", 4)));
+        let window = span_windows(&bytes(), &[record], &WindowConfig::default()).unwrap().remove(0);
+        let offsets: Vec<_> = window.offsets.iter().flatten().copied().collect();
+        assert_eq!((offsets.first(), offsets.last()), (Some(&(1, 3)), Some(&(6, 8))));
+        assert_eq!(window.end - window.start, 3, "the four bytes of a lion, without its space");
+        assert_eq!(window.offsets[window.end], Some((4, 5)));
+    }
+}

@@ -1,0 +1,87 @@
+//! Small tokenizers for tests, and real ones where they are at hand beside the repository.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokenizers::Tokenizer;
+use undertone_data::records::{Origin, Place};
+
+use super::TextTokenizer;
+
+/// WordPiece with a BERT post-processor, as JSON.
+pub(super) fn words_json() -> Value {
+    let pieces = [
+        "[PAD]", "[UNK]", "[CLS]", "[SEP]", "what", "is", "a", "lion", "?", "the", "lions", "##s", "roar", ".", "שלום",
+        "עולם", ",",
+    ];
+    let letters = ('a'..='z').map(|letter| format!("##{letter}"));
+    let pieces = pieces.into_iter().map(str::to_owned).chain(letters).chain(('b'..='z').map(String::from));
+    let mut vocab = serde_json::Map::new();
+    for piece in pieces {
+        let id = vocab.len();
+        vocab.entry(piece).or_insert(id.into());
+    }
+    let special = |id: u32, text: &str| json!({"id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
+    json!({
+        "version": "1.0", "truncation": {"max_length": 8, "strategy": "LongestFirst", "stride": 0, "direction": "Right"},
+        "padding": null,
+        "added_tokens": [special(2, "[CLS]"), special(3, "[SEP]")],
+        "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 20, "vocab": vocab},
+    })
+}
+
+/// Word pieces as in BERT: pad 0, unknown 1, start 2, end 3.
+pub(super) fn words() -> TextTokenizer {
+    tokenizer(words_json())
+}
+
+/// Bytes with two merges as in RoBERTa: start 0, pad 1, end 2.
+pub(super) fn bytes() -> TextTokenizer {
+    // GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100.
+    let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    let others = (0..=255u8).filter(|byte| !printable(byte)).count() as u32;
+    let alphabet =
+        (0..=255u8).filter(printable).map(char::from).chain((0..others).filter_map(|n| char::from_u32(256 + n)));
+    let mut vocab = serde_json::Map::new();
+    let pieces = ["<s>", "<pad>", "</s>", "<unk>"].map(String::from).into_iter();
+    for piece in pieces.chain(alphabet.map(String::from)).chain(["Ġb", "Ġbe"].map(String::from)) {
+        let id = vocab.len();
+        vocab.insert(piece, id.into());
+    }
+    let special = |id: u32, text: &str| json!({"id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
+    tokenizer(json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": [special(0, "<s>"), special(1, "<pad>"), special(2, "</s>"), special(3, "<unk>")],
+        "normalizer": null,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0], "trim_offsets": true, "add_prefix_space": false},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "", "end_of_word_suffix": "", "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": [["Ġ", "b"], ["Ġb", "e"]]},
+    }))
+}
+
+fn tokenizer(json: Value) -> TextTokenizer {
+    TextTokenizer::new(Tokenizer::from_bytes(json.to_string()).expect("a tokenizer")).expect("with all it needs")
+}
+
+/// A real tokenizer, if the folder of shared models is there.
+pub(super) fn real(name: &str) -> Option<TextTokenizer> {
+    let path = shared(&format!("models/{name}/tokenizer.json"))?;
+    Some(TextTokenizer::from_file(&path).expect("a tokenizer"))
+}
+
+/// A file of the shared folder beside the repository, if it is there.
+pub(super) fn shared(path: &str) -> Option<std::path::PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().map(|folder| folder.join("shared").join(path)).find(|path| path.exists())
+}
+
+/// Where a record of a test comes from.
+pub(super) fn origin() -> Origin {
+    Origin { path: Arc::from(Path::new("test.jsonl")), place: Place::Line(1) }
+}

@@ -1,0 +1,51 @@
+//! Precision, recall and F1.
+
+/// How well what was found agrees with what was expected; each figure in `[0, 1]`.
+///
+/// A figure without anything to divide by is 0, as scikit-learn, seqeval and rouge-score have it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Score {
+    /// Of what was found, the part that was expected.
+    pub precision: f64,
+    /// Of what was expected, the part that was found.
+    pub recall: f64,
+    /// The harmonic mean of precision and recall.
+    pub f1: f64,
+}
+
+impl Score {
+    /// The score of `matched` things among `found` ones where `expected` were to be found.
+    ///
+    /// With `P = m/f` and `R = m/e`, `2PR / (P + R) = 2m / (e + f)`.
+    pub fn of_counts(matched: usize, expected: usize, found: usize) -> Self {
+        let part = |of: usize, whole: usize| if whole > 0 { of as f64 / whole as f64 } else { 0.0 };
+        Self {
+            precision: part(matched, found),
+            recall: part(matched, expected),
+            f1: part(2 * matched, expected + found),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn nothing_to_divide_by_is_zero() {
+        assert_eq!(Score::of_counts(0, 0, 0), Score::default());
+        assert_eq!(Score::of_counts(0, 3, 0), Score::default());
+        assert_eq!(Score::of_counts(0, 0, 3), Score::default());
+    }
+
+    proptest! {
+        #[test]
+        fn f1_is_the_harmonic_mean(matched in 1usize..50, missed in 0usize..50, spurious in 0usize..50) {
+            let Score { precision, recall, f1 } = Score::of_counts(matched, matched + missed, matched + spurious);
+            prop_assert!((f1 - 2.0 * precision * recall / (precision + recall)).abs() < 1e-12);
+            prop_assert!(f1 <= precision.max(recall) + 1e-12 && f1 + 1e-12 >= precision.min(recall));
+        }
+    }
+}
