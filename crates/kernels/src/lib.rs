@@ -26,12 +26,14 @@ mod bf16;
 pub mod conv;
 pub mod embedding;
 pub mod linear;
+pub mod lora;
 pub mod loss;
 pub mod matrix;
 pub mod norm;
 mod random;
 pub mod roofline;
 mod simd;
+mod slim;
 #[cfg(test)]
 mod testing;
 mod vector;

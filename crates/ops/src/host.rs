@@ -76,6 +76,14 @@ pub(crate) trait HostOps: Backend {
         b: FloatTensor<Self>,
         c: FloatTensor<Self>,
     ) -> FloatTensor<Self>;
+
+    fn quaternary<O: HostOp<4>>(
+        op: O,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        c: FloatTensor<Self>,
+        d: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
 }
 
 impl HostOps for Flex {
@@ -95,6 +103,16 @@ impl HostOps for Flex {
     ) -> FloatTensor<Self> {
         op.forward([a, b, c].map(ready), [false; 3]).0
     }
+
+    fn quaternary<O: HostOp<4>>(
+        op: O,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        c: FloatTensor<Self>,
+        d: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        op.forward([a, b, c, d].map(ready), [false; 4]).0
+    }
 }
 
 impl<C: CheckpointStrategy> HostOps for Autodiff<Flex, C> {
@@ -113,6 +131,16 @@ impl<C: CheckpointStrategy> HostOps for Autodiff<Flex, C> {
         c: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
         record::<O, C, 3>(op, [a, b, c])
+    }
+
+    fn quaternary<O: HostOp<4>>(
+        op: O,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        c: FloatTensor<Self>,
+        d: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        record::<O, C, 4>(op, [a, b, c, d])
     }
 }
 
@@ -170,6 +198,18 @@ pub(crate) fn ternary<const A: usize, const B: usize, const C: usize, const Y: u
     c: Tensor<C>,
 ) -> Tensor<Y> {
     Tensor::from_dispatch(Dispatch::ternary(op, a.into_dispatch(), b.into_dispatch(), c.into_dispatch()))
+}
+
+/// `op` of four tensors.
+pub(crate) fn quaternary<const A: usize, const B: usize, const C: usize, const E: usize, const Y: usize>(
+    op: impl HostOp<4>,
+    a: Tensor<A>,
+    b: Tensor<B>,
+    c: Tensor<C>,
+    d: Tensor<E>,
+) -> Tensor<Y> {
+    let [a, b, c, d] = [a.into_dispatch(), b.into_dispatch(), c.into_dispatch(), d.into_dispatch()];
+    Tensor::from_dispatch(Dispatch::quaternary(op, a, b, c, d))
 }
 
 /// In f32: kernels compute in nothing else. The cast is a node of the graph where `x` is tracked.
