@@ -2,6 +2,7 @@
 
 use crate::{Failure, train};
 use std::path::PathBuf;
+use undertone::phases::dynamo::{RouterKind, judge_run};
 use undertone::phases::{Experiment, Split, evaluate};
 
 #[derive(clap::Args)]
@@ -22,16 +23,50 @@ pub struct Args {
     /// Which data
     #[arg(long, default_value = "valid")]
     split: SplitName,
+    /// Who decides about adapters, for a run with tasks
+    #[arg(long, default_value = "learned")]
+    router: Router,
     /// Override one key, like `data.valid.cw.snr_db=[10,10]`
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
 }
 
+/// A split as it is typed.
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum SplitName {
+pub enum SplitName {
     Train,
     Valid,
     Test,
+}
+
+impl From<SplitName> for Split {
+    fn from(name: SplitName) -> Self {
+        match name {
+            SplitName::Train => Self::Train,
+            SplitName::Valid => Self::Valid,
+            SplitName::Test => Self::Test,
+        }
+    }
+}
+
+/// Who decides about adapters, as it is typed.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Router {
+    Learned,
+    Oracle,
+    Uniform,
+    Random,
+}
+
+impl From<Router> for RouterKind {
+    fn from(name: Router) -> Self {
+        match name {
+            Router::Learned => Self::Learned,
+            Router::Oracle => Self::Oracle,
+            Router::Uniform => Self::Uniform,
+            Router::Random => Self::Random,
+        }
+    }
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -41,15 +76,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         (None, None) => return Err(Failure::BadInput("give --run or --config".into())),
     };
     let mut experiment = Experiment::load(Some(&file), &args.settings).map_err(Failure::bad_input)?;
-    if let Some(run) = &args.what.run {
-        experiment.model.path = Some(run.join("best"));
-    }
-    let split = match args.split {
-        SplitName::Train => Split::Train,
-        SplitName::Valid => Split::Valid,
-        SplitName::Test => Split::Test,
+    let split = args.split.into();
+    let evaluation = match &args.what.run {
+        Some(run) if !experiment.tasks.is_empty() => {
+            experiment.at(run);
+            judge_run(&experiment, split, args.router.into()).map_err(Failure::of_dynamo)?.into_evaluation()
+        }
+        run => {
+            experiment.model.path = run.as_ref().map(|run| run.join("best")).or(experiment.model.path);
+            evaluate(&experiment, split).map_err(Failure::of_run)?
+        }
     };
-    let evaluation = evaluate(&experiment, split).map_err(Failure::of_run)?;
     for example in &evaluation.examples {
         eprintln!("{}\n  said  {}\n  read  {}", example.name, example.reference, example.hypothesis);
     }

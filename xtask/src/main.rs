@@ -3,11 +3,13 @@
 //! Exit status: 0 done, 1 the machine failed us, 2 bad input or configuration, 130 interrupted with a checkpoint.
 
 mod allocator;
+mod analyze;
 mod bench;
 mod ci;
 mod data;
 mod eval;
 mod export;
+mod predict;
 mod train;
 mod transcribe;
 
@@ -34,6 +36,10 @@ enum Command {
     Train(train::Args),
     /// Judge a run's best model, or a configuration's model, and print one JSON line
     Eval(eval::Args),
+    /// Judge everything a run with tasks has trained, and draw it
+    Analyze(analyze::Args),
+    /// Answer an input with a run's tasks, and say which adapters did it
+    Predict(predict::Args),
     /// Print the text of audio files
     Transcribe(transcribe::Args),
     /// Write a run's best model in another layout or type
@@ -81,6 +87,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
+        Command::Analyze(args) => analyze::run(&args),
+        Command::Predict(args) => predict::run(&args),
         Command::Transcribe(args) => transcribe::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Data { command } => data::run(&command),

@@ -405,9 +405,15 @@ impl Experiment {
                 source.validate(split == "train").map_err(at)?;
             }
         }
-        validate_tasks(&self.tasks)?;
+        validate_tasks(&self.tasks, &self.phases.adapters, &self.train)?;
         self.router.validate().map_err(|e| ConfigError::Value(format!("`router`: {e}")))?;
         validate_phases(&self.phases, &self.train)
+    }
+
+    /// Makes `directory` the run's own, wherever it was moved to.
+    pub fn at(&mut self, directory: &Path) {
+        self.run.dir = directory.parent().map(Path::to_owned).unwrap_or_default();
+        self.run.name = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     }
 
     /// The directory of the run.

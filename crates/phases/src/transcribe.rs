@@ -87,7 +87,7 @@ impl Transcriber {
 }
 
 /// Cuts audio into pieces of at most `window` samples, each cut at the quietest 100 ms of the window's last third.
-fn pieces(audio: &[f32], window: usize) -> Vec<Range<usize>> {
+pub(crate) fn pieces(audio: &[f32], window: usize) -> Vec<Range<usize>> {
     let frame = SAMPLE_RATE as usize / 10;
     let mut pieces = Vec::new();
     let mut start = 0;

@@ -25,6 +25,8 @@ pub struct TaskConfig {
     pub metrics: Vec<String>,
     /// How much its loss counts beside those of other tasks.
     pub weight: f64,
+    /// The keys of `phases.1.train` that differ while its adapter is trained alone.
+    pub train: Map<String, Value>,
 }
 
 impl Default for TaskConfig {
@@ -36,6 +38,7 @@ impl Default for TaskConfig {
             lora: LoraConfig::default(),
             metrics: vec!["cer".into(), "wer".into()],
             weight: 1.0,
+            train: Map::new(),
         }
     }
 }
@@ -287,22 +290,39 @@ pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Resu
 
 /// `train` with a phase's changes, judged by the tasks' error.
 pub(super) fn phase_train(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConfig, ConfigError> {
-    let mut base = base.clone();
-    // A phase that says how long it lasts replaces what the base says, in either unit.
-    if changes.contains_key("max_steps") || changes.contains_key("epochs") {
-        (base.max_steps, base.epochs) = (None, None);
-    }
-    let merged = Figment::from(Serialized::defaults(&base)).merge(Serialized::defaults(changes));
-    let mut train: TrainConfig = merged.extract().map_err(|e| ConfigError::Value(crate::experiment::sentence(&e)))?;
+    let mut train = changed(base, changes)?;
     train.evaluate.metrics = vec![ERROR.into()];
     train.checkpoint.metric = ERROR.into();
     train.validate().map_err(|e| ConfigError::Value(e.to_string()))?;
     Ok(train)
 }
 
+/// As [`phase_train`] for a task's own stage of phase 1.
+pub(super) fn task_train(
+    base: &TrainConfig,
+    phase: &AdapterPhase,
+    task: &TaskConfig,
+) -> Result<TrainConfig, ConfigError> {
+    phase_train(&changed(base, &phase.train)?, &task.train)
+}
+
+fn changed(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConfig, ConfigError> {
+    let mut base = base.clone();
+    // Whoever says how long it lasts replaces what the base says, in either unit.
+    if changes.contains_key("max_steps") || changes.contains_key("epochs") {
+        (base.max_steps, base.epochs) = (None, None);
+    }
+    let merged = Figment::from(Serialized::defaults(&base)).merge(Serialized::defaults(changes));
+    merged.extract().map_err(|e| ConfigError::Value(crate::experiment::sentence(&e)))
+}
+
 /// # Errors
 /// Names the task and the key that makes no sense.
-pub(crate) fn validate_tasks(tasks: &[TaskConfig]) -> Result<(), ConfigError> {
+pub(crate) fn validate_tasks(
+    tasks: &[TaskConfig],
+    phase: &AdapterPhase,
+    base: &TrainConfig,
+) -> Result<(), ConfigError> {
     let value = |text: String| Err(ConfigError::Value(text));
     for (index, task) in tasks.iter().enumerate() {
         let name = &task.name;
@@ -322,6 +342,10 @@ pub(crate) fn validate_tasks(tasks: &[TaskConfig]) -> Result<(), ConfigError> {
             let known = TEXT_METRICS.join(", ");
             return value(format!("task `{name}`: there is no metric `{metric}` for its head: there are {known}"));
         }
+        if phase.mixed && !task.train.is_empty() {
+            return value(format!("task `{name}`: `train` is for its own stage, and `phases.1.mixed` has none"));
+        }
+        task_train(base, phase, task).map_err(|e| ConfigError::Value(format!("task `{name}`: `train`: {e}")))?;
         if !(task.weight.is_finite() && task.weight > 0.0) {
             return value(format!("task `{name}`: `weight` is {}: it must be above 0", task.weight));
         }
@@ -356,10 +380,14 @@ mod tests {
     #[test]
     fn tasks_need_names_of_their_own() {
         let task = |name: &str| TaskConfig { name: name.into(), ..Default::default() };
-        assert_eq!(validate_tasks(&[task("a"), task("b")]), Ok(()));
-        assert!(validate_tasks(&[task("a"), task("a")]).is_err());
-        assert!(validate_tasks(&[task("a/b")]).is_err());
+        let check = |tasks: &[TaskConfig]| {
+            let base = TrainConfig { max_steps: Some(500), ..Default::default() };
+            validate_tasks(tasks, &AdapterPhase::default(), &base)
+        };
+        assert_eq!(check(&[task("a"), task("b")]), Ok(()));
+        assert!(check(&[task("a"), task("a")]).is_err());
+        assert!(check(&[task("a/b")]).is_err());
         let odd = TaskConfig { metrics: vec!["bleu".into()], ..task("a") };
-        assert!(validate_tasks(&[odd]).expect_err("refused").to_string().contains("`bleu`"));
+        assert!(check(&[odd]).expect_err("refused").to_string().contains("`bleu`"));
     }
 }

@@ -200,7 +200,7 @@ pub(super) fn padding(batch: &TaskBatch, device: &Device) -> Tensor<2, Bool> {
 
 impl Judged {
     /// As the Learner records it: `task.metric`, the mean error, and the router's accuracy where there is one.
-    pub(super) fn into_evaluation(self) -> Evaluation {
+    pub fn into_evaluation(self) -> Evaluation {
         let routing = self.routing_accuracy();
         let mut metrics = BTreeMap::new();
         for (task, values) in &self.tasks {

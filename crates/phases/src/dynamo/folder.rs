@@ -23,6 +23,8 @@ pub(super) struct Description {
     pub router: RouterConfig,
     /// What the adapters were trained on.
     pub backbone: String,
+    /// Whether the backbone was trained too, and lies here.
+    pub trained_backbone: bool,
 }
 
 /// A task of a folder.
@@ -75,13 +77,14 @@ pub enum FolderError {
 const DESCRIPTION: &str = "dynamo.json";
 const HEADS: &str = "heads.safetensors";
 const ROUTER: &str = "router.safetensors";
+const BACKBONE: &str = "backbone.safetensors";
 /// PEFT's prefix before the paths of transformers' `WhisperForConditionalGeneration`.
 const PEFT: &str = "base_model.model.model.";
 
 impl Description {
     pub fn new(tasks: &[TaskConfig], router: &RouterConfig, backbone: String) -> Self {
         let tasks = tasks.iter().map(|t| TaskDescription { name: t.name.clone(), lora: t.lora.clone() }).collect();
-        Self { tasks, router: router.clone(), backbone }
+        Self { tasks, router: router.clone(), backbone, trained_backbone: false }
     }
 }
 
@@ -95,6 +98,9 @@ pub(super) fn save(model: &Dynamo, description: &Description, dir: &Path) -> Res
         write_tensors(&dir.join(HEADS), &parameters(&model.heads), Dtype::F32)?;
         if let Some(router) = &model.router {
             write_tensors(&dir.join(ROUTER), &parameters(router), Dtype::F32)?;
+        }
+        if description.trained_backbone {
+            write_tensors(&dir.join(BACKBONE), &parameters(&model.whisper), Dtype::F32)?;
         }
         write_json(&dir.join(DESCRIPTION), description)
     })?;
@@ -129,7 +135,7 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
     write_atomically(path, serde_json::to_string_pretty(value).unwrap_or_default().as_bytes())
 }
 
-/// Reads the adapter and head of a task into `slot` of `model`.
+/// Reads the head of a task, and its adapter where the model has any, into `slot` of `model`.
 pub(super) fn load_task(model: &mut Dynamo, slot: usize, task: &TaskConfig, dir: &Path) -> Result<(), FolderError> {
     let description = describe(dir)?;
     let index = description.tasks.iter().position(|t| t.name == task.name);
@@ -139,11 +145,20 @@ pub(super) fn load_task(model: &mut Dynamo, slot: usize, task: &TaskConfig, dir:
         let [found, expected] = [found, &task.lora].map(|lora| serde_json::to_string(lora).unwrap_or_default());
         return Err(FolderError::Adapter { path: dir.to_owned(), task: task.name.clone(), found, expected });
     }
-    let file = TensorFile::open(&dir.join("adapters").join(&task.name).join("adapter_model.safetensors"))?;
-    load_adapter(&mut model.whisper, slot, |name| file.read(&format!("{PEFT}{name}")))?;
+    if model.adapters() > 0 {
+        let file = TensorFile::open(&dir.join("adapters").join(&task.name).join("adapter_model.safetensors"))?;
+        load_adapter(&mut model.whisper, slot, |name| file.read(&format!("{PEFT}{name}")))?;
+    }
     let heads = TensorFile::open(&dir.join(HEADS))?;
     let head = model.heads[slot].clone();
     model.heads[slot] = load_parameters(head, |name| heads.read(&format!("{index}.{name}")))?;
+    Ok(())
+}
+
+/// Reads a backbone that was trained.
+pub(super) fn load_backbone(model: &mut Dynamo, dir: &Path) -> Result<(), FolderError> {
+    let file = TensorFile::open(&dir.join(BACKBONE))?;
+    model.whisper = load_parameters(model.whisper.clone(), |name| file.read(name))?;
     Ok(())
 }
 

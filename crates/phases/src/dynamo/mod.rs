@@ -5,6 +5,7 @@
 //! a [`Learner`](undertone_train::Learner) run in a directory of its own below the run's, begins with what the phase
 //! before it found best, and ends in the same kind of folder ([`save`](folder::save)).
 
+mod analyze;
 mod batch;
 mod config;
 mod evaluate;
@@ -13,10 +14,12 @@ mod losses;
 mod model;
 mod objective;
 mod order;
+mod predict;
 mod run;
 mod score;
 mod setup;
 
+pub use analyze::{Report, analyze, judge_run};
 pub use batch::{TaskBatch, TaskCollate, TaskDataset, TaskSample};
 pub use config::{
     AdapterPhase, CurriculumConfig, GumbelConfig, HeadConfig, JointPhase, PhasesConfig, RouterPhase, RoutingWeights,
@@ -27,4 +30,5 @@ pub use evaluate::{Judged, RouterKind};
 pub use folder::FolderError as AdapterFolderError;
 pub use model::{Dynamo, PromptHead};
 pub use order::TaskOrder;
+pub use predict::{Prediction, Predictor};
 pub use run::{Baseline, DynamoError, Phase, Stage, StageOutcome, baseline, dynamo};

@@ -1,13 +1,14 @@
 //! The phases, one after the other, each in its own directory.
 
 use super::batch::{TaskCollate, TaskDataset};
-use super::config::{TaskConfig, phase_train};
-use super::folder::{FolderError, load_router, load_task};
+use super::config::{TaskConfig, phase_train, task_train};
+use super::folder::{Description, FolderError, load_backbone, load_router, load_task};
 use super::model::Dynamo;
 use super::objective::{DynamoObjective, Scheme, TaskEpochs};
 use super::order::TaskOrder;
 use super::setup::{Setup, seed_of};
-use crate::{ConfigError, Experiment, RunError, Split};
+use crate::analysis::AnalysisError;
+use crate::{ConfigError, Experiment, RunError, Split, TranscribeError};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -16,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use undertone_data::loader::Loader;
 use undertone_model::lora::{AdaptError, LoraConfig};
 use undertone_store::{StoreError, set_trainable, write_atomically};
-use undertone_train::{Learner, Summary, TrainConfig, TrainError};
+use undertone_train::{BoxError, Learner, Summary, TrainConfig, TrainError};
 
 /// A phase of a DYNAMO run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,9 +127,9 @@ pub enum DynamoError {
     #[error("the configuration has no `tasks`: phases and baselines are for those; train without --phase")]
     NoTasks,
     /// Adapters do not fit the backbone.
-    #[error("task `{task}`: {source}")]
+    #[error("{task}: {source}")]
     Adapt {
-        /// The task.
+        /// The task, or the stage.
         task: String,
         /// Why not.
         source: AdaptError,
@@ -157,6 +158,21 @@ pub enum DynamoError {
     /// What it begins with does not fit.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// There is nothing that could be judged.
+    #[error("`{}` has no finished phase: run `cargo xtask train --phase 1` first", .0.display())]
+    NothingTrained(PathBuf),
+    /// There is no router yet.
+    #[error("`{}` has no router yet, and nobody says which task an input belongs to: run `cargo xtask train --phase 2`", .0.display())]
+    NoRouter(PathBuf),
+    /// Audio cannot be read, or a prompt not be made.
+    #[error(transparent)]
+    Input(#[from] TranscribeError),
+    /// A model could not be judged.
+    #[error("the model cannot be judged: {0}")]
+    Judge(BoxError),
+    /// The numbers make no picture.
+    #[error(transparent)]
+    Analysis(#[from] AnalysisError),
 }
 
 impl DynamoError {
@@ -261,7 +277,7 @@ fn run(
     for task in &experiment.tasks {
         let one = std::slice::from_ref(&task.lora);
         Dynamo::new(setup.whisper.model.clone(), one, 1, experiment.router.tap, &setup.device)
-            .map_err(|source| DynamoError::Adapt { task: task.name.clone(), source })?;
+            .map_err(|source| DynamoError::Adapt { task: format!("task `{}`", task.name), source })?;
     }
     for split in [Split::Train, Split::Valid] {
         setup.dataset(&experiment.tasks, split)?;
@@ -309,7 +325,7 @@ impl Stage {
         }
     }
 
-    fn title(&self, experiment: &Experiment) -> String {
+    pub(super) fn title(&self, experiment: &Experiment) -> String {
         let name = |index: &usize| &experiment.tasks[*index].name;
         match self {
             Self::Adapter(index) => format!("phase 1: adapter and head of `{}`", name(index)),
@@ -323,7 +339,7 @@ impl Stage {
     }
 
     /// The tasks it trains on.
-    fn tasks(&self, experiment: &Experiment) -> Vec<TaskConfig> {
+    pub(super) fn tasks(&self, experiment: &Experiment) -> Vec<TaskConfig> {
         match self {
             Self::Adapter(index) | Self::Head(index) => vec![experiment.tasks[*index].clone()],
             _ => experiment.tasks.clone(),
@@ -336,10 +352,15 @@ impl Stage {
         let mut config = match self {
             Self::Router => phase_train(&experiment.train, &phases.router.train)?,
             Self::Joint => phase_train(&experiment.train, &phases.joint.train)?,
+            Self::Adapter(index) | Self::Head(index) => {
+                task_train(&experiment.train, &phases.adapters, &experiment.tasks[*index])?
+            }
             _ => phase_train(&experiment.train, &phases.adapters.train)?,
         };
-        if matches!(self, Self::Shared | Self::Full) && !phases.adapters.mixed {
-            config.max_steps = config.max_steps.map(|steps| steps * experiment.tasks.len() as u64);
+        if matches!(self, Self::Shared | Self::Full) && !phases.adapters.mixed && config.epochs.is_none() {
+            let each = experiment.tasks.iter().map(|task| task_train(&experiment.train, &phases.adapters, task));
+            let steps = each.map(|train| Ok(train?.steps(0))).sum::<Result<u64, ConfigError>>()?;
+            config.max_steps = Some(steps);
         }
         Ok(config)
     }
@@ -359,22 +380,53 @@ impl Stage {
         }
     }
 
+    /// What its folder holds: for a stage that trains something for all tasks together, one entry of its name.
+    fn contents(&self, experiment: &Experiment) -> Vec<TaskConfig> {
+        let tasks = self.tasks(experiment);
+        let together = |name: &str, lora| vec![TaskConfig { name: name.into(), lora, ..Default::default() }];
+        match self {
+            Self::Shared => together("shared", shared(&tasks)),
+            Self::Full => together("full", LoraConfig::default()),
+            _ => tasks,
+        }
+    }
+
+    /// The model that it found best.
+    pub(super) fn trained(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
+        let experiment = setup.experiment;
+        let best = self.directory(experiment).join("best");
+        let mut model = self.fresh(setup)?;
+        for (slot, task) in self.contents(experiment).iter().enumerate() {
+            load_task(&mut model, slot, task, &best)?;
+        }
+        if *self == Self::Full {
+            load_backbone(&mut model, &best)?;
+        }
+        load_router(&mut model, &experiment.router, &best)?;
+        Ok(model)
+    }
+
+    /// Its model before anything is loaded into it.
+    fn fresh(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
+        let experiment = setup.experiment;
+        let contents = self.contents(experiment);
+        let adapters: Vec<LoraConfig> = match self {
+            Self::Head(_) | Self::Full => Vec::new(),
+            _ => contents.iter().map(|task| task.lora.clone()).collect(),
+        };
+        let (tap, device) = (experiment.router.tap, &setup.device);
+        let model = Dynamo::new(setup.whisper.model.clone(), &adapters, contents.len(), tap, device)
+            .map_err(|source| DynamoError::Adapt { task: self.title(experiment), source })?;
+        let routed = matches!(self, Self::Router | Self::Joint);
+        Ok(if routed { model.with_router(&experiment.router, device) } else { model })
+    }
+
     /// The model it begins with, its trained parameters marked.
     pub(super) fn model(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
         let experiment = setup.experiment;
-        let tasks = self.tasks(experiment);
-        let adapters: Vec<LoraConfig> = match self {
-            Self::Head(_) | Self::Full => Vec::new(),
-            Self::Shared => vec![shared(&tasks)],
-            _ => tasks.iter().map(|task| task.lora.clone()).collect(),
-        };
-        let heads = if matches!(self, Self::Shared | Self::Full) { 1 } else { tasks.len() };
-        let mut model =
-            Dynamo::new(setup.whisper.model.clone(), &adapters, heads, experiment.router.tap, &setup.device)
-                .map_err(|source| DynamoError::Adapt { task: self.title(experiment), source })?;
+        let mut model = self.fresh(setup)?;
         if matches!(self, Self::Router | Self::Joint) {
-            model = model.with_router(&experiment.router, &setup.device);
-            for (slot, task) in tasks.iter().enumerate() {
+            for (slot, task) in experiment.tasks.iter().enumerate() {
                 load_task(&mut model, slot, task, &self.origin(experiment, slot).join("best"))?;
             }
         }
@@ -425,7 +477,10 @@ impl Stage {
             scheme: self.scheme(experiment),
             judge: setup.judge(tasks.clone()),
             valid: valid(setup, &tasks)?,
-            description: setup.description(&tasks),
+            description: Description {
+                trained_backbone: *self == Self::Full,
+                ..setup.description(&self.contents(experiment))
+            },
         };
         let mut learner = Learner::new(config, objective, model, setup.device.clone(), directory, seed)
             .with_interrupt(interrupt.clone());
@@ -476,7 +531,7 @@ pub(super) fn is_complete(directory: &Path) -> bool {
     summary.and_then(|summary| summary.get("completed")?.as_bool()).unwrap_or(false)
 }
 
-fn store(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> DynamoError {
+pub(super) fn store(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> DynamoError {
     let path = path.to_owned();
     move |source| RunError::Store(StoreError::Io { action, path, source }).into()
 }

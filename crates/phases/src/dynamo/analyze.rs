@@ -1,0 +1,206 @@
+//! What a run achieved: every finished stage judged on data that nothing was decided by, in numbers, pictures and a page.
+
+use super::batch::{TaskCollate, TaskDataset};
+use super::config::TaskConfig;
+use super::evaluate::{Judged, RouterKind};
+use super::model::Dynamo;
+use super::run::{DynamoError, Phase, Stage, is_complete, stages};
+use super::setup::Setup;
+use crate::analysis::{
+    Analysis, Direction, LossCurves, Metric, MetricsTable, Series, TaskColumn, pictures, report_html,
+};
+use crate::{Experiment, RunError, Split};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use undertone_data::loader::Loader;
+use undertone_store::write_atomically;
+
+/// What [`analyze`] found and where it wrote it.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Every router and baseline by task.
+    pub table: MetricsTable,
+    /// Where the router sent what, once there is one.
+    pub routing: Option<Analysis>,
+    /// The page.
+    pub page: PathBuf,
+}
+
+/// Judges the newest finished phase of a run with one router.
+///
+/// # Errors
+/// When no phase has finished, or data or device cannot be had.
+pub fn judge_run(experiment: &Experiment, split: Split, kind: RouterKind) -> Result<Judged, DynamoError> {
+    let setup = Setup::new(experiment)?;
+    let (_, model) = newest(&setup)?;
+    judge(&setup, &model, &experiment.tasks, split, kind)
+}
+
+/// Judges everything that a run has finished on a split of its data, and writes `analysis.json`, `metrics.json`, pictures
+/// and `report.html` to the run's directory.
+///
+/// # Errors
+/// When no phase has finished, or data, device or files fail.
+pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, DynamoError> {
+    let setup = Setup::new(experiment)?;
+    let (newest, model) = newest(&setup)?;
+    let tasks = &experiment.tasks;
+    let mut table = table(tasks)?;
+    let mut routing = None;
+    for (name, kind) in [
+        ("learned", RouterKind::Learned),
+        ("oracle", RouterKind::Oracle),
+        ("uniform", RouterKind::Uniform),
+        ("random", RouterKind::Random),
+    ] {
+        if kind == RouterKind::Learned && model.router.is_none() {
+            continue;
+        }
+        let judged = judge(&setup, &model, tasks, split, kind)?;
+        record(&mut table, name, &judged)?;
+        if !judged.routed.is_empty() {
+            routing = Some(Analysis::new(tasks.iter().map(|t| t.name.clone()).collect(), &judged.routed)?);
+        }
+    }
+    if newest == Stage::Joint {
+        let judged = judge(&setup, &adapters(&setup)?, tasks, split, RouterKind::Oracle)?;
+        record(&mut table, "oracle, phase 1", &judged)?;
+    }
+    for (name, stages) in [
+        ("head only", (0..tasks.len()).map(Stage::Head).collect::<Vec<_>>()),
+        ("shared adapter", vec![Stage::Shared]),
+        ("full fine-tuning", vec![Stage::Full]),
+    ] {
+        for stage in stages.iter().filter(|stage| is_complete(&stage.directory(experiment))) {
+            let judged = judge(&setup, &stage.trained(&setup)?, &stage.tasks(experiment), split, RouterKind::Oracle)?;
+            record(&mut table, name, &judged)?;
+        }
+    }
+    write(experiment, table, routing)
+}
+
+/// The newest finished phase and its model.
+pub(super) fn newest(setup: &Setup) -> Result<(Stage, Dynamo), DynamoError> {
+    let experiment = setup.experiment;
+    for stage in [Stage::Joint, Stage::Router] {
+        if is_complete(&stage.directory(experiment)) {
+            let model = stage.trained(setup)?;
+            return Ok((stage, model));
+        }
+    }
+    if stages(experiment, Phase::Adapters).iter().all(|stage| is_complete(&stage.directory(experiment))) {
+        return Ok((Stage::Adapters, adapters(setup)?));
+    }
+    Err(DynamoError::NothingTrained(experiment.directory()))
+}
+
+/// Phase 1's adapters and heads side by side.
+fn adapters(setup: &Setup) -> Result<Dynamo, DynamoError> {
+    let mut model = Stage::Router.model(setup)?;
+    model.router = None;
+    Ok(model)
+}
+
+fn judge(
+    setup: &Setup,
+    model: &Dynamo,
+    tasks: &[TaskConfig],
+    split: Split,
+    kind: RouterKind,
+) -> Result<Judged, DynamoError> {
+    let data: Loader<TaskDataset, TaskCollate> = setup.loader(setup.dataset(tasks, split)?, None)?;
+    setup.judge(tasks.to_vec()).judge(model, &data, kind).map_err(DynamoError::Judge)
+}
+
+fn table(tasks: &[TaskConfig]) -> Result<MetricsTable, DynamoError> {
+    let mut metrics: Vec<Metric> = Vec::new();
+    for name in tasks.iter().flat_map(|task| &task.metrics) {
+        if !metrics.iter().any(|metric| metric.name == *name) {
+            let direction = if name == "exact" { Direction::Higher } else { Direction::Lower };
+            metrics.push(Metric { name: name.clone(), direction });
+        }
+    }
+    let columns = tasks.iter().map(|t| TaskColumn { task: t.name.clone(), primary: t.metrics[0].clone() }).collect();
+    Ok(MetricsTable::new(metrics, columns)?)
+}
+
+fn record(table: &mut MetricsTable, router: &str, judged: &Judged) -> Result<(), DynamoError> {
+    for (task, metrics) in &judged.tasks {
+        for (metric, value) in metrics {
+            table.record(router, task, metric, *value)?;
+        }
+    }
+    Ok(())
+}
+
+fn write(experiment: &Experiment, table: MetricsTable, routing: Option<Analysis>) -> Result<Report, DynamoError> {
+    let root = experiment.directory();
+    let save = |name: &str, text: &str| write_atomically(&root.join(name), text.as_bytes()).map_err(RunError::from);
+    save("metrics.json", &serde_json::to_string_pretty(&table).unwrap_or_default())?;
+    let page = root.join("report.html");
+    if let Some(routing) = &routing {
+        save("analysis.json", &serde_json::to_string_pretty(routing).unwrap_or_default())?;
+        let pictures = pictures(routing, &table, &curves(experiment))?;
+        let folder = root.join("pictures");
+        std::fs::create_dir_all(&folder).map_err(super::run::store("create", &folder))?;
+        for picture in &pictures {
+            save(&format!("pictures/{}", picture.file_name), &picture.svg)?;
+        }
+        save("report.html", &report_html(&experiment.run.name, routing, &table, &pictures, &settings(experiment)))?;
+    }
+    Ok(Report { table, routing, page })
+}
+
+/// What a reader of the page wants to know of the configuration; `config.yaml` says the rest.
+fn settings(experiment: &Experiment) -> Vec<(String, String)> {
+    let tasks: Vec<String> = experiment
+        .tasks
+        .iter()
+        .map(|task| format!("{} (rank {}, alpha {})", task.name, task.lora.r, task.lora.lora_alpha))
+        .collect();
+    vec![
+        ("backbone".into(), experiment.model.to_string()),
+        ("tasks".into(), tasks.join(", ")),
+        ("router's tap".into(), format!("block {}", experiment.router.tap)),
+        ("router's hidden layers".into(), format!("{:?}", experiment.router.hidden)),
+        ("gates".into(), format!("{:?}", experiment.router.gates).to_lowercase()),
+        ("seed".into(), experiment.seed.to_string()),
+    ]
+}
+
+/// The training losses of every stage that left any.
+fn curves(experiment: &Experiment) -> Vec<LossCurves> {
+    let named = Phase::ALL.iter().map(|phase| {
+        let mut losses = Vec::new();
+        for stage in stages(experiment, *phase) {
+            let directory = stage.directory(experiment);
+            let mut series = read_curves(&directory);
+            if let (Stage::Adapter(index), Some(loss)) = (&stage, series.remove("loss")) {
+                losses.push(Series { name: experiment.tasks[*index].name.clone(), points: loss });
+            } else {
+                losses.extend(series.into_iter().map(|(name, points)| Series { name, points }));
+            }
+        }
+        LossCurves { phase: format!("phase {}", *phase as usize + 1), losses, temperature: Vec::new() }
+    });
+    named.filter(|curves| !curves.losses.is_empty()).collect()
+}
+
+/// Name → (step, value) of the losses in a stage's `metrics.jsonl`.
+fn read_curves(directory: &Path) -> BTreeMap<String, Vec<(u64, f64)>> {
+    let text = std::fs::read_to_string(directory.join("metrics.jsonl")).unwrap_or_default();
+    let mut found: BTreeMap<String, Vec<(u64, f64)>> = BTreeMap::new();
+    for line in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let Some(step) = line.get("step").and_then(Value::as_u64) else { continue };
+        if line.get("split").and_then(Value::as_str) != Some("train") {
+            continue;
+        }
+        for (name, value) in line.as_object().into_iter().flatten() {
+            if !["step", "split", "lr", "grad_norm"].contains(&name.as_str()) {
+                found.entry(name.clone()).or_default().extend(value.as_f64().map(|value| (step, value)));
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,187 @@
+//! A DYNAMO run as a user sees it: phases that follow each other, resume by themselves, and refuse what cannot be.
+
+use serde_json::Value;
+use undertone_tests::{Outcome, Place, tensors};
+
+/// Two tasks that differ in pitch, on a frozen model of width 16 that knows nothing.
+fn yaml() -> String {
+    let clip = |pitch: &str| {
+        format!(
+            "{{synth: cw, samples: 12, cw: {{duration_s: [2, 2], wpm: [20, 30], pitch_hz: {pitch}, lead_s: [0.05, 0.2],
+      tail_s: [0.05, 0.1], farnsworth: {{probability: 0}}, hand: {{probability: 0}}, clean: 1, noise_only: 0}}}}"
+        )
+    };
+    let task = |name: &str, pitch: &str| {
+        let (train, valid) = (clip(pitch), clip(pitch).replace("samples: 12", "samples: 3"));
+        format!(
+            "  - name: {name}
+    lora: {{r: 2, lora_alpha: 4, lora_dropout: 0.1, target_modules: [q_proj, fc1]}}
+    metrics: [cer, exact]
+    data: {{train: {train}, valid: {valid}}}
+"
+        )
+    };
+    format!(
+        "run: {{name: two, dir: runs}}
+device: cpu
+model:
+  source:
+    config:
+      {{d_model: 16, encoder_layers: 2, decoder_layers: 1, encoder_attention_heads: 2, decoder_attention_heads: 2,
+        encoder_ffn_dim: 32, decoder_ffn_dim: 32, max_source_positions: 100, max_target_positions: 56, dropout: 0.1}}
+data: {{batch_size: 4, workers: 1}}
+tasks:
+{}{}router: {{tap: 1, hidden: [8]}}
+train:
+  log_every: 1
+  optimizer: {{lr: 1.0e-3, warmup_steps: 1}}
+  evaluate: {{every: 3}}
+  checkpoint: {{every: 2}}
+phases:
+  1: {{train: {{max_steps: 6}}}}
+  2: {{train: {{max_steps: 6, accumulation: 2}}}}
+  3: {{train: {{max_steps: 6}}}}
+",
+        task("low", "[400, 420]"),
+        task("high", "[900, 950]")
+    )
+}
+
+fn place() -> Place {
+    let place = Place::default();
+    place.write("two.yaml", yaml());
+    place
+}
+
+fn train(place: &Place, more: &[&str]) -> Outcome {
+    place.run(&[&["train", "--config", "two.yaml"], more].concat())
+}
+
+fn trained(place: &Place, more: &[&str]) -> Outcome {
+    let outcome = train(place, more);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    outcome
+}
+
+fn json(place: &Place, path: &str) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(place.path(path)).expect(path)).expect("JSON")
+}
+
+#[test]
+fn phases_follow_each_other_and_change_what_is_theirs() {
+    let place = place();
+    trained(&place, &["--phase", "1"]);
+    trained(&place, &["--phase", "2"]);
+    trained(&place, &["--phase", "3"]);
+    let part = |phase: &str, part: &str| tensors(&place.path(&format!("runs/two/{phase}/best/{part}")));
+    let last =
+        |phase: &str| tensors(&place.path(&format!("runs/two/{phase}/checkpoints/step-00000006/model.safetensors")));
+    for task in ["low", "high"] {
+        let adapter = format!("adapters/{task}/adapter_model.safetensors");
+        let first = part(&format!("phase1/{task}"), &adapter);
+        assert_eq!(first, part("phase2", &adapter), "phase 2 leaves adapters alone");
+        assert!(first.keys().all(|name| !name.contains("encoder.layers.0")), "nothing is adapted below the tap");
+        let trained = last(&format!("phase1/{task}"));
+        let moved = |name: &str| trained[name].data.iter().any(|x| *x != 0.0);
+        assert!(moved("whisper.encoder.layers.1.self_attn.q_proj.lora.lora_b") && moved("heads.0.start"));
+        assert!(trained.keys().all(|name| name.contains(".lora.") || name.starts_with("heads.")), "nothing else is");
+    }
+    assert!(last("phase2").keys().all(|name| name.starts_with("router.")), "phase 2 trains the router alone");
+    for trained in ["whisper.", "heads.", "router."] {
+        assert!(last("phase3").keys().any(|name| name.starts_with(trained)), "phase 3 trains all");
+    }
+    let metrics = std::fs::read_to_string(place.path("runs/two/phase3/metrics.jsonl")).expect("metrics");
+    let first: Value =
+        serde_json::from_str(metrics.lines().find(|l| l.contains("\"train\"")).expect("a line")).expect("JSON");
+    for term in ["low", "high", "routing", "load_balance", "efficiency", "consistency", "entropy", "confidence"] {
+        assert!(first.get(term).is_some(), "{term} is not logged by itself: {first}");
+    }
+    for (baseline, parameters) in [("head", 16), ("shared", 16 + 4 * (16 + 16 + 16 + 32) * 2)] {
+        trained(&place, &["--baseline", baseline]);
+        let directory = if baseline == "head" { "head/low" } else { baseline };
+        let summary = json(&place, &format!("runs/two/baselines/{directory}/summary.json"));
+        // One encoder block's and one decoder block's q_proj and fc1, and the decoder's second q_proj.
+        let extra = if baseline == "shared" { 4 * (16 + 16) } else { 0 };
+        assert_eq!(summary["parameters"]["trainable"], parameters + extra, "{baseline}");
+    }
+    let analysis = place.run(&["analyze", "--run", "runs/two"]);
+    assert_eq!(analysis.status, Some(0), "{analysis:?}");
+    for router in ["learned", "oracle", "uniform", "random", "head only", "shared adapter"] {
+        assert!(analysis.stdout.contains(router), "{router} is not in {}", analysis.stdout);
+    }
+    assert!(std::fs::read_to_string(place.path("runs/two/report.html")).expect("a page").contains("<svg"));
+    let clip = place.path("clip.wav");
+    undertone::data::audio::write_wav(&clip, &[0.1; 24_000]).expect("written");
+    let answer = place.run(&["predict", "--run", "runs/two", "--audio", "clip.wav", "--format", "json"]);
+    let answer: Value = serde_json::from_str(answer.stdout.trim()).expect("JSON");
+    let gates: f64 = ["low", "high"].iter().map(|task| answer["gates"][task].as_f64().expect("a gate")).sum();
+    assert!((gates - 1.0).abs() < 1e-5, "{answer}");
+}
+
+#[test]
+fn an_interrupted_phase_goes_on_by_itself_and_ends_in_the_same_bits() {
+    let (whole, parts) = (place(), place());
+    trained(&whole, &[]);
+    // Everything up to a point is what a kill at that point leaves.
+    trained(&parts, &["--phase", "1"]);
+    let run = parts.path("runs/two");
+    std::fs::remove_file(run.join("phase1/low/summary.json")).expect("deleted");
+    std::fs::remove_dir_all(run.join("phase1/low/checkpoints/step-00000006")).expect("deleted");
+    std::fs::remove_dir_all(run.join("phase1/high")).expect("deleted");
+    let outcome = trained(&parts, &["--resume"]);
+    assert!(outcome.stderr.contains("step 4"), "{outcome:?}");
+    for file in ["phase1/low", "phase1/high", "phase2", "phase3"]
+        .map(|s| format!("{s}/checkpoints/step-00000006/model.safetensors"))
+    {
+        let read = |place: &Place| std::fs::read(place.path("runs/two").join(&file)).expect(&file);
+        assert!(read(&whole) == read(&parts), "{file} differs");
+    }
+    let again = trained(&parts, &["--resume"]);
+    assert!(again.stdout.contains("finished earlier") && !again.stderr.contains("step 6/6"), "{again:?}");
+}
+
+#[test]
+fn mixed_batches_train_all_adapters_at_once() {
+    let place = place();
+    let mixed = ["--set", "phases.1.mixed=true"];
+    trained(&place, &[&["--phase", "1"], &mixed[..]].concat());
+    trained(&place, &[&["--phase", "2"], &mixed[..]].concat());
+    let best = place.path("runs/two/phase1/all/best/adapters");
+    assert!(best.join("low").is_dir() && best.join("high").is_dir());
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_one_sentence() {
+    let place = place();
+    let before = place.tree();
+    train(&place, &["--phase", "2"]).assert_refusal(&["phase 2", "phase1/low", "--phase 1"]);
+    train(&place, &["--phase", "4"]).assert_refusal(&["`4`", "1, 2, 3 and all"]);
+    train(&place, &["--set", "router.tap=2"]).assert_refusal(&["`router.tap`", "2 blocks"]);
+    for (old, new, culprits) in [
+        ("[q_proj, fc1]", "[query]", vec!["task `low`", "`query`", "q_proj"]),
+        ("name: high", "name: low", vec!["`low`"]),
+        ("metrics: [cer, exact]", "metrics: [rouge]", vec!["task `low`", "`rouge`", "cer"]),
+        ("r: 2, lora", "r: 0, lora", vec!["task `low`", "`r`"]),
+        ("router: {tap: 1", "router: {tap: 1, temperature: 0.01", vec!["`router`", "temperature"]),
+        ("  3: {train", "  3: {losses: {task: -1}, train", vec!["phases.3.losses.task"]),
+        ("  2: {train: {max_steps", "  2: {train: {max_stepz", vec!["phases.2.train", "max_stepz"]),
+        ("tasks:\n", "loss: {label_smoothing: 0.1}\ntasks:\n", vec!["`loss`", "`tasks`"]),
+        ("{synth: cw, samples: 12", "{samples: 12", vec!["task `low`", "data.train", "no data"]),
+    ] {
+        assert!(yaml().contains(old), "{old}");
+        place.write("odd.yaml", yaml().replacen(old, new, 1));
+        place.run(&["train", "--config", "odd.yaml"]).assert_refusal(&culprits);
+    }
+    std::fs::remove_file(place.path("odd.yaml")).expect("deleted");
+    place.run(&["predict", "--run", "runs/two", "--audio", "two.yaml"]).assert_refusal(&["runs/two"]);
+    assert_eq!(place.tree(), before, "nothing is touched");
+}
+
+#[test]
+fn a_run_is_not_replaced_unasked_and_changed_adapters_are_noticed() {
+    let place = place();
+    trained(&place, &["--phase", "1"]);
+    train(&place, &["--phase", "1"]).assert_refusal(&["phase1/low", "--resume", "run.overwrite=true"]);
+    place.write("two.yaml", yaml().replacen("r: 2, lora_alpha: 4", "r: 3, lora_alpha: 4", 1));
+    train(&place, &["--phase", "2"]).assert_refusal(&["phase1/low", "phase 1 again"]);
+}

@@ -1,0 +1,33 @@
+//! `cargo xtask analyze`.
+
+use crate::Failure;
+use crate::eval::SplitName;
+use std::path::PathBuf;
+use undertone::phases::Experiment;
+use undertone::phases::dynamo::analyze;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// A run with tasks
+    #[arg(long)]
+    run: PathBuf,
+    /// Which data
+    #[arg(long, default_value = "test")]
+    split: SplitName,
+    /// Override one key of the run's configuration
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let mut experiment =
+        Experiment::load(Some(&args.run.join("config.yaml")), &args.settings).map_err(Failure::bad_input)?;
+    experiment.at(&args.run);
+    let report = analyze(&experiment, args.split.into()).map_err(Failure::of_dynamo)?;
+    println!("{}", report.table.markdown());
+    if let Some(routing) = &report.routing {
+        println!("routing accuracy {:.2} % of {} inputs", 100.0 * routing.accuracy, routing.samples);
+        println!("report: {}", report.page.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! `cargo xtask predict`.
+
+use crate::Failure;
+use std::path::PathBuf;
+use undertone::phases::Experiment;
+use undertone::phases::dynamo::Predictor;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// A run with tasks whose router has been trained
+    #[arg(long)]
+    run: PathBuf,
+    /// An audio file: WAV, FLAC, MP3 or Ogg Vorbis
+    #[arg(long)]
+    audio: PathBuf,
+    /// How to print: `text`, or `json` with one object a line
+    #[arg(long, default_value = "text")]
+    format: Format,
+    /// Override one key of the run's configuration, like router.gates=soft
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if !args.audio.is_file() {
+        return Err(Failure::BadInput(format!("there is no audio file `{}`", args.audio.display())));
+    }
+    let mut experiment =
+        Experiment::load(Some(&args.run.join("config.yaml")), &args.settings).map_err(Failure::bad_input)?;
+    experiment.at(&args.run);
+    let predictor = Predictor::load(&experiment).map_err(Failure::of_dynamo)?;
+    for answer in predictor.audio(&args.audio).map_err(Failure::of_dynamo)? {
+        let gates: Vec<(&str, f32)> = experiment.tasks.iter().map(|t| t.name.as_str()).zip(answer.gates).collect();
+        match args.format {
+            Format::Json => {
+                let gates: serde_json::Map<String, serde_json::Value> =
+                    gates.into_iter().map(|(task, gate)| (task.to_owned(), gate.into())).collect();
+                println!(
+                    "{}",
+                    serde_json::json!({"start": answer.start, "task": answer.task, "text": answer.text, "gates": gates,
+                        "confidence": answer.confidence})
+                );
+            }
+            Format::Text => {
+                let gates: Vec<String> = gates.into_iter().map(|(task, gate)| format!("{task} {gate:.2}")).collect();
+                println!("{}", answer.text);
+                println!("  {} (confidence {:.2}); gates: {}", answer.task, answer.confidence, gates.join(", "));
+            }
+        }
+    }
+    Ok(())
+}
