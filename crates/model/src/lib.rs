@@ -20,4 +20,5 @@
 
 pub mod layers;
 pub mod lora;
+pub mod text_decoder;
 pub mod whisper;
