@@ -13,8 +13,8 @@ pub(super) struct Rules {
 impl Rules {
     pub(super) fn new(options: &GenerateOptions, vocab_size: usize, device: &Device) -> Self {
         Self {
-            suppress: mask(&[options.suppress.clone()], vocab_size, device),
-            begin_suppress: mask(&[options.begin_suppress.clone()], vocab_size, device),
+            suppress: mask(std::slice::from_ref(&options.suppress), vocab_size, device),
+            begin_suppress: mask(std::slice::from_ref(&options.begin_suppress), vocab_size, device),
             no_repeat_ngram: options.no_repeat_ngram,
         }
     }
