@@ -2,6 +2,7 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use undertone::model::whisper::{GenerateOptions, Whisper, WhisperConfig};
@@ -143,12 +144,43 @@ fn greedy_tokens_equal_transformers_batched_and_alone() {
             fixture.ints("greedy_ids").chunks(length).map(|row| row.iter().map(|id| *id as u32).collect()).collect();
         let start = expected[0][0];
         // An end token outside the vocabulary never comes, as in the fixture's loop.
-        let options = GenerateOptions { end: u32::MAX, max_length: length, suppress: vec![], begin_suppress: vec![] };
+        let options = GenerateOptions::new(u32::MAX, length);
         let together = model.generate(mel.clone(), &vec![vec![start]; batch], &options);
         for row in 0..batch {
             assert_eq!(together[row], expected[row][1..], "{name}, row {row}");
             let alone = model.generate(mel.clone().narrow(0, row, 1), &[vec![start]], &options);
             assert_eq!(alone[0], together[row]);
+        }
+    }
+}
+
+#[test]
+fn beams_and_forbidden_repeats_equal_transformers() {
+    for name in ["tiny-80", "tiny-128"] {
+        let fixture = Fixture::load(name);
+        let device = Device::default();
+        let model = fixture.model(&device);
+        let mel = fixture.tensor::<3>("input_features", &device);
+        let mel = Tensor::cat(vec![mel.clone(), mel.clone().neg(), mel.clone().mul_scalar(0.3), mel.flip([2])], 0);
+        let json = std::fs::read(fixture.dir.join("beams.json")).expect("beams.json");
+        let cases: Vec<Value> = serde_json::from_slice(&json).expect("JSON");
+        for case in cases {
+            let numbers = |key: &str| -> Vec<u32> { serde_json::from_value(case[key].clone()).expect(key) };
+            let number = |key: &str| case[key].as_u64().expect(key) as usize;
+            let options = GenerateOptions {
+                suppress: numbers("suppress"),
+                begin_suppress: numbers("begin_suppress"),
+                no_repeat_ngram: number("no_repeat_ngram"),
+                beams: number("beams"),
+                length_penalty: case["length_penalty"].as_f64().expect("a number"),
+                early_stopping: case["early_stopping"].as_bool().expect("true or false"),
+                ..GenerateOptions::new(number("end") as u32, number("max_length"))
+            };
+            let expected: Vec<Vec<u32>> = serde_json::from_value(case["tokens"].clone()).expect("tokens");
+            let prompts = vec![vec![fixture.config.decoder_start_token_id]; expected.len()];
+            assert_eq!(model.generate(mel.clone(), &prompts, &options), expected, "{name}, {options:?}");
+            let alone = model.generate(mel.clone().narrow(0, 3, 1), &prompts[..1], &options);
+            assert_eq!(alone[0], expected[3], "{name}, {options:?}, alone");
         }
     }
 }
@@ -161,7 +193,7 @@ fn finished_rows_leave_the_batch_without_changing_the_others() {
     let mel = fixture.tensor::<3>("input_features", &device);
     let mel = Tensor::cat(vec![mel.clone(), mel.clone().neg(), mel.clone().mul_scalar(0.3), mel.flip([2])], 0);
     let batch = mel.dims()[0];
-    let free = GenerateOptions { end: u32::MAX, max_length: 20, suppress: vec![], begin_suppress: vec![] };
+    let free = GenerateOptions::new(u32::MAX, 20);
     let endless = model.generate(mel.clone(), &vec![vec![1]; batch], &free);
     // Every token that occurs is tried as the end: rows then finish at different steps, or never.
     let ends: std::collections::BTreeSet<u32> = endless.iter().flatten().copied().collect();

@@ -1,4 +1,4 @@
-//! Whisper on Burn: the network, greedy decoding, its tokenizer, and the open formats it is loaded from and saved to.
+//! Whisper on Burn: the network, decoding, its tokenizer, and the open formats it is loaded from and saved to.
 //!
 //! A model comes from a folder in the Hugging Face layout and goes back into one that transformers loads. Module paths
 //! are Hugging Face's tensor names, weights keep its `[out, in]` layout, configuration keys are its keys.
@@ -21,4 +21,5 @@
 pub mod layers;
 pub mod lora;
 pub mod router;
+pub mod text_decoder;
 pub mod whisper;

@@ -3,7 +3,7 @@
 use crate::layers::Linear;
 use crate::lora::Gates;
 use burn::module::Module;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Bool, Device, Int, Tensor};
 use undertone_ops::{AttentionOptions, attention};
 
 /// Query, key, value and output projections; the keys have no bias.
@@ -39,7 +39,7 @@ impl KeyValue {
     }
 
     /// The given batch rows only.
-    pub fn select(self, rows: Tensor<1, burn::tensor::Int>) -> Self {
+    pub fn select(self, rows: Tensor<1, Int>) -> Self {
         Self { key: self.key.select(0, rows.clone()), value: self.value.select(0, rows) }
     }
 }
@@ -74,8 +74,25 @@ impl MultiHeadAttention {
 
     /// Attends from `x`, `[batch, queries, d_model]`, to `memory`.
     pub fn forward(&self, x: Tensor<3>, memory: KeyValue, causal: bool, gates: Option<&Gates>) -> Tensor<3> {
-        let mut options = AttentionOptions::new(self.heads).with_dropout(self.dropout);
+        let mut options = AttentionOptions::new(self.heads);
         options.causal = causal;
+        self.mix(x, memory, options, gates)
+    }
+
+    /// Attends from `x`, `[batch, queries, d_model]`, to the `memory` of another sequence; `padding`, `[batch, keys]`, is
+    /// true where a key must not be seen.
+    pub fn cross(
+        &self,
+        x: Tensor<3>,
+        memory: KeyValue,
+        padding: Option<&Tensor<2, Bool>>,
+        gates: Option<&Gates>,
+    ) -> Tensor<3> {
+        self.mix(x, memory, AttentionOptions::new(self.heads).with_key_padding(padding.cloned()), gates)
+    }
+
+    fn mix(&self, x: Tensor<3>, memory: KeyValue, options: AttentionOptions, gates: Option<&Gates>) -> Tensor<3> {
+        let options = options.with_dropout(self.dropout);
         let mixed = attention(self.q_proj.forward_gated(x, gates), memory.key, memory.value, options);
         self.out_proj.forward_gated(mixed, gates)
     }

@@ -4,7 +4,7 @@ use super::{KeyValue, MultiHeadAttention, WhisperConfig};
 use crate::layers::{Embedding, LayerNorm, Linear};
 use crate::lora::Gates;
 use burn::module::Module;
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Bool, Device, Int, Tensor};
 use undertone_ops::{dropout, gelu, linear, residual_dropout};
 
 /// Tokens and encoder states to states; the token embedding is the output layer too.
@@ -54,6 +54,7 @@ pub struct DecoderCache {
     length: usize,
     gates: Option<Gates>,
     start: Option<Tensor<3>>,
+    padding: Option<Tensor<2, Bool>>,
 }
 
 #[derive(Clone, Debug)]
@@ -70,6 +71,13 @@ impl DecoderCache {
         self
     }
 
+    /// Hides padded encoder states from the decoder: `mask` is `[batch, time]`, true where a state is padding. A row must
+    /// leave at least one state visible.
+    pub fn with_padding(mut self, mask: Tensor<2, Bool>) -> Self {
+        self.padding = Some(mask.inner());
+        self
+    }
+
     /// Takes the given batch rows, in that order: finished sequences leave the batch, beams branch.
     pub fn select(self, rows: Tensor<1, Int>) -> Self {
         let keep = |kv: KeyValue| kv.select(rows.clone());
@@ -82,7 +90,22 @@ impl DecoderCache {
             length: self.length,
             gates: self.gates.map(|gates| gates.select(rows.clone())),
             start: self.start.map(|start| start.select(0, rows.clone())),
+            padding: self.padding.map(|mask| mask.select(0, rows.clone())),
         }
+    }
+
+    /// As [`select`](Self::select) where every row takes the place of one of the same sample: all that depends on the
+    /// sample alone stays where it is, which is most of the cache.
+    pub(super) fn branch(mut self, rows: Tensor<1, Int>) -> Self {
+        for layer in &mut self.layers {
+            layer.past = layer.past.take().map(|past| past.select(rows.clone()));
+        }
+        self
+    }
+
+    /// How many rows it has; unknown to a decoder without blocks.
+    pub(super) fn batch(&self) -> Option<usize> {
+        self.layers.first().map(|layer| layer.cross.key.dims()[0])
     }
 
     /// How many tokens have been decoded.
@@ -93,9 +116,15 @@ impl DecoderCache {
 
 impl WhisperDecoder {
     pub(super) fn init(config: &WhisperConfig, device: &Device) -> Self {
+        let embed_tokens = Embedding::init(config.vocab_size, config.d_model, config.init_std, device);
+        Self::with_embeddings(embed_tokens, config, device)
+    }
+
+    /// As [`init`](Self::init), with token embeddings that are there already.
+    pub(crate) fn with_embeddings(embed_tokens: Embedding, config: &WhisperConfig, device: &Device) -> Self {
         let (d, std) = (config.d_model, config.init_std);
         Self {
-            embed_tokens: Embedding::init(config.vocab_size, d, std, device),
+            embed_tokens,
             embed_positions: Embedding::init(config.max_target_positions, d, std, device),
             layers: (0..config.decoder_layers).map(|_| DecoderLayer::init(config, device)).collect(),
             layer_norm: LayerNorm::init(d, device),
@@ -108,7 +137,7 @@ impl WhisperDecoder {
     pub fn cache(&self, encoder_states: Tensor<3>, gates: Option<Gates>) -> DecoderCache {
         let cross = |layer: &DecoderLayer| layer.encoder_attn.key_value(encoder_states.clone(), gates.as_ref());
         let layers = self.layers.iter().map(|layer| LayerCache { cross: cross(layer), past: None }).collect();
-        DecoderCache { layers, length: 0, gates, start: None }
+        DecoderCache { layers, length: 0, gates, start: None, padding: None }
     }
 
     /// The states of `ids`, `[batch, tokens]` → `[batch, tokens, d_model]`, which continue the cache's tokens.
@@ -127,7 +156,7 @@ impl WhisperDecoder {
         }
         let mut x = dropout(x + self.embed_positions.rows(cache.length, tokens).unsqueeze(), self.dropout);
         for (layer, layer_cache) in self.layers.iter().zip(&mut cache.layers) {
-            x = layer.forward(x, layer_cache, cache.gates.as_ref());
+            x = layer.forward(x, layer_cache, cache.padding.as_ref(), cache.gates.as_ref());
         }
         cache.length += tokens;
         self.layer_norm.forward(x)
@@ -157,7 +186,13 @@ impl DecoderLayer {
         }
     }
 
-    fn forward(&self, x: Tensor<3>, cache: &mut LayerCache, gates: Option<&Gates>) -> Tensor<3> {
+    fn forward(
+        &self,
+        x: Tensor<3>,
+        cache: &mut LayerCache,
+        padding: Option<&Tensor<2, Bool>>,
+        gates: Option<&Gates>,
+    ) -> Tensor<3> {
         let h = self.self_attn_layer_norm.forward(x.clone());
         let new = self.self_attn.key_value(h.clone(), gates);
         let memory = match cache.past.take() {
@@ -167,7 +202,7 @@ impl DecoderLayer {
         cache.past = Some(memory.clone());
         let x = residual_dropout(x, self.self_attn.forward(h, memory, true, gates), self.dropout);
         let h = self.encoder_attn_layer_norm.forward(x.clone());
-        let x = residual_dropout(x, self.encoder_attn.forward(h, cache.cross.clone(), false, gates), self.dropout);
+        let x = residual_dropout(x, self.encoder_attn.cross(h, cache.cross.clone(), padding, gates), self.dropout);
         let h = gelu(self.fc1.forward_gated(self.final_layer_norm.forward(x.clone()), gates));
         residual_dropout(x, self.fc2.forward_gated(dropout(h, self.activation_dropout), gates), self.dropout)
     }

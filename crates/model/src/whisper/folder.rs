@@ -269,11 +269,11 @@ impl PretrainedWhisper {
     pub fn generate_options(&self) -> GenerateOptions {
         let mut suppress = self.generation.suppress_tokens.clone();
         suppress.extend(self.tokenizer.control_tokens());
+        let max_length = self.generation.max_length.unwrap_or(usize::MAX).min(self.config.max_target_positions);
         GenerateOptions {
-            end: self.tokenizer.end(),
-            max_length: self.generation.max_length.unwrap_or(usize::MAX).min(self.config.max_target_positions),
             suppress,
             begin_suppress: self.generation.begin_suppress_tokens.clone(),
+            ..GenerateOptions::new(self.tokenizer.end(), max_length)
         }
     }
 }

@@ -1,0 +1,236 @@
+//! A small decoder that writes text from the states of any encoder.
+
+use crate::layers::Embedding;
+use crate::whisper::{WhisperConfig, WhisperDecoder};
+use burn::module::Param;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+/// The dimensions of a decoder over the token embeddings of a text encoder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TextDecoderConfig {
+    /// Blocks.
+    pub layers: usize,
+    /// Attention heads; divides the width of the embeddings.
+    pub heads: usize,
+    /// Width of the feed-forward layers.
+    pub ffn: usize,
+    /// The longest token sequence, prompt included.
+    pub max_length: usize,
+    /// Dropout after the embeddings and after attention and feed-forward blocks, in training.
+    pub dropout: f64,
+}
+
+impl Default for TextDecoderConfig {
+    fn default() -> Self {
+        Self { layers: 2, heads: 4, ffn: 1024, max_length: 64, dropout: 0.1 }
+    }
+}
+
+/// Why a configuration describes no decoder.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TextDecoderConfigError {
+    /// A number that must not be 0.
+    #[error("`{0}` is 0: it must be at least 1")]
+    Zero(&'static str),
+    /// The heads do not share the width evenly.
+    #[error("`heads` is {heads}: it must divide the width of the token embeddings, which is {d_model}")]
+    Heads {
+        /// How many there are.
+        heads: usize,
+        /// The width.
+        d_model: usize,
+    },
+    /// The dropout is no probability.
+    #[error("`dropout` is {0}: it must be at least 0 and below 1")]
+    Dropout(f64),
+}
+
+impl TextDecoderConfig {
+    /// Checks that there is such a decoder over embeddings of width `d_model`.
+    ///
+    /// # Errors
+    /// Names the first key that does not fit.
+    pub fn validate(&self, d_model: usize) -> Result<(), TextDecoderConfigError> {
+        let positive =
+            [("layers", self.layers), ("heads", self.heads), ("ffn", self.ffn), ("max_length", self.max_length)];
+        if let Some((key, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
+            return Err(TextDecoderConfigError::Zero(key));
+        }
+        if !d_model.is_multiple_of(self.heads) {
+            return Err(TextDecoderConfigError::Heads { heads: self.heads, d_model });
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(TextDecoderConfigError::Dropout(self.dropout));
+        }
+        Ok(())
+    }
+
+    /// A freshly initialised decoder with Whisper's blocks. The token embeddings, `[vocab_size, d_model]`, are those of the
+    /// encoder itself: shared, frozen, and the output layer as well; positions are learned. What it decodes against is of
+    /// the same width.
+    ///
+    /// Frozen rows cannot find the scale that logits need, so the last norm, which is trained, begins with it: at the
+    /// inverse of the rows' root mean square norm, a state that no row is akin to has logits of variance 1.
+    pub fn init(&self, embeddings: &Embedding, device: &Device) -> WhisperDecoder {
+        let [vocab_size, d_model] = embeddings.weight.dims();
+        let config = WhisperConfig {
+            d_model,
+            decoder_layers: self.layers,
+            decoder_attention_heads: self.heads,
+            decoder_ffn_dim: self.ffn,
+            vocab_size,
+            max_target_positions: self.max_length,
+            dropout: self.dropout,
+            // The deviation that PyTorch gives a linear map; 0.02, BERT's and Whisper's, at their width of 768.
+            init_std: (3.0 * d_model as f64).powf(-0.5),
+            ..Default::default()
+        };
+        let frozen = Embedding { weight: embeddings.weight.clone().set_require_grad(false) };
+        let mut decoder = WhisperDecoder::with_embeddings(frozen, &config, device);
+        let norm = row_norm(embeddings);
+        if norm > 0.0 {
+            decoder.layer_norm.weight = Param::from_tensor(Tensor::full([d_model], norm.recip(), device));
+        }
+        decoder
+    }
+}
+
+/// The root mean square of the rows' norms.
+fn row_norm(embeddings: &Embedding) -> f64 {
+    let squares = embeddings.weight.val().inner().square().sum_dim(1);
+    f64::from(squares.mean().into_scalar::<f32>()).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::whisper::{DecoderCache, GenerateOptions};
+    use burn::module::Module;
+    use burn::optim::{AdamWConfig, GradientsParams};
+    use burn::tensor::{Bool, Distribution, Int, TensorData};
+    use undertone_ops::{CrossEntropyOptions, cross_entropy};
+    use undertone_store::parameter_infos;
+
+    const VOCAB: usize = 40;
+    const D_MODEL: usize = 32;
+    const START: u32 = 1;
+    const END: u32 = 2;
+
+    /// Rows of the given norm around a common direction, as BERT's are.
+    fn embeddings(norm: f64, device: &Device) -> Embedding {
+        let normal = |rows| Tensor::<2>::random([rows, D_MODEL], Distribution::Normal(0.0, 1.0), device);
+        let rows = normal(VOCAB) + normal(1).mul_scalar(0.5);
+        let norms = rows.clone().square().sum_dim(1).sqrt();
+        Embedding { weight: Param::from_tensor((rows / norms).mul_scalar(norm)) }
+    }
+
+    /// Texts of two to nine tokens, their encoder states and which of those are padding.
+    struct Pairs {
+        texts: Vec<Vec<u32>>,
+        states: Tensor<3>,
+        padding: Tensor<2, Bool>,
+    }
+
+    impl Pairs {
+        fn new(embeddings: &Embedding, device: &Device) -> Self {
+            let texts: Vec<Vec<u32>> =
+                (0..8).map(|i| (0..i + 2).map(|j| (3 + (i * 11 + j * j * 7) % (VOCAB - 3)) as u32).collect()).collect();
+            let longest = 9;
+            let padded: Vec<i64> = texts.iter().flat_map(|t| padded(t, longest, 0)).collect();
+            let ids = Tensor::<2, Int>::from_data(TensorData::new(padded, [8, longest]), device);
+            let positions = Tensor::random([1, longest, D_MODEL], Distribution::Normal(0.0, 0.25), device);
+            let padding = ids.clone().equal_elem(0);
+            Self { texts, states: embeddings.forward(ids) + positions, padding }
+        }
+
+        fn cache(&self, decoder: &WhisperDecoder, device: &Device) -> DecoderCache {
+            decoder.cache(self.states.clone().to_device(device), None).with_padding(self.padding.clone())
+        }
+
+        fn loss(&self, decoder: &WhisperDecoder, device: &Device) -> Tensor<1> {
+            let rows = |f: fn(&Vec<u32>) -> Vec<i64>| {
+                Tensor::<2, Int>::from_data(
+                    TensorData::new(self.texts.iter().flat_map(f).collect::<Vec<_>>(), [8, 10]),
+                    device,
+                )
+            };
+            let inputs = rows(|text| padded(&[&[START], text.as_slice()].concat(), 10, 0));
+            let labels = rows(|text| padded(&[text.as_slice(), &[END]].concat(), 10, -100)).reshape([80]);
+            let states = decoder.forward(inputs, &mut self.cache(decoder, device));
+            let logits = decoder.logits(states).reshape([80, VOCAB]);
+            cross_entropy(logits, labels, CrossEntropyOptions::default()).mean()
+        }
+    }
+
+    fn padded(tokens: &[u32], length: usize, with: i64) -> Vec<i64> {
+        tokens.iter().map(|id| i64::from(*id)).chain(std::iter::repeat(with)).take(length).collect()
+    }
+
+    fn config() -> TextDecoderConfig {
+        TextDecoderConfig { layers: 2, heads: 4, ffn: 64, max_length: 12, dropout: 0.0 }
+    }
+
+    #[test]
+    fn learns_to_copy_over_frozen_embeddings_of_any_scale() {
+        // BERT's rows are of norm 1.4.
+        for norm in [1.4, 20.0] {
+            let device = Device::default();
+            device.seed(7);
+            let embeddings = embeddings(norm, &device);
+            let pairs = Pairs::new(&embeddings, &device);
+            let mut decoder = config().init(&embeddings, &device).train();
+            let training = device.clone().autodiff();
+            let mut optimizer = AdamWConfig::new().with_weight_decay(0.0).init();
+            for _ in 0..250 {
+                let gradients = pairs.loss(&decoder, &training).backward();
+                let gradients = GradientsParams::from_grads(gradients, &decoder);
+                decoder = optimizer.step(3e-3, decoder, gradients);
+            }
+            let decoder = decoder.valid();
+            let loss = pairs.loss(&decoder, &device).into_scalar::<f32>();
+            assert!(loss < 0.1, "loss {loss} with embeddings of norm {norm}");
+            for beams in [1, 3] {
+                let options = GenerateOptions { beams, ..GenerateOptions::new(END, 12) };
+                let prompts = vec![vec![START]; 8];
+                assert_eq!(decoder.generate(pairs.cache(&decoder, &device), &prompts, &options), pairs.texts);
+            }
+            let [kept, given] = [decoder.embed_tokens, embeddings].map(|e| e.weight.val().into_data());
+            assert_eq!(kept, given, "frozen embeddings were trained");
+        }
+    }
+
+    #[test]
+    fn begins_near_chance_whatever_the_scale_of_the_embeddings() {
+        let device = Device::default();
+        for norm in [0.1, 1.4, 20.0] {
+            device.seed(7);
+            let embeddings = embeddings(norm, &device);
+            let decoder = config().init(&embeddings, &device);
+            let loss = Pairs::new(&embeddings, &device).loss(&decoder, &device).into_scalar::<f32>();
+            // Chance is ln 40 = 3.7; unscaled, a norm of 20 begins at 90.
+            assert!((3.0..6.0).contains(&loss), "loss {loss} with embeddings of norm {norm}");
+        }
+    }
+
+    #[test]
+    fn the_embeddings_are_those_of_the_encoder_and_stay() {
+        let device = Device::default();
+        let embeddings = embeddings(1.4, &device);
+        let decoder = config().init(&embeddings, &device).train();
+        let infos = parameter_infos(&decoder);
+        assert!(infos.iter().all(|p| p.trainable == (p.name != "embed_tokens.weight")), "{infos:?}");
+        assert_eq!(decoder.embed_tokens.weight.id, embeddings.weight.id);
+    }
+
+    #[test]
+    fn what_describes_no_decoder_is_refused_by_name() {
+        let refused = |config: TextDecoderConfig| config.validate(D_MODEL).expect_err("refused").to_string();
+        assert_eq!(config().validate(D_MODEL), Ok(()));
+        assert!(refused(TextDecoderConfig { layers: 0, ..config() }).starts_with("`layers`"));
+        assert!(refused(TextDecoderConfig { max_length: 0, ..config() }).starts_with("`max_length`"));
+        assert!(refused(TextDecoderConfig { heads: 5, ..config() }).starts_with("`heads` is 5"));
+        assert!(refused(TextDecoderConfig { dropout: 1.0, ..config() }).starts_with("`dropout`"));
+    }
+}

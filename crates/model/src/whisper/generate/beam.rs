@@ -1,0 +1,283 @@
+//! Beam search, with the candidates, penalties and ends of transformers.
+
+use super::{GenerateOptions, Rules};
+use crate::whisper::{DecoderCache, WhisperDecoder};
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{FloatDType, Tensor};
+
+/// Each sample's prompt and what follows it in the best hypothesis, without the end token.
+pub(super) fn generate(
+    decoder: &WhisperDecoder,
+    mut cache: DecoderCache,
+    prompts: &[Vec<u32>],
+    options: &GenerateOptions,
+    rules: &Rules,
+) -> Vec<Vec<u32>> {
+    let mut searches: Vec<Search> = prompts.iter().map(|prompt| Search::new(prompt, options)).collect();
+    // Every hypothesis that runs has a row: first the prompts alone, later up to `beams` of each sample that goes on.
+    let mut next = prompts.to_vec();
+    let mut owners = rows_of(&searches);
+    // No sample goes on where the prompt is as long as a sequence may be.
+    while !owners.is_empty() {
+        let logits = decoder.next_logits(&next, &mut cache);
+        let so_far: Vec<&[u32]> = running(&searches).map(|(_, hypothesis)| hypothesis.tokens.as_slice()).collect();
+        let first = so_far[0].len() == prompts[0].len();
+        let scores = values(rules.apply(log_softmax(logits.cast(FloatDType::F32), 1), &so_far, first));
+        let parents = advance(&mut searches, &scores, owners.len());
+        let previous = std::mem::replace(&mut owners, rows_of(&searches));
+        if owners.is_empty() {
+            break;
+        }
+        let rows = decoder.row_ids(&parents);
+        cache = if owners == previous { cache.branch(rows) } else { cache.select(rows) };
+        next = running(&searches)
+            .map(|(_, hypothesis)| hypothesis.tokens[hypothesis.tokens.len() - 1..].to_vec())
+            .collect();
+    }
+    searches.into_iter().map(Search::best).collect()
+}
+
+/// Takes every running search a step on, by the scores of its rows, and returns the row that each new one continues.
+fn advance(searches: &mut [Search], scores: &[f32], rows: usize) -> Vec<usize> {
+    let vocab_size = scores.len() / rows;
+    let (mut parents, mut row) = (Vec::new(), 0);
+    for search in searches.iter_mut().filter(|search| !search.done) {
+        let own = row..row + search.running.len();
+        let continued = search.advance(&scores[own.start * vocab_size..own.end * vocab_size]);
+        if !search.done {
+            parents.extend(continued.into_iter().map(|parent| own.start + parent));
+        }
+        row = own.end;
+    }
+    parents
+}
+
+/// The hypotheses that go on, in the order of their rows, each with its sample.
+fn running(searches: &[Search]) -> impl Iterator<Item = (usize, &Hypothesis)> {
+    let open = searches.iter().enumerate().filter(|(_, search)| !search.done);
+    open.flat_map(|(sample, search)| search.running.iter().map(move |hypothesis| (sample, hypothesis)))
+}
+
+/// The sample of each row.
+fn rows_of(searches: &[Search]) -> Vec<usize> {
+    running(searches).map(|(sample, _)| sample).collect()
+}
+
+fn values(scores: Tensor<2>) -> Vec<f32> {
+    scores.try_into_vec_as().expect("scores are floats")
+}
+
+/// The search of one sample.
+struct Search {
+    beams: usize,
+    length_penalty: f64,
+    early_stopping: bool,
+    end: u32,
+    max_length: usize,
+    prompt_length: usize,
+    /// Best first, never more than `beams`.
+    running: Vec<Hypothesis>,
+    /// Best first, never more than `beams`.
+    finished: Vec<Hypothesis>,
+    done: bool,
+}
+
+/// A sequence, prompt included and end token left out.
+#[derive(Clone, Debug, PartialEq)]
+struct Hypothesis {
+    tokens: Vec<u32>,
+    /// The sum of its log probabilities; once it is finished, divided by the length penalty.
+    score: f64,
+}
+
+impl Search {
+    fn new(prompt: &[u32], options: &GenerateOptions) -> Self {
+        Self {
+            beams: options.beams,
+            length_penalty: options.length_penalty,
+            early_stopping: options.early_stopping,
+            end: options.end,
+            max_length: options.max_length,
+            prompt_length: prompt.len(),
+            running: vec![Hypothesis { tokens: prompt.to_vec(), score: 0.0 }],
+            finished: Vec::new(),
+            done: prompt.len() >= options.max_length,
+        }
+    }
+
+    /// Extends the hypotheses by a token, given the log probabilities of what follows each, `[running, vocab_size]`.
+    /// Returns which hypothesis each of the new ones continues.
+    fn advance(&mut self, log_probs: &[f32]) -> Vec<usize> {
+        let vocab_size = log_probs.len() / self.running.len();
+        let totals = log_probs.iter().enumerate().map(|(i, p)| self.running[i / vocab_size].score + f64::from(*p));
+        // At most one candidate of each hypothesis is its end, so twice the beams leave enough to go on with.
+        let candidates = highest(totals, 2 * self.beams);
+        if candidates.is_empty() {
+            self.done = true;
+            return Vec::new();
+        }
+        let length = self.running[0].tokens.len() + 1;
+        let penalty = ((length - self.prompt_length) as f64).powf(self.length_penalty);
+        let (mut extended, mut parents) = (Vec::new(), Vec::new());
+        for (rank, (index, score)) in candidates.into_iter().enumerate() {
+            let (parent, token) = (index / vocab_size, (index % vocab_size) as u32);
+            let mut tokens = self.running[parent].tokens.clone();
+            if token != self.end {
+                tokens.push(token);
+            }
+            if token == self.end || length == self.max_length {
+                // Those below the first `beams` are there to continue with only.
+                if rank < self.beams {
+                    self.finished.push(Hypothesis { tokens, score: score / penalty });
+                }
+            } else if extended.len() < self.beams {
+                extended.push(Hypothesis { tokens, score });
+                parents.push(parent);
+            }
+        }
+        self.running = extended;
+        self.finished.sort_by(|a, b| b.score.total_cmp(&a.score));
+        self.finished.truncate(self.beams);
+        self.done = !self.goes_on(penalty);
+        parents
+    }
+
+    /// Whether a running hypothesis may still come before a finished one.
+    fn goes_on(&self, penalty: f64) -> bool {
+        let Some(best) = self.running.first() else { return false };
+        match self.finished.last() {
+            Some(worst) if self.finished.len() == self.beams => {
+                !self.early_stopping && best.score / penalty > worst.score
+            }
+            _ => true,
+        }
+    }
+
+    /// The best finished sequence; where everything was forbidden before any could finish, the best that ran.
+    fn best(self) -> Vec<u32> {
+        self.finished.into_iter().chain(self.running).next().map(|hypothesis| hypothesis.tokens).unwrap_or_default()
+    }
+}
+
+/// The places and values of the `count` highest scores, highest first; of equals the earlier. What is forbidden, at minus
+/// infinity, is never among them.
+fn highest(scores: impl Iterator<Item = f64>, count: usize) -> Vec<(usize, f64)> {
+    let mut best: Vec<(usize, f64)> = Vec::with_capacity(count + 1);
+    for (index, score) in scores.enumerate().filter(|(_, score)| *score > f64::NEG_INFINITY) {
+        if best.len() < count || best.last().is_some_and(|(_, worst)| score > *worst) {
+            best.insert(best.partition_point(|(_, other)| *other >= score), (index, score));
+            best.truncate(count);
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const VOCAB: usize = 3;
+    const STEPS: usize = 3;
+    const END: u32 = 0;
+    const PROMPT: [u32; 2] = [2, 1];
+
+    fn options(beams: usize, length_penalty: f64, early_stopping: bool) -> GenerateOptions {
+        GenerateOptions { beams, length_penalty, early_stopping, ..GenerateOptions::new(END, PROMPT.len() + STEPS) }
+    }
+
+    /// Log probabilities of what follows `tokens`: a row of a table, of which every sequence has its own.
+    fn log_probs(table: &[f32], tokens: &[u32]) -> Vec<f32> {
+        let place = tokens.iter().fold(1, |place, token| place * VOCAB + *token as usize);
+        let row = &table[place * VOCAB..][..VOCAB];
+        let sum: f32 = row.iter().map(|x| x.exp()).sum();
+        row.iter().map(|x| x - sum.ln()).collect()
+    }
+
+    fn search(table: &[f32], options: &GenerateOptions) -> Vec<u32> {
+        let mut search = Search::new(&PROMPT, options);
+        while !search.done {
+            let scores: Vec<f32> =
+                search.running.iter().flat_map(|h| log_probs(table, &h.tokens[PROMPT.len()..])).collect();
+            search.advance(&scores);
+        }
+        search.best().split_off(PROMPT.len())
+    }
+
+    /// The penalised score of a finished sequence; one below the greatest length was ended by its token.
+    fn score(table: &[f32], tokens: &[u32], length_penalty: f64) -> f64 {
+        let mut whole = tokens.to_vec();
+        if whole.len() < STEPS {
+            whole.push(END);
+        }
+        let sum: f64 = (0..whole.len()).map(|i| f64::from(log_probs(table, &whole[..i])[whole[i] as usize])).sum();
+        sum / (whole.len() as f64).powf(length_penalty)
+    }
+
+    /// The best score of all sequences that begin with `tokens`.
+    fn optimum(table: &[f32], tokens: &[u32], length_penalty: f64) -> f64 {
+        if tokens.len() == STEPS {
+            return score(table, tokens, length_penalty);
+        }
+        let longer = (0..VOCAB as u32).filter(|token| *token != END);
+        let longer = longer.map(|token| optimum(table, &[tokens, &[token]].concat(), length_penalty));
+        longer.fold(score(table, tokens, length_penalty), f64::max)
+    }
+
+    proptest! {
+        #[test]
+        fn beams_for_every_sequence_find_the_best_of_all(
+            table in prop::collection::vec(-3.0_f32..3.0, VOCAB * VOCAB.pow(STEPS as u32)),
+            length_penalty in -1.0_f64..3.0,
+            early_stopping: bool,
+        ) {
+            let found = search(&table, &options(VOCAB.pow(STEPS as u32), length_penalty, early_stopping));
+            let best = optimum(&table, &[], length_penalty);
+            prop_assert!((score(&table, &found, length_penalty) - best).abs() < 1e-9, "{found:?} is not of {best}");
+        }
+
+        #[test]
+        fn one_beam_that_stops_early_takes_the_likeliest_token(
+            table in prop::collection::vec(-3.0_f32..3.0, VOCAB * VOCAB.pow(STEPS as u32)),
+            length_penalty in -1.0_f64..3.0,
+        ) {
+            let mut greedy = Vec::new();
+            while greedy.len() < STEPS {
+                let best = highest(log_probs(&table, &greedy).into_iter().map(f64::from), 1)[0].0 as u32;
+                if best == END {
+                    break;
+                }
+                greedy.push(best);
+            }
+            prop_assert_eq!(search(&table, &options(1, length_penalty, true)), greedy);
+        }
+
+        #[test]
+        fn the_highest_are_those_that_sorting_puts_first(scores in prop::collection::vec(-3_i8..3, 0..40), count in 1_usize..9) {
+            let allowed = scores.iter().map(|s| if *s == 0 { f64::NEG_INFINITY } else { f64::from(*s) });
+            let mut sorted: Vec<(usize, f64)> = allowed.clone().enumerate().filter(|(_, s)| s.is_finite()).collect();
+            sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
+            sorted.truncate(count);
+            prop_assert_eq!(highest(allowed, count), sorted);
+        }
+    }
+
+    #[test]
+    fn a_finished_hypothesis_below_the_beams_is_forgotten() {
+        let mut search = Search::new(&PROMPT, &options(1, 1.0, true));
+        assert_eq!(search.advance(&[-1.0, -0.5, -2.0]), [0]);
+        assert!(search.finished.is_empty() && search.running[0].tokens == [2, 1, 1]);
+        search.advance(&[-0.25, -3.0, -3.0]);
+        assert_eq!(search.finished, [Hypothesis { tokens: vec![2, 1, 1], score: -0.375 }]);
+        assert!(search.done);
+    }
+
+    #[test]
+    fn where_everything_is_forbidden_the_best_that_ran_is_returned() {
+        let mut search = Search::new(&PROMPT, &options(2, 1.0, false));
+        search.advance(&[f32::NEG_INFINITY, -1.0, -2.0]);
+        search.advance(&[f32::NEG_INFINITY; 2 * VOCAB]);
+        assert!(search.done);
+        assert_eq!(search.best(), [2, 1, 1]);
+    }
+}

@@ -1,0 +1,112 @@
+//! Decoding with a key-value cache: greedy, or by beam search.
+
+mod beam;
+mod greedy;
+mod rules;
+
+use super::{DecoderCache, Whisper, WhisperDecoder};
+use burn::tensor::{Int, Tensor, TensorData};
+use rules::Rules;
+
+/// How [`WhisperDecoder::generate`] decodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateOptions {
+    /// The token that ends a sequence.
+    pub end: u32,
+    /// The most tokens a sequence may have, prompt included; never more than the decoder's positions.
+    pub max_length: usize,
+    /// Tokens never generated.
+    pub suppress: Vec<u32>,
+    /// Tokens never generated first.
+    pub begin_suppress: Vec<u32>,
+    /// No sequence of so many tokens comes twice in prompt and output together; 0 allows all.
+    pub no_repeat_ngram: usize,
+    /// How many hypotheses of each sample are followed; up to 1 is greedy decoding.
+    pub beams: usize,
+    /// The exponent of a finished hypothesis' length, its end token counted, that its log probability is divided by:
+    /// above 0 favours long outputs, below 0 short ones. Greedy decoding has no use for it.
+    pub length_penalty: f64,
+    /// Whether the search ends as soon as `beams` hypotheses are finished. Otherwise it goes on while the best that runs,
+    /// divided by the penalty of its present length, is above the worst of the finished ones.
+    pub early_stopping: bool,
+}
+
+impl GenerateOptions {
+    /// Greedy decoding that may say anything; the other values are those of transformers.
+    pub fn new(end: u32, max_length: usize) -> Self {
+        Self {
+            end,
+            max_length,
+            suppress: Vec::new(),
+            begin_suppress: Vec::new(),
+            no_repeat_ngram: 0,
+            beams: 1,
+            length_penalty: 1.0,
+            early_stopping: false,
+        }
+    }
+}
+
+impl Whisper {
+    /// Decodes what is in `mel`, `[batch, mel bins, frames]`, as [`WhisperDecoder::generate`] does.
+    ///
+    /// # Panics
+    /// If the prompts are empty or differ in length or number from the batch.
+    pub fn generate(&self, mel: Tensor<3>, prompts: &[Vec<u32>], options: &GenerateOptions) -> Vec<Vec<u32>> {
+        self.decoder.generate(self.decoder.cache(self.encoder.forward(mel), None), prompts, options)
+    }
+}
+
+impl WhisperDecoder {
+    /// Decodes a batch and returns each sample's tokens after its prompt, without the end token: the most likely token at
+    /// every step, or with several [`beams`](GenerateOptions::beams) the best hypothesis that the search finished.
+    ///
+    /// Runs on the decoder's device; call it on `model.valid()` while training.
+    ///
+    /// # Arguments
+    /// - `cache`: a fresh one, with the encoder's states and whatever else the samples' tokens depend on
+    /// - `prompts`: one per sample, all of the same length
+    ///
+    /// # Panics
+    /// If the prompts are empty or differ in length or number from the batch, or the cache has seen tokens.
+    pub fn generate(&self, cache: DecoderCache, prompts: &[Vec<u32>], options: &GenerateOptions) -> Vec<Vec<u32>> {
+        let batch = cache.batch().unwrap_or(prompts.len());
+        let prompt_length = prompts.first().map_or(0, Vec::len);
+        assert!(
+            prompts.len() == batch && prompt_length > 0 && prompts.iter().all(|p| p.len() == prompt_length),
+            "a batch of {batch} needs as many prompts of one length above 0"
+        );
+        assert!(cache.length() == 0, "generation begins with a fresh cache, this one has {} tokens", cache.length());
+        let weight = self.embed_tokens.weight.val();
+        let options = GenerateOptions {
+            max_length: options.max_length.min(self.embed_positions.weight.dims()[0]),
+            ..options.clone()
+        };
+        let rules = Rules::new(&options, weight.dims()[0], &weight.device());
+        let mut sequences = if options.beams > 1 {
+            beam::generate(self, cache, prompts, &options, &rules)
+        } else {
+            greedy::generate(self, cache, prompts, &options, &rules)
+        };
+        sequences.iter_mut().for_each(|tokens| drop(tokens.drain(..prompt_length)));
+        sequences
+    }
+
+    /// Feeds each row its tokens, of one number, and returns the logits of what follows: `[rows, vocab_size]`.
+    fn next_logits(&self, tokens: &[Vec<u32>], cache: &mut DecoderCache) -> Tensor<2> {
+        let (rows, width) = (tokens.len(), tokens.first().map_or(0, Vec::len));
+        let ids: Vec<i64> = tokens.iter().flatten().map(|id| i64::from(*id)).collect();
+        let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows, width]), &self.embed_tokens.weight.device());
+        let states = self.forward(ids, cache).narrow(1, width - 1, 1);
+        self.logits(states).squeeze_dim::<2>(1)
+    }
+
+    /// Row numbers as the cache takes them.
+    fn row_ids(&self, rows: &[usize]) -> Tensor<1, Int> {
+        let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
+        Tensor::from_ints(TensorData::from(rows.as_slice()), &self.embed_tokens.weight.device())
+    }
+}
+
+#[cfg(test)]
+mod tests;
