@@ -1,4 +1,5 @@
-//! Whisper on Burn: the network, greedy decoding, its tokenizer, and the open formats it is loaded from and saved to.
+//! Whisper, BERT and RoBERTa on Burn: the networks, greedy decoding, their tokenizers, adapters, and the open formats they
+//! are loaded from and saved to.
 //!
 //! A model comes from a folder in the Hugging Face layout and goes back into one that transformers loads. Module paths
 //! are Hugging Face's tensor names, weights keep its `[out, in]` layout, configuration keys are its keys.
@@ -18,6 +19,10 @@
 //! assert_eq!(model.forward(mel, ids).dims(), [1, 3, 60]);
 //! ```
 
+mod folder;
 pub mod layers;
 pub mod lora;
+pub mod text;
 pub mod whisper;
+
+pub use folder::FolderError;
