@@ -86,9 +86,9 @@ fn of_adapter<M: Adaptable + Module>(
     found
 }
 
-/// The squared error by token, over those that count.
+/// The mean squared error over the tokens that count.
 fn squares(states: Tensor<3>, target: Tensor<3>, mask: Tensor<2>) -> Tensor<1> {
-    let squares = (states - target).square().sum_dim(2).squeeze_dim::<2>(2);
+    let squares = (states - target).square().mean_dim(2).squeeze_dim::<2>(2);
     (squares * mask.clone()).sum() / mask.sum()
 }
 
