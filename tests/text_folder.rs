@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use undertone::model::lora::{LoraConfig, adapt};
-use undertone::model::text::{PretrainedText, tensor_name};
+use undertone::model::text::{PretrainedText, TextEncoderConfig, tensor_name};
 use undertone::store::{Dtype, HostTensor, parameters};
 use undertone_tests::reference::fixture;
 use undertone_tests::{change_tensors, tensors};
@@ -112,6 +112,19 @@ fn a_folder_comes_back_bit_by_bit_with_what_the_crate_does_not_know() {
         }
         assert!(!copy.join("model.safetensors.index.json").exists(), "one file needs no index");
     }
+}
+
+#[test]
+fn a_fresh_model_takes_its_vocabulary_from_the_tokenizer() {
+    let folder = Folder::copy("roberta");
+    let PretrainedText { config, tokenizer, .. } = folder.load();
+    let fresh = TextEncoderConfig { vocab_size: 1000, pad_token_id: 900, ..config };
+    let text = PretrainedText::init(fresh, tokenizer, &Device::default()).expect("a model");
+    assert_eq!((text.config.vocab_size, text.config.pad_token_id), (29, 1));
+    let copy = folder.dir.path().join("copy");
+    text.save(&copy, Dtype::F32).expect("saved");
+    let again = load(&copy).expect("a model");
+    assert!(named(&again) == named(&text) && again.config == text.config);
 }
 
 #[test]
