@@ -1,4 +1,7 @@
-//! What the tests share: an experiment that takes seconds, a place to run it in, and the command line as a process.
+//! What the tests share: an experiment that takes seconds, a place to run it in, the command line as a process, and
+//! the answers of reference implementations.
+
+pub mod reference;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,29 +1,27 @@
 //! Whisper against transformers on the fixtures of `fixtures/whisper/make.py`.
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use undertone::model::whisper::{GenerateOptions, Whisper, WhisperConfig};
 use undertone::ops::{CrossEntropyOptions, cross_entropy};
 use undertone::store::{TensorFile, load_parameters};
-
-const TOLERANCE: f32 = 1e-4;
+use undertone_tests::reference::{Expected, assert_close, fixture, gradients, values};
 
 struct Fixture {
     dir: PathBuf,
     config: WhisperConfig,
-    io: safetensors::SafeTensors<'static>,
+    io: Expected,
 }
 
 impl Fixture {
     fn load(name: &str) -> Self {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/whisper").join(name);
+        let dir = fixture("whisper").join(name);
         let json = std::fs::read(dir.join("config.json")).expect("config.json");
         let config = WhisperConfig::from_hf(&serde_json::from_slice(&json).expect("JSON")).expect("a Whisper");
-        let bytes = std::fs::read(dir.join("io.safetensors")).expect("io.safetensors");
-        let io = safetensors::SafeTensors::deserialize(bytes.leak()).expect("safetensors");
+        let io = Expected::load(&dir.join("io.safetensors"));
         Self { dir, config, io }
     }
 
@@ -44,61 +42,6 @@ impl Fixture {
         })
         .expect("loaded")
     }
-
-    fn floats(&self, name: &str) -> Vec<f32> {
-        let view = self.io.tensor(name).expect(name);
-        view.data().as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
-    }
-
-    fn ints(&self, name: &str) -> Vec<i64> {
-        let view = self.io.tensor(name).expect(name);
-        view.data().as_chunks().0.iter().map(|b| i64::from_le_bytes(*b)).collect()
-    }
-
-    fn shape<const D: usize>(&self, name: &str) -> [usize; D] {
-        self.io.tensor(name).expect(name).shape().try_into().expect("rank")
-    }
-
-    fn tensor<const D: usize>(&self, name: &str, device: &Device) -> Tensor<D> {
-        Tensor::from_data(TensorData::new(self.floats(name), self.shape::<D>(name)), device)
-    }
-
-    fn ids(&self, name: &str, device: &Device) -> Tensor<2, Int> {
-        Tensor::<1, Int>::from_ints(TensorData::from(self.ints(name).as_slice()), device).reshape(self.shape::<2>(name))
-    }
-}
-
-fn assert_close(what: &str, actual: &[f32], expected: &[f32]) {
-    assert_eq!(actual.len(), expected.len(), "{what}: lengths");
-    let worst = actual.iter().zip(expected).map(|(a, e)| (a - e).abs()).fold(0.0, f32::max);
-    assert!(worst <= TOLERANCE, "{what}: off by {worst}");
-}
-
-fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.try_into_vec_as().expect("floats")
-}
-
-/// Gradients by parameter path.
-struct GradientReader<'a> {
-    path: Vec<String>,
-    gradients: &'a burn::tensor::Gradients,
-    found: BTreeMap<String, Vec<f32>>,
-}
-
-impl ModuleVisitor for GradientReader<'_> {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = param.val().grad(self.gradients) {
-            self.found.insert(self.path.join("."), values(gradient));
-        }
-    }
 }
 
 #[test]
@@ -108,27 +51,20 @@ fn states_logits_loss_and_gradients_equal_transformers() {
         let device = Device::default();
         let model = fixture.model(&device).train();
         let device = device.autodiff();
-        let states = model.encoder.forward(fixture.tensor("input_features", &device));
-        assert_close("encoder states", &values(states.clone()), &fixture.floats("encoder_states"));
-        let logits = model.decoder.logits(model.decode(states, fixture.ids("decoder_input_ids", &device)));
-        assert_close("logits", &values(logits.clone()), &fixture.floats("logits"));
+        let states = model.encoder.forward(fixture.io.tensor("input_features", &device));
+        assert_close("encoder states", &values(states.clone()), &fixture.io.floats("encoder_states"));
+        let logits = model.decoder.logits(model.decode(states, fixture.io.ids("decoder_input_ids", &device)));
+        assert_close("logits", &values(logits.clone()), &fixture.io.floats("logits"));
         let [batch, tokens, vocab] = logits.dims();
-        let labels = fixture.ids("labels", &device).reshape([batch * tokens]);
+        let labels = fixture.io.ids("labels", &device).reshape([batch * tokens]);
         let loss =
             cross_entropy(logits.reshape([batch * tokens, vocab]), labels, CrossEntropyOptions::default()).mean();
-        assert_close("loss", &values(loss.clone()), &fixture.floats("loss"));
-        let gradients = loss.backward();
-        let mut reader = GradientReader { path: Vec::new(), gradients: &gradients, found: BTreeMap::new() };
-        model.visit(&mut reader);
-        let mut compared = 0;
-        for key in fixture.io.names() {
-            let Some(parameter) = key.strip_prefix("grad.") else { continue };
-            let parameter = parameter.strip_prefix("model.").unwrap_or(parameter);
-            assert_close(key, &reader.found[parameter], &fixture.floats(key));
-            compared += 1;
-        }
+        assert_close("loss", &values(loss.clone()), &fixture.io.floats("loss"));
+        let found = gradients(&model, &loss.backward());
+        let compared =
+            fixture.io.assert_gradients(&found, |name| name.strip_prefix("model.").unwrap_or(name).to_owned());
         assert_eq!(compared, 5, "named gradients in {name}");
-        assert!(!reader.found.contains_key("encoder.embed_positions.weight"), "the sinusoids are not trained");
+        assert!(!found.contains_key("encoder.embed_positions.weight"), "the sinusoids are not trained");
     }
 }
 
@@ -138,10 +74,10 @@ fn greedy_tokens_equal_transformers_batched_and_alone() {
         let fixture = Fixture::load(name);
         let device = Device::default();
         let model = fixture.model(&device);
-        let mel = fixture.tensor::<3>("input_features", &device);
-        let [batch, length] = fixture.shape::<2>("greedy_ids");
+        let mel = fixture.io.tensor::<3>("input_features", &device);
+        let [batch, length] = fixture.io.shape::<2>("greedy_ids");
         let expected: Vec<Vec<u32>> =
-            fixture.ints("greedy_ids").chunks(length).map(|row| row.iter().map(|id| *id as u32).collect()).collect();
+            fixture.io.ints("greedy_ids").chunks(length).map(|row| row.iter().map(|id| *id as u32).collect()).collect();
         let start = expected[0][0];
         // An end token outside the vocabulary never comes, as in the fixture's loop.
         let options = GenerateOptions::new(u32::MAX, length);
@@ -160,7 +96,7 @@ fn beams_and_forbidden_repeats_equal_transformers() {
         let fixture = Fixture::load(name);
         let device = Device::default();
         let model = fixture.model(&device);
-        let mel = fixture.tensor::<3>("input_features", &device);
+        let mel = fixture.io.tensor::<3>("input_features", &device);
         let mel = Tensor::cat(vec![mel.clone(), mel.clone().neg(), mel.clone().mul_scalar(0.3), mel.flip([2])], 0);
         let json = std::fs::read(fixture.dir.join("beams.json")).expect("beams.json");
         let cases: Vec<Value> = serde_json::from_slice(&json).expect("JSON");
@@ -190,7 +126,7 @@ fn finished_rows_leave_the_batch_without_changing_the_others() {
     let fixture = Fixture::load("tiny-80");
     let device = Device::default();
     let model = fixture.model(&device);
-    let mel = fixture.tensor::<3>("input_features", &device);
+    let mel = fixture.io.tensor::<3>("input_features", &device);
     let mel = Tensor::cat(vec![mel.clone(), mel.clone().neg(), mel.clone().mul_scalar(0.3), mel.flip([2])], 0);
     let batch = mel.dims()[0];
     let free = GenerateOptions::new(u32::MAX, 20);
@@ -211,7 +147,7 @@ fn shorter_input_uses_the_first_positions() {
     let fixture = Fixture::load("tiny-80");
     let device = Device::default();
     let model = fixture.model(&device);
-    let mel = fixture.tensor::<3>("input_features", &device);
+    let mel = fixture.io.tensor::<3>("input_features", &device);
     for (frames, positions) in [(1, 1), (31, 16), (40, 20)] {
         assert_eq!(model.encoder.forward(mel.clone().narrow(2, 0, frames)).dims()[1], positions);
     }

@@ -1,20 +1,12 @@
 //! Real models and real recordings, where they are at hand in `../shared` beside the repository; skipped elsewhere.
 
-use std::path::{Path, PathBuf};
 use undertone::data::audio;
 use undertone::data::manifest::Manifest;
 use undertone::data::text::EnglishNormalizer;
 use undertone::ops::DeviceSpec;
 use undertone::phases::Transcriber;
 use undertone::train::metrics::{ErrorRate, wer};
-
-fn shared(path: &str) -> Option<PathBuf> {
-    let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(path);
-    if !found.exists() {
-        eprintln!("skipped: {path} is not at hand");
-    }
-    Some(found).filter(|p| p.exists())
-}
+use undertone_tests::reference::shared;
 
 #[test]
 fn whisper_tiny_en_reads_ljspeech() {

@@ -3,7 +3,7 @@
 
 use crate::lora::{Gates, LoraBank};
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Distribution, Int, Tensor};
+use burn::tensor::{Bool, Device, Distribution, Int, Tensor};
 use undertone_ops as ops;
 
 /// An affine map.
@@ -43,27 +43,35 @@ impl Linear {
     }
 }
 
-/// Layer normalisation with ε = 1e-5.
+/// Layer normalisation.
 #[derive(Module, Debug)]
 pub struct LayerNorm {
     /// `[d_model]`.
     pub weight: Param<Tensor<1>>,
     /// `[d_model]`.
     pub bias: Param<Tensor<1>>,
+    #[module(skip)]
+    epsilon: f64,
 }
 
 impl LayerNorm {
-    /// Scale 1, shift 0.
+    /// Scale 1, shift 0; ε is PyTorch's 1e-5.
     pub fn init(d_model: usize, device: &Device) -> Self {
         Self {
             weight: Param::from_tensor(Tensor::ones([d_model], device)),
             bias: Param::from_tensor(Tensor::zeros([d_model], device)),
+            epsilon: 1e-5,
         }
+    }
+
+    /// With another ε, which is added to the variance.
+    pub fn with_epsilon(self, epsilon: f64) -> Self {
+        Self { epsilon, ..self }
     }
 
     /// Same shape in and out.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        ops::layer_norm(x, self.weight.val(), self.bias.val(), 1e-5)
+        ops::layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon)
     }
 }
 
@@ -118,6 +126,36 @@ impl Embedding {
     }
 }
 
+/// The mean over time of the states that are no padding, `[batch, time, d_model]` → `[batch, d_model]`. `padding` is
+/// `[batch, time]`, true where a state is padding; a sequence of nothing else gives zeros.
+pub fn mean_pool(states: Tensor<3>, padding: Option<&Tensor<2, Bool>>) -> Tensor<2> {
+    let Some(padding) = padding else {
+        return states.mean_dim(1).squeeze_dim(1);
+    };
+    let [batch, time, d_model] = states.dims();
+    let counts = padding.clone().bool_not().int().sum_dim(1).clamp_min(1).float();
+    let hidden = padding.clone().unsqueeze_dim::<3>(2).expand([batch, time, d_model]);
+    states.mask_fill(hidden, 0.0).sum_dim(1).squeeze_dim(1) / counts
+}
+
 fn normal<const D: usize>(shape: [usize; D], std: f64, device: &Device) -> Param<Tensor<D>> {
     Param::from_tensor(Tensor::random(shape, Distribution::Normal(0.0, std), device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pooling_leaves_padding_out() {
+        let device = Device::default();
+        for device in [device.clone(), device.autodiff()] {
+            let states = Tensor::<3>::from_floats([[[1.0, 2.0], [3.0, 6.0], [f32::NAN, 9.0]], [[7.0; 2]; 3]], &device);
+            let padding = Tensor::<2, Bool>::from_bool([[false, false, true], [true, true, true]], &device);
+            let pooled: Vec<f32> = mean_pool(states, Some(&padding)).try_into_vec_as().expect("floats");
+            assert_eq!(pooled, [2.0, 4.0, 0.0, 0.0]);
+            let whole = mean_pool(Tensor::<3>::from_floats([[[1.0, 2.0], [3.0, 6.0]]], &device), None);
+            assert_eq!(whole.try_into_vec_as::<f32>().expect("floats"), [2.0, 4.0]);
+        }
+    }
 }

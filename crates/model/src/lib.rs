@@ -1,4 +1,5 @@
-//! Whisper on Burn: the network, decoding, its tokenizer, and the open formats it is loaded from and saved to.
+//! Whisper, BERT and RoBERTa on Burn: the networks, decoding, their tokenizers, adapters and a router over them, and the
+//! open formats they are loaded from and saved to.
 //!
 //! A model comes from a folder in the Hugging Face layout and goes back into one that transformers loads. Module paths
 //! are Hugging Face's tensor names, weights keep its `[out, in]` layout, configuration keys are its keys.
@@ -18,8 +19,12 @@
 //! assert_eq!(model.forward(mel, ids).dims(), [1, 3, 60]);
 //! ```
 
+mod folder;
 pub mod layers;
 pub mod lora;
 pub mod router;
+pub mod text;
 pub mod text_decoder;
 pub mod whisper;
+
+pub use folder::FolderError;

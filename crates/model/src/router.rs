@@ -6,7 +6,7 @@
 use crate::layers::{LayerNorm, Linear};
 use burn::module::{Module, Param};
 use burn::tensor::activation::{relu, softmax};
-use burn::tensor::{Bool, Device, Distribution, Int, Tensor};
+use burn::tensor::{Device, Distribution, Int, Tensor};
 use serde::{Deserialize, Serialize};
 use undertone_ops::{dropout, gelu};
 
@@ -270,15 +270,6 @@ impl Routing {
     }
 }
 
-/// The mean over time of states, `[batch, time, d_model]` → `[batch, d_model]`, without the positions that are padding
-/// (`[batch, time]`, true where padded).
-pub fn mean_pool(states: Tensor<3>, padding: Option<&Tensor<2, Bool>>) -> Tensor<2> {
-    let Some(padding) = padding else { return states.mean_dim(1).squeeze_dim(1) };
-    let kept = padding.clone().bool_not().float();
-    let count = kept.clone().sum_dim(1).clamp_min(1.0);
-    (states * kept.unsqueeze_dim(2)).sum_dim(1).squeeze_dim::<2>(1) / count
-}
-
 /// 1 at the first greatest entry of each row.
 fn one_hot(x: Tensor<2>) -> Tensor<2> {
     let [_, columns] = x.dims();
@@ -355,15 +346,6 @@ mod tests {
         assert_eq!(values(router.temperature()), [1.0]);
         router.log_temperature = Param::from_tensor(Tensor::from_floats([-9.0], &device));
         assert_eq!(values(router.temperature()), [0.5]);
-    }
-
-    #[test]
-    fn padding_takes_no_part_in_the_mean() {
-        let device = Device::default();
-        let states = Tensor::<3>::from_floats([[[1.0], [3.0], [100.0]], [[1.0], [2.0], [3.0]]], &device);
-        let padding = Tensor::<2, Bool>::from_data([[false, false, true], [false, false, false]], &device);
-        assert_eq!(values(mean_pool(states.clone(), Some(&padding))), [2.0, 2.0]);
-        assert_eq!(values(mean_pool(states.narrow(0, 1, 1), None)), [2.0]);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`ops`] | differentiable operations and devices |
 //! | [`store`] | parameters by name, tensors on disk |
-//! | [`model`] | Whisper: network, decoding, tokenizer, Hugging Face folders |
+//! | [`model`] | Whisper, BERT and RoBERTa: networks, decoding, tokenizers, adapters, Hugging Face folders |
 //! | [`data`] | audio, features, Morse synthesis, manifests, the loader |
 //! | [`train`] | the Learner: the training loop, checkpoints, metrics |
 //! | [`phases`] | experiments: configuration, fine-tuning, evaluation, transcription |

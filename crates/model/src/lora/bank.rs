@@ -133,6 +133,11 @@ impl LoraBank {
         self.lora_b = Param::initialized(self.lora_b.id, b);
     }
 
+    /// One adapter's rows of `lora_a` and columns of `lora_b`. Nothing when it does not target the map.
+    pub fn rows(&self, adapter: usize) -> Option<Range<usize>> {
+        self.slots.iter().find(|slot| slot.adapter == adapter).map(|slot| slot.rows.clone())
+    }
+
     fn matrices(&self, rows: Range<usize>) -> (Tensor<2>, Tensor<2>) {
         let (a, b) = (self.lora_a.val(), self.lora_b.val());
         if rows.len() == a.dims()[0] {

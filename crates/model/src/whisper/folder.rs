@@ -1,16 +1,12 @@
 //! A Whisper in a Hugging Face folder: reading it, and writing one back.
 
-use super::{
-    GenerateOptions, GenerationConfig, TokenizerError, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer,
-};
-use burn::module::Module;
+use super::{GenerateOptions, GenerationConfig, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer};
+use crate::folder::{self, FolderError, WEIGHTS, Weights, base_parameters, first_named, object, pretty, required};
 use burn::tensor::Device;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use undertone_store::{
-    Dtype, HostTensor, StoreError, TensorFile, load_parameters, parameters, write_directory, write_tensors,
-};
+use std::path::Path;
+use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, load_parameters};
 
 /// A model with everything that travels with it.
 #[derive(Clone, Debug)]
@@ -28,68 +24,6 @@ pub struct PretrainedWhisper {
     /// The folder's other small files (preprocessor, vocabulary, merges), written back as they were.
     files: BTreeMap<String, Vec<u8>>,
 }
-
-/// Why a folder is no Whisper, or could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum FolderError {
-    /// The folder is not there.
-    #[error("`{}` is no folder: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json)", .0.display())]
-    NoFolder(PathBuf),
-    /// A file of the folder cannot be read.
-    #[error("cannot read `{}`: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A JSON file is malformed.
-    #[error("`{}` is not a JSON object: {reason}", path.display())]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// What the parser said.
-        reason: String,
-    },
-    /// The configuration describes no Whisper.
-    #[error("`{}`: {source}", path.display())]
-    Config {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: WhisperConfigError,
-    },
-    /// The tokenizer is none, or not Whisper's.
-    #[error("`{}`: {source}", path.display())]
-    Tokenizer {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: TokenizerError,
-    },
-    /// Files of the folder contradict each other.
-    #[error("`{}`: {reason}", path.display())]
-    Mismatch {
-        /// The file at odds with `config.json`.
-        path: PathBuf,
-        /// How.
-        reason: String,
-    },
-    /// The weights do not fit the model.
-    #[error("`{}`: {source}", path.display())]
-    Weights {
-        /// The folder.
-        path: PathBuf,
-        /// The tensor, and why.
-        source: StoreError,
-    },
-    /// The weights cannot be read or written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-const WEIGHTS: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
 
 impl PretrainedWhisper {
     /// A freshly initialised model around a tokenizer; token ids in `config` are taken from the tokenizer.
@@ -132,11 +66,9 @@ impl PretrainedWhisper {
     /// # Errors
     /// Names the file or tensor that is missing or does not fit.
     pub fn load(dir: &Path, device: &Device) -> Result<Self, FolderError> {
-        if !dir.is_dir() {
-            return Err(FolderError::NoFolder(dir.to_owned()));
-        }
+        let files = folder::read_files(dir)?;
         let weights = Weights::open(dir)?;
-        Self::assemble(dir, read_folder(dir)?, device, |name| weights.read(name))
+        Self::assemble(dir, files, device, |name| weights.read(name))
     }
 
     /// Builds a model from the files of a folder held in memory, weights included.
@@ -164,13 +96,12 @@ impl PretrainedWhisper {
         mut weights: impl FnMut(&str) -> Result<HostTensor, StoreError>,
     ) -> Result<Self, FolderError> {
         let config_path = dir.join("config.json");
-        let raw_config = object(&config_path, required(&mut files, dir, "config.json")?)?;
-        let config =
-            WhisperConfig::from_hf(&raw_config).map_err(|source| FolderError::Config { path: config_path, source })?;
+        let raw_config = object(&config_path, &required(&mut files, dir, "config.json")?)?;
+        let config = WhisperConfig::from_hf(&raw_config).map_err(|e| FolderError::content(config_path, e))?;
 
         let tokenizer_path = dir.join("tokenizer.json");
         let tokenizer = WhisperTokenizer::from_bytes(required(&mut files, dir, "tokenizer.json")?)
-            .map_err(|source| FolderError::Tokenizer { path: tokenizer_path.clone(), source })?;
+            .map_err(|e| FolderError::content(tokenizer_path.clone(), e))?;
         if tokenizer.vocab_size() > config.vocab_size || tokenizer.start() != config.decoder_start_token_id {
             let reason = format!(
                 "it has {} tokens and starts with {}, the model has {} and starts with {}: take the tokenizer that came with the model",
@@ -182,7 +113,7 @@ impl PretrainedWhisper {
             return Err(FolderError::Mismatch { path: tokenizer_path, reason });
         }
         let generation = match files.remove("generation_config.json") {
-            Some(bytes) => GenerationConfig::from_json(object(&dir.join("generation_config.json"), bytes)?),
+            Some(bytes) => GenerationConfig::from_json(object(&dir.join("generation_config.json"), &bytes)?),
             // OpenAI's English-only models are those with 51864 tokens; their vocabulary lists languages all the same.
             None => {
                 GenerationConfig::new(config.vocab_size != 51864 && tokenizer.special_token("<|transcribe|>").is_some())
@@ -190,20 +121,16 @@ impl PretrainedWhisper {
         };
         if let Some(bytes) = files.get("preprocessor_config.json") {
             let path = dir.join("preprocessor_config.json");
-            let bins = object(&path, bytes.clone())?.get("feature_size").and_then(Value::as_u64);
+            let bins = object(&path, bytes)?.get("feature_size").and_then(Value::as_u64);
             if let Some(bins) = bins.filter(|bins| *bins != config.num_mel_bins as u64) {
                 let reason = format!("`feature_size` is {bins}, the model's `num_mel_bins` is {}", config.num_mel_bins);
                 return Err(FolderError::Mismatch { path, reason });
             }
         }
-        let model = load_parameters(config.init(device), |name| {
-            // A `WhisperModel` saved without its head has no prefix.
-            weights(&format!("model.{name}")).or_else(|error| match error {
-                StoreError::Missing { .. } => weights(name).map_err(|_| error),
-                other => Err(other),
-            })
-        })
-        .map_err(|source| FolderError::Weights { path: dir.to_owned(), source })?;
+        // A `WhisperModel` saved without its head has no prefix.
+        let names = |name: &str| [format!("model.{name}"), name.to_owned()];
+        let model = load_parameters(config.init(device), |name| first_named(names(name), &mut weights))
+            .map_err(|source| FolderError::Weights { path: dir.to_owned(), source })?;
         Ok(Self { model, config, tokenizer, generation, raw_config, files })
     }
 
@@ -212,32 +139,13 @@ impl PretrainedWhisper {
     /// # Errors
     /// When the file system refuses.
     pub fn save(&self, dir: &Path, dtype: Dtype) -> Result<(), FolderError> {
-        write_directory(dir, |dir| {
-            let mut config = self.raw_config.clone();
-            self.config.write_hf(&mut config);
-            let name = match dtype {
-                Dtype::F32 => "float32",
-                Dtype::F16 => "float16",
-                Dtype::Bf16 => "bfloat16",
-            };
-            config.remove("dtype");
-            config.insert("torch_dtype".into(), name.into());
-            let mut files = self.files.clone();
-            files.insert("config.json".into(), format!("{:#}\n", Value::Object(config)).into_bytes());
-            files.insert(
-                "generation_config.json".into(),
-                format!("{:#}\n", Value::Object(self.generation_json())).into_bytes(),
-            );
-            files.insert("tokenizer.json".into(), self.tokenizer.to_bytes().to_vec());
-            for (name, bytes) in files {
-                let path = dir.join(name);
-                std::fs::write(&path, bytes).map_err(|source| StoreError::Io { action: "write", path, source })?;
-            }
-            let tensors =
-                parameters(&self.model.valid()).into_iter().map(|(name, t)| (format!("model.{name}"), t)).collect();
-            write_tensors(&dir.join(WEIGHTS), &tensors, dtype)
-        })?;
-        Ok(())
+        let mut config = self.raw_config.clone();
+        self.config.write_hf(&mut config);
+        let mut files = self.files.clone();
+        files.insert("generation_config.json".into(), pretty(self.generation_json()));
+        files.insert("tokenizer.json".into(), self.tokenizer.to_bytes().to_vec());
+        let tensors = base_parameters(&self.model).into_iter().map(|(name, t)| (format!("model.{name}"), t)).collect();
+        Ok(folder::write(dir, config, files, &tensors, dtype)?)
     }
 
     /// `generation_config.json` with every key that transformers' Whisper reads; those that were there stay as they were.
@@ -276,76 +184,4 @@ impl PretrainedWhisper {
             ..GenerateOptions::new(self.tokenizer.end(), max_length)
         }
     }
-}
-
-/// The weights of a folder: one file, or shards with an index.
-struct Weights {
-    files: BTreeMap<String, TensorFile>,
-    /// Tensor → file; empty when there is one file.
-    index: BTreeMap<String, String>,
-    origin: PathBuf,
-}
-
-impl Weights {
-    fn open(dir: &Path) -> Result<Self, FolderError> {
-        let single = dir.join(WEIGHTS);
-        let index_path = dir.join(INDEX);
-        if single.exists() || !index_path.exists() {
-            let files = BTreeMap::from([(WEIGHTS.to_owned(), TensorFile::open(&single)?)]);
-            return Ok(Self { files, index: BTreeMap::new(), origin: single });
-        }
-        let bytes =
-            std::fs::read(&index_path).map_err(|source| FolderError::Io { path: index_path.clone(), source })?;
-        let json = object(&index_path, bytes)?;
-        let map = json
-            .get("weight_map")
-            .and_then(Value::as_object)
-            .ok_or_else(|| FolderError::Json { path: index_path.clone(), reason: "`weight_map` is missing".into() })?;
-        let index: BTreeMap<String, String> =
-            map.iter().filter_map(|(name, file)| Some((name.clone(), file.as_str()?.to_owned()))).collect();
-        let mut files = BTreeMap::new();
-        for name in index.values() {
-            if !files.contains_key(name) {
-                files.insert(name.clone(), TensorFile::open(&dir.join(name))?);
-            }
-        }
-        Ok(Self { files, index, origin: index_path })
-    }
-
-    fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
-        let missing = || StoreError::Missing { name: name.to_owned(), origin: format!("`{}`", self.origin.display()) };
-        let file = match self.index.is_empty() {
-            true => WEIGHTS,
-            false => self.index.get(name).ok_or_else(missing)?,
-        };
-        self.files.get(file).ok_or_else(missing)?.read(name)
-    }
-}
-
-/// The folder's small files. Weights of any kind stay on disk.
-fn read_folder(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, FolderError> {
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        move |source| FolderError::Io { path, source }
-    };
-    let mut files = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).map_err(io(dir))? {
-        let entry = entry.map_err(io(dir))?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let small = [".json", ".txt"].iter().any(|end| name.ends_with(end)) && !name.ends_with(".index.json");
-        if small && entry.path().is_file() {
-            files.insert(name, std::fs::read(entry.path()).map_err(io(&entry.path()))?);
-        }
-    }
-    Ok(files)
-}
-
-fn required(files: &mut BTreeMap<String, Vec<u8>>, dir: &Path, name: &str) -> Result<Vec<u8>, FolderError> {
-    files
-        .remove(name)
-        .ok_or_else(|| FolderError::Io { path: dir.join(name), source: std::io::ErrorKind::NotFound.into() })
-}
-
-fn object(path: &Path, bytes: Vec<u8>) -> Result<Map<String, Value>, FolderError> {
-    serde_json::from_slice(&bytes).map_err(|e| FolderError::Json { path: path.to_owned(), reason: e.to_string() })
 }

@@ -12,12 +12,13 @@ mod local_init;
 mod network;
 mod tokenizer;
 
+pub use crate::folder::FolderError;
 pub use attention::{KeyValue, MultiHeadAttention};
 pub use bundled::{BUNDLED, bundled};
 pub use config::{WhisperConfig, WhisperConfigError};
 pub use decoder::{DecoderCache, DecoderLayer, WhisperDecoder};
 pub use encoder::{EncoderLayer, TappedStates, WhisperEncoder};
-pub use folder::{FolderError, PretrainedWhisper};
+pub use folder::PretrainedWhisper;
 pub use generate::GenerateOptions;
 pub use generation_config::GenerationConfig;
 pub use network::Whisper;

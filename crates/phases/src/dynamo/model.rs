@@ -2,8 +2,9 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Bool, Device, Int, Tensor};
+use undertone_model::layers::mean_pool;
 use undertone_model::lora::{AdaptError, Gates, LoraConfig, adapt};
-use undertone_model::router::{Router, RouterConfig, mean_pool};
+use undertone_model::router::{Router, RouterConfig};
 use undertone_model::whisper::{DecoderCache, Whisper};
 
 /// A frozen Whisper with a bank of adapters above the tap, a head for each task, and a router.

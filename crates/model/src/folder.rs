@@ -1,0 +1,200 @@
+//! What every model's folder in the Hugging Face layout has in common: weights in one file or in shards, JSON objects, and
+//! small files that travel along.
+
+use burn::module::Module;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, parameters, write_directory, write_tensors};
+
+/// Why a folder is no model, or could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// The folder is not there.
+    #[error("`{}` is no folder: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json)", .0.display())]
+    NoFolder(PathBuf),
+    /// A file of the folder cannot be read.
+    #[error("cannot read `{}`: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A JSON file is malformed.
+    #[error("`{}` is not a JSON object: {reason}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said.
+        reason: String,
+    },
+    /// The configuration describes no such model, or the tokenizer is none of its kind.
+    #[error("`{}`: {source}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Files of the folder contradict each other.
+    #[error("`{}`: {reason}", path.display())]
+    Mismatch {
+        /// The file at odds with `config.json`.
+        path: PathBuf,
+        /// How.
+        reason: String,
+    },
+    /// The weights do not fit the model.
+    #[error("`{}`: {source}", path.display())]
+    Weights {
+        /// The folder.
+        path: PathBuf,
+        /// The tensor, and why.
+        source: StoreError,
+    },
+    /// The weights cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl FolderError {
+    /// What is wrong with the content of `path`.
+    pub(crate) fn content(path: PathBuf, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Content { path, source: Box::new(source) }
+    }
+}
+
+/// The file of weights that are not in shards.
+pub(crate) const WEIGHTS: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// The weights of a folder: one file, or shards with an index.
+pub(crate) struct Weights {
+    files: BTreeMap<String, TensorFile>,
+    /// Tensor → file; empty when there is one file.
+    index: BTreeMap<String, String>,
+    origin: PathBuf,
+}
+
+impl Weights {
+    pub(crate) fn open(dir: &Path) -> Result<Self, FolderError> {
+        let single = dir.join(WEIGHTS);
+        let index_path = dir.join(INDEX);
+        if single.exists() || !index_path.exists() {
+            let files = BTreeMap::from([(WEIGHTS.to_owned(), TensorFile::open(&single)?)]);
+            return Ok(Self { files, index: BTreeMap::new(), origin: single });
+        }
+        let bytes =
+            std::fs::read(&index_path).map_err(|source| FolderError::Io { path: index_path.clone(), source })?;
+        let json = object(&index_path, &bytes)?;
+        let map = json
+            .get("weight_map")
+            .and_then(Value::as_object)
+            .ok_or_else(|| FolderError::Json { path: index_path.clone(), reason: "`weight_map` is missing".into() })?;
+        let index: BTreeMap<String, String> =
+            map.iter().filter_map(|(name, file)| Some((name.clone(), file.as_str()?.to_owned()))).collect();
+        let mut files = BTreeMap::new();
+        for name in index.values() {
+            if !files.contains_key(name) {
+                files.insert(name.clone(), TensorFile::open(&dir.join(name))?);
+            }
+        }
+        Ok(Self { files, index, origin: index_path })
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
+        let missing = || StoreError::Missing { name: name.to_owned(), origin: format!("`{}`", self.origin.display()) };
+        let file = match self.index.is_empty() {
+            true => WEIGHTS,
+            false => self.index.get(name).ok_or_else(missing)?,
+        };
+        self.files.get(file).ok_or_else(missing)?.read(name)
+    }
+}
+
+/// The tensor that has one of several names; when none is there, the error names the first.
+pub(crate) fn first_named(
+    names: impl IntoIterator<Item = String>,
+    mut read: impl FnMut(&str) -> Result<HostTensor, StoreError>,
+) -> Result<HostTensor, StoreError> {
+    let mut names = names.into_iter();
+    let first = names.next().unwrap_or_default();
+    names.fold(read(&first), |found, name| match found {
+        Err(missing @ StoreError::Missing { .. }) => match read(&name) {
+            Err(StoreError::Missing { .. }) => Err(missing),
+            other => other,
+        },
+        found => found,
+    })
+}
+
+/// A model's parameters without those of its adapters.
+pub(crate) fn base_parameters<M: Module>(model: &M) -> BTreeMap<String, HostTensor> {
+    let mut found = parameters(&model.clone().valid());
+    found.retain(|name, _| !name.contains(".lora."));
+    found
+}
+
+/// The folder's small files. Weights of any kind stay on disk.
+pub(crate) fn read_files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, FolderError> {
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| FolderError::Io { path, source }
+    };
+    if !dir.is_dir() {
+        return Err(FolderError::NoFolder(dir.to_owned()));
+    }
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).map_err(io(dir))? {
+        let entry = entry.map_err(io(dir))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let small = [".json", ".txt"].iter().any(|end| name.ends_with(end)) && !name.ends_with(".index.json");
+        if small && entry.path().is_file() {
+            files.insert(name, std::fs::read(entry.path()).map_err(io(&entry.path()))?);
+        }
+    }
+    Ok(files)
+}
+
+/// Takes a file that must be there.
+pub(crate) fn required(files: &mut BTreeMap<String, Vec<u8>>, dir: &Path, name: &str) -> Result<Vec<u8>, FolderError> {
+    files
+        .remove(name)
+        .ok_or_else(|| FolderError::Io { path: dir.join(name), source: std::io::ErrorKind::NotFound.into() })
+}
+
+/// The JSON object of a file.
+pub(crate) fn object(path: &Path, bytes: &[u8]) -> Result<Map<String, Value>, FolderError> {
+    serde_json::from_slice(bytes).map_err(|e| FolderError::Json { path: path.to_owned(), reason: e.to_string() })
+}
+
+/// A JSON file as people like to read it.
+pub(crate) fn pretty(json: Map<String, Value>) -> Vec<u8> {
+    format!("{:#}\n", Value::Object(json)).into_bytes()
+}
+
+/// Writes a folder, whole or not at all; an existing folder is replaced. `config.json` says which type the weights have.
+pub(crate) fn write(
+    dir: &Path,
+    mut config: Map<String, Value>,
+    mut files: BTreeMap<String, Vec<u8>>,
+    tensors: &BTreeMap<String, HostTensor>,
+    dtype: Dtype,
+) -> Result<(), StoreError> {
+    let name = match dtype {
+        Dtype::F32 => "float32",
+        Dtype::F16 => "float16",
+        Dtype::Bf16 => "bfloat16",
+    };
+    config.remove("dtype");
+    config.insert("torch_dtype".into(), name.into());
+    files.insert("config.json".into(), pretty(config));
+    write_directory(dir, |dir| {
+        for (name, bytes) in files {
+            let path = dir.join(name);
+            std::fs::write(&path, bytes).map_err(|source| StoreError::Io { action: "write", path, source })?;
+        }
+        write_tensors(&dir.join(WEIGHTS), tensors, dtype)
+    })
+}

@@ -1,0 +1,302 @@
+//! A text encoder's dimensions, under Hugging Face's names.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Which family of encoders a model belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TextModelType {
+    /// Positions count from 0. MiniLM is one too.
+    #[default]
+    #[serde(rename = "bert")]
+    Bert,
+    /// Positions count from `pad_token_id + 1`, padding left out.
+    #[serde(rename = "roberta")]
+    Roberta,
+    /// RoBERTa over a multilingual vocabulary.
+    #[serde(rename = "xlm-roberta")]
+    XlmRoberta,
+}
+
+impl TextModelType {
+    /// What transformers calls the bare encoder.
+    fn architecture(self) -> &'static str {
+        match self {
+            Self::Bert => "BertModel",
+            Self::Roberta => "RobertaModel",
+            Self::XlmRoberta => "XLMRobertaModel",
+        }
+    }
+
+    /// What the encoder's tensors are called first in files that hold a head as well.
+    pub(super) fn prefix(self) -> &'static str {
+        match self {
+            Self::Bert => "bert.",
+            Self::Roberta | Self::XlmRoberta => "roberta.",
+        }
+    }
+
+    fn default_pad(self) -> u32 {
+        match self {
+            Self::Bert => 0,
+            Self::Roberta | Self::XlmRoberta => 1,
+        }
+    }
+}
+
+/// The dimensions of a BERT or RoBERTa encoder; the defaults are those of BERT base.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TextEncoderConfig {
+    /// The family.
+    pub model_type: TextModelType,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Blocks.
+    pub num_hidden_layers: usize,
+    /// Attention heads.
+    pub num_attention_heads: usize,
+    /// Width of the feed-forward layers.
+    pub intermediate_size: usize,
+    /// Tokens the model knows.
+    pub vocab_size: usize,
+    /// Rows of the position table; RoBERTa leaves the first `pad_token_id + 1` of them to padding.
+    pub max_position_embeddings: usize,
+    /// Kinds of segments a token may belong to.
+    pub type_vocab_size: usize,
+    /// What layer normalisation adds to the variance.
+    pub layer_norm_eps: f64,
+    /// Dropout after embeddings, attention and feed-forward layers, in training.
+    pub hidden_dropout_prob: f64,
+    /// Dropout on attention weights, in training.
+    pub attention_probs_dropout_prob: f64,
+    /// Standard deviation of freshly initialised weights.
+    pub initializer_range: f64,
+    /// The token a batch is padded with.
+    pub pad_token_id: u32,
+}
+
+impl Default for TextEncoderConfig {
+    fn default() -> Self {
+        Self {
+            model_type: TextModelType::Bert,
+            hidden_size: 768,
+            num_hidden_layers: 12,
+            num_attention_heads: 12,
+            intermediate_size: 3072,
+            vocab_size: 30522,
+            max_position_embeddings: 512,
+            type_vocab_size: 2,
+            layer_norm_eps: 1e-12,
+            hidden_dropout_prob: 0.1,
+            attention_probs_dropout_prob: 0.1,
+            initializer_range: 0.02,
+            pad_token_id: 0,
+        }
+    }
+}
+
+/// Why a configuration describes no text encoder.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TextConfigError {
+    /// A value is outside what the architecture allows.
+    #[error("`{key}` is {value}: {rule}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        rule: String,
+    },
+    /// A `config.json` of something else.
+    #[error("{0}")]
+    Foreign(String),
+}
+
+impl TextEncoderConfig {
+    /// Checks that the dimensions fit together.
+    ///
+    /// # Errors
+    /// Names the first key that does not.
+    pub fn validate(&self) -> Result<(), TextConfigError> {
+        for (key, value) in [
+            ("hidden_size", self.hidden_size),
+            ("num_attention_heads", self.num_attention_heads),
+            ("intermediate_size", self.intermediate_size),
+            ("vocab_size", self.vocab_size),
+            ("type_vocab_size", self.type_vocab_size),
+        ] {
+            if value == 0 {
+                return Err(invalid(key, value, "must be at least 1"));
+            }
+        }
+        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
+            let rule = format!("must divide hidden_size, which is {}", self.hidden_size);
+            return Err(invalid("num_attention_heads", self.num_attention_heads, &rule));
+        }
+        if self.max_position_embeddings <= self.first_position() {
+            let rule = format!("must be above {}, where positions begin", self.first_position());
+            return Err(invalid("max_position_embeddings", self.max_position_embeddings, &rule));
+        }
+        for (key, p) in [
+            ("hidden_dropout_prob", self.hidden_dropout_prob),
+            ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
+        ] {
+            if !(0.0..1.0).contains(&p) {
+                return Err(invalid(key, p, "must be at least 0 and below 1"));
+            }
+        }
+        for (key, value) in [("layer_norm_eps", self.layer_norm_eps), ("initializer_range", self.initializer_range)] {
+            if !(value.is_finite() && value > 0.0) {
+                return Err(invalid(key, value, "must be above 0"));
+            }
+        }
+        if self.pad_token_id as usize >= self.vocab_size {
+            let rule = format!("must be below vocab_size, which is {}", self.vocab_size);
+            return Err(invalid("pad_token_id", self.pad_token_id, &rule));
+        }
+        Ok(())
+    }
+
+    /// Reads the keys of a Hugging Face `config.json`; keys that do not shape the network are left alone.
+    ///
+    /// # Errors
+    /// When it is another architecture's, uses something this network has not, or a value is of the wrong type.
+    pub fn from_hf(json: &Map<String, Value>) -> Result<Self, TextConfigError> {
+        refuse_what_is_not_there(json)?;
+        let Ok(Value::Object(defaults)) = serde_json::to_value(Self::default()) else {
+            return Err(TextConfigError::Foreign("the default configuration is no JSON object".into()));
+        };
+        let known: Map<String, Value> = json
+            .iter()
+            .filter(|(key, value)| defaults.contains_key(*key) && !value.is_null())
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
+        let required = ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"];
+        if let Some(missing) = required.into_iter().find(|key| !known.contains_key(*key)) {
+            return Err(TextConfigError::Foreign(format!("`{missing}` is missing")));
+        }
+        let padded = known.contains_key("pad_token_id");
+        let mut config: Self =
+            serde_json::from_value(Value::Object(known)).map_err(|e| TextConfigError::Foreign(e.to_string()))?;
+        if !padded {
+            config.pad_token_id = config.model_type.default_pad();
+        }
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Writes this configuration's keys over `json`, keeping what else is there, as the `config.json` of a bare encoder.
+    pub fn write_hf(&self, json: &mut Map<String, Value>) {
+        if let Ok(Value::Object(own)) = serde_json::to_value(self) {
+            json.extend(own);
+        }
+        json.insert("architectures".into(), vec![self.model_type.architecture()].into());
+        json.insert("hidden_act".into(), "gelu".into());
+    }
+
+    /// The longest sequence, special tokens included.
+    pub fn max_tokens(&self) -> usize {
+        self.max_position_embeddings - self.first_position()
+    }
+
+    /// The position of a sequence's first token.
+    pub(super) fn first_position(&self) -> usize {
+        match self.model_type {
+            TextModelType::Bert => 0,
+            TextModelType::Roberta | TextModelType::XlmRoberta => self.pad_token_id as usize + 1,
+        }
+    }
+}
+
+/// Names a key that asks for another network than this one.
+fn refuse_what_is_not_there(json: &Map<String, Value>) -> Result<(), TextConfigError> {
+    let foreign = |reason: String| Err(TextConfigError::Foreign(reason));
+    let text = |key: &str| json.get(key).and_then(Value::as_str);
+    match text("model_type") {
+        None => {
+            return foreign("`model_type` is missing: text encoders are `bert`, `roberta` and `xlm-roberta`".into());
+        }
+        Some("bert" | "roberta" | "xlm-roberta") => {}
+        Some(other) => {
+            return foreign(format!(
+                "`model_type` is `{other}`: text encoders are `bert`, `roberta` and `xlm-roberta`"
+            ));
+        }
+    }
+    for (key, only) in [("hidden_act", "gelu"), ("position_embedding_type", "absolute")] {
+        if let Some(other) = text(key).filter(|name| *name != only) {
+            return foreign(format!("`{key}` is `{other}`: only `{only}` is there"));
+        }
+    }
+    for key in ["is_decoder", "add_cross_attention"] {
+        if json.get(key) == Some(&Value::Bool(true)) {
+            return foreign(format!("`{key}` is true: these encoders see the whole text"));
+        }
+    }
+    Ok(())
+}
+
+fn invalid(key: &'static str, value: impl ToString, rule: &str) -> TextConfigError {
+    TextConfigError::Value { key, value: value.to_string(), rule: rule.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hf(json: &str) -> Result<TextEncoderConfig, TextConfigError> {
+        TextEncoderConfig::from_hf(&serde_json::from_str(json).expect("an object"))
+    }
+
+    const BASE: &str = r#""hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 16, "vocab_size": 20"#;
+
+    #[test]
+    fn hf_configs_round_trip_and_keep_unknown_keys() {
+        for model_type in [TextModelType::Bert, TextModelType::Roberta, TextModelType::XlmRoberta] {
+            let mut json: Map<String, Value> =
+                serde_json::from_str(r#"{"use_cache": true, "classifier_dropout": null}"#).expect("an object");
+            let config = TextEncoderConfig { model_type, hidden_size: 24, pad_token_id: 3, ..Default::default() };
+            config.write_hf(&mut json);
+            assert_eq!((&json["use_cache"], &json["classifier_dropout"]), (&Value::Bool(true), &Value::Null));
+            assert_eq!(TextEncoderConfig::from_hf(&json), Ok(config));
+        }
+    }
+
+    #[test]
+    fn what_is_not_said_is_what_transformers_takes() {
+        let padding = |model_type: &str| {
+            let heads = r#""num_attention_heads": 2, "pad_token_id": null"#;
+            hf(&format!(r#"{{"model_type": "{model_type}", {BASE}, {heads}}}"#)).expect("an encoder")
+        };
+        assert_eq!((padding("bert").pad_token_id, padding("bert").max_tokens()), (0, 512));
+        assert_eq!((padding("roberta").pad_token_id, padding("roberta").max_tokens()), (1, 510));
+    }
+
+    #[test]
+    fn refusals_name_the_key() {
+        let bert = r#""model_type": "bert""#;
+        let heads = r#""num_attention_heads": 2"#;
+        let with = |key: &str, value: &str| format!(r#"{bert}, {heads}, "{key}": {value}"#);
+        for (json, culprit) in [
+            (heads.to_owned(), "`model_type`"),
+            (format!(r#""model_type": "deberta-v2", {heads}"#), "`deberta-v2`"),
+            (bert.to_owned(), "`num_attention_heads` is missing"),
+            (format!(r#"{bert}, "num_attention_heads": 3"#), "`num_attention_heads` is 3"),
+            (with("hidden_act", r#""relu""#), "`hidden_act`"),
+            (with("position_embedding_type", r#""relative_key""#), "`position_embedding_type`"),
+            (with("is_decoder", "true"), "`is_decoder`"),
+            (with("add_cross_attention", "true"), "`add_cross_attention`"),
+            (with("type_vocab_size", "0"), "`type_vocab_size`"),
+            (with("layer_norm_eps", "0.0"), "`layer_norm_eps`"),
+            (with("hidden_dropout_prob", "1.0"), "`hidden_dropout_prob`"),
+            (with("pad_token_id", "20"), "`pad_token_id`"),
+            (with("max_position_embeddings", r#""many""#), "many"),
+            (format!(r#""model_type": "roberta", {heads}, "max_position_embeddings": 2"#), "`max_position_embeddings`"),
+        ] {
+            let error = hf(&format!("{{{BASE}, {json}}}")).expect_err(&json).to_string();
+            assert!(error.contains(culprit), "{error}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Text backbones: BERT (Devlin et al., 2019) and RoBERTa (Liu et al., 2019) encoders, their tokenizer, and their Hugging
+//! Face folder.
+
+mod config;
+mod encoder;
+mod folder;
+mod tokenizer;
+
+pub use crate::folder::FolderError;
+pub use config::{TextConfigError, TextEncoderConfig, TextModelType};
+pub use encoder::{
+    AddNorm, Intermediate, SelfAttention, TextAttention, TextBlock, TextBlocks, TextEmbeddings, TextEncoder,
+    tensor_name,
+};
+pub use folder::PretrainedText;
+pub use tokenizer::{TextTokenizer, TextTokenizerError};
