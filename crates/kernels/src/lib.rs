@@ -33,7 +33,6 @@ pub mod norm;
 mod random;
 pub mod roofline;
 mod simd;
-mod slim;
 #[cfg(test)]
 mod testing;
 mod vector;

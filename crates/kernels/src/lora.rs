@@ -4,9 +4,9 @@
 //! zero are computed, so a bank costs what the adapters in use cost.
 
 use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
-use crate::slim;
 use crate::vector::{Uninit, written};
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// `((x · aᵀ) ⊙ gates) · bᵀ`, gates repeated over time.
@@ -66,12 +66,10 @@ pub struct Gradients {
     pub gates: Option<Vec<f32>>,
 }
 
-/// Rows that are taken through all products of a pass while they lie in a core's L2 cache: 64 rows of 1536 floats are
-/// 400 kB.
-const TILE: usize = 64;
-
-/// The same where the general product packs its factors anew for each tile.
-const WIDE_TILE: usize = 256;
+/// Rows that are taken through all products of a pass while they lie in a core's cache. That is what makes this faster
+/// than one product after another: products of few columns wait for memory. (The general product is as fast in them as
+/// kernels made for 8, 16 and 32 columns were; 64 rows are 5 to 20 % slower, as it packs its factors for each tile.)
+const TILE: usize = 256;
 
 /// Rows of a piece of parallel work of the backward pass, at least: each has its own sums for the gradients of `a` and
 /// `b`.
@@ -81,62 +79,26 @@ const PIECE: usize = 512;
 const PIECES: usize = 32;
 
 /// Consecutive samples that use the same columns.
-struct Segment {
+struct Segment<'a> {
     rows: Range<usize>,
     columns: Vec<usize>,
-    /// Floats from one row of the low-rank part to the next.
-    width: usize,
-    /// Where its low-rank part begins in that of the batch.
+    /// Where its low-rank part, `[rows, columns]`, begins in that of the batch.
     offset: usize,
+    a: Factor<'a>,
+    b: Factor<'a>,
 }
 
-impl Segment {
-    fn new(rows: Range<usize>, columns: Vec<usize>, offset: usize) -> Self {
-        let width = if columns.is_empty() { 0 } else { slim::width(columns.len()).unwrap_or(columns.len()) };
-        Self { rows, columns, width, offset }
-    }
+/// The part of `a` or `b` of some columns: where it lies, or a copy if the columns are not adjacent.
+struct Factor<'a> {
+    data: Cow<'a, [f32]>,
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+}
 
-    fn is_slim(&self) -> bool {
-        slim::width(self.columns.len()).is_some()
-    }
-
-    fn tile(&self) -> usize {
-        if self.is_slim() { TILE } else { WIDE_TILE }
-    }
-
-    /// The low-rank part of `rows`, from that of the batch.
-    fn of<'a>(&self, low: &'a [f32], rows: &Range<usize>) -> &'a [f32] {
-        &low[self.offset + (rows.start - self.rows.start) * self.width..][..rows.len() * self.width]
-    }
-
-    /// `out = x · tall`: `[rows, d]` times `[d, width]`.
-    fn narrow(&self, x: &[f32], tall: &[f32], d: usize, out: &mut [f32]) {
-        if self.is_slim() {
-            return slim::narrow(x, tall, d, self.width, out);
-        }
-        let rows = x.len() / d;
-        let (x, tall) = (Matrix::new(x, rows, d), Matrix::new(tall, d, self.width));
-        product(MatrixMut::new(out, rows, self.width), x, tall, 1.0, Threads::One);
-    }
-
-    /// `out = low · flat`: `[rows, width]` times `[columns, d]`. Writes all of `out`.
-    fn widen(&self, low: &[f32], flat: &[f32], d: usize, out: &mut [Uninit]) {
-        if self.is_slim() {
-            return slim::widen(low, flat, d, self.width, out);
-        }
-        let rows = out.len() / d;
-        let (low, flat) = (Matrix::new(low, rows, self.width), Matrix::new(flat, self.width, d));
-        product(MatrixMut::unwritten(out, rows, d), low, flat, 1.0, Threads::One);
-    }
-
-    /// `sums += lowᵀ · x`: `[rows, width]` and `[rows, d]` to `[columns, d]`.
-    fn add_outer(&self, low: &[f32], x: &[f32], d: usize, sums: &mut [f32]) {
-        if self.is_slim() {
-            return slim::add_outer(low, x, d, self.width, sums);
-        }
-        let rows = x.len() / d;
-        let (low, x) = (Matrix::new(low, rows, self.width).transposed(), Matrix::new(x, rows, d));
-        add_product(sums, d, low, x, 1.0, Threads::One);
+impl Factor<'_> {
+    fn matrix(&self) -> Matrix<'_> {
+        Matrix::strided(&self.data, self.rows, self.columns, self.row_stride)
     }
 }
 
@@ -152,21 +114,13 @@ struct Partial<'a> {
     gates: Vec<f32>,
 }
 
-/// A segment's factors as the backward pass multiplies by them.
-struct Factors {
-    /// `[columns, d_in]`.
-    a_flat: Vec<f32>,
-    /// `[d_in, width]`, of columns whose low-rank part the forward pass has left out.
-    a_tall: Vec<f32>,
-    /// `[d_out, width]`.
-    b_tall: Vec<f32>,
-}
-
-/// A piece of parallel work: the segment's factors and gradients of the rows, which are empty where there are none.
+/// A piece of parallel work.
 struct Piece<'a, 'x> {
-    segment: &'a Segment,
-    factors: &'a Factors,
+    segment: &'a Segment<'a>,
     rows: Range<usize>,
+    /// The segment's low-rank part where the forward pass has kept it.
+    low: Option<&'a [f32]>,
+    /// The gradient of the rows' input; empty where it is not wanted.
     dx: &'x mut [Uninit],
     wanted: Wanted,
 }
@@ -182,52 +136,39 @@ impl Bank<'_> {
         let rows = self.check();
         assert_eq!(x.len(), rows * self.d_in, "the input is [batch, time, d_in]");
         let segments = self.segments();
-        let mut low = vec![0.0; segments.last().map_or(0, |last| last.offset + last.rows.len() * last.width)];
-        let factors: Vec<_> = segments.iter().map(|s| (self.a_tall(s), self.b_flat(s))).collect();
+        let mut low = vec![0.0; low_length(&segments)];
         // SAFETY: segments cover all rows, tiles their segment, and `forward_tile` writes all rows of its tile.
         let y = unsafe {
             written(rows * self.d_out, |mut y| {
                 let mut low = low.as_mut_slice();
                 let mut work = Vec::new();
-                for (segment, factors) in segments.iter().zip(&factors) {
-                    for rows in pieces(&segment.rows, segment.tile()) {
+                for segment in &segments {
+                    for rows in pieces(&segment.rows, TILE) {
                         let y = y.split_off_mut(..rows.len() * self.d_out).expect("the tile's output");
-                        let low = low.split_off_mut(..rows.len() * segment.width).expect("the tile's low-rank part");
-                        work.push((segment, factors, rows, low, y));
+                        let low_length = rows.len() * segment.columns.len();
+                        let low = low.split_off_mut(..low_length).expect("the tile's low-rank part");
+                        work.push((segment, rows, low, y));
                     }
                 }
-                work.into_par_iter().for_each(|(segment, (a, b), rows, low, y)| {
-                    self.forward_tile(
-                        segment,
-                        rows.start,
-                        &x[rows.start * self.d_in..rows.end * self.d_in],
-                        (a, b),
-                        low,
-                        y,
-                    );
-                });
+                work.into_par_iter().for_each(|(segment, rows, low, y)| self.forward_tile(segment, &rows, x, low, y));
             })
         };
         (y, low)
     }
 
-    fn forward_tile(
-        &self,
-        segment: &Segment,
-        first: usize,
-        x: &[f32],
-        (a, b): (&[f32], &[f32]),
-        low: &mut [f32],
-        y: &mut [Uninit],
-    ) {
-        if segment.columns.is_empty() {
+    fn forward_tile(&self, segment: &Segment, rows: &Range<usize>, x: &[f32], low: &mut [f32], y: &mut [Uninit]) {
+        let columns = segment.columns.len();
+        if columns == 0 {
             y.fill(Uninit::new(0.0));
             return;
         }
-        segment.narrow(x, a, self.d_in, low);
+        let x = rows_of(x, rows, self.d_in);
+        product(MatrixMut::new(low, rows.len(), columns), x, segment.a.matrix().transposed(), 1.0, Threads::One);
         let mut gated = low.to_vec();
-        self.gate(segment, first, &mut gated);
-        segment.widen(&gated, b, self.d_out, y);
+        self.gate(segment, rows.start, &mut gated);
+        let gated = Matrix::new(&gated, rows.len(), columns);
+        let y = MatrixMut::unwritten(y, rows.len(), self.d_out);
+        product(y, gated, segment.b.matrix().transposed(), 1.0, Threads::One);
     }
 
     /// The gradients, given `x` and the low-rank part of [`forward`](Self::forward), where they are
@@ -240,38 +181,33 @@ impl Bank<'_> {
         let rows = self.check();
         assert!(!wanted.needs_x() || x.len() == rows * self.d_in, "the input is [batch, time, d_in]");
         assert_eq!(dy.len(), rows * self.d_out, "the gradient is [batch, time, d_out]");
-        let used = self.segments();
-        let length = used.last().map_or(0, |last| last.offset + last.rows.len() * last.width);
-        assert!(!wanted.needs_low() || low.len() == length, "the low-rank part is that of the forward pass");
-        let unused = if wanted.gates { self.complements(&used) } else { Vec::new() };
-        let only_gates = Wanted { x: false, a: false, b: false, gates: true };
-        let factors = |s: &Segment, kept: bool| Factors {
-            a_flat: if kept && wanted.x { self.a_flat(s) } else { Vec::new() },
-            a_tall: if kept { Vec::new() } else { self.a_tall(s) },
-            b_tall: self.b_tall(s),
-        };
-        let used_factors: Vec<_> = used.iter().map(|s| factors(s, true)).collect();
-        let unused_factors: Vec<_> = unused.iter().map(|s| factors(s, false)).collect();
-        let height = PIECE.max(rows.div_ceil(PIECES).next_multiple_of(WIDE_TILE));
+        let segments = self.segments();
+        assert!(!wanted.needs_low() || low.len() == low_length(&segments), "the low-rank part is the forward pass's");
+        // Gates of zero want a gradient too: if there are any, the gates have a pass of their own over all columns.
+        let dense = segments.iter().all(|segment| segment.columns.len() == self.columns());
+        let all = (wanted.gates && !dense).then(|| self.segment(0..rows, (0..self.columns()).collect(), 0));
+        let height = PIECE.max(rows.div_ceil(PIECES).next_multiple_of(TILE));
         let mut partials = Vec::new();
         // SAFETY: where the gradient is wanted, segments cover all rows, pieces their segment, and `Piece::backward`
         // writes all rows of its piece.
         let dx = unsafe {
             written(if wanted.x { rows * self.d_in } else { 0 }, |mut dx| {
                 let mut work = Vec::new();
-                for (segment, factors) in used.iter().zip(&used_factors) {
+                for segment in &segments {
+                    let wanted = Wanted { gates: wanted.gates && dense, ..wanted };
                     for rows in pieces(&segment.rows, height) {
                         let length = if wanted.x { rows.len() * self.d_in } else { 0 };
                         let dx = dx.split_off_mut(..length).expect("the piece's gradient");
-                        work.push(Piece { segment, factors, rows, dx, wanted });
+                        let low = wanted.needs_low().then(|| &low[segment.offset..]);
+                        work.push(Piece { segment, rows, low, dx, wanted });
                     }
                 }
-                for (segment, factors) in unused.iter().zip(&unused_factors) {
-                    for rows in pieces(&segment.rows, height) {
-                        work.push(Piece { segment, factors, rows, dx: &mut [], wanted: only_gates });
-                    }
+                if let Some(segment) = &all {
+                    let wanted = Wanted { x: false, a: false, b: false, gates: true };
+                    let rows = pieces(&segment.rows, height);
+                    work.extend(rows.map(|rows| Piece { segment, rows, low: None, dx: &mut [], wanted }));
                 }
-                partials = work.into_par_iter().map(|piece| piece.backward(self, x, low, dy)).collect();
+                partials = work.into_par_iter().map(|piece| piece.backward(self, x, dy)).collect();
             })
         };
         Gradients {
@@ -295,63 +231,44 @@ impl Bank<'_> {
         self.a.len() / self.d_in
     }
 
-    fn segments(&self) -> Vec<Segment> {
-        let mut segments: Vec<Segment> = Vec::new();
+    fn segments(&self) -> Vec<Segment<'_>> {
+        let mut found: Vec<(Range<usize>, Vec<usize>)> = Vec::new();
         for (sample, gates) in self.gates.chunks_exact(self.columns()).enumerate() {
             let columns: Vec<_> = (0..gates.len()).filter(|j| gates[*j] != 0.0).collect();
-            let rows = sample * self.time..(sample + 1) * self.time;
-            match segments.last_mut() {
-                Some(last) if last.columns == columns => last.rows.end = rows.end,
-                last => {
-                    let offset = last.map_or(0, |last| last.offset + last.rows.len() * last.width);
-                    segments.push(Segment::new(rows, columns, offset));
-                }
+            let end = (sample + 1) * self.time;
+            match found.last_mut() {
+                Some((rows, last)) if *last == columns => rows.end = end,
+                _ => found.push((end - self.time..end, columns)),
             }
         }
-        segments
+        let mut offset = 0;
+        let place = |(rows, columns): (Range<usize>, Vec<usize>)| {
+            let begin = offset;
+            offset += rows.len() * columns.len();
+            self.segment(rows, columns, begin)
+        };
+        found.into_iter().map(place).collect()
     }
 
-    /// The same rows with the columns that they do not use, where there are any.
-    fn complements(&self, segments: &[Segment]) -> Vec<Segment> {
-        let rest =
-            |s: &Segment| (0..self.columns()).filter(|j| s.columns.binary_search(j).is_err()).collect::<Vec<_>>();
-        let all = segments.iter().map(|s| Segment::new(s.rows.clone(), rest(s), 0));
-        all.filter(|s| !s.columns.is_empty()).collect()
-    }
-
-    /// The segment's rows of `a`, `[columns, d_in]`.
-    fn a_flat(&self, segment: &Segment) -> Vec<f32> {
-        segment.columns.iter().flat_map(|j| &self.a[j * self.d_in..][..self.d_in]).copied().collect()
-    }
-
-    /// The same transposed and padded, `[d_in, width]`.
-    fn a_tall(&self, segment: &Segment) -> Vec<f32> {
-        let mut tall = vec![0.0; self.d_in * segment.width];
-        for (k, j) in segment.columns.iter().enumerate() {
-            let row = &self.a[j * self.d_in..][..self.d_in];
-            tall.iter_mut().skip(k).step_by(segment.width).zip(row).for_each(|(tall, a)| *tall = *a);
-        }
-        tall
-    }
-
-    /// The segment's columns of `b`, padded: `[d_out, width]`.
-    fn b_tall(&self, segment: &Segment) -> Vec<f32> {
-        let mut tall = vec![0.0; self.d_out * segment.width];
-        for (tall, b) in tall.chunks_exact_mut(segment.width.max(1)).zip(self.b.chunks_exact(self.columns())) {
-            tall.iter_mut().zip(&segment.columns).for_each(|(tall, j)| *tall = b[*j]);
-        }
-        tall
-    }
-
-    /// The same transposed, `[columns, d_out]`.
-    fn b_flat(&self, segment: &Segment) -> Vec<f32> {
-        let column = |j: &usize| self.b.iter().skip(*j).step_by(self.columns()).copied();
-        segment.columns.iter().flat_map(column).collect()
+    fn segment(&self, rows: Range<usize>, columns: Vec<usize>, offset: usize) -> Segment<'_> {
+        let (n, all) = (columns.len(), self.columns());
+        let first = columns.first().copied().unwrap_or(0);
+        let adjacent = columns.last().is_none_or(|last| last - first + 1 == n);
+        let (a, b, b_stride): (Cow<[f32]>, Cow<[f32]>, usize) = if adjacent {
+            (self.a[first * self.d_in..][..n * self.d_in].into(), self.b[first..].into(), all)
+        } else {
+            let a = columns.iter().flat_map(|j| &self.a[j * self.d_in..][..self.d_in]).copied();
+            let b = self.b.chunks_exact(all).flat_map(|row| columns.iter().map(|j| row[*j]));
+            (a.collect(), b.collect(), n)
+        };
+        let a = Factor { data: a, rows: n, columns: self.d_in, row_stride: self.d_in };
+        let b = Factor { data: b, rows: self.d_out, columns: n, row_stride: b_stride };
+        Segment { rows, columns, offset, a, b }
     }
 
     /// Multiplies the rows of a low-rank part, from row `first` of the batch, by their samples' gates.
     fn gate(&self, segment: &Segment, first: usize, low: &mut [f32]) {
-        for (row, low) in (first..).zip(low.chunks_exact_mut(segment.width)) {
+        for (row, low) in (first..).zip(low.chunks_exact_mut(segment.columns.len())) {
             let gates = &self.gates[row / self.time * self.columns()..];
             low.iter_mut().zip(&segment.columns).for_each(|(low, j)| *low *= gates[*j]);
         }
@@ -395,8 +312,8 @@ impl Bank<'_> {
 
 impl<'a> Piece<'a, '_> {
     /// Writes the gradient of the piece's input, where it is wanted, and sums the others.
-    fn backward(self, bank: &Bank, x: &[f32], low: &[f32], dy: &[f32]) -> Partial<'a> {
-        let Self { segment, factors, rows, mut dx, wanted } = self;
+    fn backward(self, bank: &Bank, x: &[f32], dy: &[f32]) -> Partial<'a> {
+        let Self { segment, rows, low, mut dx, wanted } = self;
         let columns = segment.columns.len();
         let first_sample = rows.start / bank.time;
         let samples = rows.end.div_ceil(bank.time) - first_sample;
@@ -412,46 +329,56 @@ impl<'a> Piece<'a, '_> {
             dx.fill(Uninit::new(0.0));
             return sums;
         }
-        let kept = factors.a_tall.is_empty();
-        let mut buffers = [(); 2].map(|()| vec![0.0; segment.tile() * segment.width]);
-        for tile in pieces(&rows, segment.tile()) {
-            let x = if wanted.needs_x() { &x[tile.start * bank.d_in..tile.end * bank.d_in] } else { &[] };
-            let dy = &dy[tile.start * bank.d_out..tile.end * bank.d_out];
-            let [low_tile, d_low] = buffers.each_mut().map(|buffer| &mut buffer[..tile.len() * segment.width]);
-            if !kept {
-                segment.narrow(x, &factors.a_tall, bank.d_in, low_tile);
+        let (a, b) = (segment.a.matrix(), segment.b.matrix());
+        let mut buffers = [(); 2].map(|()| vec![0.0; TILE.min(rows.len()) * columns]);
+        for tile in pieces(&rows, TILE) {
+            let height = tile.len();
+            let dy = rows_of(dy, &tile, bank.d_out);
+            let [low_tile, d_low] = buffers.each_mut().map(|buffer| &mut buffer[..height * columns]);
+            if let Some(low) = low {
+                let start = (tile.start - segment.rows.start) * columns;
+                low_tile.copy_from_slice(&low[start..][..height * columns]);
             } else if wanted.needs_low() {
-                low_tile.copy_from_slice(segment.of(low, &tile));
+                let x = rows_of(x, &tile, bank.d_in);
+                product(MatrixMut::new(low_tile, height, columns), x, a.transposed(), 1.0, Threads::One);
             }
-            if wanted.x || wanted.needs_x() {
-                segment.narrow(dy, &factors.b_tall, bank.d_out, d_low);
+            if wanted.x || wanted.a || wanted.gates {
+                product(MatrixMut::new(d_low, height, columns), dy, b, 1.0, Threads::One);
             }
             if wanted.gates {
-                // Of the gated low-rank part: the gates' own factor is the part before it.
-                for ((row, low), d_low) in
-                    tile.clone().zip(low_tile.chunks(segment.width)).zip(d_low.chunks(segment.width))
-                {
+                for (row, (low, d_low)) in tile.clone().zip(low_tile.chunks(columns).zip(d_low.chunks(columns))) {
                     let sums = &mut sums.gates[(row / bank.time - first_sample) * columns..][..columns];
                     sums.iter_mut().zip(low).zip(d_low).for_each(|((sum, low), d_low)| *sum += low * d_low);
                 }
             }
             if wanted.b {
                 bank.gate(segment, tile.start, low_tile);
-                segment.add_outer(low_tile, dy, bank.d_out, &mut sums.b);
+                let low = Matrix::new(low_tile, height, columns).transposed();
+                add_product(&mut sums.b, bank.d_out, low, dy, 1.0, Threads::One);
             }
-            if wanted.x || wanted.a {
-                bank.gate(segment, tile.start, d_low);
-            }
+            bank.gate(segment, tile.start, d_low);
+            let d_low = Matrix::new(d_low, height, columns);
             if wanted.x {
-                let dx = dx.split_off_mut(..tile.len() * bank.d_in).expect("the tile's gradient");
-                segment.widen(d_low, &factors.a_flat, bank.d_in, dx);
+                let dx = dx.split_off_mut(..height * bank.d_in).expect("the tile's gradient");
+                product(MatrixMut::unwritten(dx, height, bank.d_in), d_low, a, 1.0, Threads::One);
             }
             if wanted.a {
-                segment.add_outer(d_low, x, bank.d_in, &mut sums.a);
+                let x = rows_of(x, &tile, bank.d_in);
+                add_product(&mut sums.a, bank.d_in, d_low.transposed(), x, 1.0, Threads::One);
             }
         }
         sums
     }
+}
+
+/// The length of the low-rank part of a batch.
+fn low_length(segments: &[Segment]) -> usize {
+    segments.iter().map(|segment| segment.rows.len() * segment.columns.len()).sum()
+}
+
+/// The given rows of `x`, `[.., d]`.
+fn rows_of<'a>(x: &'a [f32], rows: &Range<usize>, d: usize) -> Matrix<'a> {
+    Matrix::new(&x[rows.start * d..rows.end * d], rows.len(), d)
 }
 
 /// `rows` in pieces of `height`; the last may be shorter.
@@ -569,15 +496,14 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_the_same_columns_share_a_segment_and_the_others_are_their_complement() {
+    fn consecutive_samples_of_the_same_columns_share_a_segment() {
         let gates = [1.0, 2.0, 0.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 5.0];
         let shape = Shape { batch: 4, time: 2, d_in: 1, d_out: 1, columns: 3 };
         let inputs = [vec![], vec![0.0; 3], vec![0.0; 3], gates.to_vec()];
         let bank = bank(&inputs, shape);
         let used = bank.segments();
-        let of = |s: &[Segment]| s.iter().map(|s| (s.rows.clone(), s.columns.clone())).collect::<Vec<_>>();
-        assert_eq!(of(&used), [(0..4, vec![0, 1]), (4..6, vec![]), (6..8, vec![2])]);
-        assert_eq!(of(&bank.complements(&used)), [(0..4, vec![2]), (4..6, vec![0, 1, 2]), (6..8, vec![0, 1])]);
+        let used: Vec<_> = used.into_iter().map(|s| (s.rows, s.columns, s.offset)).collect();
+        assert_eq!(used, [(0..4, vec![0, 1], 0), (4..6, vec![], 8), (6..8, vec![2], 8)]);
     }
 
     #[test]

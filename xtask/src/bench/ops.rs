@@ -7,7 +7,7 @@ use std::time::Instant;
 use undertone::kernels::roofline;
 use undertone::ops::{
     AdamWRule, AttentionOptions, DeviceSpec, Kernels, Moments, attention, conv1d, embedding, gelu, layer_norm, linear,
-    linear_cross_entropy, residual_dropout, set_kernels,
+    linear_cross_entropy, lora_bank, residual_dropout, set_kernels,
 };
 
 #[derive(clap::Args)]
@@ -105,6 +105,11 @@ fn cases(batch: usize, device: &Device) -> Vec<Case> {
         linear_case("linear", [rows, D, 4 * D], true, device),
         linear_case("linear", [rows, 4 * D, D], true, device),
         linear_case("linear, frozen", [rows, D, 4 * D], false, device),
+        lora_case("lora bank", [batch, D, D], 1, false, device),
+        lora_case("lora bank", [batch, D, D], 32, false, device),
+        lora_case("lora bank, routed", [batch, D, D], 32, true, device),
+        lora_case("lora bank", [batch, D, 4 * D], 32, false, device),
+        lora_case("lora bank", [batch, 4 * D, D], 32, false, device),
         loss_case(batch * TOKENS, device),
         conv_case("convolution 1", [batch, 2 * TIME, 80], 1, device),
         conv_case("convolution 2", [batch, 2 * TIME, D], 2, device),
@@ -145,6 +150,35 @@ fn linear_case(name: &'static str, [rows, d_in, d_out]: [usize; 3], trained: boo
         work: Work::Operations(products * 2.0 * (rows * d_in * d_out) as f64),
         run: Box::new(move || {
             linear(x.clone(), weight.clone(), Some(bias.clone())).backward();
+        }),
+    }
+}
+
+/// Adapters of rank 8, of which each clip goes through another one; `routed`, its gates want a gradient.
+fn lora_case(
+    name: &'static str,
+    [batch, d_in, d_out]: [usize; 3],
+    adapters: usize,
+    routed: bool,
+    device: &Device,
+) -> Case {
+    const RANK: usize = 8;
+    let columns = adapters * RANK;
+    let gate = |clip: usize, column: usize| f32::from(column / RANK == clip % adapters);
+    let gates: Vec<f32> = (0..batch).flat_map(|clip| (0..columns).map(move |column| gate(clip, column))).collect();
+    let gates = Tensor::<1>::from_floats(gates.as_slice(), device).reshape([batch, columns]).autodiff();
+    let gates = if routed { gates.require_grad() } else { gates };
+    let x = leaf([batch, TIME, d_in], device);
+    let (a, b) = (leaf([columns, d_in], device), leaf([d_out, columns], device));
+    // The output is written, begins the backward pass and is read there; the input is read twice and its gradient
+    // written. Every parameter has a gradient.
+    let floats = 3 * batch * TIME * (d_in + d_out) + columns * (d_in + d_out);
+    Case {
+        name,
+        shape: format!("[{batch}, {TIME}, {d_in}] → {d_out}, {adapters} of rank {RANK}"),
+        work: Work::Bytes(4.0 * floats as f64),
+        run: Box::new(move || {
+            lora_bank(x.clone(), a.clone(), b.clone(), gates.clone()).backward();
         }),
     }
 }
