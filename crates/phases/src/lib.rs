@@ -22,6 +22,7 @@ mod hub;
 mod setup;
 mod source;
 mod speech;
+pub mod text;
 mod transcribe;
 mod whisper_objective;
 

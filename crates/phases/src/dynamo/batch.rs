@@ -73,7 +73,7 @@ pub struct TaskBatch {
 pub struct TaskCollate(pub WhisperCollate);
 
 /// Audio samples per encoder position.
-const POSITION: usize = 320;
+pub(super) const POSITION: usize = 320;
 
 impl Collate<TaskSample> for TaskCollate {
     type Batch = TaskBatch;

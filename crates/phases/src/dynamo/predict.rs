@@ -5,7 +5,8 @@ use super::model::Dynamo;
 use super::run::DynamoError;
 use super::setup::Setup;
 use crate::transcribe::pieces;
-use crate::{Experiment, RunError, TranscribeError};
+use super::batch::POSITION;
+use crate::{Experiment, Pad, RunError, TranscribeError};
 use burn::tensor::{Bool, Tensor, TensorData};
 use std::path::Path;
 use undertone_data::audio;
@@ -71,9 +72,14 @@ impl<'a> Predictor<'a> {
     fn answer(&self, samples: &[f32], window: usize) -> Prediction {
         let (setup, model) = (&self.setup, &self.model);
         let (device, config) = (&setup.device, &setup.experiment.router);
-        let mel = self.log_mel.features_padded(samples, window);
+        let heard = samples.len().div_ceil(POSITION).max(1);
+        // As long as what the adapters were judged on.
+        let padded = match setup.experiment.data.eval_pad {
+            Pad::Longest => heard * POSITION,
+            Pad::Window => window,
+        };
+        let mel = self.log_mel.features_padded(samples, padded);
         let positions = mel.frames.div_ceil(2);
-        let heard = samples.len().div_ceil(320).max(1);
         let padding: Vec<bool> = (0..positions).map(|i| i >= heard).collect();
         let padding = Tensor::<2, Bool>::from_data(TensorData::new(padding, [1, positions]), device);
         let mel = Tensor::from_data(TensorData::new(mel.data, [1, mel.bins, mel.frames]), device);
