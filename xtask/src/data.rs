@@ -4,7 +4,7 @@ use crate::Failure;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use undertone::data::audio::write_wav;
-use undertone::data::cw::CwSynth;
+use undertone::data::cw::{CwConfig, CwSynth};
 use undertone::phases::Experiment;
 
 #[derive(clap::Subcommand)]
@@ -18,6 +18,9 @@ pub struct SynthArgs {
     /// Take the sound from this configuration's `data.train.cw`; the defaults if not given
     #[arg(long)]
     config: Option<PathBuf>,
+    /// Of a configuration with tasks, the one whose `data.train.cw` it is
+    #[arg(long, requires = "config")]
+    task: Option<String>,
     /// Override one key, like `data.train.cw.wpm=[20,25]`
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
@@ -37,7 +40,8 @@ pub fn run(command: &Command) -> Result<(), Failure> {
 
 fn synth(args: &SynthArgs) -> Result<(), Failure> {
     let experiment = Experiment::load(args.config.as_deref(), &args.settings).map_err(Failure::bad_input)?;
-    let synth = CwSynth::new(experiment.data.train.cw.clone(), experiment.seed).map_err(Failure::bad_input)?;
+    let cw = sound(&experiment, args.task.as_deref())?.clone();
+    let synth = CwSynth::new(cw, experiment.seed).map_err(Failure::bad_input)?;
     refuse_to_replace(&args.out)?;
     let failed =
         |path: &Path, e: &dyn std::fmt::Display| Failure::Machine(format!("cannot write `{}`: {e}", path.display()));
@@ -55,6 +59,20 @@ fn synth(args: &SynthArgs) -> Result<(), Failure> {
     }
     println!("{} samples, {seconds:.0} s of audio, manifest {}", args.count, manifest_path.display());
     Ok(())
+}
+
+/// What a configuration's clips sound like.
+fn sound<'a>(experiment: &'a Experiment, task: Option<&str>) -> Result<&'a CwConfig, Failure> {
+    let tasks = &experiment.tasks;
+    if tasks.is_empty() && task.is_none() {
+        return Ok(&experiment.data.train.cw);
+    }
+    let found = tasks.iter().find(|known| Some(known.name.as_str()) == task);
+    found.map(|task| &task.data.train.cw).ok_or_else(|| {
+        let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+        let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        Failure::BadInput(format!("name one of the configuration's tasks with --task: there are {known}"))
+    })
 }
 
 /// What is already in a directory that a command would fill is not ours to delete.
