@@ -30,6 +30,7 @@ struct Slot {
 
 /// How much each adapter counts.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a batch has one, and it is passed by reference")]
 pub enum Gates {
     /// One adapter alone, for the whole batch.
     One(usize),

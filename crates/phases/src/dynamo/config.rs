@@ -193,7 +193,7 @@ impl CurriculumConfig {
     }
 }
 
-/// How much each term of the loss counts; 0 leaves it out. Terms are defined in [`losses`](super::losses).
+/// How much each term of the loss counts; 0 leaves it out. `p` are the router's probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RoutingWeights {
@@ -201,17 +201,18 @@ pub struct RoutingWeights {
     pub task: f64,
     /// Cross-entropy of the router's choice.
     pub routing: f64,
-    /// Uneven use of adapters.
+    /// Uneven use of adapters: the variance of the mean `p` over the squared ideal share; not in batches of one task.
     pub load_balance: f64,
-    /// Gates that are not sparse.
+    /// Gates that are not sparse: `1 - Σ p²`.
     pub efficiency: f64,
-    /// Like inputs that go different ways.
+    /// Like inputs that go different ways: squared distance of `p` between pairs, weighted by the cosine of what the router
+    /// reads, less the batch's mean, where it is above 0.
     pub consistency: f64,
-    /// Undecided gates.
+    /// Undecided gates: the entropy of `p` in nats.
     pub entropy: f64,
-    /// A temperature that left 1.
+    /// A temperature that left 1: the square of the difference.
     pub temperature: f64,
-    /// The router's judgement of itself.
+    /// The router's judgement of itself: binary cross-entropy against whether its choice is right.
     pub confidence: f64,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Phase 1 trains adapters and heads, phase 2 the router over them, phase 3 router and adapters together. Every phase is
 //! a [`Learner`](undertone_train::Learner) run in a directory of its own below the run's, begins with what the phase
-//! before it found best, and ends in the same kind of folder ([`save`](folder::save)).
+//! before it found best, and leaves the same kind of folder: adapters in PEFT's layout, heads, router, `dynamo.json`.
 
 mod analyze;
 mod batch;

@@ -1,11 +1,11 @@
 //! Answers of a trained run to single inputs.
 
+use super::batch::POSITION;
 use super::evaluate::one_hot;
 use super::model::Dynamo;
 use super::run::DynamoError;
 use super::setup::Setup;
 use crate::transcribe::pieces;
-use super::batch::POSITION;
 use crate::{Experiment, Pad, RunError, TranscribeError};
 use burn::tensor::{Bool, Tensor, TensorData};
 use std::path::Path;
