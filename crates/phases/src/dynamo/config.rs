@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use undertone_model::lora::LoraConfig;
 use undertone_model::router::GateKind;
+use undertone_model::whisper::GenerateOptions;
 use undertone_train::TrainConfig;
 
 /// One task: what it is called, what it is trained on, and what is trained for it.
@@ -27,6 +28,8 @@ pub struct TaskConfig {
     pub weight: f64,
     /// The keys of `phases.1.train` that differ while its adapter is trained alone.
     pub train: Map<String, Value>,
+    /// How its answers are decoded.
+    pub generation: GenerationSettings,
 }
 
 impl Default for TaskConfig {
@@ -39,6 +42,40 @@ impl Default for TaskConfig {
             metrics: vec!["cer".into(), "wer".into()],
             weight: 1.0,
             train: Map::new(),
+            generation: GenerationSettings::default(),
+        }
+    }
+}
+
+/// How a task's answers are decoded, in transformers' words.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GenerationSettings {
+    /// The most tokens an answer may have; as many as the decoder has positions for, if not given.
+    pub max_new_tokens: Option<usize>,
+    /// Hypotheses that are followed; 1 is greedy decoding.
+    pub num_beams: usize,
+    /// The exponent of its length that a hypothesis' log probability is divided by; for beams.
+    pub length_penalty: f64,
+    /// No sequence of so many tokens comes twice; 0 allows all.
+    pub no_repeat_ngram_size: usize,
+}
+
+impl Default for GenerationSettings {
+    fn default() -> Self {
+        Self { max_new_tokens: None, num_beams: 1, length_penalty: 1.0, no_repeat_ngram_size: 0 }
+    }
+}
+
+impl GenerationSettings {
+    /// `options` with what a task changes, for prompts of so many tokens.
+    pub(super) fn applied(&self, options: GenerateOptions, positions: usize, prompt: usize) -> GenerateOptions {
+        GenerateOptions {
+            max_length: self.max_new_tokens.map_or(positions, |tokens| (prompt + tokens).min(positions)),
+            beams: self.num_beams,
+            length_penalty: self.length_penalty,
+            no_repeat_ngram: self.no_repeat_ngram_size,
+            ..options
         }
     }
 }
@@ -342,6 +379,13 @@ pub(crate) fn validate_tasks(
         if let Some(metric) = task.metrics.iter().find(|m| !TEXT_METRICS.contains(&m.as_str())) {
             let known = TEXT_METRICS.join(", ");
             return value(format!("task `{name}`: there is no metric `{metric}` for its head: there are {known}"));
+        }
+        let generation = &task.generation;
+        if generation.max_new_tokens == Some(0) || generation.num_beams == 0 {
+            return value(format!("task `{name}`: `generation`: `max_new_tokens` and `num_beams` are at least 1"));
+        }
+        if !generation.length_penalty.is_finite() {
+            return value(format!("task `{name}`: `generation.length_penalty` is {}", generation.length_penalty));
         }
         if phase.mixed && !task.train.is_empty() {
             return value(format!("task `{name}`: `train` is for its own stage, and `phases.1.mixed` has none"));

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use undertone_data::loader::Loader;
 use undertone_model::lora::Gates;
 use undertone_model::router::{RouterConfig, Routing};
-use undertone_model::whisper::{GenerateOptions, PretrainedWhisper};
+use undertone_model::whisper::{DecoderCache, PretrainedWhisper};
 use undertone_train::{BoxError, Evaluation, Example};
 
 /// Who decides which adapters an input goes through.
@@ -72,9 +72,9 @@ impl Judge {
         for batch in data.epoch(0, 0) {
             let batch = batch?;
             let tapped = self.tap(model, &batch);
-            let (gates, heads) = self.gates(model, &tapped, &batch, kind, &mut rng, &mut judged.routed);
-            let cache = model.cache(tapped.states, gates, heads);
-            let outputs = model.whisper.decoder.generate(cache, &batch.speech.prompts, &self.options());
+            let (gates, chosen) = self.decide(model, &tapped, &batch, kind, &mut rng, &mut judged.routed);
+            let cache = model.cache(tapped.states, gates, one_hot(&chosen, model.heads.len(), &self.device));
+            let outputs = write(model, &self.whisper, &self.tasks, &cache, &batch.speech.prompts, &chosen);
             for (row, output) in outputs.into_iter().enumerate() {
                 let (task, reference) = (batch.tasks[row], &batch.speech.texts[row]);
                 let hypothesis = self.whisper.tokenizer.decode(&output).trim().to_owned();
@@ -110,12 +110,8 @@ impl Judge {
         model.tap(mel(batch, &self.device), &padding(batch, &self.device))
     }
 
-    /// A decoder that has lost its place would write until its last position.
-    fn options(&self) -> GenerateOptions {
-        GenerateOptions { max_length: self.whisper.config.max_target_positions, ..self.whisper.generate_options() }
-    }
-
-    fn gates(
+    /// How much each adapter counts, and the task whose head answers.
+    fn decide(
         &self,
         model: &Dynamo,
         tapped: &Tapped,
@@ -123,27 +119,51 @@ impl Judge {
         kind: RouterKind,
         rng: &mut ChaCha8Rng,
         samples: &mut Vec<RoutedSample>,
-    ) -> (Option<Gates>, Tensor<2>) {
-        let heads = model.heads.len();
-        let own = |tasks: &[usize]| (model.oracle(tasks, &self.device), one_hot(tasks, heads, &self.device));
+    ) -> (Option<Gates>, Vec<usize>) {
+        let adapters = model.adapters();
+        let own = |tasks: Vec<usize>| (model.oracle(&tasks, &self.device), tasks);
         match kind {
-            RouterKind::Oracle => own(&batch.tasks),
-            RouterKind::Random => {
-                let chosen: Vec<usize> = batch.tasks.iter().map(|_| rng.next_u64() as usize % heads).collect();
-                own(&chosen)
-            }
+            RouterKind::Oracle => own(batch.tasks.clone()),
+            RouterKind::Random => own(batch.tasks.iter().map(|_| rng.next_u64() as usize % adapters).collect()),
             RouterKind::Uniform => {
-                let even = Tensor::<2>::ones([batch.tasks.len(), heads], &self.device).div_scalar(heads as f64);
-                (Some(Gates::Each(even)), one_hot(&batch.tasks, heads, &self.device))
+                let even = Tensor::<2>::ones([batch.tasks.len(), adapters], &self.device).div_scalar(adapters as f64);
+                (Some(Gates::Each(even)), batch.tasks.clone())
             }
             RouterKind::Learned => {
-                let Some(routing) = routing(model, tapped) else { return own(&batch.tasks) };
+                let Some(routing) = routing(model, tapped) else { return own(batch.tasks.clone()) };
                 samples.extend(routed(&routing, &batch.tasks, &self.router));
-                let gates = routing.inference_gates(&self.router);
-                (Some(Gates::Each(gates)), one_hot(&routing.choices(), heads, &self.device))
+                (Some(Gates::Each(routing.inference_gates(&self.router))), routing.choices())
             }
         }
     }
+}
+
+/// Lets the model write, each row as the task in `chosen` has its answers decoded.
+pub(super) fn write(
+    model: &Dynamo,
+    whisper: &PretrainedWhisper,
+    tasks: &[TaskConfig],
+    cache: &DecoderCache,
+    prompts: &[Vec<u32>],
+    chosen: &[usize],
+) -> Vec<Vec<u32>> {
+    let mut outputs = vec![Vec::new(); chosen.len()];
+    for (index, task) in tasks.iter().enumerate() {
+        let rows: Vec<usize> = (0..chosen.len()).filter(|row| chosen[*row] == index).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let ids: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
+        let device = model.whisper.decoder.embed_tokens.weight.device();
+        let cache = cache.clone().select(Tensor::from_ints(TensorData::from(ids.as_slice()), &device));
+        let prompts: Vec<Vec<u32>> = rows.iter().map(|row| prompts[*row].clone()).collect();
+        let (positions, prompt) = (whisper.config.max_target_positions, prompts[0].len());
+        let options = task.generation.applied(whisper.generate_options(), positions, prompt);
+        for (row, output) in rows.into_iter().zip(model.whisper.decoder.generate(cache, &prompts, &options)) {
+            outputs[row] = output;
+        }
+    }
+    outputs
 }
 
 fn routing(model: &Dynamo, tapped: &Tapped) -> Option<Routing> {

@@ -22,8 +22,8 @@ mod setup;
 pub use analyze::{Report, analyze, judge_run};
 pub use batch::{TaskBatch, TaskCollate, TaskDataset, TaskSample};
 pub use config::{
-    AdapterPhase, CurriculumConfig, GumbelConfig, HeadConfig, JointPhase, PhasesConfig, RouterPhase, RoutingWeights,
-    TaskConfig, TaskData,
+    AdapterPhase, CurriculumConfig, GenerationSettings, GumbelConfig, HeadConfig, JointPhase, PhasesConfig,
+    RouterPhase, RoutingWeights, TaskConfig, TaskData,
 };
 pub(crate) use config::{validate_phases, validate_tasks};
 pub use evaluate::{Judged, RouterKind};

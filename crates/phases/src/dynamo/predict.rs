@@ -1,7 +1,7 @@
 //! Answers of a trained run to single inputs.
 
 use super::batch::POSITION;
-use super::evaluate::one_hot;
+use super::evaluate::{one_hot, write};
 use super::model::Dynamo;
 use super::run::DynamoError;
 use super::setup::Setup;
@@ -12,7 +12,6 @@ use std::path::Path;
 use undertone_data::audio;
 use undertone_data::features::LogMel;
 use undertone_model::lora::Gates;
-use undertone_model::whisper::GenerateOptions;
 
 /// A run's newest model, ready to answer.
 pub struct Predictor<'a> {
@@ -90,13 +89,12 @@ impl<'a> Predictor<'a> {
         let confidence = routing.confidences().into_scalar::<f32>();
         let heads = one_hot(&[task], model.heads.len(), device);
         let cache = model.cache(tapped.states, Some(Gates::Each(gates.clone())), heads);
-        let whisper = &setup.whisper;
-        let options = GenerateOptions { max_length: whisper.config.max_target_positions, ..whisper.generate_options() };
-        let tokens = model.whisper.decoder.generate(cache, std::slice::from_ref(&self.prompt), &options);
+        let prompt = std::slice::from_ref(&self.prompt);
+        let tokens = write(model, &setup.whisper, &setup.experiment.tasks, &cache, prompt, &[task]);
         Prediction {
             start: 0.0,
             task: setup.experiment.tasks[task].name.clone(),
-            text: whisper.tokenizer.decode(&tokens[0]).trim().to_owned(),
+            text: setup.whisper.tokenizer.decode(&tokens[0]).trim().to_owned(),
             gates: gates.into_data().iter::<f32>().collect(),
             confidence,
         }
