@@ -130,6 +130,12 @@ fn an_interrupted_phase_goes_on_by_itself_and_ends_in_the_same_bits() {
     std::fs::remove_dir_all(run.join("phase1/high")).expect("deleted");
     let outcome = trained(&parts, &["--resume"]);
     assert!(outcome.stderr.contains("step 4"), "{outcome:?}");
+    // Accumulation, curriculum and the temperature of the gates go on where they were.
+    for phase in ["phase2", "phase3"] {
+        std::fs::remove_file(run.join(phase).join("summary.json")).expect("deleted");
+        std::fs::remove_dir_all(run.join(phase).join("checkpoints/step-00000006")).expect("deleted");
+        trained(&parts, &["--resume"]);
+    }
     for file in ["phase1/low", "phase1/high", "phase2", "phase3"]
         .map(|s| format!("{s}/checkpoints/step-00000006/model.safetensors"))
     {
@@ -182,6 +188,24 @@ fn a_run_is_not_replaced_unasked_and_changed_adapters_are_noticed() {
     let place = place();
     trained(&place, &["--phase", "1"]);
     train(&place, &["--phase", "1"]).assert_refusal(&["phase1/low", "--resume", "run.overwrite=true"]);
+    let before = place.tree();
+    let config = std::fs::read(place.path("runs/two/config.yaml")).expect("a configuration");
+    train(&place, &["--phase", "2", "--set", "router.tap=0"]).assert_refusal(&[
+        "phase1/low",
+        "above block 1",
+        "block 0",
+    ]);
     place.write("two.yaml", yaml().replacen("r: 2, lora_alpha: 4", "r: 3, lora_alpha: 4", 1));
     train(&place, &["--phase", "2"]).assert_refusal(&["phase1/low", "phase 1 again"]);
+    assert_eq!(place.tree(), before, "nothing is touched");
+    assert!(std::fs::read(place.path("runs/two/config.yaml")).expect("a configuration") == config);
+    // Tasks in another order would have the router's outputs mean something else.
+    place.write("two.yaml", yaml());
+    trained(&place, &["--phase", "2"]);
+    let swapped = yaml().replacen("name: low", "name: x", 1).replacen("name: high", "name: low", 1);
+    place.write("two.yaml", swapped.replacen("name: x", "name: high", 1));
+    train(&place, &["--phase", "3"]).assert_refusal(&["phase2", "another router"]);
+    // Phase 1 anew would leave later phases without what they were made from.
+    place.write("two.yaml", yaml());
+    train(&place, &["--phase", "1", "--set", "phases.1.mixed=true"]).assert_refusal(&["phase2", "run.overwrite=true"]);
 }

@@ -168,3 +168,21 @@ fn a_parameter_that_had_its_gradient_before_the_run_was_resumed_is_not_missed() 
     assert!(second.resume().expect("a checkpoint"));
     assert_eq!(done(second.train(&Hundred)), 40);
 }
+
+#[test]
+fn training_stops_when_nothing_has_got_better_for_a_while_and_stays_stopped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // The score is 0 at every evaluation: the one before training is the best, and the two after it are no better.
+    let patient = |steps| {
+        let mut config = TrainConfig { max_steps: Some(steps), ..Default::default() };
+        config.optimizer.warmup_steps = 1;
+        config.evaluate.every = 5;
+        config.early_stopping.patience = 2;
+        Learner::new(config, Zero, Partial::new(false, false, &Device::default()), Device::default(), dir.path(), 1)
+    };
+    let summary = patient(40).train(&Hundred).expect("trained");
+    assert_eq!((summary.steps, summary.completed), (10, true));
+    let mut resumed = patient(40);
+    assert!(resumed.resume().expect("a checkpoint"));
+    assert_eq!(resumed.train(&Hundred).expect("trained").steps, 10);
+}

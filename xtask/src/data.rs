@@ -1,6 +1,6 @@
 //! `cargo xtask data …`.
 
-use crate::Failure;
+use crate::{Failure, train};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use undertone::data::audio::write_wav;
@@ -39,7 +39,8 @@ pub fn run(command: &Command) -> Result<(), Failure> {
 }
 
 fn synth(args: &SynthArgs) -> Result<(), Failure> {
-    let experiment = Experiment::load(args.config.as_deref(), &args.settings).map_err(Failure::bad_input)?;
+    let config = args.config.as_deref().map(train::find);
+    let experiment = Experiment::load(config.as_deref(), &args.settings).map_err(Failure::bad_input)?;
     let cw = sound(&experiment, args.task.as_deref())?.clone();
     let synth = CwSynth::new(cw, experiment.seed).map_err(Failure::bad_input)?;
     refuse_to_replace(&args.out)?;
@@ -64,11 +65,15 @@ fn synth(args: &SynthArgs) -> Result<(), Failure> {
 /// What a configuration's clips sound like.
 fn sound<'a>(experiment: &'a Experiment, task: Option<&str>) -> Result<&'a CwConfig, Failure> {
     let tasks = &experiment.tasks;
-    if tasks.is_empty() && task.is_none() {
-        return Ok(&experiment.data.train.cw);
+    let found = if tasks.is_empty() && task.is_none() {
+        Some(&experiment.data.train)
+    } else {
+        tasks.iter().find(|known| Some(known.name.as_str()) == task).map(|task| &task.data.train)
+    };
+    if let Some(path) = found.and_then(|source| source.path.as_ref()) {
+        return Err(Failure::BadInput(format!("the samples come from `{}` and are not synthesised", path.display())));
     }
-    let found = tasks.iter().find(|known| Some(known.name.as_str()) == task);
-    found.map(|task| &task.data.train.cw).ok_or_else(|| {
+    found.map(|source| &source.cw).ok_or_else(|| {
         let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
         let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         Failure::BadInput(format!("name one of the configuration's tasks with --task: there are {known}"))

@@ -23,9 +23,9 @@ pub struct Args {
     /// Which data
     #[arg(long, default_value = "valid")]
     split: SplitName,
-    /// Who decides about adapters, for a run with tasks
-    #[arg(long, default_value = "learned")]
-    router: Router,
+    /// Who decides about adapters, for a run with tasks; its router if not given
+    #[arg(long)]
+    router: Option<Router>,
     /// Override one key, like `data.valid.cw.snr_db=[10,10]`
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
@@ -80,7 +80,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let evaluation = match &args.what.run {
         Some(run) if !experiment.tasks.is_empty() => {
             experiment.at(run);
-            judge_run(&experiment, split, args.router.into()).map_err(Failure::of_dynamo)?.into_evaluation()
+            let router = args.router.unwrap_or(Router::Learned);
+            judge_run(&experiment, split, router.into()).map_err(Failure::of_dynamo)?.into_evaluation()
+        }
+        _ if args.router.is_some() || !experiment.tasks.is_empty() => {
+            let text = "--router is for runs with tasks, and a configuration with tasks is judged as a run: give --run";
+            return Err(Failure::BadInput(text.into()));
         }
         run => {
             experiment.model.path = run.as_ref().map(|run| run.join("best")).or(experiment.model.path);

@@ -19,7 +19,7 @@ pub struct Router {
     pub gate: Linear,
     /// The last hidden layer → the logit that the choice is right.
     pub confidence: Linear,
-    /// The logarithm of what the gate's logits are divided by, `[1]`.
+    /// The logarithm of what the gate's logits are divided by, above its floor: `[1]`.
     pub log_temperature: Param<Tensor<1>>,
     #[module(skip)]
     config: RouterConfig,
@@ -142,7 +142,7 @@ impl RouterConfig {
             });
             width = *hidden;
         }
-        let log_temperature = Tensor::from_floats([self.temperature.ln() as f32], device);
+        let log_temperature = Tensor::from_floats([(self.temperature - self.temperature_floor).ln() as f32], device);
         Router {
             layers,
             gate: linear(width, adapters, device),
@@ -169,8 +169,8 @@ impl RouterConfig {
         if !(self.temperature_floor > 0.0 && self.temperature_floor.is_finite()) {
             return error("temperature_floor", &self.temperature_floor, "above 0");
         }
-        if !(self.temperature >= self.temperature_floor && self.temperature.is_finite()) {
-            return error("temperature", &self.temperature, "at least `temperature_floor`");
+        if !(self.temperature > self.temperature_floor && self.temperature.is_finite()) {
+            return error("temperature", &self.temperature, "above `temperature_floor`");
         }
         if self.top_k == 0 {
             return error("top_k", &self.top_k, "at least 1");
@@ -207,7 +207,8 @@ impl Router {
 
     /// What logits are divided by, `[1]`.
     pub fn temperature(&self) -> Tensor<1> {
-        self.log_temperature.val().exp().clamp_min(self.config.temperature_floor)
+        // Not a clamp: below one there would be no gradient to come back by.
+        self.log_temperature.val().exp().add_scalar(self.config.temperature_floor)
     }
 }
 
@@ -343,9 +344,9 @@ mod tests {
     fn the_temperature_has_a_floor() {
         let device = Device::default();
         let mut router = RouterConfig { temperature_floor: 0.5, ..Default::default() }.init(4, 3, &device);
-        assert_eq!(values(router.temperature()), [1.0]);
-        router.log_temperature = Param::from_tensor(Tensor::from_floats([-9.0], &device));
-        assert_eq!(values(router.temperature()), [0.5]);
+        assert!((values(router.temperature())[0] - 1.0).abs() < 1e-6);
+        router.log_temperature = Param::from_tensor(Tensor::from_floats([-20.0], &device));
+        assert!((values(router.temperature())[0] - 0.5).abs() < 1e-6);
     }
 
     #[test]

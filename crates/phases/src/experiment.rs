@@ -372,10 +372,15 @@ impl Experiment {
                 ));
             }
         }
-        if self.tasks.is_empty() {
-            return Ok(());
+        if !self.tasks.is_empty() {
+            return self.validate_tasks();
         }
-        self.validate_tasks()
+        let unused =
+            [("router", self.router != RouterConfig::default()), ("phases", self.phases != PhasesConfig::default())];
+        match unused.iter().find(|(_, given)| *given) {
+            Some((key, _)) => value(format!("`{key}` is for runs with `tasks`, and there are none")),
+            None => Ok(()),
+        }
     }
 
     /// What a run with tasks needs besides.
@@ -386,6 +391,7 @@ impl Experiment {
             ("data.train", self.data.train != defaults.data.train),
             ("data.valid", self.data.valid != defaults.data.valid),
             ("data.test", self.data.test != defaults.data.test),
+            ("data.normalizer", self.data.normalizer != defaults.data.normalizer),
             ("loss", self.loss != defaults.loss),
             ("model.trainable", self.model.trainable != defaults.model.trainable),
             ("train.evaluate.metrics", self.train.evaluate.metrics != defaults.train.evaluate.metrics),
@@ -405,9 +411,16 @@ impl Experiment {
                 source.validate(split == "train").map_err(at)?;
             }
         }
-        validate_tasks(&self.tasks, &self.phases.adapters, &self.train)?;
         self.router.validate().map_err(|e| ConfigError::Value(format!("`router`: {e}")))?;
-        validate_phases(&self.phases, &self.train)
+        let judged = [self.phases.router.losses.confidence, self.phases.joint.losses.confidence];
+        if self.router.confidence_threshold > 0.0 && judged.contains(&0.0) {
+            return value(
+                "`router.confidence_threshold` needs a confidence that was trained: `losses.confidence` is 0 in phase 2 or 3"
+                    .into(),
+            );
+        }
+        validate_phases(&self.phases, &self.train)?;
+        validate_tasks(&self.tasks, &self.phases.adapters, &self.train)
     }
 
     /// Makes `directory` the run's own, wherever it was moved to.
@@ -439,6 +452,8 @@ impl Provider for YamlFile<'_> {
         let parsed = std::fs::read_to_string(self.0).ok().and_then(|text| serde_yaml::from_str(&text).ok());
         let merged = parsed.and_then(|mut value: serde_yaml::Value| {
             value.apply_merge().ok()?;
+            // An empty file is one without keys.
+            value.as_mapping()?;
             serde_yaml::to_string(&value).ok()
         });
         match merged {

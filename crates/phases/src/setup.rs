@@ -1,6 +1,8 @@
 //! What training and evaluation both begin with: device, model, and loaders for it.
 
-use crate::{Experiment, RunError, SourceConfig, SpeechDataset, SpeechError, WhisperCollate, WhisperObjective};
+use crate::{
+    DataConfig, Experiment, RunError, SourceConfig, SpeechDataset, SpeechError, WhisperCollate, WhisperObjective,
+};
 use burn::tensor::Device;
 use std::sync::Arc;
 use undertone_data::features::LogMel;
@@ -45,11 +47,7 @@ impl<'a> Setup<'a> {
             Manifest::load(path, true).map_err(SpeechError::from)?;
         }
         let mut whisper = experiment.model.load(&device, experiment.seed)?;
-        if whisper.generation.is_multilingual {
-            // What comes out of training speaks what it was taught, wherever it is loaded.
-            whisper.generation.language = Some(data.language.clone());
-            whisper.generation.task = Some(data.task.clone());
-        }
+        speaks(&mut whisper, data);
         Ok(Self { experiment, device, whisper })
     }
 
@@ -78,6 +76,14 @@ impl<'a> Setup<'a> {
     pub fn objective(&self, judged_on: Split) -> Result<WhisperObjective, RunError> {
         let (loss, normalizer) = (self.experiment.loss.clone(), self.experiment.data.normalizer);
         Ok(WhisperObjective::new(self.whisper.clone(), loss, normalizer, self.loader(judged_on)?, self.device.clone()))
+    }
+}
+
+/// What comes out of training speaks what it was taught, wherever it is loaded.
+pub(crate) fn speaks(whisper: &mut PretrainedWhisper, data: &DataConfig) {
+    if whisper.generation.is_multilingual {
+        whisper.generation.language = Some(data.language.clone());
+        whisper.generation.task = Some(data.task.clone());
     }
 }
 

@@ -29,7 +29,9 @@ pub struct TrainState {
     pub score: Option<f64>,
     /// The best value so far and the step it was reached at.
     pub best: Option<(f64, u64)>,
-    /// Evaluations in a row that were no better than the best before them.
+    /// The latest score that was better than the one before it by what early stopping asks for.
+    pub reference: Option<f64>,
+    /// Evaluations since.
     pub stalled: u64,
     /// Seed of the run: randomness in a step comes from it and the step's number.
     pub seed: u64,

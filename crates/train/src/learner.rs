@@ -408,9 +408,11 @@ impl<O: Objective> Learner<O> {
         // JSON has no number for a rate without references, and such a rate is no score.
         evaluation.metrics.retain(|_, value| value.is_finite());
         self.state.score = evaluation.metrics.get(&self.config.checkpoint.metric).copied();
-        let gained =
-            |score: f64| self.state.best.is_none_or(|(best, _)| score < best - self.config.early_stopping.min_delta);
-        self.state.stalled = if self.state.score.is_some_and(gained) { 0 } else { self.state.stalled + 1 };
+        let (reference, min_delta) = (self.state.reference, self.config.early_stopping.min_delta);
+        match self.state.score.filter(|score| reference.is_none_or(|reference| *score < reference - min_delta)) {
+            Some(score) => (self.state.reference, self.state.stalled) = (Some(score), 0),
+            None => self.state.stalled += 1,
+        }
         if let Some(score) = self.state.score.filter(|s| self.state.best.is_none_or(|(best, _)| *s < best)) {
             self.state.best = Some((score, step));
             self.objective.export(&model, &self.dir.join("best")).map_err(TrainError::Export)?;
@@ -422,7 +424,7 @@ impl<O: Objective> Learner<O> {
     /// Whether early stopping ends the run.
     fn has_stalled(&self) -> bool {
         let patience = self.config.early_stopping.patience;
-        patience > 0 && self.state.stalled >= patience
+        patience > 0 && self.state.stalled >= patience && self.state.best.is_some()
     }
 
     fn checkpoint(&self) -> Result<(), TrainError> {

@@ -68,11 +68,13 @@ impl WhisperEncoder {
         self.forward_tapped(mel, 0, 0).states
     }
 
-    /// As [`forward`](Self::forward), with positions counted from `start`, and with the stream after `tap` blocks.
+    /// As [`forward`](Self::forward), with positions counted from `start`, and with the stream after `tap` blocks, or after
+    /// the last if there are fewer.
     ///
     /// # Panics
     /// If `start` and the input's positions exceed `max_source_positions` together.
     pub fn forward_tapped(&self, mel: Tensor<3>, start: usize, tap: usize) -> TappedStates {
+        let tap = tap.min(self.layers.len());
         let tapped = self.blocks(self.front_end(mel, start), 0..tap, None);
         let x = self.blocks(tapped.clone(), tap..self.layers.len(), None);
         TappedStates { tapped, states: self.layer_norm.forward(x) }

@@ -34,6 +34,9 @@ pub struct Report {
 pub fn judge_run(experiment: &Experiment, split: Split, kind: RouterKind) -> Result<Judged, DynamoError> {
     let setup = Setup::new(experiment)?;
     let (_, model) = newest(&setup)?;
+    if kind == RouterKind::Learned && model.router.is_none() {
+        return Err(DynamoError::NoRouter(experiment.directory()));
+    }
     judge(&setup, &model, &experiment.tasks, split, kind)
 }
 

@@ -238,7 +238,7 @@ pub struct RoutingWeights {
     pub task: f64,
     /// Cross-entropy of the router's choice.
     pub routing: f64,
-    /// Uneven use of adapters: the variance of the mean `p` over the squared ideal share; not in batches of one task.
+    /// Uneven use of adapters: the variance of the mean `p` about the tasks' shares, over the squared ideal share.
     pub load_balance: f64,
     /// Gates that are not sparse: `1 - Σ p²`.
     pub efficiency: f64,
@@ -286,6 +286,24 @@ impl RoutingWeights {
 /// The metrics of a task that writes text.
 pub(super) const TEXT_METRICS: [&str; 3] = ["cer", "wer", "exact"];
 
+/// Names that lines of `metrics.jsonl` and folders have a use for.
+const RESERVED: [&str; 14] = [
+    "step",
+    "split",
+    "loss",
+    "lr",
+    "grad_norm",
+    "all",
+    ERROR,
+    "routing",
+    "load_balance",
+    "efficiency",
+    "consistency",
+    "entropy",
+    "temperature",
+    "confidence",
+];
+
 /// What decides in every phase: the mean over the tasks of the first metric's error.
 pub(super) const ERROR: &str = "error";
 
@@ -328,6 +346,13 @@ pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Resu
 
 /// `train` with a phase's changes, judged by the tasks' error.
 pub(super) fn phase_train(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConfig, ConfigError> {
+    for (section, key) in [("evaluate", "metrics"), ("checkpoint", "metric")] {
+        if changes.get(section).is_some_and(|section| section.get(key).is_some()) {
+            return Err(ConfigError::Value(format!(
+                "`{section}.{key}` is for runs without `tasks`: tasks have their own"
+            )));
+        }
+    }
     let mut train = changed(base, changes)?;
     train.evaluate.metrics = vec![ERROR.into()];
     train.checkpoint.metric = ERROR.into();
@@ -369,6 +394,11 @@ pub(crate) fn validate_tasks(
                 "`tasks[{index}].name` is `{name}`: it names folders, so it has letters, figures, `-` and `_` only"
             ));
         }
+        if RESERVED.contains(&name.as_str()) {
+            return value(format!(
+                "`tasks[{index}].name` is `{name}`, which records use for something else: choose another"
+            ));
+        }
         if tasks[..index].iter().any(|other| other.name == *name) {
             return value(format!("two tasks are called `{name}`: names tell them apart"));
         }
@@ -384,8 +414,11 @@ pub(crate) fn validate_tasks(
         if generation.max_new_tokens == Some(0) || generation.num_beams == 0 {
             return value(format!("task `{name}`: `generation`: `max_new_tokens` and `num_beams` are at least 1"));
         }
-        if !generation.length_penalty.is_finite() {
-            return value(format!("task `{name}`: `generation.length_penalty` is {}", generation.length_penalty));
+        let penalty = generation.length_penalty;
+        if !penalty.is_finite() || (generation.num_beams == 1 && penalty != 1.0) {
+            return value(format!(
+                "task `{name}`: `generation.length_penalty` is {penalty}: it needs `num_beams` above 1"
+            ));
         }
         if phase.mixed && !task.train.is_empty() {
             return value(format!("task `{name}`: `train` is for its own stage, and `phases.1.mixed` has none"));
@@ -405,7 +438,9 @@ mod tests {
     #[test]
     fn the_curriculum_and_the_temperature_follow_optimizer_steps() {
         let curriculum = CurriculumConfig::default();
-        assert_eq!([curriculum.at(0, 101), curriculum.at(50, 101), curriculum.at(100, 101)], [0.8, 0.5, 0.2]);
+        for (step, share) in [(0, 0.8), (50, 0.5), (100, 0.2), (200, 0.2)] {
+            assert!((curriculum.at(step, 101) - share).abs() < 1e-9);
+        }
         let gumbel = GumbelConfig { every: 2, ..Default::default() };
         assert_eq!([gumbel.at(0), gumbel.at(1), gumbel.at(2)], [1.0, 1.0, 0.95]);
         assert_eq!(gumbel.at(10_000), 0.1);

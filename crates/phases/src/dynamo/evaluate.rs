@@ -35,7 +35,7 @@ pub struct Judged {
     pub tasks: BTreeMap<String, BTreeMap<String, f64>>,
     /// The mean over the tasks of the first metric's error.
     pub error: f64,
-    /// Where each sample went; without a router, nothing.
+    /// The router's probabilities for each sample; without a router, nothing.
     pub routed: Vec<RoutedSample>,
     /// One sample of each task.
     pub examples: Vec<Example>,
@@ -100,7 +100,7 @@ impl Judge {
         for batch in data.epoch(0, 0) {
             let batch = batch?;
             if let Some(routing) = routing(model, &self.tap(model, &batch)) {
-                judged.routed.extend(routed(&routing, &batch.tasks, &self.router));
+                judged.routed.extend(routed(&routing, &batch.tasks));
             }
         }
         Ok(judged)
@@ -131,7 +131,7 @@ impl Judge {
             }
             RouterKind::Learned => {
                 let Some(routing) = routing(model, tapped) else { return own(batch.tasks.clone()) };
-                samples.extend(routed(&routing, &batch.tasks, &self.router));
+                samples.extend(routed(&routing, &batch.tasks));
                 (Some(Gates::Each(routing.inference_gates(&self.router))), routing.choices())
             }
         }
@@ -170,8 +170,8 @@ fn routing(model: &Dynamo, tapped: &Tapped) -> Option<Routing> {
     model.router.as_ref().map(|router| router.forward(tapped.pooled.clone()))
 }
 
-fn routed(routing: &Routing, tasks: &[usize], config: &RouterConfig) -> Vec<RoutedSample> {
-    let gates = routing.inference_gates(config);
+fn routed(routing: &Routing, tasks: &[usize]) -> Vec<RoutedSample> {
+    let gates = routing.probabilities();
     let width = gates.dims()[1];
     let gates: Vec<f32> = gates.into_data().iter::<f32>().collect();
     let confidences: Vec<f32> = routing.confidences().into_data().iter::<f32>().collect();

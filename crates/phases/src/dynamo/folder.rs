@@ -66,7 +66,17 @@ pub enum FolderError {
         /// The task.
         task: String,
     },
-    /// It has a router of another shape.
+    /// It was trained below another tap, or on another backbone.
+    #[error("`{}` was trained on {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
+    Ground {
+        /// The folder.
+        path: PathBuf,
+        /// Backbone and tap there.
+        found: String,
+        /// Backbone and tap here.
+        expected: String,
+    },
+    /// It has a router of another shape, or over other tasks.
     #[error("`{}` holds another router than the configuration describes: train phase 2 again, or set the configuration back", .0.display())]
     Router(PathBuf),
     /// A file is missing, damaged, or cannot be written.
@@ -85,6 +95,13 @@ impl Description {
     pub fn new(tasks: &[TaskConfig], router: &RouterConfig, backbone: String) -> Self {
         let tasks = tasks.iter().map(|t| TaskDescription { name: t.name.clone(), lora: t.lora.clone() }).collect();
         Self { tasks, router: router.clone(), backbone, trained_backbone: false }
+    }
+}
+
+impl Description {
+    /// What adapters stand on, in words.
+    fn ground(&self) -> String {
+        format!("{} above block {}", self.backbone, self.router.tap)
     }
 }
 
@@ -136,8 +153,18 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
 }
 
 /// Reads the head of a task, and its adapter where the model has any, into `slot` of `model`.
-pub(super) fn load_task(model: &mut Dynamo, slot: usize, task: &TaskConfig, dir: &Path) -> Result<(), FolderError> {
+pub(super) fn load_task(
+    model: &mut Dynamo,
+    slot: usize,
+    task: &TaskConfig,
+    expected: &Description,
+    dir: &Path,
+) -> Result<(), FolderError> {
     let description = describe(dir)?;
+    let [found, expected] = [&description, expected].map(Description::ground);
+    if found != expected {
+        return Err(FolderError::Ground { path: dir.to_owned(), found, expected });
+    }
     let index = description.tasks.iter().position(|t| t.name == task.name);
     let index = index.ok_or_else(|| FolderError::NoTask { path: dir.to_owned(), task: task.name.clone() })?;
     let found = &description.tasks[index].lora;
@@ -162,13 +189,14 @@ pub(super) fn load_backbone(model: &mut Dynamo, dir: &Path) -> Result<(), Folder
     Ok(())
 }
 
-/// Reads the router.
-pub(super) fn load_router(model: &mut Dynamo, config: &RouterConfig, dir: &Path) -> Result<(), FolderError> {
+/// Reads the router, where the model has one.
+pub(super) fn load_router(model: &mut Dynamo, expected: &Description, dir: &Path) -> Result<(), FolderError> {
     let Some(router) = model.router.take() else { return Ok(()) };
-    let found = describe(dir)?.router;
-    if (found.tap, &found.hidden, found.layer_norm, found.activation)
-        != (config.tap, &config.hidden, config.layer_norm, config.activation)
-    {
+    let found = describe(dir)?;
+    let shape = |r: &RouterConfig| (r.hidden.clone(), r.layer_norm, r.activation);
+    // Its outputs are in the order of the tasks.
+    let names = |of: &Description| of.tasks.iter().map(|task| task.name.clone()).collect::<Vec<_>>();
+    if shape(&found.router) != shape(&expected.router) || names(&found) != names(expected) {
         return Err(FolderError::Router(dir.to_owned()));
     }
     let file = TensorFile::open(&dir.join(ROUTER))?;

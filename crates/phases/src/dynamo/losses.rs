@@ -1,5 +1,4 @@
-//! What the router is trained by besides the tasks' own losses. Every term is a sum over the batch of something that is
-//! about 1 at its worst, so that weights compare.
+//! What the router is trained by besides the tasks' own losses. Every term is a sum over the batch.
 
 use super::config::RoutingWeights;
 use burn::tensor::activation::{log_softmax, softplus};
@@ -8,19 +7,18 @@ use undertone_model::router::Routing;
 use undertone_ops::cross_entropy;
 use undertone_train::LossTerm;
 
-/// Names of the terms that `weights` asks for, in the order of [`routing_terms`], and whether a batch of a single task
-/// has them: an even use of adapters cannot be asked of it.
-pub(super) fn term_names(weights: &RoutingWeights) -> Vec<(&'static str, f64, bool)> {
+/// Names and weights of the terms that `weights` asks for, in the order of [`routing_terms`].
+pub(super) fn term_names(weights: &RoutingWeights) -> Vec<(&'static str, f64)> {
     let all = [
-        ("routing", weights.routing, true),
-        ("load_balance", weights.load_balance, false),
-        ("efficiency", weights.efficiency, true),
-        ("consistency", weights.consistency, true),
-        ("entropy", weights.entropy, true),
-        ("temperature", weights.temperature, true),
-        ("confidence", weights.confidence, true),
+        ("routing", weights.routing),
+        ("load_balance", weights.load_balance),
+        ("efficiency", weights.efficiency),
+        ("consistency", weights.consistency),
+        ("entropy", weights.entropy),
+        ("temperature", weights.temperature),
+        ("confidence", weights.confidence),
     ];
-    all.into_iter().filter(|(_, weight, _)| *weight > 0.0).collect()
+    all.into_iter().filter(|(_, weight)| *weight > 0.0).collect()
 }
 
 /// The terms for a batch: `pooled` is what the router read, `[batch, d_model]`, `tasks` each sample's own.
@@ -33,13 +31,11 @@ pub(super) fn routing_terms(
     device: &Device,
 ) -> Vec<LossTerm> {
     let batch = tasks.len() as f64;
-    let mixed = tasks.iter().any(|task| *task != tasks[0]);
     let p = routing.probabilities();
-    let term = |(name, weight, in_single): (&'static str, f64, bool)| {
+    let term = |(name, weight): (&'static str, f64)| {
         let sum = match name {
-            _ if !(mixed || in_single) => Tensor::zeros([1], device),
             "routing" => cross_entropy(routing.logits.clone(), targets(tasks, device), Default::default()).sum,
-            "load_balance" => load_imbalance(p.clone()).mul_scalar(batch),
+            "load_balance" => load_imbalance(p.clone(), tasks, device).mul_scalar(batch),
             "efficiency" => inefficiency(p.clone()),
             "consistency" => inconsistency(pooled.clone(), p.clone()).mul_scalar(batch),
             "entropy" => entropy(routing.logits.clone()),
@@ -56,12 +52,15 @@ fn targets(tasks: &[usize], device: &Device) -> Tensor<1, Int> {
     Tensor::from_ints(TensorData::from(tasks.as_slice()), device)
 }
 
-/// The variance of the adapters' mean use over the squared ideal share: 0 when all are used alike, `adapters - 1` when
-/// one is used alone.
-fn load_imbalance(p: Tensor<2>) -> Tensor<1> {
-    let adapters = p.dims()[1] as f64;
-    let usage = p.mean_dim(0).sub_scalar(1.0 / adapters);
-    usage.square().mean().mul_scalar(adapters * adapters)
+/// The mean square of how far each adapter's mean use is from its task's share of the batch, over the square of an even
+/// share. In a batch with as many samples of every task it is the variance of the mean use over the squared ideal share:
+/// 0 when all are used alike, `adapters - 1` when one is used alone. Other batches are not asked for what they do not hold.
+fn load_imbalance(p: Tensor<2>, tasks: &[usize], device: &Device) -> Tensor<1> {
+    let [_, adapters] = p.dims();
+    let mut shares = vec![0.0_f32; adapters];
+    tasks.iter().for_each(|task| shares[*task] += 1.0 / tasks.len() as f32);
+    let shares = Tensor::<1>::from_floats(shares.as_slice(), device).unsqueeze();
+    (p.mean_dim(0) - shares).square().mean().mul_scalar((adapters * adapters) as f64)
 }
 
 /// `1 - Σ p²`, summed: 0 for a gate that opens one adapter alone, near 1 for one that opens many.
@@ -110,9 +109,12 @@ mod tests {
     }
 
     #[test]
-    fn imbalance_is_zero_when_even_and_grows_to_one_adapter() {
-        assert!(value(load_imbalance(p([[1.0, 0.0], [0.0, 1.0]]))).abs() < 1e-6);
-        assert!((value(load_imbalance(p([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]))) - 2.0).abs() < 1e-5);
+    fn imbalance_is_zero_when_every_task_has_its_share_and_grows_to_one_adapter() {
+        let device = Device::default();
+        let of = |p: Tensor<2>, tasks: &[usize]| value(load_imbalance(p, tasks, &device));
+        assert!(of(p([[1.0, 0.0], [0.0, 1.0]]), &[0, 1]).abs() < 1e-6);
+        assert!((of(p([[1.0, 0.0, 0.0]; 3]), &[0, 1, 2]) - 2.0).abs() < 1e-5);
+        assert!(of(p([[1.0, 0.0], [1.0, 0.0]]), &[0, 0]).abs() < 1e-6, "a batch of one task uses one adapter");
     }
 
     #[test]
@@ -151,20 +153,5 @@ mod tests {
     #[test]
     fn entropy_is_in_nats() {
         assert!((value(entropy(p([[0.0, 0.0], [0.0, 100.0]]))) - 2.0_f32.ln()).abs() < 1e-4);
-    }
-
-    #[test]
-    fn a_single_task_is_not_asked_for_balance() {
-        let device = Device::default();
-        let logits = p([[4.0, 0.0], [4.0, 0.0]]);
-        let routing = Routing { confidence: Tensor::zeros([2], &device), logits: logits.clone() };
-        let weights = RoutingWeights { load_balance: 1.0, ..Default::default() };
-        let found = |tasks: &[usize]| {
-            let terms = routing_terms(&weights, &routing, logits.clone(), Tensor::ones([1], &device), tasks, &device);
-            let term = terms.into_iter().find(|t| t.name == "load_balance").expect("a term");
-            value(term.sum)
-        };
-        assert_eq!(found(&[0, 0]), 0.0);
-        assert!(found(&[0, 1]) > 1.0);
     }
 }

@@ -94,10 +94,7 @@ impl Objective for DynamoObjective {
             }
         }
         if let Scheme::Router { weights, .. } = &self.scheme {
-            let mixed = batch.tasks.iter().any(|task| *task != batch.tasks[0]);
-            let all = batch.tasks.len() as f64;
-            counts
-                .extend(term_names(weights).iter().map(|(.., in_single)| if mixed || *in_single { all } else { 0.0 }));
+            counts.extend(term_names(weights).iter().map(|_| batch.tasks.len() as f64));
         }
         counts
     }

@@ -57,7 +57,7 @@ impl FromStr for Phase {
 pub enum Baseline {
     /// No adapters: a head for each task on the frozen backbone.
     Head,
-    /// One adapter for all tasks with as many parameters as theirs together, and one head.
+    /// One adapter for all tasks with the ranks of theirs together, and one head.
     Shared,
     /// The whole backbone trained on all tasks, and one head.
     Full,
@@ -258,7 +258,9 @@ fn run(
         return Err(DynamoError::NoTasks);
     }
     let root = experiment.directory();
-    let taken: Vec<PathBuf> = stages.iter().map(|s| s.directory(experiment)).filter(|d| d.exists()).collect();
+    // Later phases were made from what an earlier one found: they go with it.
+    let replaced = stages.iter().chain(outdated);
+    let taken: Vec<PathBuf> = replaced.map(|stage| stage.directory(experiment)).filter(|d| d.exists()).collect();
     if let Some(directory) = taken.first().filter(|_| !resume && !experiment.run.overwrite) {
         return Err(RunError::Exists(directory.clone()).into());
     }
@@ -282,11 +284,13 @@ fn run(
     for split in [Split::Train, Split::Valid] {
         setup.dataset(&experiment.tasks, split)?;
     }
+    // What the first stage begins with, while nothing has been touched; later stages begin with what is not there yet.
+    if let Some(first @ (Stage::Router | Stage::Joint)) = stages.first() {
+        first.model(&setup)?;
+    }
     if !resume {
-        for directory in taken.into_iter().chain(outdated.iter().map(|stage| stage.directory(experiment))) {
-            if directory.exists() {
-                std::fs::remove_dir_all(&directory).map_err(store("delete", &directory))?;
-            }
+        for directory in taken {
+            std::fs::remove_dir_all(&directory).map_err(store("delete", &directory))?;
         }
     }
     std::fs::create_dir_all(&root).map_err(store("create", &root))?;
@@ -347,7 +351,8 @@ impl Stage {
     }
 
     /// How it trains. Baselines over all tasks see as many samples as phase 1 does over all its stages.
-    fn config(&self, experiment: &Experiment) -> Result<TrainConfig, ConfigError> {
+    fn config(&self, setup: &Setup) -> Result<TrainConfig, DynamoError> {
+        let experiment = setup.experiment;
         let phases = &experiment.phases;
         let mut config = match self {
             Self::Router => phase_train(&experiment.train, &phases.router.train)?,
@@ -357,10 +362,14 @@ impl Stage {
             }
             _ => phase_train(&experiment.train, &phases.adapters.train)?,
         };
-        if matches!(self, Self::Shared | Self::Full) && !phases.adapters.mixed && config.epochs.is_none() {
-            let each = experiment.tasks.iter().map(|task| task_train(&experiment.train, &phases.adapters, task));
-            let steps = each.map(|train| Ok(train?.steps(0))).sum::<Result<u64, ConfigError>>()?;
-            config.max_steps = Some(steps);
+        if matches!(self, Self::Shared | Self::Full) && !phases.adapters.mixed {
+            let mut steps = 0;
+            for task in &experiment.tasks {
+                let samples = setup.dataset(std::slice::from_ref(task), Split::Train)?.lengths();
+                let batches = TaskOrder::new(samples, &setup.training_loader()).batches();
+                steps += task_train(&experiment.train, &phases.adapters, task)?.steps(batches);
+            }
+            (config.max_steps, config.epochs) = (Some(steps), None);
         }
         Ok(config)
     }
@@ -396,13 +405,15 @@ impl Stage {
         let experiment = setup.experiment;
         let best = self.directory(experiment).join("best");
         let mut model = self.fresh(setup)?;
-        for (slot, task) in self.contents(experiment).iter().enumerate() {
-            load_task(&mut model, slot, task, &best)?;
+        let contents = self.contents(experiment);
+        let description = setup.description(&contents);
+        for (slot, task) in contents.iter().enumerate() {
+            load_task(&mut model, slot, task, &description, &best)?;
         }
         if *self == Self::Full {
             load_backbone(&mut model, &best)?;
         }
-        load_router(&mut model, &experiment.router, &best)?;
+        load_router(&mut model, &description, &best)?;
         Ok(model)
     }
 
@@ -427,24 +438,26 @@ impl Stage {
         let mut model = self.fresh(setup)?;
         if matches!(self, Self::Router | Self::Joint) {
             for (slot, task) in experiment.tasks.iter().enumerate() {
-                load_task(&mut model, slot, task, &self.origin(experiment, slot).join("best"))?;
+                let origin = self.origin(experiment, slot).join("best");
+                load_task(&mut model, slot, task, &setup.description(&experiment.tasks), &origin)?;
             }
         }
         if *self == Self::Joint {
-            load_router(&mut model, &experiment.router, &Self::Router.directory(experiment).join("best"))?;
+            let origin = Self::Router.directory(experiment).join("best");
+            load_router(&mut model, &setup.description(&experiment.tasks), &origin)?;
         }
-        let (learned, weights) = (experiment.router.learn_temperature, self.weights(experiment));
+        let (learned, judged) = (experiment.router.learn_temperature, self.confidence_weight(experiment) > 0.0);
         Ok(set_trainable(model, |name| match self {
             Self::Full => name.starts_with("heads.") || name != "whisper.encoder.embed_positions.weight",
             _ if name == "router.log_temperature" => learned,
-            _ if name.starts_with("router.confidence") => weights > 0.0,
+            _ if name.starts_with("router.confidence") => judged,
             Self::Router => name.starts_with("router."),
             _ => ["heads.", "router."].iter().any(|part| name.starts_with(part)) || name.contains(".lora."),
         }))
     }
 
     /// How much the router's judgement of itself counts.
-    fn weights(&self, experiment: &Experiment) -> f64 {
+    fn confidence_weight(&self, experiment: &Experiment) -> f64 {
         match self.scheme(experiment) {
             Scheme::Router { weights, .. } => weights.confidence,
             Scheme::Oracle => 0.0,
@@ -468,7 +481,7 @@ impl Stage {
         interrupt: &Arc<AtomicBool>,
     ) -> Result<Summary, DynamoError> {
         let experiment = setup.experiment;
-        let (tasks, config) = (self.tasks(experiment), self.config(experiment)?);
+        let (tasks, config) = (self.tasks(experiment), self.config(setup)?);
         let seed = seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy());
         setup.device.seed(seed);
         let model = self.model(setup)?;
@@ -493,10 +506,9 @@ impl Stage {
 
     fn batches(&self, setup: &Setup, tasks: &[TaskConfig], config: &TrainConfig) -> Result<TaskEpochs, DynamoError> {
         let experiment = setup.experiment;
-        let data = &experiment.data;
         let dataset = setup.dataset(tasks, Split::Train)?;
-        let loader = data.loader(data.batch_size, true, experiment.seed);
-        let mut order = TaskOrder::new(dataset.lengths(), &loader).with_accumulation(config.accumulation);
+        let mut order =
+            TaskOrder::new(dataset.lengths(), &setup.training_loader()).with_accumulation(config.accumulation);
         if *self == Self::Joint {
             let steps = config.steps(order.batches());
             order = order.with_curriculum(experiment.phases.joint.curriculum, steps);
@@ -509,13 +521,13 @@ fn valid(setup: &Setup, tasks: &[TaskConfig]) -> Result<Loader<TaskDataset, Task
     Ok(setup.loader(setup.dataset(tasks, Split::Valid)?, None)?)
 }
 
-/// One adapter with the ranks and targets of all.
+/// One adapter with the ranks and targets of all: as many parameters as theirs together where all have the same targets,
+/// more otherwise.
 fn shared(tasks: &[TaskConfig]) -> LoraConfig {
     let mut config = tasks.first().map(|task| task.lora.clone()).unwrap_or_default();
-    // The scale stays what it was: `lora_alpha` grows with the rank.
-    let rank: usize = tasks.iter().map(|task| task.lora.r).sum();
-    config.lora_alpha *= rank as f64 / config.r.max(1) as f64;
-    config.r = rank;
+    let scale = config.scale();
+    config.r = tasks.iter().map(|task| task.lora.r).sum();
+    config.lora_alpha *= scale / config.scale();
     for target in tasks.iter().flat_map(|task| &task.lora.target_modules) {
         if !config.target_modules.contains(target) {
             config.target_modules.push(target.clone());

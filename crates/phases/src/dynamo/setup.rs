@@ -5,12 +5,12 @@ use super::config::TaskConfig;
 use super::evaluate::Judge;
 use super::folder::Description;
 use super::order::TaskOrder;
-use crate::setup::{TEST_SEED, VALID_SEED};
+use crate::setup::{TEST_SEED, VALID_SEED, speaks};
 use crate::{Experiment, RunError, SourceConfig, SpeechDataset, Split, WhisperCollate};
 use burn::tensor::Device;
 use std::sync::Arc;
 use undertone_data::features::LogMel;
-use undertone_data::loader::Loader;
+use undertone_data::loader::{Loader, LoaderConfig};
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::set_kernels;
 
@@ -25,7 +25,8 @@ impl<'a> Setup<'a> {
     pub fn new(experiment: &'a Experiment) -> Result<Self, RunError> {
         let device = experiment.device.resolve()?;
         set_kernels(experiment.kernels);
-        let whisper = experiment.model.load(&device, experiment.seed)?;
+        let mut whisper = experiment.model.load(&device, experiment.seed)?;
+        speaks(&mut whisper, &experiment.data);
         Ok(Self { experiment, device, whisper })
     }
 
@@ -55,16 +56,23 @@ impl<'a> Setup<'a> {
     ) -> Result<Loader<TaskDataset, TaskCollate>, RunError> {
         let data = &self.experiment.data;
         let config = &self.whisper.config;
-        let (pad, batch_size) =
-            if order.is_some() { (data.pad, data.batch_size) } else { (data.eval_pad, data.eval_batch_size) };
+        let (pad, loader) = match order {
+            Some(_) => (data.pad, self.training_loader()),
+            None => (data.eval_pad, data.loader(data.eval_batch_size, false, self.experiment.seed)),
+        };
         let log_mel = LogMel::new(config.num_mel_bins)?;
         let collate = WhisperCollate::new(log_mel, pad, config.max_frames() * 160, self.whisper.tokenizer.end());
-        let loader = data.loader(batch_size, order.is_some(), self.experiment.seed);
         let loader = Loader::new(Arc::new(dataset), Arc::new(TaskCollate(collate)), loader)?;
         Ok(match order {
             Some(order) => loader.with_order(order),
             None => loader,
         })
+    }
+
+    /// How training batches are made.
+    pub fn training_loader(&self) -> LoaderConfig {
+        let data = &self.experiment.data;
+        data.loader(data.batch_size, true, self.experiment.seed)
     }
 
     /// A judge of the given tasks.
