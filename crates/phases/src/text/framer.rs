@@ -3,9 +3,6 @@ use undertone_model::text::TextTokenizer;
 
 use super::TextError;
 
-/// A token of no vocabulary, to see where a post-processor puts a text.
-const WORD: u32 = u32::MAX;
-
 /// A model's tokenizer taken apart: text becomes tokens, a task cuts them to its length, and the post-processor frames
 /// what is left in special tokens.
 #[derive(Clone)]
@@ -15,11 +12,14 @@ pub struct Framer {
     post: PostProcessorWrapper,
 }
 
+/// A token of no vocabulary, to see where a post-processor puts a text.
+const WORD: u32 = u32::MAX;
+
 impl Framer {
     /// Takes a copy of a tokenizer apart.
     ///
     /// # Errors
-    /// If it has no post-processor that puts its first special token before a text and its last one after it.
+    /// If it has no post-processor that encloses a text in its start and its end token.
     pub fn new(tokenizer: &TextTokenizer) -> Result<Self, TextError> {
         let (cls, sep) = (tokenizer.cls(), tokenizer.sep());
         let mut tokenizer = tokenizer.inner().clone();
