@@ -1,5 +1,5 @@
-//! Whisper, BERT and RoBERTa on Burn: the networks, decoding, their tokenizers, adapters and a router over them, and the
-//! open formats they are loaded from and saved to.
+//! Whisper, BERT and RoBERTa on Burn: the networks, heads of text tasks, decoding, their tokenizers, adapters and a router
+//! over them, and the open formats they are loaded from and saved to.
 //!
 //! A model comes from a folder in the Hugging Face layout and goes back into one that transformers loads. Module paths
 //! are Hugging Face's tensor names, weights keep its `[out, in]` layout, configuration keys are its keys.
@@ -20,6 +20,7 @@
 //! ```
 
 mod folder;
+pub mod heads;
 pub mod layers;
 pub mod lora;
 pub mod router;

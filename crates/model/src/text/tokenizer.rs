@@ -165,6 +165,8 @@ mod tests {
         };
         let error = refusal(&["?", "<s>", "<pad>"], json!({}));
         assert!(error.contains("sep_token") && error.contains("`[SEP]` or `</s>`"), "{error}");
+        let error = refusal(&["?", "<s>", "</s>"], json!({}));
+        assert!(error.contains("pad_token") && error.contains("`[PAD]` or `<pad>`"), "{error}");
         let error = refusal(&["?", "<s>", "</s>", "<pad>"], json!({"mask_token": "<m>"}));
         assert!(error.contains("mask_token") && error.contains("`<m>`"), "{error}");
         assert!(matches!(TextTokenizer::from_bytes(b"{}".to_vec(), &[]), Err(TextTokenizerError::Format(_))));

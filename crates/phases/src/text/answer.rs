@@ -188,7 +188,7 @@ fn number(score: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{bytes, origin, real, shared, words};
-    use super::super::{TextTokenizer, WindowConfig, span_windows};
+    use super::super::{Framer, WindowConfig, span_windows};
     use super::*;
     use proptest::prelude::*;
     use undertone_data::records::{Answer, RecordsConfig, SpanRecord};
@@ -300,12 +300,8 @@ mod tests {
     }
 
     /// What a model that knows the answers would say: how many of the records come back exactly, and those that do not.
-    fn recovered(
-        tokenizer: &TextTokenizer,
-        records: &[SpanRecord],
-        config: &WindowConfig,
-    ) -> (usize, Vec<[String; 2]>) {
-        let windows = span_windows(tokenizer, records, config).unwrap();
+    fn recovered(framer: &Framer, records: &[SpanRecord], config: &WindowConfig) -> (usize, Vec<[String; 2]>) {
+        let windows = span_windows(framer, records, config).unwrap();
         let one = |at: usize, length: usize| {
             (0..length).map(|token| if token == at { 9.0 } else { 0.0 }).collect::<Vec<f32>>()
         };
@@ -336,9 +332,9 @@ mod tests {
         // The others begin or end within a token: in WordPiece's words (`tempted` in `attempted`, `Japan` in `Japanese`),
         // and in RoBERTa's runs of punctuation as well (`(GTCS)` and a full stop are one token, `).`).
         for (name, expected) in [("minilm-l6", 4301), ("roberta-base-tokenizer", 4274)] {
-            let Some(tokenizer) = real(name) else { continue };
+            let Some(framer) = real(name) else { continue };
             for (max_length, doc_stride) in [(384, 128), (128, 64)] {
-                let (exact, others) = recovered(&tokenizer, &records, &WindowConfig { max_length, doc_stride });
+                let (exact, others) = recovered(&framer, &records, &WindowConfig { max_length, doc_stride });
                 assert_eq!((exact, exact + others.len()), (expected, 4309), "{name} at {max_length}");
                 assert!(others.iter().all(|[gold, found]| found.contains(gold.as_str())), "{name}: {others:?}");
             }
@@ -362,9 +358,9 @@ mod tests {
             prop_assume!(free(context.chars().nth(end)));
             let answers = vec![Answer { text, start }];
             let record = SpanRecord { id: String::new(), question: "a".into(), context, answers, origin: origin() };
-            for (tokenizer, max_length) in [(words(), 14), (bytes(), 60)] {
+            for (framer, max_length) in [(words(), 14), (bytes(), 60)] {
                 let config = WindowConfig { max_length, doc_stride: max_length / 2 + 1 };
-                let (exact, others) = recovered(&tokenizer, std::slice::from_ref(&record), &config);
+                let (exact, others) = recovered(&framer, std::slice::from_ref(&record), &config);
                 prop_assert_eq!(exact, 1, "{:?}", others);
             }
         }

@@ -1,7 +1,7 @@
 use tokenizers::{TruncationParams, truncate_encodings};
 
-use super::tokenizer::encode_error;
-use super::{TextError, TextTokenizer};
+use super::framer::encode_error;
+use super::{Framer, TextError};
 
 /// A row of tokens of a text or a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,15 +19,15 @@ pub struct ClassifyFeatures {
 /// # Errors
 /// If `max_length` leaves no room for text, or the tokenizer refuses one.
 pub fn classify_features(
-    tokenizer: &TextTokenizer,
+    framer: &Framer,
     texts: &[(&str, Option<&str>)],
     max_length: usize,
 ) -> Result<Vec<ClassifyFeatures>, TextError> {
-    let firsts = tokenizer.encode(texts.iter().map(|(text, _)| *text))?;
-    let mut seconds = tokenizer.encode(texts.iter().filter_map(|(_, pair)| *pair))?.into_iter();
+    let firsts = framer.encode(texts.iter().map(|(text, _)| *text))?;
+    let mut seconds = framer.encode(texts.iter().filter_map(|(_, pair)| *pair))?.into_iter();
     let seconds = texts.iter().map(|(_, pair)| pair.and_then(|_| seconds.next())).collect::<Vec<_>>();
     let rows = firsts.into_iter().zip(seconds).map(|(text, pair)| {
-        let params = TruncationParams { max_length: tokenizer.room(max_length, pair.is_some())?, ..Default::default() };
+        let params = TruncationParams { max_length: framer.room(max_length, pair.is_some())?, ..Default::default() };
         let tokens = text.len() + pair.as_ref().map_or(0, |pair| pair.len());
         let cut = tokens.saturating_sub(params.max_length);
         let (mut text, mut pair) = truncate_encodings(text, pair, &params).map_err(encode_error)?;
@@ -35,7 +35,7 @@ pub fn classify_features(
         if let Some(pair) = &mut pair {
             pair.take_overflowing();
         }
-        let row = tokenizer.row(text, pair)?;
+        let row = framer.row(text, pair)?;
         Ok(ClassifyFeatures { ids: row.get_ids().to_vec(), type_ids: row.get_type_ids().to_vec(), cut })
     });
     rows.collect()
@@ -96,9 +96,9 @@ mod tests {
             "[SEP][CLS]",
             "\u{202e}x",
         ] {
-            for tokenizer in [words(), bytes()] {
-                let row = classify_features(&tokenizer, &[(text, Some(text))], 12).unwrap().remove(0);
-                assert_eq!((row.ids[0], row.ids[row.ids.len() - 1]), (tokenizer.start(), tokenizer.end()), "{text:?}");
+            for (framer, enclosing) in [(words(), (2, 3)), (bytes(), (0, 2))] {
+                let row = classify_features(&framer, &[(text, Some(text))], 12).unwrap().remove(0);
+                assert_eq!((row.ids[0], row.ids[row.ids.len() - 1]), enclosing, "{text:?}");
                 assert!(row.ids.len() <= 12 && row.type_ids.len() == row.ids.len());
             }
         }
@@ -117,9 +117,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics_or_exceeds_the_length(text in "\\PC{0,40}", pair in prop::option::of("\\PC{0,40}"), length in 5usize..30) {
-            for tokenizer in [words(), bytes()] {
-                let whole = classify_features(&tokenizer, &[(&text, pair.as_deref())], usize::MAX).unwrap().remove(0);
-                let row = classify_features(&tokenizer, &[(&text, pair.as_deref())], length).unwrap().remove(0);
+            for framer in [words(), bytes()] {
+                let whole = classify_features(&framer, &[(&text, pair.as_deref())], usize::MAX).unwrap().remove(0);
+                let row = classify_features(&framer, &[(&text, pair.as_deref())], length).unwrap().remove(0);
                 prop_assert_eq!(row.ids.len(), whole.ids.len().min(length));
                 prop_assert_eq!(row.cut, whole.ids.len() - row.ids.len());
             }

@@ -1,34 +1,23 @@
-use std::path::PathBuf;
-
 use undertone_data::records::Origin;
 
 /// Why text could not become features, or a model's output an answer.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
-    /// No tokenizer in the file.
-    #[error("the tokenizer {} cannot be read: {reason}; give a tokenizer.json of the `tokenizers` library", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What the library said.
-        reason: String,
-    },
-    /// A tokenizer that lacks something.
-    #[error("the tokenizer {reason}")]
-    Tokenizer {
-        /// What, and the way out.
-        reason: String,
+    /// A tokenizer that does not frame a text, or not as the model's special tokens say.
+    #[error(
+        "the tokenizer has no post-processor that encloses a text in its tokens {cls} and {sep}; give the `tokenizer.json` \
+         of a text encoder"
+    )]
+    NoFrame {
+        /// The token that should stand before a text.
+        cls: u32,
+        /// The token that should stand after it.
+        sep: u32,
     },
     /// The library refused a text.
     #[error("a text cannot be tokenised: {reason}")]
     Encode {
         /// What it said.
-        reason: String,
-    },
-    /// Ids that cannot become text.
-    #[error("tokens cannot become text: {reason}")]
-    Decode {
-        /// What the library said.
         reason: String,
     },
     /// No token of the text would fit.

@@ -50,7 +50,7 @@ struct Tags {
 }
 
 /// Each real tokenizer that is at hand with what transformers makes of it.
-fn models() -> (Fixture, Vec<(TextTokenizer, Model)>) {
+fn models() -> (Fixture, Vec<(Framer, Model)>) {
     let fixture: Fixture = serde_json::from_str(include_str!("fixtures/features.json")).unwrap();
     let model = |name: &str| {
         let model = serde_json::from_value(fixture.models[name].clone()).unwrap();
@@ -63,9 +63,9 @@ fn models() -> (Fixture, Vec<(TextTokenizer, Model)>) {
 #[test]
 fn classification_is_as_in_transformers() {
     let (fixture, models) = models();
-    for (tokenizer, model) in models {
+    for (framer, model) in models {
         let texts: Vec<_> = model.classify.iter().map(|row| (row.text.as_str(), row.pair.as_deref())).collect();
-        let rows = classify_features(&tokenizer, &texts, fixture.max_length).unwrap();
+        let rows = classify_features(&framer, &texts, fixture.max_length).unwrap();
         for (row, expected) in rows.iter().zip(&model.classify) {
             assert_eq!((&row.ids, &row.type_ids), (&expected.ids, &expected.type_ids), "{}", expected.text);
         }
@@ -76,13 +76,13 @@ fn classification_is_as_in_transformers() {
 fn windows_are_as_in_transformers() {
     let (fixture, models) = models();
     let config = WindowConfig { max_length: fixture.window, doc_stride: fixture.stride };
-    for (tokenizer, model) in models {
+    for (framer, model) in models {
         for (number, text) in fixture.answers.iter().enumerate() {
             let start = fixture.context.find(text).map(|byte| fixture.context[..byte].chars().count()).unwrap();
             let answers = vec![Answer { text: text.clone(), start }];
             let (question, context) = (fixture.question.clone(), fixture.context.clone());
             let record = SpanRecord { id: String::new(), question, context, answers, origin: origin() };
-            let windows = span_windows(&tokenizer, &[record], &config).unwrap();
+            let windows = span_windows(&framer, &[record], &config).unwrap();
             assert_eq!(windows.len(), model.spans.len());
             for (window, expected) in windows.iter().zip(&model.spans) {
                 assert_eq!((&window.ids, &window.type_ids), (&expected.ids, &expected.type_ids));
@@ -100,11 +100,11 @@ fn windows_are_as_in_transformers() {
 #[test]
 fn tags_are_as_in_transformers() {
     let (fixture, models) = models();
-    for (tokenizer, model) in models {
+    for (framer, model) in models {
         for expected in &model.tags {
             let words = expected.words.clone();
             let record = TagRecord { tags: vec![0; words.len()], words, origin: origin() };
-            let row = tag_features(&tokenizer, &[record], fixture.max_length).unwrap().remove(0);
+            let row = tag_features(&framer, &[record], fixture.max_length).unwrap().remove(0);
             assert_eq!((&row.ids, &row.words), (&expected.ids, &expected.word_ids));
         }
     }

@@ -1,5 +1,7 @@
-use super::tokenizer::cut;
-use super::{TextError, TextTokenizer};
+use undertone_model::text::TextTokenizer;
+
+use super::framer::cut;
+use super::{Framer, TextError};
 
 /// A text and what it should become, as tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,27 +36,33 @@ impl Seq2SeqFeatures {
 /// # Errors
 /// If a length leaves no room for text, or the tokenizer refuses one.
 pub fn seq2seq_features(
-    tokenizer: &TextTokenizer,
+    framer: &Framer,
     pairs: &[(&str, &str)],
     max_source: usize,
     max_target: usize,
 ) -> Result<Vec<Seq2SeqFeatures>, TextError> {
-    let (source_room, target_room) = (tokenizer.room(max_source, false)?, tokenizer.room(max_target, false)?);
-    let sources = tokenizer.encode(pairs.iter().map(|(source, _)| *source))?;
-    let targets = tokenizer.encode(pairs.iter().map(|(_, target)| *target))?;
+    let (source_room, target_room) = (framer.room(max_source, false)?, framer.room(max_target, false)?);
+    let sources = framer.encode(pairs.iter().map(|(source, _)| *source))?;
+    let targets = framer.encode(pairs.iter().map(|(_, target)| *target))?;
     let rows = sources.into_iter().zip(targets).map(|(mut source, mut target)| {
         let (source_cut, target_cut) = (cut(&mut source, source_room), cut(&mut target, target_room));
-        let source = tokenizer.row(source, None)?;
-        let target = [&[tokenizer.start()], target.get_ids(), &[tokenizer.end()]].concat();
+        let (source, target) = (framer.row(source, None)?, framer.row(target, None)?.get_ids().to_vec());
         let (source, source_type_ids) = (source.get_ids().to_vec(), source.get_type_ids().to_vec());
         Ok(Seq2SeqFeatures { source, source_type_ids, target, source_cut, target_cut })
     });
     rows.collect()
 }
 
+/// The text of what a decoder said, without special tokens. It ends at the first end token, for what a model says after
+/// that means nothing; ids that the tokenizer does not know are left out.
+pub fn seq2seq_text(tokenizer: &TextTokenizer, ids: &[u32]) -> String {
+    let end = ids.iter().position(|id| *id == tokenizer.sep());
+    tokenizer.decode(&ids[..end.unwrap_or(ids.len())])
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{bytes, real, shared, words};
+    use super::super::testing::{bytes, bytes_json, framer, real_tokenizer, shared, tokenizer, words};
     use super::*;
     use proptest::prelude::*;
     use undertone_data::records::{PairRecord, RecordsConfig};
@@ -87,19 +95,28 @@ mod tests {
         let config = RecordsConfig { path, columns: columns.into(), ..Default::default() };
         let pairs = PairRecord::read(&config).unwrap();
         let pairs: Vec<_> = pairs.iter().map(|pair| (pair.source.as_str(), pair.target.as_str())).collect();
-        let Some(tokenizer) = real("roberta-base-tokenizer") else { return };
-        for (row, (_, target)) in seq2seq_features(&tokenizer, &pairs, 512, 512).unwrap().iter().zip(&pairs) {
-            assert_eq!((tokenizer.decode(&row.target).unwrap().as_str(), row.target_cut), (*target, 0));
+        let Some(tokenizer) = real_tokenizer("roberta-base-tokenizer") else { return };
+        for (row, (_, target)) in seq2seq_features(&framer(&tokenizer), &pairs, 512, 512).unwrap().iter().zip(&pairs) {
+            assert_eq!((seq2seq_text(&tokenizer, &row.target).as_str(), row.target_cut), (*target, 0));
         }
+    }
+
+    #[test]
+    fn decoding_ends_at_the_end_and_leaves_unknown_ids_out() {
+        let ids = bytes().encode(["to be 🦁"]).unwrap()[0].get_ids().to_vec();
+        let said = [&[0], &ids[..], &[2], &ids[..], &[9999]].concat();
+        let tokenizer = tokenizer(&bytes_json());
+        assert_eq!(seq2seq_text(&tokenizer, &said), "to be 🦁");
+        assert_eq!(seq2seq_text(&tokenizer, &[9999, 0, 1]), "");
     }
 
     proptest! {
         #[test]
         fn byte_level_targets_come_back_as_text(text in "\\PC{0,40}") {
-            let tokenizer = bytes();
-            let row = seq2seq_features(&tokenizer, &[(&text, &text)], 512, 512).unwrap().remove(0);
+            let tokenizer = tokenizer(&bytes_json());
+            let row = seq2seq_features(&framer(&tokenizer), &[(&text, &text)], 512, 512).unwrap().remove(0);
             prop_assert_eq!(&row.source, &row.target, "both are whole and between the same tokens");
-            prop_assert_eq!(tokenizer.decode(&row.target).unwrap(), text);
+            prop_assert_eq!(seq2seq_text(&tokenizer, &row.target), text);
         }
     }
 }

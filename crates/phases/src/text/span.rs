@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use tokenizers::{Encoding, TruncationDirection};
 use undertone_data::records::{Answer, SpanRecord};
 
-use super::{TextError, TextTokenizer};
+use super::{Framer, TextError};
 
 /// How a long context is cut into windows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,16 +60,16 @@ pub struct SpanWindow {
 /// # Errors
 /// If a question leaves no room for the context to move on in, naming the record, or the tokenizer refuses a text.
 pub fn span_windows(
-    tokenizer: &TextTokenizer,
+    framer: &Framer,
     records: &[SpanRecord],
     config: &WindowConfig,
 ) -> Result<Vec<SpanWindow>, TextError> {
     config.validate()?;
-    let questions = tokenizer.encode(records.iter().map(|record| record.question.as_str()))?;
-    let contexts = tokenizer.encode(records.iter().map(|record| record.context.as_str()))?;
+    let questions = framer.encode(records.iter().map(|record| record.question.as_str()))?;
+    let contexts = framer.encode(records.iter().map(|record| record.context.as_str()))?;
     let mut windows = Vec::new();
     for (at, ((record, question), context)) in records.iter().zip(questions).zip(contexts).enumerate() {
-        let (length, stride, special) = (config.max_length, config.doc_stride, tokenizer.special(true));
+        let (length, stride, special) = (config.max_length, config.doc_stride, framer.special(true));
         let room = length.saturating_sub(special + question.len());
         // A window holds what it shares with the one before it and at least one token more.
         if room <= stride {
@@ -80,7 +80,7 @@ pub fn span_windows(
         for (first, part) in parts(context, room, stride) {
             let range = first..first + part.len();
             let target = target.filter(|(start, end)| range.contains(start) && range.contains(end));
-            let row = tokenizer.row(question.clone(), Some(part))?;
+            let row = framer.row(question.clone(), Some(part))?;
             windows.push(window(at, &row, target.map(|(start, end)| (start - first, end - first))));
         }
     }

@@ -1,8 +1,8 @@
 use tokenizers::InputSequence;
 use undertone_data::records::TagRecord;
 
-use super::tokenizer::cut;
-use super::{IGNORED, TextError, TextTokenizer};
+use super::framer::cut;
+use super::{Framer, IGNORED, TextError};
 
 /// A sentence as tokens, with tags on the first token of each word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,22 +27,18 @@ pub struct TagFeatures {
 ///
 /// # Errors
 /// If `max_length` leaves no room for text, if a sentence has not as many tags as words, or the tokenizer refuses one.
-pub fn tag_features(
-    tokenizer: &TextTokenizer,
-    records: &[TagRecord],
-    max_length: usize,
-) -> Result<Vec<TagFeatures>, TextError> {
-    let room = tokenizer.room(max_length, false)?;
+pub fn tag_features(framer: &Framer, records: &[TagRecord], max_length: usize) -> Result<Vec<TagFeatures>, TextError> {
+    let room = framer.room(max_length, false)?;
     if let Some(record) = records.iter().find(|record| record.words.len() != record.tags.len()) {
         let (found, expected) = (record.tags.len(), record.words.len());
         return Err(TextError::Count { what: "tags", found, of: "words", expected });
     }
     // Byte-level tokenizers know words by the space before them; others do not mind it.
     let spaced = |record: &TagRecord| record.words.iter().map(|word| format!(" {}", word.trim())).collect::<Vec<_>>();
-    let sentences = tokenizer.encode(records.iter().map(|record| InputSequence::from(spaced(record))))?;
+    let sentences = framer.encode(records.iter().map(|record| InputSequence::from(spaced(record))))?;
     let rows = records.iter().zip(sentences).map(|(record, mut sentence)| {
         let cut = cut(&mut sentence, room);
-        let row = tokenizer.row(sentence, None)?;
+        let row = framer.row(sentence, None)?;
         let words: Vec<_> = row.get_word_ids().iter().map(|word| word.map(|word| word as usize)).collect();
         let labels: Vec<_> = firsts(&words).map(|word| word.map_or(IGNORED, |word| record.tags[word] as i64)).collect();
         let word_count = record.words.len();
@@ -149,8 +145,8 @@ mod tests {
         let records = TagRecord::read(&config, &tag_set(&config).unwrap()).unwrap();
         // Four words are a variation selector alone, which BERT leaves out.
         for (name, lost_words) in [("minilm-l6", 4), ("roberta-base-tokenizer", 0)] {
-            let Some(tokenizer) = real(name) else { continue };
-            let rows = tag_features(&tokenizer, &records, 512).unwrap();
+            let Some(framer) = real(name) else { continue };
+            let rows = tag_features(&framer, &records, 512).unwrap();
             let mut lost = 0;
             for (record, row) in records.iter().zip(&rows) {
                 let tokens: Vec<_> = row.labels.iter().map(|label| usize::try_from(*label).unwrap_or(99)).collect();
@@ -166,8 +162,8 @@ mod tests {
         #[test]
         fn any_words_get_their_tags_back_or_are_counted(texts in prop::collection::vec("\\PC{0,6}", 0..8), length in 3usize..20) {
             let record = record(&texts.iter().map(String::as_str).collect::<Vec<_>>());
-            for tokenizer in [words(), bytes()] {
-                let row = tag_features(&tokenizer, std::slice::from_ref(&record), length).unwrap().remove(0);
+            for framer in [words(), bytes()] {
+                let row = tag_features(&framer, std::slice::from_ref(&record), length).unwrap().remove(0);
                 prop_assert!(row.ids.len() <= length);
                 let tokens: Vec<_> = row.labels.iter().map(|label| usize::try_from(*label).unwrap_or(99)).collect();
                 let tags = row.word_tags(&tokens, 98).unwrap();

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tokenizers::Tokenizer;
 use undertone_data::records::{Origin, Place};
+use undertone_model::text::TextTokenizer;
 
-use super::TextTokenizer;
+use super::Framer;
 
 /// WordPiece with a BERT post-processor, as JSON.
 pub(super) fn words_json() -> Value {
@@ -36,12 +36,17 @@ pub(super) fn words_json() -> Value {
 }
 
 /// Word pieces as in BERT: pad 0, unknown 1, start 2, end 3.
-pub(super) fn words() -> TextTokenizer {
-    tokenizer(words_json())
+pub(super) fn words() -> Framer {
+    framer(&tokenizer(&words_json()))
 }
 
 /// Bytes with two merges as in RoBERTa: start 0, pad 1, end 2.
-pub(super) fn bytes() -> TextTokenizer {
+pub(super) fn bytes() -> Framer {
+    framer(&tokenizer(&bytes_json()))
+}
+
+/// Byte-level BPE with RoBERTa's post-processor, as JSON.
+pub(super) fn bytes_json() -> Value {
     // GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100.
     let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let others = (0..=255u8).filter(|byte| !printable(byte)).count() as u32;
@@ -54,7 +59,7 @@ pub(super) fn bytes() -> TextTokenizer {
         vocab.insert(piece, id.into());
     }
     let special = |id: u32, text: &str| json!({"id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
-    tokenizer(json!({
+    json!({
         "version": "1.0", "truncation": null, "padding": null,
         "added_tokens": [special(0, "<s>"), special(1, "<pad>"), special(2, "</s>"), special(3, "<unk>")],
         "normalizer": null,
@@ -62,17 +67,28 @@ pub(super) fn bytes() -> TextTokenizer {
         "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0], "trim_offsets": true, "add_prefix_space": false},
         "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
         "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "", "end_of_word_suffix": "", "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": [["Ġ", "b"], ["Ġb", "e"]]},
-    }))
+    })
 }
 
-fn tokenizer(json: Value) -> TextTokenizer {
-    TextTokenizer::new(Tokenizer::from_bytes(json.to_string()).expect("a tokenizer")).expect("with all it needs")
+/// A tokenizer of JSON, its special tokens by their usual names.
+pub(super) fn tokenizer(json: &Value) -> TextTokenizer {
+    TextTokenizer::from_bytes(json.to_string().into_bytes(), &[]).expect("a tokenizer")
+}
+
+/// A tokenizer taken apart.
+pub(super) fn framer(tokenizer: &TextTokenizer) -> Framer {
+    Framer::new(tokenizer).expect("a framer")
+}
+
+/// A real tokenizer taken apart, if the folder of shared models is there.
+pub(super) fn real(name: &str) -> Option<Framer> {
+    real_tokenizer(name).as_ref().map(framer)
 }
 
 /// A real tokenizer, if the folder of shared models is there.
-pub(super) fn real(name: &str) -> Option<TextTokenizer> {
+pub(super) fn real_tokenizer(name: &str) -> Option<TextTokenizer> {
     let path = shared(&format!("models/{name}/tokenizer.json"))?;
-    Some(TextTokenizer::from_file(&path).expect("a tokenizer"))
+    Some(TextTokenizer::from_bytes(std::fs::read(path).expect("a file"), &[]).expect("a tokenizer"))
 }
 
 /// A file of the shared folder beside the repository, if it is there.

@@ -1,0 +1,416 @@
+//! Heads of text tasks over an encoder's states: a label for a text, a span of it, a tag for each token.
+//!
+//! Module paths are those of transformers' models with such heads (`classifier`, `qa_outputs`); a head gives logits, and
+//! the loss is its caller's.
+
+use crate::layers::{Linear, mean_pool};
+use burn::module::Module;
+use burn::tensor::{Bool, Device, Tensor};
+use serde::{Deserialize, Serialize};
+use undertone_ops::dropout;
+
+/// States → logits of a text's label: pooled, a dense layer with tanh, dropout, a linear map. It is BERT's pooler with
+/// the classifier over it, and RoBERTa's head without the dropout before the dense layer.
+#[derive(Module, Debug)]
+pub struct ClassifyHead {
+    /// `[d_model, d_model]`.
+    pub dense: Linear,
+    /// `[labels, d_model]`.
+    pub out_proj: Linear,
+    #[module(skip)]
+    config: ClassifyHeadConfig,
+}
+
+/// States → logits of a span's first and last token.
+#[derive(Module, Debug)]
+pub struct SpanHead {
+    /// `[2, d_model]`: start, then end. The bias is there for the checkpoints that have one: it shifts all positions
+    /// alike, and a softmax over them takes no notice.
+    pub qa_outputs: Linear,
+    #[module(skip)]
+    config: SpanHeadConfig,
+}
+
+/// States → logits of each token's tag.
+#[derive(Module, Debug)]
+pub struct TagHead {
+    /// `[tags, d_model]`.
+    pub classifier: Linear,
+    #[module(skip)]
+    config: TagHeadConfig,
+}
+
+/// Logits over the positions of a batch; minus infinity where a span may not begin or end.
+#[derive(Clone, Debug)]
+pub struct SpanLogits {
+    /// Of the first token, `[batch, tokens]`.
+    pub start: Tensor<2>,
+    /// Of the last, `[batch, tokens]`.
+    pub end: Tensor<2>,
+}
+
+/// How a text is classified.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClassifyHeadConfig {
+    /// Which states the label is read from.
+    pub pooling: Pooling,
+    /// Probability of dropping a number of the dense layer's output; acts in training only.
+    pub dropout: f64,
+}
+
+/// How spans are found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SpanHeadConfig {
+    /// Probability of dropping a number of a state; acts in training only. BERT has none here: its last block has its own.
+    pub dropout: f64,
+}
+
+/// How tokens are tagged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TagHeadConfig {
+    /// Probability of dropping a number of a state; acts in training only.
+    pub dropout: f64,
+}
+
+/// Which states a text's label is read from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pooling {
+    /// The first token's, `[CLS]` or `<s>`, as in BERT and RoBERTa. It stands for no word, so an encoder that is trained
+    /// along learns to gather there what the task asks for.
+    #[default]
+    Cls,
+    /// The mean of all that are no padding: for encoders that were trained through it, as MiniLM's sentence encoders
+    /// were, and whose first state nothing was asked of.
+    Mean,
+}
+
+/// Why a configuration describes no head.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum HeadConfigError {
+    /// The dropout is no probability.
+    #[error("`dropout` is {0}: it must be at least 0 and below 1")]
+    Dropout(f64),
+}
+
+/// The standard deviation of fresh weights: BERT's and RoBERTa's `initializer_range`.
+const STD: f64 = 0.02;
+
+impl Default for ClassifyHeadConfig {
+    fn default() -> Self {
+        Self { pooling: Pooling::Cls, dropout: 0.1 }
+    }
+}
+
+impl Default for TagHeadConfig {
+    fn default() -> Self {
+        Self { dropout: 0.1 }
+    }
+}
+
+impl ClassifyHeadConfig {
+    /// From the first state, with dropout 0.1.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With other states to read from.
+    pub fn with_pooling(self, pooling: Pooling) -> Self {
+        Self { pooling, ..self }
+    }
+
+    /// With another probability of dropping.
+    pub fn with_dropout(self, dropout: f64) -> Self {
+        Self { dropout, ..self }
+    }
+
+    /// # Errors
+    /// Names the key that makes no sense.
+    pub fn validate(&self) -> Result<(), HeadConfigError> {
+        check_dropout(self.dropout)
+    }
+
+    /// A freshly initialised head for states of width `d_model` and so many labels.
+    pub fn init(&self, d_model: usize, labels: usize, device: &Device) -> ClassifyHead {
+        ClassifyHead {
+            dense: Linear::init(d_model, d_model, true, STD, device),
+            out_proj: Linear::init(d_model, labels, true, STD, device),
+            config: self.clone(),
+        }
+    }
+}
+
+impl ClassifyHead {
+    /// # Shapes
+    /// - `states`: `[batch, tokens, d_model]`; `padding`: `[batch, tokens]`, true where a token is padding, which is never
+    ///   the first
+    /// - output: `[batch, labels]`
+    pub fn forward(&self, states: Tensor<3>, padding: Option<&Tensor<2, Bool>>) -> Tensor<2> {
+        let pooled = match self.config.pooling {
+            Pooling::Cls => states.narrow(1, 0, 1).squeeze_dim(1),
+            Pooling::Mean => mean_pool(states, padding),
+        };
+        let hidden = dropout(self.dense.forward(pooled).tanh(), self.config.dropout);
+        self.out_proj.forward(hidden)
+    }
+}
+
+impl SpanHeadConfig {
+    /// Without dropout.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With another probability of dropping.
+    pub fn with_dropout(self, dropout: f64) -> Self {
+        Self { dropout }
+    }
+
+    /// # Errors
+    /// Names the key that makes no sense.
+    pub fn validate(&self) -> Result<(), HeadConfigError> {
+        check_dropout(self.dropout)
+    }
+
+    /// A freshly initialised head for states of width `d_model`.
+    pub fn init(&self, d_model: usize, device: &Device) -> SpanHead {
+        SpanHead { qa_outputs: Linear::init(d_model, 2, true, STD, device), config: self.clone() }
+    }
+}
+
+impl SpanHead {
+    /// Logits that are minus infinity where `hidden` is true: at padding, at special tokens and at the question. A row
+    /// needs a position that is not hidden, and its target must be one: where a text may have no answer, that is the
+    /// first token, which stands for having none.
+    ///
+    /// # Shapes
+    /// - `states`: `[batch, tokens, d_model]`; `hidden`: `[batch, tokens]`
+    /// - output: `[batch, tokens]`, twice
+    pub fn forward(&self, states: Tensor<3>, hidden: &Tensor<2, Bool>) -> SpanLogits {
+        let logits = forward_dropped(&self.qa_outputs, states, self.config.dropout);
+        let [start, end] = [0, 1].map(|column| {
+            let column: Tensor<2> = logits.clone().narrow(2, column, 1).squeeze_dim(2);
+            column.mask_fill(hidden.clone(), f32::NEG_INFINITY)
+        });
+        SpanLogits { start, end }
+    }
+}
+
+impl TagHeadConfig {
+    /// With dropout 0.1.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With another probability of dropping.
+    pub fn with_dropout(self, dropout: f64) -> Self {
+        Self { dropout }
+    }
+
+    /// # Errors
+    /// Names the key that makes no sense.
+    pub fn validate(&self) -> Result<(), HeadConfigError> {
+        check_dropout(self.dropout)
+    }
+
+    /// A freshly initialised head for states of width `d_model` and so many tags.
+    pub fn init(&self, d_model: usize, tags: usize, device: &Device) -> TagHead {
+        TagHead { classifier: Linear::init(d_model, tags, true, STD, device), config: self.clone() }
+    }
+}
+
+impl TagHead {
+    /// `[batch, tokens, d_model]` → `[batch, tokens, tags]`. Padding has logits too; its labels are to be ignored.
+    pub fn forward(&self, states: Tensor<3>) -> Tensor<3> {
+        forward_dropped(&self.classifier, states, self.config.dropout)
+    }
+}
+
+/// A map of states some numbers of which are dropped where the map is in training, even if what made the states is not.
+fn forward_dropped(linear: &Linear, states: Tensor<3>, p: f64) -> Tensor<3> {
+    let states = if linear.weight.val().is_autodiff() { states.autodiff() } else { states };
+    linear.forward(dropout(states, p))
+}
+
+fn check_dropout(p: f64) -> Result<(), HeadConfigError> {
+    if (0.0..1.0).contains(&p) { Ok(()) } else { Err(HeadConfigError::Dropout(p)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::optim::GradientsParams;
+    use burn::tensor::{Distribution, Int};
+    use undertone_ops::{CrossEntropyOptions, cross_entropy};
+
+    const D_MODEL: usize = 8;
+
+    fn states(device: &Device) -> Tensor<3> {
+        Tensor::random([2, 4, D_MODEL], Distribution::Normal(0.0, 1.0), device)
+    }
+
+    fn bools(rows: [[bool; 4]; 2], device: &Device) -> Tensor<2, Bool> {
+        Tensor::from_bool(rows, device)
+    }
+
+    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
+        x.try_into_vec_as().expect("floats")
+    }
+
+    /// The second of two texts of four tokens has two of padding.
+    const PADDING: [[bool; 4]; 2] = [[false; 4], [false, false, true, true]];
+    /// Of the first text the last two tokens are open, of the second the first alone.
+    const HIDDEN: [[bool; 4]; 2] = [[true, true, false, false], [false, true, true, true]];
+
+    #[test]
+    fn logits_are_as_many_as_labels_positions_and_tags() {
+        let device = Device::default();
+        let x = states(&device);
+        let classify = ClassifyHeadConfig::new().init(D_MODEL, 3, &device);
+        assert_eq!(classify.forward(x.clone(), None).dims(), [2, 3]);
+        let span = SpanHeadConfig::new().init(D_MODEL, &device).forward(x.clone(), &bools(HIDDEN, &device));
+        assert_eq!((span.start.dims(), span.end.dims()), ([2, 4], [2, 4]));
+        assert_eq!(TagHeadConfig::new().init(D_MODEL, 5, &device).forward(x).dims(), [2, 4, 5]);
+    }
+
+    #[test]
+    fn a_label_is_read_from_the_states_that_pooling_names() {
+        let device = Device::default();
+        let x = states(&device);
+        let padding = bools(PADDING, &device);
+        let other = |from: usize| x.clone().slice_assign([0..2, from..4], states(&device).slice([0..2, from..4]));
+        let run = |head: &ClassifyHead, x: Tensor<3>| values(head.forward(x, Some(&padding)));
+        let cls = ClassifyHeadConfig::new().init(D_MODEL, 3, &device);
+        assert_eq!(run(&cls, x.clone()), run(&cls, other(1)));
+        assert_ne!(run(&cls, x.clone()), run(&cls, other(0)));
+        let mean = ClassifyHeadConfig::new().with_pooling(Pooling::Mean).init(D_MODEL, 3, &device);
+        let (before, after) = (run(&mean, x.clone()), run(&mean, other(2)));
+        assert_eq!(before[3..], after[3..], "padding counts");
+        assert_ne!(before[..3], after[..3]);
+        assert_ne!(before, run(&mean, other(1)));
+    }
+
+    #[test]
+    fn a_label_is_out_proj_of_the_tanh_of_dense() {
+        let device = Device::default();
+        let mut head = ClassifyHeadConfig::new().init(2, 1, &device);
+        let set = |rows: &[f32], out: usize| {
+            burn::module::Param::from_tensor(Tensor::<1>::from_floats(rows, &device).reshape([out, 2]))
+        };
+        head.dense.weight = set(&[1.0, 0.0, 2.0, 1.0], 2);
+        head.out_proj.weight = set(&[3.0, -1.0], 1);
+        let logit = values(head.forward(Tensor::from_floats([[[0.5, -0.25], [9.0, 9.0]]], &device), None));
+        // 3 tanh(0.5) − tanh(2 · 0.5 − 0.25)
+        let expected = 3.0 * 0.5_f32.tanh() - 0.75_f32.tanh();
+        assert!((logit[0] - expected).abs() < 1e-5, "{logit:?} for {expected}");
+    }
+
+    #[test]
+    fn hidden_positions_are_minus_infinity_and_only_they() {
+        let device = Device::default();
+        let head = SpanHeadConfig::new().init(D_MODEL, &device);
+        let x = states(&device);
+        let (open, some) = (bools([[false; 4]; 2], &device), bools(HIDDEN, &device));
+        let (whole, masked) = (head.forward(x.clone(), &open), head.forward(x, &some));
+        assert_ne!(values(whole.start.clone()), values(whole.end.clone()));
+        for (whole, masked) in [(whole.start, masked.start), (whole.end, masked.end)] {
+            let expected = values(whole).into_iter().zip(HIDDEN.concat());
+            let expected: Vec<f32> = expected.map(|(x, hidden)| if hidden { f32::NEG_INFINITY } else { x }).collect();
+            assert_eq!(values(masked), expected);
+        }
+    }
+
+    /// Gradients of the weight and the bias of every map that a head has.
+    fn gradients<const N: usize>(head: &impl Module, loss: Tensor<1>, linears: [&Linear; N]) -> [[Vec<f32>; 2]; N] {
+        assert!(values(loss.clone().inner())[0].is_finite(), "the loss is not finite");
+        let gradients = GradientsParams::from_grads(loss.backward(), head);
+        assert_eq!(gradients.len(), 2 * N);
+        linears.map(|linear| {
+            let weight = gradients.get::<2>(linear.weight.id).expect("a gradient of the weight");
+            let bias = linear.bias.as_ref().and_then(|bias| gradients.get::<1>(bias.id));
+            [values(weight), values(bias.expect("a gradient of the bias"))]
+        })
+    }
+
+    /// Whether a gradient is one, and more than what rounding leaves.
+    fn counts(gradient: &[f32]) -> bool {
+        gradient.iter().all(|g| g.is_finite()) && gradient.iter().any(|g| g.abs() > 1e-6)
+    }
+
+    #[test]
+    fn every_parameter_gets_a_gradient() {
+        let (device, training) = (Device::default(), Device::default().autodiff());
+        training.seed(7);
+        let x = states(&training);
+        let loss = |logits: Tensor<2>, targets: &[i64]| {
+            let targets = Tensor::<1, Int>::from_ints(targets, &training);
+            cross_entropy(logits, targets, CrossEntropyOptions::default()).mean()
+        };
+        for pooling in [Pooling::Cls, Pooling::Mean] {
+            let head = ClassifyHeadConfig::new().with_pooling(pooling).init(D_MODEL, 3, &device).train();
+            let logits = head.forward(x.clone(), Some(&bools(PADDING, &training)));
+            let found = gradients(&head, loss(logits, &[2, 0]), [&head.dense, &head.out_proj]);
+            assert!(found.as_flattened().iter().all(|g| counts(g)), "{found:?}");
+        }
+        let head = SpanHeadConfig::new().with_dropout(0.1).init(D_MODEL, &device).train();
+        let SpanLogits { start, end } = head.forward(x.clone(), &bools(HIDDEN, &training));
+        // All that is open are the last two tokens of the first text.
+        let open = |logits: &Tensor<2>| logits.clone().slice([0..1, 2..4]).sum();
+        let [[_, bias]] = gradients(&head, open(&start) + open(&end), [&head.qa_outputs]);
+        assert_eq!(bias, [2.0, 2.0]);
+        let SpanLogits { start, end } = head.forward(x.clone(), &bools(HIDDEN, &training));
+        let [[weight, bias]] = gradients(&head, loss(start, &[2, 0]) + loss(end, &[3, 0]), [&head.qa_outputs]);
+        assert!(counts(&weight), "{weight:?}");
+        assert!(bias.iter().all(|g| g.abs() < 1e-6), "a softmax over positions does not see a shift of all: {bias:?}");
+        let head = TagHeadConfig::new().init(D_MODEL, 5, &device).train();
+        let logits = head.forward(x).reshape([8, 5]);
+        let [found] = gradients(&head, loss(logits, &[0, 1, 2, 3, 4, 0, -100, -100]), [&head.classifier]);
+        assert!(found.iter().all(|g| counts(g)), "{found:?}");
+    }
+
+    #[test]
+    fn dropout_acts_in_training_only() {
+        let device = Device::default();
+        device.seed(7);
+        let x = states(&device);
+        let open = bools([[false; 4]; 2], &device);
+        let classify = ClassifyHeadConfig::new().with_dropout(0.5).init(D_MODEL, 3, &device);
+        let span = SpanHeadConfig::new().with_dropout(0.5).init(D_MODEL, &device);
+        let tag = TagHeadConfig::new().with_dropout(0.5).init(D_MODEL, 5, &device);
+        let run = |classify: &ClassifyHead, span: &SpanHead, tag: &TagHead, x: &Tensor<3>| {
+            let label = classify.forward(x.clone(), None);
+            [values(label), values(span.forward(x.clone(), &open).start), values(tag.forward(x.clone()))]
+        };
+        let still = run(&classify, &span, &tag, &x);
+        assert_eq!(still, run(&classify, &span, &tag, &x));
+        let (classify, span, tag) = (classify.train(), span.train(), tag.train());
+        // States of an encoder that is trained along, and of one that is not.
+        for x in [x.clone().autodiff(), x.clone()] {
+            let once = run(&classify, &span, &tag, &x);
+            for (once, again) in once.iter().zip(run(&classify, &span, &tag, &x)) {
+                assert_ne!(*once, again);
+            }
+        }
+        assert_eq!(still, run(&classify.valid(), &span.valid(), &tag.valid(), &x));
+    }
+
+    #[test]
+    fn configurations_are_read_with_defaults_and_refused_by_name() {
+        let config: ClassifyHeadConfig = serde_json::from_str(r#"{"pooling": "mean"}"#).expect("a configuration");
+        assert_eq!(config, ClassifyHeadConfig::new().with_pooling(Pooling::Mean));
+        assert!(serde_json::from_str::<TagHeadConfig>(r#"{"drop": 0.1}"#).is_err());
+        assert_eq!(ClassifyHeadConfig::new().validate(), Ok(()));
+        assert_eq!((SpanHeadConfig::new().validate(), TagHeadConfig::new().validate()), (Ok(()), Ok(())));
+        let refused = [
+            ClassifyHeadConfig::new().with_dropout(1.0).validate(),
+            SpanHeadConfig::new().with_dropout(-0.1).validate(),
+            TagHeadConfig::new().with_dropout(f64::NAN).validate(),
+        ];
+        for error in refused {
+            assert!(error.expect_err("refused").to_string().starts_with("`dropout` is "));
+        }
+    }
+}
