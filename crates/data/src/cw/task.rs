@@ -147,9 +147,9 @@ pub(super) fn shortest(task: CwTask, source: CwSource, text: &CwText) -> Vec<Mes
         (CwTask::Log, _) if cut => &[("N5EE 5NN 4", "N5EE 599 04"), ("K4IT 5NN 4", "K4IT 599 04")],
         (CwTask::Log, _) => &[("N5EE 599 4", "N5EE 599 04"), ("K4IT 599 4", "K4IT 599 04")],
         (CwTask::Expand, _) => &[
-            ("GE 73", "GOOD EVENING, BEST REGARDS"),
-            ("TU EE", "THANK YOU, GOODBYE"),
-            ("GA EE", "GOOD AFTERNOON, GOODBYE"),
+            ("TU 73", "THANK YOU, BEST REGARDS"),
+            ("73 TU", "BEST REGARDS, THANK YOU"),
+            ("TU QRT", "THANK YOU, I AM CLOSING DOWN"),
         ],
         (CwTask::Traffic, _) => &[("NR 4 +", "NR 4 <AR>"), ("NR 5 +", "NR 5 <AR>"), ("NR 6 +", "NR 6 <AR>")],
     };
