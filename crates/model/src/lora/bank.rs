@@ -126,12 +126,8 @@ impl LoraBank {
     pub fn set_adapter(&mut self, adapter: usize, lora_a: Tensor<2>, lora_b: Tensor<2>) {
         let Some(slot) = self.slots.iter().find(|slot| slot.adapter == adapter) else { return };
         let (rows, [d_out, d_in]) = (slot.rows.clone(), [self.lora_b.dims()[0], self.lora_a.dims()[1]]);
-        let trained = self.lora_a.is_require_grad();
-        let (a, b) = (self.lora_a.val().detach(), self.lora_b.val().detach());
-        let a = a.slice_assign([rows.clone(), 0..d_in], lora_a).set_require_grad(trained);
-        let b = b.slice_assign([0..d_out, rows], lora_b).set_require_grad(trained);
-        self.lora_a = Param::initialized(self.lora_a.id, a);
-        self.lora_b = Param::initialized(self.lora_b.id, b);
+        self.lora_a = changed(&self.lora_a, |a| a.slice_assign([rows.clone(), 0..d_in], lora_a));
+        self.lora_b = changed(&self.lora_b, |b| b.slice_assign([0..d_out, rows.clone()], lora_b));
     }
 
     /// One adapter's rows of `lora_a` and columns of `lora_b`. Nothing when it does not target the map.
@@ -146,6 +142,14 @@ impl LoraBank {
         }
         (a.narrow(0, rows.start, rows.len()), b.narrow(1, rows.start, rows.len()))
     }
+}
+
+/// A parameter with another value, trained or frozen as it was.
+pub(super) fn changed(param: &Param<Tensor<2>>, change: impl FnOnce(Tensor<2>) -> Tensor<2>) -> Param<Tensor<2>> {
+    param.clone().map(|value| {
+        let tracked = value.is_require_grad();
+        change(value.detach()).set_require_grad(tracked)
+    })
 }
 
 #[cfg(test)]
@@ -211,6 +215,8 @@ mod tests {
         assert_eq!((values(found.0), values(found.1)), (values(a), values(b)));
         let kept = bank.adapter(0).expect("an adapter");
         assert_eq!((values(kept.0), values(kept.1)), (values(other.0), values(other.1)));
+        let infos = undertone_store::parameter_infos(&bank.train());
+        assert!(infos.iter().all(|p| p.trainable), "and is trained like one that was never replaced");
     }
 
     #[test]

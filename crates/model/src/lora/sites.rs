@@ -1,8 +1,8 @@
 //! The linear maps of a model that adapters can be put on.
 
+use super::bank::changed;
 use super::{LoraBank, LoraConfig};
 use crate::layers::Linear;
-use burn::module::Param;
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 use undertone_store::{HostTensor, StoreError};
@@ -97,10 +97,7 @@ pub fn unmerge(model: &mut impl Adaptable, adapter: usize) {
 fn shift(model: &mut impl Adaptable, adapter: usize, sign: f64) {
     for (_, linear) in model.linears() {
         let Some(delta) = linear.lora.as_ref().and_then(|bank| bank.delta(adapter)) else { continue };
-        let weight = linear.weight.clone();
-        let trained = weight.is_require_grad();
-        let moved = weight.val().detach() + delta.detach().mul_scalar(sign);
-        linear.weight = Param::initialized(weight.id, moved.set_require_grad(trained));
+        linear.weight = changed(&linear.weight, |weight| weight + delta.detach().mul_scalar(sign));
     }
 }
 
