@@ -43,7 +43,7 @@ pub struct WhisperCollate {
 }
 
 /// Audio samples per encoder position.
-const POSITION: usize = 320;
+pub(crate) const POSITION: usize = 320;
 const IGNORED: i64 = -100;
 
 impl WhisperCollate {

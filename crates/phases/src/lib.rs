@@ -1,7 +1,7 @@
 //! What an experiment is: its configuration, its model, its data and its loss, composed for the Learner.
 //!
-//! An [`Experiment`] is what a YAML file says, checked; [`finetune`] runs it; [`Transcriber`] uses what came out. The
-//! arithmetic lives elsewhere: networks in `undertone-model`, audio in `undertone-data`, the loop in `undertone-train`.
+//! An [`Experiment`] is what a YAML file says, checked; [`finetune`] runs it, or [`dynamo::dynamo`] if it has tasks;
+//! [`Transcriber`] and [`dynamo::Predictor`] use what came out. The arithmetic lives elsewhere: networks in `undertone-model`, audio in `undertone-data`, the loop in `undertone-train`.
 //!
 //! ```
 //! use undertone_phases::Experiment;

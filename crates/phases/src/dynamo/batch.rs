@@ -1,5 +1,6 @@
 //! Samples of several tasks, and batches of them.
 
+use crate::batch::POSITION;
 use crate::{SpeechDataset, SpeechSample, WhisperBatch, WhisperCollate};
 use undertone_data::loader::{Collate, Dataset, SampleError};
 
@@ -71,9 +72,6 @@ pub struct TaskBatch {
 
 /// Makes batches of several tasks.
 pub struct TaskCollate(pub WhisperCollate);
-
-/// Audio samples per encoder position.
-pub(super) const POSITION: usize = 320;
 
 impl Collate<TaskSample> for TaskCollate {
     type Batch = TaskBatch;

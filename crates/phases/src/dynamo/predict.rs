@@ -1,10 +1,10 @@
 //! Answers of a trained run to single inputs.
 
-use super::batch::POSITION;
 use super::evaluate::{one_hot, write};
 use super::model::Dynamo;
 use super::run::DynamoError;
 use super::setup::Setup;
+use crate::batch::POSITION;
 use crate::transcribe::pieces;
 use crate::{Experiment, Pad, RunError, TranscribeError};
 use burn::tensor::{Bool, Tensor, TensorData};
