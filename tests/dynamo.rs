@@ -83,11 +83,13 @@ fn phases_follow_each_other_and_change_what_is_theirs() {
         assert!(first.keys().all(|name| !name.contains("encoder.layers.0")), "nothing is adapted below the tap");
         let trained = last(&format!("phase1/{task}"));
         let moved = |name: &str| trained[name].data.iter().any(|x| *x != 0.0);
-        assert!(moved("whisper.encoder.layers.1.self_attn.q_proj.lora.lora_b") && moved("heads.0.start"));
+        assert!(
+            moved("backbone.Whisper.encoder.layers.1.self_attn.q_proj.lora.lora_b") && moved("heads.0.Prompt.start")
+        );
         assert!(trained.keys().all(|name| name.contains(".lora.") || name.starts_with("heads.")), "nothing else is");
     }
     assert!(last("phase2").keys().all(|name| name.starts_with("router.")), "phase 2 trains the router alone");
-    for trained in ["whisper.", "heads.", "router."] {
+    for trained in ["backbone.", "heads.", "router."] {
         assert!(last("phase3").keys().any(|name| name.starts_with(trained)), "phase 3 trains all");
     }
     let metrics = std::fs::read_to_string(place.path("runs/two/phase3/metrics.jsonl")).expect("metrics");

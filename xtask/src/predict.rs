@@ -11,8 +11,14 @@ pub struct Args {
     #[arg(long)]
     run: PathBuf,
     /// An audio file: WAV, FLAC, MP3 or Ogg Vorbis
+    #[arg(long, required_unless_present = "text", conflicts_with = "text")]
+    audio: Option<PathBuf>,
+    /// A text, or a question about a --context
     #[arg(long)]
-    audio: PathBuf,
+    text: Option<String>,
+    /// Where the answer to a question is
+    #[arg(long, requires = "text")]
+    context: Option<String>,
     /// How to print: `text`, or `json` with one object a line
     #[arg(long, default_value = "text")]
     format: Format,
@@ -28,14 +34,21 @@ enum Format {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    if !args.audio.is_file() {
-        return Err(Failure::BadInput(format!("there is no audio file `{}`", args.audio.display())));
+    if let Some(audio) = args.audio.as_ref().filter(|audio| !audio.is_file()) {
+        return Err(Failure::BadInput(format!("there is no audio file `{}`", audio.display())));
     }
     let mut experiment =
         Experiment::load(Some(&args.run.join("config.yaml")), &args.settings).map_err(Failure::bad_input)?;
     experiment.at(&args.run);
     let predictor = Predictor::load(&experiment).map_err(Failure::of_dynamo)?;
-    for answer in predictor.audio(&args.audio).map_err(Failure::of_dynamo)? {
+    let answers = match (&args.audio, &args.text) {
+        (Some(audio), _) => predictor.audio(audio),
+        (None, text) => {
+            let text = text.as_deref().unwrap_or_default();
+            predictor.text(text, args.context.as_deref()).map(|answer| vec![answer])
+        }
+    };
+    for answer in answers.map_err(Failure::of_dynamo)? {
         let gates: Vec<(&str, f32)> = experiment.tasks.iter().map(|t| t.name.as_str()).zip(answer.gates).collect();
         match args.format {
             Format::Json => {

@@ -97,8 +97,8 @@ impl TextDecoderConfig {
     }
 }
 
-/// The root mean square of the rows' norms.
-fn row_norm(embeddings: &Embedding) -> f64 {
+/// The root mean square of the norms of a table's rows.
+pub fn row_norm(embeddings: &Embedding) -> f64 {
     let squares = embeddings.weight.val().inner().square().sum_dim(1);
     f64::from(squares.mean().into_scalar::<f32>()).sqrt()
 }

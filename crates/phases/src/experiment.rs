@@ -1,13 +1,14 @@
 //! An experiment as a user writes it.
 
 use crate::dynamo::{PhasesConfig, TaskConfig, validate_phases, validate_tasks};
-use crate::{AlignmentConfig, ModelConfig};
-use figment::providers::{Env, Format, Serialized, Yaml};
+use crate::samples::splits;
+use crate::{AlignmentConfig, ModelConfig, SourceConfig};
+use figment::providers::{Env, Format, Yaml};
 use figment::value::{Dict, Map};
 use figment::{Figment, Metadata, Profile, Provider};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use undertone_data::cw::{CwConfig, CwTask};
+use undertone_data::cw::CwTask;
 use undertone_data::loader::{LoaderConfig, Workers};
 use undertone_model::router::RouterConfig;
 use undertone_ops::{DeviceSpec, Kernels};
@@ -174,93 +175,6 @@ pub enum Normalizer {
     English,
 }
 
-/// Where samples come from: give `synth` or `path`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SourceConfig {
-    /// A synthesiser; `cw` is the only one, and the default.
-    pub synth: Option<Synth>,
-    /// How it sounds.
-    pub cw: CwConfig,
-    /// Samples it makes per epoch. Training hears new ones every epoch, validation the same ones every time.
-    pub samples: usize,
-    /// A curriculum: each stage changes some of `cw` for a number of epochs; after the last, `cw` itself holds.
-    pub stages: Vec<StageConfig>,
-    /// A manifest: JSONL, CSV or TSV with the columns audio, text, and optionally language, task, start, end.
-    pub path: Option<PathBuf>,
-}
-
-impl Default for SourceConfig {
-    fn default() -> Self {
-        Self { synth: None, cw: CwConfig::default(), samples: 1000, stages: Vec::new(), path: None }
-    }
-}
-
-/// The synthesisers there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Synth {
-    /// Morse code.
-    Cw,
-}
-
-/// A stage of a curriculum.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StageConfig {
-    /// For how many epochs it holds.
-    pub epochs: u64,
-    /// The keys of `cw` that differ.
-    pub cw: serde_json::Map<String, serde_json::Value>,
-}
-
-/// Sources by the name of their split.
-fn splits<'a>(
-    train: &'a SourceConfig,
-    valid: &'a SourceConfig,
-    test: Option<&'a SourceConfig>,
-) -> impl Iterator<Item = (&'static str, &'a SourceConfig)> {
-    [("train", train), ("valid", valid)].into_iter().chain(test.map(|test| ("test", test)))
-}
-
-impl SourceConfig {
-    /// Whether it makes sense, in training or elsewhere; if not, why.
-    fn validate(&self, training: bool) -> Result<(), String> {
-        match (self.synth, &self.path) {
-            (Some(_), Some(_)) => return Err("give either `synth` or `path`, not both".into()),
-            (_, Some(_)) if self.cw != CwConfig::default() => return Err("`cw` is for `synth`, not for `path`".into()),
-            (_, Some(_)) if !self.stages.is_empty() => return Err("`stages` are for `synth`, not for `path`".into()),
-            (_, Some(_)) => return Ok(()),
-            (_, None) => {}
-        }
-        if self.samples == 0 {
-            return Err("`samples` is 0: a synthesiser makes at least 1 per epoch".into());
-        }
-        if !training && !self.stages.is_empty() {
-            return Err("`stages` are for training: other data is the same every time".into());
-        }
-        if let Some(index) = self.stages.iter().position(|stage| stage.epochs == 0) {
-            return Err(format!("`stages[{index}].epochs` is 0: it must be at least 1"));
-        }
-        self.cw.validate().map_err(|e| e.to_string())?;
-        for index in 0..self.stages.len() {
-            let cw = self.stage(index).map_err(|e| e.to_string())?;
-            cw.validate().map_err(|e| format!("`stages[{index}].cw`: {e}"))?;
-        }
-        Ok(())
-    }
-
-    /// The synthesiser's configuration in a stage.
-    ///
-    /// # Errors
-    /// Names the key of the stage that does not fit.
-    pub fn stage(&self, index: usize) -> Result<CwConfig, ConfigError> {
-        let stage = &self.stages[index];
-        let merged = Figment::from(Serialized::defaults(&self.cw)).merge(Serialized::defaults(&stage.cw));
-        merged.extract().map_err(|e| ConfigError::Value(format!("`stages[{index}].cw`: {}", sentence(&e))))
-    }
-}
-
 /// What is minimised besides the cross-entropy of the text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -355,7 +269,7 @@ impl Experiment {
         let loader = self.data.loader(self.data.batch_size, true, self.seed);
         loader.validate().map_err(|e| ConfigError::Value(format!("`data`: {e}")))?;
         for (split, source) in splits(&self.data.train, &self.data.valid, self.data.test.as_ref()) {
-            source.validate(split == "train").map_err(|e| ConfigError::Value(format!("`data.{split}`: {e}")))?;
+            source.validate_speech(split == "train").map_err(|e| ConfigError::Value(format!("`data.{split}`: {e}")))?;
         }
         let train = &self.data.train;
         if self.loss.alignment.is_on() {
@@ -374,6 +288,9 @@ impl Experiment {
         }
         if !self.tasks.is_empty() {
             return self.validate_tasks();
+        }
+        if self.model.backbone.is_text() {
+            return value("`model.backbone` is for text, which is trained by `tasks`: there are none".into());
         }
         let unused =
             [("router", self.router != RouterConfig::default()), ("phases", self.phases != PhasesConfig::default())];
@@ -405,10 +322,14 @@ impl Experiment {
         for task in &self.tasks {
             for (split, source) in splits(&task.data.train, &task.data.valid, task.data.test.as_ref()) {
                 let at = |text: String| ConfigError::Value(format!("task `{}`: `data.{split}`: {text}", task.name));
+                if self.model.backbone.is_text() {
+                    source.validate_text().map_err(at)?;
+                    continue;
+                }
                 if source.synth.is_none() && source.path.is_none() {
                     return Err(at("there is no data: give `synth: cw`, or a manifest as `path`".into()));
                 }
-                source.validate(split == "train").map_err(at)?;
+                source.validate_speech(split == "train").map_err(at)?;
             }
         }
         self.router.validate().map_err(|e| ConfigError::Value(format!("`router`: {e}")))?;
@@ -420,7 +341,7 @@ impl Experiment {
             );
         }
         validate_phases(&self.phases, &self.train)?;
-        validate_tasks(&self.tasks, &self.phases.adapters, &self.train)
+        validate_tasks(&self.tasks, self.model.backbone, &self.phases.adapters, &self.train)
     }
 
     /// Makes `directory` the run's own, wherever it was moved to.

@@ -60,3 +60,12 @@ fn download(api: &ApiRepo, failed: &impl Fn(&str, String) -> SourceError) -> Res
     }
     get(SMALL[0])
 }
+
+/// The folder of a dataset's records; not fetched yet, so this names the way out.
+///
+/// # Errors
+/// Always.
+pub fn dataset(dataset: &str, _: Option<&str>, split: &str, _: Option<&str>) -> Result<PathBuf, SourceError> {
+    let reason = "datasets are not fetched yet: download its Parquet files and give their folder as `path`".into();
+    Err(SourceError::Hub { model: dataset.to_owned(), file: split.to_owned(), reason })
+}

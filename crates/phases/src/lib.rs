@@ -19,6 +19,7 @@ mod evaluate;
 mod experiment;
 mod finetune;
 mod hub;
+mod samples;
 mod setup;
 mod source;
 mod speech;
@@ -29,12 +30,11 @@ mod whisper_objective;
 pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};
 pub use batch::{WhisperBatch, WhisperCollate};
 pub use evaluate::evaluate;
-pub use experiment::{
-    ConfigError, DataConfig, Experiment, LossConfig, Normalizer, Pad, RunConfig, SourceConfig, StageConfig,
-};
+pub use experiment::{ConfigError, DataConfig, Experiment, LossConfig, Normalizer, Pad, RunConfig};
 pub use finetune::{Finetuned, RunError, finetune};
+pub use samples::{SourceConfig, StageConfig, Synth};
 pub use setup::Split;
-pub use source::{Initializer, ModelConfig, ModelSource, SourceError, Trainable};
+pub use source::{Backbone, Initializer, ModelConfig, ModelSource, SourceError, Trainable};
 pub use speech::{SpeechDataset, SpeechError, SpeechSample};
 pub use transcribe::{TranscribeError, Transcriber};
 pub use whisper_objective::{SpeechModel, WhisperObjective};

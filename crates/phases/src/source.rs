@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use undertone_data::cw::morse;
+use undertone_model::text::{PretrainedText, TextModelType};
 use undertone_model::whisper::{
     BUNDLED, FolderError, GenerationConfig, PretrainedWhisper, TokenizerError, WhisperConfig, WhisperConfigError,
     WhisperTokenizer, bundled,
@@ -33,6 +34,27 @@ pub enum Backbone {
     /// Encoder and decoder for speech.
     #[default]
     Whisper,
+    /// An encoder of text.
+    Bert,
+    /// An encoder of text whose positions count from its padding token.
+    Roberta,
+}
+
+impl Display for Backbone {
+    fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Whisper => "whisper",
+            Self::Bert => "bert",
+            Self::Roberta => "roberta",
+        })
+    }
+}
+
+impl Backbone {
+    /// Whether it reads text.
+    pub fn is_text(self) -> bool {
+        self != Self::Whisper
+    }
 }
 
 /// Where weights come from: give one of `bundled`, `path`, `hub` and `config`.
@@ -107,6 +129,19 @@ pub enum SourceError {
     /// The vocabulary cannot be made.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// Nothing says where a text encoder is.
+    #[error("`model` names no text encoder: give its folder as `model.path`, or `model.source.hub`")]
+    NoText,
+    /// It is another architecture.
+    #[error("`{}` holds a model of type `{found}`, and `model.backbone` is `{expected}`: set it to `{found}`", folder.display())]
+    Backbone {
+        /// The folder.
+        folder: PathBuf,
+        /// What it holds.
+        found: Backbone,
+        /// What was expected.
+        expected: Backbone,
+    },
     /// The hub did not give it.
     #[error(
         "cannot fetch `{file}` of `{model}` from the hub ({reason}): check the name and the network, or give a local folder as `model.path`"
@@ -140,6 +175,18 @@ impl ModelConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let s = &self.source;
         let given = [s.bundled.is_some(), s.path.is_some(), s.hub.is_some(), s.config.is_some()];
+        if self.backbone.is_text() {
+            if s.bundled.is_some() || s.config.is_some() {
+                return Err(ConfigError::Value(
+                    "`model.source`: `bundled` and `config` are for `backbone: whisper`; give `path` or `hub`".into(),
+                ));
+            }
+            if self.path.is_none() && s.path.is_none() && s.hub.is_none() {
+                return Err(ConfigError::Value(
+                    "`model` names no text encoder: give its folder as `model.path`, or `model.source.hub`".into(),
+                ));
+            }
+        }
         if given.into_iter().filter(|g| *g).count() > 1 {
             return Err(ConfigError::Value(
                 "`model.source` has several of bundled, path, hub and config: give one".into(),
@@ -168,13 +215,36 @@ impl ModelConfig {
         Ok(whisper)
     }
 
+    /// Loads a text encoder onto `device`.
+    ///
+    /// # Errors
+    /// When the source does not give a whole model, or one of another architecture.
+    pub fn load_text(&self, device: &Device) -> Result<PretrainedText, SourceError> {
+        let folder = self.folder()?.ok_or(SourceError::NoText)?;
+        let text = PretrainedText::load(&folder, device)?;
+        let found = match text.config.model_type {
+            TextModelType::Bert => Backbone::Bert,
+            TextModelType::Roberta | TextModelType::XlmRoberta => Backbone::Roberta,
+        };
+        if found != self.backbone {
+            return Err(SourceError::Backbone { folder, found, expected: self.backbone });
+        }
+        Ok(text)
+    }
+
+    /// The folder that holds it, fetched if it is on the hub.
+    fn folder(&self) -> Result<Option<PathBuf>, SourceError> {
+        let source = &self.source;
+        match (self.path.as_ref().or(source.path.as_ref()), &source.hub) {
+            (Some(path), _) => Ok(Some(path.clone())),
+            (None, Some(model)) => Ok(Some(crate::hub::fetch(model, source.revision.as_deref())?)),
+            (None, None) => Ok(None),
+        }
+    }
+
     fn open(&self, device: &Device) -> Result<PretrainedWhisper, SourceError> {
         let source = &self.source;
-        if let Some(path) = self.path.as_ref().or(source.path.as_ref()) {
-            return Ok(PretrainedWhisper::load(path, device)?);
-        }
-        if let Some(model) = &source.hub {
-            let folder = crate::hub::fetch(model, source.revision.as_deref())?;
+        if let Some(folder) = self.folder()? {
             return Ok(PretrainedWhisper::load(&folder, device)?);
         }
         if let Some(config) = &source.config {

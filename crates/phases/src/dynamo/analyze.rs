@@ -1,19 +1,17 @@
 //! What a run achieved: every finished stage judged on data that nothing was decided by, in numbers, pictures and a page.
 
-use super::batch::{TaskCollate, TaskDataset};
 use super::config::TaskConfig;
 use super::evaluate::{Judged, RouterKind};
+use super::head_config::direction;
 use super::model::Dynamo;
 use super::run::{DynamoError, Phase, Stage, is_complete, stages};
 use super::setup::Setup;
-use crate::analysis::{
-    Analysis, Direction, LossCurves, Metric, MetricsTable, Series, TaskColumn, pictures, report_html,
-};
+use super::trivial::Trivial;
+use crate::analysis::{Analysis, LossCurves, Metric, MetricsTable, Series, TaskColumn, pictures, report_html};
 use crate::{Experiment, RunError, Split};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use undertone_data::loader::Loader;
 use undertone_store::write_atomically;
 
 /// What [`analyze`] found and where it wrote it.
@@ -80,6 +78,15 @@ pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, DynamoEr
             record(&mut table, name, &judged)?;
         }
     }
+    if experiment.model.backbone.is_text() {
+        let [train, judged] = [Split::Train, split].map(|split| setup.dataset(tasks, split));
+        let (train, judged) = (train?, judged?);
+        for (name, trivial) in [("copy, majority", Trivial::Copy), ("lead sentence", Trivial::Lead)] {
+            let mut found = trivial.judge(tasks, &train, &judged).map_err(DynamoError::Judge)?;
+            found.tasks.retain(|name, _| tasks.iter().any(|t| t.name == *name && trivial.answers(&t.head)));
+            record(&mut table, name, &found)?;
+        }
+    }
     write(experiment, table, routing)
 }
 
@@ -112,19 +119,18 @@ fn judge(
     split: Split,
     kind: RouterKind,
 ) -> Result<Judged, DynamoError> {
-    let data: Loader<TaskDataset, TaskCollate> = setup.loader(setup.dataset(tasks, split)?, None)?;
+    let data = setup.loader(setup.dataset(tasks, split)?, None)?;
     setup.judge(tasks.to_vec()).judge(model, &data, kind).map_err(DynamoError::Judge)
 }
 
 fn table(tasks: &[TaskConfig]) -> Result<MetricsTable, DynamoError> {
     let mut metrics: Vec<Metric> = Vec::new();
-    for name in tasks.iter().flat_map(|task| &task.metrics) {
-        if !metrics.iter().any(|metric| metric.name == *name) {
-            let direction = if name == "exact" { Direction::Higher } else { Direction::Lower };
-            metrics.push(Metric { name: name.clone(), direction });
+    for name in tasks.iter().flat_map(TaskConfig::metrics) {
+        if !metrics.iter().any(|metric| metric.name == name) {
+            metrics.push(Metric { direction: direction(&name), name });
         }
     }
-    let columns = tasks.iter().map(|t| TaskColumn { task: t.name.clone(), primary: t.metrics[0].clone() }).collect();
+    let columns = tasks.iter().map(|t| TaskColumn { task: t.name.clone(), primary: t.metrics().remove(0) }).collect();
     Ok(MetricsTable::new(metrics, columns)?)
 }
 

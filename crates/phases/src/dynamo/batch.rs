@@ -1,5 +1,6 @@
 //! Samples of several tasks, and batches of them.
 
+use super::text_data::{TextBatch, TextDataset, TextSample, collate_text};
 use crate::batch::POSITION;
 use crate::{SpeechDataset, SpeechSample, WhisperBatch, WhisperCollate};
 use undertone_data::loader::{Collate, Dataset, SampleError};
@@ -9,27 +10,58 @@ use undertone_data::loader::{Collate, Dataset, SampleError};
 pub struct TaskSample {
     /// The task's index.
     pub task: usize,
-    /// What is heard and written.
-    pub speech: SpeechSample,
+    /// What is heard or read, and what should be answered.
+    pub input: SampleInput,
+}
+
+/// What a sample is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SampleInput {
+    /// Audio, and what is to be written.
+    Speech(SpeechSample),
+    /// Tokens, and what is to be answered.
+    Text(TextSample),
+}
+
+/// The samples of a task.
+pub enum TaskSamples {
+    /// Of a speech backbone.
+    Speech(SpeechDataset),
+    /// Of a text backbone.
+    Text(TextDataset),
 }
 
 /// The samples of all tasks, one task after the other.
 pub struct TaskDataset {
-    tasks: Vec<SpeechDataset>,
+    tasks: Vec<TaskSamples>,
+}
+
+impl TaskSamples {
+    fn len(&self) -> usize {
+        match self {
+            Self::Speech(samples) => samples.len(),
+            Self::Text(samples) => samples.len(),
+        }
+    }
 }
 
 impl TaskDataset {
     /// The datasets of tasks, in the tasks' order.
-    pub fn new(tasks: Vec<SpeechDataset>) -> Self {
+    pub fn new(tasks: Vec<TaskSamples>) -> Self {
         Self { tasks }
     }
 
     /// How many samples each task has.
     pub fn lengths(&self) -> Vec<usize> {
-        self.tasks.iter().map(SpeechDataset::len).collect()
+        self.tasks.iter().map(TaskSamples::len).collect()
     }
 
-    fn locate(&self, mut index: usize) -> (usize, &SpeechDataset, usize) {
+    /// The tasks' samples, in their order.
+    pub fn tasks(&self) -> &[TaskSamples] {
+        &self.tasks
+    }
+
+    fn locate(&self, mut index: usize) -> (usize, &TaskSamples, usize) {
         let mut task = 0;
         while index >= self.tasks[task].len() {
             index -= self.tasks[task].len();
@@ -43,49 +75,103 @@ impl Dataset for TaskDataset {
     type Item = TaskSample;
 
     fn len(&self) -> usize {
-        self.tasks.iter().map(SpeechDataset::len).sum()
+        self.tasks.iter().map(TaskSamples::len).sum()
     }
 
     fn get(&self, index: usize, epoch: u64) -> Result<TaskSample, SampleError> {
         let (task, samples, index) = self.locate(index);
-        Ok(TaskSample { task, speech: samples.get(index, epoch)? })
+        let input = match samples {
+            TaskSamples::Speech(samples) => SampleInput::Speech(samples.get(index, epoch)?),
+            TaskSamples::Text(samples) => SampleInput::Text(samples.get(index)),
+        };
+        Ok(TaskSample { task, input })
     }
 
     fn name(&self, index: usize) -> String {
-        let (_, samples, index) = self.locate(index);
-        samples.name(index)
+        match self.locate(index) {
+            (_, TaskSamples::Speech(samples), index) => samples.name(index),
+            (_, TaskSamples::Text(samples), index) => samples.get(index).name,
+        }
     }
 }
 
 /// A batch of several tasks, in host memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskBatch {
-    /// What Whisper reads and should write.
-    pub speech: WhisperBatch,
+    /// What the backbone reads, and what should be answered.
+    pub input: BatchInput,
     /// Each sample's task.
     pub tasks: Vec<usize>,
-    /// Encoder positions that each sample's audio fills.
+    /// Positions of the backbone's states that each sample fills.
     pub lengths: Vec<usize>,
     /// The optimizer step it belongs to, counted from 0.
     pub step: u64,
 }
 
+/// What a batch is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BatchInput {
+    /// For a speech backbone.
+    Speech(WhisperBatch),
+    /// For a text backbone.
+    Text(TextBatch),
+}
+
+impl TaskBatch {
+    /// Positions of the backbone's states.
+    pub fn positions(&self) -> usize {
+        match &self.input {
+            BatchInput::Speech(speech) => speech.frames.div_ceil(2),
+            BatchInput::Text(text) => text.tokens,
+        }
+    }
+}
+
 /// Makes batches of several tasks.
-pub struct TaskCollate(pub WhisperCollate);
+pub enum TaskCollate {
+    /// For a speech backbone.
+    Speech(WhisperCollate),
+    /// For a text backbone, which pads with this token.
+    Text {
+        /// Its id.
+        pad: u32,
+    },
+}
 
 impl Collate<TaskSample> for TaskCollate {
     type Batch = TaskBatch;
 
     fn collate(&self, items: Vec<TaskSample>) -> Result<TaskBatch, SampleError> {
         let tasks = items.iter().map(|item| item.task).collect();
-        let audio: Vec<usize> = items.iter().map(|item| item.speech.audio.len()).collect();
-        let speech = self.0.collate(items.into_iter().map(|item| item.speech).collect())?;
-        let positions = speech.frames.div_ceil(2);
-        let lengths = audio.into_iter().map(|samples| samples.div_ceil(POSITION).clamp(1, positions)).collect();
-        Ok(TaskBatch { speech, tasks, lengths, step: 0 })
+        let (mut heard, mut read) = (Vec::new(), Vec::new());
+        for item in items {
+            match item.input {
+                SampleInput::Speech(sample) => heard.push(sample),
+                SampleInput::Text(sample) => read.push(sample),
+            }
+        }
+        let (input, lengths) = match self {
+            Self::Speech(collate) => speech(collate, heard)?,
+            Self::Text { pad } => {
+                let lengths = read.iter().map(|sample| sample.ids.len()).collect();
+                (BatchInput::Text(collate_text(read, *pad)), lengths)
+            }
+        };
+        Ok(TaskBatch { input, tasks, lengths, step: 0 })
     }
 
     fn bytes(batch: &TaskBatch) -> usize {
-        WhisperCollate::bytes(&batch.speech)
+        match &batch.input {
+            BatchInput::Speech(speech) => WhisperCollate::bytes(speech),
+            BatchInput::Text(text) => text.bytes(),
+        }
     }
+}
+
+fn speech(collate: &WhisperCollate, samples: Vec<SpeechSample>) -> Result<(BatchInput, Vec<usize>), SampleError> {
+    let audio: Vec<usize> = samples.iter().map(|sample| sample.audio.len()).collect();
+    let batch = collate.collate(samples)?;
+    let positions = batch.frames.div_ceil(2);
+    let lengths = audio.into_iter().map(|samples| samples.div_ceil(POSITION).clamp(1, positions)).collect();
+    Ok((BatchInput::Speech(batch), lengths))
 }

@@ -1,6 +1,7 @@
 //! What a DYNAMO experiment says: its tasks, and how each phase trains them.
 
-use crate::{ConfigError, SourceConfig};
+use super::head_config::HeadConfig;
+use crate::{Backbone, ConfigError, SourceConfig};
 use figment::Figment;
 use figment::providers::Serialized;
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,7 @@ pub struct TaskConfig {
     pub data: TaskData,
     /// Its adapter.
     pub lora: LoraConfig,
-    /// What it is judged by: `cer`, `wer`, `exact`. The first decides.
+    /// What it is judged by, of what its head has metrics for; the first decides. The head's first two, if none is named.
     pub metrics: Vec<String>,
     /// How much its loss counts beside those of other tasks.
     pub weight: f64,
@@ -39,11 +40,21 @@ impl Default for TaskConfig {
             head: HeadConfig::default(),
             data: TaskData::default(),
             lora: LoraConfig::default(),
-            metrics: vec!["cer".into(), "wer".into()],
+            metrics: Vec::new(),
             weight: 1.0,
             train: Map::new(),
             generation: GenerationSettings::default(),
         }
+    }
+}
+
+impl TaskConfig {
+    /// What it is judged by.
+    pub fn metrics(&self) -> Vec<String> {
+        if !self.metrics.is_empty() {
+            return self.metrics.clone();
+        }
+        self.head.metrics().iter().take(2).map(|metric| (*metric).to_owned()).collect()
     }
 }
 
@@ -80,15 +91,6 @@ impl GenerationSettings {
     }
 }
 
-/// What a task's answers are made by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HeadConfig {
-    /// The backbone's own decoder, told its task by a learned vector at the start token.
-    #[default]
-    Seq2seq,
-}
-
 /// A task's samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -105,6 +107,15 @@ impl Default for TaskData {
     fn default() -> Self {
         let valid = SourceConfig { samples: 64, ..Default::default() };
         Self { train: SourceConfig::default(), valid, test: None }
+    }
+}
+
+impl TaskData {
+    /// What it is judged by afterwards. A synthesiser makes other samples from another seed; a file would give the ones
+    /// already used.
+    pub(super) fn test_source(&self) -> Option<&SourceConfig> {
+        let anew = self.valid.path.is_none() && self.valid.hub.is_none();
+        self.test.as_ref().or(anew.then_some(&self.valid))
     }
 }
 
@@ -283,9 +294,6 @@ impl RoutingWeights {
     }
 }
 
-/// The metrics of a task that writes text.
-pub(super) const TEXT_METRICS: [&str; 3] = ["cer", "wer", "exact"];
-
 /// Names that lines of `metrics.jsonl` and folders have a use for.
 const RESERVED: [&str; 14] = [
     "step",
@@ -383,6 +391,7 @@ fn changed(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConf
 /// Names the task and the key that makes no sense.
 pub(crate) fn validate_tasks(
     tasks: &[TaskConfig],
+    backbone: Backbone,
     phase: &AdapterPhase,
     base: &TrainConfig,
 ) -> Result<(), ConfigError> {
@@ -403,14 +412,15 @@ pub(crate) fn validate_tasks(
             return value(format!("two tasks are called `{name}`: names tell them apart"));
         }
         task.lora.validate().map_err(|e| ConfigError::Value(format!("task `{name}`: `lora`: {e}")))?;
-        if task.metrics.is_empty() {
-            return value(format!("task `{name}` has no `metrics`: there are {}", TEXT_METRICS.join(", ")));
-        }
-        if let Some(metric) = task.metrics.iter().find(|m| !TEXT_METRICS.contains(&m.as_str())) {
-            let known = TEXT_METRICS.join(", ");
+        task.head.validate(backbone.is_text()).map_err(|e| ConfigError::Value(format!("task `{name}`: {e}")))?;
+        if let Some(metric) = task.metrics.iter().find(|m| !task.head.metrics().contains(&m.as_str())) {
+            let known = task.head.metrics().join(", ");
             return value(format!("task `{name}`: there is no metric `{metric}` for its head: there are {known}"));
         }
         let generation = &task.generation;
+        if !matches!(task.head, HeadConfig::Seq2seq(_)) && *generation != GenerationSettings::default() {
+            return value(format!("task `{name}`: `generation` is for heads that write text, of type `seq2seq`"));
+        }
         if generation.max_new_tokens == Some(0) || generation.num_beams == 0 {
             return value(format!("task `{name}`: `generation`: `max_new_tokens` and `num_beams` are at least 1"));
         }
@@ -462,12 +472,12 @@ mod tests {
         let task = |name: &str| TaskConfig { name: name.into(), ..Default::default() };
         let check = |tasks: &[TaskConfig]| {
             let base = TrainConfig { max_steps: Some(500), ..Default::default() };
-            validate_tasks(tasks, &AdapterPhase::default(), &base)
+            validate_tasks(tasks, Backbone::Whisper, &AdapterPhase::default(), &base)
         };
         assert_eq!(check(&[task("a"), task("b")]), Ok(()));
         assert!(check(&[task("a"), task("a")]).is_err());
         assert!(check(&[task("a/b")]).is_err());
-        let odd = TaskConfig { metrics: vec!["bleu".into()], ..task("a") };
-        assert!(check(&[odd]).expect_err("refused").to_string().contains("`bleu`"));
+        let odd = TaskConfig { metrics: vec!["accuracy".into()], ..task("a") };
+        assert!(check(&[odd]).expect_err("refused").to_string().contains("`accuracy`"));
     }
 }

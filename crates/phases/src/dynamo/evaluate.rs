@@ -1,18 +1,20 @@
 //! Judging a model on the tasks' data, with one router or another.
 
-use super::batch::{TaskBatch, TaskCollate, TaskDataset};
+use super::answer::Answer;
+use super::batch::{BatchInput, TaskBatch, TaskCollate, TaskDataset};
 use super::config::TaskConfig;
-use super::model::{Dynamo, Tapped};
-use super::score::TextScore;
+use super::model::{Dynamo, Input, Tapped};
+use super::pretrained::Pretrained;
+use super::score::{Said, TaskScore};
+use super::text_data::TextSample;
 use crate::analysis::RoutedSample;
-use burn::tensor::{Bool, Device, Tensor, TensorData};
+use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use undertone_data::loader::Loader;
 use undertone_model::lora::Gates;
 use undertone_model::router::{RouterConfig, Routing};
-use undertone_model::whisper::{DecoderCache, PretrainedWhisper};
 use undertone_train::{BoxError, Evaluation, Example};
 
 /// Who decides which adapters an input goes through.
@@ -44,7 +46,7 @@ pub struct Judged {
 /// What judging needs besides a model and data.
 pub(super) struct Judge {
     pub tasks: Vec<TaskConfig>,
-    pub whisper: PretrainedWhisper,
+    pub pretrained: Pretrained,
     pub router: RouterConfig,
     pub device: Device,
 }
@@ -58,40 +60,26 @@ impl Judged {
 }
 
 impl Judge {
-    /// Lets the model write every sample and compares.
+    /// Lets the model answer every sample and compares.
     pub fn judge(
         &self,
         model: &Dynamo,
         data: &Loader<TaskDataset, TaskCollate>,
         kind: RouterKind,
     ) -> Result<Judged, BoxError> {
-        let mut scores = vec![TextScore::default(); self.tasks.len()];
-        let mut judged = Judged::default();
-        let mut shown = vec![false; self.tasks.len()];
+        let mut scoring = Scoring::new(&self.tasks);
+        let mut routed = Vec::new();
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         for batch in data.epoch(0, 0) {
             let batch = batch?;
             let tapped = self.tap(model, &batch);
-            let (gates, chosen) = self.decide(model, &tapped, &batch, kind, &mut rng, &mut judged.routed);
-            let cache = model.cache(tapped.states, gates, one_hot(&chosen, model.heads.len(), &self.device));
-            let outputs = write(model, &self.whisper, &self.tasks, &cache, &batch.speech.prompts, &chosen);
-            for (row, output) in outputs.into_iter().enumerate() {
-                let (task, reference) = (batch.tasks[row], &batch.speech.texts[row]);
-                let hypothesis = self.whisper.tokenizer.decode(&output).trim().to_owned();
-                scores[task].add(reference, &hypothesis);
-                if !std::mem::replace(&mut shown[task], true) {
-                    let name = format!("{} {}", self.tasks[task].name, batch.speech.names[row]);
-                    judged.examples.push(Example { name, reference: reference.clone(), hypothesis });
-                }
+            let (gates, chosen) = self.decide(model, &tapped, &batch, kind, &mut rng, &mut routed);
+            let answers = model.answer(&self.pretrained, &self.tasks, &tapped, gates, &batch, &chosen);
+            for (row, answer) in answers.iter().enumerate() {
+                scoring.add(&batch, row, answer)?;
             }
         }
-        for (task, score) in self.tasks.iter().zip(&scores) {
-            let metrics = task.metrics.iter().map(|metric| (metric.clone(), score.metric(metric))).collect();
-            judged.tasks.insert(task.name.clone(), metrics);
-        }
-        let errors: f64 = self.tasks.iter().zip(&scores).map(|(task, score)| score.error(&task.metrics[0])).sum();
-        judged.error = errors / self.tasks.len() as f64;
-        Ok(judged)
+        Ok(Judged { routed, ..scoring.finish()? })
     }
 
     /// Where the router sends every sample, without letting the model write.
@@ -107,7 +95,8 @@ impl Judge {
     }
 
     fn tap(&self, model: &Dynamo, batch: &TaskBatch) -> Tapped {
-        model.tap(mel(batch, &self.device), &padding(batch, &self.device))
+        let (input, padding) = input(batch, &self.device);
+        model.tap(input, padding)
     }
 
     /// How much each adapter counts, and the task whose head answers.
@@ -138,32 +127,57 @@ impl Judge {
     }
 }
 
-/// Lets the model write, each row as the task in `chosen` has its answers decoded.
-pub(super) fn write(
-    model: &Dynamo,
-    whisper: &PretrainedWhisper,
-    tasks: &[TaskConfig],
-    cache: &DecoderCache,
-    prompts: &[Vec<u32>],
-    chosen: &[usize],
-) -> Vec<Vec<u32>> {
-    let mut outputs = vec![Vec::new(); chosen.len()];
-    for (index, task) in tasks.iter().enumerate() {
-        let rows: Vec<usize> = (0..chosen.len()).filter(|row| chosen[*row] == index).collect();
-        if rows.is_empty() {
-            continue;
+/// The scores of all tasks.
+pub(super) struct Scoring<'a> {
+    tasks: &'a [TaskConfig],
+    scores: Vec<TaskScore>,
+    /// The first sample of each task.
+    examples: Vec<Option<Example>>,
+}
+
+impl<'a> Scoring<'a> {
+    pub fn new(tasks: &'a [TaskConfig]) -> Self {
+        Self { tasks, scores: tasks.iter().map(TaskScore::new).collect(), examples: vec![None; tasks.len()] }
+    }
+
+    fn add(&mut self, batch: &TaskBatch, row: usize, answer: &Answer) -> Result<(), BoxError> {
+        let task = batch.tasks[row];
+        match &batch.input {
+            BatchInput::Speech(speech) => {
+                let said = self.scores[task].add_written(&speech.texts[row], answer);
+                self.show(task, &speech.names[row], said);
+            }
+            BatchInput::Text(text) => self.add_text(task, &text.samples[row], answer)?,
         }
-        let ids: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
-        let device = model.whisper.decoder.embed_tokens.weight.device();
-        let cache = cache.clone().select(Tensor::from_ints(TensorData::from(ids.as_slice()), &device));
-        let prompts: Vec<Vec<u32>> = rows.iter().map(|row| prompts[*row].clone()).collect();
-        let (positions, prompt) = (whisper.config.max_target_positions, prompts[0].len());
-        let options = task.generation.applied(whisper.generate_options(), positions, prompt);
-        for (row, output) in rows.into_iter().zip(model.whisper.decoder.generate(cache, &prompts, &options)) {
-            outputs[row] = output;
+        Ok(())
+    }
+
+    /// Counts the answer to a sample of text.
+    pub fn add_text(&mut self, task: usize, sample: &TextSample, answer: &Answer) -> Result<(), BoxError> {
+        let said = self.scores[task].add(sample, answer)?;
+        self.show(task, &sample.name, said);
+        Ok(())
+    }
+
+    fn show(&mut self, task: usize, name: &str, said: Option<Said>) {
+        if let (slot @ None, Some((reference, hypothesis))) = (&mut self.examples[task], said) {
+            *slot = Some(Example { name: format!("{} {name}", self.tasks[task].name), reference, hypothesis });
         }
     }
-    outputs
+
+    pub fn finish(mut self) -> Result<Judged, BoxError> {
+        let mut judged = Judged::default();
+        for (index, task) in self.tasks.iter().enumerate() {
+            let said = self.scores[index].finish()?;
+            self.show(index, "", said);
+            let (score, metrics) = (&self.scores[index], task.metrics());
+            judged.error += score.error(&metrics[0]) / self.tasks.len() as f64;
+            let values = metrics.into_iter().map(|metric| (metric.clone(), score.metric(&metric))).collect();
+            judged.tasks.insert(task.name.clone(), values);
+        }
+        judged.examples = self.examples.into_iter().flatten().collect();
+        Ok(judged)
+    }
 }
 
 fn routing(model: &Dynamo, tapped: &Tapped) -> Option<Routing> {
@@ -205,17 +219,28 @@ pub(super) fn one_hot(indices: &[usize], width: usize, device: &Device) -> Tenso
     Tensor::from_data(TensorData::new(rows, [indices.len(), width]), device)
 }
 
-/// `[batch, bins, frames]` on `device`.
-pub(super) fn mel(batch: &TaskBatch, device: &Device) -> Tensor<3> {
-    let speech = &batch.speech;
-    Tensor::from_data(TensorData::new(speech.mel.clone(), [speech.names.len(), speech.bins, speech.frames]), device)
+/// Row numbers on `device`.
+pub(super) fn row_ids(rows: &[usize], device: &Device) -> Tensor<1, Int> {
+    let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
+    Tensor::from_ints(TensorData::from(rows.as_slice()), device)
 }
 
-/// `[batch, positions]`, true where a sample's audio has ended.
-pub(super) fn padding(batch: &TaskBatch, device: &Device) -> Tensor<2, Bool> {
-    let positions = batch.speech.frames.div_ceil(2);
-    let rows: Vec<bool> = batch.lengths.iter().flat_map(|n| (0..positions).map(move |i| i >= *n)).collect();
-    Tensor::from_data(TensorData::new(rows, [batch.lengths.len(), positions]), device)
+/// What the backbone reads of a batch, and where its samples have ended, on `device`.
+pub(super) fn input(batch: &TaskBatch, device: &Device) -> (Input, Tensor<2, Bool>) {
+    let (rows, positions) = (batch.tasks.len(), batch.positions());
+    let ended: Vec<bool> = batch.lengths.iter().flat_map(|n| (0..positions).map(move |i| i >= *n)).collect();
+    let padding = Tensor::from_data(TensorData::new(ended, [rows, positions]), device);
+    let input = match &batch.input {
+        BatchInput::Speech(speech) => Input::Mel(Tensor::from_data(
+            TensorData::new(speech.mel.clone(), [rows, speech.bins, speech.frames]),
+            device,
+        )),
+        BatchInput::Text(text) => {
+            let ids = |values: &[i64]| Tensor::from_data(TensorData::new(values.to_vec(), [rows, text.tokens]), device);
+            Input::Tokens(ids(&text.ids), ids(&text.type_ids))
+        }
+    };
+    (input, padding)
 }
 
 impl Judged {

@@ -1,8 +1,8 @@
 //! A trained set of adapters on disk: PEFT's layout for each adapter, safetensors for heads and router, and
 //! `dynamo.json`, which says what they are.
 
-use super::config::TaskConfig;
-use super::model::Dynamo;
+use super::head_config::HeadConfig;
+use super::model::{BackboneNetwork, Dynamo, Head};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,10 @@ use undertone_store::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Description {
-    /// The tasks, in the order of heads and gates.
-    pub tasks: Vec<TaskDescription>,
+    /// The adapters, in the order of gates.
+    pub adapters: Vec<AdapterDescription>,
+    /// The heads, in the order of the router's outputs where there is one.
+    pub heads: Vec<HeadDescription>,
     /// The router's shape and the blocks below it.
     pub router: RouterConfig,
     /// What the adapters were trained on.
@@ -27,12 +29,20 @@ pub(super) struct Description {
     pub trained_backbone: bool,
 }
 
-/// A task of a folder.
+/// An adapter of a folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TaskDescription {
+pub(super) struct AdapterDescription {
     pub name: String,
     pub lora: LoraConfig,
+}
+
+/// A head of a folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HeadDescription {
+    pub name: String,
+    pub head: HeadConfig,
 }
 
 /// Why a folder of adapters cannot be used.
@@ -45,6 +55,18 @@ pub enum FolderError {
         path: PathBuf,
         /// What went wrong.
         reason: String,
+    },
+    /// A head was trained for something else.
+    #[error("`{}` holds a head for task `{task}` with {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
+    Head {
+        /// The folder.
+        path: PathBuf,
+        /// The task.
+        task: String,
+        /// Its head there.
+        found: String,
+        /// Its head here.
+        expected: String,
     },
     /// It was trained for something else.
     #[error("`{}` holds an adapter for task `{task}` with {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
@@ -88,13 +110,12 @@ const DESCRIPTION: &str = "dynamo.json";
 const HEADS: &str = "heads.safetensors";
 const ROUTER: &str = "router.safetensors";
 const BACKBONE: &str = "backbone.safetensors";
-/// PEFT's prefix before the paths of transformers' `WhisperForConditionalGeneration`.
-const PEFT: &str = "base_model.model.model.";
 
-impl Description {
-    pub fn new(tasks: &[TaskConfig], router: &RouterConfig, backbone: String) -> Self {
-        let tasks = tasks.iter().map(|t| TaskDescription { name: t.name.clone(), lora: t.lora.clone() }).collect();
-        Self { tasks, router: router.clone(), backbone, trained_backbone: false }
+/// PEFT's prefix before a backbone's paths: transformers' `WhisperForConditionalGeneration` has its network in `model`.
+fn peft_prefix(backbone: &BackboneNetwork) -> &'static str {
+    match backbone {
+        BackboneNetwork::Whisper(_) => "base_model.model.model.",
+        BackboneNetwork::Text(_) => "base_model.model.",
     }
 }
 
@@ -109,42 +130,59 @@ impl Description {
 pub(super) fn save(model: &Dynamo, description: &Description, dir: &Path) -> Result<(), FolderError> {
     let mut model = model.clone();
     write_directory(dir, |dir| {
-        for (index, task) in description.tasks.iter().enumerate().take(model.adapters()) {
-            write_adapter(&mut model, index, task, &description.backbone, &dir.join("adapters").join(&task.name))?;
+        for (index, adapter) in description.adapters.iter().enumerate() {
+            let dir = dir.join("adapters").join(&adapter.name);
+            write_adapter(&mut model, index, adapter, &description.backbone, &dir)?;
         }
-        write_tensors(&dir.join(HEADS), &parameters(&model.heads), Dtype::F32)?;
+        let mut heads = BTreeMap::new();
+        for (head, HeadDescription { name, .. }) in model.heads.iter().zip(&description.heads) {
+            let own = parameters(head).into_iter().filter(|(path, _)| !is_shared(path));
+            heads.extend(own.map(|(path, value)| (head_name(name, &path), value)));
+        }
+        write_tensors(&dir.join(HEADS), &heads, Dtype::F32)?;
         if let Some(router) = &model.router {
             write_tensors(&dir.join(ROUTER), &parameters(router), Dtype::F32)?;
         }
         if description.trained_backbone {
-            write_tensors(&dir.join(BACKBONE), &parameters(&model.whisper), Dtype::F32)?;
+            write_tensors(&dir.join(BACKBONE), &parameters(&model.backbone), Dtype::F32)?;
         }
         write_json(&dir.join(DESCRIPTION), description)
     })?;
     Ok(())
 }
 
+/// Whether a head has the parameter from the backbone.
+fn is_shared(path: &str) -> bool {
+    path.ends_with("embed_tokens.weight")
+}
+
+/// What a file calls a head's parameter: the task's name stands for the kind of head.
+fn head_name(task: &str, path: &str) -> String {
+    format!("{task}.{}", path.split_once('.').map_or(path, |(_, rest)| rest))
+}
+
 /// One adapter as PEFT's `PeftModel.from_pretrained` loads it.
 fn write_adapter(
     model: &mut Dynamo,
     index: usize,
-    task: &TaskDescription,
+    adapter: &AdapterDescription,
     backbone: &str,
     dir: &Path,
 ) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { action: "create", path: dir.to_owned(), source };
     std::fs::create_dir_all(dir).map_err(io)?;
-    let matrices = adapter_parameters(&mut model.whisper, index);
+    let prefix = peft_prefix(&model.backbone);
+    let matrices = adapter_parameters(&mut model.backbone, index);
     // Whole paths: adapters lie above the tap only, which names like `q_proj` would not say.
     let targets: Vec<&str> = matrices.keys().filter_map(|name| name.strip_suffix(".lora_A.weight")).collect();
     let config = serde_json::json!({
-        "peft_type": "LORA", "task_type": null, "base_model_name_or_path": backbone, "r": task.lora.r,
-        "lora_alpha": task.lora.lora_alpha, "lora_dropout": task.lora.lora_dropout, "use_rslora": task.lora.use_rslora,
+        "peft_type": "LORA", "task_type": null, "base_model_name_or_path": backbone, "r": adapter.lora.r,
+        "lora_alpha": adapter.lora.lora_alpha, "lora_dropout": adapter.lora.lora_dropout, "use_rslora": adapter.lora.use_rslora,
         "target_modules": targets, "bias": "none", "fan_in_fan_out": false, "inference_mode": true,
     });
     write_json(&dir.join("adapter_config.json"), &config)?;
     let named: BTreeMap<String, HostTensor> =
-        matrices.into_iter().map(|(name, value)| (format!("{PEFT}{name}"), value)).collect();
+        matrices.into_iter().map(|(name, value)| (format!("{prefix}{name}"), value)).collect();
     write_tensors(&dir.join("adapter_model.safetensors"), &named, Dtype::F32)
 }
 
@@ -152,40 +190,54 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
     write_atomically(path, serde_json::to_string_pretty(value).unwrap_or_default().as_bytes())
 }
 
-/// Reads the head of a task, and its adapter where the model has any, into `slot` of `model`.
-pub(super) fn load_task(
+/// Reads the adapters and heads that `expected` describes into `model`, the first of them into `slot`.
+pub(super) fn load_parts(
     model: &mut Dynamo,
-    slot: usize,
-    task: &TaskConfig,
     expected: &Description,
+    slot: usize,
     dir: &Path,
 ) -> Result<(), FolderError> {
-    let description = describe(dir)?;
-    let [found, expected] = [&description, expected].map(Description::ground);
-    if found != expected {
+    let found = describe(dir)?;
+    if found.ground() != expected.ground() {
+        let [found, expected] = [&found, expected].map(Description::ground);
         return Err(FolderError::Ground { path: dir.to_owned(), found, expected });
     }
-    let index = description.tasks.iter().position(|t| t.name == task.name);
-    let index = index.ok_or_else(|| FolderError::NoTask { path: dir.to_owned(), task: task.name.clone() })?;
-    let found = &description.tasks[index].lora;
-    if *found != task.lora {
-        let [found, expected] = [found, &task.lora].map(|lora| serde_json::to_string(lora).unwrap_or_default());
-        return Err(FolderError::Adapter { path: dir.to_owned(), task: task.name.clone(), found, expected });
+    let missing = |task: &str| FolderError::NoTask { path: dir.to_owned(), task: task.to_owned() };
+    for (index, AdapterDescription { name, lora }) in expected.adapters.iter().enumerate() {
+        let there = found.adapters.iter().find(|adapter| adapter.name == *name).ok_or_else(|| missing(name))?;
+        if there.lora != *lora {
+            let [found, expected] = [&there.lora, lora].map(|lora| serde_json::to_string(lora).unwrap_or_default());
+            return Err(FolderError::Adapter { path: dir.to_owned(), task: name.clone(), found, expected });
+        }
+        let file = TensorFile::open(&dir.join("adapters").join(name).join("adapter_model.safetensors"))?;
+        let prefix = peft_prefix(&model.backbone);
+        load_adapter(&mut model.backbone, slot + index, |path| file.read(&format!("{prefix}{path}")))?;
     }
-    if model.adapters() > 0 {
-        let file = TensorFile::open(&dir.join("adapters").join(&task.name).join("adapter_model.safetensors"))?;
-        load_adapter(&mut model.whisper, slot, |name| file.read(&format!("{PEFT}{name}")))?;
+    let file = TensorFile::open(&dir.join(HEADS))?;
+    for (index, HeadDescription { name, head }) in expected.heads.iter().enumerate() {
+        let there = found.heads.iter().find(|head| head.name == *name).ok_or_else(|| missing(name))?;
+        if there.head != *head {
+            let [found, expected] = [&there.head, head].map(|head| serde_json::to_string(head).unwrap_or_default());
+            return Err(FolderError::Head { path: dir.to_owned(), task: name.clone(), found, expected });
+        }
+        model.heads[slot + index] = load_head(&model.heads[slot + index], name, &file)?;
     }
-    let heads = TensorFile::open(&dir.join(HEADS))?;
-    let head = model.heads[slot].clone();
-    model.heads[slot] = load_parameters(head, |name| heads.read(&format!("{index}.{name}")))?;
     Ok(())
+}
+
+fn load_head(head: &Head, task: &str, file: &TensorFile) -> Result<Head, StoreError> {
+    let mut shared = parameters(head);
+    shared.retain(|path, _| is_shared(path));
+    load_parameters(head.clone(), |path| match shared.remove(path) {
+        Some(value) => Ok(value),
+        None => file.read(&head_name(task, path)),
+    })
 }
 
 /// Reads a backbone that was trained.
 pub(super) fn load_backbone(model: &mut Dynamo, dir: &Path) -> Result<(), FolderError> {
     let file = TensorFile::open(&dir.join(BACKBONE))?;
-    model.whisper = load_parameters(model.whisper.clone(), |name| file.read(name))?;
+    model.backbone = load_parameters(model.backbone.clone(), |name| file.read(name))?;
     Ok(())
 }
 
@@ -195,7 +247,7 @@ pub(super) fn load_router(model: &mut Dynamo, expected: &Description, dir: &Path
     let found = describe(dir)?;
     let shape = |r: &RouterConfig| (r.hidden.clone(), r.layer_norm, r.activation);
     // Its outputs are in the order of the tasks.
-    let names = |of: &Description| of.tasks.iter().map(|task| task.name.clone()).collect::<Vec<_>>();
+    let names = |of: &Description| of.heads.iter().map(|head| head.name.clone()).collect::<Vec<_>>();
     if shape(&found.router) != shape(&expected.router) || names(&found) != names(expected) {
         return Err(FolderError::Router(dir.to_owned()));
     }

@@ -6,29 +6,38 @@
 //! before it found best, and leaves the same kind of folder: adapters in PEFT's layout, heads, router, `dynamo.json`.
 
 mod analyze;
+mod answer;
 mod batch;
 mod config;
 mod evaluate;
 mod folder;
+mod head_config;
 mod losses;
 mod model;
 mod objective;
 mod order;
 mod predict;
+mod pretrained;
 mod run;
 mod score;
 mod setup;
+mod text_data;
+mod text_loss;
+mod trivial;
 
 pub use analyze::{Report, analyze, judge_run};
-pub use batch::{TaskBatch, TaskCollate, TaskDataset, TaskSample};
+pub use batch::{BatchInput, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskSample, TaskSamples};
 pub use config::{
-    AdapterPhase, CurriculumConfig, GenerationSettings, GumbelConfig, HeadConfig, JointPhase, PhasesConfig,
-    RouterPhase, RoutingWeights, TaskConfig, TaskData,
+    AdapterPhase, CurriculumConfig, GenerationSettings, GumbelConfig, JointPhase, PhasesConfig, RouterPhase,
+    RoutingWeights, TaskConfig, TaskData,
 };
 pub(crate) use config::{validate_phases, validate_tasks};
 pub use evaluate::{Judged, RouterKind};
 pub use folder::FolderError as AdapterFolderError;
-pub use model::{Dynamo, PromptHead};
+pub use head_config::{ClassifyConfig, HeadConfig, Seq2seqConfig, SpanConfig, TagConfig};
+pub use model::{BackboneNetwork, Dynamo, Head, Input, PromptHead, Tapped, TextWriter};
 pub use order::TaskOrder;
 pub use predict::{Prediction, Predictor};
+pub use pretrained::BackboneError;
 pub use run::{Baseline, DynamoError, Phase, Stage, StageOutcome, baseline, dynamo};
+pub use text_data::{Cut, Target, TextBatch, TextDataError, TextDataset, TextSample};

@@ -1,25 +1,81 @@
-//! The network of a DYNAMO run on a Whisper.
+//! The network of a DYNAMO run.
 
+use super::head_config::HeadConfig;
 use burn::module::{Module, Param};
 use burn::tensor::{Bool, Device, Int, Tensor};
-use undertone_model::layers::mean_pool;
-use undertone_model::lora::{AdaptError, Gates, LoraConfig, adapt};
+use undertone_model::heads::{ClassifyHead, SpanHead, TagHead};
+use undertone_model::layers::{Linear, mean_pool};
+use undertone_model::lora::{AdaptError, Adaptable, Gates, LoraConfig, Site, adapt};
 use undertone_model::router::{Router, RouterConfig};
-use undertone_model::whisper::{DecoderCache, Whisper};
+use undertone_model::text::TextEncoder;
+use undertone_model::text_decoder::row_norm;
+use undertone_model::whisper::{DecoderCache, Whisper, WhisperDecoder};
 
-/// A frozen Whisper with a bank of adapters above the tap, a head for each task, and a router.
+/// A frozen backbone with a bank of adapters above the tap, a head for each task, and a router.
 #[derive(Module, Debug)]
 pub struct Dynamo {
     /// The backbone, with the adapters in its linear maps.
-    pub whisper: Whisper,
-    /// One for each task.
-    pub heads: Vec<PromptHead>,
+    pub backbone: BackboneNetwork,
+    /// One for each task; a baseline on a speech backbone has one for all.
+    pub heads: Vec<Head>,
     /// From phase 2 on.
     pub router: Option<Router>,
     #[module(skip)]
     tap: usize,
     #[module(skip)]
     adapters: usize,
+}
+
+/// What reads the inputs of all tasks.
+#[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant)] // there is one in a run
+pub enum BackboneNetwork {
+    /// Speech.
+    Whisper(Whisper),
+    /// Text.
+    Text(TextEncoder),
+}
+
+/// What a task's answers are made by.
+#[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant)] // there are as many as tasks
+pub enum Head {
+    /// The decoder of a speech backbone, told its task.
+    Prompt(PromptHead),
+    /// A label for a text.
+    Classify(ClassifyHead),
+    /// A span of a context.
+    Span(SpanHead),
+    /// A tag for each token.
+    Tag(TagHead),
+    /// Text, by a decoder over the backbone's own embeddings.
+    Seq2seq(TextWriter),
+}
+
+/// A small decoder that reads, at every token of the source, the backbone's state and the token's own embedding beside
+/// it: states of an encoder that was trained for something else say what a text is about rather than its words, and a
+/// summary or a translation has to repeat some of those.
+#[derive(Module, Debug)]
+pub struct TextWriter {
+    /// What writes.
+    pub decoder: WhisperDecoder,
+    /// Brings embeddings to the scale of a normed state: numbers of variance 1.
+    #[module(skip)]
+    scale: f64,
+}
+
+impl TextWriter {
+    fn new(decoder: WhisperDecoder) -> Self {
+        let d_model = decoder.embed_tokens.weight.dims()[1] as f64;
+        let norm = row_norm(&decoder.embed_tokens);
+        Self { decoder, scale: if norm > 0.0 { d_model.sqrt() / norm } else { 0.0 } }
+    }
+
+    /// Ready to write: `states`, `[batch, tokens, d_model]`, are the backbone's for `ids`, `[batch, tokens]`.
+    pub fn cache(&self, states: Tensor<3>, ids: Tensor<2, Int>, padding: Tensor<2, Bool>) -> DecoderCache {
+        let words = self.decoder.embed_tokens.forward(ids).mul_scalar(self.scale);
+        self.decoder.cache(states + words, None).with_padding(padding)
+    }
 }
 
 /// What tells the decoder its task: a learned vector added to the embedding of the start token.
@@ -29,41 +85,95 @@ pub struct PromptHead {
     pub start: Param<Tensor<1>>,
 }
 
+/// What a backbone reads.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Log-mel features, `[batch, mel bins, frames]`.
+    Mel(Tensor<3>),
+    /// Tokens and their types, `[batch, tokens]` each.
+    Tokens(Tensor<2, Int>, Tensor<2, Int>),
+}
+
 /// A batch at the tap.
 #[derive(Clone, Debug)]
 pub struct Tapped {
     /// The residual stream, `[batch, time, d_model]`.
     pub states: Tensor<3>,
-    /// Its mean over valid positions, `[batch, d_model]`.
+    /// True where an input has ended, `[batch, time]`.
+    pub padding: Tensor<2, Bool>,
+    /// The mean of the states over valid positions, `[batch, d_model]`.
     pub pooled: Tensor<2>,
 }
 
+impl BackboneNetwork {
+    /// The width of its states.
+    pub fn d_model(&self) -> usize {
+        match self {
+            Self::Whisper(whisper) => whisper.decoder.embed_tokens.weight.dims()[1],
+            Self::Text(encoder) => encoder.embeddings.word_embeddings.weight.dims()[1],
+        }
+    }
+
+    /// How many encoder blocks it has.
+    pub fn blocks(&self) -> usize {
+        match self {
+            Self::Whisper(whisper) => whisper.encoder.layers.len(),
+            Self::Text(encoder) => encoder.encoder.layer.len(),
+        }
+    }
+
+    /// A fresh head on it.
+    pub fn head(&self, config: &HeadConfig, device: &Device) -> Head {
+        let d_model = self.d_model();
+        match (self, config) {
+            (Self::Text(encoder), HeadConfig::Seq2seq(config)) => {
+                Head::Seq2seq(TextWriter::new(config.decoder().init(&encoder.embeddings.word_embeddings, device)))
+            }
+            (_, HeadConfig::Seq2seq(_)) => {
+                Head::Prompt(PromptHead { start: Param::from_tensor(Tensor::zeros([d_model], device)) })
+            }
+            (_, HeadConfig::Classify(config)) => {
+                Head::Classify(config.head().init(d_model, config.labels.len(), device))
+            }
+            (_, HeadConfig::Span(config)) => Head::Span(config.head().init(d_model, device)),
+            (_, HeadConfig::Tag(config)) => Head::Tag(config.head().init(d_model, config.labels.len(), device)),
+        }
+    }
+}
+
+impl Adaptable for BackboneNetwork {
+    fn linears(&mut self) -> Vec<(Site, &mut Linear)> {
+        match self {
+            Self::Whisper(whisper) => whisper.linears(),
+            Self::Text(encoder) => encoder.linears(),
+        }
+    }
+}
+
 impl Dynamo {
-    /// A model around `whisper`, which is frozen, with an adapter for each of `adapters` on the blocks above `tap` and
-    /// so many heads.
+    /// A model around `backbone`, which is frozen, with an adapter for each of `adapters` on the blocks above `tap`, and
+    /// a fresh head for each of `heads`.
     ///
     /// # Errors
     /// When an adapter's target names no linear map.
     pub fn new(
-        whisper: Whisper,
+        backbone: BackboneNetwork,
         adapters: &[LoraConfig],
-        heads: usize,
+        heads: &[&HeadConfig],
         tap: usize,
         device: &Device,
     ) -> Result<Self, AdaptError> {
-        let mut whisper = whisper.no_grad();
-        let d_model = whisper.decoder.embed_tokens.weight.dims()[1];
+        let mut backbone = backbone.no_grad();
         if !adapters.is_empty() {
-            adapt(&mut whisper, adapters, tap, device)?;
+            adapt(&mut backbone, adapters, tap, device)?;
         }
-        let head = || PromptHead { start: Param::from_tensor(Tensor::zeros([d_model], device)) };
-        Ok(Self { whisper, heads: (0..heads).map(|_| head()).collect(), router: None, tap, adapters: adapters.len() })
+        let heads = heads.iter().map(|config| backbone.head(config, device)).collect();
+        Ok(Self { backbone, heads, router: None, tap, adapters: adapters.len() })
     }
 
     /// Adds a fresh router over all heads.
     pub fn with_router(mut self, config: &RouterConfig, device: &Device) -> Self {
-        let d_model = self.whisper.decoder.embed_tokens.weight.dims()[1];
-        self.router = Some(config.init(d_model, self.heads.len(), device));
+        self.router = Some(config.init(self.backbone.d_model(), self.heads.len(), device));
         self
     }
 
@@ -72,27 +182,52 @@ impl Dynamo {
         self.adapters
     }
 
-    /// What the router reads and the adapters begin from. `mel`: `[batch, mel bins, frames]`; `padding`:
-    /// `[batch, positions]`, true where an input has ended.
-    pub fn tap(&self, mel: Tensor<3>, padding: &Tensor<2, Bool>) -> Tapped {
-        let encoder = &self.whisper.encoder;
-        let states = encoder.blocks(encoder.front_end(mel, 0), 0..self.tap, None);
+    /// What the router reads and the adapters begin from. `padding`: `[batch, positions]`, true where an input has ended.
+    ///
+    /// # Panics
+    /// If the backbone reads something else.
+    pub fn tap(&self, input: Input, padding: Tensor<2, Bool>) -> Tapped {
+        let states = match (&self.backbone, input) {
+            (BackboneNetwork::Whisper(whisper), Input::Mel(mel)) => {
+                let encoder = &whisper.encoder;
+                encoder.blocks(encoder.front_end(mel, 0), 0..self.tap, None)
+            }
+            (BackboneNetwork::Text(encoder), Input::Tokens(ids, types)) => {
+                let x = encoder.embed(ids, Some(types), Some(&padding));
+                encoder.blocks(x, 0..self.tap, Some(&padding), None)
+            }
+            _ => panic!("a speech backbone reads mel features, a text backbone tokens"),
+        };
         // Nothing is trained below the tap, and the router must not be a way around that.
-        let pooled = mean_pool(states.clone().detach(), Some(padding));
-        Tapped { states, pooled }
+        let pooled = mean_pool(states.clone().detach(), Some(&padding));
+        Tapped { states, padding, pooled }
     }
 
-    /// Everything above the tap, ready to decode: `heads` is each input's weight on each head, `[batch, heads]`.
-    pub fn cache(&self, tapped: Tensor<3>, gates: Option<Gates>, heads: Tensor<2>) -> DecoderCache {
-        let encoder = &self.whisper.encoder;
-        let x = encoder.blocks(tapped, self.tap..encoder.layers.len(), gates.as_ref());
-        let starts = self.heads.iter().map(|head| head.start.val().unsqueeze_dim(0)).collect();
-        let start = heads.matmul(Tensor::cat(starts, 0));
-        self.whisper.decoder.cache(encoder.layer_norm.forward(x), gates).with_start(start)
+    /// The backbone's last states, `[batch, time, d_model]`.
+    pub fn encode(&self, tapped: &Tapped, gates: Option<&Gates>) -> Tensor<3> {
+        let (x, above) = (tapped.states.clone(), self.tap..self.backbone.blocks());
+        match &self.backbone {
+            BackboneNetwork::Whisper(whisper) => {
+                whisper.encoder.layer_norm.forward(whisper.encoder.blocks(x, above, gates))
+            }
+            BackboneNetwork::Text(encoder) => encoder.blocks(x, above, Some(&tapped.padding), gates),
+        }
     }
+}
 
-    /// The decoder's states for every position of `ids`, `[batch, tokens]` → `[batch, tokens, d_model]`.
-    pub fn decode(&self, ids: Tensor<2, Int>, mut cache: DecoderCache) -> Tensor<3> {
-        self.whisper.decoder.forward(ids, &mut cache)
-    }
+/// A speech backbone's decoder, ready to decode `states`, `[batch, time, d_model]`; `prompts` is each input's weight on each
+/// of `heads`, `[batch, heads]`.
+pub(super) fn prompted(
+    whisper: &Whisper,
+    heads: &[Head],
+    states: Tensor<3>,
+    gates: Option<Gates>,
+    prompts: Tensor<2>,
+) -> DecoderCache {
+    let starts = heads.iter().filter_map(|head| match head {
+        Head::Prompt(prompt) => Some(prompt.start.val().unsqueeze_dim(0)),
+        _ => None,
+    });
+    let start = prompts.matmul(Tensor::cat(starts.collect(), 0));
+    whisper.decoder.cache(states, gates).with_start(start)
 }

@@ -1,17 +1,21 @@
 //! What each phase minimises, as the Learner asks for it.
 
-use super::batch::{TaskBatch, TaskCollate, TaskDataset};
-use super::config::{GumbelConfig, RoutingWeights};
-use super::evaluate::{Judge, RouterKind, mel, one_hot, padding};
+use super::batch::{BatchInput, TaskBatch, TaskCollate, TaskDataset};
+use super::config::{GumbelConfig, RoutingWeights, TaskConfig};
+use super::evaluate::{Judge, RouterKind, input, one_hot, row_ids};
 use super::folder::{self, Description};
 use super::losses::{routing_terms, term_names};
-use super::model::Dynamo;
+use super::model::{BackboneNetwork, Dynamo, Tapped, prompted};
 use super::order::TaskOrder;
+use super::text_data::TextSample;
+use super::text_loss::text_loss;
+use crate::WhisperBatch;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::path::Path;
 use undertone_data::loader::Loader;
 use undertone_model::lora::Gates;
 use undertone_model::router::GateKind;
+use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
 use undertone_train::{Batches, BoxError, Evaluation, LossTerm, Objective};
 
@@ -40,40 +44,76 @@ impl DynamoObjective {
         }
     }
 
-    /// Each task's cross-entropy over the rows that are its own.
+    /// Each task's loss over the rows that are its own.
     fn task_terms(
         &self,
         model: &Dynamo,
-        states: Tensor<3>,
+        tapped: &Tapped,
         gates: Option<Gates>,
         batch: &TaskBatch,
         device: &Device,
     ) -> Vec<LossTerm> {
-        let rows = batch.tasks.len();
-        let cache = model.cache(states, gates, one_hot(&batch.tasks, model.heads.len(), device));
-        let hidden = model.decode(ints(&batch.speech.inputs, device).reshape([rows, batch.speech.tokens]), cache);
-        let d_model = hidden.dims()[2];
-        let embedding = model.whisper.decoder.embed_tokens.weight.val();
-        let term = |(task, config): (usize, &super::TaskConfig)| {
-            let own: Vec<i64> = (0..rows).filter(|row| batch.tasks[*row] == task).map(|row| row as i64).collect();
-            let sum = if own.is_empty() {
-                Tensor::zeros([1], device)
-            } else {
-                let labels: Vec<i64> = own.iter().flat_map(|row| batch.labels(*row as usize)).copied().collect();
-                let hidden =
-                    if own.len() == rows { hidden.clone() } else { hidden.clone().select(0, ints(&own, device)) };
-                let hidden = hidden.reshape([own.len() * batch.speech.tokens, d_model]);
-                linear_cross_entropy(hidden, embedding.clone(), None, ints(&labels, device), Default::default()).sum
+        let states = model.encode(tapped, gates.as_ref());
+        let (rows, tasks) = (batch.tasks.len(), self.judge.tasks.iter().enumerate());
+        let hidden = match (&model.backbone, &batch.input) {
+            // One decoder writes for all tasks, so it writes for all at once.
+            (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech)) => {
+                let heads = one_hot(&batch.tasks, model.heads.len(), device);
+                let mut cache = prompted(whisper, &model.heads, states, gates, heads);
+                let ids = ints(&speech.inputs, device).reshape([rows, speech.tokens]);
+                whisper.decoder.forward(ids, &mut cache)
+            }
+            _ => states,
+        };
+        let term = |(task, config): (usize, &TaskConfig)| {
+            let own: Vec<usize> = (0..rows).filter(|row| batch.tasks[*row] == task).collect();
+            let pick = (own.len() < rows).then(|| row_ids(&own, device));
+            let picked = |x: &Tensor<3>| pick.clone().map_or(x.clone(), |rows| x.clone().select(0, rows));
+            let sum = match (&model.backbone, &batch.input) {
+                _ if own.is_empty() => Tensor::zeros([1], device),
+                (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech)) => {
+                    written_loss(whisper, picked(&hidden), speech, &own, device)
+                }
+                (BackboneNetwork::Text(_), BatchInput::Text(text)) => {
+                    let samples: Vec<&TextSample> = own.iter().map(|row| &text.samples[*row]).collect();
+                    let padding = tapped.padding.clone();
+                    let padding = pick.clone().map_or(padding.clone(), |rows| padding.select(0, rows));
+                    text_loss(&model.heads[task], picked(&hidden), padding, &samples, device)
+                }
+                _ => unreachable!("backbone and batches are made from one configuration"),
             };
             LossTerm { name: config.name.clone().into(), weight: self.task_weight() * config.weight, sum }
         };
-        self.judge.tasks.iter().enumerate().map(term).collect()
+        tasks.map(term).collect()
     }
 }
 
+/// The cross-entropy of what a speech backbone writes: `hidden` is its decoder's states for `rows` of the batch.
+fn written_loss(
+    whisper: &Whisper,
+    hidden: Tensor<3>,
+    speech: &WhisperBatch,
+    rows: &[usize],
+    device: &Device,
+) -> Tensor<1> {
+    let [own, tokens, d_model] = hidden.dims();
+    let labels: Vec<i64> = rows.iter().flat_map(|row| labels(speech, *row)).copied().collect();
+    let embedding = whisper.decoder.embed_tokens.weight.val();
+    let hidden = hidden.reshape([own * tokens, d_model]);
+    linear_cross_entropy(hidden, embedding, None, ints(&labels, device), Default::default()).sum
+}
+
+fn labels(speech: &WhisperBatch, row: usize) -> &[i64] {
+    &speech.labels[row * speech.tokens..][..speech.tokens]
+}
+
 impl TaskBatch {
-    fn labels(&self, row: usize) -> &[i64] {
-        &self.speech.labels[row * self.speech.tokens..][..self.speech.tokens]
+    /// How many decisions a row asks for.
+    fn decisions(&self, row: usize) -> usize {
+        match &self.input {
+            BatchInput::Speech(speech) => labels(speech, row).iter().filter(|label| **label >= 0).count(),
+            BatchInput::Text(text) => text.samples[row].target.count(),
+        }
     }
 }
 
@@ -90,7 +130,7 @@ impl Objective for DynamoObjective {
         if self.task_weight() > 0.0 {
             counts.resize(self.judge.tasks.len(), 0.0);
             for (row, task) in batch.tasks.iter().enumerate() {
-                counts[*task] += batch.labels(row).iter().filter(|label| **label >= 0).count() as f64;
+                counts[*task] += batch.decisions(row) as f64;
             }
         }
         if let Scheme::Router { weights, .. } = &self.scheme {
@@ -100,17 +140,18 @@ impl Objective for DynamoObjective {
     }
 
     fn losses(&self, model: &Dynamo, batch: &TaskBatch, device: &Device) -> Result<Vec<LossTerm>, BoxError> {
-        let tapped = model.tap(mel(batch, device), &padding(batch, device));
+        let (input, padding) = input(batch, device);
+        let tapped = model.tap(input, padding);
         let Scheme::Router { gates, gumbel, weights } = &self.scheme else {
             let gates = model.oracle(&batch.tasks, device);
-            return Ok(self.task_terms(model, tapped.states, gates, batch, device));
+            return Ok(self.task_terms(model, &tapped, gates, batch, device));
         };
         let router = model.router.as_ref().ok_or("the model has no router")?;
         let routing = router.forward(tapped.pooled.clone());
         let mut terms = Vec::new();
         if weights.task > 0.0 {
             let gates = routing.training_gates(*gates, self.judge.router.top_k, gumbel.at(batch.step));
-            terms = self.task_terms(model, tapped.states, Some(Gates::Each(gates)), batch, device);
+            terms = self.task_terms(model, &tapped, Some(Gates::Each(gates)), batch, device);
         }
         terms.extend(routing_terms(weights, &routing, tapped.pooled, router.temperature(), &batch.tasks, device));
         Ok(terms)

@@ -1,13 +1,19 @@
 //! The phases, one after the other, each in its own directory.
 
-use super::batch::{TaskCollate, TaskDataset};
+use super::batch::{TaskCollate, TaskDataset, TaskSamples};
 use super::config::{TaskConfig, phase_train, task_train};
-use super::folder::{Description, FolderError, load_backbone, load_router, load_task};
+use super::folder::{
+    AdapterDescription, Description, FolderError, HeadDescription, load_backbone, load_parts, load_router,
+};
+use super::head_config::HeadConfig;
 use super::model::Dynamo;
 use super::objective::{DynamoObjective, Scheme, TaskEpochs};
 use super::order::TaskOrder;
+use super::pretrained::{BackboneError, Pretrained};
 use super::setup::{Setup, seed_of};
+use super::text_data::{Cut, TextDataError};
 use crate::analysis::AnalysisError;
+use crate::text::TextError;
 use crate::{ConfigError, Experiment, RunError, Split, TranscribeError};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -126,6 +132,25 @@ pub enum DynamoError {
     /// There is nothing to be done in phases.
     #[error("the configuration has no `tasks`: phases and baselines are for those; train without --phase")]
     NoTasks,
+    /// The backbone cannot be had.
+    #[error(transparent)]
+    Backbone(#[from] BackboneError),
+    /// A task's records cannot be used.
+    #[error("task `{task}`: {source}")]
+    Data {
+        /// The task.
+        task: String,
+        /// Why not.
+        source: TextDataError,
+    },
+    /// A head does not fit the backbone.
+    #[error("task `{task}`: `head`: {reason}")]
+    Head {
+        /// The task.
+        task: String,
+        /// Why not.
+        reason: String,
+    },
     /// Adapters do not fit the backbone.
     #[error("{task}: {source}")]
     Adapt {
@@ -164,6 +189,15 @@ pub enum DynamoError {
     /// There is no router yet.
     #[error("`{}` has no router yet, and nobody says which task an input belongs to: run `cargo xtask train --phase 2`", .0.display())]
     NoRouter(PathBuf),
+    /// The backbone takes something else.
+    #[error("the run's backbone takes {0}")]
+    Modality(&'static str),
+    /// A question has nowhere to find its answer.
+    #[error("the router took it for `{0}`, which finds answers in a context: give one with --context")]
+    NoContext(String),
+    /// A text cannot become tokens.
+    #[error(transparent)]
+    Text(#[from] TextError),
     /// Audio cannot be read, or a prompt not be made.
     #[error(transparent)]
     Input(#[from] TranscribeError),
@@ -271,18 +305,10 @@ fn run(
         return Err(RunError::NothingToResume(root).into());
     }
     let setup = Setup::new(experiment)?;
-    let blocks = setup.whisper.config.encoder_layers;
-    if experiment.router.tap >= blocks {
-        return Err(DynamoError::Tap { tap: experiment.router.tap, blocks });
-    }
-    // Every task's targets and data, before the first of them trains for minutes.
-    for task in &experiment.tasks {
-        let one = std::slice::from_ref(&task.lora);
-        Dynamo::new(setup.whisper.model.clone(), one, 1, experiment.router.tap, &setup.device)
-            .map_err(|source| DynamoError::Adapt { task: format!("task `{}`", task.name), source })?;
-    }
+    // Every task's targets, head and data, before the first of them trains for minutes.
+    check_fit(&setup)?;
     for split in [Split::Train, Split::Valid] {
-        setup.dataset(&experiment.tasks, split)?;
+        report_cuts(&setup.dataset(&experiment.tasks, split)?, &experiment.tasks, split);
     }
     // What the first stage begins with, while nothing has been touched; later stages begin with what is not there yet.
     if let Some(first @ (Stage::Router | Stage::Joint)) = stages.first() {
@@ -311,6 +337,58 @@ fn run(
         }
     }
     Ok(outcomes)
+}
+
+/// Whether the router's tap and every task's adapter and head fit the backbone.
+fn check_fit(setup: &Setup) -> Result<(), DynamoError> {
+    let (experiment, network) = (setup.experiment, setup.pretrained.network());
+    let (tap, blocks) = (experiment.router.tap, network.blocks());
+    if tap >= blocks {
+        return Err(DynamoError::Tap { tap, blocks });
+    }
+    for task in &experiment.tasks {
+        if let Err(reason) = fits(&task.head, &setup.pretrained) {
+            return Err(DynamoError::Head { task: task.name.clone(), reason });
+        }
+        let one = std::slice::from_ref(&task.lora);
+        Dynamo::new(network.clone(), one, &[], tap, &setup.device)
+            .map_err(|source| DynamoError::Adapt { task: format!("task `{}`", task.name), source })?;
+    }
+    Ok(())
+}
+
+/// Whether a head reads no more tokens than a text backbone has positions for, and divides its width.
+fn fits(head: &HeadConfig, pretrained: &Pretrained) -> Result<(), String> {
+    let Pretrained::Text(backbone) = pretrained else { return Ok(()) };
+    let (key, length) = match head {
+        HeadConfig::Seq2seq(config) => {
+            config.decoder().validate(backbone.text.config.hidden_size).map_err(|e| e.to_string())?;
+            ("max_source", config.max_source)
+        }
+        HeadConfig::Classify(config) => ("max_length", config.max_length),
+        HeadConfig::Span(config) => ("max_length", config.max_length),
+        HeadConfig::Tag(config) => ("max_length", config.max_length),
+    };
+    let longest = backbone.text.model.max_tokens();
+    if length > longest {
+        return Err(format!(
+            "`{key}` is {length}, and the backbone has positions for {longest} tokens: give at most that"
+        ));
+    }
+    Ok(())
+}
+
+/// Says what does not fit: nothing is cut in silence.
+fn report_cuts(dataset: &TaskDataset, tasks: &[TaskConfig], split: Split) {
+    for (task, samples) in tasks.iter().zip(dataset.tasks()) {
+        let TaskSamples::Text(samples) = samples else { continue };
+        let (cut, all) = (samples.cut(), samples.len());
+        if cut != Default::default() {
+            let split = format!("{split:?}").to_lowercase();
+            let Cut { inputs, targets } = cut;
+            eprintln!("task `{}`, {split}: of {all} samples {inputs} inputs and {targets} targets are cut", task.name);
+        }
+    }
 }
 
 impl Stage {
@@ -389,14 +467,38 @@ impl Stage {
         }
     }
 
-    /// What its folder holds: for a stage that trains something for all tasks together, one entry of its name.
-    fn contents(&self, experiment: &Experiment) -> Vec<TaskConfig> {
+    /// Its adapters by name: one for each task, one for all, or none.
+    fn adapters(&self, experiment: &Experiment) -> Vec<AdapterDescription> {
         let tasks = self.tasks(experiment);
-        let together = |name: &str, lora| vec![TaskConfig { name: name.into(), lora, ..Default::default() }];
         match self {
-            Self::Shared => together("shared", shared(&tasks)),
-            Self::Full => together("full", LoraConfig::default()),
-            _ => tasks,
+            Self::Head(_) | Self::Full => Vec::new(),
+            Self::Shared => vec![AdapterDescription { name: "shared".into(), lora: shared(&tasks) }],
+            _ => tasks.into_iter().map(|task| AdapterDescription { name: task.name, lora: task.lora }).collect(),
+        }
+    }
+
+    /// Its heads by name: one for each task; what is trained for all tasks together on a backbone that writes by itself
+    /// is told no task, and has one.
+    fn heads(&self, experiment: &Experiment) -> Vec<HeadDescription> {
+        let together = |name: &str| vec![HeadDescription { name: name.into(), head: HeadConfig::default() }];
+        match self {
+            Self::Shared if !experiment.model.backbone.is_text() => together("shared"),
+            Self::Full if !experiment.model.backbone.is_text() => together("full"),
+            _ => {
+                let tasks = self.tasks(experiment).into_iter();
+                tasks.map(|task| HeadDescription { name: task.name, head: task.head }).collect()
+            }
+        }
+    }
+
+    /// What its folder says.
+    fn description(&self, experiment: &Experiment) -> Description {
+        Description {
+            adapters: self.adapters(experiment),
+            heads: self.heads(experiment),
+            router: experiment.router.clone(),
+            backbone: experiment.model.to_string(),
+            trained_backbone: *self == Self::Full,
         }
     }
 
@@ -405,11 +507,8 @@ impl Stage {
         let experiment = setup.experiment;
         let best = self.directory(experiment).join("best");
         let mut model = self.fresh(setup)?;
-        let contents = self.contents(experiment);
-        let description = setup.description(&contents);
-        for (slot, task) in contents.iter().enumerate() {
-            load_task(&mut model, slot, task, &description, &best)?;
-        }
+        let description = self.description(experiment);
+        load_parts(&mut model, &description, 0, &best)?;
         if *self == Self::Full {
             load_backbone(&mut model, &best)?;
         }
@@ -420,13 +519,11 @@ impl Stage {
     /// Its model before anything is loaded into it.
     fn fresh(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
         let experiment = setup.experiment;
-        let contents = self.contents(experiment);
-        let adapters: Vec<LoraConfig> = match self {
-            Self::Head(_) | Self::Full => Vec::new(),
-            _ => contents.iter().map(|task| task.lora.clone()).collect(),
-        };
+        let (adapters, heads) = (self.adapters(experiment), self.heads(experiment));
+        let loras: Vec<LoraConfig> = adapters.into_iter().map(|adapter| adapter.lora).collect();
+        let heads: Vec<&HeadConfig> = heads.iter().map(|head| &head.head).collect();
         let (tap, device) = (experiment.router.tap, &setup.device);
-        let model = Dynamo::new(setup.whisper.model.clone(), &adapters, contents.len(), tap, device)
+        let model = Dynamo::new(setup.pretrained.network(), &loras, &heads, tap, device)
             .map_err(|source| DynamoError::Adapt { task: self.title(experiment), source })?;
         let routed = matches!(self, Self::Router | Self::Joint);
         Ok(if routed { model.with_router(&experiment.router, device) } else { model })
@@ -437,18 +534,20 @@ impl Stage {
         let experiment = setup.experiment;
         let mut model = self.fresh(setup)?;
         if matches!(self, Self::Router | Self::Joint) {
-            for (slot, task) in experiment.tasks.iter().enumerate() {
+            for slot in 0..experiment.tasks.len() {
                 let origin = self.origin(experiment, slot).join("best");
-                load_task(&mut model, slot, task, &setup.description(&experiment.tasks), &origin)?;
+                load_parts(&mut model, &Self::Adapter(slot).description(experiment), slot, &origin)?;
             }
         }
         if *self == Self::Joint {
             let origin = Self::Router.directory(experiment).join("best");
-            load_router(&mut model, &setup.description(&experiment.tasks), &origin)?;
+            load_router(&mut model, &self.description(experiment), &origin)?;
         }
         let (learned, judged) = (experiment.router.learn_temperature, self.confidence_weight(experiment) > 0.0);
         Ok(set_trainable(model, |name| match self {
-            Self::Full => name.starts_with("heads.") || name != "whisper.encoder.embed_positions.weight",
+            // The embeddings that a head decodes with are the backbone's own, and stay.
+            _ if name.starts_with("heads.") && name.ends_with(".embed_tokens.weight") => false,
+            Self::Full => name != "backbone.Whisper.encoder.embed_positions.weight",
             _ if name == "router.log_temperature" => learned,
             _ if name.starts_with("router.confidence") => judged,
             Self::Router => name.starts_with("router."),
@@ -490,10 +589,7 @@ impl Stage {
             scheme: self.scheme(experiment),
             judge: setup.judge(tasks.clone()),
             valid: valid(setup, &tasks)?,
-            description: Description {
-                trained_backbone: *self == Self::Full,
-                ..setup.description(&self.contents(experiment))
-            },
+            description: self.description(experiment),
         };
         let mut learner = Learner::new(config, objective, model, setup.device.clone(), directory, seed)
             .with_interrupt(interrupt.clone());
@@ -518,7 +614,7 @@ impl Stage {
 }
 
 fn valid(setup: &Setup, tasks: &[TaskConfig]) -> Result<Loader<TaskDataset, TaskCollate>, DynamoError> {
-    Ok(setup.loader(setup.dataset(tasks, Split::Valid)?, None)?)
+    setup.loader(setup.dataset(tasks, Split::Valid)?, None)
 }
 
 /// One adapter with the ranks and targets of all: as many parameters as theirs together where all have the same targets,

@@ -1,51 +1,56 @@
 //! What every phase begins with: backbone, tasks and loaders.
 
-use super::batch::{TaskCollate, TaskDataset};
+use super::batch::{TaskCollate, TaskDataset, TaskSamples};
 use super::config::TaskConfig;
 use super::evaluate::Judge;
-use super::folder::Description;
 use super::order::TaskOrder;
-use crate::setup::{TEST_SEED, VALID_SEED, speaks};
-use crate::{Experiment, RunError, SourceConfig, SpeechDataset, Split, WhisperCollate};
+use super::pretrained::Pretrained;
+use super::run::DynamoError;
+use super::text_data::TextDataset;
+use crate::setup::{TEST_SEED, VALID_SEED};
+use crate::{Experiment, Pad, RunError, SourceConfig, SpeechDataset, Split, WhisperCollate};
 use burn::tensor::Device;
 use std::sync::Arc;
 use undertone_data::features::LogMel;
 use undertone_data::loader::{Loader, LoaderConfig};
-use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::set_kernels;
 
 /// An experiment with its device and backbone in place.
 pub(super) struct Setup<'a> {
     pub experiment: &'a Experiment,
     pub device: Device,
-    pub whisper: PretrainedWhisper,
+    pub pretrained: Pretrained,
 }
 
 impl<'a> Setup<'a> {
-    pub fn new(experiment: &'a Experiment) -> Result<Self, RunError> {
-        let device = experiment.device.resolve()?;
+    pub fn new(experiment: &'a Experiment) -> Result<Self, DynamoError> {
+        let device = experiment.device.resolve().map_err(RunError::from)?;
         set_kernels(experiment.kernels);
-        let mut whisper = experiment.model.load(&device, experiment.seed)?;
-        speaks(&mut whisper, &experiment.data);
-        Ok(Self { experiment, device, whisper })
+        let pretrained = Pretrained::load(experiment, &device)?;
+        Ok(Self { experiment, device, pretrained })
     }
 
     /// The samples of a split of the given tasks.
-    pub fn dataset(&self, tasks: &[TaskConfig], split: Split) -> Result<TaskDataset, RunError> {
+    pub fn dataset(&self, tasks: &[TaskConfig], split: Split) -> Result<TaskDataset, DynamoError> {
         let sets = tasks.iter().map(|task| {
-            let data = &task.data;
             let seed = seed_of(self.experiment.seed, &task.name);
             let (source, seed): (&SourceConfig, u64) = match split {
-                Split::Train => (&data.train, seed),
-                Split::Valid => (&data.valid, seed ^ VALID_SEED),
-                Split::Test => {
-                    let source = data.test.as_ref().or(data.valid.path.is_none().then_some(&data.valid));
-                    (source.ok_or(RunError::NoTest)?, seed ^ TEST_SEED)
-                }
+                Split::Train => (&task.data.train, seed),
+                Split::Valid => (&task.data.valid, seed ^ VALID_SEED),
+                Split::Test => (task.data.test_source().ok_or(RunError::NoTest)?, seed ^ TEST_SEED),
             };
-            Ok(SpeechDataset::new(self.experiment, source, &self.whisper, seed)?)
+            match &self.pretrained {
+                Pretrained::Whisper(whisper) => {
+                    let samples = SpeechDataset::new(self.experiment, source, whisper, seed).map_err(RunError::from)?;
+                    Ok(TaskSamples::Speech(samples))
+                }
+                Pretrained::Text(backbone) => {
+                    let samples = TextDataset::new(task, source, &backbone.framer);
+                    samples.map(TaskSamples::Text).map_err(|e| DynamoError::Data { task: task.name.clone(), source: e })
+                }
+            }
         });
-        Ok(TaskDataset::new(sets.collect::<Result<_, RunError>>()?))
+        Ok(TaskDataset::new(sets.collect::<Result<_, DynamoError>>()?))
     }
 
     /// Batches of a dataset: for training in the given order, otherwise one task after the other.
@@ -53,19 +58,29 @@ impl<'a> Setup<'a> {
         &self,
         dataset: TaskDataset,
         order: Option<TaskOrder>,
-    ) -> Result<Loader<TaskDataset, TaskCollate>, RunError> {
+    ) -> Result<Loader<TaskDataset, TaskCollate>, DynamoError> {
         let data = &self.experiment.data;
-        let config = &self.whisper.config;
         let (pad, loader) = match order {
             Some(_) => (data.pad, self.training_loader()),
             None => (data.eval_pad, data.loader(data.eval_batch_size, false, self.experiment.seed)),
         };
-        let log_mel = LogMel::new(config.num_mel_bins)?;
-        let collate = WhisperCollate::new(log_mel, pad, config.max_frames() * 160, self.whisper.tokenizer.end());
-        let loader = Loader::new(Arc::new(dataset), Arc::new(TaskCollate(collate)), loader)?;
+        let collate = Arc::new(self.collate(pad)?);
+        let loader = Loader::new(Arc::new(dataset), collate, loader).map_err(RunError::from)?;
         Ok(match order {
             Some(order) => loader.with_order(order),
             None => loader,
+        })
+    }
+
+    /// What makes batches of samples; `pad` is for audio.
+    pub fn collate(&self, pad: Pad) -> Result<TaskCollate, DynamoError> {
+        Ok(match &self.pretrained {
+            Pretrained::Whisper(whisper) => {
+                let log_mel = LogMel::new(whisper.config.num_mel_bins).map_err(RunError::from)?;
+                let window = whisper.config.max_frames() * 160;
+                TaskCollate::Speech(WhisperCollate::new(log_mel, pad, window, whisper.tokenizer.end()))
+            }
+            Pretrained::Text(backbone) => TaskCollate::Text { pad: backbone.tokenizer.pad() },
         })
     }
 
@@ -79,15 +94,10 @@ impl<'a> Setup<'a> {
     pub fn judge(&self, tasks: Vec<TaskConfig>) -> Judge {
         Judge {
             tasks,
-            whisper: self.whisper.clone(),
+            pretrained: self.pretrained.clone(),
             router: self.experiment.router.clone(),
             device: self.device.clone(),
         }
-    }
-
-    /// What a folder of these tasks says.
-    pub fn description(&self, tasks: &[TaskConfig]) -> Description {
-        Description::new(tasks, &self.experiment.router, self.experiment.model.to_string())
     }
 }
 

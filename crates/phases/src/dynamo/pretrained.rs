@@ -1,0 +1,59 @@
+//! The backbones that tasks can stand on, as they come from their folders.
+
+use super::model::BackboneNetwork;
+use crate::setup::speaks;
+use crate::text::{Framer, TextError};
+use crate::{Experiment, SourceError};
+use burn::tensor::Device;
+use undertone_model::text::{PretrainedText, TextTokenizer};
+use undertone_model::whisper::PretrainedWhisper;
+
+/// A backbone with everything that travels with it.
+#[derive(Clone)]
+#[allow(clippy::large_enum_variant)] // there is one in a run
+pub(super) enum Pretrained {
+    /// Of speech.
+    Whisper(PretrainedWhisper),
+    /// Of text.
+    Text(TextBackbone),
+}
+
+/// A text encoder and its tokenizer, once whole and once in parts.
+#[derive(Clone)]
+pub(super) struct TextBackbone {
+    pub text: PretrainedText,
+    pub tokenizer: TextTokenizer,
+    pub framer: Framer,
+}
+
+/// Why there is no backbone.
+#[derive(Debug, thiserror::Error)]
+pub enum BackboneError {
+    /// It cannot be had.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Its tokenizer is no text encoder's.
+    #[error(transparent)]
+    Tokenizer(#[from] TextError),
+}
+
+impl Pretrained {
+    pub fn load(experiment: &Experiment, device: &Device) -> Result<Self, BackboneError> {
+        if experiment.model.backbone.is_text() {
+            device.seed(experiment.seed);
+            let text = experiment.model.load_text(device)?;
+            let (tokenizer, framer) = (text.tokenizer.clone(), Framer::new(&text.tokenizer)?);
+            return Ok(Self::Text(TextBackbone { text, tokenizer, framer }));
+        }
+        let mut whisper = experiment.model.load(device, experiment.seed)?;
+        speaks(&mut whisper, &experiment.data);
+        Ok(Self::Whisper(whisper))
+    }
+
+    pub fn network(&self) -> BackboneNetwork {
+        match self {
+            Self::Whisper(whisper) => BackboneNetwork::Whisper(whisper.model.clone()),
+            Self::Text(backbone) => BackboneNetwork::Text(backbone.text.model.clone()),
+        }
+    }
+}

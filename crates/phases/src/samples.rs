@@ -1,0 +1,210 @@
+//! Where samples come from.
+
+use crate::experiment::sentence;
+use crate::{ConfigError, SourceError};
+use figment::Figment;
+use figment::providers::Serialized;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use undertone_data::cw::CwConfig;
+use undertone_data::records::{Column, Format, PartConfig, RecordsConfig};
+
+/// Where samples come from: give one of `synth`, `path` and `hub`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SourceConfig {
+    /// A synthesiser; `cw` is the only one, and the default for speech.
+    pub synth: Option<Synth>,
+    /// How it sounds.
+    pub cw: CwConfig,
+    /// Samples it makes per epoch. Training hears new ones every epoch, validation the same ones every time.
+    pub samples: usize,
+    /// A curriculum: each stage changes some of `cw` for a number of epochs; after the last, `cw` itself holds.
+    pub stages: Vec<StageConfig>,
+    /// Of speech a manifest: JSONL, CSV or TSV with the columns audio, text, and optionally language, task, start, end. Of
+    /// text a file of records, or a folder of such files.
+    pub path: Option<PathBuf>,
+    /// A dataset of text on the Hugging Face hub, like `stanfordnlp/sst2`; fetched once, then read from its cache.
+    pub hub: Option<String>,
+    /// Which of the dataset's subsets (the hub says `config`); not needed where there is one.
+    pub subset: Option<String>,
+    /// Which of its splits: `train`, `validation` and the like.
+    pub split: Option<String>,
+    /// Branch, tag or commit; the hub's own conversion to Parquet if not given.
+    pub revision: Option<String>,
+    /// The second of two plain text files, line by line.
+    pub target_path: Option<PathBuf>,
+    /// How records are written; by the extension if not given.
+    pub format: Format,
+    /// From a field that the task needs to the column that holds it.
+    pub columns: BTreeMap<String, Column>,
+    /// Whether the first row of a CSV or TSV file names the columns.
+    pub header: Option<bool>,
+    /// At most so many records.
+    pub limit: Option<usize>,
+    /// A fixed share of the records.
+    pub part: Option<PartConfig>,
+}
+
+impl Default for SourceConfig {
+    fn default() -> Self {
+        Self {
+            synth: None,
+            cw: CwConfig::default(),
+            samples: 1000,
+            stages: Vec::new(),
+            path: None,
+            hub: None,
+            subset: None,
+            split: None,
+            revision: None,
+            target_path: None,
+            format: Format::default(),
+            columns: BTreeMap::new(),
+            header: None,
+            limit: None,
+            part: None,
+        }
+    }
+}
+
+/// The synthesisers there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Synth {
+    /// Morse code.
+    Cw,
+}
+
+/// A stage of a curriculum.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StageConfig {
+    /// For how many epochs it holds.
+    pub epochs: u64,
+    /// The keys of `cw` that differ.
+    pub cw: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Sources by the name of their split.
+pub(crate) fn splits<'a>(
+    train: &'a SourceConfig,
+    valid: &'a SourceConfig,
+    test: Option<&'a SourceConfig>,
+) -> impl Iterator<Item = (&'static str, &'a SourceConfig)> {
+    [("train", train), ("valid", valid)].into_iter().chain(test.map(|test| ("test", test)))
+}
+
+impl SourceConfig {
+    /// Whether it makes sense as speech, in training or elsewhere; if not, why.
+    pub(crate) fn validate_speech(&self, training: bool) -> Result<(), String> {
+        let defaults = Self::default();
+        if self.hub.is_some() {
+            return Err("`hub` is for text: give `synth: cw`, or a manifest as `path`".into());
+        }
+        if let Some(key) = self.text_only(&defaults) {
+            return Err(format!("`{key}` is for text: speech comes from `synth: cw`, or from a manifest as `path`"));
+        }
+        match (self.synth, &self.path) {
+            (Some(_), Some(_)) => return Err("give either `synth` or `path`, not both".into()),
+            (_, Some(_)) if self.cw != defaults.cw => return Err("`cw` is for `synth`, not for `path`".into()),
+            (_, Some(_)) if !self.stages.is_empty() => return Err("`stages` are for `synth`, not for `path`".into()),
+            (_, Some(_)) => return Ok(()),
+            (_, None) => {}
+        }
+        if self.samples == 0 {
+            return Err("`samples` is 0: a synthesiser makes at least 1 per epoch".into());
+        }
+        if !training && !self.stages.is_empty() {
+            return Err("`stages` are for training: other data is the same every time".into());
+        }
+        if let Some(index) = self.stages.iter().position(|stage| stage.epochs == 0) {
+            return Err(format!("`stages[{index}].epochs` is 0: it must be at least 1"));
+        }
+        self.cw.validate().map_err(|e| e.to_string())?;
+        for index in 0..self.stages.len() {
+            let cw = self.stage(index).map_err(|e| e.to_string())?;
+            cw.validate().map_err(|e| format!("`stages[{index}].cw`: {e}"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether it makes sense as text; if not, why.
+    pub(crate) fn validate_text(&self) -> Result<(), String> {
+        let defaults = Self::default();
+        let speech = [
+            ("synth", self.synth.is_some()),
+            ("cw", self.cw != defaults.cw),
+            ("samples", self.samples != defaults.samples),
+            ("stages", !self.stages.is_empty()),
+        ];
+        if let Some((key, _)) = speech.iter().find(|(_, given)| *given) {
+            return Err(format!("`{key}` is for speech: text comes from files as `path`, or from the `hub`"));
+        }
+        match (&self.path, &self.hub) {
+            (Some(_), Some(_)) => return Err("give either `path` or `hub`, not both".into()),
+            (None, None) => return Err("there is no data: give a file of records as `path`, or a `hub` dataset".into()),
+            (None, Some(_)) if self.split.is_none() => {
+                return Err("`split` is missing: say which split of the `hub` dataset, like `train`".into());
+            }
+            (None, Some(_)) if self.target_path.is_some() => return Err("`target_path` is for `path`".into()),
+            (Some(_), None) => {
+                let hub = [("subset", &self.subset), ("split", &self.split), ("revision", &self.revision)];
+                if let Some((key, _)) = hub.iter().find(|(_, value)| value.is_some()) {
+                    return Err(format!("`{key}` is for `hub`, not for `path`"));
+                }
+            }
+            (None, Some(_)) => {}
+        }
+        // A dataset's files are known once they are fetched; they are Parquet.
+        let path = self.path.clone().unwrap_or_else(|| "hub.parquet".into());
+        self.records_in(path).validate().map_err(|e| e.to_string())
+    }
+
+    /// The first key that means something for text alone.
+    fn text_only(&self, defaults: &Self) -> Option<&'static str> {
+        let keys = [
+            ("subset", self.subset.is_some()),
+            ("split", self.split.is_some()),
+            ("revision", self.revision.is_some()),
+            ("target_path", self.target_path.is_some()),
+            ("format", self.format != defaults.format),
+            ("columns", !self.columns.is_empty()),
+            ("header", self.header.is_some()),
+            ("limit", self.limit.is_some()),
+            ("part", self.part.is_some()),
+        ];
+        keys.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
+    }
+
+    /// The records of text, fetched from the hub if they are not there.
+    pub(crate) fn records(&self) -> Result<RecordsConfig, SourceError> {
+        let Some(dataset) = &self.hub else { return Ok(self.records_in(self.path.clone().unwrap_or_default())) };
+        let split = self.split.as_deref().unwrap_or_default();
+        let path = crate::hub::dataset(dataset, self.subset.as_deref(), split, self.revision.as_deref())?;
+        Ok(self.records_in(path))
+    }
+
+    fn records_in(&self, path: PathBuf) -> RecordsConfig {
+        RecordsConfig {
+            path,
+            target_path: self.target_path.clone(),
+            format: if self.hub.is_some() { Format::Parquet } else { self.format },
+            columns: self.columns.clone(),
+            header: self.header,
+            limit: self.limit,
+            part: self.part.clone(),
+        }
+    }
+
+    /// The synthesiser's configuration in a stage.
+    ///
+    /// # Errors
+    /// Names the key of the stage that does not fit.
+    pub fn stage(&self, index: usize) -> Result<CwConfig, ConfigError> {
+        let stage = &self.stages[index];
+        let merged = Figment::from(Serialized::defaults(&self.cw)).merge(Serialized::defaults(&stage.cw));
+        merged.extract().map_err(|e| ConfigError::Value(format!("`stages[{index}].cw`: {}", sentence(&e))))
+    }
+}

@@ -1,0 +1,183 @@
+//! A DYNAMO run on text as a user sees it: a head of each kind over one small BERT.
+
+use serde_json::Value;
+use undertone_tests::reference::fixture;
+use undertone_tests::{Outcome, Place, tensors};
+
+const TASKS: [&str; 4] = ["tone", "where", "names", "turn"];
+
+/// Four tasks on records that a reader could tell apart by their words.
+fn yaml() -> String {
+    let task = |name: &str, head: &str, file: &str, metrics: &str| {
+        format!(
+            "  - name: {name}
+    head: {{type: {head}}}
+    lora: {{r: 2, lora_alpha: 4, lora_dropout: 0.1, target_modules: [query, dense]}}
+    metrics: [{metrics}]
+    data: {{train: {{{file}}}, valid: {{{file}, limit: 4}}, test: {{{file}}}}}
+"
+        )
+    };
+    format!(
+        "run: {{name: four, dir: runs}}
+device: cpu
+model: {{backbone: bert, path: bert}}
+data: {{batch_size: 4, eval_batch_size: 3, workers: 1}}
+tasks:
+{}{}{}{}router: {{tap: 1, hidden: [8]}}
+train:
+  log_every: 1
+  optimizer: {{lr: 1.0e-2, warmup_steps: 1}}
+  evaluate: {{every: 3}}
+  checkpoint: {{every: 2}}
+phases:
+  1: {{train: {{max_steps: 6}}}}
+  2: {{train: {{max_steps: 6}}}}
+  3: {{train: {{max_steps: 6}}}}
+",
+        task("tone", "classify, labels: [bad, good], max_length: 16", "path: tone.tsv", "accuracy, macro_f1"),
+        task("where", "span, max_length: 12, doc_stride: 3", "path: where.jsonl", "f1, exact_match"),
+        task("names", "tag, labels: [O, B-name, I-name], max_length: 16", "path: names.conll", "entity_f1"),
+        task(
+            "turn",
+            "seq2seq, layers: 1, heads: 2, ffn: 32, max_source: 16, max_target: 12",
+            "path: turn.txt, target_path: turned.txt",
+            "bleu, rouge1, rouge2, rouge_l, cer, wer, exact"
+        ),
+    )
+}
+
+fn place() -> Place {
+    let place = Place::default();
+    std::fs::create_dir(place.path("bert")).expect("a directory");
+    for entry in std::fs::read_dir(fixture("text/bert")).expect("listed") {
+        let entry = entry.expect("an entry");
+        std::fs::copy(entry.path(), place.path("bert").join(entry.file_name())).expect("copied");
+    }
+    place.write("text.yaml", yaml());
+    place.write("tone.tsv", "a bad row\tbad\nsad\tbad\nhello world\tgood\nhello hello\tgood\nbad and sad\t0\n");
+    let spans: Vec<String> = ["hello a world and hello b c d hello", "a hello", "se and se and se hello and a b c d"]
+        .iter()
+        .map(|context| {
+            let start = context.find("hello").expect("an answer");
+            serde_json::json!({"question": "a b", "context": context,
+                               "answers": {"text": ["hello"], "answer_start": [start]}})
+            .to_string()
+        })
+        .collect();
+    place.write("where.jsonl", spans.join("\n"));
+    place.write("names.conll", "a\tO\nworld\tB-name\nhello\tI-name\n\nworld\tB-name\nand\tO\n\nse\tO\n\n");
+    place.write("turn.txt", "a b\nhello world\nc d\nworld and hello\n");
+    place.write("turned.txt", "b a\nworld hello\nd c\nhello and world\n");
+    place
+}
+
+fn train(place: &Place, more: &[&str]) -> Outcome {
+    place.run(&[&["train", "--config", "text.yaml"], more].concat())
+}
+
+fn trained(place: &Place, more: &[&str]) -> Outcome {
+    let outcome = train(place, more);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    outcome
+}
+
+#[test]
+fn heads_of_all_kinds_share_a_backbone_and_a_router() {
+    let place = place();
+    trained(&place, &["--phase", "all"]);
+    let checkpoint =
+        |stage: &str| tensors(&place.path(&format!("runs/four/{stage}/checkpoints/step-00000006/model.safetensors")));
+    for (task, of_head) in TASKS.iter().zip(["out_proj", "qa_outputs", "classifier", "encoder_attn"]) {
+        let trained = checkpoint(&format!("phase1/{task}"));
+        assert!(trained.keys().any(|name| name.starts_with("heads.0.") && name.contains(of_head)), "{task}");
+        assert!(trained.keys().all(|name| name.contains(".lora.") || name.starts_with("heads.")), "nothing else is");
+        assert!(trained.keys().all(|name| !name.contains("embed_tokens")), "embeddings are the backbone's");
+        assert!(trained.keys().all(|name| !name.contains("layer.0.")), "nothing is adapted below the tap");
+        let adapter = format!("runs/four/phase3/best/adapters/{task}/adapter_model.safetensors");
+        let names = tensors(&place.path(&adapter));
+        let peft = "base_model.model.encoder.layer.1.attention.self.query.lora_A.weight";
+        assert!(names.contains_key(peft), "{names:?}");
+    }
+    let heads = tensors(&place.path("runs/four/phase3/best/heads.safetensors"));
+    assert!(TASKS.iter().all(|task| heads.keys().any(|name| name.starts_with(&format!("{task}.")))), "{heads:?}");
+    assert!(checkpoint("phase2").keys().all(|name| name.starts_with("router.")), "phase 2 trains the router alone");
+    let metrics = std::fs::read_to_string(place.path("runs/four/phase3/metrics.jsonl")).expect("metrics");
+    for metric in ["tone.accuracy", "where.f1", "names.entity_f1", "turn.bleu", "routing_accuracy"] {
+        assert!(metrics.contains(&format!("\"{metric}\"")), "{metric}");
+    }
+    for baseline in ["head", "shared", "full"] {
+        trained(&place, &["--baseline", baseline]);
+    }
+    let analysis = place.run(&["analyze", "--run", "runs/four"]);
+    assert_eq!(analysis.status, Some(0), "{analysis:?}");
+    for row in ["learned", "uniform", "random", "head only", "shared adapter", "full fine-tuning", "copy, majority"] {
+        assert!(analysis.stdout.contains(row), "{row} is not in {}", analysis.stdout);
+    }
+    let predict = |more: &[&str]| place.run(&[&["predict", "--run", "runs/four", "--format", "json"], more].concat());
+    let answer = predict(&["--text", "hello world", "--context", "a hello and b"]);
+    let answer: Value = serde_json::from_str(answer.stdout.trim()).expect("JSON");
+    let gates: f64 = TASKS.iter().map(|task| answer["gates"][task].as_f64().expect("a gate")).sum();
+    assert!((gates - 1.0).abs() < 1e-5 && TASKS.contains(&answer["task"].as_str().expect("a task")), "{answer}");
+    predict(&["--audio", "tone.tsv"]).assert_refusal(&["takes text", "--text"]);
+}
+
+#[test]
+fn a_head_learns_what_its_records_say() {
+    let place = place();
+    let longer = ["--set", "phases.1.train.max_steps=80", "--set", "train.evaluate.every=0", "--phase", "1"];
+    let outcome = trained(&place, &longer);
+    for metric in ["tone.accuracy", "where.f1", "names.entity_f1", "turn.exact"] {
+        assert!(
+            outcome.stdout.lines().any(|line| line.contains(metric) && line.ends_with("→ 1.0000")),
+            "{metric}: {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn an_interrupted_phase_ends_in_the_same_bits() {
+    let (whole, parts) = (place(), place());
+    trained(&whole, &[]);
+    trained(&parts, &[]);
+    let run = parts.path("runs/four");
+    for stage in ["phase1/where", "phase1/turn", "phase3"] {
+        std::fs::remove_file(run.join(stage).join("summary.json")).expect("deleted");
+        std::fs::remove_dir_all(run.join(stage).join("checkpoints/step-00000006")).expect("deleted");
+    }
+    trained(&parts, &["--resume"]);
+    for stage in ["phase1/where", "phase1/turn", "phase3"] {
+        let file = format!("runs/four/{stage}/checkpoints/step-00000006/model.safetensors");
+        let read = |place: &Place| std::fs::read(place.path(&file)).expect(&file);
+        assert!(read(&whole) == read(&parts), "{file} differs");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let place = place();
+    let before = place.tree();
+    for (old, new, culprits) in [
+        ("type: classify", "type: classification", vec!["head", "classification"]),
+        ("labels: [bad, good]", "labels: [bad]", vec!["task `tone`", "labels"]),
+        ("labels: [bad, good]", "labels: [bad, fine]", vec!["task `tone`", "tone.tsv", "good"]),
+        ("labels: [O, B-name, I-name]", "labels: [B-name, I-name]", vec!["task `names`", "`O`"]),
+        ("path: where.jsonl", "path: tone.tsv", vec!["task `where`", "tone.tsv"]),
+        ("path: where.jsonl", "path: nowhere.jsonl", vec!["task `where`", "nowhere.jsonl"]),
+        ("train: {path: tone.tsv}", "train: {}", vec!["task `tone`", "data.train", "no data"]),
+        ("train: {path: tone.tsv}", "train: {synth: cw}", vec!["task `tone`", "`synth`"]),
+        ("train: {path: tone.tsv}", "train: {hub: a/b}", vec!["task `tone`", "`split`"]),
+        ("metrics: [entity_f1]", "metrics: [accuracy]", vec!["task `names`", "`accuracy`", "entity_f1"]),
+        ("span, max_length: 12", "span, max_length: 200", vec!["task `where`", "max_length", "16"]),
+        ("heads: 2", "heads: 5", vec!["task `turn`", "`heads`", "5"]),
+        ("backbone: bert", "backbone: roberta", vec!["bert", "model.backbone"]),
+        ("path: bert", "source: {bundled: whisper-nano-cw}", vec!["bundled"]),
+        ("[query, dense]", "[q_proj]", vec!["task `tone`", "q_proj", "query"]),
+    ] {
+        assert!(yaml().contains(old), "{old}");
+        place.write("odd.yaml", yaml().replacen(old, new, 1));
+        place.run(&["train", "--config", "odd.yaml"]).assert_refusal(&culprits);
+    }
+    std::fs::remove_file(place.path("odd.yaml")).expect("deleted");
+    assert_eq!(place.tree(), before, "nothing is touched");
+}
