@@ -3,7 +3,7 @@
 use crate::dynamo::{PhasesConfig, TaskConfig, validate_phases, validate_tasks};
 use crate::samples::splits;
 use crate::{AlignmentConfig, ModelConfig, SourceConfig};
-use figment::providers::{Env, Format, Yaml};
+use figment::providers::{Env, Format, Serialized, Yaml};
 use figment::value::{Dict, Map};
 use figment::{Figment, Metadata, Profile, Provider};
 use serde::{Deserialize, Serialize};
@@ -206,7 +206,8 @@ pub enum ConfigError {
 
 impl Experiment {
     /// Reads defaults < the YAML file < `UNDERTONE_*` variables (`UNDERTONE_TRAIN__MAX_STEPS`) < `key=value` settings,
-    /// and checks the result.
+    /// and checks the result. In a setting's key an element of a list is called by its `name` or its number from 0:
+    /// `tasks.copy.train.max_steps=100`.
     ///
     /// # Errors
     /// Names the key and where it was set.
@@ -223,8 +224,8 @@ impl Experiment {
             let malformed =
                 || ConfigError::Value(format!("`--set {setting}` is no `key=value`, like `train.max_steps=100`"));
             let (key, text) = setting.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(malformed)?;
-            let value: serde_yaml::Value = serde_yaml::from_str(text).map_err(|_| malformed())?;
-            figment = figment.merge(figment::providers::Serialized::default(key, value));
+            let value: serde_json::Value = serde_yaml::from_str(text).map_err(|_| malformed())?;
+            figment = set(figment, key, value)?;
         }
         let experiment: Self = figment.extract().map_err(|e| ConfigError::Value(sentence(&e)))?;
         experiment.validate()?;
@@ -361,6 +362,47 @@ impl Experiment {
     }
 }
 
+/// `figment` with one key set. Figment knows no keys within lists, so a list that the key leads into is changed as a whole.
+fn set(figment: Figment, key: &str, value: serde_json::Value) -> Result<Figment, ConfigError> {
+    let ends = key.match_indices('.').map(|(at, _)| at);
+    for (prefix, rest) in ends.map(|at| (&key[..at], &key[at + 1..])) {
+        let Ok(found @ figment::value::Value::Array(..)) = figment.find_value(prefix) else { continue };
+        let mut list = serde_json::to_value(&found).unwrap_or_default();
+        set_within(&mut list, rest, value)
+            .map_err(|reason| ConfigError::Value(format!("`--set {key}`: `{prefix}` {reason}")))?;
+        return Ok(figment.merge(Serialized::default(prefix, list)));
+    }
+    Ok(figment.merge(Serialized::default(key, value)))
+}
+
+fn set_within(at: &mut serde_json::Value, key: &str, value: serde_json::Value) -> Result<(), String> {
+    let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
+    let next = match at {
+        serde_json::Value::Array(items) => {
+            let named = items.iter().position(|item| item.get("name").is_some_and(|name| name == first));
+            let index = named.or_else(|| first.parse().ok().filter(|index| *index < items.len()));
+            let count = items.len();
+            index.and_then(|index| items.get_mut(index)).ok_or_else(|| {
+                format!(
+                    "has {count} elements, and none of them is `{first}`: call one by its `name` or its number from 0"
+                )
+            })?
+        }
+        serde_json::Value::Object(fields) => fields.entry(first).or_insert(serde_json::Value::Null),
+        other => {
+            *other = serde_json::json!({ first: null });
+            &mut other[first]
+        }
+    };
+    match rest {
+        Some(rest) => set_within(next, rest, value),
+        None => {
+            *next = value;
+            Ok(())
+        }
+    }
+}
+
 /// A YAML file whose merge keys (`<<: *anchor`) are understood, which figment's own reader leaves as they are.
 struct YamlFile<'a>(&'a Path);
 
@@ -427,6 +469,24 @@ mod tests {
         assert_eq!(experiment.model.path, Some("some/dir".into()));
         let text = &experiment.data.train.cw.text;
         assert_eq!((text.cqww, text.words), (1.0, 0.0), "naming one kind of text leaves the others out");
+    }
+
+    #[test]
+    fn elements_of_lists_are_set_by_name_or_number() {
+        let yaml = "train: {max_steps: 5, optimizer: {warmup_steps: 1}}\ntasks: [{name: a, data: &d {train: {synth: cw}, valid: {synth: cw}}}, {name: b, data: *d}]";
+        let settings = ["tasks.b.train.max_steps=7", "tasks.0.data.train={path: x.csv}", "tasks.1.lora.r=3"];
+        let experiment = load(yaml, &settings).expect("loaded");
+        assert_eq!(experiment.tasks[1].train["max_steps"], 7);
+        assert_eq!(
+            (experiment.tasks[0].data.train.path.clone(), experiment.tasks[0].train.len()),
+            (Some("x.csv".into()), 0)
+        );
+        assert_eq!((experiment.tasks[1].lora.r, experiment.tasks[0].name.as_str()), (3, "a"));
+        for (setting, culprit) in [("tasks.c.weight=2", "`c`"), ("tasks.2.weight=2", "`2`"), ("tasks.a.wait=2", "wait")]
+        {
+            let error = load(yaml, &[setting]).expect_err(setting).to_string();
+            assert!(error.contains(culprit), "{error}");
+        }
     }
 
     #[test]

@@ -65,10 +65,19 @@ pub struct TextWriter {
 }
 
 impl TextWriter {
-    fn new(decoder: WhisperDecoder) -> Self {
-        let d_model = decoder.embed_tokens.weight.dims()[1] as f64;
+    /// Around a fresh decoder, whose attention to the source begins as one that repeats: values pass through as they are,
+    /// at the scale of embeddings, so that where it looks is what it says. Only where to look is left to be found, and
+    /// that a few thousand texts can teach.
+    fn new(mut decoder: WhisperDecoder, device: &Device) -> Self {
+        let d_model = decoder.embed_tokens.weight.dims()[1];
         let norm = row_norm(&decoder.embed_tokens);
-        Self { decoder, scale: if norm > 0.0 { d_model.sqrt() / norm } else { 0.0 } }
+        let scale = if norm > 0.0 { (d_model as f64).sqrt() / norm } else { 1.0 };
+        let passes = |factor: f64| Param::from_tensor(Tensor::<2>::eye(d_model, device).mul_scalar(factor));
+        for layer in &mut decoder.layers {
+            layer.encoder_attn.v_proj.weight = passes(scale.recip());
+            layer.encoder_attn.out_proj.weight = passes(1.0);
+        }
+        Self { decoder, scale }
     }
 
     /// Ready to write: `states`, `[batch, tokens, d_model]`, are the backbone's for `ids`, `[batch, tokens]`.
@@ -127,7 +136,8 @@ impl BackboneNetwork {
         let d_model = self.d_model();
         match (self, config) {
             (Self::Text(encoder), HeadConfig::Seq2seq(config)) => {
-                Head::Seq2seq(TextWriter::new(config.decoder().init(&encoder.embeddings.word_embeddings, device)))
+                let decoder = config.decoder().init(&encoder.embeddings.word_embeddings, device);
+                Head::Seq2seq(TextWriter::new(decoder, device))
             }
             (_, HeadConfig::Seq2seq(_)) => {
                 Head::Prompt(PromptHead { start: Param::from_tensor(Tensor::zeros([d_model], device)) })
