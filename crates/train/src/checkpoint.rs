@@ -203,6 +203,7 @@ fn checksum(path: &Path) -> Result<u32, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn save(checkpoints: &Checkpoints, step: u64, score: Option<f64>) {
         let tensors = BTreeMap::from([("w".to_owned(), HostTensor { shape: vec![2], data: vec![step as f32, 0.5] })]);
@@ -212,6 +213,41 @@ mod tests {
 
     fn steps(checkpoints: &Checkpoints) -> Vec<u64> {
         checkpoints.list().into_iter().map(|(step, _)| step).collect()
+    }
+
+    /// Any finite number, the awkward ones included: those of which the nearest shorter decimal is another.
+    fn number() -> impl Strategy<Value = f64> {
+        use proptest::num::f64::{NEGATIVE, NORMAL, POSITIVE, SUBNORMAL, ZERO};
+        POSITIVE | NEGATIVE | NORMAL | SUBNORMAL | ZERO
+    }
+
+    fn evaluation() -> impl Strategy<Value = Evaluation> {
+        let metrics = prop::collection::btree_map("[a-z]{1,8}", number(), 0..4);
+        metrics.prop_map(|metrics| Evaluation { metrics, examples: Vec::new() })
+    }
+
+    /// Every number of a state, bit by bit: `==` takes 0 and -0 for the same.
+    fn bits(state: &TrainState) -> Vec<u64> {
+        let evaluations =
+            [&state.before, &state.latest].into_iter().flatten().flat_map(|e| e.metrics.values().copied());
+        let scores = [state.score, state.best.map(|(score, _)| score), state.reference].into_iter().flatten();
+        evaluations.chain(scores).chain([state.seconds]).map(f64::to_bits).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_state_is_read_back_to_the_last_bit(
+            numbers in prop::array::uniform4(number()), evaluations in [evaluation(), evaluation()], seed: u64, step: u64,
+        ) {
+            let [seconds, score, best, reference] = numbers;
+            let [before, latest] = evaluations.map(Some);
+            let (score, best, reference) = (Some(score), Some((best, step)), Some(reference));
+            let state = TrainState { step, seconds, before, latest, score, best, reference, seed, ..Default::default() };
+            let json = serde_json::to_string_pretty(&state).expect("JSON");
+            let read: TrainState = serde_json::from_str(&json).expect("a state");
+            prop_assert_eq!(&read, &state);
+            prop_assert_eq!(bits(&read), bits(&state));
+        }
     }
 
     #[test]
