@@ -117,6 +117,10 @@ impl Objective for Zero {
         Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum: y.square().sum() }])
     }
 
+    fn gauges(&self, batch: &usize) -> Vec<(&'static str, f64)> {
+        vec![("number", *batch as f64), ("half", 0.5 * *batch as f64)]
+    }
+
     fn evaluate(&self, _: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
         Ok(Evaluation { metrics: [("cer".to_owned(), 0.0)].into(), examples: Vec::new() })
     }
@@ -167,6 +171,24 @@ fn a_parameter_that_had_its_gradient_before_the_run_was_resumed_is_not_missed() 
     let mut second = learner(model(), 40, dir.path());
     assert!(second.resume().expect("a checkpoint"));
     assert_eq!(done(second.train(&Hundred)), 40);
+}
+
+#[test]
+fn gauges_of_a_steps_last_batch_are_logged_after_its_losses() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // A hundred batches in windows of three: the last window of the epoch has one.
+    let mut config = TrainConfig { max_steps: Some(35), accumulation: 3, log_every: 1, ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    let model = Partial::new(false, false, &Device::default());
+    Learner::new(config, Zero, model, Device::default(), dir.path(), 1).train(&Hundred).expect("trained");
+    let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");
+    let lines: Vec<serde_json::Value> =
+        metrics.lines().filter(|l| l.contains("\"train\"")).map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let numbers: Vec<f64> = lines.iter().map(|line| line["number"].as_f64().expect("a number")).collect();
+    let last = (1..=33).map(|step| f64::from(3 * step - 1)).chain([99.0, 2.0]);
+    assert_eq!(numbers, last.collect::<Vec<_>>());
+    let names: Vec<&String> = lines[0].as_object().expect("an object").keys().collect();
+    assert_eq!(names, ["step", "split", "loss", "number", "half", "lr", "grad_norm"]);
 }
 
 #[test]

@@ -117,6 +117,7 @@ const MODEL: &str = "the learner has its model between optimizer steps";
 #[derive(Default)]
 struct StepReport {
     terms: Vec<(Cow<'static, str>, f64)>,
+    gauges: Vec<(&'static str, f64)>,
     loss: f64,
     norm: f64,
     rate: f64,
@@ -367,6 +368,7 @@ impl<O: Objective> Learner<O> {
             }
             report.samples += self.objective.samples(batch);
         }
+        report.gauges = window.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
         Ok((gradients, report))
     }
 
@@ -389,6 +391,7 @@ impl<O: Objective> Learner<O> {
             if report.terms.len() > 1 {
                 values.extend(report.terms.iter().map(|(name, value)| (name.as_ref(), *value)));
             }
+            values.extend(report.gauges.iter().copied());
             values.extend([("lr", report.rate), ("grad_norm", report.norm)]);
             log.write(step, "train", values).map_err(io(&self.dir.join("metrics.jsonl")))?;
         }
