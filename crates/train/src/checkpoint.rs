@@ -35,6 +35,9 @@ pub struct TrainState {
     pub stalled: u64,
     /// Seed of the run: randomness in a step comes from it and the step's number.
     pub seed: u64,
+    /// Checksum of the parameters that training leaves alone, which no checkpoint holds; older ones do not have it.
+    #[serde(default)]
+    pub frozen: Option<u32>,
 }
 
 /// The directory `checkpoints/` of a run.
@@ -248,6 +251,17 @@ mod tests {
             prop_assert_eq!(&read, &state);
             prop_assert_eq!(bits(&read), bits(&state));
         }
+    }
+
+    #[test]
+    fn a_state_without_a_checksum_of_what_is_frozen_is_read() {
+        let state = TrainState { step: 3, frozen: Some(u32::MAX), ..Default::default() };
+        let json = serde_json::to_value(&state).expect("JSON");
+        assert_eq!(serde_json::from_value::<TrainState>(json.clone()).expect("a state"), state);
+        let mut older = json;
+        older.as_object_mut().expect("an object").shift_remove("frozen").expect("a checksum");
+        let read: TrainState = serde_json::from_value(older).expect("a state");
+        assert_eq!(read, TrainState { frozen: None, ..state });
     }
 
     #[test]

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use undertone_store::{
-    StoreError, load_trainable, parameter_infos, remove_leftovers, trainable_parameters, write_atomically,
+    StoreError, frozen_checksum, load_trainable, parameter_infos, remove_leftovers, trainable_parameters,
+    write_atomically,
 };
 
 /// Trains a model on an objective and keeps its records in a directory.
@@ -87,6 +88,9 @@ pub enum TrainError {
         /// The run's.
         expected: u64,
     },
+    /// What a checkpoint leaves out has changed since.
+    #[error("checkpoint `{}` was made with other frozen weights than this run has: resume with the model (and what earlier stages trained) that it was made with, or start anew without --resume", .0.display())]
+    Frozen(PathBuf),
     /// A checkpoint was made with other batches.
     #[error("the checkpoint was made with {} batches an epoch and accumulation {}, this run has {} and {}: resume with the data, batch size and accumulation it was made with", found.0, found.1, expected.0, expected.1)]
     Batching {
@@ -180,13 +184,17 @@ impl<O: Objective> Learner<O> {
             let (found, expected) = (checkpoint.state.seed, self.state.seed);
             return Err(TrainError::Seed { path: checkpoint.path, found, expected });
         }
-        let device = self.device.clone().inner();
         let model = load_trainable(self.model().clone(), |name| checkpoint.model.read(name))?;
+        let frozen = Some(frozen_checksum(&model));
+        if checkpoint.state.frozen.is_some_and(|found| Some(found) != frozen) {
+            return Err(TrainError::Frozen(checkpoint.path));
+        }
+        let device = self.device.clone().inner();
         let stored = checkpoint.optimizer.names();
         let names: Vec<String> = stored.iter().filter_map(|n| n.strip_suffix(".step").map(str::to_owned)).collect();
         self.optimizer.load(names, &device, |name| checkpoint.optimizer.read(name))?;
         self.model = Some(model);
-        self.state = checkpoint.state;
+        self.state = TrainState { frozen, ..checkpoint.state };
         eprintln!("resuming from `{}`, step {}", checkpoint.path.display(), self.state.step);
         // What lies beyond is damaged; left there, rotation would take it for the newest.
         self.checkpoints().remove_after(self.state.step)?;
@@ -214,6 +222,10 @@ impl<O: Objective> Learner<O> {
         let earlier = self.state.seconds;
         let mut clock = Clock::default();
         let mut without_gradient = self.without_gradient();
+        // Once a session: on an accelerator the frozen parameters have to be read back for it.
+        if self.state.frozen.is_none() {
+            self.state.frozen = Some(frozen_checksum(self.model()));
+        }
 
         if self.state.before.is_none() {
             self.evaluate(&mut log, &progress)?;
