@@ -133,6 +133,26 @@ fn a_damaged_checkpoint_is_reported_and_the_one_before_used() {
 }
 
 #[test]
+fn a_finished_run_goes_on_when_more_steps_are_asked_of_it() {
+    let place = place();
+    finishes(&place, &[]);
+    let more = ["--resume", "--set", "train.max_steps=27"];
+    let outcome = finishes(&place, &more);
+    assert!(outcome.stderr.contains(&format!("{LAST}`, step 24")), "{}", outcome.stderr);
+    let records = || {
+        ["summary.json", "metrics.jsonl"]
+            .map(|name| std::fs::read_to_string(place.path("runs/tiny").join(name)).expect(name))
+    };
+    let [summary, metrics] = records();
+    assert!(summary.contains("\"completed\": true") && summary.contains("\"steps\": 27"), "{summary}");
+    let steps = |line: &&str| line.contains("\"train\"");
+    assert_eq!(metrics.lines().filter(steps).count(), 27, "{metrics}");
+    assert!(place.path("runs/tiny/checkpoints/step-00000027").is_dir());
+    finishes(&place, &more);
+    assert_eq!(records(), [summary, metrics], "nothing is left to do");
+}
+
+#[test]
 fn a_run_does_not_go_on_beside_a_changed_frozen_encoder() {
     let place = place();
     write_model(&place.path("model"));

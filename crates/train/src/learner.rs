@@ -172,8 +172,11 @@ impl<O: Objective> Learner<O> {
 
     /// Goes on from the newest whole checkpoint and says where that is; false when there is none.
     ///
+    /// A finished run goes on where the configuration asks for more steps by now. From there on its learning rate is that
+    /// of the longer run, so that it ends in other bits than one which was as long from the start.
+    ///
     /// # Errors
-    /// When the checkpoint does not fit the model.
+    /// When the checkpoint does not fit the model, or was made with other frozen parameters or another seed.
     pub fn resume(&mut self) -> Result<bool, TrainError> {
         let (newest, complaints) = self.checkpoints().newest();
         for complaint in complaints {
@@ -438,8 +441,7 @@ impl<O: Objective> Learner<O> {
 
     /// Whether early stopping ends the run.
     fn has_stalled(&self) -> bool {
-        let patience = self.config.early_stopping.patience;
-        patience > 0 && self.state.stalled >= patience && self.state.best.is_some()
+        self.config.early_stopping.ends(self.state.stalled) && self.state.best.is_some()
     }
 
     fn checkpoint(&self) -> Result<(), TrainError> {
@@ -479,6 +481,7 @@ impl<O: Objective> Learner<O> {
             data_wait: clock.data_wait(),
             peak_memory_bytes: peak_memory_bytes(),
             best: self.state.best,
+            stalled: self.state.stalled,
             examples: ExampleChange::pair(&before.examples, &after.examples),
             before: before.metrics,
             after: after.metrics,
