@@ -1,7 +1,7 @@
 //! A DYNAMO run as a user sees it: phases that follow each other, resume by themselves, and refuse what cannot be.
 
 use serde_json::Value;
-use undertone_tests::{Outcome, Place, tensors};
+use undertone_tests::{Outcome, Place, change_tensors, tensors};
 
 /// Two tasks that differ in pitch, on a frozen model of width 16 that knows nothing.
 fn yaml() -> String {
@@ -146,6 +146,61 @@ fn an_interrupted_phase_goes_on_by_itself_and_ends_in_the_same_bits() {
     }
     let again = trained(&parts, &["--resume"]);
     assert!(again.stdout.contains("finished earlier") && !again.stderr.contains("step 6/6"), "{again:?}");
+}
+
+#[test]
+fn a_finished_phase_goes_on_when_more_steps_are_asked_of_it() {
+    let place = place();
+    let steps = |task: &str| json(&place, &format!("runs/two/phase1/{task}/summary.json"))["steps"].clone();
+    trained(&place, &["--phase", "1"]);
+    let more = ["--phase", "1", "--resume", "--set", "phases.1.train.max_steps=8"];
+    let outcome = trained(&place, &more);
+    assert_eq!(outcome.stderr.matches("step-00000006`, step 6").count(), 2, "{outcome:?}");
+    assert_eq!([steps("low"), steps("high")], [8, 8]);
+    // The checkpoints are needed by what goes on alone; begun anew, a stage would replace what it found.
+    std::fs::remove_dir_all(place.path("runs/two/phase1/low/checkpoints")).expect("deleted");
+    let again = trained(&place, &more);
+    assert_eq!(again.stdout.matches("finished earlier").count(), 2, "{again:?}");
+    train(&place, &["--phase", "1", "--resume", "--set", "phases.1.train.max_steps=9"])
+        .assert_refusal(&["no checkpoint", "phase1/low"]);
+    assert_eq!([steps("low"), steps("high")], [8, 8]);
+}
+
+#[test]
+fn a_phase_that_stopped_early_is_finished_until_it_is_given_more_patience() {
+    let place = place();
+    // No error rate gets better by 100.
+    let early = |patience: &str, steps: &str| {
+        let patience = format!("train.early_stopping.patience={patience}");
+        let steps = format!("phases.1.train.max_steps={steps}");
+        ["train.early_stopping.min_delta=100", &patience, &steps].map(|s| ["--set".to_owned(), s.to_owned()]).concat()
+    };
+    let run = |resume: &[&str], settings: &[String]| {
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        trained(&place, &[&["--phase", "1"], resume, &settings].concat())
+    };
+    let steps = || json(&place, "runs/two/phase1/low/summary.json")["steps"].clone();
+    run(&[], &early("1", "6"));
+    assert_eq!(steps(), 3, "the first evaluation after the beginning ends it");
+    let again = run(&["--resume"], &early("1", "9"));
+    assert_eq!(again.stdout.matches("finished earlier").count(), 2, "{again:?}");
+    run(&["--resume"], &early("2", "9"));
+    assert_eq!(steps(), 6);
+}
+
+#[test]
+fn a_phase_does_not_go_on_with_other_adapters_than_it_was_trained_on() {
+    let place = place();
+    trained(&place, &["--phase", "1"]);
+    trained(&place, &["--phase", "2"]);
+    change_tensors(&place.path("runs/two/phase1/low/best/adapters/low/adapter_model.safetensors"), |tensors| {
+        tensors.values_mut().next().expect("a tensor").data[0] += 1e-3;
+    });
+    train(&place, &["--phase", "2", "--resume", "--set", "phases.2.train.max_steps=8"]).assert_refusal(&[
+        "phase2/checkpoints/step-00000006",
+        "frozen weights",
+        "earlier stages",
+    ]);
 }
 
 #[test]

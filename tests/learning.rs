@@ -5,9 +5,12 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use std::collections::BTreeMap;
 use std::path::Path;
-use undertone::phases::{Experiment, finetune};
-use undertone::store::HostTensor;
-use undertone::train::{Batches, BoxError, Evaluation, Learner, LossTerm, Objective, Summary, TrainConfig, TrainError};
+use undertone::phases::{Experiment, RunError, finetune};
+use undertone::store::{HostTensor, set_trainable};
+use undertone::train::{
+    Batches, BoxError, Checkpoints, Evaluation, Learner, LossTerm, Objective, Summary, TrainConfig, TrainError,
+    TrainState,
+};
 use undertone_tests::{CLIPS, Place, tensors};
 
 /// The parameters after `steps` steps of the tiny experiment, changed by `settings`.
@@ -117,6 +120,10 @@ impl Objective for Zero {
         Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum: y.square().sum() }])
     }
 
+    fn gauges(&self, batch: &usize) -> Vec<(&'static str, f64)> {
+        vec![("number", *batch as f64), ("half", 0.5 * *batch as f64)]
+    }
+
     fn evaluate(&self, _: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
         Ok(Evaluation { metrics: [("cer".to_owned(), 0.0)].into(), examples: Vec::new() })
     }
@@ -167,6 +174,54 @@ fn a_parameter_that_had_its_gradient_before_the_run_was_resumed_is_not_missed() 
     let mut second = learner(model(), 40, dir.path());
     assert!(second.resume().expect("a checkpoint"));
     assert_eq!(done(second.train(&Hundred)), 40);
+}
+
+#[test]
+fn a_run_does_not_go_on_with_other_frozen_weights() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let frozen = || {
+        let model = Partial::new(false, true, &Device::default());
+        set_trainable(model, |name| name.starts_with("used."))
+    };
+    let (model, other) = (frozen(), frozen());
+    learner(model.clone(), 3, dir.path()).train(&Hundred).expect("trained");
+    let mut same = learner(model, 4, dir.path());
+    assert!(same.resume().expect("a checkpoint"));
+    assert_eq!(same.train(&Hundred).expect("trained").steps, 4);
+    let error = learner(other.clone(), 5, dir.path()).resume().expect_err("refused");
+    assert!(matches!(&error, TrainError::Frozen(path) if path.ends_with("checkpoints/step-00000004")), "{error}");
+    assert!(RunError::from(error).is_bad_input());
+    // A checkpoint from before there were checksums says nothing of frozen weights; the next one does.
+    let checkpoints = Checkpoints::new(dir.path().join("checkpoints"));
+    let newest = checkpoints.newest().0.expect("a checkpoint");
+    let read = |file: &undertone::store::TensorFile| {
+        file.names().into_iter().map(|name| (name.clone(), file.read(&name).expect("a tensor"))).collect()
+    };
+    let (parameters, optimizer) = (read(&newest.model), read(&newest.optimizer));
+    std::fs::remove_dir_all(&newest.path).expect("deleted");
+    checkpoints.save(&TrainState { frozen: None, ..newest.state }, &parameters, &optimizer).expect("saved");
+    let mut older = learner(other, 5, dir.path());
+    assert!(older.resume().expect("a checkpoint"));
+    assert_eq!(older.train(&Hundred).expect("trained").steps, 5);
+    assert!(checkpoints.newest().0.expect("a checkpoint").state.frozen.is_some());
+}
+
+#[test]
+fn gauges_of_a_steps_last_batch_are_logged_after_its_losses() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // A hundred batches in windows of three: the last window of the epoch has one.
+    let mut config = TrainConfig { max_steps: Some(35), accumulation: 3, log_every: 1, ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    let model = Partial::new(false, false, &Device::default());
+    Learner::new(config, Zero, model, Device::default(), dir.path(), 1).train(&Hundred).expect("trained");
+    let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");
+    let lines: Vec<serde_json::Value> =
+        metrics.lines().filter(|l| l.contains("\"train\"")).map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let numbers: Vec<f64> = lines.iter().map(|line| line["number"].as_f64().expect("a number")).collect();
+    let last = (1..=33).map(|step| f64::from(3 * step - 1)).chain([99.0, 2.0]);
+    assert_eq!(numbers, last.collect::<Vec<_>>());
+    let names: Vec<&String> = lines[0].as_object().expect("an object").keys().collect();
+    assert_eq!(names, ["step", "split", "loss", "number", "half", "lr", "grad_norm"]);
 }
 
 #[test]

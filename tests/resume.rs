@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use undertone::phases::{Experiment, finetune};
-use undertone_tests::{CLIPS, Outcome, Place};
+use undertone_tests::{CLIPS, Outcome, Place, change_tensors, write_model};
 
 const TRAIN: [&str; 3] = ["train", "--config", "tiny.yaml"];
 /// The last step's checkpoint.
@@ -130,6 +130,43 @@ fn a_damaged_checkpoint_is_reported_and_the_one_before_used() {
     );
     assert!(outcome.stderr.contains("step-00000020`, step 20"), "{}", outcome.stderr);
     Records::of(&place).assert_same_as(&whole);
+}
+
+#[test]
+fn a_finished_run_goes_on_when_more_steps_are_asked_of_it() {
+    let place = place();
+    finishes(&place, &[]);
+    let more = ["--resume", "--set", "train.max_steps=27"];
+    let outcome = finishes(&place, &more);
+    assert!(outcome.stderr.contains(&format!("{LAST}`, step 24")), "{}", outcome.stderr);
+    let records = || {
+        ["summary.json", "metrics.jsonl"]
+            .map(|name| std::fs::read_to_string(place.path("runs/tiny").join(name)).expect(name))
+    };
+    let [summary, metrics] = records();
+    assert!(summary.contains("\"completed\": true") && summary.contains("\"steps\": 27"), "{summary}");
+    let steps = |line: &&str| line.contains("\"train\"");
+    assert_eq!(metrics.lines().filter(steps).count(), 27, "{metrics}");
+    assert!(place.path("runs/tiny/checkpoints/step-00000027").is_dir());
+    finishes(&place, &more);
+    assert_eq!(records(), [summary, metrics], "nothing is left to do");
+}
+
+#[test]
+fn a_run_does_not_go_on_beside_a_changed_frozen_encoder() {
+    let place = place();
+    write_model(&place.path("model"));
+    let settings = ["model.source.config=null", "model.path=model", "model.trainable=decoder"];
+    let with = |more: &[&'static str]| [&settings.map(|s| ["--set", s]).concat(), more].concat();
+    finishes(&place, &with(&["--set", "train.max_steps=3"]));
+    let before = place.tree();
+    change_tensors(&place.path("model/model.safetensors"), |tensors| {
+        let weight = tensors.get_mut("model.encoder.conv1.weight").expect("a weight");
+        weight.data[0] += 1e-3;
+    });
+    let outcome = place.run(&[&TRAIN[..], &with(&["--resume", "--set", "train.max_steps=6"])].concat());
+    outcome.assert_refusal(&["checkpoints/step-00000003", "frozen weights", "--resume"]);
+    assert_eq!(place.tree(), before, "nothing is touched");
 }
 
 #[test]

@@ -28,5 +28,6 @@ mod parameters;
 pub use file::{StoreError, TensorFile, remove_leftovers, write_atomically, write_directory, write_tensors};
 pub use host::{Dtype, HostTensor};
 pub use parameters::{
-    ParameterInfo, load_parameters, load_trainable, parameter_infos, parameters, set_trainable, trainable_parameters,
+    ParameterInfo, frozen_checksum, load_parameters, load_trainable, parameter_infos, parameters, set_trainable,
+    trainable_parameters,
 };

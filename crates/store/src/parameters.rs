@@ -3,6 +3,7 @@
 use crate::{HostTensor, StoreError};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
+use crc32fast::Hasher;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of a parameter without reading its values.
@@ -18,18 +19,37 @@ pub struct ParameterInfo {
 
 /// Every float parameter of `module` by its path.
 pub fn parameters<M: Module>(module: &M) -> BTreeMap<String, HostTensor> {
-    let mut visitor = Reader { path: Vec::new(), found: BTreeMap::new() };
+    read(module, false)
+}
+
+/// Every float parameter that training changes, by its path: what a checkpoint of a partly frozen model holds. Frozen
+/// ones are not read from the device.
+pub fn trainable_parameters<M: Module>(module: &M) -> BTreeMap<String, HostTensor> {
+    read(module, true)
+}
+
+fn read<M: Module>(module: &M, trainable_only: bool) -> BTreeMap<String, HostTensor> {
+    let mut visitor = Reader { path: Vec::new(), trainable_only, found: BTreeMap::new() };
     module.visit(&mut visitor);
     visitor.found
 }
 
-/// Every float parameter that training changes, by its path: what a checkpoint of a partly frozen model holds.
-pub fn trainable_parameters<M: Module>(module: &M) -> BTreeMap<String, HostTensor> {
-    let trainable: BTreeSet<String> =
-        parameter_infos(module).into_iter().filter(|p| p.trainable).map(|p| p.name).collect();
-    let mut found = parameters(module);
-    found.retain(|name, _| trainable.contains(name));
-    found
+/// A CRC-32 of what training leaves alone: names, shapes and values of the frozen float parameters, whatever their order
+/// in the module. They are read from the device one after the other.
+///
+/// It tells models apart that differ by accident (another file, another revision), for all but one pair in 2³²; it is no
+/// defence against an attacker.
+pub fn frozen_checksum<M: Module>(module: &M) -> u32 {
+    let mut visitor = Frozen { path: Vec::new(), found: BTreeMap::new() };
+    module.visit(&mut visitor);
+    let mut sum = Hasher::new();
+    for (name, parameter) in visitor.found {
+        // The length first, or the end of a name could be taken for the beginning of what follows.
+        sum.update(&(name.len() as u64).to_le_bytes());
+        sum.update(name.as_bytes());
+        sum.update(&parameter.to_le_bytes());
+    }
+    sum.finalize()
 }
 
 /// Name, shape and trainability of every float parameter, in the module's order.
@@ -88,6 +108,7 @@ macro_rules! track_path {
 
 struct Reader {
     path: Vec<String>,
+    trainable_only: bool,
     found: BTreeMap<String, HostTensor>,
 }
 
@@ -96,10 +117,36 @@ impl ModuleVisitor for Reader {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let value = param.val();
+        if self.trainable_only && !value.is_require_grad() {
+            return;
+        }
         let shape = value.dims().to_vec();
         // Parameters are f32 by design; a cast covers modules that were cast as a whole.
         let data = value.try_into_vec_as::<f32>().expect("parameters are floats");
         self.found.insert(self.path.join("."), HostTensor { shape, data });
+    }
+}
+
+/// The checksum of every frozen parameter by itself.
+struct Frozen {
+    path: Vec<String>,
+    found: BTreeMap<String, u32>,
+}
+
+impl ModuleVisitor for Frozen {
+    track_path!();
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let value = param.val();
+        if value.is_require_grad() {
+            return;
+        }
+        let mut sum = Hasher::new();
+        for length in value.dims() {
+            sum.update(&(length as u64).to_le_bytes());
+        }
+        sum.update(value.try_into_data_as::<f32>().expect("parameters are floats").as_bytes());
+        self.found.insert(self.path.join("."), sum.finalize());
     }
 }
 
@@ -207,6 +254,33 @@ mod tests {
         assert_eq!(before["weight"], after["weight"]);
         assert_eq!(after["bias"].data, [3.0, 4.0]);
         assert_eq!(parameter_infos(&loaded), parameter_infos(&frozen));
+    }
+
+    #[test]
+    fn the_checksum_of_what_is_frozen_sees_values_names_and_shapes_and_nothing_that_is_trained() {
+        let with = |tensors: &BTreeMap<String, HostTensor>, trained: &'static str| {
+            let module = set_trainable(module(), |name| name == trained);
+            load_parameters(module, |name| Ok(tensors[name].clone())).expect("loaded")
+        };
+        let tensors = parameters(&module());
+        let sum = frozen_checksum(&with(&tensors, "bias"));
+        assert_eq!(frozen_checksum(&with(&tensors, "bias")), sum);
+        let mut changed = tensors.clone();
+        changed.get_mut("bias").expect("a bias").data[1] += 1.0;
+        assert_eq!(frozen_checksum(&with(&changed, "bias")), sum, "a trained value");
+        let last = changed.get_mut("weight").expect("a weight").data.last_mut().expect("a value");
+        *last = f32::from_bits(last.to_bits() ^ 1);
+        assert_ne!(frozen_checksum(&with(&changed, "bias")), sum, "one bit of a frozen value");
+        let zeros = |inputs, outputs, trained: &'static str| {
+            let module: Linear = LinearConfig::new(inputs, outputs).init(&Device::default().autodiff());
+            let zeros = |shape: Vec<usize>| HostTensor { data: vec![0.0; shape.iter().product()], shape };
+            let module = load_parameters(module, |name| {
+                Ok(zeros(if name == "bias" { vec![outputs] } else { vec![inputs, outputs] }))
+            });
+            frozen_checksum(&set_trainable(module.expect("loaded"), |name| name == trained))
+        };
+        assert_ne!(zeros(3, 2, "bias"), zeros(2, 3, "bias"), "the same values in another shape");
+        assert_ne!(zeros(3, 2, "none"), zeros(3, 2, "bias"), "a parameter more");
     }
 
     #[test]

@@ -35,6 +35,9 @@ pub struct TrainState {
     pub stalled: u64,
     /// Seed of the run: randomness in a step comes from it and the step's number.
     pub seed: u64,
+    /// Checksum of the parameters that training leaves alone, which no checkpoint holds; older ones do not have it.
+    #[serde(default)]
+    pub frozen: Option<u32>,
 }
 
 /// The directory `checkpoints/` of a run.
@@ -203,6 +206,7 @@ fn checksum(path: &Path) -> Result<u32, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn save(checkpoints: &Checkpoints, step: u64, score: Option<f64>) {
         let tensors = BTreeMap::from([("w".to_owned(), HostTensor { shape: vec![2], data: vec![step as f32, 0.5] })]);
@@ -212,6 +216,52 @@ mod tests {
 
     fn steps(checkpoints: &Checkpoints) -> Vec<u64> {
         checkpoints.list().into_iter().map(|(step, _)| step).collect()
+    }
+
+    /// Any finite number, the awkward ones included: those of which the nearest shorter decimal is another.
+    fn number() -> impl Strategy<Value = f64> {
+        use proptest::num::f64::{NEGATIVE, NORMAL, POSITIVE, SUBNORMAL, ZERO};
+        POSITIVE | NEGATIVE | NORMAL | SUBNORMAL | ZERO
+    }
+
+    fn evaluation() -> impl Strategy<Value = Evaluation> {
+        let metrics = prop::collection::btree_map("[a-z]{1,8}", number(), 0..4);
+        metrics.prop_map(|metrics| Evaluation { metrics, examples: Vec::new() })
+    }
+
+    /// Every number of a state, bit by bit: `==` takes 0 and -0 for the same.
+    fn bits(state: &TrainState) -> Vec<u64> {
+        let evaluations =
+            [&state.before, &state.latest].into_iter().flatten().flat_map(|e| e.metrics.values().copied());
+        let scores = [state.score, state.best.map(|(score, _)| score), state.reference].into_iter().flatten();
+        evaluations.chain(scores).chain([state.seconds]).map(f64::to_bits).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_state_is_read_back_to_the_last_bit(
+            numbers in prop::array::uniform4(number()), evaluations in [evaluation(), evaluation()], seed: u64, step: u64,
+        ) {
+            let [seconds, score, best, reference] = numbers;
+            let [before, latest] = evaluations.map(Some);
+            let (score, best, reference) = (Some(score), Some((best, step)), Some(reference));
+            let state = TrainState { step, seconds, before, latest, score, best, reference, seed, ..Default::default() };
+            let json = serde_json::to_string_pretty(&state).expect("JSON");
+            let read: TrainState = serde_json::from_str(&json).expect("a state");
+            prop_assert_eq!(&read, &state);
+            prop_assert_eq!(bits(&read), bits(&state));
+        }
+    }
+
+    #[test]
+    fn a_state_without_a_checksum_of_what_is_frozen_is_read() {
+        let state = TrainState { step: 3, frozen: Some(u32::MAX), ..Default::default() };
+        let json = serde_json::to_value(&state).expect("JSON");
+        assert_eq!(serde_json::from_value::<TrainState>(json.clone()).expect("a state"), state);
+        let mut older = json;
+        older.as_object_mut().expect("an object").shift_remove("frozen").expect("a checksum");
+        let read: TrainState = serde_json::from_value(older).expect("a state");
+        assert_eq!(read, TrainState { frozen: None, ..state });
     }
 
     #[test]

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
-    /// Optimizer steps to run; 1000 if neither this nor `epochs` is given.
+    /// Optimizer steps to run; 1000 if neither this nor `epochs` is given. A run that is resumed with more goes on, with
+    /// the learning rate that the longer run has from there on.
     pub max_steps: Option<u64>,
     /// Passes over the training data; give this or `max_steps`.
     pub epochs: Option<u64>,
@@ -147,6 +148,13 @@ pub struct EarlyStoppingConfig {
     pub patience: u64,
     /// By how much one must be better to count.
     pub min_delta: f64,
+}
+
+impl EarlyStoppingConfig {
+    /// Whether so many evaluations in a row that were no better end a run.
+    pub fn ends(&self, stalled: u64) -> bool {
+        self.patience > 0 && stalled >= self.patience
+    }
 }
 
 /// A value that no run can be made of.

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use undertone_store::{
-    StoreError, load_trainable, parameter_infos, remove_leftovers, trainable_parameters, write_atomically,
+    StoreError, frozen_checksum, load_trainable, parameter_infos, remove_leftovers, trainable_parameters,
+    write_atomically,
 };
 
 /// Trains a model on an objective and keeps its records in a directory.
@@ -87,6 +88,9 @@ pub enum TrainError {
         /// The run's.
         expected: u64,
     },
+    /// What a checkpoint leaves out has changed since.
+    #[error("checkpoint `{}` was made with other frozen weights than this run has: resume with the model (and what earlier stages trained) that it was made with, or start anew without --resume", .0.display())]
+    Frozen(PathBuf),
     /// A checkpoint was made with other batches.
     #[error("the checkpoint was made with {} batches an epoch and accumulation {}, this run has {} and {}: resume with the data, batch size and accumulation it was made with", found.0, found.1, expected.0, expected.1)]
     Batching {
@@ -117,6 +121,7 @@ const MODEL: &str = "the learner has its model between optimizer steps";
 #[derive(Default)]
 struct StepReport {
     terms: Vec<(Cow<'static, str>, f64)>,
+    gauges: Vec<(&'static str, f64)>,
     loss: f64,
     norm: f64,
     rate: f64,
@@ -167,8 +172,11 @@ impl<O: Objective> Learner<O> {
 
     /// Goes on from the newest whole checkpoint and says where that is; false when there is none.
     ///
+    /// A finished run goes on where the configuration asks for more steps by now. From there on its learning rate is that
+    /// of the longer run, so that it ends in other bits than one which was as long from the start.
+    ///
     /// # Errors
-    /// When the checkpoint does not fit the model.
+    /// When the checkpoint does not fit the model, or was made with other frozen parameters or another seed.
     pub fn resume(&mut self) -> Result<bool, TrainError> {
         let (newest, complaints) = self.checkpoints().newest();
         for complaint in complaints {
@@ -179,13 +187,17 @@ impl<O: Objective> Learner<O> {
             let (found, expected) = (checkpoint.state.seed, self.state.seed);
             return Err(TrainError::Seed { path: checkpoint.path, found, expected });
         }
-        let device = self.device.clone().inner();
         let model = load_trainable(self.model().clone(), |name| checkpoint.model.read(name))?;
+        let frozen = Some(frozen_checksum(&model));
+        if checkpoint.state.frozen.is_some_and(|found| Some(found) != frozen) {
+            return Err(TrainError::Frozen(checkpoint.path));
+        }
+        let device = self.device.clone().inner();
         let stored = checkpoint.optimizer.names();
         let names: Vec<String> = stored.iter().filter_map(|n| n.strip_suffix(".step").map(str::to_owned)).collect();
         self.optimizer.load(names, &device, |name| checkpoint.optimizer.read(name))?;
         self.model = Some(model);
-        self.state = checkpoint.state;
+        self.state = TrainState { frozen, ..checkpoint.state };
         eprintln!("resuming from `{}`, step {}", checkpoint.path.display(), self.state.step);
         // What lies beyond is damaged; left there, rotation would take it for the newest.
         self.checkpoints().remove_after(self.state.step)?;
@@ -213,6 +225,10 @@ impl<O: Objective> Learner<O> {
         let earlier = self.state.seconds;
         let mut clock = Clock::default();
         let mut without_gradient = self.without_gradient();
+        // Once a session: on an accelerator the frozen parameters have to be read back for it.
+        if self.state.frozen.is_none() {
+            self.state.frozen = Some(frozen_checksum(self.model()));
+        }
 
         if self.state.before.is_none() {
             self.evaluate(&mut log, &progress)?;
@@ -367,6 +383,7 @@ impl<O: Objective> Learner<O> {
             }
             report.samples += self.objective.samples(batch);
         }
+        report.gauges = window.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
         Ok((gradients, report))
     }
 
@@ -389,6 +406,7 @@ impl<O: Objective> Learner<O> {
             if report.terms.len() > 1 {
                 values.extend(report.terms.iter().map(|(name, value)| (name.as_ref(), *value)));
             }
+            values.extend(report.gauges.iter().copied());
             values.extend([("lr", report.rate), ("grad_norm", report.norm)]);
             log.write(step, "train", values).map_err(io(&self.dir.join("metrics.jsonl")))?;
         }
@@ -423,8 +441,7 @@ impl<O: Objective> Learner<O> {
 
     /// Whether early stopping ends the run.
     fn has_stalled(&self) -> bool {
-        let patience = self.config.early_stopping.patience;
-        patience > 0 && self.state.stalled >= patience && self.state.best.is_some()
+        self.config.early_stopping.ends(self.state.stalled) && self.state.best.is_some()
     }
 
     fn checkpoint(&self) -> Result<(), TrainError> {
@@ -464,6 +481,7 @@ impl<O: Objective> Learner<O> {
             data_wait: clock.data_wait(),
             peak_memory_bytes: peak_memory_bytes(),
             best: self.state.best,
+            stalled: self.state.stalled,
             examples: ExampleChange::pair(&before.examples, &after.examples),
             before: before.metrics,
             after: after.metrics,

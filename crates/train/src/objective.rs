@@ -30,6 +30,12 @@ pub trait Objective {
     /// When the batch does not fit the model.
     fn losses(&self, model: &Self::Model, batch: &Self::Batch, device: &Device) -> Result<Vec<LossTerm>, BoxError>;
 
+    /// Numbers of a training step that are no loss, a temperature say, by the names that logs call them. Those of a
+    /// step's last batch stand in its line of `metrics.jsonl`, after the losses; none by default.
+    fn gauges(&self, _batch: &Self::Batch) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
     /// Judges `model`, which carries no gradients.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! What a run leaves behind for people and scripts: `metrics.jsonl`, `summary.json`, and a line on the terminal.
 
+use crate::TrainConfig;
 use crate::objective::Example;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// What `summary.json` says.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The run's name.
     pub name: String,
@@ -37,12 +38,29 @@ pub struct Summary {
     pub after: BTreeMap<String, f64>,
     /// The deciding metric's best value and its step.
     pub best: Option<(f64, u64)>,
+    /// Evaluations since the last one that was better by what early stopping asks for; older summaries do not have it.
+    #[serde(default)]
+    pub stalled: u64,
     /// A few samples as the model read them before and after.
     pub examples: Vec<ExampleChange>,
 }
 
+impl Summary {
+    /// What the `summary.json` of a run's directory says; nothing where there is none that can be read.
+    pub fn read(directory: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(directory.join("summary.json")).ok()?).ok()
+    }
+
+    /// Whether nothing is left to do of a run that `config` asks `steps` optimizer steps of by now: it has taken them, or
+    /// early stopping would end it where it stands.
+    pub fn is_finished(&self, config: &TrainConfig, steps: u64) -> bool {
+        let stopped = config.early_stopping.ends(self.stalled) && self.best.is_some();
+        self.completed && (self.steps >= steps || stopped)
+    }
+}
+
 /// How many parameters there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParameterCount {
     /// Those that training changes.
     pub trainable: usize,
@@ -51,7 +69,7 @@ pub struct ParameterCount {
 }
 
 /// One sample before and after training.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExampleChange {
     /// What a person would call the sample.
     pub name: String,
@@ -196,6 +214,47 @@ pub fn peak_memory_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_finished_run_is_unfinished_once_more_steps_are_asked_of_it_unless_it_stopped_early() {
+        let config = |patience| {
+            let mut config = TrainConfig::default();
+            config.early_stopping.patience = patience;
+            config
+        };
+        let summary = Summary {
+            name: "run".into(),
+            completed: true,
+            steps: 10,
+            samples: 80,
+            parameters: ParameterCount { trainable: 1, total: 2 },
+            seconds: 1.5,
+            samples_per_second: 60.0,
+            data_wait: 0.1,
+            peak_memory_bytes: None,
+            before: BTreeMap::new(),
+            after: BTreeMap::new(),
+            best: Some((0.1, 4)),
+            stalled: 3,
+            examples: Vec::new(),
+        };
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(Summary::read(dir.path()), None);
+        let mut json = serde_json::to_value(&summary).expect("JSON");
+        let write = |json: &Value| std::fs::write(dir.path().join("summary.json"), json.to_string()).expect("written");
+        write(&json);
+        assert_eq!(Summary::read(dir.path()).as_ref(), Some(&summary));
+        let finished = |summary: &Summary, patience, steps| summary.is_finished(&config(patience), steps);
+        assert!(finished(&summary, 0, 10) && finished(&summary, 0, 9));
+        assert!(!finished(&summary, 0, 11), "more steps");
+        assert!(finished(&summary, 3, 11), "stopped early");
+        assert!(!finished(&summary, 4, 11), "more patience");
+        assert!(!finished(&Summary { completed: false, ..summary.clone() }, 3, 10), "interrupted");
+        assert!(!finished(&Summary { best: None, ..summary.clone() }, 3, 11), "nothing was ever scored");
+        json.as_object_mut().expect("an object").shift_remove("stalled").expect("a count");
+        write(&json);
+        assert_eq!(Summary::read(dir.path()).expect("an older summary"), Summary { stalled: 0, ..summary });
+    }
 
     #[test]
     fn lines_after_the_resumed_step_are_dropped() {

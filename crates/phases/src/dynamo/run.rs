@@ -324,7 +324,7 @@ fn run(
     let mut outcomes = Vec::new();
     for stage in stages {
         let directory = stage.directory(experiment);
-        if resume && is_complete(&directory) {
+        if resume && stage.is_finished(&setup, &directory)? {
             outcomes.push(StageOutcome { directory, summary: None });
             continue;
         }
@@ -450,6 +450,14 @@ impl Stage {
             (config.max_steps, config.epochs) = (Some(steps), None);
         }
         Ok(config)
+    }
+
+    /// Whether it has taken the steps that the configuration asks for by now, or stopped early.
+    fn is_finished(&self, setup: &Setup, directory: &Path) -> Result<bool, DynamoError> {
+        let Some(summary) = Summary::read(directory) else { return Ok(false) };
+        let samples = setup.dataset(&self.tasks(setup.experiment), Split::Train)?.lengths();
+        let (config, batches) = (self.config(setup)?, TaskOrder::new(samples, &setup.training_loader()).batches());
+        Ok(summary.is_finished(&config, config.steps(batches)))
     }
 
     fn scheme(&self, experiment: &Experiment) -> Scheme {
@@ -593,8 +601,9 @@ impl Stage {
         };
         let mut learner = Learner::new(config, objective, model, setup.device.clone(), directory, seed)
             .with_interrupt(interrupt.clone());
-        if resume {
-            learner.resume().map_err(RunError::from)?;
+        // A stage that was not begun has no checkpoint; one that finished must not be begun anew.
+        if resume && !learner.resume().map_err(RunError::from)? && is_complete(directory) {
+            return Err(RunError::NothingToResume(directory.to_owned()).into());
         }
         let summary = learner.train(&batches).map_err(|error: TrainError| RunError::from(error))?;
         Ok(summary)
