@@ -95,7 +95,17 @@ fn phases_follow_each_other_and_change_what_is_theirs() {
     let metrics = std::fs::read_to_string(place.path("runs/two/phase3/metrics.jsonl")).expect("metrics");
     let first: Value =
         serde_json::from_str(metrics.lines().find(|l| l.contains("\"train\"")).expect("a line")).expect("JSON");
-    for term in ["low", "high", "routing", "load_balance", "efficiency", "consistency", "entropy", "confidence"] {
+    for term in [
+        "low",
+        "high",
+        "routing",
+        "load_balance",
+        "efficiency",
+        "consistency",
+        "entropy",
+        "confidence",
+        "gumbel_temperature",
+    ] {
         assert!(first.get(term).is_some(), "{term} is not logged by itself: {first}");
     }
     for (baseline, parameters) in [("head", 16), ("shared", 16 + 4 * (16 + 16 + 16 + 32) * 2)] {

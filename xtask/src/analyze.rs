@@ -27,7 +27,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     println!("{}", report.table.markdown());
     if let Some(routing) = &report.routing {
         println!("routing accuracy {:.2} % of {} inputs", 100.0 * routing.accuracy, routing.samples);
-        println!("report: {}", report.page.display());
+    }
+    if let Some(page) = &report.page {
+        println!("report: {}", page.display());
     }
     Ok(())
 }

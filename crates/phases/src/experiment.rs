@@ -320,6 +320,17 @@ impl Experiment {
                 "`{key}` is for runs without `tasks`: tasks have their own data, losses and metrics"
             ));
         }
+        if self.model.backbone.is_text() {
+            let audio = [
+                ("pad", self.data.pad != defaults.data.pad),
+                ("eval_pad", self.data.eval_pad != defaults.data.eval_pad),
+                ("language", self.data.language != defaults.data.language),
+                ("task", self.data.task != defaults.data.task),
+            ];
+            if let Some((key, _)) = audio.iter().find(|(_, given)| *given) {
+                return value(format!("`data.{key}` is for speech, and `model.backbone` reads text: leave it out"));
+            }
+        }
         for task in &self.tasks {
             for (split, source) in splits(&task.data.train, &task.data.valid, task.data.test.as_ref()) {
                 let at = |text: String| ConfigError::Value(format!("task `{}`: `data.{split}`: {text}", task.name));
@@ -347,6 +358,9 @@ impl Experiment {
 
     /// Makes `directory` the run's own, wherever it was moved to.
     pub fn at(&mut self, directory: &Path) {
+        // `.` and `..` end in no name.
+        let whole = directory.file_name().is_none().then(|| directory.canonicalize().ok()).flatten();
+        let directory = whole.as_deref().unwrap_or(directory);
         self.run.dir = directory.parent().map(Path::to_owned).unwrap_or_default();
         self.run.name = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     }

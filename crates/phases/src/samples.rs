@@ -132,6 +132,9 @@ impl SourceConfig {
 
     /// Whether it makes sense as text; if not, why.
     pub(crate) fn validate_text(&self) -> Result<(), String> {
+        if self.path.is_none() && self.hub.is_none() && self.synth.is_none() {
+            return Err("there is no data: give a file of records as `path`, or a `hub` dataset".into());
+        }
         let defaults = Self::default();
         let speech = [
             ("synth", self.synth.is_some()),
@@ -144,18 +147,19 @@ impl SourceConfig {
         }
         match (&self.path, &self.hub) {
             (Some(_), Some(_)) => return Err("give either `path` or `hub`, not both".into()),
-            (None, None) => return Err("there is no data: give a file of records as `path`, or a `hub` dataset".into()),
             (None, Some(_)) if self.split.is_none() => {
                 return Err("`split` is missing: say which split of the `hub` dataset, like `train`".into());
             }
-            (None, Some(_)) if self.target_path.is_some() => return Err("`target_path` is for `path`".into()),
+            (None, Some(_)) if self.target_path.is_some() || self.format != defaults.format => {
+                return Err("`target_path` and `format` are for `path`: datasets of the `hub` are Parquet".into());
+            }
             (Some(_), None) => {
                 let hub = [("subset", &self.subset), ("split", &self.split), ("revision", &self.revision)];
                 if let Some((key, _)) = hub.iter().find(|(_, value)| value.is_some()) {
                     return Err(format!("`{key}` is for `hub`, not for `path`"));
                 }
             }
-            (None, Some(_)) => {}
+            (None, _) => {}
         }
         // A dataset's files are known once they are fetched; they are Parquet.
         let path = self.path.clone().unwrap_or_else(|| "hub.parquet".into());

@@ -16,7 +16,7 @@ pub(crate) const VALID_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 pub(crate) const TEST_SEED: u64 = 0x6A09_E667_F3BC_C908;
 
 /// A part of an experiment's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
     /// What is trained on.
     Train,

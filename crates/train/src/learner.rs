@@ -121,6 +121,8 @@ const MODEL: &str = "the learner has its model between optimizer steps";
 #[derive(Default)]
 struct StepReport {
     terms: Vec<(Cow<'static, str>, f64)>,
+    /// What the terms were divided by.
+    counts: Vec<f64>,
     gauges: Vec<(&'static str, f64)>,
     loss: f64,
     norm: f64,
@@ -225,6 +227,8 @@ impl<O: Objective> Learner<O> {
         let earlier = self.state.seconds;
         let mut clock = Clock::default();
         let mut without_gradient = self.without_gradient();
+        // Which loss terms have had something to say.
+        let mut heard: Vec<bool> = Vec::new();
         // Once a session: on an accelerator the frozen parameters have to be read back for it.
         if self.state.frozen.is_none() {
             self.state.frozen = Some(frozen_checksum(self.model()));
@@ -243,7 +247,12 @@ impl<O: Objective> Learner<O> {
             self.device.seed(self.state.seed ^ (self.state.step + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let (mut gradients, mut report) = self.forward_backward(&window)?;
             without_gradient.retain(|name| !gradients.names().any(|n| n == name));
-            self.check_gradients(&without_gradient, steps)?;
+            heard.resize(report.counts.len(), false);
+            heard.iter_mut().zip(&report.counts).for_each(|(heard, count)| *heard |= *count > 0.0);
+            // A part of the model that only some samples go through can have no gradient before the first of them.
+            if heard.iter().all(|heard| *heard) {
+                self.check_gradients(&without_gradient, steps)?;
+            }
             report.norm = gradients.clip(self.config.optimizer.clip_norm);
             if !(report.loss.is_finite() && report.norm.is_finite()) {
                 let (step, loss, norm) = (self.state.step + 1, report.loss, report.norm);

@@ -55,4 +55,4 @@ pub use error::RecordsError;
 pub use pair::PairRecord;
 pub use row::{Origin, Place};
 pub use span::{Answer, SpanRecord};
-pub use tag::{TagRecord, tag_set};
+pub use tag::{OUTSIDE, TagRecord, tag_set};

@@ -7,7 +7,7 @@ use super::task::{Task, check_set, index_of, item_origin};
 use super::{Origin, RecordsConfig, RecordsError};
 
 /// The tag of words outside of everything.
-const OUTSIDE: &str = "O";
+pub const OUTSIDE: &str = "O";
 
 /// A sentence and a tag for each of its words.
 #[derive(Clone, Debug, PartialEq)]

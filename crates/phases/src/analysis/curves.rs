@@ -9,14 +9,14 @@ pub struct Series {
     pub points: Vec<(u64, f64)>,
 }
 
-/// The losses of one phase of training, and the router's temperature where it has one.
+/// The losses of one phase of training, and the temperature of its gates where that changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LossCurves {
     /// What the phase is called.
     pub phase: String,
     /// Losses by name: of the splits, of the tasks, of the terms.
     pub losses: Vec<Series>,
-    /// Temperature of the router's softmax; empty where it is not trained.
+    /// Temperature that gates are drawn at; empty where it stays.
     pub temperature: Vec<(u64, f64)>,
 }
 

@@ -4,7 +4,8 @@ use super::config::TaskConfig;
 use super::evaluate::{Judged, RouterKind};
 use super::head_config::direction;
 use super::model::Dynamo;
-use super::run::{DynamoError, Phase, Stage, is_complete, stages};
+use super::objective::GUMBEL_TEMPERATURE;
+use super::run::{DynamoError, Phase, Stage, is_complete, report_cuts, stages};
 use super::setup::Setup;
 use super::trivial::Trivial;
 use crate::analysis::{Analysis, LossCurves, Metric, MetricsTable, Series, TaskColumn, pictures, report_html};
@@ -21,8 +22,8 @@ pub struct Report {
     pub table: MetricsTable,
     /// Where the router sent what, once there is one.
     pub routing: Option<Analysis>,
-    /// The page.
-    pub page: PathBuf,
+    /// The page, once there is a router to show.
+    pub page: Option<PathBuf>,
 }
 
 /// Judges the newest finished phase of a run with one router.
@@ -47,6 +48,7 @@ pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, DynamoEr
     let setup = Setup::new(experiment)?;
     let (newest, model) = newest(&setup)?;
     let tasks = &experiment.tasks;
+    report_cuts(&setup.dataset(tasks, split)?, tasks, split);
     let mut table = table(tasks)?;
     let mut routing = None;
     for (name, kind) in [
@@ -147,7 +149,7 @@ fn write(experiment: &Experiment, table: MetricsTable, routing: Option<Analysis>
     let root = experiment.directory();
     let save = |name: &str, text: &str| write_atomically(&root.join(name), text.as_bytes()).map_err(RunError::from);
     save("metrics.json", &serde_json::to_string_pretty(&table).unwrap_or_default())?;
-    let page = root.join("report.html");
+    let mut page = None;
     if let Some(routing) = &routing {
         save("analysis.json", &serde_json::to_string_pretty(routing).unwrap_or_default())?;
         let pictures = pictures(routing, &table, &curves(experiment))?;
@@ -157,6 +159,7 @@ fn write(experiment: &Experiment, table: MetricsTable, routing: Option<Analysis>
             save(&format!("pictures/{}", picture.file_name), &picture.svg)?;
         }
         save("report.html", &report_html(&experiment.run.name, routing, &table, &pictures, &settings(experiment)))?;
+        page = Some(root.join("report.html"));
     }
     Ok(Report { table, routing, page })
 }
@@ -181,17 +184,18 @@ fn settings(experiment: &Experiment) -> Vec<(String, String)> {
 /// The training losses of every stage that left any.
 fn curves(experiment: &Experiment) -> Vec<LossCurves> {
     let named = Phase::ALL.iter().map(|phase| {
-        let mut losses = Vec::new();
+        let (mut losses, mut temperature) = (Vec::new(), Vec::new());
         for stage in stages(experiment, *phase) {
             let directory = stage.directory(experiment);
             let mut series = read_curves(&directory);
+            temperature.extend(series.remove(GUMBEL_TEMPERATURE).unwrap_or_default());
             if let (Stage::Adapter(index), Some(loss)) = (&stage, series.remove("loss")) {
                 losses.push(Series { name: experiment.tasks[*index].name.clone(), points: loss });
             } else {
                 losses.extend(series.into_iter().map(|(name, points)| Series { name, points }));
             }
         }
-        LossCurves { phase: format!("phase {}", *phase as usize + 1), losses, temperature: Vec::new() }
+        LossCurves { phase: format!("phase {}", *phase as usize + 1), losses, temperature }
     });
     named.filter(|curves| !curves.losses.is_empty()).collect()
 }

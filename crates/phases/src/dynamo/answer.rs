@@ -9,7 +9,7 @@ use super::pretrained::Pretrained;
 use super::text_data::{TextBatch, TextSample};
 use super::text_loss::{source_ids, span_hidden};
 use crate::text::seq2seq_text;
-use burn::tensor::{Bool, Int, Tensor};
+use burn::tensor::{Bool, Tensor};
 use undertone_model::heads::SpanLogits;
 use undertone_model::lora::Gates;
 use undertone_model::text::TextTokenizer;
@@ -53,7 +53,8 @@ impl Dynamo {
                         continue;
                     }
                     let ids = row_ids(&rows, &states.device());
-                    let (states, padding) = (states.clone().select(0, ids.clone()), rows_of(&tapped.padding, ids));
+                    let states = states.clone().select(0, ids.clone());
+                    let padding = tapped.padding.clone().select(0, ids);
                     let found = read(&self.heads[task], config, &text.tokenizer, states, padding, batch, &rows);
                     rows.into_iter().zip(found).for_each(|(row, answer)| answers[row] = Some(answer));
                 }
@@ -157,8 +158,4 @@ fn argmax(logits: Tensor<2>) -> Vec<usize> {
 fn rows_of_floats(x: Tensor<2>, width: usize) -> Vec<Vec<f32>> {
     let values: Vec<f32> = x.into_data().iter::<f32>().collect();
     values.chunks(width).map(<[f32]>::to_vec).collect()
-}
-
-fn rows_of(mask: &Tensor<2, Bool>, rows: Tensor<1, Int>) -> Tensor<2, Bool> {
-    mask.clone().select(0, rows)
 }

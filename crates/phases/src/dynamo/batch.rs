@@ -3,6 +3,7 @@
 use super::text_data::{TextBatch, TextDataset, TextSample, collate_text};
 use crate::batch::POSITION;
 use crate::{SpeechDataset, SpeechSample, WhisperBatch, WhisperCollate};
+use std::sync::Arc;
 use undertone_data::loader::{Collate, Dataset, SampleError};
 
 /// A sample and its task.
@@ -28,7 +29,7 @@ pub enum TaskSamples {
     /// Of a speech backbone.
     Speech(SpeechDataset),
     /// Of a text backbone.
-    Text(TextDataset),
+    Text(Arc<TextDataset>),
 }
 
 /// The samples of all tasks, one task after the other.
@@ -90,7 +91,7 @@ impl Dataset for TaskDataset {
     fn name(&self, index: usize) -> String {
         match self.locate(index) {
             (_, TaskSamples::Speech(samples), index) => samples.name(index),
-            (_, TaskSamples::Text(samples), index) => samples.get(index).name,
+            (_, TaskSamples::Text(samples), index) => samples.samples()[index].name.clone(),
         }
     }
 }

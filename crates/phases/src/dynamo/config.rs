@@ -1,6 +1,7 @@
 //! What a DYNAMO experiment says: its tasks, and how each phase trains them.
 
 use super::head_config::HeadConfig;
+use super::objective::GUMBEL_TEMPERATURE;
 use crate::{Backbone, ConfigError, SourceConfig};
 use figment::Figment;
 use figment::providers::Serialized;
@@ -132,6 +133,20 @@ pub struct PhasesConfig {
     /// Router and adapters.
     #[serde(rename = "3")]
     pub joint: JointPhase,
+    /// What the phases are compared with.
+    pub baselines: BaselinesConfig,
+}
+
+/// How what a run is compared with is trained: as phase 1 is, but for these keys of `train`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BaselinesConfig {
+    /// For a head alone on the frozen backbone.
+    pub head: Map<String, Value>,
+    /// For one adapter for all tasks.
+    pub shared: Map<String, Value>,
+    /// For the whole backbone, which wants a smaller step than adapters do.
+    pub full: Map<String, Value>,
 }
 
 /// Phase 1: an adapter and a head for each task, the backbone frozen.
@@ -295,7 +310,8 @@ impl RoutingWeights {
 }
 
 /// Names that lines of `metrics.jsonl` and folders have a use for.
-const RESERVED: [&str; 14] = [
+const RESERVED: [&str; 15] = [
+    GUMBEL_TEMPERATURE,
     "step",
     "split",
     "loss",
@@ -319,9 +335,13 @@ pub(super) const ERROR: &str = "error";
 /// Names the key that makes no sense.
 pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Result<(), ConfigError> {
     let value = |text: String| Err(ConfigError::Value(text));
-    let PhasesConfig { adapters, router, joint } = phases;
+    let PhasesConfig { adapters, router, joint, baselines } = phases;
     for (phase, train) in [(1, &adapters.train), (2, &router.train), (3, &joint.train)] {
         phase_train(base, train).map_err(|e| ConfigError::Value(format!("`phases.{phase}.train`: {e}")))?;
+    }
+    for (name, train) in [("head", &baselines.head), ("shared", &baselines.shared), ("full", &baselines.full)] {
+        let within = |e| ConfigError::Value(format!("`phases.baselines.{name}`: {e}"));
+        phase_train(&phase_train(base, &adapters.train).map_err(within)?, train).map_err(within)?;
     }
     for (phase, losses) in [(2, &router.losses), (3, &joint.losses)] {
         for (name, weight) in losses.all() {
@@ -423,6 +443,15 @@ pub(crate) fn validate_tasks(
         }
         if generation.max_new_tokens == Some(0) || generation.num_beams == 0 {
             return value(format!("task `{name}`: `generation`: `max_new_tokens` and `num_beams` are at least 1"));
+        }
+        if let (HeadConfig::Seq2seq(head), Some(tokens), true) =
+            (&task.head, generation.max_new_tokens, backbone.is_text())
+            && tokens >= head.max_target
+        {
+            let most = head.max_target - 1;
+            return value(format!(
+                "task `{name}`: `generation.max_new_tokens` is {tokens}: `head.max_target` leaves room for {most}"
+            ));
         }
         let penalty = generation.length_penalty;
         if !penalty.is_finite() || (generation.num_beams == 1 && penalty != 1.0) {

@@ -76,7 +76,7 @@ impl Judge {
             let (gates, chosen) = self.decide(model, &tapped, &batch, kind, &mut rng, &mut routed);
             let answers = model.answer(&self.pretrained, &self.tasks, &tapped, gates, &batch, &chosen);
             for (row, answer) in answers.iter().enumerate() {
-                scoring.add(&batch, row, answer)?;
+                scoring.add(&batch, row, answer, chosen[row] == batch.tasks[row])?;
             }
         }
         Ok(Judged { routed, ..scoring.finish()? })
@@ -140,27 +140,28 @@ impl<'a> Scoring<'a> {
         Self { tasks, scores: tasks.iter().map(TaskScore::new).collect(), examples: vec![None; tasks.len()] }
     }
 
-    fn add(&mut self, batch: &TaskBatch, row: usize, answer: &Answer) -> Result<(), BoxError> {
+    /// Counts the answer to a row; `own` says whether the task's own head gave it.
+    fn add(&mut self, batch: &TaskBatch, row: usize, answer: &Answer, own: bool) -> Result<(), BoxError> {
         let task = batch.tasks[row];
         match &batch.input {
             BatchInput::Speech(speech) => {
-                let said = self.scores[task].add_written(&speech.texts[row], answer);
-                self.show(task, &speech.names[row], said);
+                let said = self.scores[task].add_written(&speech.names[row], &speech.texts[row], answer);
+                self.show(task, said);
             }
-            BatchInput::Text(text) => self.add_text(task, &text.samples[row], answer)?,
+            BatchInput::Text(text) => self.add_text(task, &text.samples[row], own.then_some(answer))?,
         }
         Ok(())
     }
 
-    /// Counts the answer to a sample of text.
-    pub fn add_text(&mut self, task: usize, sample: &TextSample, answer: &Answer) -> Result<(), BoxError> {
+    /// Counts the answer to a sample of text; an answer of another task's head is none.
+    pub fn add_text(&mut self, task: usize, sample: &TextSample, answer: Option<&Answer>) -> Result<(), BoxError> {
         let said = self.scores[task].add(sample, answer)?;
-        self.show(task, &sample.name, said);
+        self.show(task, said);
         Ok(())
     }
 
-    fn show(&mut self, task: usize, name: &str, said: Option<Said>) {
-        if let (slot @ None, Some((reference, hypothesis))) = (&mut self.examples[task], said) {
+    fn show(&mut self, task: usize, said: Option<Said>) {
+        if let (slot @ None, Some(Said { name, reference, hypothesis })) = (&mut self.examples[task], said) {
             *slot = Some(Example { name: format!("{} {name}", self.tasks[task].name), reference, hypothesis });
         }
     }
@@ -169,7 +170,7 @@ impl<'a> Scoring<'a> {
         let mut judged = Judged::default();
         for (index, task) in self.tasks.iter().enumerate() {
             let said = self.scores[index].finish()?;
-            self.show(index, "", said);
+            self.show(index, said);
             let (score, metrics) = (&self.scores[index], task.metrics());
             judged.error += score.error(&metrics[0]) / self.tasks.len() as f64;
             let values = metrics.into_iter().map(|metric| (metric.clone(), score.metric(&metric))).collect();
@@ -221,8 +222,12 @@ pub(super) fn one_hot(indices: &[usize], width: usize, device: &Device) -> Tenso
 
 /// Row numbers on `device`.
 pub(super) fn row_ids(rows: &[usize], device: &Device) -> Tensor<1, Int> {
-    let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
-    Tensor::from_ints(TensorData::from(rows.as_slice()), device)
+    ints(&rows.iter().map(|row| *row as i64).collect::<Vec<_>>(), device)
+}
+
+/// Numbers on `device`.
+pub(super) fn ints(values: &[i64], device: &Device) -> Tensor<1, Int> {
+    Tensor::from_ints(TensorData::from(values), device)
 }
 
 /// What the backbone reads of a batch, and where its samples have ended, on `device`.

@@ -216,7 +216,7 @@ pub(super) fn load_parts(
     let file = TensorFile::open(&dir.join(HEADS))?;
     for (index, HeadDescription { name, head }) in expected.heads.iter().enumerate() {
         let there = found.heads.iter().find(|head| head.name == *name).ok_or_else(|| missing(name))?;
-        if there.head != *head {
+        if there.head.trained() != head.trained() {
             let [found, expected] = [&there.head, head].map(|head| serde_json::to_string(head).unwrap_or_default());
             return Err(FolderError::Head { path: dir.to_owned(), task: name.clone(), found, expected });
         }

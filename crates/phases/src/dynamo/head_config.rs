@@ -3,6 +3,7 @@
 use crate::analysis::Direction;
 use crate::text::{AnswerConfig, WindowConfig};
 use serde::{Deserialize, Serialize};
+use undertone_data::records::OUTSIDE;
 use undertone_model::heads::{ClassifyHeadConfig, Pooling, SpanHeadConfig, TagHeadConfig};
 use undertone_model::text_decoder::TextDecoderConfig;
 
@@ -82,9 +83,6 @@ pub struct TagConfig {
     /// Dropout in the head, in training.
     pub dropout: f64,
 }
-
-/// The tag of words outside of everything.
-pub(super) const OUTSIDE: &str = "O";
 
 const WRITTEN: [&str; 7] = ["cer", "wer", "exact", "rouge1", "rouge2", "rouge_l", "bleu"];
 
@@ -170,11 +168,11 @@ impl HeadConfig {
         }
         match self {
             Self::Seq2seq(config) => {
-                // The width is the backbone's, and checked once that is there.
-                config.decoder().validate(config.heads).or_else(|e| sayable(&e))?;
                 if config.max_source < 3 || config.max_target < 3 {
                     return sayable(&"`max_source` and `max_target` are at least 3: two tokens frame a text");
                 }
+                // The width is the backbone's, and checked once that is there.
+                config.decoder().validate(config.heads).or_else(|e| sayable(&e))?;
             }
             Self::Classify(config) => {
                 if config.labels.len() < 2 {
@@ -191,10 +189,27 @@ impl HeadConfig {
                 if !config.labels.iter().any(|label| label == OUTSIDE) || config.labels.len() < 2 {
                     return sayable(&"`labels` need `O`, the tag of words outside of everything, and others");
                 }
+                let known = |label: &str| label == OUTSIDE || matches!(label.split('-').next(), Some("B" | "I"));
+                if let Some(label) = config.labels.iter().find(|label| !known(label)) {
+                    return sayable(&format!(
+                        "`labels` has `{label}`: tags are `O`, `B-` and a type, or `I-` and a type"
+                    ));
+                }
                 config.head().validate().or_else(|e| sayable(&e))?;
             }
         }
         Ok(())
+    }
+
+    /// What its weights were made for, without what may change after training.
+    pub(super) fn trained(&self) -> Self {
+        let mut head = self.clone();
+        if let Self::Span(SpanConfig { n_best, max_answer_length, null_score_diff_threshold, .. }) = &mut head {
+            let defaults = SpanConfig::default();
+            (*n_best, *max_answer_length) = (defaults.n_best, defaults.max_answer_length);
+            *null_score_diff_threshold = defaults.null_score_diff_threshold;
+        }
+        head
     }
 }
 

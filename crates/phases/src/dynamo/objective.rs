@@ -2,7 +2,7 @@
 
 use super::batch::{BatchInput, TaskBatch, TaskCollate, TaskDataset};
 use super::config::{GumbelConfig, RoutingWeights, TaskConfig};
-use super::evaluate::{Judge, RouterKind, input, one_hot, row_ids};
+use super::evaluate::{Judge, RouterKind, input, ints, one_hot, row_ids};
 use super::folder::{self, Description};
 use super::losses::{routing_terms, term_names};
 use super::model::{BackboneNetwork, Dynamo, Tapped, prompted};
@@ -10,7 +10,7 @@ use super::order::TaskOrder;
 use super::text_data::TextSample;
 use super::text_loss::text_loss;
 use crate::WhisperBatch;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use std::path::Path;
 use undertone_data::loader::Loader;
 use undertone_model::lora::Gates;
@@ -18,6 +18,9 @@ use undertone_model::router::GateKind;
 use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
 use undertone_train::{Batches, BoxError, Evaluation, LossTerm, Objective};
+
+/// The name of the Gumbel-softmax's temperature in `metrics.jsonl`.
+pub(super) const GUMBEL_TEMPERATURE: &str = "gumbel_temperature";
 
 /// How a phase makes gates, and what it minimises.
 #[derive(Clone, Copy, Debug)]
@@ -157,6 +160,15 @@ impl Objective for DynamoObjective {
         Ok(terms)
     }
 
+    fn gauges(&self, batch: &TaskBatch) -> Vec<(&'static str, f64)> {
+        match &self.scheme {
+            Scheme::Router { gates: GateKind::Gumbel, gumbel, weights } if weights.task > 0.0 => {
+                vec![(GUMBEL_TEMPERATURE, gumbel.at(batch.step))]
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn evaluate(&self, model: &Dynamo, _: &[String]) -> Result<Evaluation, BoxError> {
         let judged = match &self.scheme {
             Scheme::Oracle => self.judge.judge(model, &self.valid, RouterKind::Oracle)?,
@@ -192,8 +204,4 @@ impl Batches for TaskEpochs {
         });
         Box::new(stamped)
     }
-}
-
-fn ints(values: &[i64], device: &Device) -> Tensor<1, Int> {
-    Tensor::from_ints(TensorData::from(values), device)
 }

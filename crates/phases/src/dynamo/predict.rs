@@ -3,12 +3,12 @@
 use super::answer::Answer;
 use super::batch::{SampleInput, TaskBatch, TaskCollate, TaskSample};
 use super::evaluate::input;
-use super::head_config::{HeadConfig, OUTSIDE};
+use super::head_config::{HeadConfig, SpanConfig, TagConfig};
 use super::model::{Dynamo, Tapped};
 use super::pretrained::{Pretrained, TextBackbone};
 use super::run::DynamoError;
 use super::setup::Setup;
-use super::text_data::{Target, TextDataError, TextSample, spans};
+use super::text_data::{Target, TextSample, spans};
 use crate::text::{WindowLogits, best_spans, classify_features, tag_features};
 use crate::transcribe::pieces;
 use crate::{Experiment, SpeechSample, TranscribeError};
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use undertone_data::audio;
 use undertone_data::loader::Collate;
-use undertone_data::records::{Origin, Place, SpanRecord, TagRecord};
+use undertone_data::records::{OUTSIDE, Origin, Place, SpanRecord, TagRecord};
 use undertone_model::lora::Gates;
 
 /// A run's newest model, ready to answer.
@@ -44,9 +44,20 @@ pub struct Prediction {
 
 /// What the router decided.
 struct Decision {
+    /// For the first row.
     task: usize,
+    /// For every row, `[rows, adapters]`.
     gates: Tensor<2>,
+    /// Of the choice for the first row.
     confidence: f32,
+}
+
+/// A text as a task reads it.
+struct Reading<'a> {
+    backbone: &'a TextBackbone,
+    task: usize,
+    text: &'a str,
+    context: Option<&'a str>,
 }
 
 impl<'a> Predictor<'a> {
@@ -99,7 +110,8 @@ impl<'a> Predictor<'a> {
         answers.collect()
     }
 
-    /// Answers a text, or a text and what it is about: a question and its context.
+    /// Answers a text, or a text and what it is about: a question and its context. The router reads it as it comes; the
+    /// task it chooses then reads it as its records were read, cut to its own length, and is routed as those were.
     ///
     /// # Errors
     /// When the backbone hears speech, or the router takes it for a question and there is no context.
@@ -107,48 +119,43 @@ impl<'a> Predictor<'a> {
         let Pretrained::Text(backbone) = &self.setup.pretrained else {
             return Err(DynamoError::Modality("audio: give a file with --audio"));
         };
-        let longest = backbone.text.model.max_tokens();
-        let row = classify_features(&backbone.framer, &[(text, context)], longest)?.remove(0);
-        let batch = self.batch(vec![SampleInput::Text(TextSample {
-            name: "the text".into(),
-            ids: row.ids,
-            type_ids: row.type_ids,
-            target: Target::Label(0),
-        })])?;
-        let tapped = self.tap(&batch);
-        let decision = self.decide(&tapped);
-        let said = match &self.setup.experiment.tasks[decision.task].head {
-            HeadConfig::Classify(_) | HeadConfig::Seq2seq(_) => {
-                self.answers(&tapped, &decision, &batch).remove(0).text()
-            }
-            HeadConfig::Span(_) => self.span(backbone, text, context, &decision)?,
-            HeadConfig::Tag(_) => self.tags(backbone, text, &decision)?,
-        };
-        Ok(self.prediction(decision, said))
+        let row = self.plain(backbone, text, context, backbone.text.model.max_tokens())?;
+        let task = self.decide(&self.tap(&self.batch(vec![SampleInput::Text(row)])?)).task;
+        let reading = Reading { backbone, task, text, context };
+        match &self.setup.experiment.tasks[task].head {
+            HeadConfig::Classify(head) => self.whole(&reading, head.max_length),
+            HeadConfig::Seq2seq(head) => self.whole(&reading, head.max_source),
+            HeadConfig::Span(head) => self.span(&reading, head),
+            HeadConfig::Tag(head) => self.tags(&reading, head),
+        }
+    }
+
+    /// What a label or a text is made of.
+    fn whole(&self, reading: &Reading, length: usize) -> Result<Prediction, DynamoError> {
+        let row = self.plain(reading.backbone, reading.text, reading.context, length)?;
+        let (answers, decision) = self.answer_as(reading.task, vec![row])?;
+        Ok(self.prediction(decision, answers[0].text()))
     }
 
     /// The part of the context that answers a question.
-    fn span(
-        &self,
-        backbone: &TextBackbone,
-        question: &str,
-        context: Option<&str>,
-        decision: &Decision,
-    ) -> Result<String, DynamoError> {
-        let task = &self.setup.experiment.tasks[decision.task];
-        let HeadConfig::Span(config) = &task.head else { return Ok(String::new()) };
-        let context = context.ok_or_else(|| DynamoError::NoContext(task.name.clone()))?;
+    fn span(&self, reading: &Reading, config: &SpanConfig) -> Result<Prediction, DynamoError> {
+        let name = || self.setup.experiment.tasks[reading.task].name.clone();
+        let context = reading.context.ok_or_else(|| DynamoError::NoContext(name()))?;
         let record = SpanRecord {
             id: String::new(),
-            question: question.to_owned(),
+            question: reading.text.to_owned(),
             context: context.to_owned(),
             answers: Vec::new(),
             origin: origin(),
         };
-        let samples = spans(&[Arc::new(record)], &config.window(), &backbone.framer);
-        let samples = samples.map_err(|source: TextDataError| DynamoError::Data { task: task.name.clone(), source })?;
-        let batch = self.batch(samples.iter().cloned().map(SampleInput::Text).collect())?;
-        let answers = self.answers(&self.tap(&batch), decision, &batch);
+        let samples = spans(&[Arc::new(record)], &config.window(), &reading.backbone.framer)
+            .map_err(|source| DynamoError::Data { task: name(), source })?;
+        let (mut answers, mut first) = (Vec::new(), None);
+        for part in samples.chunks(self.setup.experiment.data.eval_batch_size) {
+            let (found, decision) = self.answer_as(reading.task, part.to_vec())?;
+            answers.extend(found);
+            first.get_or_insert(decision);
+        }
         let windows: Vec<WindowLogits> = samples
             .iter()
             .zip(&answers)
@@ -157,30 +164,63 @@ impl<'a> Predictor<'a> {
                 _ => None,
             })
             .collect();
-        Ok(best_spans(&windows, context, &config.answer())?.text().to_owned())
+        let said = best_spans(&windows, context, &config.answer())?.text().to_owned();
+        first.map(|decision| self.prediction(decision, said)).ok_or_else(|| DynamoError::NoContext(name()))
     }
 
     /// The words of a text that have a tag, each with it.
-    fn tags(&self, backbone: &TextBackbone, text: &str, decision: &Decision) -> Result<String, DynamoError> {
-        let HeadConfig::Tag(config) = &self.setup.experiment.tasks[decision.task].head else {
-            return Ok(String::new());
-        };
-        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+    fn tags(&self, reading: &Reading, config: &TagConfig) -> Result<Prediction, DynamoError> {
+        let words: Vec<String> = reading.text.split_whitespace().map(str::to_owned).collect();
         let outside = config.labels.iter().position(|label| label == OUTSIDE).unwrap_or_default();
         let record = TagRecord { tags: vec![outside; words.len()], words, origin: origin() };
-        let features = tag_features(&backbone.framer, std::slice::from_ref(&record), config.max_length)?.remove(0);
+        let framer = &reading.backbone.framer;
+        let features = tag_features(framer, std::slice::from_ref(&record), config.max_length)?.remove(0);
+        self.tell_cut(features.cut);
         let sample = TextSample {
-            name: "the text".into(),
+            name: record.origin.to_string(),
             ids: features.ids.clone(),
             type_ids: features.type_ids.clone(),
             target: Target::Tags { features: Arc::new(features.clone()), tags: record.tags.clone() },
         };
-        let batch = self.batch(vec![SampleInput::Text(sample)])?;
-        let answer = self.answers(&self.tap(&batch), decision, &batch).remove(0);
-        let Answer::Tags(tokens) = answer else { return Ok(String::new()) };
-        let tags = features.word_tags(&tokens, outside)?;
+        let (answers, decision) = self.answer_as(reading.task, vec![sample])?;
+        let tags = match &answers[0] {
+            Answer::Tags(tokens) => features.word_tags(tokens, outside)?,
+            _ => record.tags.clone(),
+        };
         let named = record.words.iter().zip(tags).filter(|(_, tag)| *tag != outside);
-        Ok(named.map(|(word, tag)| format!("{word} ({})", config.labels[tag])).collect::<Vec<_>>().join(" "))
+        let named: Vec<String> = named.map(|(word, tag)| format!("{word} ({})", config.labels[tag])).collect();
+        Ok(self.prediction(decision, named.join(" ")))
+    }
+
+    /// A row of a text or a pair, whatever is to become of it.
+    fn plain(
+        &self,
+        backbone: &TextBackbone,
+        text: &str,
+        context: Option<&str>,
+        length: usize,
+    ) -> Result<TextSample, DynamoError> {
+        let row = classify_features(&backbone.framer, &[(text, context)], length)?.remove(0);
+        if length < backbone.text.model.max_tokens() {
+            self.tell_cut(row.cut);
+        }
+        let name = origin().to_string();
+        Ok(TextSample { name, ids: row.ids, type_ids: row.type_ids, target: Target::Label(0) })
+    }
+
+    fn tell_cut(&self, tokens: usize) {
+        if tokens > 0 {
+            eprintln!("the text is too long for the task: its last {tokens} tokens are not read");
+        }
+    }
+
+    /// What a task's head says to rows, each through the adapters that the router opens for it; and the decision for the
+    /// first.
+    fn answer_as(&self, task: usize, rows: Vec<TextSample>) -> Result<(Vec<Answer>, Decision), DynamoError> {
+        let batch = self.batch(rows.into_iter().map(SampleInput::Text).collect())?;
+        let tapped = self.tap(&batch);
+        let decision = Decision { task, ..self.decide(&tapped) };
+        Ok((self.answers(&tapped, &decision, &batch), decision))
     }
 
     fn batch(&self, inputs: Vec<SampleInput>) -> Result<TaskBatch, DynamoError> {
@@ -199,15 +239,13 @@ impl<'a> Predictor<'a> {
         Decision {
             task: routing.choices()[0],
             gates: routing.inference_gates(&self.setup.experiment.router),
-            confidence: routing.confidences().into_scalar::<f32>(),
+            confidence: routing.confidences().into_data().iter::<f32>().next().unwrap_or_default(),
         }
     }
 
     /// What the chosen head says to every row.
     fn answers(&self, tapped: &Tapped, decision: &Decision, batch: &TaskBatch) -> Vec<Answer> {
-        let rows = batch.tasks.len();
-        let gates = Gates::Each(decision.gates.clone().repeat_dim(0, rows));
-        let chosen = vec![decision.task; rows];
+        let (gates, chosen) = (Gates::Each(decision.gates.clone()), vec![decision.task; batch.tasks.len()]);
         let (pretrained, tasks) = (&self.setup.pretrained, &self.setup.experiment.tasks);
         self.model.answer(pretrained, tasks, tapped, Some(gates), batch, &chosen)
     }
@@ -217,7 +255,7 @@ impl<'a> Predictor<'a> {
             start: 0.0,
             task: self.setup.experiment.tasks[decision.task].name.clone(),
             text,
-            gates: decision.gates.into_data().iter::<f32>().collect(),
+            gates: decision.gates.narrow(0, 0, 1).into_data().iter::<f32>().collect(),
             confidence: decision.confidence,
         }
     }

@@ -63,9 +63,10 @@ impl FromStr for Phase {
 pub enum Baseline {
     /// No adapters: a head for each task on the frozen backbone.
     Head,
-    /// One adapter for all tasks with the ranks of theirs together, and one head.
+    /// One adapter for all tasks with the ranks of theirs together. On a speech backbone it has one head, so that what an
+    /// input asks for has to be found in the input; on a text backbone each task has its own, and so is told apart.
     Shared,
-    /// The whole backbone trained on all tasks, and one head.
+    /// The whole backbone trained on all tasks, with heads as for `Shared`.
     Full,
 }
 
@@ -180,6 +181,9 @@ pub enum DynamoError {
         /// The unfinished stage.
         directory: PathBuf,
     },
+    /// An earlier phase is asked to go on that a later one was made from.
+    #[error("`{}` was made from an earlier phase that is asked for more steps now: delete it, or let it be trained anew with --set run.overwrite=true", .0.display())]
+    Outrun(PathBuf),
     /// What it begins with does not fit.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -314,10 +318,12 @@ fn run(
     if let Some(first @ (Stage::Router | Stage::Joint)) = stages.first() {
         first.model(&setup)?;
     }
-    if !resume {
-        for directory in taken {
-            std::fs::remove_dir_all(&directory).map_err(store("delete", &directory))?;
-        }
+    let replaced = if resume { outrun(&setup, stages)? } else { taken };
+    if let Some(directory) = replaced.first().filter(|_| resume && !experiment.run.overwrite) {
+        return Err(DynamoError::Outrun(directory.clone()));
+    }
+    for directory in replaced {
+        std::fs::remove_dir_all(&directory).map_err(store("delete", &directory))?;
     }
     std::fs::create_dir_all(&root).map_err(store("create", &root))?;
     write_atomically(&root.join("config.yaml"), experiment.to_yaml().as_bytes()).map_err(RunError::from)?;
@@ -337,6 +343,22 @@ fn run(
         }
     }
     Ok(outcomes)
+}
+
+/// What later phases left that were made from a stage which is finished and now asked for more steps.
+fn outrun(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, DynamoError> {
+    let experiment = setup.experiment;
+    for phase in Phase::ALL {
+        for stage in stages(experiment, phase).into_iter().filter(|stage| asked.contains(stage)) {
+            let directory = stage.directory(experiment);
+            if is_complete(&directory) && !stage.is_finished(setup, &directory)? {
+                let later = Phase::ALL.into_iter().filter(|later| *later > phase);
+                let later = later.flat_map(|later| stages(experiment, later)).map(|s| s.directory(experiment));
+                return Ok(later.filter(|directory| directory.exists()).collect());
+            }
+        }
+    }
+    Ok(Vec::new())
 }
 
 /// Whether the router's tap and every task's adapter and head fit the backbone.
@@ -379,14 +401,17 @@ fn fits(head: &HeadConfig, pretrained: &Pretrained) -> Result<(), String> {
 }
 
 /// Says what does not fit: nothing is cut in silence.
-fn report_cuts(dataset: &TaskDataset, tasks: &[TaskConfig], split: Split) {
+pub(super) fn report_cuts(dataset: &TaskDataset, tasks: &[TaskConfig], split: Split) {
     for (task, samples) in tasks.iter().zip(dataset.tasks()) {
         let TaskSamples::Text(samples) = samples else { continue };
         let (cut, all) = (samples.cut(), samples.len());
         if cut != Default::default() {
             let split = format!("{split:?}").to_lowercase();
             let Cut { inputs, targets } = cut;
-            eprintln!("task `{}`, {split}: of {all} samples {inputs} inputs and {targets} targets are cut", task.name);
+            eprintln!(
+                "task `{}`, {split}: of {all} samples {inputs} inputs are cut, and {targets} targets do not fit whole",
+                task.name
+            );
         }
     }
 }
@@ -449,7 +474,13 @@ impl Stage {
             }
             (config.max_steps, config.epochs) = (Some(steps), None);
         }
-        Ok(config)
+        let changes = match self {
+            Self::Head(_) => &phases.baselines.head,
+            Self::Shared => &phases.baselines.shared,
+            Self::Full => &phases.baselines.full,
+            _ => return Ok(config),
+        };
+        Ok(phase_train(&config, changes)?)
     }
 
     /// Whether it has taken the steps that the configuration asks for by now, or stopped early.

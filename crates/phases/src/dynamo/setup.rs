@@ -10,6 +10,8 @@ use super::text_data::TextDataset;
 use crate::setup::{TEST_SEED, VALID_SEED};
 use crate::{Experiment, Pad, RunError, SourceConfig, SpeechDataset, Split, WhisperCollate};
 use burn::tensor::Device;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 use undertone_data::features::LogMel;
 use undertone_data::loader::{Loader, LoaderConfig};
@@ -20,6 +22,8 @@ pub(super) struct Setup<'a> {
     pub experiment: &'a Experiment,
     pub device: Device,
     pub pretrained: Pretrained,
+    /// Texts by task and split: stages and judges ask for the same again and again, and to read them takes a while.
+    texts: RefCell<HashMap<(String, Split), Arc<TextDataset>>>,
 }
 
 impl<'a> Setup<'a> {
@@ -27,7 +31,7 @@ impl<'a> Setup<'a> {
         let device = experiment.device.resolve().map_err(RunError::from)?;
         set_kernels(experiment.kernels);
         let pretrained = Pretrained::load(experiment, &device)?;
-        Ok(Self { experiment, device, pretrained })
+        Ok(Self { experiment, device, pretrained, texts: RefCell::default() })
     }
 
     /// The samples of a split of the given tasks.
@@ -45,8 +49,13 @@ impl<'a> Setup<'a> {
                     Ok(TaskSamples::Speech(samples))
                 }
                 Pretrained::Text(backbone) => {
-                    let samples = TextDataset::new(task, source, &backbone.framer);
-                    samples.map(TaskSamples::Text).map_err(|e| DynamoError::Data { task: task.name.clone(), source: e })
+                    let key = (task.name.clone(), split);
+                    if let Some(samples) = self.texts.borrow().get(&key) {
+                        return Ok(TaskSamples::Text(samples.clone()));
+                    }
+                    let samples = TextDataset::new(task, source, &backbone.framer)
+                        .map_err(|source| DynamoError::Data { task: task.name.clone(), source })?;
+                    Ok(TaskSamples::Text(self.texts.borrow_mut().entry(key).or_insert(Arc::new(samples)).clone()))
                 }
             }
         });

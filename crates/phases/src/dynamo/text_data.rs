@@ -89,7 +89,7 @@ pub struct TextDataset {
 pub struct Cut {
     /// Inputs that lost tokens.
     pub inputs: usize,
-    /// Targets that lost tokens or words.
+    /// Texts that lost tokens, sentences that lost words, and answers that are whole in no window.
     pub targets: usize,
 }
 
@@ -105,7 +105,9 @@ impl TextDataset {
             HeadConfig::Classify(head) => classify(&records, &head.labels, head.max_length, framer, &mut cut)?,
             HeadConfig::Span(head) => {
                 let records: Vec<Arc<SpanRecord>> = SpanRecord::read(&records)?.into_iter().map(Arc::new).collect();
-                spans(&records, &head.window(), framer)?
+                let samples = spans(&records, &head.window(), framer)?;
+                cut.targets = unreachable(&records, &samples);
+                samples
             }
             HeadConfig::Tag(head) => tags(&records, &head.labels, head.max_length, framer, &mut cut)?,
             HeadConfig::Seq2seq(head) => texts(&records, head.max_source, head.max_target, framer, &mut cut)?,
@@ -174,6 +176,17 @@ pub(super) fn spans(
         }
     });
     Ok(samples.collect())
+}
+
+/// How many questions have an answer that is whole in none of their windows.
+fn unreachable(records: &[Arc<SpanRecord>], samples: &[TextSample]) -> usize {
+    let mut found = vec![false; records.len()];
+    for sample in samples {
+        if let Target::Span { window, .. } = &sample.target {
+            found[window.record] |= window.start > 0;
+        }
+    }
+    records.iter().zip(found).filter(|(record, found)| !record.answers.is_empty() && !found).count()
 }
 
 fn tags(

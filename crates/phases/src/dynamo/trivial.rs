@@ -34,7 +34,7 @@ impl Trivial {
             let (TaskSamples::Text(train), TaskSamples::Text(judged)) = (train, judged) else { continue };
             let label = frequent_label(&tasks[task].head, train);
             for sample in judged.samples() {
-                scoring.add_text(task, sample, &self.answer(sample, &label))?;
+                scoring.add_text(task, sample, Some(&self.answer(sample, &label)))?;
             }
         }
         scoring.finish()
