@@ -1,13 +1,22 @@
-//! A model from the hub: fetched from a server on loopback, then read from the cache alone.
+//! Models and datasets from the hub: fetched from a server on loopback, then read from the cache alone.
 
-use std::collections::BTreeMap;
+use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use undertone::data::records::{PairRecord, Paths, RecordsConfig, RecordsError};
+use undertone::phases::hub::Hub;
 
 const MODEL: &str = "someone/nano";
+const DATASET: &str = "someone/pairs";
+/// The branch of the hub's own conversion, as URLs have it.
+const CONVERSION: &str = "refs%2Fconvert%2Fparquet";
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 fn xtask() -> Command {
@@ -19,21 +28,72 @@ fn bundled_files() -> BTreeMap<String, Vec<u8>> {
     undertone::model::whisper::bundled("whisper-nano-cw").expect("a bundled model")
 }
 
-/// Serves the files of one model the way the hub does, and returns its address.
-fn serve(files: BTreeMap<String, Vec<u8>>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = format!("http://{}", listener.local_addr().expect("an address"));
-    let files = Arc::new(files);
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let files = files.clone();
-            std::thread::spawn(move || answer(stream, &files));
-        }
-    });
-    address
+/// A repository of the hub.
+struct Repository {
+    /// `NAME` of a model, `datasets/NAME` of a dataset.
+    name: String,
+    /// A branch, as URLs have it.
+    revision: &'static str,
+    commit: String,
+    files: BTreeMap<String, Vec<u8>>,
+    /// A file that is listed and not given.
+    withheld: Option<&'static str>,
 }
 
-fn answer(mut stream: TcpStream, files: &BTreeMap<String, Vec<u8>>) {
+impl Repository {
+    fn model(files: BTreeMap<String, Vec<u8>>) -> Self {
+        Self { name: MODEL.into(), revision: "main", commit: COMMIT.into(), files, withheld: None }
+    }
+
+    fn dataset(revision: &'static str, files: impl IntoIterator<Item = (&'static str, Vec<u8>)>) -> Self {
+        let files = files.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
+        Self { name: format!("datasets/{DATASET}"), revision, commit: COMMIT.into(), files, withheld: None }
+    }
+
+    /// What a path is answered with.
+    fn get(&self, path: &str) -> Option<Vec<u8>> {
+        let listed =
+            if self.name.starts_with("datasets/") { self.name.clone() } else { format!("models/{}", self.name) };
+        if path == format!("/api/{listed}/revision/{}", self.revision) {
+            let siblings: Vec<_> = self.files.keys().map(|name| serde_json::json!({"rfilename": name})).collect();
+            return Some(serde_json::json!({"siblings": siblings, "sha": self.commit}).to_string().into_bytes());
+        }
+        let (revision, file) = path.strip_prefix(&format!("/{}/resolve/", self.name))?.split_once('/')?;
+        let known = (revision == self.revision || revision == self.commit) && self.withheld != Some(file);
+        self.files.get(file).filter(|_| known).cloned()
+    }
+}
+
+/// The hub on loopback.
+struct Server {
+    address: String,
+    /// The paths of the files that were asked for.
+    asked: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Server {
+    fn new(repository: Repository) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = format!("http://{}", listener.local_addr().expect("an address"));
+        let asked = Arc::new(Mutex::new(BTreeSet::new()));
+        let shared = (Arc::new(repository), asked.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (repository, asked) = shared.clone();
+                std::thread::spawn(move || answer(stream, &repository, &asked));
+            }
+        });
+        Self { address, asked }
+    }
+
+    /// The names of the files that were asked for since the last call.
+    fn asked(&self) -> Vec<String> {
+        let paths = std::mem::take(&mut *self.asked.lock().expect("not poisoned"));
+        paths.into_iter().filter_map(|path| Some(path.split_once(&format!("{COMMIT}/"))?.1.to_owned())).collect()
+    }
+}
+
+fn answer(mut stream: TcpStream, repository: &Repository, asked: &Mutex<BTreeSet<String>>) {
     let mut lines = BufReader::new(stream.try_clone().expect("a reader")).lines().map_while(Result::ok);
     let request = lines.next().unwrap_or_default();
     let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
@@ -44,24 +104,23 @@ fn answer(mut stream: TcpStream, files: &BTreeMap<String, Vec<u8>>) {
             range = Some((start.parse::<usize>().expect("a start"), end.parse::<usize>().ok()));
         }
     }
-    let listing = path == format!("/api/models/{MODEL}/revision/main");
-    let body = if listing {
-        let siblings: Vec<_> = files.keys().map(|name| serde_json::json!({"rfilename": name})).collect();
-        Some(serde_json::json!({"siblings": siblings, "sha": COMMIT}).to_string().into_bytes())
-    } else {
-        path.strip_prefix(&format!("/{MODEL}/resolve/main/")).and_then(|name| files.get(name)).cloned()
-    };
+    let body = repository.get(&path);
+    asked.lock().expect("not poisoned").insert(path);
     let Some(body) = body else {
         let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         return;
     };
     let total = body.len();
     let (start, end) = range.map_or((0, total), |(s, e)| (s, e.map_or(total, |e| (e + 1).min(total))));
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
     let head = format!(
         "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\nContent-Range: bytes {start}-{}/{total}\r\n\
-         ETag: \"{total}\"\r\nX-Repo-Commit: {COMMIT}\r\nConnection: close\r\n\r\n",
+         ETag: \"{:016x}\"\r\nX-Repo-Commit: {}\r\nConnection: close\r\n\r\n",
         end - start,
         end - 1,
+        hasher.finish(),
+        repository.commit,
     );
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body[start..end]));
 }
@@ -87,8 +146,8 @@ fn stderr(output: &Output) -> String {
 #[test]
 fn a_model_is_fetched_once_and_then_read_offline() {
     let home = tempfile::tempdir().expect("a directory");
-    let endpoint = serve(bundled_files());
-    let online = eval(home.path(), &endpoint, false, MODEL);
+    let server = Server::new(Repository::model(bundled_files()));
+    let online = eval(home.path(), &server.address, false, MODEL);
     assert!(online.status.success(), "{}", stderr(&online));
     let offline = eval(home.path(), "http://127.0.0.1:9", true, MODEL);
     assert!(offline.status.success(), "{}", stderr(&offline));
@@ -100,16 +159,161 @@ fn what_the_hub_does_not_have_is_named() {
     let home = tempfile::tempdir().expect("a directory");
     let mut files = bundled_files();
     files.remove("model.safetensors");
-    let endpoint = serve(files);
+    let server = Server::new(Repository::model(files));
     let cases: [(&str, bool, PathBuf); 3] = [
         (MODEL, false, "model.safetensors".into()),
         ("someone/else", false, "someone/else".into()),
         (MODEL, true, "HF_HUB_OFFLINE".into()),
     ];
     for (model, offline, culprit) in cases {
-        let output = eval(home.path(), &endpoint, offline, model);
+        let output = eval(home.path(), &server.address, offline, model);
         assert_eq!(output.status.code(), Some(2));
         let text = stderr(&output);
         assert!(text.contains(&*culprit.to_string_lossy()), "{text:?} does not name {culprit:?}");
     }
+}
+
+/// A Parquet file of pairs.
+fn parquet(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let schema = "message pairs { required binary source (UTF8); required binary target (UTF8); }";
+    let schema = Arc::new(parse_message_type(schema).expect("a schema"));
+    let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).expect("a file");
+    let mut group = file.next_row_group().expect("a row group");
+    for side in [|pair: &(&str, &str)| ByteArray::from(pair.0), |pair: &(&str, &str)| ByteArray::from(pair.1)] {
+        let mut column = group.next_column().expect("a column").expect("two columns");
+        let values: Vec<_> = pairs.iter().map(side).collect();
+        column.typed::<ByteArrayType>().write_batch(&values, None, None).expect("written");
+        column.close().expect("closed");
+    }
+    group.close().expect("closed");
+    file.into_inner().expect("finished")
+}
+
+/// A hub with a cache of its own, and the dataset that it serves.
+struct Case {
+    home: tempfile::TempDir,
+    server: Server,
+}
+
+impl Case {
+    fn new(repository: Repository) -> Self {
+        Self { home: tempfile::tempdir().expect("a directory"), server: Server::new(repository) }
+    }
+
+    fn online(&self) -> Hub {
+        Hub { cache: self.home.path().join("hub"), endpoint: Some(self.server.address.clone()), offline: false }
+    }
+
+    fn offline(&self) -> Hub {
+        Hub { endpoint: Some("http://127.0.0.1:9".into()), offline: true, ..self.online() }
+    }
+}
+
+fn read(files: Vec<PathBuf>) -> Result<Vec<PairRecord>, RecordsError> {
+    PairRecord::read(&RecordsConfig { path: Paths::from(files), ..Default::default() })
+}
+
+/// The sources of the pairs of a split.
+fn sources(hub: &Hub, config: Option<&str>, split: &str, revision: Option<&str>) -> Result<String, String> {
+    let files = hub.dataset(DATASET, config, split, revision).map_err(|e| e.to_string())?;
+    let pairs = read(files).map_err(|e| e.to_string())?;
+    Ok(pairs.iter().map(|pair| pair.source.as_str()).collect::<Vec<_>>().join(" "))
+}
+
+/// Two shards of training data, and a test set.
+fn converted() -> Repository {
+    let files = [
+        ("default/train/0001.parquet", parquet(&[("three", "drei")])),
+        ("default/train/0000.parquet", parquet(&[("one", "eins"), ("two", "zwei")])),
+        ("default/test/0000.parquet", parquet(&[("four", "vier")])),
+        (".gitattributes", b"*.parquet".to_vec()),
+    ];
+    Repository::dataset(CONVERSION, files)
+}
+
+#[test]
+fn a_dataset_is_fetched_once_and_then_read_offline() {
+    let case = Case::new(converted());
+    let train = |hub: Hub| sources(&hub, None, "train", None);
+    assert!(train(case.offline()).unwrap_err().contains("HF_HUB_OFFLINE is set and nothing of it is in the cache"));
+    assert_eq!(train(case.online()).as_deref(), Ok("one two three"));
+    assert_eq!(case.server.asked(), ["default/train/0000.parquet", "default/train/0001.parquet"]);
+    assert_eq!(train(case.online()).as_deref(), Ok("one two three"));
+    assert_eq!(train(case.offline()).as_deref(), Ok("one two three"));
+    assert!(case.server.asked().is_empty(), "everything was in the cache");
+    let files = case.offline().dataset(DATASET, Some("default"), "train", None).expect("cached");
+    let origin = read(files).expect("pairs")[2].origin.to_string();
+    assert!(origin.ends_with("default/train/0001.parquet row 1"), "{origin}");
+    // The environment names the same cache.
+    assert!(case.home.path().join("hub/datasets--someone--pairs/refs/refs/convert/parquet").is_file());
+}
+
+#[test]
+fn a_branch_that_moved_is_fetched_anew() {
+    let mut case = Case::new(converted());
+    assert_eq!(sources(&case.online(), None, "train", None).as_deref(), Ok("one two three"));
+    let files = [
+        ("default/train/0000.parquet", parquet(&[("one", "un")])),
+        ("default/train/0001.parquet", parquet(&[("four", "quatre")])),
+    ];
+    let commit = COMMIT.replace("0123", "4567");
+    case.server = Server::new(Repository { commit, ..Repository::dataset(CONVERSION, files) });
+    assert_eq!(sources(&case.online(), None, "train", None).as_deref(), Ok("one four"));
+    assert_eq!(sources(&case.offline(), None, "train", None).as_deref(), Ok("one four"));
+}
+
+#[test]
+fn a_fetch_that_was_broken_off_is_noticed_and_taken_up_again() {
+    let mut case = Case::new(converted());
+    assert_eq!(sources(&case.online(), None, "test", None).as_deref(), Ok("four"));
+    case.server = Server::new(Repository { withheld: Some("default/train/0000.parquet"), ..converted() });
+    let error = sources(&case.online(), None, "train", None).unwrap_err();
+    assert!(error.starts_with("cannot fetch `default/train/0000.parquet` of the dataset `someone/pairs`"), "{error}");
+    let error = sources(&case.offline(), None, "train", None).unwrap_err();
+    assert!(error.contains("does not have each shard of split `train` once"), "{error}");
+    assert_eq!(sources(&case.offline(), None, "test", None).as_deref(), Ok("four"));
+    case.server = Server::new(converted());
+    assert_eq!(sources(&case.online(), None, "train", None).as_deref(), Ok("one two three"));
+    assert_eq!(case.server.asked(), ["default/train/0000.parquet"]);
+}
+
+#[test]
+fn a_revision_has_the_files_of_the_repository() {
+    let files = [
+        ("data/train-00000-of-00002.parquet", parquet(&[("one", "eins")])),
+        ("data/train-00001-of-00002.parquet", parquet(&[("two", "zwei")])),
+        ("data/test-00000-of-00001.parquet", parquet(&[("three", "drei")])),
+        ("README.md", b"# Pairs".to_vec()),
+    ];
+    let case = Case::new(Repository::dataset("v1.0", files));
+    for hub in [case.online(), case.offline()] {
+        assert_eq!(sources(&hub, None, "train", Some("v1.0")).as_deref(), Ok("one two"));
+        assert_eq!(sources(&hub, Some("data"), "test", Some("v1.0")).as_deref(), Ok("three"));
+    }
+    let error = sources(&case.online(), None, "train", None).unwrap_err();
+    assert!(error.contains("the list of files at refs/convert/parquet") && error.contains("such as main"), "{error}");
+}
+
+#[test]
+fn what_a_dataset_does_not_have_is_named() {
+    let case = Case::new(converted());
+    let fails = |hub: Hub, config, split| sources(&hub, config, split, None).unwrap_err();
+    assert_eq!(
+        fails(case.online(), None, "dev"),
+        "the dataset `someone/pairs` at revision `refs/convert/parquet` has no split `dev` in config `default`: give one \
+         of test, train"
+    );
+    assert!(fails(case.online(), Some("de"), "train").contains("has no config `de`: give one of default"));
+    sources(&case.online(), None, "test", None).expect("a test set");
+    let offline = fails(case.offline(), None, "train");
+    assert!(offline.contains("give one of test (HF_HUB_OFFLINE is set"), "{offline}");
+    let error = case.online().dataset("someone/else", None, "train", None).unwrap_err().to_string();
+    assert!(error.contains("of the dataset `someone/else` from the hub") && error.contains("404"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_no_parquet_is_named() {
+    let case = Case::new(Repository::dataset(CONVERSION, [("de/train/0000.parquet", b"not found".to_vec())]));
+    let error = sources(&case.online(), None, "train", None).unwrap_err();
+    assert!(error.contains("de/train/0000.parquet: cannot be read: "), "{error}");
 }

@@ -18,7 +18,7 @@ pub mod dynamo;
 mod evaluate;
 mod experiment;
 mod finetune;
-mod hub;
+pub mod hub;
 mod samples;
 mod setup;
 mod source;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use undertone_data::cw::CwConfig;
-use undertone_data::records::{Column, Format, PartConfig, RecordsConfig};
+use undertone_data::records::{Column, Format, PartConfig, Paths, RecordsConfig};
 
 /// Where samples come from: give one of `synth`, `path` and `hub`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -163,7 +163,7 @@ impl SourceConfig {
         }
         // A dataset's files are known once they are fetched; they are Parquet.
         let path = self.path.clone().unwrap_or_else(|| "hub.parquet".into());
-        self.records_in(path).validate().map_err(|e| e.to_string())
+        self.records_in(path.into()).validate().map_err(|e| e.to_string())
     }
 
     /// The first key that means something for text alone.
@@ -184,13 +184,13 @@ impl SourceConfig {
 
     /// The records of text, fetched from the hub if they are not there.
     pub(crate) fn records(&self) -> Result<RecordsConfig, SourceError> {
-        let Some(dataset) = &self.hub else { return Ok(self.records_in(self.path.clone().unwrap_or_default())) };
+        let Some(dataset) = &self.hub else { return Ok(self.records_in(self.path.clone().unwrap_or_default().into())) };
         let split = self.split.as_deref().unwrap_or_default();
-        let path = crate::hub::dataset(dataset, self.subset.as_deref(), split, self.revision.as_deref())?;
-        Ok(self.records_in(path))
+        let shards = crate::hub::dataset(dataset, self.subset.as_deref(), split, self.revision.as_deref())?;
+        Ok(self.records_in(shards.into()))
     }
 
-    fn records_in(&self, path: PathBuf) -> RecordsConfig {
+    fn records_in(&self, path: Paths) -> RecordsConfig {
         RecordsConfig {
             path,
             target_path: self.target_path.clone(),

@@ -111,7 +111,7 @@ impl Trainable {
     }
 }
 
-/// Why a model cannot be had.
+/// Why a model, or a dataset from the hub, cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// No bundled model has this name.
@@ -142,7 +142,7 @@ pub enum SourceError {
         /// What was expected.
         expected: Backbone,
     },
-    /// The hub did not give it.
+    /// The hub did not give a model.
     #[error(
         "cannot fetch `{file}` of `{model}` from the hub ({reason}): check the name and the network, or give a local folder as `model.path`"
     )]
@@ -152,6 +152,28 @@ pub enum SourceError {
         /// The file.
         file: String,
         /// What went wrong.
+        reason: String,
+    },
+    /// The hub did not give a file of a dataset.
+    #[error(
+        "cannot fetch `{file}` of the dataset `{dataset}` from the hub ({reason}): check the name and the network, or give local files of records"
+    )]
+    DatasetFile {
+        /// The dataset.
+        dataset: String,
+        /// The file.
+        file: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// A dataset on the hub does not have what is asked for.
+    #[error("the dataset `{dataset}` at revision `{revision}` {reason}")]
+    DatasetPart {
+        /// The dataset.
+        dataset: String,
+        /// Branch, tag or commit.
+        revision: String,
+        /// What it has instead.
         reason: String,
     },
 }

@@ -1,16 +1,16 @@
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::RecordsError;
+use super::{Paths, RecordsError};
 
-/// Which records of which file, and where that file has what a task needs.
+/// Which records of which files, and where those files have what a task needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordsConfig {
-    /// The file.
-    pub path: PathBuf,
+    /// The file, a folder of files, or a list of such: they are read one after the other as if they were one.
+    pub path: Paths,
     /// The second file of two plain text files: translations, labels or tags, line by line.
     pub target_path: Option<PathBuf>,
     /// How it is written: `auto`, which goes by the extension, `jsonl`, `json`, `csv`, `tsv`, `conll`, `text` or
@@ -20,11 +20,11 @@ pub struct RecordsConfig {
     /// path for something nested (`translation.en`, `target.0`), or its number from 0.
     pub columns: BTreeMap<String, Column>,
     /// Whether the first row of a CSV or TSV file names the columns. By default it does if it holds the name of a field
-    /// or of a mapped column.
+    /// or of a mapped column. Of several files each has its own.
     pub header: Option<bool>,
-    /// At most so many records: the first ones, of the part if there is one.
+    /// At most so many records of all files: the first ones, of the part if there is one.
     pub limit: Option<usize>,
-    /// A fixed share of the file, so that training, validation and test can be cut from one; all of it by default.
+    /// A fixed share of the records, so that training, validation and test can be cut from one file; all by default.
     pub part: Option<PartConfig>,
 }
 
@@ -32,7 +32,7 @@ pub struct RecordsConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// By its extension; `text` where there are two files. A `.json` file of one object a line is JSON Lines.
+    /// By its extension, which must be the same throughout a folder; `text` where there are two files. A `.json` file of one object a line is JSON Lines.
     #[default]
     Auto,
     /// A JSON object a line.
@@ -61,7 +61,7 @@ pub enum Column {
     Name(String),
 }
 
-/// A share of a file's records, the same in every run.
+/// A share of the records, the same in every run.
 ///
 /// Every record belongs to a group, and a group's place between 0 and 1 is a hash of its name; the part has the groups
 /// from `from` (included) to `to` (excluded). So adjoining parts never share a group, and whether a record belongs to a
@@ -75,7 +75,7 @@ pub struct PartConfig {
     /// Where it ends, to 1.
     pub to: f64,
     /// The column whose equal values make a group, such as the title of an article. By default each record is a group
-    /// of its own, named by its number in the file.
+    /// of its own, named by its number among the records of all files.
     pub by: Option<Column>,
 }
 
@@ -86,27 +86,21 @@ impl Default for PartConfig {
 }
 
 impl RecordsConfig {
-    /// Checks everything that can be checked without the file.
+    /// Checks everything that can be checked without the files.
     ///
     /// # Errors
     /// Names the key that does not fit.
     pub fn validate(&self) -> Result<(), RecordsError> {
         let fail = |reason: String| Err(RecordsError::Config { reason });
-        if self.path.as_os_str().is_empty() {
-            return fail("`path` is empty: name a file of records".into());
+        let paths = self.path.as_slice();
+        if paths.is_empty() || paths.iter().any(|path| path.as_os_str().is_empty()) {
+            return fail("`path` is empty: name a file or folder of records".into());
         }
-        let format = self.format_by_name()?;
-        match (&self.target_path, format) {
-            (None, Format::Text) => {
-                return fail("`target_path` is missing: `format: text` reads two files, line by line".into());
-            }
-            (Some(_), format) if format != Format::Text => {
-                return fail("`target_path` is for `format: text`: other formats hold everything in one file".into());
-            }
-            _ => {}
+        if self.is_text() && paths.len() > 1 {
+            return fail("`path` has several files: `format: text` reads two, `path` and `target_path`".into());
         }
-        if self.header.is_some() && !matches!(format, Format::Csv | Format::Tsv) {
-            return fail("`header` is for `format: csv` and `tsv`: leave it out for other formats".into());
+        for format in paths.iter().filter_map(|path| self.format_of(path)) {
+            self.fits(format)?;
         }
         if self.limit == Some(0) {
             return fail("`limit` is 0: give at least 1, or leave it out for all records".into());
@@ -119,24 +113,63 @@ impl RecordsConfig {
         Ok(())
     }
 
-    /// The format as given or as the extension tells it.
-    pub(super) fn format_by_name(&self) -> Result<Format, RecordsError> {
-        if self.format != Format::Auto {
-            return Ok(self.format);
+    /// Checks the keys that only some formats have.
+    pub(super) fn fits(&self, format: Format) -> Result<(), RecordsError> {
+        let fail = |reason: &str| Err(RecordsError::Config { reason: reason.into() });
+        match (&self.target_path, format) {
+            (None, Format::Text) => {
+                return fail("`target_path` is missing: `format: text` reads two files, line by line");
+            }
+            (Some(_), format) if format != Format::Text => {
+                return fail("`target_path` is for `format: text`: other formats hold everything in one file");
+            }
+            _ => {}
         }
-        if self.target_path.is_some() {
-            return Ok(Format::Text);
+        if self.header.is_some() && !matches!(format, Format::Csv | Format::Tsv) {
+            return fail("`header` is for `format: csv` and `tsv`: leave it out for other formats");
         }
-        let extension = self.path.extension().unwrap_or_default().to_ascii_lowercase();
-        match extension.to_str() {
-            Some("jsonl" | "ndjson") => Ok(Format::Jsonl),
-            Some("json") => Ok(Format::Json),
-            Some("csv") => Ok(Format::Csv),
-            Some("tsv") => Ok(Format::Tsv),
-            Some("conll" | "bio" | "iob2") => Ok(Format::Conll),
-            Some("parquet") => Ok(Format::Parquet),
-            _ => Err(RecordsError::Format { path: self.path.clone() }),
+        Ok(())
+    }
+
+    /// Whether two plain files are read.
+    pub(super) fn is_text(&self) -> bool {
+        self.format == Format::Text || self.format == Format::Auto && self.target_path.is_some()
+    }
+
+    /// A file's format as given or as the extension tells it.
+    pub(super) fn format_of(&self, path: &Path) -> Option<Format> {
+        match self.format {
+            _ if self.is_text() => Some(Format::Text),
+            Format::Auto => Format::by_extension(path),
+            format => Some(format),
         }
+    }
+}
+
+/// What the extensions of files mean.
+const EXTENSIONS: [(&str, Format); 9] = [
+    ("jsonl", Format::Jsonl),
+    ("ndjson", Format::Jsonl),
+    ("json", Format::Json),
+    ("csv", Format::Csv),
+    ("tsv", Format::Tsv),
+    ("conll", Format::Conll),
+    ("bio", Format::Conll),
+    ("iob2", Format::Conll),
+    ("parquet", Format::Parquet),
+];
+
+impl Format {
+    /// The format of files with this one's extension.
+    pub(super) fn by_extension(path: &Path) -> Option<Self> {
+        let extension = path.extension()?.to_str()?;
+        EXTENSIONS.iter().find(|(known, _)| extension.eq_ignore_ascii_case(known)).map(|(_, format)| *format)
+    }
+
+    /// The extensions of a format's files, for an error message; all there are for `auto`.
+    pub(super) fn extensions(self) -> String {
+        let names = EXTENSIONS.iter().filter(|(_, format)| self == Self::Auto || self == *format);
+        names.map(|(name, _)| format!(".{name}")).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use super::Origin;
+use super::{Origin, Paths};
 
 /// Why records could not be read; lines and rows count from 1, columns from 0.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum RecordsError {
         /// Which, and what to do.
         reason: String,
     },
-    /// No such file.
+    /// No such file or folder.
     #[error("{}: there is no such file of records; check the path", path.display())]
     Missing {
         /// The file.
@@ -31,18 +31,36 @@ pub enum RecordsError {
         /// The file.
         path: PathBuf,
     },
-    /// No records at all.
-    #[error("{}: holds no records; give a file that has some", path.display())]
-    Empty {
-        /// The file.
+    /// A folder without files of records.
+    #[error("{}: is a folder without files of records ({extensions}); name one that has some", path.display())]
+    EmptyFolder {
+        /// The folder.
         path: PathBuf,
+        /// The extensions that were looked for.
+        extensions: String,
+    },
+    /// A folder that holds more than one format.
+    #[error("{}: is a folder with files of several formats, such as {first} and {other}; say under `format` which to read", path.display())]
+    Formats {
+        /// The folder.
+        path: PathBuf,
+        /// The name of its first file.
+        first: String,
+        /// The name of one in another format.
+        other: String,
+    },
+    /// No records at all.
+    #[error("{path}: holds no records; give a file that has some")]
+    Empty {
+        /// The files.
+        path: Paths,
     },
     /// Records, but none in the part.
-    #[error("{}: none of its {records} records is in the part from {from} to {to}; widen it", path.display())]
+    #[error("{path}: none of its {records} records is in the part from {from} to {to}; widen it")]
     EmptyPart {
-        /// The file.
-        path: PathBuf,
-        /// Records in the file.
+        /// The files.
+        path: Paths,
+        /// Records in them.
         records: u64,
         /// Where the part begins.
         from: f64,

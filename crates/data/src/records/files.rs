@@ -7,16 +7,23 @@ use serde_json::Value;
 
 use super::row::{Content, Row};
 use super::task::Task;
-use super::{Format, Origin, RecordsError, parquet};
+use super::{Format, Origin, RecordsError, parquet, paths};
 
-/// The rows of a file, read as they are asked for.
+/// The rows of one file, read as they are asked for.
 pub(super) type Rows = Box<dyn Iterator<Item = Result<Row, RecordsError>>>;
 
-/// Opens the file of a task.
-pub(super) fn rows(task: &Task) -> Result<Rows, RecordsError> {
+/// The rows of a task's files with their numbers, one file after the other; each is opened when its turn comes.
+pub(super) fn rows(task: &Task) -> Result<impl Iterator<Item = Result<Row, RecordsError>>, RecordsError> {
+    let rows = paths::files(task.config)?.into_iter().flat_map(|(format, path)| {
+        file_rows(task, format, path.into()).unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
+    });
+    Ok((1..).zip(rows).map(|(number, row)| Ok(Row { number, ..row? })))
+}
+
+/// Opens one file.
+fn file_rows(task: &Task, format: Format, path: Arc<Path>) -> Result<Rows, RecordsError> {
     let config = task.config;
-    let path: Arc<Path> = config.path.as_path().into();
-    match (config.format_by_name()?, &config.target_path) {
+    match (format, &config.target_path) {
         (Format::Json, _) if config.format == Format::Auto && is_jsonl(&path)? => jsonl(path),
         (Format::Jsonl, _) => jsonl(path),
         (Format::Json, _) => json(path),
@@ -25,7 +32,7 @@ pub(super) fn rows(task: &Task) -> Result<Rows, RecordsError> {
         (Format::Conll, _) => conll(path),
         (Format::Parquet, _) => parquet::rows(path),
         (Format::Text, Some(target)) => parallel(path, target.as_path().into()),
-        (Format::Text | Format::Auto, _) => Err(RecordsError::Format { path: config.path.clone() }),
+        (Format::Text | Format::Auto, _) => Err(RecordsError::Format { path: path.to_path_buf() }),
     }
 }
 
@@ -131,8 +138,8 @@ fn json(path: Arc<Path>) -> Result<Rows, RecordsError> {
 /// A row from an object, or from an array of cells.
 fn json_row(origin: Origin, value: Value) -> Result<Row, RecordsError> {
     match value {
-        Value::Object(fields) => Ok(Row { origin, content: Content::Fields(fields) }),
-        Value::Array(cells) => Ok(Row { origin, content: Content::Cells { header: None, cells } }),
+        Value::Object(fields) => Ok(Row::new(origin, Content::Fields(fields))),
+        Value::Array(cells) => Ok(Row::new(origin, Content::Cells { header: None, cells })),
         _ => Err(RecordsError::Malformed { origin, reason: "is no JSON object with the record's fields".into() }),
     }
 }
@@ -154,7 +161,7 @@ fn table(task: &Task, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsErr
         let record = record.map_err(|error| table_error(&path, &error))?;
         let origin = Origin::line(&path, record.position().map_or(1, csv::Position::line));
         let cells = record.iter().map(Value::from).collect();
-        Ok(Row { origin, content: Content::Cells { header: header.clone(), cells } })
+        Ok(Row::new(origin, Content::Cells { header: header.clone(), cells }))
     })))
 }
 
@@ -186,8 +193,7 @@ fn conll(path: Arc<Path>) -> Result<Rows, RecordsError> {
             if line.trim().is_empty() || line.starts_with("-DOCSTART-") {
                 if !columns.is_empty() {
                     let columns = columns.into_iter().map(Value::from).collect();
-                    let origin = Origin::line(&path, first);
-                    return Some(Ok(Row { origin, content: Content::Sentence(columns) }));
+                    return Some(Ok(Row::new(Origin::line(&path, first), Content::Sentence(columns))));
                 } else if number == 0 {
                     return None;
                 }
@@ -227,6 +233,6 @@ fn parallel(path: Arc<Path>, target: Arc<Path>) -> Result<Rows, RecordsError> {
     Ok(Box::new(sources.zip(targets).map(move |(source, target)| {
         let (number, source) = source?;
         let cells = vec![source.into(), target?.1.into()];
-        Ok(Row { origin: Origin::line(&path, number), content: Content::Cells { header: None, cells } })
+        Ok(Row::new(Origin::line(&path, number), Content::Cells { header: None, cells }))
     })))
 }

@@ -9,6 +9,8 @@
 //! | `text` | two plain files: line n of one belongs to line n of the other |
 //! | `parquet` | as published on Hugging Face, with nested lists and structs |
 //!
+//! Where a data set comes as several files, [`RecordsConfig::path`] is their folder or a list of them.
+//!
 //! What a task needs is named by its fields, and [`RecordsConfig::columns`] says where a file has them:
 //!
 //! | record | fields |
@@ -30,7 +32,7 @@
 //! std::fs::write(&path, r#"{"translation": {"en": "one", "de": "eins"}}"#)?;
 //! let columns = [("source", "translation.en"), ("target", "translation.de")];
 //! let columns = columns.map(|(field, column)| (field.into(), column.into())).into();
-//! let pairs = PairRecord::read(&RecordsConfig { path, columns, ..Default::default() })?;
+//! let pairs = PairRecord::read(&RecordsConfig { path: path.into(), columns, ..Default::default() })?;
 //! assert_eq!(pairs[0].target, "eins");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -42,6 +44,7 @@ mod files;
 mod pair;
 mod parquet;
 mod part;
+mod paths;
 mod row;
 mod span;
 mod tag;
@@ -53,6 +56,7 @@ pub use classify::ClassifyRecord;
 pub use config::{Column, Format, PartConfig, RecordsConfig};
 pub use error::RecordsError;
 pub use pair::PairRecord;
+pub use paths::Paths;
 pub use row::{Origin, Place};
 pub use span::{Answer, SpanRecord};
 pub use tag::{OUTSIDE, TagRecord, tag_set};

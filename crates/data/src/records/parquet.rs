@@ -19,7 +19,7 @@ pub(super) fn rows(path: Arc<Path>) -> Result<Rows, RecordsError> {
     Ok(Box::new(std::iter::from_fn(move || {
         number += 1;
         let row = guarded(&path, || rows.next().transpose()).transpose()?;
-        Some(row.map(|row| Row { origin: Origin::row(&path, number), content: Content::Fields(fields(&row)) }))
+        Some(row.map(|row| Row::new(Origin::row(&path, number), Content::Fields(fields(&row)))))
     })))
 }
 

@@ -23,10 +23,12 @@ pub enum Place {
     Row(u64),
 }
 
-/// One record as the file has it.
+/// One record as its file has it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Row {
     pub origin: Origin,
+    /// Its number among the records of all files, from 1; 0 before they are counted.
+    pub number: u64,
     pub content: Content,
 }
 
@@ -42,6 +44,11 @@ pub(super) enum Content {
 }
 
 impl Row {
+    /// A row that is not counted yet.
+    pub fn new(origin: Origin, content: Content) -> Self {
+        Self { origin, number: 0, content }
+    }
+
     /// The value of a column, if the row has it.
     pub fn get(&self, column: &Column) -> Option<&Value> {
         match (&self.content, column) {

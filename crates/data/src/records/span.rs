@@ -2,12 +2,12 @@ use serde_json::Value;
 
 use super::row::Row;
 use super::task::Task;
-use super::{Origin, Place, RecordsConfig, RecordsError};
+use super::{Origin, RecordsConfig, RecordsError};
 
 /// A question and the spans of a text that answer it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanRecord {
-    /// What the file calls it; the number of its line or row if it has no `id`.
+    /// What the file calls it; its number among the records of all files, from 1, if it has no `id`.
     pub id: String,
     /// The question.
     pub question: String,
@@ -74,9 +74,7 @@ impl SpanRecord {
 
 fn id(task: &Task, row: &Row) -> Result<String, RecordsError> {
     match task.optional(row, "id")? {
-        None => Ok(match row.origin.place {
-            Place::Line(number) | Place::Row(number) => number.to_string(),
-        }),
+        None => Ok(row.number.to_string()),
         Some(Value::String(id)) => Ok(id.clone()),
         Some(Value::Number(id)) => Ok(id.to_string()),
         Some(other) => Err(task.mistyped(row, "id", other, "text or a number")),

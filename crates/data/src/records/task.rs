@@ -26,8 +26,8 @@ impl Task<'_> {
         let mut seen = 0;
         for row in files::rows(self)? {
             let row = row?;
-            seen += 1;
-            if self.wants(&row, seen)? {
+            seen = row.number;
+            if self.wants(&row)? {
                 records.push(record(&row)?);
                 if config.limit == Some(records.len()) {
                     break;
@@ -100,10 +100,10 @@ impl Task<'_> {
         self.required.iter().chain(self.optional).copied()
     }
 
-    fn wants(&self, row: &Row, number: u64) -> Result<bool, RecordsError> {
+    fn wants(&self, row: &Row) -> Result<bool, RecordsError> {
         let Some(part) = &self.config.part else { return Ok(true) };
         match &part.by {
-            None => Ok(part.has(&number.into())),
+            None => Ok(part.has(&row.number.into())),
             Some(by) => {
                 Ok(part.has(row.get(by).ok_or_else(|| self.missing(row, format!("{by}, by which it is cut")))?))
             }

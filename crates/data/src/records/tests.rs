@@ -16,9 +16,18 @@ impl Folder {
 
     fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> RecordsConfig {
         let path = self.0.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, bytes).unwrap();
-        RecordsConfig { path, ..Default::default() }
+        at(path)
     }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+fn at(path: impl Into<Paths>) -> RecordsConfig {
+    RecordsConfig { path: path.into(), ..Default::default() }
 }
 
 fn mapped<C: Into<Column>>(
@@ -66,7 +75,7 @@ fn json_lines_with_labels_by_name_and_by_number() {
     let records = ClassifyRecord::read(&config, &labels(&["1", "negative", "true", "0"])).unwrap();
     let found: Vec<_> = records.iter().map(|record| (record.label, record.origin.place)).collect();
     assert_eq!(found, [(0, Place::Line(1)), (1, Place::Line(3)), (2, Place::Line(4)), (3, Place::Line(5))]);
-    assert_eq!(records[1].origin.to_string(), format!("{} line 3", config.path.display()));
+    assert_eq!(records[1].origin.to_string(), format!("{} line 3", config.path));
 }
 
 #[test]
@@ -198,8 +207,8 @@ fn labels_outside_the_set_are_named_with_it() {
 fn two_plain_files_belong_together_line_by_line() {
     let folder = Folder::new();
     let both = |source: &str, target: &str| {
-        let target_path = Some(folder.file("b.txt", target).path);
-        RecordsConfig { target_path, ..folder.file("a.txt", source) }
+        folder.file("b.txt", target);
+        RecordsConfig { target_path: Some(folder.path("b.txt")), ..folder.file("a.txt", source) }
     };
     // U+2028 separates lines for Unicode, and is part of a text here.
     assert_eq!(
@@ -211,7 +220,7 @@ fn two_plain_files_belong_together_line_by_line() {
         error(&folder, PairRecord::read(&RecordsConfig { limit: Some(1), ..both("1\n2\n3\n", "1\n2\n") })),
         "a.txt has 3 lines and b.txt has 2: line n of one must belong to line n of the other"
     );
-    let missing = RecordsConfig { target_path: Some(folder.0.path().join("no.txt")), ..both("1", "1") };
+    let missing = RecordsConfig { target_path: Some(folder.path("no.txt")), ..both("1", "1") };
     assert_eq!(error(&folder, PairRecord::read(&missing)), "no.txt: there is no such file of records; check the path");
 }
 
@@ -299,30 +308,27 @@ fn answers_come_in_two_forms_and_may_be_absent() {
 #[test]
 fn parquet_of_every_compression() {
     let folder = Folder::new();
-    let fixture = |name: &str| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/records/fixtures").join(name);
-        RecordsConfig { path, ..Default::default() }
-    };
-    let squad = SpanRecord::read(&fixture("squad.parquet")).unwrap();
+    let fixture = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/records/fixtures").join(name);
+    let squad = SpanRecord::read(&at(fixture("squad.parquet"))).unwrap();
     let answer = |text: &str, start| Answer { text: text.into(), start };
     assert_eq!((squad[0].id.as_str(), squad[0].question.as_str()), ("a", "Was?"));
     assert_eq!(squad[0].answers, [answer("🦁", 9), answer("Löwe 🦁", 4)]);
     assert_eq!((squad[1].answers.len(), squad[1].origin.place), (0, Place::Row(2)));
 
-    let tags = mapped(fixture("tags.parquet"), [("words", "tokens"), ("tags", "ner_tags")]);
+    let tags = mapped(at(fixture("tags.parquet")), [("words", "tokens"), ("tags", "ner_tags")]);
     let tags = TagRecord::read(&tags, &labels(&["O", "B-x"])).unwrap();
     assert_eq!((tags[0].words.join(" "), &tags[0].tags, tags[1].words.len()), ("Rome fell".into(), &vec![1, 0], 0));
 
     let translation =
-        mapped(fixture("translation.parquet"), [("source", "translation.de"), ("target", "translation.en")]);
+        mapped(at(fixture("translation.parquet")), [("source", "translation.de"), ("target", "translation.en")]);
     assert_eq!(pairs(&translation), owned([("eins", "one"), ("zwei", "two")]));
 
-    let config = mapped(fixture("classify.parquet"), [("text", "sentence")]);
+    let config = mapped(at(fixture("classify.parquet")), [("text", "sentence")]);
     assert_eq!(classes(&RecordsConfig { limit: Some(1), ..config.clone() }), counted([("good", 1)]));
     let message = ClassifyRecord::read(&config, &labels(&["a", "b"])).unwrap_err().to_string();
     assert!(message.contains("classify.parquet row 2 has null in text (as `sentence`)"), "{message}");
 
-    let whole = std::fs::read(fixture("squad.parquet").path).unwrap();
+    let whole = std::fs::read(fixture("squad.parquet")).unwrap();
     for bytes in [&whole[..whole.len() / 2], b"PAR1", b""] {
         let message = error(&folder, SpanRecord::read(&folder.file("cut.parquet", bytes)));
         assert!(message.starts_with("cut.parquet: cannot be read: "), "{message}");
@@ -332,12 +338,12 @@ fn parquet_of_every_compression() {
 #[test]
 fn files_that_cannot_be_read_are_named() {
     let folder = Folder::new();
-    let at = |name: &str| RecordsConfig { path: folder.0.path().join(name), ..Default::default() };
     let fails = |config: RecordsConfig| error(&folder, PairRecord::read(&config));
-    assert_eq!(fails(at("no.jsonl")), "no.jsonl: there is no such file of records; check the path");
-    assert!(fails(at("no.txt")).starts_with("no.txt: the extension tells no format"));
-    std::fs::create_dir(folder.0.path().join("dir.csv")).unwrap();
-    assert!(fails(at("dir.csv")).starts_with("dir.csv: cannot be read: "));
+    for name in ["no.jsonl", "no"] {
+        let expected = format!("{name}: there is no such file of records; check the path");
+        assert_eq!(fails(at(folder.path(name))), expected);
+    }
+    assert!(fails(folder.file("a.txt", "")).starts_with("a.txt: the extension tells no format"));
     assert!(
         fails(folder.file("a.jsonl", b"{\"source\": \"1\", \"target\": \"1\"}\n\"\xff\"\n"))
             .starts_with("a.jsonl line 2 is not UTF-8")
@@ -360,6 +366,8 @@ fn configurations_that_cannot_be_meant_are_refused() {
     good.validate().unwrap();
     for (key, value, part) in [
         ("path", "".into(), "`path` is empty"),
+        ("path", serde_json::json!([]), "`path` is empty"),
+        ("path", serde_json::json!(["a.csv", ""]), "`path` is empty"),
         ("limit", 0.into(), "`limit` is 0"),
         ("format", "jsonl".into(), "`header` is for"),
         ("format", "text".into(), "`target_path` is missing"),
@@ -374,6 +382,12 @@ fn configurations_that_cannot_be_meant_are_refused() {
     }
     let unknown = config(serde_json::json!({"file": "a.csv"})).unwrap_err().to_string();
     assert!(unknown.contains("unknown field `file`"), "{unknown}");
+    let mistyped = config(serde_json::json!({"path": 7})).unwrap_err().to_string();
+    assert!(mistyped.contains("a path, or a list of paths"), "{mistyped}");
+    let text = config(serde_json::json!({"path": ["a.txt", "b.txt"], "target_path": "c.txt"})).unwrap();
+    assert!(text.validate().unwrap_err().to_string().contains("`format: text` reads two"));
+    let list = config(serde_json::json!({"path": ["a.csv", "b.jsonl"], "header": true})).unwrap();
+    assert!(list.validate().unwrap_err().to_string().contains("`header` is for"));
 }
 
 #[test]
@@ -421,6 +435,87 @@ fn limits_and_empty_parts() {
     );
 }
 
+/// A JSON line with a pair of texts for every number.
+fn numbered(numbers: std::ops::Range<usize>) -> String {
+    numbers.map(|n| format!("{{\"source\": \"{n}\", \"target\": \"\"}}\n")).collect()
+}
+
+#[test]
+fn a_folder_is_read_as_if_its_files_were_one() {
+    let folder = Folder::new();
+    let whole = folder.file("whole.jsonl", numbered(0..200));
+    for (name, numbers) in [("b.ndjson", 90..91), ("c.jsonl", 91..200), ("a.JSONL", 0..90)] {
+        folder.file(&format!("train/{name}"), numbered(numbers));
+    }
+    folder.file("train/aa.jsonl", "\n");
+    for other in ["README.md", ".a.csv", "old.d/z.jsonl", "deep.jsonl/z.jsonl"] {
+        folder.file(&format!("train/{other}"), numbered(500..501));
+    }
+    let shards = at(folder.path("train"));
+    let list = at(["a.JSONL", "b.ndjson", "c.jsonl"].map(|name| folder.path("train").join(name)).to_vec());
+    let part = Some(PartConfig { from: 0.2, to: 0.9, by: None });
+    for (limit, part) in [(None, None), (Some(91), None), (Some(60), part.clone()), (None, part)] {
+        let read = |config: &RecordsConfig| pairs(&RecordsConfig { limit, part: part.clone(), ..config.clone() });
+        let expected = read(&whole);
+        assert_eq!((read(&shards), read(&list)), (expected.clone(), expected));
+    }
+    let records = PairRecord::read(&shards).unwrap();
+    assert_eq!(records[89].origin.to_string(), format!("{} line 90", folder.path("train/a.JSONL").display()));
+    assert_eq!(records[91].origin.to_string(), format!("{} line 1", folder.path("train/c.jsonl").display()));
+    let twice = at(vec![folder.path("whole.jsonl"), folder.path("train")]);
+    assert_eq!(pairs(&twice).len(), 400);
+    folder.file("train/b.ndjson", "\n7\n");
+    assert!(error(&folder, PairRecord::read(&shards)).starts_with("train/b.ndjson line 2 is no JSON object"));
+    assert_eq!(pairs(&RecordsConfig { limit: Some(90), ..shards }).len(), 90, "what is not needed is not read");
+}
+
+#[test]
+fn every_table_of_a_folder_has_its_header_and_records_without_names_are_numbered_through() {
+    let folder = Folder::new();
+    folder.file("csv/1.csv", "text,label\na,1\n");
+    folder.file("csv/2.csv", "label,text\n0,b\n");
+    assert_eq!(classes(&at(folder.path("csv"))), counted([("a", 1), ("b", 0)]));
+    for name in ["qa/1.jsonl", "qa/2.jsonl"] {
+        folder.file(name, r#"{"question": "q", "context": "c", "answers": []}"#);
+    }
+    let ids: Vec<_> = SpanRecord::read(&at(folder.path("qa"))).unwrap().into_iter().map(|record| record.id).collect();
+    assert_eq!(ids, ["1", "2"]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_meant_is_named() {
+    let folder = Folder::new();
+    let fails = |config: RecordsConfig| error(&folder, PairRecord::read(&config));
+    folder.file("set/README.md", "");
+    let set = at(folder.path("set"));
+    assert_eq!(
+        fails(set.clone()),
+        "set: is a folder without files of records (.jsonl, .ndjson, .json, .csv, .tsv, .conll, .bio, .iob2, \
+         .parquet); name one that has some"
+    );
+    folder.file("set/info.json", "{}");
+    folder.file("set/b.csv", "source,target\none,eins\n");
+    assert_eq!(
+        fails(set.clone()),
+        "set: is a folder with files of several formats, such as b.csv and info.json; say under `format` which to read"
+    );
+    assert_eq!(pairs(&RecordsConfig { format: Format::Csv, ..set.clone() }), owned([("one", "eins")]));
+    assert_eq!(
+        fails(RecordsConfig { format: Format::Parquet, ..set.clone() }),
+        "set: is a folder without files of records (.parquet); name one that has some"
+    );
+    let text = RecordsConfig { target_path: Some(folder.path("set")), ..set.clone() };
+    assert_eq!(fails(text), "set is a folder: `format: text` reads two files, line by line");
+    folder.file("json/info.json", "[]");
+    let json = at(folder.path("json"));
+    assert_eq!(fails(json.clone()), "json: holds no records; give a file that has some");
+    assert!(fails(RecordsConfig { header: Some(true), ..json }).contains("`header` is for"));
+    let missing = at(vec![folder.path("json"), folder.path("no")]);
+    assert_eq!(fails(missing), "no: there is no such file of records; check the path");
+    let empty = at(vec![folder.path("json"), folder.path("json/info.json")]);
+    assert_eq!(fails(empty), "json and 1 more: holds no records; give a file that has some");
+}
+
 /// A path in the folder of shared data beside the repository, if that is there.
 fn shared(path: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
@@ -430,13 +525,13 @@ fn shared(path: &str) -> Option<PathBuf> {
 #[test]
 fn published_data_sets_read_whole() {
     let Some(path) = shared("squad/squad_36_articles.jsonl") else { return };
-    let squad = RecordsConfig { path, ..Default::default() };
+    let squad = at(path);
     assert_eq!(SpanRecord::read(&squad).unwrap().len(), 4309);
     let part = |from, to| Some(PartConfig { from, to, by: Some("title".into()) });
     let cut = |from, to| SpanRecord::read(&RecordsConfig { part: part(from, to), ..squad.clone() }).unwrap().len();
     assert_eq!(cut(0.0, 0.6) + cut(0.6, 0.8) + cut(0.8, 1.0), 4309);
 
-    let config = |path: &str| RecordsConfig { path: shared(path).unwrap(), ..Default::default() };
+    let config = |path: &str| at(shared(path).unwrap());
     let sst2 = |config: &RecordsConfig| classes(config).len();
     assert_eq!((sst2(&config("sst2/train.tsv")), sst2(&config("sst2/dev.tsv"))), (6920, 872));
     assert_eq!(sst2(&mapped(config("sst2/dynamo_train_glue_sst2.jsonl"), [("text", "sentence")])), 7000);

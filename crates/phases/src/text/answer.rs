@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn gold_answers_of_squad_come_back_through_windows_and_offsets() {
         let Some(path) = shared("data/squad/squad_36_articles.jsonl") else { return };
-        let records = SpanRecord::read(&RecordsConfig { path, ..Default::default() }).unwrap();
+        let records = SpanRecord::read(&RecordsConfig { path: path.into(), ..Default::default() }).unwrap();
         // The others begin or end within a token: in WordPiece's words (`tempted` in `attempted`, `Japan` in `Japanese`),
         // and in RoBERTa's runs of punctuation as well (`(GTCS)` and a full stop are one token, `).`).
         for (name, expected) in [("minilm-l6", 4301), ("roberta-base-tokenizer", 4274)] {

@@ -92,7 +92,7 @@ mod tests {
         let Some(path) = shared("data/codegen/conala-train.json") else { return };
         let columns =
             [("source", "intent"), ("target", "snippet")].map(|(field, column)| (field.into(), column.into()));
-        let config = RecordsConfig { path, columns: columns.into(), ..Default::default() };
+        let config = RecordsConfig { path: path.into(), columns: columns.into(), ..Default::default() };
         let pairs = PairRecord::read(&config).unwrap();
         let pairs: Vec<_> = pairs.iter().map(|pair| (pair.source.as_str(), pair.target.as_str())).collect();
         let Some(tokenizer) = real_tokenizer("roberta-base-tokenizer") else { return };

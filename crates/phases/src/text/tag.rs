@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn gold_tags_of_real_tweets_come_back() {
         let Some(path) = shared("data/tweets/emerging.dev.conll") else { return };
-        let config = RecordsConfig { path, ..Default::default() };
+        let config = RecordsConfig { path: path.into(), ..Default::default() };
         let records = TagRecord::read(&config, &tag_set(&config).unwrap()).unwrap();
         // Four words are a variation selector alone, which BERT leaves out.
         for (name, lost_words) in [("minilm-l6", 4), ("roberta-base-tokenizer", 0)] {
