@@ -317,3 +317,40 @@ fn a_file_that_is_no_parquet_is_named() {
     let error = sources(&case.online(), None, "train", None).unwrap_err();
     assert!(error.contains("de/train/0000.parquet: cannot be read: "), "{error}");
 }
+
+#[test]
+fn a_task_of_text_names_its_dataset() {
+    let case = Case::new(converted());
+    let yaml = |split: &str| {
+        format!(
+            "run: {{name: turn, dir: {runs}}}
+device: cpu
+model: {{backbone: bert, path: {bert}}}
+data: {{batch_size: 2, workers: 1}}
+tasks:
+  - name: turn
+    head: {{type: seq2seq, layers: 1, heads: 2, ffn: 8, max_source: 16, max_target: 8}}
+    lora: {{r: 1, target_modules: [query]}}
+    data: {{train: {{hub: {DATASET}, split: train}}, valid: {{hub: {DATASET}, split: {split}}}}}
+train: {{max_steps: 2, optimizer: {{warmup_steps: 1}}}}
+",
+            runs = case.home.path().join("runs").display(),
+            bert = undertone_tests::reference::fixture("text/bert").display(),
+        )
+    };
+    let train = |split: &str| {
+        let config = case.home.path().join("turn.yaml");
+        std::fs::write(&config, yaml(split)).expect("written");
+        let mut command = xtask();
+        command.args(["train", "--phase", "1", "--config"]).arg(config);
+        command.env("HF_HOME", case.home.path()).env("HF_ENDPOINT", &case.server.address).env("HF_HUB_OFFLINE", "0");
+        command.output().expect("xtask runs")
+    };
+    let refused = train("tset");
+    assert_eq!(refused.status.code(), Some(2));
+    let said = stderr(&refused);
+    assert!(["task `turn`", DATASET, "tset", "test"].iter().all(|part| said.contains(part)), "{said}");
+    assert!(!case.home.path().join("runs").exists(), "nothing is touched");
+    let trained = train("test");
+    assert!(trained.status.success(), "{}", stderr(&trained));
+}
