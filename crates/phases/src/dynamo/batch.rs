@@ -27,7 +27,7 @@ pub enum SampleInput {
 /// The samples of a task.
 pub enum TaskSamples {
     /// Of a speech backbone.
-    Speech(SpeechDataset),
+    Speech(Box<SpeechDataset>),
     /// Of a text backbone.
     Text(Arc<TextDataset>),
 }

@@ -96,6 +96,7 @@ pub struct PromptHead {
 
 /// What a backbone reads.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // there is one in a batch
 pub enum Input {
     /// Log-mel features, `[batch, mel bins, frames]`.
     Mel(Tensor<3>),

@@ -149,7 +149,7 @@ impl<'a> Predictor<'a> {
             origin: origin(),
         };
         let samples = spans(&[Arc::new(record)], &config.window(), &reading.backbone.framer)
-            .map_err(|source| DynamoError::Data { task: name(), source })?;
+            .map_err(|source| DynamoError::Data { task: name(), source: Box::new(source) })?;
         let (mut answers, mut first) = (Vec::new(), None);
         for part in samples.chunks(self.setup.experiment.data.eval_batch_size) {
             let (found, decision) = self.answer_as(reading.task, part.to_vec())?;
@@ -225,7 +225,7 @@ impl<'a> Predictor<'a> {
 
     fn batch(&self, inputs: Vec<SampleInput>) -> Result<TaskBatch, DynamoError> {
         let items = inputs.into_iter().map(|input| TaskSample { task: 0, input }).collect();
-        self.collate.collate(items).map_err(|e| DynamoError::Judge(e.into()))
+        self.collate.collate(items).map_err(DynamoError::Judge)
     }
 
     fn tap(&self, batch: &TaskBatch) -> Tapped {

@@ -142,7 +142,7 @@ pub enum DynamoError {
         /// The task.
         task: String,
         /// Why not.
-        source: TextDataError,
+        source: Box<TextDataError>,
     },
     /// A head does not fit the backbone.
     #[error("task `{task}`: `head`: {reason}")]

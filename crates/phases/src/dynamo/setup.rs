@@ -46,7 +46,7 @@ impl<'a> Setup<'a> {
             match &self.pretrained {
                 Pretrained::Whisper(whisper) => {
                     let samples = SpeechDataset::new(self.experiment, source, whisper, seed).map_err(RunError::from)?;
-                    Ok(TaskSamples::Speech(samples))
+                    Ok(TaskSamples::Speech(Box::new(samples)))
                 }
                 Pretrained::Text(backbone) => {
                     let key = (task.name.clone(), split);
@@ -54,7 +54,7 @@ impl<'a> Setup<'a> {
                         return Ok(TaskSamples::Text(samples.clone()));
                     }
                     let samples = TextDataset::new(task, source, &backbone.framer)
-                        .map_err(|source| DynamoError::Data { task: task.name.clone(), source })?;
+                        .map_err(|source| DynamoError::Data { task: task.name.clone(), source: Box::new(source) })?;
                     Ok(TaskSamples::Text(self.texts.borrow_mut().entry(key).or_insert(Arc::new(samples)).clone()))
                 }
             }
