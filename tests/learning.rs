@@ -164,6 +164,60 @@ fn a_parameter_that_never_gets_a_gradient_is_refused_by_name() {
     assert!(text.contains("`unused.weight`") && text.contains("`unused.bias`") && !text.contains("`used."), "{text}");
 }
 
+/// Its second term goes through `late`, and comes up from the batch of this number on.
+struct Rare(usize);
+
+impl Objective for Rare {
+    type Model = Partial;
+    type Batch = usize;
+
+    fn samples(&self, _: &usize) -> usize {
+        1
+    }
+
+    fn counts(&self, batch: &usize) -> Vec<f64> {
+        vec![1.0, f64::from(u8::from(*batch >= self.0))]
+    }
+
+    fn losses(&self, model: &Partial, batch: &usize, device: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        let one = Tensor::<2>::ones([1, 1], device);
+        let rare = match &model.late {
+            Some(late) if *batch >= self.0 => late.forward(one.clone()).square().sum(),
+            _ => Tensor::zeros([1], device),
+        };
+        let often = LossTerm { name: "often".into(), weight: 1.0, sum: model.used.forward(one).square().sum() };
+        Ok(vec![often, LossTerm { name: "rare".into(), weight: 1.0, sum: rare }])
+    }
+
+    fn evaluate(&self, model: &Partial, metrics: &[String]) -> Result<Evaluation, BoxError> {
+        Zero.evaluate(model, metrics)
+    }
+
+    fn export(&self, _: &Partial, _: &Path) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_parameter_that_few_samples_reach_is_given_time_and_its_term_is_not_logged_as_zero() {
+    let mut config = TrainConfig { max_steps: Some(50), log_every: 1, ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    let train = |model: Partial, dir: &Path| {
+        Learner::new(config.clone(), Rare(30), model, Device::default(), dir, 1).train(&Hundred)
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let device = Device::default();
+    assert_eq!(train(Partial::new(true, false, &device), dir.path()).expect("trained").steps, 50);
+    let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");
+    let there: Vec<bool> =
+        metrics.lines().filter(|l| l.contains("\"train\"")).map(|l| l.contains("\"rare\"")).collect();
+    assert_eq!(there, (0..50).map(|step| step >= 30).collect::<Vec<_>>());
+    // Once every term has been heard, what still has no gradient never will.
+    let dir = tempfile::tempdir().expect("a directory");
+    let error = train(Partial::new(true, true, &device), dir.path()).expect_err("refused").to_string();
+    assert!(error.contains("`unused.weight`") && !error.contains("`late."), "{error}");
+}
+
 #[test]
 fn a_parameter_that_had_its_gradient_before_the_run_was_resumed_is_not_missed() {
     let dir = tempfile::tempdir().expect("a directory");

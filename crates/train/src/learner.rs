@@ -393,6 +393,7 @@ impl<O: Objective> Learner<O> {
             report.samples += self.objective.samples(batch);
         }
         report.gauges = window.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
+        report.counts = totals;
         Ok((gradients, report))
     }
 
@@ -413,7 +414,9 @@ impl<O: Objective> Learner<O> {
         if due {
             let mut values = vec![("loss", report.loss)];
             if report.terms.len() > 1 {
-                values.extend(report.terms.iter().map(|(name, value)| (name.as_ref(), *value)));
+                // A term that had nothing to say is not 0: it is not there.
+                let said = report.terms.iter().zip(&report.counts).filter(|(_, count)| **count > 0.0);
+                values.extend(said.map(|((name, value), _)| (name.as_ref(), *value)));
             }
             values.extend(report.gauges.iter().copied());
             values.extend([("lr", report.rate), ("grad_norm", report.norm)]);
