@@ -129,7 +129,12 @@ impl TaskScore {
         let value = match self {
             Self::Written(score) => score.metric(name),
             Self::Labels { found, .. } if name == "accuracy" => found.accuracy(),
-            Self::Labels { found, .. } => found.macro_f1(),
+            Self::Labels { names, found } => {
+                // What another head said is a miss of the label that was due, and no label of its own.
+                let f1: Vec<f64> =
+                    found.by_label().filter(|(label, _)| names.contains(label)).map(|(_, score)| score.f1).collect();
+                (!f1.is_empty()).then(|| f1.iter().sum::<f64>() / f1.len() as f64)
+            }
             Self::Spans(SpanScore { score, .. }) if name == "f1" => score.f1(),
             Self::Spans(SpanScore { score, .. }) => score.exact_match(),
             Self::Tags { found, .. } => found.micro().map(|score| score.f1),
@@ -257,6 +262,8 @@ mod tests {
             score.add(&sample(Target::Label(label)), answer).expect("scored");
         }
         assert_eq!((score.metric("accuracy"), score.error("accuracy")), (0.5, 0.5));
+        // `good`: precision 2 of 3, recall 2 of 3; `bad`: 0.
+        assert!((score.metric("macro_f1") - 1.0 / 3.0).abs() < 1e-12);
     }
 
     /// Two windows of a context of four tokens, after a start token: the answer is the third, in the second window.
