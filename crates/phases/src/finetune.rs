@@ -111,8 +111,9 @@ pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool
         })?;
     }
     let config = experiment.train.clone();
-    let mut learner =
-        Learner::new(config, objective, model, setup.device, &directory, experiment.seed).with_interrupt(interrupt);
+    let mut learner = Learner::new(config, objective, model, setup.device, &directory, experiment.seed)
+        .with_configuration(experiment.to_yaml())
+        .with_interrupt(interrupt);
     if resume && !learner.resume()? {
         return Err(RunError::NothingToResume(directory));
     }

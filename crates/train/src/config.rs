@@ -26,6 +26,8 @@ pub struct TrainConfig {
     pub early_stopping: EarlyStoppingConfig,
     /// Optimizer steps between two lines of `metrics.jsonl`.
     pub log_every: u64,
+    /// Whether what is logged is also written to event files in the run's directory, for `tensorboard --logdir runs`.
+    pub tensorboard: bool,
 }
 
 impl Default for TrainConfig {
@@ -40,6 +42,7 @@ impl Default for TrainConfig {
             checkpoint: CheckpointConfig::default(),
             early_stopping: EarlyStoppingConfig::default(),
             log_every: 10,
+            tensorboard: false,
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::checkpoint::{Checkpoints, TrainState};
 use crate::objective::{Batches, BoxError, LossTerm, Objective};
-use crate::report::{ExampleChange, MetricsLog, ParameterCount, Progress, Summary, peak_memory_bytes};
+use crate::records::Records;
+use crate::report::{ExampleChange, ParameterCount, Progress, Summary, peak_memory_bytes};
 use crate::{AdamW, GradientSum, TrainConfig};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -28,6 +29,7 @@ pub struct Learner<O: Objective> {
     state: TrainState,
     dir: PathBuf,
     name: String,
+    configuration: Option<String>,
     interrupt: Arc<AtomicBool>,
 }
 
@@ -162,8 +164,15 @@ impl<O: Objective> Learner<O> {
             state: TrainState { seed, ..Default::default() },
             dir: dir.to_owned(),
             name,
+            configuration: None,
             interrupt: Arc::default(),
         }
+    }
+
+    /// The whole configuration as YAML, for records that have a place for it.
+    pub fn with_configuration(mut self, yaml: String) -> Self {
+        self.configuration = Some(yaml);
+        self
     }
 
     /// A flag that, once set, ends training after the current step with a checkpoint.
@@ -220,8 +229,13 @@ impl<O: Objective> Learner<O> {
         }
         self.check_position(batches.per_epoch())?;
         self.prepare_directory()?;
-        let metrics_path = self.dir.join("metrics.jsonl");
-        let mut log = MetricsLog::open(&metrics_path, self.state.step).map_err(io(&metrics_path))?;
+        // What was judged before the first step is judged again if no checkpoint has it.
+        let from = if self.state.before.is_some() { self.state.step + 1 } else { 0 };
+        let going_on = self.state.step < steps && !self.has_stalled();
+        let mut log = Records::open(&self.dir, from, self.config.tensorboard && going_on).map_err(io(&self.dir))?;
+        if let Some(yaml) = &self.configuration {
+            log.configuration(from, yaml).map_err(io(&self.dir))?;
+        }
         let progress = Progress::new(self.state.step, steps);
         let started = Instant::now();
         let earlier = self.state.seconds;
@@ -399,7 +413,7 @@ impl<O: Objective> Learner<O> {
 
     fn log(
         &self,
-        log: &mut MetricsLog,
+        log: &mut Records,
         progress: &Progress,
         report: &StepReport,
         clock: &Clock,
@@ -420,19 +434,19 @@ impl<O: Objective> Learner<O> {
             }
             values.extend(report.gauges.iter().copied());
             values.extend([("lr", report.rate), ("grad_norm", report.norm)]);
-            log.write(step, "train", values).map_err(io(&self.dir.join("metrics.jsonl")))?;
+            log.write(step, "train", &values).map_err(io(&self.dir))?;
         }
         Ok(())
     }
 
     /// Judges the model, records it, and exports it if it is the best so far.
-    fn evaluate(&mut self, log: &mut MetricsLog, progress: &Progress) -> Result<(), TrainError> {
+    fn evaluate(&mut self, log: &mut Records, progress: &Progress) -> Result<(), TrainError> {
         let model = self.model().valid();
         let mut evaluation =
             self.objective.evaluate(&model, &self.config.evaluate.metrics).map_err(TrainError::Data)?;
         let step = self.state.step;
-        let values = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value));
-        log.write(step, "valid", values).map_err(io(&self.dir.join("metrics.jsonl")))?;
+        let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        log.write(step, "valid", &values).map_err(io(&self.dir))?;
         let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
         progress.say(&format!("step {step}  valid  {}", shown.join("  ")));
         // JSON has no number for a rate without references, and such a rate is no score.

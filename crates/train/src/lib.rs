@@ -55,8 +55,10 @@ mod learner;
 pub mod metrics;
 mod objective;
 mod optimizer;
+mod records;
 mod report;
 mod schedule;
+mod tensorboard;
 
 pub use checkpoint::{Checkpoint, Checkpoints, TrainState};
 pub use config::{
@@ -69,3 +71,4 @@ pub use objective::{Batches, BoxError, Evaluation, Example, LossTerm, Objective}
 pub use optimizer::AdamW;
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Progress, Summary, peak_memory_bytes};
 pub use schedule::Schedule;
+pub use tensorboard::EventFile;

@@ -101,18 +101,18 @@ pub struct MetricsLog {
 }
 
 impl MetricsLog {
-    /// Opens it for a run that has `step` steps behind it: lines of later steps, left by a session that was lost after
-    /// its last checkpoint, are dropped, for they will be written again.
+    /// Opens it for a session whose first step will be `from`: lines of that step and later, left by a session that was
+    /// lost after its last checkpoint, are dropped, for they will be written again.
     ///
     /// # Errors
     /// When the file cannot be read or written.
-    pub fn open(path: &Path, step: u64) -> std::io::Result<Self> {
+    pub fn open(path: &Path, from: u64) -> std::io::Result<Self> {
         let mut kept = Vec::new();
         if path.exists() {
             for line in BufReader::new(File::open(path)?).lines() {
                 let line = line?;
                 let at = serde_json::from_str::<Value>(&line).ok().and_then(|v| v.get("step")?.as_u64());
-                if at.is_some_and(|at| at <= step) {
+                if at.is_some_and(|at| at < from) {
                     kept.push(line);
                 }
             }
@@ -257,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_after_the_resumed_step_are_dropped() {
+    fn lines_from_the_resumed_step_on_are_dropped() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("metrics.jsonl");
         let mut log = MetricsLog::open(&path, 0).expect("opened");
         for step in 1..=4 {
             log.write(step, "train", [("loss", 1.0 / 3.0)]).expect("written");
         }
-        let mut log = MetricsLog::open(&path, 2).expect("opened");
+        let mut log = MetricsLog::open(&path, 3).expect("opened");
         log.write(3, "valid", [("cer", f64::NAN)]).expect("written");
         let text = std::fs::read_to_string(&path).expect("read");
         let lines: Vec<&str> = text.lines().collect();

@@ -631,6 +631,7 @@ impl Stage {
             description: self.description(experiment),
         };
         let mut learner = Learner::new(config, objective, model, setup.device.clone(), directory, seed)
+            .with_configuration(experiment.to_yaml())
             .with_interrupt(interrupt.clone());
         // A stage that was not begun has no checkpoint; one that finished must not be begun anew.
         if resume && !learner.resume().map_err(RunError::from)? && is_complete(directory) {

@@ -1,0 +1,84 @@
+//! What a run writes down while it trains: `metrics.jsonl`, and TensorBoard's event files if they are wanted.
+
+use crate::report::MetricsLog;
+use crate::tensorboard::EventFile;
+use std::io::Result;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The records of a session, each value in all of them.
+#[derive(Debug)]
+pub(crate) struct Records {
+    metrics: MetricsLog,
+    events: Option<EventFile>,
+}
+
+impl Records {
+    /// Opens those of the run in `dir` for a session whose first step will be `from`; whatever earlier sessions left of
+    /// that step and later is dropped, for it will be written again.
+    pub fn open(dir: &Path, from: u64, tensorboard: bool) -> Result<Self> {
+        let metrics = MetricsLog::open(&dir.join("metrics.jsonl"), from)?;
+        let events = tensorboard.then(|| EventFile::open(dir, from, now())).transpose()?;
+        Ok(Self { metrics, events })
+    }
+
+    /// Notes the configuration, where there is a place for it.
+    pub fn configuration(&mut self, from: u64, yaml: &str) -> Result<()> {
+        let Some(events) = &mut self.events else { return Ok(()) };
+        events.text(from, now(), "config", &format!("```yaml\n{yaml}\n```"))
+    }
+
+    /// Adds values of a step; TensorBoard calls them `split/name`.
+    pub fn write(&mut self, step: u64, split: &str, values: &[(&str, f64)]) -> Result<()> {
+        self.metrics.write(step, split, values.iter().copied())?;
+        let Some(events) = &mut self.events else { return Ok(()) };
+        let tagged: Vec<(String, f64)> =
+            values.iter().map(|(name, value)| (format!("{split}/{name}"), *value)).collect();
+        events.scalars(step, now(), tagged.iter().map(|(tag, value)| (tag.as_str(), *value)))
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensorboard::tests::points;
+
+    #[test]
+    fn every_value_is_in_both_and_no_step_in_either_twice() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut session = |from: u64, to: u64, offset: f64| {
+            let mut records = Records::open(dir.path(), from, true).expect("opened");
+            records.configuration(from, "seed: 1").expect("noted");
+            for step in from..to {
+                records.write(step, "train", &[("loss", step as f64 + offset), ("lr", 0.5)]).expect("written");
+            }
+        };
+        session(0, 6, 0.0);
+        // Lost after the checkpoint of step 2.
+        session(3, 5, 10.0);
+        let expected = [(0, 0.0), (1, 1.0), (2, 2.0), (3, 13.0), (4, 14.0)];
+        assert_eq!(points(dir.path(), "train/loss"), expected);
+        assert_eq!(points(dir.path(), "train/lr").len(), 5);
+        let text = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("read");
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        let lines: Vec<(u64, f32)> =
+            lines.map(|l| (l["step"].as_u64().expect("a step"), l["loss"].as_f64().expect("a loss") as f32)).collect();
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn without_tensorboard_there_are_no_event_files() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut records = Records::open(dir.path(), 0, false).expect("opened");
+        records.configuration(0, "seed: 1").expect("nothing to note");
+        records.write(1, "train", &[("loss", 1.0)]).expect("written");
+        let names: Vec<_> =
+            std::fs::read_dir(dir.path()).expect("listed").map(|e| e.expect("an entry").file_name()).collect();
+        assert_eq!(names, ["metrics.jsonl"]);
+    }
+}
