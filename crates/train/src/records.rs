@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn every_value_is_in_both_and_no_step_in_either_twice() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut session = |from: u64, to: u64, offset: f64| {
+        let session = |from: u64, to: u64, offset: f64| {
             let mut records = Records::open(dir.path(), from, true).expect("opened");
             records.configuration(from, "seed: 1").expect("noted");
             for step in from..to {
