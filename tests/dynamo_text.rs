@@ -135,6 +135,10 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     let gates: f64 = TASKS.iter().map(|task| answer["gates"][task].as_f64().expect("a gate")).sum();
     assert!((gates - 1.0).abs() < 1e-5 && TASKS.contains(&answer["task"].as_str().expect("a task")), "{answer}");
     predict(&["--audio", "tone.tsv"]).assert_refusal(&["takes text", "--text"]);
+    for odd in [&[][..], &["--text", "a", "--audio", "tone.tsv"], &["--audio", "tone.tsv", "--context", "a"]] {
+        let refused = predict(odd);
+        assert!(refused.status == Some(2) && refused.stderr.contains("--audio <AUDIO>"), "{refused:?}");
+    }
 }
 
 #[test]

@@ -6,18 +6,25 @@ use undertone::phases::Experiment;
 use undertone::phases::dynamo::Predictor;
 
 #[derive(clap::Args)]
-pub struct Args {
-    /// A run with tasks whose router has been trained
-    #[arg(long)]
-    run: PathBuf,
+#[group(id = "input", required = true, multiple = false)]
+struct Input {
     /// An audio file: WAV, FLAC, MP3 or Ogg Vorbis
-    #[arg(long, required_unless_present = "text", conflicts_with = "text")]
+    #[arg(long)]
     audio: Option<PathBuf>,
     /// A text, or a question about a --context
     #[arg(long)]
     text: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// A run with tasks whose router has been trained
+    #[arg(long)]
+    run: PathBuf,
+    #[command(flatten)]
+    input: Input,
     /// Where the answer to a question is
-    #[arg(long, requires = "text")]
+    #[arg(long, requires = "text", conflicts_with = "audio")]
     context: Option<String>,
     /// How to print: `text`, or `json` with one object a line
     #[arg(long, default_value = "text")]
@@ -34,14 +41,14 @@ enum Format {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    if let Some(audio) = args.audio.as_ref().filter(|audio| !audio.is_file()) {
+    if let Some(audio) = args.input.audio.as_ref().filter(|audio| !audio.is_file()) {
         return Err(Failure::BadInput(format!("there is no audio file `{}`", audio.display())));
     }
     let mut experiment =
         Experiment::load(Some(&args.run.join("config.yaml")), &args.settings).map_err(Failure::bad_input)?;
     experiment.at(&args.run);
     let predictor = Predictor::load(&experiment).map_err(Failure::of_dynamo)?;
-    let answers = match (&args.audio, &args.text) {
+    let answers = match (&args.input.audio, &args.input.text) {
         (Some(audio), _) => predictor.audio(audio),
         (None, text) => {
             let text = text.as_deref().unwrap_or_default();
