@@ -1,15 +1,16 @@
 //! What training computes: exact accumulation, the same bits every time, and no parameter forgotten.
 
 use burn::module::Module;
-use burn::nn::{Linear, LinearConfig};
+use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use undertone::phases::{Experiment, RunError, finetune};
 use undertone::store::{HostTensor, set_trainable};
 use undertone::train::{
-    Batches, BoxError, Checkpoints, Evaluation, Learner, LossTerm, Objective, Summary, TrainConfig, TrainError,
-    TrainState,
+    Batches, BoxError, Checkpoints, Contents, Evaluation, Learner, LossTerm, Objective, OnNan, OnSpike, Summary,
+    TrainConfig, TrainError, TrainState,
 };
 use undertone_tests::{CLIPS, Place, tensors};
 
@@ -47,6 +48,62 @@ fn accumulating_four_batches_of_8_equals_one_of_32() {
         let off = a.iter().zip(&b.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(off <= 1e-5 * largest, "{name}: off by {off} where the largest is {largest}");
     }
+}
+
+/// The largest difference of any parameter, as a share of its largest value.
+fn distance(a: &BTreeMap<String, HostTensor>, b: &BTreeMap<String, HostTensor>) -> f32 {
+    let share = |(name, b): (&String, &HostTensor)| {
+        let largest = b.data.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
+        let off = a[name].data.iter().zip(&b.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        off / largest
+    };
+    b.iter().map(share).fold(0.0, f32::max)
+}
+
+#[test]
+fn half_precision_trains_nearly_as_f32_does() {
+    let common = ["model.source.config.dropout=0", "train.optimizer.epsilon=1e-3"];
+    let [full, bf16, f16] = ["f32", "bf16", "f16"].map(|compute| {
+        let compute = format!("train.compute={compute}");
+        train(20, &[&common[..], &[&compute]].concat())
+    });
+    let (bf16, f16) = (distance(&bf16, &full), distance(&f16, &full));
+    assert!(bf16 > 0.0 && bf16 < 0.1, "bf16 is off by {bf16}");
+    assert!(f16 > 0.0 && f16 < 0.02, "f16 is off by {f16}");
+}
+
+/// Every value of a name in the training lines of `metrics.jsonl`.
+fn logged(dir: &Path, name: &str) -> Vec<f64> {
+    let metrics = std::fs::read_to_string(dir.join("metrics.jsonl")).expect("metrics");
+    let lines = metrics.lines().filter(|line| line.contains("\"train\""));
+    lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON")[name].as_f64()).collect()
+}
+
+#[test]
+fn an_overflow_in_f16_halves_the_scale_and_leaves_the_step_out() {
+    let place = Place::default();
+    place.write_experiment(&format!("samples: 96, {CLIPS}"));
+    let settings = [
+        format!("run.dir={}", place.path("runs").display()),
+        "train.compute=f16".into(),
+        "train.max_steps=30".into(),
+        "train.checkpoint={every: 1, keep_last: 30}".into(),
+        // A hundred times what a gradient of 1 can be multiplied by.
+        "train.loss_scale={initial: 8.0e6, growth_interval: 8}".into(),
+    ];
+    let experiment = Experiment::load(Some(&place.path("tiny.yaml")), &settings).expect("an experiment");
+    let run = finetune(&experiment, false, Default::default()).expect("a run");
+    let (scales, skipped) = (logged(&run.directory, "loss_scale"), logged(&run.directory, "skipped_steps"));
+    let weights = |step: usize| tensors(&run.directory.join(format!("checkpoints/step-{step:08}/model.safetensors")));
+    assert!(skipped[0] == 1.0 && scales[0] == 4.0e6, "the first step overflows: {scales:?} {skipped:?}");
+    for step in 2..=30 {
+        let overflow = skipped[step - 1] > skipped[step - 2];
+        let ratio = scales[step - 1] / scales[step - 2];
+        assert!(if overflow { ratio == 0.5 } else { ratio == 1.0 || ratio == 2.0 }, "step {step}: {scales:?}");
+        assert_eq!(weights(step) == weights(step - 1), overflow, "step {step}: {skipped:?}");
+    }
+    assert!(scales.windows(2).any(|pair| pair[1] == 2.0 * pair[0]), "it never grew: {scales:?}");
+    assert!(weights(30).values().all(|tensor| tensor.data.iter().all(|x| x.is_finite())));
 }
 
 #[test]
@@ -103,6 +160,7 @@ struct Zero;
 impl Objective for Zero {
     type Model = Partial;
     type Batch = usize;
+    type Input = Tensor<2>;
 
     fn samples(&self, _: &usize) -> usize {
         1
@@ -112,8 +170,12 @@ impl Objective for Zero {
         vec![1.0]
     }
 
-    fn losses(&self, model: &Partial, batch: &usize, device: &Device) -> Result<Vec<LossTerm>, BoxError> {
-        let mut y = model.used.forward(Tensor::<2>::ones([1, 1], device));
+    fn upload(&self, _: &usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+        Ok(Tensor::ones([1, 1], device))
+    }
+
+    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        let mut y = model.used.forward(one);
         if let Some(late) = model.late.as_ref().filter(|_| *batch == 0) {
             y = late.forward(y);
         }
@@ -170,6 +232,7 @@ struct Rare(usize);
 impl Objective for Rare {
     type Model = Partial;
     type Batch = usize;
+    type Input = Tensor<2>;
 
     fn samples(&self, _: &usize) -> usize {
         1
@@ -179,8 +242,17 @@ impl Objective for Rare {
         vec![1.0, f64::from(u8::from(*batch >= self.0))]
     }
 
-    fn losses(&self, model: &Partial, batch: &usize, device: &Device) -> Result<Vec<LossTerm>, BoxError> {
-        let one = Tensor::<2>::ones([1, 1], device);
+    fn upload(&self, batch: &usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+        Zero.upload(batch, device)
+    }
+
+    fn losses(
+        &self,
+        model: &Partial,
+        batch: &usize,
+        one: Tensor<2>,
+        device: &Device,
+    ) -> Result<Vec<LossTerm>, BoxError> {
         let rare = match &model.late {
             Some(late) if *batch >= self.0 => late.forward(one.clone()).square().sum(),
             _ => Tensor::zeros([1], device),
@@ -253,7 +325,8 @@ fn a_run_does_not_go_on_with_other_frozen_weights() {
     };
     let (parameters, optimizer) = (read(&newest.model), read(&newest.optimizer));
     std::fs::remove_dir_all(&newest.path).expect("deleted");
-    checkpoints.save(&TrainState { frozen: None, ..newest.state }, &parameters, &optimizer).expect("saved");
+    let state = TrainState { frozen: None, ..newest.state };
+    checkpoints.save(&Contents { state, model: parameters, optimizer, ema: None }).expect("saved");
     let mut older = learner(other, 5, dir.path());
     assert!(older.resume().expect("a checkpoint"));
     assert_eq!(older.train(&Hundred).expect("trained").steps, 5);
@@ -294,4 +367,174 @@ fn training_stops_when_nothing_has_got_better_for_a_while_and_stays_stopped() {
     let mut resumed = patient(40);
     assert!(resumed.resume().expect("a checkpoint"));
     assert_eq!(resumed.train(&Hundred).expect("trained").steps, 10);
+}
+
+/// The loss is a number but for some batches; the model learns from the others.
+struct Poisoned {
+    /// Batches whose loss is no number.
+    nan: Vec<usize>,
+    /// Batches whose loss leaps.
+    high: Vec<usize>,
+    /// Every batch there was, in order.
+    seen: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Objective for Poisoned {
+    type Model = Partial;
+    type Batch = usize;
+    type Input = Tensor<2>;
+
+    fn samples(&self, _: &usize) -> usize {
+        1
+    }
+
+    fn names(&self, batch: &usize) -> Vec<String> {
+        vec![format!("clip {batch}")]
+    }
+
+    fn counts(&self, _: &usize) -> Vec<f64> {
+        vec![1.0]
+    }
+
+    fn upload(&self, batch: &usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+        self.seen.lock().expect("a list").push(*batch);
+        Zero.upload(batch, device)
+    }
+
+    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        let factor = match batch {
+            batch if self.nan.contains(batch) => f64::NAN,
+            batch if self.high.contains(batch) => 1e4,
+            _ => 1.0,
+        };
+        let sum = (model.used.forward(one).square().add_scalar(1.0)).sum().mul_scalar(factor);
+        Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum }])
+    }
+
+    fn evaluate(&self, model: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
+        let weight = f64::from(model.used.weight.val().into_scalar::<f32>());
+        let metrics = [("cer", 0.5), ("size", weight.abs())].map(|(name, value)| (name.to_owned(), value));
+        Ok(Evaluation { metrics: metrics.into(), examples: Vec::new() })
+    }
+
+    fn export(&self, _: &Partial, directory: &Path) -> Result<(), BoxError> {
+        Ok(std::fs::create_dir_all(directory)?)
+    }
+}
+
+/// A run of sixty steps with a checkpoint every ten, and the batches it saw.
+fn poisoned(
+    nan: &[usize],
+    high: &[usize],
+    dir: &Path,
+    change: impl FnOnce(&mut TrainConfig),
+) -> (Result<Summary, TrainError>, Vec<usize>) {
+    let mut config = TrainConfig { max_steps: Some(60), log_every: 1, ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    config.checkpoint.every = 10;
+    change(&mut config);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let objective = Poisoned { nan: nan.to_vec(), high: high.to_vec(), seen: seen.clone() };
+    // Both begin at 1, so that every step brings them nearer to 0.
+    let one = LinearConfig::new(1, 1).with_initializer(Initializer::Constant { value: 1.0 });
+    let model = Partial { used: one.init(&Device::default()), late: None, unused: None };
+    let result = Learner::new(config, objective, model, Device::default(), dir, 1).train(&Hundred);
+    let seen = seen.lock().expect("a list").clone();
+    (result, seen)
+}
+
+#[test]
+fn a_loss_that_is_no_number_stops_the_run_with_the_names_of_its_samples() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (result, _) = poisoned(&[25], &[], dir.path(), |_| {});
+    let text = result.expect_err("stopped").to_string();
+    assert!(text.contains("step 26") && text.contains("NaN") && text.contains("`clip 25`"), "{text}");
+    let newest = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint");
+    assert_eq!(newest.state.step, 20, "what was saved before stays");
+}
+
+#[test]
+fn a_loss_that_is_no_number_is_skipped_so_often_and_no_more() {
+    let skip = |config: &mut TrainConfig| (config.guard.on_nan, config.guard.limit) = (OnNan::Skip, 2);
+    let dir = tempfile::tempdir().expect("a directory");
+    let (result, seen) = poisoned(&[25, 40], &[], dir.path(), skip);
+    assert_eq!(result.expect("trained").steps, 60);
+    assert_eq!(seen, (0..60).collect::<Vec<_>>(), "every batch once");
+    let losses = logged(dir.path(), "loss");
+    assert!(losses.len() == 58 && losses.iter().all(|loss| loss.is_finite()), "the two have none: {losses:?}");
+    let dir = tempfile::tempdir().expect("a directory");
+    let error = poisoned(&[25, 26, 27], &[], dir.path(), skip).0.expect_err("too many").to_string();
+    assert!(error.contains("step 28") && error.contains("passed over 2 times"), "{error}");
+}
+
+#[test]
+fn a_rollback_goes_on_from_the_last_checkpoint_with_later_data() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let back = |config: &mut TrainConfig| config.guard.on_nan = OnNan::Rollback;
+    let (result, seen) = poisoned(&[25], &[], dir.path(), back);
+    assert_eq!(result.expect("trained").steps, 60);
+    // Steps 21 to 26 were lost; their batches are not seen again, and six later ones stand in for them.
+    assert_eq!(seen, (0..66).collect::<Vec<_>>());
+    assert_eq!(logged(dir.path(), "loss").len(), 60, "each step is logged once");
+    // Before the first checkpoint there is nothing to go back to.
+    let dir = tempfile::tempdir().expect("a directory");
+    let (result, seen) = poisoned(&[5], &[], dir.path(), back);
+    assert_eq!((result.expect("trained").steps, seen.len()), (60, 60));
+}
+
+#[test]
+fn a_leap_of_the_loss_is_rolled_back_when_that_is_asked_for() {
+    let leaps = |on_spike| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (result, seen) = poisoned(&[], &[45], dir.path(), |config| config.guard.on_spike = on_spike);
+        assert_eq!(result.expect("trained").steps, 60);
+        let largest = logged(dir.path(), "loss").into_iter().fold(0.0, f64::max);
+        (seen.len(), largest > 100.0)
+    };
+    assert_eq!(leaps(OnSpike::Warn), (60, true));
+    assert_eq!(leaps(OnSpike::Skip), (60, true), "its loss is logged, its step is not taken");
+    assert_eq!(leaps(OnSpike::Rollback), (66, false));
+}
+
+#[test]
+fn early_stopping_watches_any_metric_in_either_direction() {
+    let stops = |metric: &str, greater_is_better| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (result, _) = poisoned(&[], &[], dir.path(), |config| {
+            config.evaluate.every = 5;
+            config.early_stopping.metric = Some(metric.into());
+            config.early_stopping.greater_is_better = greater_is_better;
+            config.early_stopping.patience = 3;
+        });
+        result.map(|summary| summary.steps)
+    };
+    // The weight shrinks all the time.
+    assert_eq!(stops("size", false).expect("trained"), 60);
+    assert_eq!(stops("size", true).expect("trained"), 15);
+    assert_eq!(stops("cer", false).expect("trained"), 15, "always the same");
+    let error = stops("bleu", false).expect_err("refused").to_string();
+    assert!(error.contains("`bleu`") && error.contains("`cer`, `size`"), "{error}");
+}
+
+#[test]
+fn the_average_of_the_weights_is_judged_and_saved_beside_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (result, _) = poisoned(&[], &[], dir.path(), |config| {
+        config.ema_decay = Some(0.5);
+        config.evaluate.every = 20;
+    });
+    result.expect("trained");
+    let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");
+    let sizes = |split: &str| -> Vec<f64> {
+        let split = format!("\"{split}\"");
+        let lines = metrics.lines().filter(|line| line.contains(&split));
+        lines.map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["size"].as_f64().expect("a size")).collect()
+    };
+    let (valid, averaged) = (sizes("valid"), sizes("valid_ema"));
+    assert_eq!((valid.len(), averaged.len()), (4, 3), "before the first step there is no average");
+    assert!(valid[1..].iter().zip(&averaged).all(|(now, average)| average > now), "it lags: {valid:?} {averaged:?}");
+    assert!(dir.path().join("best").is_dir() && dir.path().join("best_ema").is_dir());
+    let checkpoint = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint");
+    let ema = checkpoint.ema.expect("averages").read("used.weight").expect("a weight").data[0];
+    assert!((f64::from(ema.abs()) - averaged[2]).abs() < 1e-6);
 }

@@ -1,10 +1,13 @@
 //! A run that is stopped and goes on ends in the same bits as one that never stopped.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 use undertone::phases::{Experiment, finetune};
+use undertone::train::Checkpoints;
 use undertone_tests::{CLIPS, Outcome, Place, change_tensors, write_model};
 
 const TRAIN: [&str; 3] = ["train", "--config", "tiny.yaml"];
@@ -103,12 +106,144 @@ fn an_interrupted_run_goes_on_to_the_same_bits() {
 }
 
 #[test]
+fn scale_and_averages_go_on_to_the_same_bits() {
+    let everything = [
+        "train.compute=f16",
+        "train.loss_scale={initial: 8.0e6, growth_interval: 5}",
+        "train.ema_decay=0.9",
+        "train.guard={on_spike: skip, spike_factor: 0.5}",
+    ];
+    let run = |place: &Place, steps: &str, more: &[&str]| {
+        let settings = everything.map(|setting| ["--set", setting]).concat();
+        finishes(place, &[&settings, &["--set", steps][..], more].concat());
+        let checkpoint = place.path("runs/tiny/checkpoints").join(LAST);
+        ["model", "optimizer", "ema"].map(|name| std::fs::read(checkpoint.join(name).with_extension("safetensors")).ok())
+    };
+    let (whole, parts) = (place(), place());
+    let expected = run(&whole, "train.max_steps=24", &[]);
+    assert!(expected.iter().all(Option::is_some));
+    // A constant rate, for a run that is lengthened has another schedule than one that was long from the start.
+    let constant = ["--set", "train.optimizer.schedule=constant"];
+    let expected_constant = run(&whole, "train.max_steps=24", &[&constant[..], &["--set", "run.overwrite=true"]].concat());
+    assert!(expected_constant != expected);
+    run(&parts, "train.max_steps=9", &constant);
+    let resumed = run(&parts, "train.max_steps=24", &[&constant[..], &["--resume"]].concat());
+    assert!(resumed == expected_constant, "the tensors differ");
+    let lines = |place: &Place| {
+        let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");
+        // The shorter run also judged its last step.
+        metrics.lines().filter(|line| !line.contains("\"step\":9,\"split\":\"valid")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(&parts), lines(&whole));
+}
+
+#[test]
 fn a_killed_run_goes_on_to_the_same_bits() {
     let place = place();
     let mut child = train_to(&place, 10);
     child.kill().expect("killed");
     assert_eq!(child.wait().expect("a status").code(), None, "it was too late to kill it");
     finishes(&place, &["--resume", "--set", "data.workers=2"]);
+    Records::of(&place).assert_same_as(&Records::uninterrupted());
+}
+
+/// Kills a run `after` so long, or as soon as it is seen to write a checkpoint after that, and goes on with `workers`.
+/// What is left must be what `whole` is. Whether there was anything to go on with.
+fn survives_a_kill(whole: &Records, after: Duration, in_a_checkpoint: bool, workers: usize) -> bool {
+    let place = place();
+    let mut child = place.xtask(&TRAIN_OFTEN).stderr(Stdio::null()).spawn().expect("a process");
+    std::thread::sleep(after);
+    while in_a_checkpoint && child.try_wait().expect("a status").is_none() && !is_writing(&place) {}
+    // It may have ended by now; then there is nothing left to do, which is a moment like any other.
+    let _ = child.kill();
+    child.wait().expect("a status");
+    let begun = std::fs::read_dir(place.path("runs/tiny/checkpoints")).is_ok_and(|entries| {
+        entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("step-"))
+    });
+    let how = if begun { "--resume" } else { "--set=run.overwrite=true" };
+    let workers = format!("data.workers={workers}");
+    let outcome = place.run(&[&TRAIN_OFTEN[..], &[how, "--set", &workers]].concat());
+    assert_eq!(outcome.status, Some(0), "killed after {after:?}: {outcome:?}");
+    Records::of(&place).assert_same_as(whole);
+    begun
+}
+
+/// A checkpoint every step: half of a run's time is spent in writing.
+const TRAIN_OFTEN: [&str; 5] = ["train", "--config", "tiny.yaml", "--set", "train.checkpoint.every=1"];
+
+/// Whether a checkpoint is being written: its directory has not got its name yet.
+fn is_writing(place: &Place) -> bool {
+    std::fs::read_dir(place.path("runs/tiny/checkpoints"))
+        .is_ok_and(|entries| entries.flatten().any(|e| e.file_name().to_string_lossy().starts_with(".tmp-")))
+}
+
+#[test]
+fn a_run_killed_at_any_of_twenty_moments_goes_on_to_the_same_bits() {
+    let started = Instant::now();
+    let place = place();
+    let outcome = place.run(&TRAIN_OFTEN);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let (whole, length) = (Records::of(&place), started.elapsed());
+    // Other moments every time: what a failure says is enough to look for it again.
+    let mut state = u64::from(started.elapsed().subsec_nanos()) | 1;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1_u64 << 53) as f64
+    };
+    let went_on = (0..20).filter(|n| {
+        let after = length.mul_f64(random());
+        survives_a_kill(&whole, after, n % 2 == 1, 1 + n % 3)
+    });
+    let went_on = went_on.count();
+    assert!(went_on >= 5, "{went_on} of 20 kills fell behind a checkpoint: they say little");
+}
+
+/// A file system of its own, with room for `size`, if this system lets us make one.
+fn small_disk(place: &Place, name: &str, size: &str) -> Option<SmallDisk> {
+    let path = place.path(name);
+    std::fs::create_dir(&path).expect("a directory");
+    let size = format!("size={size}");
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&path).output();
+    mounted.is_ok_and(|output| output.status.success()).then_some(SmallDisk(path))
+}
+
+struct SmallDisk(PathBuf);
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_stops_the_run_and_leaves_what_was_whole() {
+    let place = place();
+    let Some(disk) = small_disk(&place, "runs", "2m") else {
+        eprintln!("no file system can be mounted here (that needs root): nothing was tested");
+        return;
+    };
+    // A run of this size would fit; its fifth checkpoint will not.
+    let every = "train.checkpoint.every=2";
+    let mut child = place.xtask(&[&TRAIN[..], &["--set", every]].concat()).spawn().expect("a process");
+    let first = disk.0.join("tiny/checkpoints/step-00000004");
+    while !first.exists() {
+        assert!(child.try_wait().expect("a status").is_none(), "it ended before its checkpoint");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let filler = disk.0.join("filler");
+    let _ = std::fs::write(&filler, vec![0_u8; 4 << 20]);
+    let output = child.wait_with_output().expect("a process");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().last().unwrap_or_default();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(last.starts_with("error: cannot write") && last.contains("No space left"), "{errors}");
+    // What is left is whole, and with room again the run goes on.
+    let (newest, complaints) = Checkpoints::new(disk.0.join("tiny/checkpoints")).newest();
+    assert!(newest.is_some_and(|checkpoint| checkpoint.state.step >= 4) && complaints.is_empty(), "{complaints:?}");
+    std::fs::remove_file(&filler).expect("removed");
+    finishes(&place, &["--resume", "--set", every]);
     Records::of(&place).assert_same_as(&Records::uninterrupted());
 }
 

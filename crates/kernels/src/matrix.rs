@@ -28,6 +28,11 @@ pub fn set_precision(precision: Precision) -> bool {
     possible
 }
 
+/// The precision of products that begin now.
+pub fn precision() -> Precision {
+    if MEDIUM.load(Ordering::Relaxed) { Precision::Medium } else { Precision::Highest }
+}
+
 /// A matrix to read: element `(i, j)` lies at `i · row_stride + j · column_stride`.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {

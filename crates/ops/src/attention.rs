@@ -2,6 +2,7 @@
 
 use crate::dropout;
 use crate::host::{self, HostOp, draw_seed, floats, fused, like, tensor, ternary};
+use crate::precision::lowered;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{Bool, Tensor, module, ops::AttentionModuleOptions};
 use std::sync::Arc;
@@ -57,6 +58,11 @@ impl AttentionOptions {
 pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
     let width = query.dims()[2];
     assert!(width.is_multiple_of(options.heads), "{} heads do not divide a width of {width}", options.heads);
+    let dtype = query.dtype();
+    host::restored(products(lowered(query), lowered(key), lowered(value), options), dtype)
+}
+
+fn products(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
     if !fused(&query.device()) {
         return composed(query, key, value, options);
     }
@@ -172,7 +178,7 @@ fn hidden_keys(query: &Tensor<4>, options: &AttentionOptions, causal: bool, keys
 
 /// The composition whose backward pass Burn derives. Dividing by the row sums after the product with the values keeps
 /// that division, and its gradient, at `[queries, d_head]` instead of `[queries, keys]`; the row maximum cancels in the
-/// quotient, so it carries no gradient.
+/// quotient, so it carries no gradient. Between the two products everything is f32.
 fn differentiable(
     query: Tensor<4>,
     key: Tensor<4>,
@@ -181,14 +187,16 @@ fn differentiable(
     p_dropout: f64,
 ) -> Tensor<4> {
     let scale = (query.dims()[3] as f64).powf(-0.5);
-    let mut scores = query.mul_scalar(scale).matmul(key.swap_dims(2, 3));
+    let dtype = query.dtype();
+    let mut scores = host::f32(query.mul_scalar(scale).matmul(key.swap_dims(2, 3)));
     if let Some(hidden) = hidden {
         scores = scores.mask_fill(hidden, f32::NEG_INFINITY);
     }
     let row_max = scores.clone().detach().max_dim(3);
     let weights = (scores - row_max).exp();
     let row_sum = weights.clone().sum_dim(3);
-    dropout(weights, p_dropout).matmul(value) / row_sum
+    let mixed = host::f32(host::restored(dropout(weights, p_dropout), dtype).matmul(value));
+    host::restored(mixed / row_sum, dtype)
 }
 
 #[cfg(test)]

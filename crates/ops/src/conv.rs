@@ -1,6 +1,7 @@
 //! The convolution of Whisper's front end.
 
 use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
+use crate::precision::lowered;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{Tensor, module, ops::ConvOptions};
 use undertone_kernels::conv::Conv1d;
@@ -12,6 +13,12 @@ use undertone_kernels::conv::Conv1d;
 /// - `weight`: `[channels_out, channels_in, kernel]`; `bias`: `[channels_out]`
 /// - output: `[batch, (time + 2 · padding - kernel) / stride + 1, channels_out]`
 pub fn conv1d(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<3> {
+    let dtype = x.dtype();
+    let y = product(lowered(x), lowered(weight), lowered(bias), stride, padding);
+    host::restored(y, dtype)
+}
+
+fn product(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<3> {
     if !fused(&x.device()) {
         return composed(x, weight, bias, stride, padding);
     }

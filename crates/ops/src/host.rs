@@ -51,6 +51,11 @@ pub(crate) fn fused(device: &Device) -> bool {
     !COMPOSED.load(Ordering::Relaxed) && device.clone().inner() == Device::flex()
 }
 
+/// Whether work on this device goes on after the call that asked for it has returned.
+pub fn runs_ahead(device: &Device) -> bool {
+    device.clone().inner() != Device::flex()
+}
+
 /// An operation on contiguous f32 tensors in host memory, with `N` inputs and one output.
 pub(crate) trait HostOp<const N: usize>: Clone + Debug + Send + 'static {
     /// What the backward pass needs.

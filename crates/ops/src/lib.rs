@@ -29,6 +29,7 @@ mod lora;
 mod loss;
 mod norm;
 mod optimizer;
+mod precision;
 #[cfg(test)]
 mod testing;
 
@@ -36,10 +37,11 @@ pub use activation::{dropout, gelu, residual_dropout};
 pub use attention::{AttentionOptions, attention};
 pub use conv::conv1d;
 pub use device::{DeviceError, DeviceSpec};
-pub use host::{Kernels, NoBf16, set_kernels, set_matmul_precision};
+pub use host::{Kernels, NoBf16, runs_ahead, set_kernels, set_matmul_precision};
 pub use linear::{embedding, linear};
 pub use lora::lora_bank;
 pub use loss::{CrossEntropyOptions, LossSum, cross_entropy, linear_cross_entropy};
 pub use norm::layer_norm;
 pub use optimizer::{AdamWRule, Moments, sum_of_squares};
+pub use precision::{Compute, autocast};
 pub use undertone_kernels::matrix::Precision as MatmulPrecision;

@@ -1,6 +1,7 @@
 //! Affine maps and embedding look-ups.
 
 use crate::host::{self, HostOp, binary, floats, fused, tensor, ternary, unary};
+use crate::precision::lowered;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{Int, Tensor, module};
 use std::sync::Arc;
@@ -12,6 +13,12 @@ use undertone_kernels::{embedding as embedding_kernels, linear as kernels};
 /// - `x`: `[.., in]`; `weight`: `[out, in]`; `bias`: `[out]`
 /// - output: `[.., out]`
 pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    let dtype = x.dtype();
+    let y = product(lowered(x), lowered(weight), bias.map(lowered));
+    host::restored(y, dtype)
+}
+
+fn product<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
     if !fused(&x.device()) {
         return composed(x, weight, bias);
     }

@@ -2,6 +2,7 @@
 
 use crate::host::{self, HostOp, floats, fused, like, quaternary, tensor};
 use crate::linear;
+use crate::precision::lowered;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 use undertone_kernels::lora as kernels;
@@ -16,6 +17,11 @@ use undertone_kernels::lora as kernels;
 /// - `gates`: `[batch, ΣR]`, each adapter's gate repeated over its rank and multiplied by its scale
 /// - output: `[batch, .., out]`
 pub fn lora_bank<const D: usize>(x: Tensor<D>, a: Tensor<2>, b: Tensor<2>, gates: Tensor<2>) -> Tensor<D> {
+    let dtype = x.dtype();
+    host::restored(product(lowered(x), lowered(a), lowered(b), lowered(gates)), dtype)
+}
+
+fn product<const D: usize>(x: Tensor<D>, a: Tensor<2>, b: Tensor<2>, gates: Tensor<2>) -> Tensor<D> {
     if !fused(&x.device()) {
         return composed(x, a, b, gates);
     }

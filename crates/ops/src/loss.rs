@@ -2,6 +2,7 @@
 
 use crate::host::{self, HostOp, binary, floats, fused, like, tensor, ternary};
 use crate::linear;
+use crate::precision::lowered;
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
@@ -75,6 +76,8 @@ pub fn linear_cross_entropy(
     options: CrossEntropyOptions,
 ) -> LossSum {
     let device = x.device();
+    // Logits and the loss are f32 all the same: the kernel sums in it, and elsewhere the layer gives it back.
+    let (x, weight, bias) = (lowered(x), lowered(weight), bias.map(lowered));
     if !fused(&device) {
         return cross_entropy(linear(x, weight, bias), targets, options);
     }

@@ -75,7 +75,7 @@ impl RunError {
             Self::Store(error) | Self::Train(TrainError::Store(error)) => {
                 matches!(error, StoreError::Missing { .. } | StoreError::Shape { .. })
             }
-            Self::Train(TrainError::Io { .. } | TrainError::Export(_) | TrainError::NotFinite { .. }) => false,
+            Self::Train(TrainError::Io { .. } | TrainError::Export(_) | TrainError::Guard { .. }) => false,
             _ => true,
         }
     }

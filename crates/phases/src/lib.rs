@@ -26,6 +26,7 @@ mod speech;
 pub mod text;
 mod transcribe;
 mod whisper_objective;
+mod work;
 
 pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};
 pub use batch::{WhisperBatch, WhisperCollate};

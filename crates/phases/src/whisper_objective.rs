@@ -1,6 +1,7 @@
 //! Whisper's loss and its judgement, as the Learner asks for them.
 
 use crate::experiment::{LossConfig, Normalizer};
+use crate::work::speech_work;
 use crate::{ELEMENTS, SpeechDataset, WhisperBatch, WhisperCollate};
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -13,7 +14,7 @@ use undertone_model::whisper::{PretrainedWhisper, Whisper};
 use undertone_ops::{CrossEntropyOptions, linear_cross_entropy};
 use undertone_store::Dtype;
 use undertone_train::metrics::{ErrorRate, cer, wer};
-use undertone_train::{BoxError, Evaluation, Example, LossTerm, Objective};
+use undertone_train::{BoxError, Evaluation, Example, LossTerm, Objective, Work};
 
 /// Whisper, and the heads that only training needs.
 #[derive(Module, Debug)]
@@ -99,9 +100,23 @@ impl WhisperObjective {
 impl Objective for WhisperObjective {
     type Model = SpeechModel;
     type Batch = WhisperBatch;
+    /// Log-mel features, `[batch, mel bins, frames]`.
+    type Input = Tensor<3>;
 
     fn samples(&self, batch: &WhisperBatch) -> usize {
         batch.names.len()
+    }
+
+    fn names(&self, batch: &WhisperBatch) -> Vec<String> {
+        batch.names.clone()
+    }
+
+    fn work(&self, model: &SpeechModel, batch: &WhisperBatch) -> Work {
+        speech_work(model, batch)
+    }
+
+    fn upload(&self, batch: &WhisperBatch, device: &Device) -> Result<Tensor<3>, BoxError> {
+        Ok(mel(batch, device))
     }
 
     fn counts(&self, batch: &WhisperBatch) -> Vec<f64> {
@@ -115,10 +130,15 @@ impl Objective for WhisperObjective {
         counts
     }
 
-    fn losses(&self, model: &SpeechModel, batch: &WhisperBatch, device: &Device) -> Result<Vec<LossTerm>, BoxError> {
+    fn losses(
+        &self,
+        model: &SpeechModel,
+        batch: &WhisperBatch,
+        mel: Tensor<3>,
+        device: &Device,
+    ) -> Result<Vec<LossTerm>, BoxError> {
         let weights = &self.loss.alignment;
-        let encoded =
-            model.whisper.encoder.forward_tapped(mel(batch, device), self.position(batch), weights.elements_layer);
+        let encoded = model.whisper.encoder.forward_tapped(mel, self.position(batch), weights.elements_layer);
         let options = CrossEntropyOptions { label_smoothing: self.loss.label_smoothing, ..Default::default() };
         let text = self.text_loss(&model.whisper, encoded.states.clone(), batch, options, device);
         let mut terms = vec![LossTerm { name: "text".into(), weight: 1.0, sum: text }];

@@ -1,5 +1,7 @@
 //! Checkpoints: directories that appear whole, and the choice of which stay.
 
+use crate::guard::GuardState;
+use crate::loss_scale::LossScale;
 use crate::objective::Evaluation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -38,6 +40,28 @@ pub struct TrainState {
     /// Checksum of the parameters that training leaves alone, which no checkpoint holds; older ones do not have it.
     #[serde(default)]
     pub frozen: Option<u32>,
+    /// The factor on the loss, with `compute: f16`.
+    #[serde(default)]
+    pub loss_scale: Option<LossScale>,
+    /// What the guard remembers.
+    #[serde(default)]
+    pub guard: GuardState,
+    /// The best value of the averaged weights and the step it was reached at.
+    #[serde(default)]
+    pub best_ema: Option<(f64, u64)>,
+}
+
+/// What a checkpoint holds.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// Where training stands.
+    pub state: TrainState,
+    /// Trainable parameters by path.
+    pub model: BTreeMap<String, HostTensor>,
+    /// Optimizer state by name.
+    pub optimizer: BTreeMap<String, HostTensor>,
+    /// Averages of the parameters by path, where they are kept.
+    pub ema: Option<BTreeMap<String, HostTensor>>,
 }
 
 /// The directory `checkpoints/` of a run.
@@ -57,10 +81,13 @@ pub struct Checkpoint {
     pub model: TensorFile,
     /// Optimizer state by name.
     pub optimizer: TensorFile,
+    /// Averages of the parameters by path, where they were kept.
+    pub ema: Option<TensorFile>,
 }
 
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
+const EMA: &str = "ema.safetensors";
 const STATE: &str = "state.json";
 const CHECKSUMS: &str = "checksums";
 
@@ -74,19 +101,18 @@ impl Checkpoints {
     ///
     /// # Errors
     /// When the file system refuses; older checkpoints are untouched then.
-    pub fn save(
-        &self,
-        state: &TrainState,
-        model: &BTreeMap<String, HostTensor>,
-        optimizer: &BTreeMap<String, HostTensor>,
-    ) -> Result<(), StoreError> {
+    pub fn save(&self, contents: &Contents) -> Result<(), StoreError> {
+        let Contents { state, model, optimizer, ema } = contents;
         write_directory(&self.path(state.step), |dir| {
             write_tensors(&dir.join(MODEL), model, Dtype::F32)?;
             write_tensors(&dir.join(OPTIMIZER), optimizer, Dtype::F32)?;
+            if let Some(ema) = ema {
+                write_tensors(&dir.join(EMA), ema, Dtype::F32)?;
+            }
             let json = serde_json::to_string_pretty(state).unwrap_or_default();
             write_atomically(&dir.join(STATE), json.as_bytes())?;
             let mut sums = String::new();
-            for name in [MODEL, OPTIMIZER, STATE] {
+            for name in [MODEL, OPTIMIZER, STATE].into_iter().chain(ema.is_some().then_some(EMA)) {
                 sums.push_str(&format!("{:08x}  {name}\n", checksum(&dir.join(name))?));
             }
             write_atomically(&dir.join(CHECKSUMS), sums.as_bytes())
@@ -170,7 +196,8 @@ impl Checkpoint {
             path: sums_path,
             source,
         })?;
-        for name in [MODEL, OPTIMIZER, STATE] {
+        let averaged = sums.lines().any(|line| line.ends_with(EMA));
+        for name in [MODEL, OPTIMIZER, STATE].into_iter().chain(averaged.then_some(EMA)) {
             let file = path.join(name);
             let line = format!("{:08x}  {name}", checksum(&file)?);
             if !sums.lines().any(|l| l == line) {
@@ -182,6 +209,7 @@ impl Checkpoint {
             state: read_state(path)?,
             model: TensorFile::open(&path.join(MODEL))?,
             optimizer: TensorFile::open(&path.join(OPTIMIZER))?,
+            ema: averaged.then(|| TensorFile::open(&path.join(EMA))).transpose()?,
         })
     }
 }
@@ -211,7 +239,8 @@ mod tests {
     fn save(checkpoints: &Checkpoints, step: u64, score: Option<f64>) {
         let tensors = BTreeMap::from([("w".to_owned(), HostTensor { shape: vec![2], data: vec![step as f32, 0.5] })]);
         let state = TrainState { step, score, ..Default::default() };
-        checkpoints.save(&state, &tensors, &tensors).expect("saved");
+        let contents = Contents { state, model: tensors.clone(), optimizer: tensors, ema: None };
+        checkpoints.save(&contents).expect("saved");
     }
 
     fn steps(checkpoints: &Checkpoints) -> Vec<u64> {
@@ -262,6 +291,19 @@ mod tests {
         older.as_object_mut().expect("an object").shift_remove("frozen").expect("a checksum");
         let read: TrainState = serde_json::from_value(older).expect("a state");
         assert_eq!(read, TrainState { frozen: None, ..state });
+    }
+
+    #[test]
+    fn averages_are_checked_like_the_rest() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let checkpoints = Checkpoints::new(dir.path().to_owned());
+        let ema = BTreeMap::from([("w".to_owned(), HostTensor { shape: vec![1], data: vec![0.25] })]);
+        checkpoints.save(&Contents { ema: Some(ema), ..Default::default() }).expect("saved");
+        let path = checkpoints.path(0);
+        let whole = Checkpoint::open(&path).expect("whole");
+        assert_eq!(whole.ema.expect("averages").read("w").expect("a tensor").data, [0.25]);
+        std::fs::remove_file(path.join(EMA)).expect("removed");
+        assert!(Checkpoint::open(&path).expect_err("a file is gone").to_string().contains(EMA));
     }
 
     #[test]

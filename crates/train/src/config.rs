@@ -1,7 +1,10 @@
 //! How a training run goes, as a user writes it.
 
+use crate::guard::{GuardConfig, OnSpike};
+use crate::loss_scale::LossScaleConfig;
 use crate::Schedule;
 use serde::{Deserialize, Serialize};
+use undertone_ops::Compute;
 
 /// The `train` section of a configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,8 +17,15 @@ pub struct TrainConfig {
     pub epochs: Option<u64>,
     /// Batches per optimizer step. Their loss is the sum over all their tokens by their count, as in one large batch.
     pub accumulation: usize,
-    /// What the forward and backward pass compute in.
+    /// What the forward and backward pass compute products in; the model is judged in f32.
     pub compute: Compute,
+    /// How the loss is scaled with `compute: f16`.
+    pub loss_scale: LossScaleConfig,
+    /// What is done about losses that are no number, or that leap.
+    pub guard: GuardConfig,
+    /// Decay of a moving average of the weights, which is judged as `valid_ema` and whose best lies in `best_ema`; 0.999
+    /// is usual for long runs. Without it none is kept.
+    pub ema_decay: Option<f64>,
     /// How parameters move.
     pub optimizer: OptimizerConfig,
     /// When and by what the model is judged.
@@ -37,6 +47,9 @@ impl Default for TrainConfig {
             epochs: None,
             accumulation: 1,
             compute: Compute::F32,
+            loss_scale: LossScaleConfig::default(),
+            guard: GuardConfig::default(),
+            ema_decay: None,
             optimizer: OptimizerConfig::default(),
             evaluate: EvaluateConfig::default(),
             checkpoint: CheckpointConfig::default(),
@@ -48,15 +61,6 @@ impl Default for TrainConfig {
 }
 
 const DEFAULT_STEPS: u64 = 1000;
-
-/// The float type of forward and backward pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Compute {
-    /// 32 bits.
-    #[default]
-    F32,
-}
 
 /// How parameters move.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,10 +147,14 @@ impl Default for CheckpointConfig {
     }
 }
 
-/// When training ends before its last step, judged by `checkpoint.metric`.
+/// When training ends before its last step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EarlyStoppingConfig {
+    /// The metric that is watched; `checkpoint.metric` if none is named.
+    pub metric: Option<String>,
+    /// Whether higher values of it are better.
+    pub greater_is_better: bool,
     /// Evaluations in a row that may be no better than the best before them; 0 never stops early.
     pub patience: u64,
     /// By how much one must be better to count.
@@ -226,6 +234,25 @@ impl TrainConfig {
         if !self.evaluate.metrics.contains(&self.checkpoint.metric) {
             return error("checkpoint.metric", &self.checkpoint.metric, "must be one of `evaluate.metrics`");
         }
+        if let Some(decay) = self.ema_decay
+            && !(0.0..1.0).contains(&decay)
+        {
+            return error("ema_decay", &decay, "must be at least 0 and below 1");
+        }
+        let scale = &self.loss_scale;
+        if !(scale.initial.is_finite() && scale.initial >= 1.0) {
+            return error("loss_scale.initial", &scale.initial, "must be at least 1");
+        }
+        if scale.growth_interval == 0 {
+            return error("loss_scale.growth_interval", &0, "must be at least 1");
+        }
+        let factor = self.guard.spike_factor;
+        if self.guard.on_spike != OnSpike::Ignore && !(factor.is_finite() && factor > 0.0) {
+            return error("guard.spike_factor", &factor, "must be above 0; `on_spike: ignore` turns it off");
+        }
+        if self.early_stopping.greater_is_better && self.early_stopping.metric.is_none() {
+            return error("early_stopping.greater_is_better", &true, "needs `early_stopping.metric`: `checkpoint.metric` is better when lower");
+        }
         let delta = self.early_stopping.min_delta;
         if !(delta.is_finite() && delta >= 0.0) {
             return error("early_stopping.min_delta", &delta, "must be at least 0");
@@ -262,7 +289,7 @@ mod tests {
         let valid = TrainConfig { max_steps: Some(1000), ..Default::default() };
         assert_eq!(valid.validate(), Ok(()));
         type Spoil = fn(&mut TrainConfig);
-        let cases: [(&str, Spoil); 9] = [
+        let cases: [(&str, Spoil); 14] = [
             ("max_steps", |c| c.max_steps = Some(0)),
             ("epochs", |c| c.epochs = Some(2)),
             ("accumulation", |c| c.accumulation = 0),
@@ -272,6 +299,11 @@ mod tests {
             ("checkpoint.metric", |c| c.checkpoint.metric = "bleu".into()),
             ("checkpoint.keep_last", |c| c.checkpoint.keep_last = 0),
             ("evaluate.metrics", |c| c.evaluate.metrics.clear()),
+            ("ema_decay", |c| c.ema_decay = Some(1.0)),
+            ("loss_scale.initial", |c| c.loss_scale.initial = 0.5),
+            ("loss_scale.growth_interval", |c| c.loss_scale.growth_interval = 0),
+            ("guard.spike_factor", |c| c.guard.spike_factor = f64::NAN),
+            ("early_stopping.greater_is_better", |c| c.early_stopping.greater_is_better = true),
         ];
         for (key, spoil) in cases {
             let mut config = valid.clone();

@@ -19,6 +19,11 @@ impl Default for GradientSum {
 }
 
 impl GradientSum {
+    /// Sums of gradients of a loss that was multiplied by `scale`, which is taken out of them again.
+    pub fn of_scaled_loss(scale: f64) -> Self {
+        Self { scale: scale.recip(), ..Self::default() }
+    }
+
     /// Adds what one backward pass left for the parameters of `model`.
     pub fn add<M: Module>(&mut self, model: &M, gradients: Gradients) {
         model.visit(&mut Collector { path: Vec::new(), gradients, sum: &mut self.by_name });

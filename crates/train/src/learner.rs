@@ -1,10 +1,16 @@
 //! The training loop.
 
-use crate::checkpoint::{Checkpoints, TrainState};
-use crate::objective::{Batches, BoxError, LossTerm, Objective};
+use crate::checkpoint::{Checkpoint, Checkpoints, Contents, TrainState};
+use crate::ema::Ema;
+use crate::error::io;
+use crate::guard::{Trouble, Verdict};
+use crate::loss_scale::LossScale;
+use crate::objective::{Batches, BoxError, Evaluation, LossTerm, Objective};
 use crate::records::Records;
 use crate::report::{ExampleChange, ParameterCount, Progress, Summary, peak_memory_bytes};
-use crate::{AdamW, GradientSum, TrainConfig};
+use crate::saver::Saver;
+use crate::stopwatch::{Part, Stopwatch};
+use crate::{AdamW, GradientSum, TrainConfig, TrainError, Work};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use std::borrow::Cow;
@@ -12,10 +18,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use undertone_ops::{Compute, autocast, runs_ahead};
 use undertone_store::{
-    StoreError, frozen_checksum, load_trainable, parameter_infos, remove_leftovers, trainable_parameters,
-    write_atomically,
+    frozen_checksum, load_trainable, parameter_infos, remove_leftovers, trainable_parameters, write_atomically,
 };
 
 /// Trains a model on an objective and keeps its records in a directory.
@@ -26,92 +32,13 @@ pub struct Learner<O: Objective> {
     model: Option<O::Model>,
     device: Device,
     optimizer: AdamW,
+    ema: Option<Ema>,
     state: TrainState,
+    saver: Saver,
     dir: PathBuf,
     name: String,
     configuration: Option<String>,
     interrupt: Arc<AtomicBool>,
-}
-
-/// Why training stopped short.
-#[derive(Debug, thiserror::Error)]
-pub enum TrainError {
-    /// A batch could not be loaded, or did not fit the model.
-    #[error("{0}")]
-    Data(BoxError),
-    /// The best model could not be written.
-    #[error("the best model cannot be written: {0}")]
-    Export(BoxError),
-    /// The schedule has nothing after its warm-up.
-    #[error("`train.optimizer.warmup_steps` is {warmup} and the run has {steps} steps: it must be below that")]
-    Warmup {
-        /// Steps of warm-up.
-        warmup: u64,
-        /// Steps of the run.
-        steps: u64,
-    },
-    /// Batches of one optimizer step have different loss terms.
-    #[error(
-        "batches of one optimizer step have {0} and {1} loss terms: an objective gives the same terms for every batch"
-    )]
-    Terms(usize, usize),
-    /// The loss is no number any more.
-    #[error(
-        "at step {step} the loss became {loss} and its gradient's length {norm}: lower `train.optimizer.lr` or look at the data of that step"
-    )]
-    NotFinite {
-        /// The optimizer step.
-        step: u64,
-        /// The loss.
-        loss: f64,
-        /// The gradient's length.
-        norm: f64,
-    },
-    /// Parameters that should be trained take no part in the loss.
-    #[error(
-        "after {steps} steps these trainable parameters have never received a gradient: {names}; freeze them or use them in the loss"
-    )]
-    NoGradient {
-        /// Steps taken.
-        steps: u64,
-        /// The first few names.
-        names: String,
-    },
-    /// There is nothing to train on.
-    #[error("the training data has no batch: give it samples, or a smaller `data.batch_size` where `drop_last` is set")]
-    NoData,
-    /// A checkpoint belongs to another run.
-    #[error("checkpoint `{}` was made with seed {found}, this run has seed {expected}: resume with the seed it was made with", path.display())]
-    Seed {
-        /// The checkpoint.
-        path: PathBuf,
-        /// Its seed.
-        found: u64,
-        /// The run's.
-        expected: u64,
-    },
-    /// What a checkpoint leaves out has changed since.
-    #[error("checkpoint `{}` was made with other frozen weights than this run has: resume with the model (and what earlier stages trained) that it was made with, or start anew without --resume", .0.display())]
-    Frozen(PathBuf),
-    /// A checkpoint was made with other batches.
-    #[error("the checkpoint was made with {} batches an epoch and accumulation {}, this run has {} and {}: resume with the data, batch size and accumulation it was made with", found.0, found.1, expected.0, expected.1)]
-    Batching {
-        /// Batches per epoch and accumulation of the checkpoint.
-        found: (usize, usize),
-        /// Those of this run.
-        expected: (usize, usize),
-    },
-    /// The run's directory cannot be read or written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The run's directory cannot be read or written.
-    #[error("cannot write `{}`: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
 }
 
 /// After this many steps a trainable parameter without a gradient is a mistake, not a rare branch.
@@ -130,38 +57,31 @@ struct StepReport {
     norm: f64,
     rate: f64,
     samples: usize,
+    work: Work,
 }
 
-/// Where this session's time went, in training steps alone.
-#[derive(Default)]
-struct Clock {
-    waiting: Duration,
-    training: Duration,
-    samples: u64,
-    steps: u64,
-}
-
-impl Clock {
-    fn samples_per_second(&self) -> f64 {
-        self.samples as f64 / self.training.as_secs_f64().max(1e-9)
-    }
-
-    fn data_wait(&self) -> f64 {
-        self.waiting.as_secs_f64() / self.training.as_secs_f64().max(1e-9)
-    }
+/// What became of an optimizer step.
+enum Outcome {
+    Taken,
+    Skipped,
+    RolledBack,
 }
 
 impl<O: Objective> Learner<O> {
     /// A learner for `model`, whose parameters lie on `device` (without autodiff), with records in `dir`.
     pub fn new(config: TrainConfig, objective: O, model: O::Model, device: Device, dir: &Path, seed: u64) -> Self {
         let name = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let checkpoints = Checkpoints::new(dir.join("checkpoints"));
+        let loss_scale = (config.compute == Compute::F16).then(|| LossScale::new(&config.loss_scale));
         Self {
             optimizer: AdamW::new(&config.optimizer),
+            ema: config.ema_decay.map(Ema::new),
+            saver: Saver::new(checkpoints, config.checkpoint.keep_last, config.checkpoint.keep_best),
             config,
             objective,
             model: Some(model.train()),
             device: device.autodiff(),
-            state: TrainState { seed, ..Default::default() },
+            state: TrainState { seed, loss_scale, ..Default::default() },
             dir: dir.to_owned(),
             name,
             configuration: None,
@@ -198,6 +118,16 @@ impl<O: Objective> Learner<O> {
             let (found, expected) = (checkpoint.state.seed, self.state.seed);
             return Err(TrainError::Seed { path: checkpoint.path, found, expected });
         }
+        let path = checkpoint.path.clone();
+        self.restore(checkpoint)?;
+        eprintln!("resuming from `{}`, step {}", path.display(), self.state.step);
+        // What lies beyond is damaged; left there, rotation would take it for the newest.
+        self.checkpoints().remove_after(self.state.step)?;
+        Ok(true)
+    }
+
+    /// Takes over everything a checkpoint holds.
+    fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), TrainError> {
         let model = load_trainable(self.model().clone(), |name| checkpoint.model.read(name))?;
         let frozen = Some(frozen_checksum(&model));
         if checkpoint.state.frozen.is_some_and(|found| Some(found) != frozen) {
@@ -206,13 +136,22 @@ impl<O: Objective> Learner<O> {
         let device = self.device.clone().inner();
         let stored = checkpoint.optimizer.names();
         let names: Vec<String> = stored.iter().filter_map(|n| n.strip_suffix(".step").map(str::to_owned)).collect();
-        self.optimizer.load(names, &device, |name| checkpoint.optimizer.read(name))?;
+        let mut optimizer = AdamW::new(&self.config.optimizer);
+        optimizer.load(names, &device, |name| checkpoint.optimizer.read(name))?;
+        if let Some(decay) = self.config.ema_decay {
+            let mut ema = Ema::new(decay);
+            // Where none was kept until now it begins here.
+            if let Some(stored) = &checkpoint.ema {
+                ema.load(stored.names(), &device, |name| stored.read(name))?;
+            }
+            self.ema = Some(ema);
+        }
+        self.optimizer = optimizer;
         self.model = Some(model);
-        self.state = TrainState { frozen, ..checkpoint.state };
-        eprintln!("resuming from `{}`, step {}", checkpoint.path.display(), self.state.step);
-        // What lies beyond is damaged; left there, rotation would take it for the newest.
-        self.checkpoints().remove_after(self.state.step)?;
-        Ok(true)
+        // A run that begins to scale its loss, or no longer does, is asked by the configuration.
+        let loss_scale = self.state.loss_scale.and_then(|fresh| checkpoint.state.loss_scale.or(Some(fresh)));
+        self.state = TrainState { frozen, loss_scale, ..checkpoint.state };
+        Ok(())
     }
 
     /// Trains to the end, or to an interruption.
@@ -239,7 +178,7 @@ impl<O: Objective> Learner<O> {
         let progress = Progress::new(self.state.step, steps);
         let started = Instant::now();
         let earlier = self.state.seconds;
-        let mut clock = Clock::default();
+        let mut watch = Stopwatch::new(runs_ahead(&self.device));
         let mut without_gradient = self.without_gradient();
         // Which loss terms have had something to say.
         let mut heard: Vec<bool> = Vec::new();
@@ -255,11 +194,13 @@ impl<O: Objective> Learner<O> {
         let mut stream = batches.epoch(self.state.epoch, self.state.cursor);
 
         while self.state.step < steps && !self.has_stalled() && !self.interrupt.load(Ordering::Relaxed) {
-            let step_started = Instant::now();
-            let window = self.load(batches, &mut stream, &mut clock)?;
+            watch.begin(self.is_logged(self.state.step + 1, steps));
+            let window = self.load(batches, &mut stream)?;
+            watch.lap(Part::DataWait, &self.device);
             // Dropout draws from the device; seeding by step makes it the same whenever the step is taken.
             self.device.seed(self.state.seed ^ (self.state.step + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-            let (mut gradients, mut report) = self.forward_backward(&window)?;
+            let (mut gradients, mut report) =
+                autocast(self.config.compute, || self.forward_backward(&window, &mut watch))?;
             without_gradient.retain(|name| !gradients.names().any(|n| n == name));
             heard.resize(report.counts.len(), false);
             heard.iter_mut().zip(&report.counts).for_each(|(heard, count)| *heard |= *count > 0.0);
@@ -268,21 +209,28 @@ impl<O: Objective> Learner<O> {
                 self.check_gradients(&without_gradient, steps)?;
             }
             report.norm = gradients.clip(self.config.optimizer.clip_norm);
-            if !(report.loss.is_finite() && report.norm.is_finite()) {
-                let (step, loss, norm) = (self.state.step + 1, report.loss, report.norm);
-                return Err(TrainError::NotFinite { step, loss, norm });
-            }
             let optimizer = &self.config.optimizer;
             report.rate = optimizer.lr * optimizer.schedule.factor(self.state.step, optimizer.warmup_steps, steps);
-            // Moved, not cloned: a parameter that nothing else holds is changed where it lies.
-            let model = self.model.take().expect(MODEL);
-            self.model = Some(self.optimizer.step(model, &mut gradients, report.rate));
+            match self.decide(&report, &window, &progress)? {
+                Outcome::Taken => {
+                    // Moved, not cloned: a parameter that nothing else holds is changed where it lies.
+                    let model = self.model.take().expect(MODEL);
+                    self.model = Some(self.optimizer.step(model, &mut gradients, report.rate));
+                    if let Some(ema) = &mut self.ema {
+                        ema.update(self.model.as_ref().expect(MODEL), self.state.step + 1);
+                    }
+                }
+                Outcome::Skipped => {}
+                Outcome::RolledBack => {
+                    log.rewind(self.state.step + 1).map_err(io(&self.dir))?;
+                    continue;
+                }
+            }
+            watch.lap(Part::Optimizer, &self.device);
             self.state.step += 1;
             self.state.samples += report.samples as u64;
-            clock.samples += report.samples as u64;
-            clock.steps += 1;
-            clock.training += step_started.elapsed();
-            self.log(&mut log, &progress, &report, &clock, steps)?;
+            watch.end(report.samples, report.work, &self.device);
+            self.log(&mut log, &progress, &report, &mut watch, steps)?;
 
             let last = self.state.step == steps;
             self.state.score = None;
@@ -290,6 +238,7 @@ impl<O: Objective> Learner<O> {
                 self.evaluate(&mut log, &progress)?;
             }
             let stopped = self.has_stalled();
+            self.saver.check()?;
             if last || stopped || due(self.state.step, self.config.checkpoint.every) {
                 self.state.seconds = earlier + started.elapsed().as_secs_f64();
                 self.checkpoint()?;
@@ -308,14 +257,68 @@ impl<O: Objective> Learner<O> {
         if !completed {
             self.checkpoint()?;
         }
+        self.saver.wait()?;
         progress.finish();
-        let summary = self.summary(completed, &clock);
+        let summary = self.summary(completed, &watch);
         let path = self.dir.join("summary.json");
         // Resuming a finished run trains nothing and has nothing to say that is not there already.
-        if clock.steps > 0 || !path.exists() {
+        if watch.steps() > 0 || !path.exists() {
             write_atomically(&path, serde_json::to_string_pretty(&summary).unwrap_or_default().as_bytes())?;
         }
         Ok(summary)
+    }
+
+    /// Whether a step may move the parameters, and what is done if not.
+    fn decide(
+        &mut self,
+        report: &StepReport,
+        window: &[O::Batch],
+        progress: &Progress,
+    ) -> Result<Outcome, TrainError> {
+        let (step, loss, norm) = (self.state.step + 1, report.loss, report.norm);
+        if let Some(scale) = &mut self.state.loss_scale {
+            if loss.is_finite() && norm.is_finite() {
+                scale.good(&self.config.loss_scale);
+            } else if scale.overflow() {
+                return Ok(Outcome::Skipped);
+            }
+        }
+        let (verdict, usual) = self.config.guard.judge(&mut self.state.guard, loss, norm);
+        if verdict == Verdict::Go {
+            return Ok(Outcome::Taken);
+        }
+        let samples = window.iter().flat_map(|batch| self.objective.names(batch)).collect();
+        let trouble = Trouble { step, loss, norm, usual, samples };
+        match verdict {
+            Verdict::Go => Ok(Outcome::Taken),
+            Verdict::Warn => {
+                progress.say(&trouble.to_string());
+                Ok(Outcome::Taken)
+            }
+            Verdict::Skip => {
+                progress.say(&format!("{trouble}: the step is skipped"));
+                Ok(Outcome::Skipped)
+            }
+            Verdict::Rollback => self.roll_back(&trouble, progress),
+            Verdict::Stop => Err(TrainError::Guard { trouble, incidents: self.state.guard.incidents }),
+        }
+    }
+
+    /// Goes back to the last checkpoint and leaves out the data up to here. Without a checkpoint the step is skipped.
+    fn roll_back(&mut self, trouble: &Trouble, progress: &Progress) -> Result<Outcome, TrainError> {
+        self.saver.wait()?;
+        let Some(checkpoint) = self.checkpoints().newest().0 else {
+            progress.say(&format!("{trouble}: there is no checkpoint to go back to, so the step is skipped"));
+            return Ok(Outcome::Skipped);
+        };
+        let here = self.state.clone();
+        self.restore(checkpoint)?;
+        progress.say(&format!("{trouble}: back to step {}, and on with the data after this", self.state.step));
+        let TrainState { epoch, cursor, loss_scale, .. } = here;
+        let incidents = here.guard.incidents;
+        self.state = TrainState { epoch, cursor, loss_scale, ..self.state.clone() };
+        self.state.guard.incidents = incidents;
+        Ok(Outcome::RolledBack)
     }
 
     /// A cursor means nothing once batches are cut differently.
@@ -345,9 +348,7 @@ impl<O: Objective> Learner<O> {
         &mut self,
         batches: &'a B,
         stream: &mut Box<dyn Iterator<Item = Result<O::Batch, BoxError>> + 'a>,
-        clock: &mut Clock,
     ) -> Result<Vec<O::Batch>, TrainError> {
-        let waiting = Instant::now();
         let mut window = Vec::with_capacity(self.config.accumulation);
         while window.len() < self.config.accumulation {
             match stream.next() {
@@ -365,12 +366,15 @@ impl<O: Objective> Learner<O> {
                 }
             }
         }
-        clock.waiting += waiting.elapsed();
         Ok(window)
     }
 
     /// Gradients of the window's mean loss: each term's sum over the window by its count over the window.
-    fn forward_backward(&self, window: &[O::Batch]) -> Result<(GradientSum, StepReport), TrainError> {
+    fn forward_backward(
+        &self,
+        window: &[O::Batch],
+        watch: &mut Stopwatch,
+    ) -> Result<(GradientSum, StepReport), TrainError> {
         let mut totals: Vec<f64> = Vec::new();
         for batch in window {
             let counts = self.objective.counts(batch);
@@ -382,19 +386,23 @@ impl<O: Objective> Learner<O> {
             }
             totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
         }
-        let mut gradients = GradientSum::default();
+        let scale = self.state.loss_scale.map_or(1.0, |scale| scale.scale);
+        let mut gradients = GradientSum::of_scaled_loss(scale);
         let mut report = StepReport::default();
         for batch in window {
-            let terms = self.objective.losses(self.model(), batch, &self.device).map_err(TrainError::Data)?;
+            let input = self.objective.upload(batch, &self.device).map_err(TrainError::Data)?;
+            watch.lap(Part::Transfer, &self.device);
+            let terms = self.objective.losses(self.model(), batch, input, &self.device).map_err(TrainError::Data)?;
             report.terms.resize(terms.len(), (Cow::Borrowed(""), 0.0));
             let mut loss: Option<Tensor<1>> = None;
             let mut means = Vec::with_capacity(terms.len());
             for (LossTerm { name, weight, sum }, count) in terms.into_iter().zip(&totals) {
                 let mean = sum.div_scalar(count.max(1.0));
                 means.push((name, weight, mean.clone().inner()));
-                let share = mean.mul_scalar(weight);
+                let share = mean.mul_scalar(weight * scale);
                 loss = Some(loss.map_or(share.clone(), |loss| loss + share));
             }
+            watch.lap(Part::Forward, &self.device);
             if let Some(loss) = loss {
                 gradients.add(self.model(), loss.backward());
             }
@@ -404,7 +412,9 @@ impl<O: Objective> Learner<O> {
                 *logged = (name, logged.1 + mean);
                 report.loss += weight * mean;
             }
+            watch.lap(Part::Backward, &self.device);
             report.samples += self.objective.samples(batch);
+            report.work += self.objective.work(self.model(), batch);
         }
         report.gauges = window.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
         report.counts = totals;
@@ -416,15 +426,14 @@ impl<O: Objective> Learner<O> {
         log: &mut Records,
         progress: &Progress,
         report: &StepReport,
-        clock: &Clock,
+        watch: &mut Stopwatch,
         steps: u64,
     ) -> Result<(), TrainError> {
         let step = self.state.step;
-        let rate = clock.samples_per_second();
-        let message = format!("loss {:.4}  {rate:.1} samples/s  wait {:.1} %", report.loss, 100.0 * clock.data_wait());
-        let each = clock.training.div_f64(clock.steps.max(1) as f64);
-        let due = step.is_multiple_of(self.config.log_every) || step == steps;
-        progress.step(step, &message, each.mul_f64((steps - step) as f64), due);
+        let rate = watch.samples_per_second();
+        let message = format!("loss {:.4}  {rate:.1} samples/s  wait {:.1} %", report.loss, 100.0 * watch.data_wait());
+        let due = self.is_logged(step, steps);
+        progress.step(step, &message, watch.step_time().mul_f64((steps - step) as f64), due);
         if due {
             let mut values = vec![("loss", report.loss)];
             if report.terms.len() > 1 {
@@ -434,35 +443,72 @@ impl<O: Objective> Learner<O> {
             }
             values.extend(report.gauges.iter().copied());
             values.extend([("lr", report.rate), ("grad_norm", report.norm)]);
+            if let Some(LossScale { scale, skipped, .. }) = self.state.loss_scale {
+                values.extend([("loss_scale", scale), ("skipped_steps", skipped as f64)]);
+            }
             log.write(step, "train", &values).map_err(io(&self.dir))?;
+            log.perform(&watch.line(step, None)).map_err(io(&self.dir))?;
         }
         Ok(())
     }
 
-    /// Judges the model, records it, and exports it if it is the best so far.
+    /// Judges the model, and the average of its weights, records it, and exports what is the best so far.
     fn evaluate(&mut self, log: &mut Records, progress: &Progress) -> Result<(), TrainError> {
         let model = self.model().valid();
-        let mut evaluation =
-            self.objective.evaluate(&model, &self.config.evaluate.metrics).map_err(TrainError::Data)?;
+        let evaluation = self.judge(&model, "valid", log, progress)?;
         let step = self.state.step;
-        let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        log.write(step, "valid", &values).map_err(io(&self.dir))?;
-        let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
-        progress.say(&format!("step {step}  valid  {}", shown.join("  ")));
-        // JSON has no number for a rate without references, and such a rate is no score.
-        evaluation.metrics.retain(|_, value| value.is_finite());
-        self.state.score = evaluation.metrics.get(&self.config.checkpoint.metric).copied();
-        let (reference, min_delta) = (self.state.reference, self.config.early_stopping.min_delta);
-        match self.state.score.filter(|score| reference.is_none_or(|reference| *score < reference - min_delta)) {
+        let early_stopping = &self.config.early_stopping;
+        let metric = early_stopping.metric.as_ref().unwrap_or(&self.config.checkpoint.metric);
+        if early_stopping.patience > 0 && !evaluation.metrics.contains_key(metric) {
+            let found: Vec<String> = evaluation.metrics.keys().map(|name| format!("`{name}`")).collect();
+            return Err(TrainError::NoMetric { metric: metric.clone(), found: found.join(", ") });
+        }
+        let sign = if early_stopping.greater_is_better { -1.0 } else { 1.0 };
+        let watched = evaluation.metrics.get(metric).map(|value| sign * value).filter(|value| value.is_finite());
+        let (reference, min_delta) = (self.state.reference, early_stopping.min_delta);
+        match watched.filter(|score| reference.is_none_or(|reference| *score < reference - min_delta)) {
             Some(score) => (self.state.reference, self.state.stalled) = (Some(score), 0),
             None => self.state.stalled += 1,
         }
+        self.state.score = self.score(&evaluation);
         if let Some(score) = self.state.score.filter(|s| self.state.best.is_none_or(|(best, _)| *s < best)) {
             self.state.best = Some((score, step));
             self.objective.export(&model, &self.dir.join("best")).map_err(TrainError::Export)?;
         }
-        self.state.latest = Some(evaluation);
+        self.state.latest = Some(finite(evaluation));
+        // Before the first step there is nothing to average.
+        if let Some(ema) = self.ema.as_ref().filter(|_| step > 0) {
+            let model = ema.of(model);
+            let evaluation = self.judge(&model, "valid_ema", log, progress)?;
+            let score = self.score(&evaluation);
+            if let Some(score) = score.filter(|s| self.state.best_ema.is_none_or(|(best, _)| *s < best)) {
+                self.state.best_ema = Some((score, step));
+                self.objective.export(&model, &self.dir.join("best_ema")).map_err(TrainError::Export)?;
+            }
+        }
         Ok(())
+    }
+
+    /// Judges `model` and writes down what was found.
+    fn judge(
+        &self,
+        model: &O::Model,
+        split: &str,
+        log: &mut Records,
+        progress: &Progress,
+    ) -> Result<Evaluation, TrainError> {
+        let evaluation = self.objective.evaluate(model, &self.config.evaluate.metrics).map_err(TrainError::Data)?;
+        let step = self.state.step;
+        let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        log.write(step, split, &values).map_err(io(&self.dir))?;
+        let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
+        progress.say(&format!("step {step}  {split}  {}", shown.join("  ")));
+        Ok(evaluation)
+    }
+
+    /// The deciding metric, where it is a number.
+    fn score(&self, evaluation: &Evaluation) -> Option<f64> {
+        evaluation.metrics.get(&self.config.checkpoint.metric).copied().filter(|score| score.is_finite())
     }
 
     /// Whether early stopping ends the run.
@@ -470,12 +516,19 @@ impl<O: Objective> Learner<O> {
         self.config.early_stopping.ends(self.state.stalled) && self.state.best.is_some()
     }
 
-    fn checkpoint(&self) -> Result<(), TrainError> {
-        let checkpoints = self.checkpoints();
-        checkpoints.save(&self.state, &trainable_parameters(self.model()), &self.optimizer.to_tensors())?;
-        let kept = &self.config.checkpoint;
-        checkpoints.rotate(kept.keep_last, kept.keep_best)?;
-        Ok(())
+    fn is_logged(&self, step: u64, steps: u64) -> bool {
+        step.is_multiple_of(self.config.log_every) || step == steps
+    }
+
+    /// Begins a checkpoint; training goes on once the tensors are in host memory.
+    fn checkpoint(&mut self) -> Result<(), TrainError> {
+        let contents = Contents {
+            state: self.state.clone(),
+            model: trainable_parameters(self.model()),
+            optimizer: self.optimizer.to_tensors(),
+            ema: self.ema.as_ref().map(Ema::to_tensors),
+        };
+        Ok(self.saver.save(contents)?)
     }
 
     fn check_gradients(&self, without: &BTreeSet<String>, steps: u64) -> Result<(), TrainError> {
@@ -490,7 +543,7 @@ impl<O: Objective> Learner<O> {
         Err(TrainError::NoGradient { steps: taken, names: names.join(", ") })
     }
 
-    fn summary(&self, completed: bool, clock: &Clock) -> Summary {
+    fn summary(&self, completed: bool, watch: &Stopwatch) -> Summary {
         let infos = parameter_infos(self.model());
         let count =
             |only: bool| infos.iter().filter(|p| p.trainable || !only).map(|p| p.shape.iter().product::<usize>()).sum();
@@ -503,8 +556,8 @@ impl<O: Objective> Learner<O> {
             samples: self.state.samples,
             parameters: ParameterCount { trainable: count(true), total: count(false) },
             seconds: self.state.seconds,
-            samples_per_second: clock.samples_per_second(),
-            data_wait: clock.data_wait(),
+            samples_per_second: watch.samples_per_second(),
+            data_wait: watch.data_wait(),
             peak_memory_bytes: peak_memory_bytes(),
             best: self.state.best,
             stalled: self.state.stalled,
@@ -534,7 +587,8 @@ fn due(step: u64, every: u64) -> bool {
     every > 0 && step.is_multiple_of(every)
 }
 
-fn io(path: &Path) -> impl FnOnce(std::io::Error) -> TrainError {
-    let path = path.to_owned();
-    move |source| TrainError::Io { path, source }
+/// Without what is no number: JSON has none for a rate without references.
+fn finite(mut evaluation: Evaluation) -> Evaluation {
+    evaluation.metrics.retain(|_, value| value.is_finite());
+    evaluation
 }

@@ -15,10 +15,14 @@
 //! impl Objective for Double {
 //!     type Model = Linear;
 //!     type Batch = f32;
+//!     type Input = Tensor<2>;
 //!     fn samples(&self, _: &f32) -> usize { 1 }
 //!     fn counts(&self, _: &f32) -> Vec<f64> { vec![1.0] }
-//!     fn losses(&self, model: &Linear, x: &f32, device: &Device) -> Result<Vec<LossTerm>, BoxError> {
-//!         let y = model.forward(Tensor::<2>::from_floats([[*x]], device));
+//!     fn upload(&self, x: &f32, device: &Device) -> Result<Tensor<2>, BoxError> {
+//!         Ok(Tensor::from_floats([[*x]], device))
+//!     }
+//!     fn losses(&self, model: &Linear, x: &f32, input: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+//!         let y = model.forward(input);
 //!         Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum: (y - 2.0 * x).square().sum() }])
 //!     }
 //!     fn evaluate(&self, model: &Linear, _: &[String]) -> Result<Evaluation, BoxError> {
@@ -50,25 +54,36 @@
 
 mod checkpoint;
 mod config;
+mod ema;
+mod error;
 mod gradients;
+mod guard;
 mod learner;
+mod loss_scale;
 pub mod metrics;
 mod objective;
 mod optimizer;
+mod performance;
 mod records;
 mod report;
+mod saver;
 mod schedule;
+mod stopwatch;
 mod tensorboard;
 
-pub use checkpoint::{Checkpoint, Checkpoints, TrainState};
+pub use checkpoint::{Checkpoint, Checkpoints, Contents, TrainState};
 pub use config::{
-    CheckpointConfig, Compute, EarlyStoppingConfig, EvaluateConfig, OptimizerConfig, OptimizerName, TrainConfig,
-    TrainConfigError,
+    CheckpointConfig, EarlyStoppingConfig, EvaluateConfig, OptimizerConfig, OptimizerName, TrainConfig, TrainConfigError,
 };
+pub use error::TrainError;
 pub use gradients::GradientSum;
-pub use learner::{Learner, TrainError};
-pub use objective::{Batches, BoxError, Evaluation, Example, LossTerm, Objective};
+pub use guard::{GuardConfig, GuardState, OnNan, OnSpike, Trouble};
+pub use learner::Learner;
+pub use loss_scale::{LossScale, LossScaleConfig};
+pub use objective::{Batches, BoxError, Evaluation, Example, LossTerm, Objective, Work};
 pub use optimizer::AdamW;
+pub use performance::{Performance, TimeSplit};
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Progress, Summary, peak_memory_bytes};
 pub use schedule::Schedule;
+pub use undertone_ops::Compute;
 pub use tensorboard::EventFile;

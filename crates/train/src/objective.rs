@@ -5,6 +5,7 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::path::Path;
 
 /// Any error of a dataset, a model or a file behind these traits.
@@ -16,9 +17,27 @@ pub trait Objective {
     type Model: Module;
     /// A batch in host memory.
     type Batch;
+    /// What the network reads of it, on the device.
+    type Input;
 
     /// How many samples are in `batch`.
     fn samples(&self, batch: &Self::Batch) -> usize;
+
+    /// What a person would call the samples of `batch`; nothing by default.
+    fn names(&self, _batch: &Self::Batch) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// How much there is in `batch` for `model` to do; unknown by default.
+    fn work(&self, _model: &Self::Model, _batch: &Self::Batch) -> Work {
+        Work::default()
+    }
+
+    /// Brings to `device` what the network reads of `batch`.
+    ///
+    /// # Errors
+    /// When the batch does not fit the model.
+    fn upload(&self, batch: &Self::Batch, device: &Device) -> Result<Self::Input, BoxError>;
 
     /// What each loss term of `batch` is divided by, in the order of [`losses`](Self::losses). It must be known before
     /// the forward pass, so that the batches of one optimizer step can be averaged exactly.
@@ -28,7 +47,13 @@ pub trait Objective {
     ///
     /// # Errors
     /// When the batch does not fit the model.
-    fn losses(&self, model: &Self::Model, batch: &Self::Batch, device: &Device) -> Result<Vec<LossTerm>, BoxError>;
+    fn losses(
+        &self,
+        model: &Self::Model,
+        batch: &Self::Batch,
+        input: Self::Input,
+        device: &Device,
+    ) -> Result<Vec<LossTerm>, BoxError>;
 
     /// Numbers of a training step that are no loss, a temperature say, by the names that logs call them. Those of a
     /// step's last batch stand in its line of `metrics.jsonl`, after the losses; none by default.
@@ -47,6 +72,26 @@ pub trait Objective {
     /// # Errors
     /// When the file system refuses.
     fn export(&self, model: &Self::Model, directory: &Path) -> Result<(), BoxError>;
+}
+
+/// How much there is in a batch, as far as that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Seconds of audio.
+    pub audio_seconds: Option<f64>,
+    /// Tokens that count in the loss.
+    pub tokens: Option<f64>,
+    /// Floating-point operations of forward and backward pass, a multiplication and an addition counted as two.
+    pub flops: Option<f64>,
+}
+
+impl AddAssign for Work {
+    fn add_assign(&mut self, other: Self) {
+        let sum = |a: Option<f64>, b: Option<f64>| a.map_or(b, |a| Some(a + b.unwrap_or(0.0)));
+        self.audio_seconds = sum(self.audio_seconds, other.audio_seconds);
+        self.tokens = sum(self.tokens, other.tokens);
+        self.flops = sum(self.flops, other.flops);
+    }
 }
 
 /// One part of a loss.

@@ -1,15 +1,18 @@
 //! What a run writes down while it trains: `metrics.jsonl`, and TensorBoard's event files if they are wanted.
 
+use crate::performance::{Performance, PerformanceLog};
 use crate::report::MetricsLog;
 use crate::tensorboard::EventFile;
 use std::io::Result;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The records of a session, each value in all of them.
 #[derive(Debug)]
 pub(crate) struct Records {
+    dir: PathBuf,
     metrics: MetricsLog,
+    performance: PerformanceLog,
     events: Option<EventFile>,
 }
 
@@ -18,14 +21,31 @@ impl Records {
     /// that step and later is dropped, for it will be written again.
     pub fn open(dir: &Path, from: u64, tensorboard: bool) -> Result<Self> {
         let metrics = MetricsLog::open(&dir.join("metrics.jsonl"), from)?;
+        let performance = PerformanceLog::open(dir, from)?;
         let events = tensorboard.then(|| EventFile::open(dir, from, now())).transpose()?;
-        Ok(Self { metrics, events })
+        Ok(Self { dir: dir.to_owned(), metrics, performance, events })
+    }
+
+    /// Drops what was written of step `from` and later.
+    pub fn rewind(&mut self, from: u64) -> Result<()> {
+        *self = Self::open(&self.dir, from, self.events.is_some())?;
+        Ok(())
     }
 
     /// Notes the configuration, where there is a place for it.
     pub fn configuration(&mut self, from: u64, yaml: &str) -> Result<()> {
         let Some(events) = &mut self.events else { return Ok(()) };
         events.text(from, now(), "config", &format!("```yaml\n{yaml}\n```"))
+    }
+
+    /// Adds how the last steps went; TensorBoard calls it `performance/name`.
+    pub fn perform(&mut self, performance: &Performance) -> Result<()> {
+        self.performance.write(performance)?;
+        let Some(events) = &mut self.events else { return Ok(()) };
+        let values = performance.values();
+        let tagged: Vec<(String, f64)> =
+            values.into_iter().map(|(name, value)| (format!("performance/{name}"), value)).collect();
+        events.scalars(performance.step, now(), tagged.iter().map(|(tag, value)| (tag.as_str(), *value)))
     }
 
     /// Adds values of a step; TensorBoard calls them `split/name`.
@@ -79,6 +99,8 @@ mod tests {
         records.write(1, "train", &[("loss", 1.0)]).expect("written");
         let names: Vec<_> =
             std::fs::read_dir(dir.path()).expect("listed").map(|e| e.expect("an entry").file_name()).collect();
-        assert_eq!(names, ["metrics.jsonl"]);
+        let mut names = names;
+        names.sort();
+        assert_eq!(names, ["metrics.jsonl", "performance.jsonl"]);
     }
 }

@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
+use undertone_store::write_atomically;
 
 /// What `summary.json` says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -107,22 +108,7 @@ impl MetricsLog {
     /// # Errors
     /// When the file cannot be read or written.
     pub fn open(path: &Path, from: u64) -> std::io::Result<Self> {
-        let mut kept = Vec::new();
-        if path.exists() {
-            for line in BufReader::new(File::open(path)?).lines() {
-                let line = line?;
-                let at = serde_json::from_str::<Value>(&line).ok().and_then(|v| v.get("step")?.as_u64());
-                if at.is_some_and(|at| at < from) {
-                    kept.push(line);
-                }
-            }
-        }
-        let mut text = kept.join("\n");
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        std::fs::write(path, text)?;
-        Ok(Self { file: OpenOptions::new().append(true).open(path)? })
+        Ok(Self { file: open_lines(path, from)? })
     }
 
     /// Appends a line.
@@ -143,6 +129,23 @@ impl MetricsLog {
         }
         writeln!(self.file, "{}", Value::Object(line))
     }
+}
+
+/// A file of JSON lines with steps, ready for more, without its lines of step `from` and later.
+pub(crate) fn open_lines(path: &Path, from: u64) -> std::io::Result<File> {
+    let mut kept = String::new();
+    if path.exists() {
+        for line in BufReader::new(File::open(path)?).lines() {
+            let line = line?;
+            let at = serde_json::from_str::<Value>(&line).ok().and_then(|v| v.get("step")?.as_u64());
+            if at.is_some_and(|at| at < from) {
+                kept.push_str(&line);
+                kept.push('\n');
+            }
+        }
+    }
+    write_atomically(path, kept.as_bytes()).map_err(std::io::Error::other)?;
+    OpenOptions::new().append(true).open(path)
 }
 
 /// Seven significant digits: what an f32 has.

@@ -5,19 +5,20 @@ use super::config::{GumbelConfig, RoutingWeights, TaskConfig};
 use super::evaluate::{Judge, RouterKind, input, ints, one_hot, row_ids};
 use super::folder::{self, Description};
 use super::losses::{routing_terms, term_names};
-use super::model::{BackboneNetwork, Dynamo, Tapped, prompted};
+use super::model::{BackboneNetwork, Dynamo, Input, Tapped, prompted};
 use super::order::TaskOrder;
 use super::text_data::TextSample;
 use super::text_loss::text_loss;
 use crate::WhisperBatch;
-use burn::tensor::{Device, Tensor};
+use crate::work::{text_work, trainable_share, whisper_work};
+use burn::tensor::{Bool, Device, Tensor};
 use std::path::Path;
 use undertone_data::loader::Loader;
 use undertone_model::lora::Gates;
 use undertone_model::router::GateKind;
 use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
-use undertone_train::{Batches, BoxError, Evaluation, LossTerm, Objective};
+use undertone_train::{Batches, BoxError, Evaluation, LossTerm, Objective, Work};
 
 /// The name of the Gumbel-softmax's temperature in `metrics.jsonl`.
 pub(super) const GUMBEL_TEMPERATURE: &str = "gumbel_temperature";
@@ -123,9 +124,34 @@ impl TaskBatch {
 impl Objective for DynamoObjective {
     type Model = Dynamo;
     type Batch = TaskBatch;
+    /// What the backbone reads, and where its samples have ended.
+    type Input = (Input, Tensor<2, Bool>);
 
     fn samples(&self, batch: &TaskBatch) -> usize {
         batch.tasks.len()
+    }
+
+    fn names(&self, batch: &TaskBatch) -> Vec<String> {
+        match &batch.input {
+            BatchInput::Speech(speech) => speech.names.clone(),
+            BatchInput::Text(text) => text.samples.iter().map(|sample| sample.name.clone()).collect(),
+        }
+    }
+
+    fn work(&self, model: &Dynamo, batch: &TaskBatch) -> Work {
+        let trainable = trainable_share(model);
+        match (&model.backbone, &batch.input) {
+            (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech)) => whisper_work(whisper, speech, trainable),
+            (backbone, BatchInput::Text(text)) => {
+                let targets = text.samples.iter().map(|sample| sample.target.count()).sum();
+                text_work(backbone, text.samples.len(), text.tokens, targets, trainable)
+            }
+            _ => Work::default(),
+        }
+    }
+
+    fn upload(&self, batch: &TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
+        Ok(input(batch, device))
     }
 
     fn counts(&self, batch: &TaskBatch) -> Vec<f64> {
@@ -142,8 +168,13 @@ impl Objective for DynamoObjective {
         counts
     }
 
-    fn losses(&self, model: &Dynamo, batch: &TaskBatch, device: &Device) -> Result<Vec<LossTerm>, BoxError> {
-        let (input, padding) = input(batch, device);
+    fn losses(
+        &self,
+        model: &Dynamo,
+        batch: &TaskBatch,
+        (input, padding): Self::Input,
+        device: &Device,
+    ) -> Result<Vec<LossTerm>, BoxError> {
         let tapped = model.tap(input, padding);
         let Scheme::Router { gates, gumbel, weights } = &self.scheme else {
             let gates = model.oracle(&batch.tasks, device);

@@ -1,0 +1,154 @@
+//! Automatic mixed precision: the float type that products are computed in while a model trains.
+
+use crate::host::fused;
+use burn::tensor::{DType, Device, Tensor};
+use serde::{Deserialize, Serialize};
+use std::cell::Cell;
+use undertone_kernels::matrix::{Precision, precision, set_precision};
+
+/// What forward and backward pass compute products in: linear maps, convolutions, attention.
+///
+/// Parameters, the stream between blocks, norms, softmax and losses stay in f32, as under PyTorch's autocast.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compute {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// f32's range with 8 bits of precision. On a CPU with AVX512-BF16 the products are made of its instructions, and sums
+    /// are in f32; on other CPUs it is a rehearsal for a GPU, and slower than f32.
+    Bf16,
+    /// 11 bits of precision and numbers up to 65504: the loss has to be scaled, or small gradients become 0. On a CPU a
+    /// rehearsal.
+    F16,
+}
+
+impl Compute {
+    fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::Bf16 => DType::BF16,
+            Self::F16 => DType::F16,
+        }
+    }
+}
+
+thread_local! {
+    static COMPUTE: Cell<Compute> = const { Cell::new(Compute::F32) };
+}
+
+/// Runs `run` with the products of this thread in `compute`. Its backward pass belongs inside as well.
+///
+/// On the CPU, bf16 products are a setting of the whole process, so two threads should not train in different types.
+pub fn autocast<T>(compute: Compute, run: impl FnOnce() -> T) -> T {
+    struct Before(Compute, Precision);
+
+    impl Drop for Before {
+        fn drop(&mut self) {
+            COMPUTE.set(self.0);
+            set_precision(self.1);
+        }
+    }
+
+    let _before = Before(COMPUTE.replace(compute), precision());
+    if compute == Compute::Bf16 {
+        set_precision(Precision::Medium);
+    }
+    run()
+}
+
+/// `x` in the type that products are computed in; as it is outside of [`autocast`], or if it is no f32 already. The cast
+/// is a node of the graph where `x` is tracked, so gradients arrive in f32.
+pub(crate) fn lowered<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    let dtype = product_type(&x.device());
+    if x.dtype() == DType::F32 && dtype != DType::F32 { x.cast(dtype) } else { x }
+}
+
+fn product_type(device: &Device) -> DType {
+    let compute = COMPUTE.get();
+    // Kernels round to bf16 as they read, where the processor multiplies it: nothing has to be cast for them.
+    let by_kernels = compute == Compute::Bf16 && precision() == Precision::Medium && fused(device);
+    if by_kernels { DType::F32 } else { compute.dtype() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{device, pseudo_random};
+    use crate::{AttentionOptions, CrossEntropyOptions, attention, conv1d, linear, linear_cross_entropy, lora_bank};
+    use burn::tensor::Int;
+
+    fn leaf<const D: usize>(shape: [usize; D], seed: u64, scale: f32) -> Tensor<D> {
+        let values: Vec<f32> = pseudo_random(shape.iter().product(), seed).iter().map(|v| v * scale).collect();
+        Tensor::<1>::from_floats(values.as_slice(), &device()).reshape(shape).autodiff().require_grad()
+    }
+
+    /// Every product there is, and a sum over all of them.
+    fn network(x: Tensor<3>, w: Tensor<2>, loss_scale: f64) -> (f32, Tensor<3>, Tensor<2>) {
+        let [batch, time, d] = x.dims();
+        let kernel = w.clone().reshape([d, d, 1]);
+        let y = conv1d(x.clone(), kernel, Tensor::zeros([d], &x.device()), 1, 0);
+        let y = y.clone() + attention(y.clone(), y.clone(), y, AttentionOptions::new(2));
+        let y = linear(y.clone(), w.clone(), None)
+            + lora_bank(y, w.clone(), w.clone(), Tensor::ones([batch, d], &x.device()));
+        assert_eq!(y.dtype(), DType::F32, "outside of products everything is f32");
+        let targets = Tensor::<1, Int>::zeros([batch * time], &x.device());
+        let rows = y.reshape([batch * time, d]);
+        let loss = linear_cross_entropy(rows, w.clone(), None, targets, CrossEntropyOptions::default()).sum;
+        let value = loss.clone().inner().into_scalar::<f32>();
+        let gradients = loss.mul_scalar(loss_scale).backward();
+        (value, x.grad(&gradients).expect("dx"), w.grad(&gradients).expect("dw"))
+    }
+
+    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
+        x.try_into_vec_as().expect("floats")
+    }
+
+    /// The largest difference as a share of the largest value.
+    fn distance(a: &[f32], b: &[f32]) -> f32 {
+        let largest = b.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
+        a.iter().zip(b).fold(0.0_f32, |m, (a, b)| m.max((a - b).abs())) / largest
+    }
+
+    #[test]
+    fn half_precision_is_near_f32_and_not_equal_to_it() {
+        let run = |compute| autocast(compute, || network(leaf([2, 5, 8], 1, 1.0), leaf([8, 8], 2, 0.5), 1.0));
+        let (loss, dx, dw) = run(Compute::F32);
+        let (dx, dw) = (values(dx), values(dw));
+        for (compute, tolerance) in [(Compute::Bf16, 0.05), (Compute::F16, 0.005)] {
+            let (low, dx_low, dw_low) = run(compute);
+            assert!(low != loss && (low - loss).abs() < tolerance * loss, "{compute:?}: {low} for {loss}");
+            assert_eq!((dx_low.dtype(), dw_low.dtype()), (DType::F32, DType::F32));
+            for (low, full) in [(values(dx_low), &dx), (values(dw_low), &dw)] {
+                let distance = distance(&low, full);
+                assert!(distance > 0.0 && distance < tolerance, "{compute:?}: {distance}");
+            }
+        }
+    }
+
+    #[test]
+    fn small_gradients_vanish_in_f16_unless_the_loss_is_scaled() {
+        let run = |scale| {
+            let x = leaf([1, 4, 8], 1, 1.0);
+            // Through a factor of 1e-7: below f16's smallest number, unless there is a large one above it.
+            let y = linear(x.clone(), leaf([8, 8], 2, 0.5), None).sum().mul_scalar(1e-9 * scale);
+            values(x.grad(&y.backward()).expect("dx"))
+        };
+        assert!(autocast(Compute::F32, || run(1.0)).iter().all(|g| *g != 0.0));
+        assert!(autocast(Compute::F16, || run(1.0)).iter().all(|g| *g == 0.0));
+        assert!(autocast(Compute::F16, || run(65536.0)).iter().all(|g| *g != 0.0));
+        assert!(autocast(Compute::F16, || run(1e15)).iter().any(|g| !g.is_finite()), "and overflow if it is too large");
+    }
+
+    #[test]
+    fn it_ends_with_its_scope_also_when_that_panics() {
+        let caught = std::panic::catch_unwind(|| autocast(Compute::F16, || panic!("out of it")));
+        assert!(caught.is_err());
+        assert_eq!(product_type(&device()), DType::F32);
+        autocast(Compute::F16, || {
+            autocast(Compute::F32, || assert_eq!(product_type(&device()), DType::F32));
+            assert_eq!(product_type(&device()), DType::F16);
+        });
+        assert_eq!(precision(), Precision::Highest);
+    }
+}

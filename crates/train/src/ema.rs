@@ -1,0 +1,149 @@
+//! An exponential moving average of the weights.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Device, Tensor, TensorData};
+use std::collections::BTreeMap;
+use undertone_store::{HostTensor, StoreError};
+
+/// The average of every trainable parameter over the steps (Polyak and Juditsky, 1992), by name.
+#[derive(Debug)]
+pub(crate) struct Ema {
+    decay: f64,
+    weights: BTreeMap<String, Tensor<1>>,
+}
+
+impl Ema {
+    /// Of nothing yet.
+    pub fn new(decay: f64) -> Self {
+        Self { decay, weights: BTreeMap::new() }
+    }
+
+    /// Takes in `model` after optimizer step `step`, counted from 1.
+    pub fn update<M: Module>(&mut self, model: &M, step: u64) {
+        // Early on the first weights would weigh too much: TensorFlow's warm-up of the decay.
+        let decay = self.decay.min((1.0 + step as f64) / (10.0 + step as f64));
+        model.visit(&mut Averager { path: Vec::new(), decay, weights: &mut self.weights });
+    }
+
+    /// `model` with the averages in place of its trainable parameters.
+    pub fn of<M: Module>(&self, model: M) -> M {
+        model.map(&mut Placer { path: Vec::new(), weights: &self.weights })
+    }
+
+    /// The averages, flattened, by name.
+    pub fn to_tensors(&self) -> BTreeMap<String, HostTensor> {
+        let host = |tensor: &Tensor<1>| {
+            let data: Vec<f32> = tensor.clone().try_into_vec_as().expect("weights are floats");
+            HostTensor { shape: vec![data.len()], data }
+        };
+        self.weights.iter().map(|(name, tensor)| (name.clone(), host(tensor))).collect()
+    }
+
+    /// Restores what [`to_tensors`](Self::to_tensors) gave.
+    ///
+    /// # Errors
+    /// The first error of `source`.
+    pub fn load(
+        &mut self,
+        names: impl IntoIterator<Item = String>,
+        device: &Device,
+        source: impl Fn(&str) -> Result<HostTensor, StoreError>,
+    ) -> Result<(), StoreError> {
+        for name in names {
+            let host = source(&name)?;
+            self.weights.insert(name, Tensor::from_data(TensorData::new(host.data, host.shape), device));
+        }
+        Ok(())
+    }
+}
+
+struct Averager<'a> {
+    path: Vec<String>,
+    decay: f64,
+    weights: &'a mut BTreeMap<String, Tensor<1>>,
+}
+
+impl ModuleVisitor for Averager<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let value = param.val();
+        if !value.is_require_grad() {
+            return;
+        }
+        let value = value.inner();
+        let elements = value.shape().num_elements();
+        let value = value.reshape([elements]);
+        let name = self.path.join(".");
+        let average = match self.weights.remove(&name) {
+            Some(average) => average.mul_scalar(self.decay) + value.mul_scalar(1.0 - self.decay),
+            None => value,
+        };
+        self.weights.insert(name, average);
+    }
+}
+
+struct Placer<'a> {
+    path: Vec<String>,
+    weights: &'a BTreeMap<String, Tensor<1>>,
+}
+
+impl ModuleMapper for Placer<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(average) = self.weights.get(&self.path.join(".")) else { return param };
+        let (id, old, mapper) = param.consume();
+        Param::from_mapped_value(id, average.clone().reshape(old.dims()), mapper)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::nn::{Linear, LinearConfig};
+    use undertone_store::parameters;
+
+    fn filled(value: f32, device: &Device) -> Linear {
+        let mut model: Linear = LinearConfig::new(2, 1).with_bias(false).init(device);
+        model.weight = model.weight.map(|w| Tensor::full(w.dims(), value, device).require_grad());
+        model
+    }
+
+    #[test]
+    fn it_follows_the_weights_and_is_restored_to_the_bit() {
+        let device = Device::default().autodiff();
+        let mut ema = Ema::new(0.5);
+        ema.update(&filled(1.0, &device), 1);
+        ema.update(&filled(3.0, &device), 100);
+        let average = |ema: &Ema| parameters(&ema.of(filled(0.0, &device).valid()))["weight"].data.clone();
+        assert_eq!(average(&ema), [2.0, 2.0]);
+        let saved = ema.to_tensors();
+        let mut restored = Ema::new(0.5);
+        let names = saved.keys().cloned();
+        restored.load(names, &device.clone().inner(), |name| Ok(saved[name].clone())).expect("loaded");
+        assert_eq!(average(&restored), [2.0, 2.0]);
+    }
+
+    #[test]
+    fn its_decay_warms_up() {
+        let device = Device::default().autodiff();
+        let mut ema = Ema::new(0.999);
+        ema.update(&filled(1.0, &device), 1);
+        ema.update(&filled(0.0, &device), 2);
+        let saved = ema.to_tensors()["weight"].data[0];
+        assert!((saved - 3.0 / 12.0).abs() < 1e-6, "{saved}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Why training stops.
+
+use crate::guard::Trouble;
+use crate::objective::BoxError;
+use std::path::{Path, PathBuf};
+use undertone_store::StoreError;
+
+/// Why training stopped short.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// A batch could not be loaded, or did not fit the model.
+    #[error("{0}")]
+    Data(BoxError),
+    /// The best model could not be written.
+    #[error("the best model cannot be written: {0}")]
+    Export(BoxError),
+    /// The schedule has nothing after its warm-up.
+    #[error("`train.optimizer.warmup_steps` is {warmup} and the run has {steps} steps: it must be below that")]
+    Warmup {
+        /// Steps of warm-up.
+        warmup: u64,
+        /// Steps of the run.
+        steps: u64,
+    },
+    /// Batches of one optimizer step have different loss terms.
+    #[error(
+        "batches of one optimizer step have {0} and {1} loss terms: an objective gives the same terms for every batch"
+    )]
+    Terms(usize, usize),
+    /// The loss is no number any more, or far above the ones before it, and it was asked for or came too often to go on.
+    #[error("{trouble}: lower `train.optimizer.lr` or look at those samples{}", after(*.incidents))]
+    Guard {
+        /// What happened, at which step and to which samples.
+        trouble: Trouble,
+        /// How often it was skipped or rolled back before.
+        incidents: u64,
+    },
+    /// Early stopping watches a metric that is not there.
+    #[error("`train.early_stopping.metric` is `{metric}`, and an evaluation has {found}")]
+    NoMetric {
+        /// The metric.
+        metric: String,
+        /// Those there are.
+        found: String,
+    },
+    /// Parameters that should be trained take no part in the loss.
+    #[error(
+        "after {steps} steps these trainable parameters have never received a gradient: {names}; freeze them or use them in the loss"
+    )]
+    NoGradient {
+        /// Steps taken.
+        steps: u64,
+        /// The first few names.
+        names: String,
+    },
+    /// There is nothing to train on.
+    #[error("the training data has no batch: give it samples, or a smaller `data.batch_size` where `drop_last` is set")]
+    NoData,
+    /// A checkpoint belongs to another run.
+    #[error("checkpoint `{}` was made with seed {found}, this run has seed {expected}: resume with the seed it was made with", path.display())]
+    Seed {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Its seed.
+        found: u64,
+        /// The run's.
+        expected: u64,
+    },
+    /// What a checkpoint leaves out has changed since.
+    #[error("checkpoint `{}` was made with other frozen weights than this run has: resume with the model (and what earlier stages trained) that it was made with, or start anew without --resume", .0.display())]
+    Frozen(PathBuf),
+    /// A checkpoint was made with other batches.
+    #[error("the checkpoint was made with {} batches an epoch and accumulation {}, this run has {} and {}: resume with the data, batch size and accumulation it was made with", found.0, found.1, expected.0, expected.1)]
+    Batching {
+        /// Batches per epoch and accumulation of the checkpoint.
+        found: (usize, usize),
+        /// Those of this run.
+        expected: (usize, usize),
+    },
+    /// The run's directory cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The run's directory cannot be read or written.
+    #[error("cannot write `{}`: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+fn after(incidents: u64) -> String {
+    if incidents == 0 { String::new() } else { format!(" (it was passed over {incidents} times before)") }
+}
+
+pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> TrainError {
+    let path = path.to_owned();
+    move |source| TrainError::Io { path, source }
+}

@@ -1,0 +1,220 @@
+//! What is done about a loss that is no number, or one far above those before it.
+
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// When training does not simply go on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GuardConfig {
+    /// What is done when a loss or the length of its gradient is no finite number. With `compute: f16` this begins where
+    /// a smaller loss scale no longer helps.
+    pub on_nan: OnNan,
+    /// What is done when a loss leaps.
+    pub on_spike: OnSpike,
+    /// A loss leaps when it is this many deviations above the median of the last 64. The deviation is the median one
+    /// (scaled to a normal distribution's), and at least a twentieth of the median.
+    pub spike_factor: f64,
+    /// How many skips and rollbacks a run may have; one more stops it.
+    pub limit: u64,
+}
+
+impl Default for GuardConfig {
+    fn default() -> Self {
+        Self { on_nan: OnNan::Stop, on_spike: OnSpike::Warn, spike_factor: 10.0, limit: 5 }
+    }
+}
+
+/// What is done about a loss that is no number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnNan {
+    /// Training ends with the names of the samples; checkpoints stay as they are.
+    #[default]
+    Stop,
+    /// The step is taken without moving a parameter.
+    Skip,
+    /// Training goes back to the last checkpoint, and on from there with the data that comes after this step's: what led
+    /// up to the trouble is left out with it.
+    Rollback,
+}
+
+/// What is done about a loss that leaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnSpike {
+    /// Nothing.
+    Ignore,
+    /// A line says so.
+    #[default]
+    Warn,
+    /// As for [`OnNan::Skip`].
+    Skip,
+    /// As for [`OnNan::Rollback`].
+    Rollback,
+}
+
+/// What the guard remembers of a run; part of its checkpoints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GuardState {
+    /// Skips and rollbacks so far.
+    pub incidents: u64,
+    /// The last losses, oldest first.
+    pub recent: VecDeque<f64>,
+}
+
+/// A step that went wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trouble {
+    /// The optimizer step, from 1.
+    pub step: u64,
+    /// Its loss.
+    pub loss: f64,
+    /// The length of its gradient.
+    pub norm: f64,
+    /// The median of the losses before it, if it was a leap.
+    pub usual: Option<f64>,
+    /// The samples of the step.
+    pub samples: Vec<String>,
+}
+
+/// What to do about a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Go,
+    Warn,
+    Skip,
+    Rollback,
+    Stop,
+}
+
+/// Losses of which the median is taken; below half of them nothing is called a leap.
+const MEMORY: usize = 64;
+
+impl GuardConfig {
+    /// What to do about a step, and what went wrong with it. A loss that is gone on with is remembered.
+    pub(crate) fn judge(&self, state: &mut GuardState, loss: f64, norm: f64) -> (Verdict, Option<f64>) {
+        let (verdict, usual) = if !(loss.is_finite() && norm.is_finite()) {
+            let verdict = match self.on_nan {
+                OnNan::Stop => Verdict::Stop,
+                OnNan::Skip => Verdict::Skip,
+                OnNan::Rollback => Verdict::Rollback,
+            };
+            (verdict, None)
+        } else if let Some(usual) = self.leap(state, loss) {
+            let verdict = match self.on_spike {
+                OnSpike::Ignore => Verdict::Go,
+                OnSpike::Warn => Verdict::Warn,
+                OnSpike::Skip => Verdict::Skip,
+                OnSpike::Rollback => Verdict::Rollback,
+            };
+            (verdict, Some(usual))
+        } else {
+            (Verdict::Go, None)
+        };
+        match verdict {
+            Verdict::Go | Verdict::Warn => {
+                state.recent.push_back(loss);
+                if state.recent.len() > MEMORY {
+                    state.recent.pop_front();
+                }
+            }
+            Verdict::Skip | Verdict::Rollback if state.incidents >= self.limit => return (Verdict::Stop, usual),
+            Verdict::Skip | Verdict::Rollback => state.incidents += 1,
+            Verdict::Stop => {}
+        }
+        (verdict, usual)
+    }
+
+    /// The median of the last losses, if `loss` is far above it.
+    fn leap(&self, state: &GuardState, loss: f64) -> Option<f64> {
+        if state.recent.len() < MEMORY / 2 {
+            return None;
+        }
+        let usual = median(state.recent.iter().copied());
+        // 1.4826: the ratio of a normal distribution's standard to its median deviation.
+        let deviation = 1.4826 * median(state.recent.iter().map(|loss| (loss - usual).abs()));
+        (loss > usual + self.spike_factor * deviation.max(usual.abs() / 20.0)).then_some(usual)
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { step, loss, norm, usual, samples } = self;
+        match usual {
+            None => write!(f, "at step {step} the loss became {loss} and its gradient's length {norm}")?,
+            Some(usual) => write!(f, "at step {step} the loss leapt to {loss:.4} from about {usual:.4}")?,
+        }
+        let named: Vec<String> = samples.iter().take(8).map(|name| format!("`{name}`")).collect();
+        match samples.len().saturating_sub(named.len()) {
+            _ if named.is_empty() => Ok(()),
+            0 => write!(f, ", with {}", named.join(", ")),
+            more => write!(f, ", with {} and {more} more", named.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn config(on_nan: OnNan, on_spike: OnSpike) -> GuardConfig {
+        GuardConfig { on_nan, on_spike, limit: 2, ..Default::default() }
+    }
+
+    #[test]
+    fn what_is_no_number_is_treated_as_asked_and_only_so_often() {
+        let mut state = GuardState::default();
+        let stop = config(OnNan::Stop, OnSpike::Warn);
+        assert_eq!(stop.judge(&mut state, f64::NAN, 1.0).0, Verdict::Stop);
+        let skip = config(OnNan::Skip, OnSpike::Warn);
+        let verdicts: Vec<Verdict> = (0..3).map(|_| skip.judge(&mut state, 1.0, f64::INFINITY).0).collect();
+        assert_eq!(verdicts, [Verdict::Skip, Verdict::Skip, Verdict::Stop]);
+        assert_eq!((state.incidents, state.recent.len()), (2, 0));
+    }
+
+    #[test]
+    fn a_leap_is_seen_once_there_is_something_to_leap_from() {
+        let guard = config(OnNan::Stop, OnSpike::Rollback);
+        let mut state = GuardState::default();
+        for step in 0..40 {
+            let loss = if step < 10 { 50.0 } else { 1.0 + 0.1 * f64::from(step % 3) };
+            assert_eq!(guard.judge(&mut state, loss, 1.0).0, Verdict::Go, "step {step}");
+        }
+        assert_eq!(guard.judge(&mut state, 1.5, 1.0).0, Verdict::Go, "noise");
+        let (verdict, usual) = guard.judge(&mut state, 9.0, 1.0);
+        assert_eq!(verdict, Verdict::Rollback);
+        assert!((usual.expect("a median") - 1.1).abs() < 0.11);
+        assert!(!state.recent.contains(&9.0), "what was rolled back is no example of what is usual");
+    }
+
+    proptest! {
+        #[test]
+        fn losses_that_fall_are_no_leap(losses in prop::collection::vec(0.0_f64..10.0, 1..200)) {
+            let mut losses = losses;
+            losses.sort_by(|a, b| b.total_cmp(a));
+            let (guard, mut state) = (config(OnNan::Stop, OnSpike::Skip), GuardState::default());
+            for loss in losses {
+                prop_assert_eq!(guard.judge(&mut state, loss, 1.0), (Verdict::Go, None));
+                prop_assert!(state.recent.len() <= MEMORY);
+            }
+        }
+    }
+
+    #[test]
+    fn trouble_names_step_and_samples() {
+        let samples: Vec<String> = (0..10).map(|i| format!("clip {i}")).collect();
+        let trouble = Trouble { step: 7, loss: f64::NAN, norm: 1.0, usual: None, samples };
+        let text = trouble.to_string();
+        assert!(text.starts_with("at step 7 the loss became NaN") && text.ends_with("`clip 7` and 2 more"), "{text}");
+        let text = Trouble { loss: 9.0, usual: Some(1.0), samples: vec![], ..trouble }.to_string();
+        assert_eq!(text, "at step 7 the loss leapt to 9.0000 from about 1.0000");
+    }
+}

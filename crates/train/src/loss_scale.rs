@@ -1,0 +1,75 @@
+//! The factor that keeps small gradients from vanishing in f16.
+
+use serde::{Deserialize, Serialize};
+
+/// How the loss is scaled with `compute: f16` (Micikevicius et al., 2018).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LossScaleConfig {
+    /// The factor of the first step.
+    pub initial: f64,
+    /// It doubles after so many steps in a row without an overflow, and halves with each that has one.
+    pub growth_interval: u64,
+}
+
+impl Default for LossScaleConfig {
+    fn default() -> Self {
+        Self { initial: 65536.0, growth_interval: 2000 }
+    }
+}
+
+/// Where it stands; part of a run's checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LossScale {
+    /// What the loss is multiplied by.
+    pub scale: f64,
+    /// Steps without an overflow since it changed.
+    pub good_steps: u64,
+    /// Steps that were left out because a gradient overflowed.
+    pub skipped: u64,
+}
+
+/// Beyond it a loss of 1 would come near the end of f32.
+const LARGEST: f64 = (1_u64 << 40) as f64;
+
+impl LossScale {
+    pub(crate) fn new(config: &LossScaleConfig) -> Self {
+        Self { scale: config.initial, good_steps: 0, skipped: 0 }
+    }
+
+    /// After a step whose gradient was finite.
+    pub(crate) fn good(&mut self, config: &LossScaleConfig) {
+        self.good_steps += 1;
+        if self.good_steps >= config.growth_interval && self.scale < LARGEST {
+            (self.scale, self.good_steps) = (2.0 * self.scale, 0);
+        }
+    }
+
+    /// After a step whose gradient was not: whether a smaller factor is left to try.
+    pub(crate) fn overflow(&mut self) -> bool {
+        if self.scale <= 1.0 {
+            return false;
+        }
+        (self.scale, self.good_steps) = ((self.scale / 2.0).max(1.0), 0);
+        self.skipped += 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_halves_with_each_overflow_and_doubles_after_good_steps() {
+        let config = LossScaleConfig { initial: 3.0, growth_interval: 2 };
+        let mut scale = LossScale::new(&config);
+        assert!(scale.overflow() && scale.overflow());
+        assert_eq!(scale, LossScale { scale: 1.0, good_steps: 0, skipped: 2 });
+        assert!(!scale.overflow(), "nothing is left below 1");
+        (0..5).for_each(|_| scale.good(&config));
+        assert_eq!(scale, LossScale { scale: 4.0, good_steps: 1, skipped: 2 });
+        assert!(scale.overflow());
+        assert_eq!(scale, LossScale { scale: 2.0, good_steps: 0, skipped: 3 });
+    }
+}

@@ -1,0 +1,58 @@
+//! Checkpoints written beside training.
+
+use crate::checkpoint::{Checkpoints, Contents};
+use std::thread::JoinHandle;
+use undertone_store::StoreError;
+
+/// Writes one checkpoint at a time in a thread of its own: training waits for the tensors' way to the host alone.
+#[derive(Debug)]
+pub(crate) struct Saver {
+    checkpoints: Checkpoints,
+    keep_last: usize,
+    keep_best: usize,
+    writing: Option<JoinHandle<Result<(), StoreError>>>,
+}
+
+impl Saver {
+    pub fn new(checkpoints: Checkpoints, keep_last: usize, keep_best: usize) -> Self {
+        Self { checkpoints, keep_last, keep_best, writing: None }
+    }
+
+    /// Begins to write `contents`, and to delete what need not be kept any more; waits first for the checkpoint before.
+    ///
+    /// # Errors
+    /// That of the checkpoint before.
+    pub fn save(&mut self, contents: Contents) -> Result<(), StoreError> {
+        self.wait()?;
+        let Self { checkpoints, keep_last, keep_best, .. } = self;
+        let (checkpoints, keep_last, keep_best) = (checkpoints.clone(), *keep_last, *keep_best);
+        self.writing = Some(std::thread::spawn(move || {
+            checkpoints.save(&contents)?;
+            checkpoints.rotate(keep_last, keep_best)
+        }));
+        Ok(())
+    }
+
+    /// The error of a checkpoint that could not be written, as soon as that is known.
+    pub fn check(&mut self) -> Result<(), StoreError> {
+        if self.writing.as_ref().is_some_and(JoinHandle::is_finished) { self.wait() } else { Ok(()) }
+    }
+
+    /// Returns when nothing is being written any more.
+    pub fn wait(&mut self) -> Result<(), StoreError> {
+        match self.writing.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Saver {
+    /// A checkpoint that was begun is finished, also when training ends with an error.
+    fn drop(&mut self) {
+        if let Some(writing) = self.writing.take() {
+            let _ = writing.join();
+        }
+    }
+}

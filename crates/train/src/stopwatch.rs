@@ -1,0 +1,193 @@
+//! Where the time of training steps goes.
+
+use crate::objective::Work;
+use crate::performance::{Performance, TimeSplit};
+use burn::tensor::Device;
+use std::time::{Duration, Instant};
+
+/// What a step spends time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    DataWait,
+    Transfer,
+    Forward,
+    Backward,
+    Optimizer,
+    Other,
+}
+
+const PARTS: usize = 6;
+
+/// Measures training steps, part by part, for a session and since the last line.
+///
+/// A device that works behind the program's back is waited for after each part only in steps that are to be logged:
+/// waiting in all of them would cost what is measured.
+#[derive(Debug)]
+pub(crate) struct Stopwatch {
+    /// Whether work on the device goes on after the call that asked for it.
+    runs_ahead: bool,
+    /// Whether this step's parts are told apart.
+    sampled: bool,
+    began: Instant,
+    lap: Instant,
+    session: Totals,
+    line: Totals,
+    /// Of sampled steps since the last line, data wait excepted.
+    parts: [Duration; PARTS],
+}
+
+#[derive(Clone, Debug, Default)]
+struct Totals {
+    waiting: Duration,
+    training: Duration,
+    samples: u64,
+    steps: u64,
+    work: Work,
+}
+
+impl Stopwatch {
+    pub fn new(runs_ahead: bool) -> Self {
+        let now = Instant::now();
+        Self {
+            runs_ahead,
+            sampled: true,
+            began: now,
+            lap: now,
+            session: Totals::default(),
+            line: Totals::default(),
+            parts: Default::default(),
+        }
+    }
+
+    /// A step begins; `logged` says whether a line will come of it.
+    pub fn begin(&mut self, logged: bool) {
+        self.sampled = logged || !self.runs_ahead;
+        self.began = Instant::now();
+        self.lap = self.began;
+    }
+
+    /// What was done since the last call was `part`.
+    pub fn lap(&mut self, part: Part, device: &Device) {
+        if self.sampled && self.runs_ahead && part != Part::DataWait {
+            // A device that cannot be waited for says so again at the next read, where it is an error.
+            let _ = device.sync();
+        }
+        let now = Instant::now();
+        let time = now - self.lap;
+        self.lap = now;
+        if part == Part::DataWait {
+            self.session.waiting += time;
+            self.line.waiting += time;
+        } else if self.sampled {
+            self.parts[part as usize] += time;
+        }
+    }
+
+    /// The step has ended.
+    pub fn end(&mut self, samples: usize, work: Work, device: &Device) {
+        self.lap(Part::Other, device);
+        for totals in [&mut self.session, &mut self.line] {
+            totals.training += self.began.elapsed();
+            totals.samples += samples as u64;
+            totals.steps += 1;
+            totals.work += work;
+        }
+    }
+
+    /// Optimizer steps of this session.
+    pub fn steps(&self) -> u64 {
+        self.session.steps
+    }
+
+    /// Of this session.
+    pub fn samples_per_second(&self) -> f64 {
+        self.session.samples as f64 / seconds(self.session.training)
+    }
+
+    /// The share of this session's training steps that was spent waiting for batches.
+    pub fn data_wait(&self) -> f64 {
+        self.session.waiting.as_secs_f64() / seconds(self.session.training)
+    }
+
+    /// How long a step takes, over this session.
+    pub fn step_time(&self) -> Duration {
+        self.session.training.div_f64(self.session.steps.max(1) as f64)
+    }
+
+    /// What the steps since the last line were like; the next line begins.
+    pub fn line(&mut self, step: u64, peak_flops: Option<f64>) -> Performance {
+        let line = std::mem::take(&mut self.line);
+        let parts = std::mem::take(&mut self.parts);
+        let total = seconds(line.training);
+        let data_wait = line.waiting.as_secs_f64() / total;
+        let measured = parts.iter().sum::<Duration>().as_secs_f64().max(1e-12);
+        let share = |part: Part| (1.0 - data_wait) * parts[part as usize].as_secs_f64() / measured;
+        let rate = |amount: Option<f64>| amount.map(|amount| amount / total);
+        let flops_per_second = rate(line.work.flops);
+        Performance {
+            step,
+            steps: line.steps,
+            seconds: line.training.as_secs_f64(),
+            samples_per_second: line.samples as f64 / total,
+            audio_seconds_per_second: rate(line.work.audio_seconds),
+            tokens_per_second: rate(line.work.tokens),
+            flops_per_second,
+            mfu: flops_per_second.zip(peak_flops).map(|(flops, peak)| flops / peak),
+            time: TimeSplit {
+                data_wait,
+                transfer: share(Part::Transfer),
+                forward: share(Part::Forward),
+                backward: share(Part::Backward),
+                optimizer: share(Part::Optimizer),
+                other: share(Part::Other),
+            },
+        }
+    }
+}
+
+fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64().max(1e-9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_and_lines_begin_anew() {
+        let device = Device::default();
+        let mut watch = Stopwatch::new(false);
+        let sleep = || std::thread::sleep(Duration::from_millis(4));
+        for _ in 0..2 {
+            watch.begin(false);
+            for part in [Part::DataWait, Part::Forward, Part::Forward, Part::Backward] {
+                sleep();
+                watch.lap(part, &device);
+            }
+            watch.end(3, Work { tokens: Some(10.0), flops: Some(1e6), ..Default::default() }, &device);
+        }
+        let line = watch.line(2, Some(1e9));
+        let TimeSplit { data_wait, transfer, forward, backward, optimizer, other } = line.time;
+        assert!((data_wait + transfer + forward + backward + optimizer + other - 1.0).abs() < 1e-9, "{line:?}");
+        assert!(forward > backward && backward > other && data_wait > other, "{line:?}");
+        assert_eq!((line.step, line.steps, transfer, line.audio_seconds_per_second), (2, 2, 0.0, None));
+        assert!((line.samples_per_second * line.seconds - 6.0).abs() < 1e-6);
+        assert!((line.tokens_per_second.expect("tokens") * line.seconds - 20.0).abs() < 1e-6);
+        assert!((line.mfu.expect("a share") - 2e6 / line.seconds / 1e9).abs() < 1e-9);
+        assert_eq!((watch.line(2, None).steps, watch.steps()), (0, 2));
+    }
+
+    #[test]
+    fn on_a_device_that_runs_ahead_only_logged_steps_are_told_apart() {
+        let device = Device::default();
+        let mut watch = Stopwatch::new(true);
+        for (logged, part) in [(false, Part::Forward), (true, Part::Backward)] {
+            watch.begin(logged);
+            std::thread::sleep(Duration::from_millis(2));
+            watch.lap(part, &device);
+            watch.end(1, Work::default(), &device);
+        }
+        let line = watch.line(2, None);
+        assert!(line.time.forward == 0.0 && line.time.backward > 0.9, "{line:?}");
+    }
+}
