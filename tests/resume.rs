@@ -93,16 +93,41 @@ fn any_number_of_threads_gives_the_same_bits() {
 
 #[test]
 fn an_interrupted_run_goes_on_to_the_same_bits() {
-    let place = place();
-    let mut child = train_to(&place, 7);
+    let whole = Records::uninterrupted();
+    for signal in ["-INT", "-TERM"] {
+        let place = place();
+        let mut child = train_to(&place, 7);
+        send(signal, &child);
+        assert_eq!(child.wait().expect("a status").code(), Some(130), "{signal}");
+        let summary = std::fs::read_to_string(place.path("runs/tiny/summary.json")).expect("a summary");
+        assert!(summary.contains("\"completed\": false"), "{summary}");
+        let outcome = finishes(&place, &["--resume", "--set", "data.workers=3"]);
+        assert!(outcome.stderr.contains("resuming from"), "{}", outcome.stderr);
+        Records::of(&place).assert_same_as(&whole);
+    }
+}
+
+fn send(signal: &str, child: &Child) {
     let id = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status().expect("kill").success());
+    assert!(Command::new("kill").args([signal, &id]).status().expect("kill").success());
+}
+
+#[test]
+fn a_second_interrupt_leaves_at_once() {
+    let place = place();
+    // Steps of some seconds: the first would long be waiting for the end of one.
+    let slow = ["model.source.config=null", "model.source.bundled=whisper-nano-cw", "train.accumulation=1000", "data.train.samples=4000"];
+    let mut command = place.xtask(&TRAIN);
+    slow.iter().for_each(|setting| _ = command.args(["--set", setting]));
+    let mut child = command.spawn().expect("a process");
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let mut next = || lines.next().expect("a line").expect("text");
+    while !next().starts_with("step 0 ") {}
+    send("-INT", &child);
+    assert!(next().contains("once more to leave at once"));
+    send("-INT", &child);
     assert_eq!(child.wait().expect("a status").code(), Some(130));
-    let summary = std::fs::read_to_string(place.path("runs/tiny/summary.json")).expect("a summary");
-    assert!(summary.contains("\"completed\": false"), "{summary}");
-    let outcome = finishes(&place, &["--resume", "--set", "data.workers=3"]);
-    assert!(outcome.stderr.contains("resuming from"), "{}", outcome.stderr);
-    Records::of(&place).assert_same_as(&Records::uninterrupted());
+    assert!(!place.path("runs/tiny/summary.json").exists(), "it waited for the step");
 }
 
 #[test]
