@@ -4,7 +4,7 @@ use crate::checkpoint::{Checkpoints, TrainState};
 use crate::objective::{Batches, BoxError, LossTerm, Objective};
 use crate::records::Records;
 use crate::report::{ExampleChange, ParameterCount, Progress, Summary, peak_memory_bytes};
-use crate::{AdamW, GradientSum, TrainConfig};
+use crate::{GradientSum, Optimizer, TrainConfig, TrainConfigError};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use std::borrow::Cow;
@@ -25,7 +25,7 @@ pub struct Learner<O: Objective> {
     /// Absent only while the optimizer moves it.
     model: Option<O::Model>,
     device: Device,
-    optimizer: AdamW,
+    optimizer: Optimizer,
     state: TrainState,
     dir: PathBuf,
     name: String,
@@ -50,6 +50,9 @@ pub enum TrainError {
         /// Steps of the run.
         steps: u64,
     },
+    /// What the configuration says does not fit the model.
+    #[error(transparent)]
+    Config(#[from] TrainConfigError),
     /// Batches of one optimizer step have different loss terms.
     #[error(
         "batches of one optimizer step have {0} and {1} loss terms: an objective gives the same terms for every batch"
@@ -93,6 +96,16 @@ pub enum TrainError {
     /// What a checkpoint leaves out has changed since.
     #[error("checkpoint `{}` was made with other frozen weights than this run has: resume with the model (and what earlier stages trained) that it was made with, or start anew without --resume", .0.display())]
     Frozen(PathBuf),
+    /// A checkpoint was made by another optimizer.
+    #[error("checkpoint `{}` holds the state of {found}, this run is trained with {expected}: resume with the `train.optimizer` it was made with, or start anew without --resume", path.display())]
+    Optimizer {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Its optimizer.
+        found: String,
+        /// The run's.
+        expected: String,
+    },
     /// A checkpoint was made with other batches.
     #[error("the checkpoint was made with {} batches an epoch and accumulation {}, this run has {} and {}: resume with the data, batch size and accumulation it was made with", found.0, found.1, expected.0, expected.1)]
     Batching {
@@ -156,7 +169,7 @@ impl<O: Objective> Learner<O> {
     pub fn new(config: TrainConfig, objective: O, model: O::Model, device: Device, dir: &Path, seed: u64) -> Self {
         let name = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         Self {
-            optimizer: AdamW::new(&config.optimizer),
+            optimizer: Optimizer::new(&config.optimizer),
             config,
             objective,
             model: Some(model.train()),
@@ -187,7 +200,8 @@ impl<O: Objective> Learner<O> {
     /// of the longer run, so that it ends in other bits than one which was as long from the start.
     ///
     /// # Errors
-    /// When the checkpoint does not fit the model, or was made with other frozen parameters or another seed.
+    /// When the checkpoint does not fit the model, or was made with other frozen parameters, another optimizer or another
+    /// seed.
     pub fn resume(&mut self) -> Result<bool, TrainError> {
         let (newest, complaints) = self.checkpoints().newest();
         for complaint in complaints {
@@ -198,13 +212,17 @@ impl<O: Objective> Learner<O> {
             let (found, expected) = (checkpoint.state.seed, self.state.seed);
             return Err(TrainError::Seed { path: checkpoint.path, found, expected });
         }
+        let stored = checkpoint.optimizer.names();
+        if let Some(found) = Optimizer::maker(&stored).filter(|found| found != self.optimizer.title()) {
+            let (path, expected) = (checkpoint.path, self.optimizer.title().to_owned());
+            return Err(TrainError::Optimizer { path, found, expected });
+        }
         let model = load_trainable(self.model().clone(), |name| checkpoint.model.read(name))?;
         let frozen = Some(frozen_checksum(&model));
         if checkpoint.state.frozen.is_some_and(|found| Some(found) != frozen) {
             return Err(TrainError::Frozen(checkpoint.path));
         }
         let device = self.device.clone().inner();
-        let stored = checkpoint.optimizer.names();
         let names: Vec<String> = stored.iter().filter_map(|n| n.strip_suffix(".step").map(str::to_owned)).collect();
         self.optimizer.load(names, &device, |name| checkpoint.optimizer.read(name))?;
         self.model = Some(model);
@@ -227,6 +245,7 @@ impl<O: Objective> Learner<O> {
         if self.config.optimizer.warmup_steps >= steps {
             return Err(TrainError::Warmup { warmup: self.config.optimizer.warmup_steps, steps });
         }
+        self.config.optimizer.check(&parameter_infos(self.model()))?;
         self.check_position(batches.per_epoch())?;
         self.prepare_directory()?;
         // What was judged before the first step is judged again if no checkpoint has it.
@@ -272,8 +291,7 @@ impl<O: Objective> Learner<O> {
                 let (step, loss, norm) = (self.state.step + 1, report.loss, report.norm);
                 return Err(TrainError::NotFinite { step, loss, norm });
             }
-            let optimizer = &self.config.optimizer;
-            report.rate = optimizer.lr * optimizer.schedule.factor(self.state.step, optimizer.warmup_steps, steps);
+            report.rate = self.config.optimizer.rate(self.state.step, steps);
             // Moved, not cloned: a parameter that nothing else holds is changed where it lies.
             let model = self.model.take().expect(MODEL);
             self.model = Some(self.optimizer.step(model, &mut gradients, report.rate));

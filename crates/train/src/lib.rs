@@ -61,14 +61,11 @@ mod schedule;
 mod tensorboard;
 
 pub use checkpoint::{Checkpoint, Checkpoints, TrainState};
-pub use config::{
-    CheckpointConfig, Compute, EarlyStoppingConfig, EvaluateConfig, OptimizerConfig, OptimizerName, TrainConfig,
-    TrainConfigError,
-};
+pub use config::{CheckpointConfig, Compute, EarlyStoppingConfig, EvaluateConfig, TrainConfig, TrainConfigError};
 pub use gradients::GradientSum;
 pub use learner::{Learner, TrainError};
 pub use objective::{Batches, BoxError, Evaluation, Example, LossTerm, Objective};
-pub use optimizer::AdamW;
+pub use optimizer::{AdafactorConfig, GroupConfig, LrScaling, Optimizer, OptimizerConfig, OptimizerName, Pattern};
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Progress, Summary, peak_memory_bytes};
 pub use schedule::Schedule;
 pub use tensorboard::EventFile;
