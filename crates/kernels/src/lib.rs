@@ -20,6 +20,7 @@
 //! ```
 
 pub mod activation;
+pub mod adafactor;
 pub mod adamw;
 pub mod attention;
 mod bf16;

@@ -42,6 +42,6 @@ pub use linear::{embedding, linear};
 pub use lora::lora_bank;
 pub use loss::{CrossEntropyOptions, LossSum, cross_entropy, linear_cross_entropy};
 pub use norm::layer_norm;
-pub use optimizer::{AdamWRule, Moments, sum_of_squares};
+pub use optimizer::{AdafactorRule, AdamWRule, FactoredMoments, Moments, sum_of_squares};
 pub use precision::{Compute, autocast};
 pub use undertone_kernels::matrix::Precision as MatmulPrecision;

@@ -4,7 +4,7 @@ use crate::host::{floats, fused, whole};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::Tensor;
-use undertone_kernels::adamw;
+use undertone_kernels::{adafactor, adamw};
 
 /// One step of AdamW (Loshchilov and Hutter, 2019) for one parameter.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +71,123 @@ impl AdamWRule {
     }
 }
 
+/// One step of Adafactor (Shazeer and Stern, 2018) for one parameter, with a learning rate from outside, as in
+/// transformers.
+#[derive(Clone, Copy, Debug)]
+pub struct AdafactorRule {
+    /// The learning rate: the root mean square of a parameter's change at most, before `clip_threshold` and `scale`.
+    pub learning_rate: f64,
+    /// Decay of the mean of changes, where there is one.
+    pub beta1: f64,
+    /// The power of the step that `1 - beta2` falls with; below 0.
+    pub decay_rate: f64,
+    /// Added to every squared gradient.
+    pub epsilon: f64,
+    /// The longest root mean square of a parameter's change, in learning rates.
+    pub clip_threshold: f64,
+    /// Whether the learning rate is multiplied by the root mean square of the parameter, and what that is at least.
+    pub scale: Option<f64>,
+    /// Decay of the parameter, times the learning rate.
+    pub weight_decay: f64,
+    /// How many steps there will have been after this one.
+    pub step: u64,
+    /// What the gradient is multiplied by first.
+    pub gradient_scale: f64,
+}
+
+/// Running means of a parameter of `[batch, rows, columns]`; a vector is one row, of which every element is a column, and
+/// so has a mean of its own.
+#[derive(Clone, Debug)]
+pub struct FactoredMoments {
+    /// Of the squared gradients of each row: `[batch · rows]`.
+    pub rows: Tensor<1>,
+    /// Of the squared gradients of each column: `[batch · columns]`.
+    pub columns: Tensor<1>,
+    /// Of the changes, `[elements]`, where they are averaged.
+    pub changes: Option<Tensor<1>>,
+}
+
+impl AdafactorRule {
+    /// The parameter, `[batch · rows · columns]`, and its moments after the step. All are f32, without autodiff; on the
+    /// CPU they are changed where they lie when nothing else holds them.
+    pub fn apply(
+        &self,
+        shape: [usize; 3],
+        parameter: Tensor<1>,
+        gradient: Tensor<1>,
+        moments: FactoredMoments,
+    ) -> (Tensor<1>, FactoredMoments) {
+        let device = parameter.device();
+        if !fused(&device) {
+            return self.composed(shape, parameter, gradient, moments);
+        }
+        let averaged = moments.changes.is_some();
+        // The kernel takes no elements for no mean.
+        let changes = moments.changes.unwrap_or_else(|| Tensor::zeros([0], &device));
+        let [p, g] = [parameter, gradient].map(Tensor::into_dispatch);
+        let [r, c, m] = [moments.rows, moments.columns, changes].map(Tensor::into_dispatch);
+        let (p, r, c, m) = Dispatch::adafactor(*self, shape, p, g, r, c, m);
+        let [p, rows, columns, changes] = [p, r, c, m].map(Tensor::from_dispatch);
+        (p, FactoredMoments { rows, columns, changes: averaged.then_some(changes) })
+    }
+
+    fn composed(
+        &self,
+        shape: [usize; 3],
+        parameter: Tensor<1>,
+        gradient: Tensor<1>,
+        moments: FactoredMoments,
+    ) -> (Tensor<1>, FactoredMoments) {
+        let [batch, rows, columns] = shape;
+        let gradient = gradient.mul_scalar(self.gradient_scale).reshape(shape);
+        let (add, epsilon) = (self.add2(), self.epsilon);
+        let follow = |mean: Tensor<1>, squares: Tensor<1>| {
+            mean.mul_scalar(1.0 - add) + squares.add_scalar(epsilon).mul_scalar(add)
+        };
+        let squares = gradient.clone().square();
+        let row_means = follow(moments.rows, squares.clone().mean_dim(2).reshape([batch * rows]));
+        let column_means = follow(moments.columns, squares.mean_dim(1).reshape([batch * columns]));
+        let by_row = row_means.clone().reshape([batch, rows, 1]);
+        let by_row = (by_row.clone().mean_dim(1) / by_row).sqrt();
+        let by_column = column_means.clone().reshape([batch, 1, columns]).sqrt().recip();
+        let change = (gradient * by_row * by_column).reshape([batch * rows * columns]);
+        let mut rate = Tensor::<1>::full([1], self.learning_rate, &parameter.device());
+        if let Some(least) = self.scale {
+            rate = rate * parameter.clone().square().mean().sqrt().clamp_min(least);
+        }
+        let length = change.clone().square().mean().sqrt().div_scalar(self.clip_threshold).clamp_min(1.0);
+        let change = change * (rate.clone() / length);
+        let (change, changes) = match moments.changes {
+            Some(mean) => {
+                let mean = mean.mul_scalar(self.beta1) + change.mul_scalar(1.0 - self.beta1);
+                (mean.clone(), Some(mean))
+            }
+            None => (change, None),
+        };
+        let kept = rate.mul_scalar(-self.weight_decay).add_scalar(1.0);
+        (parameter * kept - change, FactoredMoments { rows: row_means, columns: column_means, changes })
+    }
+
+    /// `1 - beta2` of this step: 1 at the first, which forgets the zeros that means begin with.
+    fn add2(&self) -> f64 {
+        (self.step as f64).powf(self.decay_rate)
+    }
+
+    fn kernel(&self) -> adafactor::Adafactor {
+        adafactor::Adafactor {
+            learning_rate: self.learning_rate as f32,
+            beta1: self.beta1 as f32,
+            beta2: (1.0 - self.add2()) as f32,
+            add2: self.add2() as f32,
+            epsilon: self.epsilon as f32,
+            clip_threshold: self.clip_threshold as f32,
+            scale: self.scale.map(|least| least as f32),
+            weight_decay: self.weight_decay as f32,
+            gradient_scale: self.gradient_scale as f32,
+        }
+    }
+}
+
 /// The sum of squares of all elements, `[1]`, f32.
 pub fn sum_of_squares(x: Tensor<1>) -> Tensor<1> {
     if !fused(&x.device()) {
@@ -90,6 +207,16 @@ pub(crate) trait OptimizerOps: Backend {
         square: FloatTensor<Self>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
 
+    fn adafactor(
+        rule: AdafactorRule,
+        shape: [usize; 3],
+        parameter: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        rows: FloatTensor<Self>,
+        columns: FloatTensor<Self>,
+        changes: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+
     fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
@@ -106,6 +233,27 @@ impl OptimizerOps for Flex {
         let (p, m, v) = (parameter.storage_mut(), mean.storage_mut(), square.storage_mut());
         rule.kernel().update(p, m, v, floats(&gradient));
         (parameter, mean, square)
+    }
+
+    fn adafactor(
+        rule: AdafactorRule,
+        shape: [usize; 3],
+        parameter: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        rows: FloatTensor<Self>,
+        columns: FloatTensor<Self>,
+        changes: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        let [mut parameter, gradient] = [parameter, gradient].map(whole);
+        let [mut rows, mut columns, mut changes] = [rows, columns, changes].map(whole);
+        // As for AdamW.
+        let means = adafactor::Means {
+            rows: rows.storage_mut(),
+            columns: columns.storage_mut(),
+            changes: changes.storage_mut(),
+        };
+        rule.kernel().update(shape, parameter.storage_mut(), means, floats(&gradient));
+        (parameter, rows, columns, changes)
     }
 
     fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -152,6 +300,43 @@ mod tests {
             let moments = state.expect("a state").momentum;
             assert_close(kernel.1.mean, &values(&moments.moment_1), 1e-6);
             assert_close(kernel.1.square, &values(&moments.moment_2), 1e-6);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn both_bodies_of_adafactor_agree(
+            batch in 1_usize..3, rows in 1_usize..20, columns in 1_usize..20, averaged: bool, scaled: bool,
+        ) {
+            let n = batch * rows * columns;
+            let random = |seed| Tensor::<1>::from_floats(pseudo_random(n, seed).as_slice(), &device());
+            let zeros = |n| Tensor::<1>::zeros([n], &device());
+            let changes = averaged.then(|| zeros(n));
+            let moments = FactoredMoments { rows: zeros(batch * rows), columns: zeros(batch * columns), changes };
+            let mut kernel = (random(1), moments);
+            let mut composed = kernel.clone();
+            for step in 1..=4 {
+                let rule = AdafactorRule {
+                    learning_rate: 0.1,
+                    beta1: 0.9,
+                    decay_rate: -0.8,
+                    epsilon: 1e-30,
+                    clip_threshold: 0.9,
+                    scale: scaled.then_some(1e-3),
+                    weight_decay: 0.1,
+                    step,
+                    gradient_scale: 0.7,
+                };
+                kernel = rule.apply([batch, rows, columns], kernel.0, random(10 + step), kernel.1);
+                composed = rule.composed([batch, rows, columns], composed.0, random(10 + step), composed.1);
+            }
+            assert_close(kernel.0, &values(&composed.0), 1e-5);
+            assert_close(kernel.1.rows, &values(&composed.1.rows), 1e-5);
+            assert_close(kernel.1.columns, &values(&composed.1.columns), 1e-5);
+            prop_assert_eq!(kernel.1.changes.is_some(), averaged);
+            if let Some((a, b)) = kernel.1.changes.zip(composed.1.changes) {
+                assert_close(a, &values(&b), 1e-5);
+            }
         }
     }
 

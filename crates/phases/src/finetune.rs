@@ -2,13 +2,14 @@
 
 use crate::setup::Setup;
 use crate::{Experiment, SourceError, SpeechDataset, SpeechError, SpeechModel, Split, WhisperBatch, WhisperCollate};
+use burn::module::Module;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use undertone_data::features::FeatureError;
 use undertone_data::loader::{Loader, LoaderError};
 use undertone_ops::DeviceError;
-use undertone_store::{StoreError, write_atomically};
+use undertone_store::{StoreError, parameter_infos, write_atomically};
 use undertone_train::{Batches, BoxError, Checkpoints, Learner, Summary, TrainError};
 
 /// What a finished or interrupted run left.
@@ -100,6 +101,10 @@ pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool
     let batches = Epochs(setup.loader(Split::Train)?);
     let objective = setup.objective(Split::Valid)?;
     let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device);
+    let mut config = experiment.train.clone();
+    let (optimizer, scaled) = config.optimizer.for_batch(experiment.data.batch_size * config.accumulation);
+    optimizer.check(&parameter_infos(&model.clone().train())).map_err(TrainError::from)?;
+    config.optimizer = optimizer;
     if !resume && directory.exists() {
         if !directory.join("config.yaml").exists() {
             return Err(RunError::NotARun(directory));
@@ -110,7 +115,6 @@ pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool
             source,
         })?;
     }
-    let config = experiment.train.clone();
     let mut learner = Learner::new(config, objective, model, setup.device, &directory, experiment.seed)
         .with_configuration(experiment.to_yaml())
         .with_interrupt(interrupt);
@@ -123,6 +127,7 @@ pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool
         source,
     })?;
     write_atomically(&directory.join("config.yaml"), experiment.to_yaml().as_bytes())?;
+    scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
     let summary = learner.train(&batches).inspect_err(|_| {
         // A run that failed before its first checkpoint has nothing to go on with and should not be in the way.
         if !resume && Checkpoints::new(directory.join("checkpoints")).is_empty() {

@@ -1,9 +1,11 @@
 //! How a training run goes, as a user writes it.
 
+use crate::OptimizerConfig;
 use crate::guard::{GuardConfig, OnSpike};
 use crate::loss_scale::LossScaleConfig;
-use crate::Schedule;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt::Debug;
 use undertone_ops::Compute;
 
 /// The `train` section of a configuration.
@@ -62,53 +64,6 @@ impl Default for TrainConfig {
 
 const DEFAULT_STEPS: u64 = 1000;
 
-/// How parameters move.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct OptimizerConfig {
-    /// The rule.
-    pub name: OptimizerName,
-    /// Peak learning rate.
-    pub lr: f64,
-    /// Decoupled weight decay on matrices; biases, norms and other vectors have none.
-    pub weight_decay: f64,
-    /// Decay of the running mean of gradients.
-    pub beta1: f64,
-    /// Decay of the running mean of squared gradients.
-    pub beta2: f64,
-    /// Added to the root of the mean square.
-    pub epsilon: f64,
-    /// How the rate falls after the warm-up.
-    pub schedule: Schedule,
-    /// Optimizer steps over which the rate rises to its peak.
-    pub warmup_steps: u64,
-    /// Longest gradient, over all parameters together; 0 leaves gradients alone.
-    pub clip_norm: f64,
-}
-
-impl Default for OptimizerConfig {
-    fn default() -> Self {
-        Self {
-            name: OptimizerName::Adamw,
-            lr: 3e-4,
-            weight_decay: 0.01,
-            beta1: 0.9,
-            beta2: 0.98,
-            epsilon: 1e-8,
-            schedule: Schedule::Cosine,
-            warmup_steps: 100,
-            clip_norm: 1.0,
-        }
-    }
-}
-
-/// The optimizers there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OptimizerName {
-    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
-    #[default]
-    Adamw,
 }
 
 /// When and by what the model is judged.
@@ -173,11 +128,18 @@ impl EarlyStoppingConfig {
 #[error("`train.{key}` is {value}: {rule}")]
 pub struct TrainConfigError {
     /// The key below `train`.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// Its value.
     pub value: String,
     /// What it must be.
     pub rule: String,
+}
+
+impl TrainConfigError {
+    /// `rule` is what `value` breaks.
+    pub(crate) fn new(key: impl Into<Cow<'static, str>>, value: &dyn Debug, rule: &str) -> Self {
+        Self { key: key.into(), value: format!("{value:?}").replace('"', "`"), rule: rule.to_owned() }
+    }
 }
 
 impl TrainConfig {
@@ -186,9 +148,7 @@ impl TrainConfig {
     /// # Errors
     /// Names the first key that cannot be.
     pub fn validate(&self) -> Result<(), TrainConfigError> {
-        let error = |key, value: &dyn std::fmt::Debug, rule: &str| {
-            Err(TrainConfigError { key, value: format!("{value:?}").replace('"', "`"), rule: rule.to_owned() })
-        };
+        let error = |key: &'static str, value: &dyn Debug, rule: &str| Err(TrainConfigError::new(key, value, rule));
         match (self.max_steps, self.epochs) {
             (Some(_), Some(_)) => {
                 return error("epochs", &self.epochs, "give either `max_steps` or `epochs`, not both");
@@ -203,28 +163,12 @@ impl TrainConfig {
         if self.log_every == 0 {
             return error("log_every", &0, "must be at least 1");
         }
-        let o = &self.optimizer;
-        if !(o.lr.is_finite() && o.lr > 0.0) {
-            return error("optimizer.lr", &o.lr, "must be above 0");
-        }
-        for (key, value) in [("optimizer.weight_decay", o.weight_decay), ("optimizer.clip_norm", o.clip_norm)] {
-            if !(value.is_finite() && value >= 0.0) {
-                return error(key, &value, "must be at least 0");
-            }
-        }
-        for (key, value) in [("optimizer.beta1", o.beta1), ("optimizer.beta2", o.beta2)] {
-            if !(0.0..1.0).contains(&value) {
-                return error(key, &value, "must be at least 0 and below 1");
-            }
-        }
-        if !(o.epsilon.is_finite() && o.epsilon > 0.0) {
-            return error("optimizer.epsilon", &o.epsilon, "must be above 0");
-        }
+        self.optimizer.validate()?;
         let steps = self.max_steps.or(self.epochs.is_none().then_some(DEFAULT_STEPS));
-        if steps.is_some_and(|steps| o.warmup_steps >= steps) {
+        if steps.is_some_and(|steps| self.optimizer.warmup_steps >= steps) {
             return error(
                 "optimizer.warmup_steps",
-                &o.warmup_steps,
+                &self.optimizer.warmup_steps,
                 "must be below `max_steps`, or there is nothing but warm-up",
             );
         }

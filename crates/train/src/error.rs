@@ -1,5 +1,6 @@
 //! Why training stops.
 
+use crate::TrainConfigError;
 use crate::guard::Trouble;
 use crate::objective::BoxError;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,9 @@ pub enum TrainError {
         /// Steps of the run.
         steps: u64,
     },
+    /// What the configuration says does not fit the model.
+    #[error(transparent)]
+    Config(#[from] TrainConfigError),
     /// Batches of one optimizer step have different loss terms.
     #[error(
         "batches of one optimizer step have {0} and {1} loss terms: an objective gives the same terms for every batch"
@@ -69,6 +73,16 @@ pub enum TrainError {
     /// What a checkpoint leaves out has changed since.
     #[error("checkpoint `{}` was made with other frozen weights than this run has: resume with the model (and what earlier stages trained) that it was made with, or start anew without --resume", .0.display())]
     Frozen(PathBuf),
+    /// A checkpoint was made by another optimizer.
+    #[error("checkpoint `{}` holds the state of {found}, this run is trained with {expected}: resume with the `train.optimizer` it was made with, or start anew without --resume", path.display())]
+    Optimizer {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Its optimizer.
+        found: String,
+        /// The run's.
+        expected: String,
+    },
     /// A checkpoint was made with other batches.
     #[error("the checkpoint was made with {} batches an epoch and accumulation {}, this run has {} and {}: resume with the data, batch size and accumulation it was made with", found.0, found.1, expected.0, expected.1)]
     Batching {

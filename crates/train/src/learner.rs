@@ -10,7 +10,7 @@ use crate::records::Records;
 use crate::report::{ExampleChange, ParameterCount, Progress, Summary, peak_memory_bytes};
 use crate::saver::Saver;
 use crate::stopwatch::{Part, Stopwatch};
-use crate::{AdamW, GradientSum, TrainConfig, TrainError, Work};
+use crate::{GradientSum, Optimizer, TrainConfig, TrainError, Work};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use std::borrow::Cow;
@@ -31,7 +31,7 @@ pub struct Learner<O: Objective> {
     /// Absent only while the optimizer moves it.
     model: Option<O::Model>,
     device: Device,
-    optimizer: AdamW,
+    optimizer: Optimizer,
     ema: Option<Ema>,
     state: TrainState,
     saver: Saver,
@@ -74,7 +74,7 @@ impl<O: Objective> Learner<O> {
         let checkpoints = Checkpoints::new(dir.join("checkpoints"));
         let loss_scale = (config.compute == Compute::F16).then(|| LossScale::new(&config.loss_scale));
         Self {
-            optimizer: AdamW::new(&config.optimizer),
+            optimizer: Optimizer::new(&config.optimizer),
             ema: config.ema_decay.map(Ema::new),
             saver: Saver::new(checkpoints, config.checkpoint.keep_last, config.checkpoint.keep_best),
             config,
@@ -107,7 +107,8 @@ impl<O: Objective> Learner<O> {
     /// of the longer run, so that it ends in other bits than one which was as long from the start.
     ///
     /// # Errors
-    /// When the checkpoint does not fit the model, or was made with other frozen parameters or another seed.
+    /// When the checkpoint does not fit the model, or was made with other frozen parameters, another optimizer or another
+    /// seed.
     pub fn resume(&mut self) -> Result<bool, TrainError> {
         let (newest, complaints) = self.checkpoints().newest();
         for complaint in complaints {
@@ -128,16 +129,19 @@ impl<O: Objective> Learner<O> {
 
     /// Takes over everything a checkpoint holds.
     fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), TrainError> {
+        let stored = checkpoint.optimizer.names();
+        if let Some(found) = Optimizer::maker(&stored).filter(|found| found != self.optimizer.title()) {
+            let (path, expected) = (checkpoint.path, self.optimizer.title().to_owned());
+            return Err(TrainError::Optimizer { path, found, expected });
+        }
         let model = load_trainable(self.model().clone(), |name| checkpoint.model.read(name))?;
         let frozen = Some(frozen_checksum(&model));
         if checkpoint.state.frozen.is_some_and(|found| Some(found) != frozen) {
             return Err(TrainError::Frozen(checkpoint.path));
         }
         let device = self.device.clone().inner();
-        let stored = checkpoint.optimizer.names();
         let names: Vec<String> = stored.iter().filter_map(|n| n.strip_suffix(".step").map(str::to_owned)).collect();
-        let mut optimizer = AdamW::new(&self.config.optimizer);
-        optimizer.load(names, &device, |name| checkpoint.optimizer.read(name))?;
+        self.optimizer.load(names, &device, |name| checkpoint.optimizer.read(name))?;
         if let Some(decay) = self.config.ema_decay {
             let mut ema = Ema::new(decay);
             // Where none was kept until now it begins here.
@@ -146,7 +150,6 @@ impl<O: Objective> Learner<O> {
             }
             self.ema = Some(ema);
         }
-        self.optimizer = optimizer;
         self.model = Some(model);
         // A run that begins to scale its loss, or no longer does, is asked by the configuration.
         let loss_scale = self.state.loss_scale.and_then(|fresh| checkpoint.state.loss_scale.or(Some(fresh)));
@@ -166,6 +169,7 @@ impl<O: Objective> Learner<O> {
         if self.config.optimizer.warmup_steps >= steps {
             return Err(TrainError::Warmup { warmup: self.config.optimizer.warmup_steps, steps });
         }
+        self.config.optimizer.check(&parameter_infos(self.model()))?;
         self.check_position(batches.per_epoch())?;
         self.prepare_directory()?;
         // What was judged before the first step is judged again if no checkpoint has it.
@@ -209,8 +213,7 @@ impl<O: Objective> Learner<O> {
                 self.check_gradients(&without_gradient, steps)?;
             }
             report.norm = gradients.clip(self.config.optimizer.clip_norm);
-            let optimizer = &self.config.optimizer;
-            report.rate = optimizer.lr * optimizer.schedule.factor(self.state.step, optimizer.warmup_steps, steps);
+            report.rate = self.config.optimizer.rate(self.state.step, steps);
             match self.decide(&report, &window, &progress)? {
                 Outcome::Taken => {
                     // Moved, not cloned: a parameter that nothing else holds is changed where it lies.

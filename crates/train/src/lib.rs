@@ -72,16 +72,14 @@ mod stopwatch;
 mod tensorboard;
 
 pub use checkpoint::{Checkpoint, Checkpoints, Contents, TrainState};
-pub use config::{
-    CheckpointConfig, EarlyStoppingConfig, EvaluateConfig, OptimizerConfig, OptimizerName, TrainConfig, TrainConfigError,
-};
+pub use config::{CheckpointConfig, EarlyStoppingConfig, EvaluateConfig, TrainConfig, TrainConfigError};
 pub use error::TrainError;
 pub use gradients::GradientSum;
 pub use guard::{GuardConfig, GuardState, OnNan, OnSpike, Trouble};
 pub use learner::Learner;
 pub use loss_scale::{LossScale, LossScaleConfig};
 pub use objective::{Batches, BoxError, Evaluation, Example, LossTerm, Objective, Work};
-pub use optimizer::AdamW;
+pub use optimizer::{AdafactorConfig, GroupConfig, LrScaling, Optimizer, OptimizerConfig, OptimizerName, Pattern};
 pub use performance::{Performance, TimeSplit};
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Progress, Summary, peak_memory_bytes};
 pub use schedule::Schedule;

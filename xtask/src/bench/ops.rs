@@ -6,8 +6,8 @@ use burn::tensor::{Device, Distribution, Int, Tensor};
 use std::time::Instant;
 use undertone::kernels::roofline;
 use undertone::ops::{
-    AdamWRule, AttentionOptions, DeviceSpec, Kernels, Moments, attention, conv1d, embedding, gelu, layer_norm, linear,
-    linear_cross_entropy, lora_bank, residual_dropout, set_kernels,
+    AdafactorRule, AdamWRule, AttentionOptions, DeviceSpec, FactoredMoments, Kernels, Moments, attention, conv1d,
+    embedding, gelu, layer_norm, linear, linear_cross_entropy, lora_bank, residual_dropout, set_kernels,
 };
 
 #[derive(clap::Args)]
@@ -255,6 +255,7 @@ fn memory_bound(batch: usize, rows: usize, device: &Device) -> Vec<Case> {
             }),
         },
         adamw_case(VOCABULARY * D, device),
+        adafactor_case([1, VOCABULARY, D], device),
         ones_case([rows, 4 * D], device),
     ]
 }
@@ -292,6 +293,36 @@ fn adamw_case(elements: usize, device: &Device) -> Case {
         run: Box::new(move || {
             let (parameter, moments) = state.take().expect("the last run's state");
             state.replace(Some(rule.apply(parameter, gradient.clone(), moments)));
+        }),
+    }
+}
+
+fn adafactor_case(shape: [usize; 3], device: &Device) -> Case {
+    let [batch, rows, columns] = shape;
+    let elements = shape.iter().product();
+    let zeros = |length| Tensor::<1>::zeros([length], device);
+    let moments = FactoredMoments { rows: zeros(batch * rows), columns: zeros(batch * columns), changes: None };
+    let state = std::cell::RefCell::new(Some((zeros(elements), moments)));
+    let gradient = Tensor::<1>::ones([elements], device);
+    let rule = AdafactorRule {
+        learning_rate: 1e-4,
+        beta1: 0.0,
+        decay_rate: -0.8,
+        epsilon: 1e-30,
+        clip_threshold: 1.0,
+        scale: None,
+        weight_decay: 0.01,
+        step: 2,
+        gradient_scale: 1.0,
+    };
+    Case {
+        name: "Adafactor",
+        shape: format!("{shape:?}"),
+        // The gradient is needed three times: for the means, for the length of the change, and to change.
+        work: Work::Bytes(20.0 * elements as f64),
+        run: Box::new(move || {
+            let (parameter, moments) = state.take().expect("the last run's state");
+            state.replace(Some(rule.apply(shape, parameter, gradient.clone(), moments)));
         }),
     }
 }

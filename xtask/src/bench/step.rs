@@ -12,7 +12,7 @@ use undertone::model::whisper::{Whisper, WhisperConfig};
 use undertone::ops::{DeviceSpec, Kernels, MatmulPrecision, linear_cross_entropy, set_kernels, set_matmul_precision};
 use undertone::phases::Trainable;
 use undertone::store::set_trainable;
-use undertone::train::{AdamW, GradientSum, OptimizerConfig, peak_memory_bytes};
+use undertone::train::{GradientSum, Optimizer, OptimizerConfig, peak_memory_bytes};
 
 /// What is measured. A peer's script has the same options, but for `--kernels`.
 #[derive(clap::Args)]
@@ -243,7 +243,7 @@ fn report(workload: &Workload, spec: DeviceSpec, seconds: f64, peak_bytes: Optio
 /// A model, its optimizer, and the one batch it is trained on.
 struct Training {
     model: Whisper,
-    optimizer: AdamW,
+    optimizer: Optimizer,
     mel: Tensor<3>,
     tokens: Tensor<2, Int>,
     gates: Option<Gates>,
@@ -270,7 +270,7 @@ impl Training {
         let optimizer = OptimizerConfig { beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01, ..Default::default() };
         Self {
             model: model.train(),
-            optimizer: AdamW::new(&optimizer),
+            optimizer: Optimizer::new(&optimizer),
             mel: Tensor::<3>::random(mel, Distribution::Normal(0.0, 1.0), &device).cast(dtype),
             tokens: Tensor::random(shape, Distribution::Uniform(0.0, words), &device),
             gates,

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use undertone_model::lora::LoraConfig;
 use undertone_model::router::GateKind;
 use undertone_model::whisper::GenerateOptions;
-use undertone_train::TrainConfig;
+use undertone_train::{GroupConfig, Pattern, TrainConfig};
 
 /// One task: what it is called, what it is trained on, and what is trained for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -189,6 +189,8 @@ pub struct JointPhase {
     pub curriculum: CurriculumConfig,
     /// What is minimised.
     pub losses: RoutingWeights,
+    /// Learning rates of its parts, where they are not that of `train.optimizer`.
+    pub lr: PartRates,
     /// The keys of `train` that differ.
     pub train: Map<String, Value>,
 }
@@ -200,8 +202,39 @@ impl Default for JointPhase {
             gumbel: GumbelConfig::default(),
             curriculum: CurriculumConfig::default(),
             losses: RoutingWeights::default(),
+            lr: PartRates::default(),
             train: Map::new(),
         }
+    }
+}
+
+/// Peak learning rates of what a joint phase trains: short for parameter groups, which these come after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PartRates {
+    /// Of the router.
+    pub router: Option<f64>,
+    /// Of the adapters' matrices.
+    pub adapters: Option<f64>,
+    /// Of the heads.
+    pub heads: Option<f64>,
+}
+
+impl PartRates {
+    /// Each part with its rate and the paths of its parameters.
+    fn all(&self) -> [(&'static str, Option<f64>, &'static str); 3] {
+        [
+            ("router", self.router, r"^router\."),
+            ("adapters", self.adapters, r"\.lora\.lora_[ab]$"),
+            ("heads", self.heads, r"^heads\."),
+        ]
+    }
+
+    /// As groups.
+    pub(super) fn groups(&self) -> Vec<GroupConfig> {
+        let rates = self.all().into_iter().filter(|(_, lr, _)| lr.is_some());
+        let pattern = |path: &str| Pattern::try_from(path.to_owned()).expect("a regular expression");
+        rates.map(|(_, lr, path)| GroupConfig { pattern: pattern(path), lr, weight_decay: None }).collect()
     }
 }
 
@@ -342,6 +375,19 @@ pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Resu
     for (name, train) in [("head", &baselines.head), ("shared", &baselines.shared), ("full", &baselines.full)] {
         let within = |e| ConfigError::Value(format!("`phases.baselines.{name}`: {e}"));
         phase_train(&phase_train(base, &adapters.train).map_err(within)?, train).map_err(within)?;
+    }
+    for (part, lr, _) in joint.lr.all() {
+        if let Some(lr) = lr.filter(|lr| !(lr.is_finite() && *lr > 0.0)) {
+            return value(format!("`phases.3.lr.{part}` is {lr}: it must be above 0"));
+        }
+    }
+    if router
+        .train
+        .get("optimizer")
+        .and_then(|optimizer| optimizer.get("lora_plus_ratio"))
+        .is_some_and(|r| !r.is_null())
+    {
+        return value("`phases.2.train.optimizer.lora_plus_ratio`: phase 2 trains the router, and no adapter".into());
     }
     for (phase, losses) in [(2, &router.losses), (3, &joint.losses)] {
         for (name, weight) in losses.all() {
@@ -494,6 +540,24 @@ mod tests {
         assert_eq!(train.optimizer.weight_decay, base.optimizer.weight_decay);
         let unknown = serde_json::json!({"learning_rate": 1});
         assert!(phase_train(&base, unknown.as_object().expect("an object")).is_err());
+    }
+
+    #[test]
+    fn rates_of_parts_are_groups() {
+        let rates = PartRates { router: Some(1e-2), heads: Some(1e-4), ..Default::default() };
+        let groups = rates.groups();
+        assert_eq!(groups.iter().map(|group| group.lr).collect::<Vec<_>>(), [Some(1e-2), Some(1e-4)]);
+        assert!(groups[0].pattern.is_found_in("router.mlp.weight") && !groups[0].pattern.is_found_in("heads.0.router"));
+        let base = TrainConfig { max_steps: Some(500), ..Default::default() };
+        let joint = |lr| PhasesConfig { joint: JointPhase { lr, ..Default::default() }, ..Default::default() };
+        assert_eq!(validate_phases(&joint(rates), &base), Ok(()));
+        let none = PartRates { adapters: Some(0.0), ..rates };
+        let error = validate_phases(&joint(none), &base).expect_err("refused").to_string();
+        assert!(error.contains("`phases.3.lr.adapters`"), "{error}");
+        let mut plus = PhasesConfig::default();
+        plus.router.train.insert("optimizer".into(), serde_json::json!({"lora_plus_ratio": 16}));
+        let error = validate_phases(&plus, &base).expect_err("refused").to_string();
+        assert!(error.contains("`phases.2.train.optimizer.lora_plus_ratio`"), "{error}");
     }
 
     #[test]

@@ -28,8 +28,8 @@ mod trivial;
 pub use analyze::{Report, analyze, judge_run};
 pub use batch::{BatchInput, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskSample, TaskSamples};
 pub use config::{
-    AdapterPhase, BaselinesConfig, CurriculumConfig, GenerationSettings, GumbelConfig, JointPhase, PhasesConfig,
-    RouterPhase, RoutingWeights, TaskConfig, TaskData,
+    AdapterPhase, BaselinesConfig, CurriculumConfig, GenerationSettings, GumbelConfig, JointPhase, PartRates,
+    PhasesConfig, RouterPhase, RoutingWeights, TaskConfig, TaskData,
 };
 pub(crate) use config::{validate_phases, validate_tasks};
 pub use evaluate::{Judged, RouterKind};

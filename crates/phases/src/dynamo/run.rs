@@ -15,6 +15,7 @@ use super::text_data::{Cut, TextDataError};
 use crate::analysis::AnalysisError;
 use crate::text::TextError;
 use crate::{ConfigError, Experiment, RunError, Split, TranscribeError};
+use burn::module::Module;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -22,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use undertone_data::loader::Loader;
 use undertone_model::lora::{AdaptError, LoraConfig};
-use undertone_store::{StoreError, set_trainable, write_atomically};
-use undertone_train::{BoxError, Learner, Summary, TrainConfig, TrainError};
+use undertone_store::{StoreError, parameter_infos, set_trainable, write_atomically};
+use undertone_train::{BoxError, Learner, OptimizerConfig, Summary, TrainConfig, TrainError};
 
 /// A phase of a DYNAMO run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -314,6 +315,7 @@ fn run(
     for split in [Split::Train, Split::Valid] {
         report_cuts(&setup.dataset(&experiment.tasks, split)?, &experiment.tasks, split);
     }
+    stages.iter().try_for_each(|stage| stage.check_optimizer(&setup))?;
     // What the first stage begins with, while nothing has been touched; later stages begin with what is not there yet.
     if let Some(first @ (Stage::Router | Stage::Joint)) = stages.first() {
         first.model(&setup)?;
@@ -483,6 +485,35 @@ impl Stage {
         Ok(phase_train(&config, changes)?)
     }
 
+    /// How its parameters move: by the phase's own rates, and as its batches ask for; and the sentence that says so.
+    fn optimizer(&self, experiment: &Experiment, config: &TrainConfig) -> (OptimizerConfig, Option<String>) {
+        let mut optimizer = config.optimizer.clone();
+        if *self == Self::Joint {
+            optimizer.groups.extend(experiment.phases.joint.lr.groups());
+        }
+        // What `train` says for all phases is not meant for those that train no adapter.
+        if matches!(self, Self::Router | Self::Head(_) | Self::Full) {
+            optimizer.lora_plus_ratio = None;
+        }
+        optimizer.for_batch(experiment.data.batch_size * config.accumulation)
+    }
+
+    /// Whether its parameter groups are those of its model.
+    fn check_optimizer(&self, setup: &Setup) -> Result<(), DynamoError> {
+        let (optimizer, _) = self.optimizer(setup.experiment, &self.config(setup)?);
+        if optimizer.groups.is_empty() && optimizer.lora_plus_ratio.is_none() {
+            return Ok(());
+        }
+        let model = self.marked(self.fresh(setup)?, setup.experiment).train();
+        optimizer.check(&parameter_infos(&model)).map_err(|error| {
+            ConfigError::Value(format!(
+                "{}: {error}; a phase has its own in `phases.N.train.optimizer`",
+                self.title(setup.experiment)
+            ))
+            .into()
+        })
+    }
+
     /// Whether it has taken the steps that the configuration asks for by now, or stopped early.
     fn is_finished(&self, setup: &Setup, directory: &Path) -> Result<bool, DynamoError> {
         let Some(summary) = Summary::read(directory) else { return Ok(false) };
@@ -582,8 +613,13 @@ impl Stage {
             let origin = Self::Router.directory(experiment).join("best");
             load_router(&mut model, &self.description(experiment), &origin)?;
         }
+        Ok(self.marked(model, experiment))
+    }
+
+    /// A model with its trained parameters marked.
+    fn marked(&self, model: Dynamo, experiment: &Experiment) -> Dynamo {
         let (learned, judged) = (experiment.router.learn_temperature, self.confidence_weight(experiment) > 0.0);
-        Ok(set_trainable(model, |name| match self {
+        set_trainable(model, |name| match self {
             // The embeddings that a head decodes with are the backbone's own, and stay.
             _ if name.starts_with("heads.") && name.ends_with(".embed_tokens.weight") => false,
             Self::Full => name != "backbone.Whisper.encoder.embed_positions.weight",
@@ -591,7 +627,7 @@ impl Stage {
             _ if name.starts_with("router.confidence") => judged,
             Self::Router => name.starts_with("router."),
             _ => ["heads.", "router."].iter().any(|part| name.starts_with(part)) || name.contains(".lora."),
-        }))
+        })
     }
 
     /// How much the router's judgement of itself counts.
@@ -619,7 +655,9 @@ impl Stage {
         interrupt: &Arc<AtomicBool>,
     ) -> Result<Summary, DynamoError> {
         let experiment = setup.experiment;
-        let (tasks, config) = (self.tasks(experiment), self.config(setup)?);
+        let (tasks, mut config) = (self.tasks(experiment), self.config(setup)?);
+        let (optimizer, scaled) = self.optimizer(experiment, &config);
+        config.optimizer = optimizer;
         let seed = seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy());
         setup.device.seed(seed);
         let model = self.model(setup)?;
@@ -637,6 +675,7 @@ impl Stage {
         if resume && !learner.resume().map_err(RunError::from)? && is_complete(directory) {
             return Err(RunError::NothingToResume(directory.to_owned()).into());
         }
+        scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
         let summary = learner.train(&batches).map_err(|error: TrainError| RunError::from(error))?;
         Ok(summary)
     }

@@ -1,0 +1,233 @@
+//! Adafactor.
+
+use super::{AdafactorConfig, OptimizerConfig, Rule, Step};
+use burn::tensor::Tensor;
+use undertone_ops::{AdafactorRule, FactoredMoments};
+
+/// Adafactor (Shazeer and Stern, 2018), as `transformers.Adafactor` with `relative_step=False`: of the last two axes the
+/// running means of each row's and each column's squared gradients, and of a vector those of each element.
+///
+/// Its decay is as AdamW's: in units of the learning rate, on matrices alone. With `scale_parameter` it is in units of
+/// the scaled one.
+pub(super) struct Adafactor(AdafactorConfig);
+
+impl Adafactor {
+    pub const PARTS: [&str; 2] = ["row", "column"];
+    pub const AVERAGED_PARTS: [&str; 3] = ["row", "column", "change"];
+
+    pub fn new(config: &OptimizerConfig) -> Self {
+        Self(config.adafactor.clone())
+    }
+}
+
+impl Rule for Adafactor {
+    fn parts(&self) -> &'static [&'static str] {
+        if self.0.beta1.is_some() { &Self::AVERAGED_PARTS } else { &Self::PARTS }
+    }
+
+    fn lengths(&self, shape: &[usize]) -> Vec<usize> {
+        let [batch, rows, columns] = matrices(shape);
+        let changes = self.0.beta1.map(|_| batch * rows * columns);
+        [batch * rows, batch * columns].into_iter().chain(changes).collect()
+    }
+
+    fn step(
+        &self,
+        step: &Step<'_>,
+        parameter: Tensor<1>,
+        gradient: Tensor<1>,
+        state: Vec<Tensor<1>>,
+    ) -> (Tensor<1>, Vec<Tensor<1>>) {
+        let config = &self.0;
+        let rule = AdafactorRule {
+            learning_rate: step.learning_rate,
+            beta1: config.beta1.unwrap_or(0.0),
+            decay_rate: config.decay_rate,
+            epsilon: config.epsilon1,
+            clip_threshold: config.clip_threshold,
+            scale: config.scale_parameter.then_some(config.epsilon2),
+            weight_decay: step.weight_decay,
+            step: step.number,
+            gradient_scale: step.gradient_scale,
+        };
+        let mut state = state.into_iter();
+        let (rows, columns) = state.next().zip(state.next()).expect("two parts or three");
+        let moments = FactoredMoments { rows, columns, changes: state.next() };
+        let (parameter, moments) = rule.apply(matrices(step.shape), parameter, gradient, moments);
+        let state = [moments.rows, moments.columns].into_iter().chain(moments.changes);
+        (parameter, state.collect())
+    }
+}
+
+/// A parameter as `[batch, rows, columns]`: a vector is one row, and all axes before the last two are one.
+fn matrices(shape: &[usize]) -> [usize; 3] {
+    match shape {
+        [] => [1, 1, 1],
+        [columns] => [1, 1, *columns],
+        [batch @ .., rows, columns] => [batch.iter().product(), *rows, *columns],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GradientSum, Optimizer, OptimizerName};
+    use burn::module::{Module, Param};
+    use burn::tensor::{Device, TensorData};
+    use serde::Deserialize;
+    use std::collections::BTreeMap;
+    use undertone_store::{HostTensor, load_parameters, parameters};
+
+    /// What `fixtures/make_adafactor.py` wrote.
+    #[derive(Deserialize)]
+    struct Fixture {
+        /// Three parameters as they begin.
+        begin: BTreeMap<String, Array>,
+        /// Learning rate and gradients of each step.
+        steps: Vec<(f64, BTreeMap<String, Array>)>,
+        cases: Vec<Case>,
+    }
+
+    #[derive(Deserialize)]
+    struct Array {
+        shape: Vec<usize>,
+        data: Vec<f32>,
+    }
+
+    #[derive(Deserialize)]
+    struct Case {
+        adafactor: AdafactorConfig,
+        weight_decay: f64,
+        /// The parameters after every step.
+        after: Vec<BTreeMap<String, Vec<f32>>>,
+    }
+
+    #[derive(Module, Debug)]
+    struct Three {
+        matrix: Param<Tensor<2>>,
+        vector: Param<Tensor<1>>,
+        kernel: Param<Tensor<3>>,
+    }
+
+    fn tensor<const D: usize>(array: &Array, device: &Device) -> Tensor<D> {
+        Tensor::from_data(TensorData::new(array.data.clone(), array.shape.clone()), device)
+    }
+
+    fn begin(fixture: &Fixture, device: &Device) -> Three {
+        let of = &fixture.begin;
+        Three {
+            matrix: Param::from_tensor(tensor(&of["matrix"], device)),
+            vector: Param::from_tensor(tensor(&of["vector"], device)),
+            kernel: Param::from_tensor(tensor(&of["kernel"], device)),
+        }
+    }
+
+    /// Exactly these gradients: those of a sum of products with them.
+    fn gradients(model: &Three, of: &BTreeMap<String, Array>, device: &Device) -> GradientSum {
+        let loss = (model.matrix.val() * tensor(&of["matrix"], device)).sum()
+            + (model.vector.val() * tensor(&of["vector"], device)).sum()
+            + (model.kernel.val() * tensor(&of["kernel"], device)).sum();
+        let mut sum = GradientSum::default();
+        sum.add(model, loss.backward());
+        sum
+    }
+
+    fn optimizer(adafactor: AdafactorConfig, weight_decay: f64) -> Optimizer {
+        Optimizer::new(&OptimizerConfig {
+            name: OptimizerName::Adafactor,
+            adafactor,
+            weight_decay,
+            ..Default::default()
+        })
+    }
+
+    fn fixture() -> Fixture {
+        serde_json::from_str(include_str!("../../tests/fixtures/adafactor.json")).expect("the fixture")
+    }
+
+    #[test]
+    fn steps_are_those_of_transformers() {
+        let (fixture, device) = (fixture(), Device::default().autodiff());
+        assert!(fixture.steps.len() > 10 && fixture.cases.len() > 3);
+        for case in &fixture.cases {
+            let mut optimizer = optimizer(case.adafactor.clone(), case.weight_decay);
+            let mut model = begin(&fixture, &device);
+            for (step, ((rate, of), expected)) in fixture.steps.iter().zip(&case.after).enumerate() {
+                let mut gradients = gradients(&model, of, &device);
+                model = optimizer.step(model, &mut gradients, *rate);
+                for (name, tensor) in parameters(&model) {
+                    for (i, (found, expected)) in tensor.data.iter().zip(&expected[&name]).enumerate() {
+                        let tolerance = 2e-6 * (1.0 + expected.abs());
+                        assert!(
+                            (found - expected).abs() <= tolerance,
+                            "step {step}, {name}[{i}]: {found} is not {expected} with {:?}",
+                            case.adafactor
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_restored_optimizer_takes_the_same_steps_to_the_last_bit() {
+        let (fixture, device) = (fixture(), Device::default().autodiff());
+        for case in &fixture.cases {
+            let run = |broken: bool| {
+                let mut optimizer = optimizer(case.adafactor.clone(), case.weight_decay);
+                let mut model = begin(&fixture, &device);
+                for (step, (rate, of)) in fixture.steps.iter().enumerate() {
+                    if broken && step == 5 {
+                        (optimizer, model) = resumed(&optimizer, &model, case, &device);
+                    }
+                    let mut gradients = gradients(&model, of, &device);
+                    model = optimizer.step(model, &mut gradients, *rate);
+                }
+                (parameters(&model), optimizer.to_tensors())
+            };
+            assert_eq!(run(true), run(false));
+        }
+    }
+
+    /// As after a checkpoint.
+    fn resumed(optimizer: &Optimizer, model: &Three, case: &Case, device: &Device) -> (Optimizer, Three) {
+        let (state, weights) = (optimizer.to_tensors(), parameters(model));
+        let mut again = self::optimizer(case.adafactor.clone(), case.weight_decay);
+        assert_eq!(Optimizer::maker(state.keys()).as_deref(), Some(again.title()));
+        let read = |from: &BTreeMap<String, HostTensor>, name: &str| Ok(from[name].clone());
+        let names = weights.keys().cloned();
+        again.load(names, &device.clone().inner(), |name| read(&state, name)).expect("loaded");
+        let fresh = begin(&fixture(), device);
+        (again, load_parameters(fresh, |name| read(&weights, name)).expect("loaded"))
+    }
+
+    /// What a matrix of Whisper-tiny's decoder costs: AdamW two numbers an element, Adafactor one a row and a column.
+    #[test]
+    fn its_state_is_a_row_and_a_column_where_adamws_is_two_matrices() {
+        let bytes = |config: &OptimizerConfig, shape: &[usize]| config.state_bytes(shape);
+        let adamw = OptimizerConfig::default();
+        let adafactor = OptimizerConfig { name: OptimizerName::Adafactor, ..adamw.clone() };
+        assert_eq!([&adamw, &adafactor].map(|config| bytes(config, &[51_865, 384])), [159_329_284, 209_000]);
+        assert_eq!([&adamw, &adafactor].map(|config| bytes(config, &[384])), [3076, 1544]);
+        // A convolution of width 3 over pairs of channels: the last two axes, as in transformers.
+        assert_eq!(bytes(&adafactor, &[384, 80, 3]), 4 * (384 * 80 + 384 * 3 + 1));
+        let mut averaged = adafactor;
+        averaged.adafactor.beta1 = Some(0.9);
+        assert_eq!(bytes(&averaged, &[51_865, 384]), 209_000 + 4 * 51_865 * 384);
+    }
+
+    #[test]
+    fn what_it_holds_is_what_it_says_it_holds() {
+        let (fixture, device) = (fixture(), Device::default().autodiff());
+        for name in [OptimizerName::Adamw, OptimizerName::Adafactor] {
+            let config = OptimizerConfig { name, ..Default::default() };
+            let mut optimizer = Optimizer::new(&config);
+            let model = begin(&fixture, &device);
+            let mut gradients = gradients(&model, &fixture.steps[0].1, &device);
+            optimizer.step(model, &mut gradients, 0.1);
+            let held: usize = optimizer.to_tensors().values().map(|tensor| 4 * tensor.data.len()).sum();
+            let said: usize = fixture.begin.values().map(|array| config.state_bytes(&array.shape)).sum();
+            assert_eq!(held, said, "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! How parameters move, as a user writes it.
+
+use super::groups::GroupConfig;
+use crate::{Schedule, TrainConfigError};
+use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
+
+/// How parameters move.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OptimizerConfig {
+    /// The rule.
+    pub name: OptimizerName,
+    /// Peak learning rate.
+    pub lr: f64,
+    /// Decoupled weight decay on matrices; biases, norms and other vectors have none.
+    pub weight_decay: f64,
+    /// AdamW: decay of the running mean of gradients.
+    pub beta1: f64,
+    /// AdamW: decay of the running mean of squared gradients.
+    pub beta2: f64,
+    /// AdamW: added to the root of the mean square.
+    pub epsilon: f64,
+    /// What Adafactor has in their place.
+    pub adafactor: AdafactorConfig,
+    /// Parameters with a rate or a decay of their own, as PyTorch's parameter groups: a parameter belongs to the first
+    /// group that its path matches.
+    pub groups: Vec<GroupConfig>,
+    /// LoRA+ (Hayou et al., 2024): how many times the learning rate of LoRA's A matrices that of its B matrices is; at
+    /// least 1, the paper's is 16. Both have the same, if not given.
+    pub lora_plus_ratio: Option<f64>,
+    /// How the rate falls after the warm-up.
+    pub schedule: Schedule,
+    /// Optimizer steps over which the rate rises to its peak.
+    pub warmup_steps: u64,
+    /// The share of the steps after the warm-up over which `schedule: wsd` decays.
+    pub decay_share: f64,
+    /// What learning rates are multiplied by where batches are not of `base_batch` samples.
+    pub lr_scaling: LrScaling,
+    /// Samples in an optimizer step, over all its batches, that `lr` is right for.
+    pub base_batch: Option<usize>,
+    /// Longest gradient, over all parameters together; 0 leaves gradients alone.
+    pub clip_norm: f64,
+}
+
+impl Default for OptimizerConfig {
+    fn default() -> Self {
+        Self {
+            name: OptimizerName::Adamw,
+            lr: 3e-4,
+            weight_decay: 0.01,
+            beta1: 0.9,
+            beta2: 0.98,
+            epsilon: 1e-8,
+            adafactor: AdafactorConfig::default(),
+            groups: Vec::new(),
+            lora_plus_ratio: None,
+            schedule: Schedule::Cosine,
+            warmup_steps: 100,
+            decay_share: 0.2,
+            lr_scaling: LrScaling::None,
+            base_batch: None,
+            clip_norm: 1.0,
+        }
+    }
+}
+
+/// The optimizers there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerName {
+    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019): two numbers of state for each parameter.
+    #[default]
+    Adamw,
+    /// Adafactor (Shazeer and Stern, 2018): of a matrix, one number for each row and column.
+    Adafactor,
+}
+
+/// Adafactor's own settings, in the paper's letters where it has any. The learning rate is the schedule's, never the
+/// paper's relative step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdafactorConfig {
+    /// Decay of the running mean of changes; without it there is none, and no memory for it.
+    pub beta1: Option<f64>,
+    /// The power of the step that `1 - beta2` falls with.
+    pub decay_rate: f64,
+    /// Added to every squared gradient.
+    pub epsilon1: f64,
+    /// What the root mean square of a parameter counts as at least, for `scale_parameter`.
+    pub epsilon2: f64,
+    /// The longest root mean square of a parameter's change, in learning rates.
+    pub clip_threshold: f64,
+    /// Whether a parameter's learning rate is multiplied by its root mean square. `lr` is relative then: 1e-2 is usual.
+    pub scale_parameter: bool,
+}
+
+impl Default for AdafactorConfig {
+    fn default() -> Self {
+        Self {
+            beta1: None,
+            decay_rate: -0.8,
+            epsilon1: 1e-30,
+            epsilon2: 1e-3,
+            clip_threshold: 1.0,
+            scale_parameter: false,
+        }
+    }
+}
+
+/// How the learning rate follows the batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LrScaling {
+    /// Not at all.
+    #[default]
+    None,
+    /// In proportion to it (Goyal et al., 2017), as for SGD.
+    Linear,
+    /// With its square root (Malladi et al., 2022), as adaptive optimizers ask for.
+    Sqrt,
+}
+
+impl LrScaling {
+    /// What a rate that is right for steps of `base` samples is multiplied by for steps of `samples`.
+    pub fn factor(self, samples: usize, base: usize) -> f64 {
+        let ratio = samples as f64 / base as f64;
+        match self {
+            Self::None => 1.0,
+            Self::Linear => ratio,
+            Self::Sqrt => ratio.sqrt(),
+        }
+    }
+}
+
+impl OptimizerConfig {
+    /// Checks every value by itself; [`check`](Self::check) asks whether they fit a model.
+    ///
+    /// # Errors
+    /// Names the first key that cannot be.
+    pub fn validate(&self) -> Result<(), TrainConfigError> {
+        let adafactor = &self.adafactor;
+        above_zero("optimizer.lr", self.lr)?;
+        for (key, value) in [("optimizer.weight_decay", self.weight_decay), ("optimizer.clip_norm", self.clip_norm)] {
+            check(value.is_finite() && value >= 0.0, key, &value, "must be at least 0")?;
+        }
+        let beta1 = adafactor.beta1.map(|beta1| ("optimizer.adafactor.beta1", beta1));
+        for (key, value) in [("optimizer.beta1", self.beta1), ("optimizer.beta2", self.beta2)].into_iter().chain(beta1)
+        {
+            check((0.0..1.0).contains(&value), key, &value, "must be at least 0 and below 1")?;
+        }
+        above_zero("optimizer.epsilon", self.epsilon)?;
+        above_zero("optimizer.adafactor.epsilon1", adafactor.epsilon1)?;
+        above_zero("optimizer.adafactor.epsilon2", adafactor.epsilon2)?;
+        above_zero("optimizer.adafactor.clip_threshold", adafactor.clip_threshold)?;
+        let decay = adafactor.decay_rate;
+        check(decay.is_finite() && decay < 0.0, "optimizer.adafactor.decay_rate", &decay, "must be below 0")?;
+        self.validate_belonging()?;
+        let share = self.decay_share;
+        check(share > 0.0 && share <= 1.0, "optimizer.decay_share", &share, "must be above 0 and at most 1")?;
+        if let Some(ratio) = self.lora_plus_ratio {
+            check(ratio.is_finite() && ratio >= 1.0, "optimizer.lora_plus_ratio", &ratio, "must be at least 1")?;
+        }
+        let key = "optimizer.base_batch";
+        check(self.base_batch != Some(0), key, &0, "must be at least 1")?;
+        if self.lr_scaling != LrScaling::None && self.base_batch.is_none() {
+            let rule = "`optimizer.lr_scaling` needs the number of samples in an optimizer step that `lr` is right for";
+            return Err(TrainConfigError::new(key, &None::<usize>, rule));
+        }
+        self.groups.iter().enumerate().try_for_each(|(index, group)| group.validate(index))
+    }
+
+    /// Whether everything that differs from its default is read by what was chosen: a setting without effect would be
+    /// taken for one.
+    fn validate_belonging(&self) -> Result<(), TrainConfigError> {
+        let usual = Self::default();
+        let adafactor = self.name == OptimizerName::Adafactor;
+        let key = "optimizer.adafactor";
+        let rule = "it is for `optimizer.name: adafactor`: leave it out";
+        check(adafactor || self.adafactor == usual.adafactor, key, &self.adafactor, rule)?;
+        for (key, value, usual) in [
+            ("optimizer.beta1", self.beta1, usual.beta1),
+            ("optimizer.beta2", self.beta2, usual.beta2),
+            ("optimizer.epsilon", self.epsilon, usual.epsilon),
+        ] {
+            let rule = "it is for AdamW, and Adafactor's settings are in `optimizer.adafactor`: leave it out";
+            check(!adafactor || value == usual, key, &value, rule)?;
+        }
+        let (key, epsilon2) = ("optimizer.adafactor.epsilon2", self.adafactor.epsilon2);
+        let read = self.adafactor.scale_parameter || epsilon2 == usual.adafactor.epsilon2;
+        check(read, key, &epsilon2, "it is for `scale_parameter: true`: leave it out")?;
+        let decays = self.schedule == Schedule::Wsd || self.decay_share == usual.decay_share;
+        check(decays, "optimizer.decay_share", &self.decay_share, "it is for `optimizer.schedule: wsd`: leave it out")
+    }
+
+    /// The learning rate of optimizer step `step` (from 0) of `steps`; groups and LoRA+ have theirs in proportion to it.
+    pub fn rate(&self, step: u64, steps: u64) -> f64 {
+        self.lr * self.schedule.factor(step, self.warmup_steps, steps, self.decay_share)
+    }
+
+    /// With `lr_scaling` done, for optimizer steps of so many samples, and the sentence that says what was done; as it
+    /// is, without a rule for it.
+    pub fn for_batch(&self, samples: usize) -> (Self, Option<String>) {
+        let (LrScaling::Linear | LrScaling::Sqrt, Some(base)) = (self.lr_scaling, self.base_batch) else {
+            return (self.clone(), None);
+        };
+        let factor = self.lr_scaling.factor(samples, base);
+        let mut scaled = self.clone();
+        scaled.lr_scaling = LrScaling::None;
+        scaled.lr *= factor;
+        scaled.groups.iter_mut().filter_map(|group| group.lr.as_mut()).for_each(|lr| *lr *= factor);
+        let by = match self.lr_scaling {
+            LrScaling::Sqrt => format!("sqrt({samples} / {base})"),
+            _ => format!("{samples} / {base}"),
+        };
+        let groups =
+            if scaled.groups.iter().any(|group| group.lr.is_some()) { ", and those of groups alike" } else { "" };
+        let said = format!("learning rate {} × {by} = {}{groups}", short(self.lr), short(scaled.lr));
+        (scaled, Some(said))
+    }
+}
+
+/// Four significant digits, without those that say nothing: 3e-4.
+fn short(rate: f64) -> String {
+    format!("{rate:.3e}").parse::<f64>().map_or_else(|_| rate.to_string(), |rate| format!("{rate:e}"))
+}
+
+fn above_zero(key: &'static str, value: f64) -> Result<(), TrainConfigError> {
+    check(value.is_finite() && value > 0.0, key, &value, "must be above 0")
+}
+
+fn check(holds: bool, key: &'static str, value: &dyn Debug, rule: &str) -> Result<(), TrainConfigError> {
+    if holds { Ok(()) } else { Err(TrainConfigError::new(key, value, rule)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_name_the_key() {
+        assert_eq!(OptimizerConfig::default().validate(), Ok(()));
+        type Spoil = fn(&mut OptimizerConfig);
+        let adafactor: Spoil = |c| c.name = OptimizerName::Adafactor;
+        let cases: [(&str, [Spoil; 2]); 14] = [
+            ("lr", [adafactor, |c| c.lr = 0.0]),
+            ("beta2", [adafactor, |c| c.beta2 = 0.999]),
+            ("adafactor", [|c| c.lr = 1.0, |c| c.adafactor.scale_parameter = true]),
+            ("adafactor.beta1", [adafactor, |c| c.adafactor.beta1 = Some(1.0)]),
+            ("adafactor.decay_rate", [adafactor, |c| c.adafactor.decay_rate = 0.8]),
+            ("adafactor.clip_threshold", [adafactor, |c| c.adafactor.clip_threshold = 0.0]),
+            ("adafactor.epsilon1", [adafactor, |c| c.adafactor.epsilon1 = f64::NAN]),
+            ("adafactor.epsilon2", [adafactor, |c| c.adafactor.epsilon2 = 0.1]),
+            ("decay_share", [|c| c.schedule = Schedule::Wsd, |c| c.decay_share = 1.5]),
+            ("decay_share", [|c| c.schedule = Schedule::Linear, |c| c.decay_share = 0.5]),
+            ("lora_plus_ratio", [adafactor, |c| c.lora_plus_ratio = Some(0.5)]),
+            ("base_batch", [|c| c.lr_scaling = LrScaling::Sqrt, |c| c.clip_norm = 0.0]),
+            ("base_batch", [|c| c.lr_scaling = LrScaling::Linear, |c| c.base_batch = Some(0)]),
+            ("weight_decay", [adafactor, |c| c.weight_decay = -0.1]),
+        ];
+        for (key, spoil) in cases {
+            let mut config = OptimizerConfig::default();
+            spoil.iter().for_each(|spoil| spoil(&mut config));
+            let error = config.validate().expect_err(key);
+            assert_eq!(error.key, format!("optimizer.{key}"), "{error}");
+        }
+    }
+
+    #[test]
+    fn rates_follow_the_batch_by_the_rule() {
+        let group = |lr| serde_json::from_value(serde_json::json!({"match": "head", "lr": lr})).expect("a group");
+        let config = |lr_scaling| OptimizerConfig { lr_scaling, base_batch: Some(16), ..Default::default() };
+        let (same, said) = config(LrScaling::None).for_batch(64);
+        assert_eq!((same.lr, said), (3e-4, None));
+        let (doubled, said) = config(LrScaling::Sqrt).for_batch(64);
+        assert_eq!((doubled.lr, doubled.lr_scaling), (6e-4, LrScaling::None));
+        assert_eq!(said.as_deref(), Some("learning rate 3e-4 × sqrt(64 / 16) = 6e-4"));
+        let config = OptimizerConfig { groups: vec![group(Some(1.0)), group(None)], ..config(LrScaling::Linear) };
+        let (halved, said) = config.for_batch(8);
+        assert_eq!((halved.lr, halved.groups[0].lr, halved.groups[1].lr), (1.5e-4, Some(0.5), None));
+        assert_eq!(said.as_deref(), Some("learning rate 3e-4 × 8 / 16 = 1.5e-4, and those of groups alike"));
+        assert_eq!(halved.for_batch(8), (halved.clone(), None), "and once");
+        let (_, said) = OptimizerConfig { lr_scaling: LrScaling::Sqrt, ..config }.for_batch(32);
+        assert!(said.expect("a sentence").contains("= 4.243e-4"));
+    }
+}

@@ -1,0 +1,343 @@
+//! An optimizer over a module's parameters, its state by name.
+
+mod adafactor;
+mod adamw;
+mod config;
+mod groups;
+
+pub use config::{AdafactorConfig, LrScaling, OptimizerConfig, OptimizerName};
+pub use groups::{GroupConfig, Pattern};
+
+use crate::GradientSum;
+use adafactor::Adafactor;
+use adamw::AdamW;
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{Device, Tensor, TensorData};
+use std::collections::{BTreeMap, BTreeSet};
+use undertone_store::{HostTensor, StoreError};
+
+/// The optimizer that a configuration names, with state that can be named, saved and restored exactly.
+pub struct Optimizer {
+    config: OptimizerConfig,
+    rule: Box<dyn Rule>,
+    state: BTreeMap<String, State>,
+}
+
+/// Of one parameter: how many steps it has taken, and what its rule keeps.
+struct State {
+    step: u64,
+    parts: Vec<Tensor<1>>,
+}
+
+/// How one parameter moves. It keeps nothing itself.
+trait Rule: Send + Sync {
+    /// What the tensors of a parameter's state are called.
+    fn parts(&self) -> &'static [&'static str];
+
+    /// How many elements each of them has for a parameter of this shape; they begin at zero.
+    fn lengths(&self, shape: &[usize]) -> Vec<usize>;
+
+    /// The parameter, `[elements]`, and its state after a step.
+    fn step(
+        &self,
+        step: &Step<'_>,
+        parameter: Tensor<1>,
+        gradient: Tensor<1>,
+        state: Vec<Tensor<1>>,
+    ) -> (Tensor<1>, Vec<Tensor<1>>);
+}
+
+/// What holds for one parameter in one step.
+struct Step<'a> {
+    shape: &'a [usize],
+    learning_rate: f64,
+    weight_decay: f64,
+    /// What the gradient is still to be multiplied by.
+    gradient_scale: f64,
+    /// From 1.
+    number: u64,
+}
+
+/// The number of steps, beside a rule's parts.
+const STEP: &str = "step";
+
+impl Optimizer {
+    /// A fresh optimizer; state appears with the first gradient of each parameter.
+    pub fn new(config: &OptimizerConfig) -> Self {
+        Self { config: config.clone(), rule: config.rule(), state: BTreeMap::new() }
+    }
+
+    /// Moves every parameter that has a gradient, and consumes the gradients. Parameters that nothing but `model` holds
+    /// are changed where they lie. Groups and LoRA+ move theirs by a rate in proportion to `learning_rate`.
+    pub fn step<M: Module>(&mut self, model: M, gradients: &mut GradientSum, learning_rate: f64) -> M {
+        model.map(&mut Stepper { path: Vec::new(), optimizer: self, gradients, learning_rate })
+    }
+
+    /// Whether this parameter has ever had a gradient.
+    pub fn has_state(&self, name: &str) -> bool {
+        self.state.contains_key(name)
+    }
+
+    /// The state as tensors: `<parameter>.step` of one element, and by the optimizer `<parameter>.m` and `.v` or
+    /// `<parameter>.row`, `.column` and `.change`.
+    pub fn to_tensors(&self) -> BTreeMap<String, HostTensor> {
+        let mut tensors = BTreeMap::new();
+        for (name, state) in &self.state {
+            for (part, tensor) in self.rule.parts().iter().zip(&state.parts) {
+                let data: Vec<f32> = tensor.clone().try_into_vec_as().expect("moments are floats");
+                tensors.insert(format!("{name}.{part}"), HostTensor { shape: vec![data.len()], data });
+            }
+            // f32 counts steps exactly up to 16.7 million.
+            let step = HostTensor { shape: vec![1], data: vec![state.step as f32] };
+            tensors.insert(format!("{name}.{STEP}"), step);
+        }
+        tensors
+    }
+
+    /// Restores what [`to_tensors`](Self::to_tensors) gave, for the parameters `names`. State of another optimizer is
+    /// not looked for: [`maker`](Self::maker) tells whose it is.
+    ///
+    /// # Errors
+    /// The first error of `source`; nothing has changed then.
+    pub fn load(
+        &mut self,
+        names: impl IntoIterator<Item = String>,
+        device: &Device,
+        source: impl Fn(&str) -> Result<HostTensor, StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut state = BTreeMap::new();
+        for name in names {
+            let tensor = |part: &&str| -> Result<Tensor<1>, StoreError> {
+                let host = source(&format!("{name}.{part}"))?;
+                Ok(Tensor::from_data(TensorData::new(host.data, host.shape), device))
+            };
+            let step = source(&format!("{name}.{STEP}"))?.data.first().copied().unwrap_or_default() as u64;
+            let parts = self.rule.parts().iter().map(tensor).collect::<Result<_, _>>()?;
+            state.insert(name, State { step, parts });
+        }
+        self.state = state;
+        Ok(())
+    }
+
+    /// What it is called in sentences.
+    pub fn title(&self) -> &'static str {
+        title(&self.rule.parts().iter().copied().collect())
+    }
+
+    /// Whose state has tensors of these names, as in [`title`](Self::title); nobody's where there are none.
+    pub fn maker<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Option<String> {
+        let names: Vec<N> = names.into_iter().collect();
+        let last = names.iter().filter_map(|name| name.as_ref().rsplit('.').next());
+        let parts: BTreeSet<&str> = last.filter(|part| *part != STEP).collect();
+        (!names.is_empty()).then(|| title(&parts).to_owned())
+    }
+}
+
+/// What the optimizer is called whose state has these parts.
+fn title(parts: &BTreeSet<&str>) -> &'static str {
+    let are = |known: &[&str]| parts.len() == known.len() && known.iter().all(|part| parts.contains(part));
+    match () {
+        () if are(&AdamW::PARTS) => "adamw",
+        () if are(&Adafactor::PARTS) => "adafactor",
+        () if are(&Adafactor::AVERAGED_PARTS) => "adafactor with `beta1`",
+        () => "an unknown optimizer",
+    }
+}
+
+impl OptimizerConfig {
+    fn rule(&self) -> Box<dyn Rule> {
+        match self.name {
+            OptimizerName::Adamw => Box::new(AdamW::new(self)),
+            OptimizerName::Adafactor => Box::new(Adafactor::new(self)),
+        }
+    }
+
+    /// Bytes of state for a trained parameter of this shape: f32, and four for its number of steps.
+    pub fn state_bytes(&self, shape: &[usize]) -> usize {
+        4 * (self.rule().lengths(shape).into_iter().sum::<usize>() + 1)
+    }
+}
+
+struct Stepper<'a> {
+    path: Vec<String>,
+    optimizer: &'a mut Optimizer,
+    gradients: &'a mut GradientSum,
+    learning_rate: f64,
+}
+
+impl ModuleMapper for Stepper<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let name = self.path.join(".");
+        let Some(gradient) = self.gradients.take(&name) else { return param };
+        let (id, old, mapper) = param.consume();
+        let old = old.inner();
+        let (shape, device) = (old.dims(), old.device());
+        let flat = old.reshape([gradient.dims()[0]]);
+        let Optimizer { config, rule, state } = &mut *self.optimizer;
+        let fresh = || {
+            let parts = rule.lengths(&shape).into_iter().map(|length| Tensor::zeros([length], &device));
+            State { step: 0, parts: parts.collect() }
+        };
+        let State { step, parts } = state.remove(&name).unwrap_or_else(fresh);
+        let settings = config.settings(&name, D);
+        let step = Step {
+            shape: &shape,
+            learning_rate: self.learning_rate * settings.factor,
+            weight_decay: settings.weight_decay,
+            gradient_scale: self.gradients.scale(),
+            number: step + 1,
+        };
+        let (new, parts) = rule.step(&step, flat, gradient, parts);
+        state.insert(name, State { step: step.number, parts });
+        Param::from_mapped_value(id, Tensor::from_inner(new.reshape(shape)).require_grad(), mapper)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::nn::{Linear, LinearConfig};
+    use undertone_store::parameters;
+
+    fn config() -> OptimizerConfig {
+        OptimizerConfig { weight_decay: 0.1, ..Default::default() }
+    }
+
+    fn step(model: Linear, optimizer: &mut Optimizer, device: &Device) -> Linear {
+        let loss = model.forward(Tensor::<2>::from_floats([[1.0, -2.0]], device)).square().sum();
+        let mut gradients = GradientSum::default();
+        gradients.add(&model, loss.backward());
+        optimizer.step(model, &mut gradients, 0.01)
+    }
+
+    #[test]
+    fn the_first_step_is_signed_and_decays_matrices_only() {
+        let device = Device::default().autodiff();
+        let model: Linear = LinearConfig::new(2, 1).init(&device);
+        let before = parameters(&model);
+        let after = parameters(&step(model, &mut Optimizer::new(&config()), &device));
+        // With bias correction the first Adam step is lr · sign(gradient), up to ε.
+        let (w0, w1) = (&before["weight"].data, &after["weight"].data);
+        for (old, new) in w0.iter().zip(w1) {
+            let moved = new - old * (1.0 - 0.01 * 0.1);
+            assert!((moved.abs() - 0.01).abs() < 1e-5, "weight moved by {moved}");
+        }
+        let moved = after["bias"].data[0] - before["bias"].data[0];
+        assert!((moved.abs() - 0.01).abs() < 1e-5, "bias moved by {moved}");
+    }
+
+    #[test]
+    fn a_restored_optimizer_takes_the_same_steps() {
+        let device = Device::default().autodiff();
+        let mut model: Linear = LinearConfig::new(2, 1).init(&device);
+        let mut one = Optimizer::new(&config());
+        for _ in 0..3 {
+            model = step(model, &mut one, &device);
+        }
+        let saved = one.to_tensors();
+        let mut two = Optimizer::new(&config());
+        let names = ["weight", "bias"].map(str::to_owned);
+        two.load(names, &device.clone().inner(), |name| Ok(saved[name].clone())).expect("loaded");
+        let a = parameters(&step(model.clone(), &mut one, &device));
+        let b = parameters(&step(model, &mut two, &device));
+        assert_eq!(a, b);
+    }
+
+    #[derive(Module, Debug)]
+    struct Parts {
+        adapter: Bank,
+        router: Linear,
+        heads: Vec<Linear>,
+        frozen: Linear,
+    }
+
+    #[derive(Module, Debug)]
+    struct Bank {
+        lora_a: Param<Tensor<2>>,
+        lora_b: Param<Tensor<2>>,
+    }
+
+    fn parts(device: &Device) -> Parts {
+        let linear = || LinearConfig::new(2, 2).with_bias(false).init(device);
+        let matrix = || Param::from_tensor(Tensor::<2>::ones([2, 2], device));
+        Parts {
+            adapter: Bank { lora_a: matrix(), lora_b: matrix() },
+            router: linear(),
+            heads: vec![linear(), linear()],
+            frozen: linear().no_grad(),
+        }
+    }
+
+    /// The gradients of a step that the second head takes no part in.
+    fn gradients(model: &Parts, device: &Device) -> GradientSum {
+        let x = Tensor::<2>::from_floats([[1.0, 2.0], [-1.0, 3.0]], device);
+        let y = x.matmul(model.adapter.lora_a.val()).matmul(model.adapter.lora_b.val());
+        let y = model.frozen.forward(model.heads[0].forward(model.router.forward(y)));
+        let mut sum = GradientSum::default();
+        sum.add(model, y.sum().backward());
+        sum
+    }
+
+    #[test]
+    fn every_parameter_moves_at_its_own_rate() {
+        let device = Device::default().autodiff();
+        let group = |pattern: &str, lr| -> GroupConfig {
+            serde_json::from_value(serde_json::json!({"match": pattern, "lr": lr})).expect("a group")
+        };
+        for name in [OptimizerName::Adamw, OptimizerName::Adafactor] {
+            let config = OptimizerConfig {
+                name,
+                lr: 1e-3,
+                weight_decay: 0.0,
+                groups: vec![group("^router\\.", 5e-3), group("^heads\\.1", 1.0), group("heads", 2e-3)],
+                lora_plus_ratio: Some(16.0),
+                ..Default::default()
+            };
+            let model = parts(&device);
+            assert_eq!(config.check(&undertone_store::parameter_infos(&model)), Ok(()));
+            let before = parameters(&model);
+            let mut gradients = gradients(&model, &device);
+            // Half of the peak, as in the middle of a schedule.
+            let mut optimizer = Optimizer::new(&config);
+            let after = parameters(&optimizer.step(model, &mut gradients, 0.5e-3));
+            // The root mean square of a first step is the rate, for both: exactly for Adam's signs, and Adafactor's
+            // estimate of a rank-one gradient, which these are, is exact as well.
+            let moved = |name: &str| {
+                let (a, b) = (&before[name].data, &after[name].data);
+                let squares: f64 = a.iter().zip(b).map(|(a, b)| f64::from(b - a).powi(2)).sum();
+                (squares / a.len() as f64).sqrt()
+            };
+            for (name, rate) in [
+                ("adapter.lora_a", 0.5e-3),
+                ("adapter.lora_b", 8e-3),
+                ("router.weight", 2.5e-3),
+                ("heads.0.weight", 1e-3),
+                ("heads.1.weight", 0.0),
+                ("frozen.weight", 0.0),
+            ] {
+                assert!((moved(name) - rate).abs() < 1e-6, "{name} moved by {}, not {rate}", moved(name));
+            }
+            assert!(!optimizer.has_state("heads.1.weight") && !optimizer.has_state("frozen.weight"));
+            assert!(optimizer.has_state("heads.0.weight"));
+        }
+    }
+
+    #[test]
+    fn state_tells_whose_it_is() {
+        let maker = |names: &[&str]| Optimizer::maker(names);
+        assert_eq!(maker(&[]), None);
+        assert_eq!(maker(&["a.m", "a.step", "a.v"]).as_deref(), Some("adamw"));
+        assert_eq!(maker(&["a.b.row", "a.b.step", "a.b.column"]).as_deref(), Some("adafactor"));
+        assert_eq!(maker(&["a.row", "a.column", "a.change", "a.step"]).as_deref(), Some("adafactor with `beta1`"));
+        assert_eq!(maker(&["a.velocity", "a.step"]).as_deref(), Some("an unknown optimizer"));
+        assert_eq!(Optimizer::new(&config()).title(), "adamw");
+    }
+}
