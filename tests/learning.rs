@@ -528,7 +528,11 @@ fn the_average_of_the_weights_is_judged_and_saved_beside_them() {
     let sizes = |split: &str| -> Vec<f64> {
         let split = format!("\"{split}\"");
         let lines = metrics.lines().filter(|line| line.contains(&split));
-        lines.map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["size"].as_f64().expect("a size")).collect()
+        lines
+            .map(|line| {
+                serde_json::from_str::<serde_json::Value>(line).expect("JSON")["size"].as_f64().expect("a size")
+            })
+            .collect()
     };
     let (valid, averaged) = (sizes("valid"), sizes("valid_ema"));
     assert_eq!((valid.len(), averaged.len()), (4, 3), "before the first step there is no average");

@@ -116,7 +116,12 @@ fn send(signal: &str, child: &Child) {
 fn a_second_interrupt_leaves_at_once() {
     let place = place();
     // Steps of some seconds: the first would long be waiting for the end of one.
-    let slow = ["model.source.config=null", "model.source.bundled=whisper-nano-cw", "train.accumulation=1000", "data.train.samples=4000"];
+    let slow = [
+        "model.source.config=null",
+        "model.source.bundled=whisper-nano-cw",
+        "train.accumulation=1000",
+        "data.train.samples=4000",
+    ];
     let mut command = place.xtask(&TRAIN);
     slow.iter().for_each(|setting| _ = command.args(["--set", setting]));
     let mut child = command.spawn().expect("a process");
@@ -142,14 +147,16 @@ fn scale_and_averages_go_on_to_the_same_bits() {
         let settings = everything.map(|setting| ["--set", setting]).concat();
         finishes(place, &[&settings, &["--set", steps][..], more].concat());
         let checkpoint = place.path("runs/tiny/checkpoints").join(LAST);
-        ["model", "optimizer", "ema"].map(|name| std::fs::read(checkpoint.join(name).with_extension("safetensors")).ok())
+        ["model", "optimizer", "ema"]
+            .map(|name| std::fs::read(checkpoint.join(name).with_extension("safetensors")).ok())
     };
     let (whole, parts) = (place(), place());
     let expected = run(&whole, "train.max_steps=24", &[]);
     assert!(expected.iter().all(Option::is_some));
     // A constant rate, for a run that is lengthened has another schedule than one that was long from the start.
     let constant = ["--set", "train.optimizer.schedule=constant"];
-    let expected_constant = run(&whole, "train.max_steps=24", &[&constant[..], &["--set", "run.overwrite=true"]].concat());
+    let expected_constant =
+        run(&whole, "train.max_steps=24", &[&constant[..], &["--set", "run.overwrite=true"]].concat());
     assert!(expected_constant != expected);
     run(&parts, "train.max_steps=9", &constant);
     let resumed = run(&parts, "train.max_steps=24", &[&constant[..], &["--resume"]].concat());
@@ -157,7 +164,11 @@ fn scale_and_averages_go_on_to_the_same_bits() {
     let lines = |place: &Place| {
         let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");
         // The shorter run also judged its last step.
-        metrics.lines().filter(|line| !line.contains("\"step\":9,\"split\":\"valid")).map(str::to_owned).collect::<Vec<_>>()
+        metrics
+            .lines()
+            .filter(|line| !line.contains("\"step\":9,\"split\":\"valid"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     assert_eq!(lines(&parts), lines(&whole));
 }
@@ -182,9 +193,8 @@ fn survives_a_kill(whole: &Records, after: Duration, in_a_checkpoint: bool, work
     // It may have ended by now; then there is nothing left to do, which is a moment like any other.
     let _ = child.kill();
     child.wait().expect("a status");
-    let begun = std::fs::read_dir(place.path("runs/tiny/checkpoints")).is_ok_and(|entries| {
-        entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("step-"))
-    });
+    let begun = std::fs::read_dir(place.path("runs/tiny/checkpoints"))
+        .is_ok_and(|entries| entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("step-")));
     let how = if begun { "--resume" } else { "--set=run.overwrite=true" };
     let workers = format!("data.workers={workers}");
     let outcome = place.run(&[&TRAIN_OFTEN[..], &[how, "--set", &workers]].concat());

@@ -91,7 +91,9 @@ mod tests {
         let front = 2 * frames * 80 * d * 3 + 2 * positions * d * d * 3;
         let encoder = 3 * (2 * positions * (4 * d * d + 2 * d * ffn) + 4 * positions * positions * d);
         let decoder = 2
-            * (2 * tokens * (6 * d * d + 2 * d * ffn) + 2 * positions * 2 * d * d + 4 * tokens * (tokens + positions) * d);
+            * (2 * tokens * (6 * d * d + 2 * d * ffn)
+                + 2 * positions * 2 * d * d
+                + 4 * tokens * (tokens + positions) * d);
         let expected = front + encoder + decoder + 2 * tokens * d * v;
         assert_eq!(config.init(&Device::default()).forward_flops(frames, tokens), expected as f64);
     }
