@@ -64,8 +64,6 @@ impl Default for TrainConfig {
 
 const DEFAULT_STEPS: u64 = 1000;
 
-}
-
 /// When and by what the model is judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -195,7 +193,11 @@ impl TrainConfig {
             return error("guard.spike_factor", &factor, "must be above 0; `on_spike: ignore` turns it off");
         }
         if self.early_stopping.greater_is_better && self.early_stopping.metric.is_none() {
-            return error("early_stopping.greater_is_better", &true, "needs `early_stopping.metric`: `checkpoint.metric` is better when lower");
+            return error(
+                "early_stopping.greater_is_better",
+                &true,
+                "needs `early_stopping.metric`: `checkpoint.metric` is better when lower",
+            );
         }
         let delta = self.early_stopping.min_delta;
         if !(delta.is_finite() && delta >= 0.0) {

@@ -272,12 +272,7 @@ impl<O: Objective> Learner<O> {
     }
 
     /// Whether a step may move the parameters, and what is done if not.
-    fn decide(
-        &mut self,
-        report: &StepReport,
-        window: &[O::Batch],
-        progress: &Progress,
-    ) -> Result<Outcome, TrainError> {
+    fn decide(&mut self, report: &StepReport, window: &[O::Batch], progress: &Progress) -> Result<Outcome, TrainError> {
         let (step, loss, norm) = (self.state.step + 1, report.loss, report.norm);
         if let Some(scale) = &mut self.state.loss_scale {
             if loss.is_finite() && norm.is_finite() {

@@ -83,5 +83,5 @@ pub use optimizer::{AdafactorConfig, GroupConfig, LrScaling, Optimizer, Optimize
 pub use performance::{Performance, TimeSplit};
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Progress, Summary, peak_memory_bytes};
 pub use schedule::Schedule;
-pub use undertone_ops::Compute;
 pub use tensorboard::EventFile;
+pub use undertone_ops::Compute;
