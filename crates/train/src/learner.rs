@@ -232,7 +232,8 @@ impl<O: Objective> Learner<O> {
         // What was judged before the first step is judged again if no checkpoint has it.
         let from = if self.state.before.is_some() { self.state.step + 1 } else { 0 };
         let going_on = self.state.step < steps && !self.has_stalled();
-        let mut log = Records::open(&self.dir, from, self.config.tensorboard && going_on).map_err(io(&self.dir))?;
+        let mut log = Records::open(&self.dir, from, self.config.csv, self.config.tensorboard && going_on)
+            .map_err(io(&self.dir))?;
         if let Some(yaml) = &self.configuration {
             log.configuration(from, yaml).map_err(io(&self.dir))?;
         }

@@ -58,6 +58,7 @@ mod optimizer;
 mod records;
 mod report;
 mod schedule;
+mod table;
 mod tensorboard;
 
 pub use checkpoint::{Checkpoint, Checkpoints, TrainState};

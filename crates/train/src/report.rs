@@ -146,7 +146,7 @@ impl MetricsLog {
 }
 
 /// Seven significant digits: what an f32 has.
-fn rounded(value: f64) -> Value {
+pub(crate) fn rounded(value: f64) -> Value {
     format!("{value:.6e}").parse::<f64>().ok().and_then(serde_json::Number::from_f64).map_or(Value::Null, Value::Number)
 }
 
