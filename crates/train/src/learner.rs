@@ -4,7 +4,7 @@ use crate::checkpoint::{Checkpoints, TrainState};
 use crate::objective::{Batches, BoxError, LossTerm, Objective};
 use crate::records::Records;
 use crate::report::{ExampleChange, ParameterCount, Progress, Summary, peak_memory_bytes};
-use crate::{AdamW, GradientSum, TrainConfig};
+use crate::{AdamW, Environment, GradientSum, TrainConfig};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use std::borrow::Cow;
@@ -236,6 +236,9 @@ impl<O: Objective> Learner<O> {
             .map_err(io(&self.dir))?;
         if let Some(yaml) = &self.configuration {
             log.configuration(from, yaml).map_err(io(&self.dir))?;
+        }
+        if going_on {
+            Environment::now(&self.device, self.state.step).record(&self.dir)?;
         }
         let progress = Progress::new(self.state.step, steps);
         let started = Instant::now();

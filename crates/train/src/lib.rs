@@ -50,6 +50,7 @@
 
 mod checkpoint;
 mod config;
+mod environment;
 mod gradients;
 mod learner;
 pub mod metrics;
@@ -66,6 +67,7 @@ pub use config::{
     CheckpointConfig, Compute, EarlyStoppingConfig, EvaluateConfig, OptimizerConfig, OptimizerName, TrainConfig,
     TrainConfigError,
 };
+pub use environment::Environment;
 pub use gradients::GradientSum;
 pub use learner::{Learner, TrainError};
 pub use objective::{Batches, BoxError, Evaluation, Example, LossTerm, Objective};
