@@ -5,7 +5,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use std::collections::BTreeMap;
 use std::path::Path;
-use undertone::phases::{Experiment, RunError, finetune};
+use undertone::phases::{Experiment, RunError, Session, finetune};
 use undertone::store::{HostTensor, set_trainable};
 use undertone::train::{
     Batches, BoxError, Checkpoints, Evaluation, Learner, LossTerm, Objective, Summary, TrainConfig, TrainError,
@@ -20,7 +20,7 @@ fn train(steps: u64, settings: &[&str]) -> BTreeMap<String, HostTensor> {
     let mut all = vec![format!("run.dir={}", place.path("runs").display()), format!("train.max_steps={steps}")];
     all.extend(settings.iter().map(|s| (*s).to_owned()));
     let experiment = Experiment::load(Some(&place.path("tiny.yaml")), &all).expect("an experiment");
-    let run = finetune(&experiment, false, Default::default()).expect("a run");
+    let run = finetune(&experiment, &Session::default()).expect("a run");
     tensors(&run.directory.join(format!("checkpoints/step-{steps:08}/model.safetensors")))
 }
 

@@ -1,10 +1,10 @@
 //! Fine-tuning (or training from nothing) of a Whisper, as an experiment says.
 
 use crate::setup::Setup;
-use crate::{Experiment, SourceError, SpeechDataset, SpeechError, SpeechModel, Split, WhisperBatch, WhisperCollate};
+use crate::{
+    Experiment, Session, SourceError, SpeechDataset, SpeechError, SpeechModel, Split, WhisperBatch, WhisperCollate,
+};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use undertone_data::features::FeatureError;
 use undertone_data::loader::{Loader, LoaderError};
 use undertone_ops::DeviceError;
@@ -81,12 +81,13 @@ impl RunError {
     }
 }
 
-/// Trains what `experiment` says, from its start or, with `resume`, from its newest checkpoint, until it is done or
-/// `interrupt` is set.
+/// Trains what `experiment` says, from its start or, where the session resumes, from its newest checkpoint, until it is
+/// done or interrupted.
 ///
 /// # Errors
 /// Whatever is wrong with device, model or data is found before the run's directory is made.
-pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool>) -> Result<Finetuned, RunError> {
+pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned, RunError> {
+    let resume = session.resume;
     let directory = experiment.directory();
     if !resume && directory.exists() && !experiment.run.overwrite {
         return Err(RunError::Exists(directory));
@@ -113,7 +114,8 @@ pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool
     let config = experiment.train.clone();
     let mut learner = Learner::new(config, objective, model, setup.device, &directory, experiment.seed)
         .with_configuration(experiment.to_yaml())
-        .with_interrupt(interrupt);
+        .with_display(session.display)
+        .with_interrupt(session.interrupt.clone());
     if resume && !learner.resume()? {
         return Err(RunError::NothingToResume(directory));
     }

@@ -3,8 +3,8 @@
 use crate::checkpoint::{Checkpoints, TrainState};
 use crate::objective::{Batches, BoxError, LossTerm, Objective};
 use crate::records::Records;
-use crate::report::{ExampleChange, ParameterCount, Progress, Summary, peak_memory_bytes};
-use crate::{AdamW, Environment, GradientSum, TrainConfig};
+use crate::report::{ExampleChange, ParameterCount, Summary, peak_memory_bytes};
+use crate::{AdamW, Display, Environment, GradientSum, Progress, TrainConfig};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use std::borrow::Cow;
@@ -30,6 +30,7 @@ pub struct Learner<O: Objective> {
     dir: PathBuf,
     name: String,
     configuration: Option<String>,
+    display: Display,
     interrupt: Arc<AtomicBool>,
 }
 
@@ -165,6 +166,7 @@ impl<O: Objective> Learner<O> {
             dir: dir.to_owned(),
             name,
             configuration: None,
+            display: Display::default(),
             interrupt: Arc::default(),
         }
     }
@@ -172,6 +174,12 @@ impl<O: Objective> Learner<O> {
     /// The whole configuration as YAML, for records that have a place for it.
     pub fn with_configuration(mut self, yaml: String) -> Self {
         self.configuration = Some(yaml);
+        self
+    }
+
+    /// What the run is watched by.
+    pub fn with_display(mut self, display: Display) -> Self {
+        self.display = display;
         self
     }
 
@@ -240,7 +248,7 @@ impl<O: Objective> Learner<O> {
         if going_on {
             Environment::now(&self.device, self.state.step).record(&self.dir)?;
         }
-        let progress = Progress::new(self.state.step, steps);
+        let progress = Progress::new(self.display, &self.name, self.state.step, steps, &self.interrupt);
         let started = Instant::now();
         let earlier = self.state.seconds;
         let mut clock = Clock::default();
@@ -439,6 +447,7 @@ impl<O: Objective> Learner<O> {
             values.extend(report.gauges.iter().copied());
             values.extend([("lr", report.rate), ("grad_norm", report.norm)]);
             log.write(step, "train", &values).map_err(io(&self.dir))?;
+            progress.metrics("train", values.into_iter().chain([("samples/s", rate)]));
         }
         Ok(())
     }
@@ -451,6 +460,7 @@ impl<O: Objective> Learner<O> {
         let step = self.state.step;
         let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         log.write(step, "valid", &values).map_err(io(&self.dir))?;
+        progress.metrics("valid", values);
         let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
         progress.say(&format!("step {step}  valid  {}", shown.join("  ")));
         // JSON has no number for a rate without references, and such a rate is no score.

@@ -50,12 +50,15 @@
 
 mod checkpoint;
 mod config;
+#[cfg(feature = "tui")]
+mod dashboard;
 mod environment;
 mod gradients;
 mod learner;
 pub mod metrics;
 mod objective;
 mod optimizer;
+mod progress;
 mod records;
 mod report;
 mod schedule;
@@ -72,6 +75,7 @@ pub use gradients::GradientSum;
 pub use learner::{Learner, TrainError};
 pub use objective::{Batches, BoxError, Evaluation, Example, LossTerm, Objective};
 pub use optimizer::AdamW;
-pub use report::{ExampleChange, MetricsLog, ParameterCount, Progress, Summary, peak_memory_bytes};
+pub use progress::{Display, Progress};
+pub use report::{ExampleChange, MetricsLog, ParameterCount, Summary, peak_memory_bytes};
 pub use schedule::Schedule;
 pub use tensorboard::EventFile;
