@@ -1,5 +1,6 @@
 //! Fine-tuning (or training from nothing) of a Whisper, as an experiment says.
 
+use crate::report::{ReportError, write_report};
 use crate::setup::Setup;
 use crate::{
     Experiment, Session, SourceError, SpeechDataset, SpeechError, SpeechModel, Split, WhisperBatch, WhisperCollate,
@@ -66,6 +67,9 @@ pub enum RunError {
     /// The run's directory cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// What was trained cannot be shown.
+    #[error("the report cannot be made: {0}")]
+    Report(#[from] ReportError),
 }
 
 impl RunError {
@@ -75,6 +79,7 @@ impl RunError {
             Self::Store(error) | Self::Train(TrainError::Store(error)) => {
                 matches!(error, StoreError::Missing { .. } | StoreError::Shape { .. })
             }
+            Self::Report(error) => error.is_bad_input(),
             Self::Train(TrainError::Io { .. } | TrainError::Export(_) | TrainError::NotFinite { .. }) => false,
             _ => true,
         }
@@ -131,6 +136,7 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
             let _ = std::fs::remove_dir_all(&directory);
         }
     })?;
+    write_report(&directory)?;
     Ok(Finetuned { summary, directory })
 }
 

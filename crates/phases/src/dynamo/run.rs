@@ -13,6 +13,7 @@ use super::pretrained::{BackboneError, Pretrained};
 use super::setup::{Setup, seed_of};
 use super::text_data::{Cut, TextDataError};
 use crate::analysis::AnalysisError;
+use crate::report::write_report;
 use crate::text::TextError;
 use crate::{ConfigError, Experiment, RunError, Session, Split, TranscribeError};
 use serde_json::Value;
@@ -337,6 +338,15 @@ fn run(
     Ok(outcomes)
 }
 
+/// Every stage of a run, baselines included, that was begun: what it is called and where it is.
+pub(crate) fn trained_stages(experiment: &Experiment) -> Vec<(String, PathBuf)> {
+    let phases = Phase::ALL.iter().flat_map(|phase| stages(experiment, *phase));
+    let heads = (0..experiment.tasks.len()).map(Stage::Head);
+    let all = phases.chain(heads).chain([Stage::Shared, Stage::Full]);
+    let named = all.map(|stage| (stage.title(experiment), stage.directory(experiment)));
+    named.filter(|(_, directory)| directory.join("metrics.jsonl").exists()).collect()
+}
+
 /// What later phases left that were made from a stage which is finished and now asked for more steps.
 fn outrun(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, DynamoError> {
     let experiment = setup.experiment;
@@ -625,6 +635,7 @@ impl Stage {
             return Err(RunError::NothingToResume(directory.to_owned()).into());
         }
         let summary = learner.train(&batches).map_err(|error: TrainError| RunError::from(error))?;
+        write_report(directory).map_err(RunError::from)?;
         Ok(summary)
     }
 
