@@ -78,6 +78,18 @@ fn a_device_that_was_not_compiled_in_names_its_feature() {
 }
 
 #[test]
+fn a_dashboard_that_was_not_compiled_in_names_its_feature() {
+    if !cfg!(feature = "tui") {
+        refuses_to_train(&place(), &["--tui"], &["--tui", "--features tui"]);
+    }
+}
+
+#[test]
+fn a_report_of_no_run_is_refused() {
+    refuses(&place(), &["report", "runs/none"], &["runs/none", "metrics.jsonl"]);
+}
+
+#[test]
 fn an_existing_run_is_left_alone_and_resume_is_named() {
     let place = place();
     std::fs::create_dir_all(place.path("runs/tiny")).expect("a directory");

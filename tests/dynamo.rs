@@ -119,7 +119,18 @@ fn phases_follow_each_other_and_change_what_is_theirs() {
     for router in ["learned", "oracle", "uniform", "random", "head only", "shared adapter"] {
         assert!(analysis.stdout.contains(router), "{router} is not in {}", analysis.stdout);
     }
-    assert!(std::fs::read_to_string(place.path("runs/two/report.html")).expect("a page").contains("<svg"));
+    let page = |name: &str| std::fs::read_to_string(place.path("runs/two").join(name)).expect(name);
+    let report = page("report.html");
+    assert!(report.contains("<svg") && report.contains("href=\"phase1/low/report.html\""), "{report}");
+    assert!(page("phase1/low/report.html").contains("href=\"../../report.html\""), "the stage leads back");
+    assert!(place.path("runs/two/phase2/environment.json").is_file());
+    std::fs::remove_file(place.path("runs/two/phase3/report.html")).expect("a page");
+    let reports = place.run(&["report", "runs/two"]);
+    assert_eq!(reports.status, Some(0), "{reports:?}");
+    assert!(reports.stdout.starts_with("runs/two/report.html\n"), "{}", reports.stdout);
+    assert!(reports.stdout.contains("runs/two/phase3/report.html"), "{}", reports.stdout);
+    assert_eq!(page("report.html"), report, "the same numbers give the same page");
+    assert!(page("phase3/report.html").contains("<svg"));
     let clip = place.path("clip.wav");
     undertone::data::audio::write_wav(&clip, &[0.1; 24_000]).expect("written");
     let answer = place.run(&["predict", "--run", "runs/two", "--audio", "clip.wav", "--format", "json"]);

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use undertone::phases::{Experiment, RunError, finetune};
+use undertone::phases::{Experiment, RunError, Session, finetune};
 use undertone::store::{HostTensor, set_trainable};
 use undertone::train::{
     Batches, BoxError, Checkpoints, Contents, Evaluation, Learner, LossTerm, Objective, OnNan, OnSpike, Summary,
@@ -21,7 +21,7 @@ fn train(steps: u64, settings: &[&str]) -> BTreeMap<String, HostTensor> {
     let mut all = vec![format!("run.dir={}", place.path("runs").display()), format!("train.max_steps={steps}")];
     all.extend(settings.iter().map(|s| (*s).to_owned()));
     let experiment = Experiment::load(Some(&place.path("tiny.yaml")), &all).expect("an experiment");
-    let run = finetune(&experiment, false, Default::default()).expect("a run");
+    let run = finetune(&experiment, &Session::default()).expect("a run");
     tensors(&run.directory.join(format!("checkpoints/step-{steps:08}/model.safetensors")))
 }
 
@@ -92,7 +92,7 @@ fn an_overflow_in_f16_halves_the_scale_and_leaves_the_step_out() {
         "train.loss_scale={initial: 8.0e6, growth_interval: 8}".into(),
     ];
     let experiment = Experiment::load(Some(&place.path("tiny.yaml")), &settings).expect("an experiment");
-    let run = finetune(&experiment, false, Default::default()).expect("a run");
+    let run = finetune(&experiment, &Session::default()).expect("a run");
     let (scales, skipped) = (logged(&run.directory, "loss_scale"), logged(&run.directory, "skipped_steps"));
     let weights = |step: usize| tensors(&run.directory.join(format!("checkpoints/step-{step:08}/model.safetensors")));
     assert!(skipped[0] == 1.0 && scales[0] == 4.0e6, "the first step overflows: {scales:?} {skipped:?}");

@@ -2,8 +2,7 @@
 //! heard, reads it better than before.
 
 use std::path::Path;
-use std::sync::Arc;
-use undertone::phases::{Experiment, Transcriber, finetune};
+use undertone::phases::{Experiment, Session, Transcriber, finetune};
 
 #[test]
 fn half_a_minute_of_fine_tuning_lowers_the_error_rate() {
@@ -20,7 +19,7 @@ fn half_a_minute_of_fine_tuning_lowers_the_error_rate() {
         "data.valid.cw.wpm=[38, 44]".into(),
     ];
     let experiment = Experiment::load(Some(&config), &settings).expect("the configuration");
-    let finetuned = finetune(&experiment, false, Arc::default()).expect("a run");
+    let finetuned = finetune(&experiment, &Session::default()).expect("a run");
     let (before, after) = (finetuned.summary.before["cer"], finetuned.summary.after["cer"]);
     println!("CER {before:.3} → {after:.3}");
     assert!(after < before - 0.1, "CER {before} became {after}");

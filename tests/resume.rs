@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use undertone::phases::{Experiment, finetune};
+use undertone::phases::{Experiment, Session, finetune};
 use undertone::train::Checkpoints;
 use undertone_tests::{CLIPS, Outcome, Place, change_tensors, write_model};
 
@@ -346,7 +346,8 @@ fn a_run_interrupted_before_its_first_step_evaluates_the_beginning_once() {
     let settings = [format!("run.dir={}", place.path("runs").display()), "train.max_steps=3".to_owned()];
     let experiment = Experiment::load(Some(&place.path("tiny.yaml")), &settings).expect("an experiment");
     let run = |resume, interrupt| {
-        finetune(&experiment, resume, Arc::new(AtomicBool::new(interrupt))).expect("a run").summary.completed
+        let session = Session { resume, interrupt: Arc::new(AtomicBool::new(interrupt)), ..Session::default() };
+        finetune(&experiment, &session).expect("a run").summary.completed
     };
     assert!(!run(false, true) && run(true, false));
     let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");

@@ -14,7 +14,7 @@ struct Check {
 /// Where the sanitizer's runtime comes with the toolchain.
 const SANITIZED: &str = "x86_64-unknown-linux-gnu";
 
-const CHECKS: [Check; 7] = [
+const CHECKS: [Check; 8] = [
     Check { name: "format", args: &["fmt", "--all", "--check"], variables: &[] },
     Check { name: "clippy", args: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], variables: &[] },
     Check { name: "docs", args: &["doc", "--workspace", "--no-deps"], variables: &[("RUSTDOCFLAGS", "-D warnings")] },
@@ -26,6 +26,11 @@ const CHECKS: [Check; 7] = [
         name: "kernels under AddressSanitizer",
         args: &["test", "-p", "undertone-kernels", "--lib", "--target", SANITIZED, "--target-dir", "target/sanitized"],
         variables: &[("RUSTC_BOOTSTRAP", "1"), ("RUSTFLAGS", "-Zsanitizer=address")],
+    },
+    Check {
+        name: "clippy with the dashboard",
+        args: &["clippy", "--workspace", "--all-targets", "--features", "tui", "--", "-D", "warnings"],
+        variables: &[],
     },
     // CubeCL's build script downloads LLVM; for documentation builds it does not, and type-checking needs no LLVM.
     Check {

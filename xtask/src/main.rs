@@ -10,6 +10,7 @@ mod data;
 mod eval;
 mod export;
 mod predict;
+mod report;
 mod train;
 mod transcribe;
 
@@ -38,6 +39,8 @@ enum Command {
     Eval(eval::Args),
     /// Judge everything a run with tasks has trained, and draw it
     Analyze(analyze::Args),
+    /// Write a run's report.html, and those of its stages, anew
+    Report(report::Args),
     /// Answer an input with a run's tasks, and say which adapters did it
     Predict(predict::Args),
     /// Print the text of audio files
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Analyze(args) => analyze::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Transcribe(args) => transcribe::run(&args),
         Command::Export(args) => export::run(&args),

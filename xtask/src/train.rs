@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use undertone::phases::dynamo::{Baseline, Phase, StageOutcome, baseline, dynamo};
-use undertone::phases::{Experiment, Finetuned, finetune};
-use undertone::train::Summary;
+use undertone::phases::{Experiment, Finetuned, Session, finetune};
+use undertone::train::{Display, Summary};
 
 /// What runs when no configuration is named.
 const DEFAULT_CONFIG: &str = "configs/dynamo-cw.yaml";
@@ -28,6 +28,9 @@ pub struct Args {
     /// cpu, cuda:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long)]
     device: Option<String>,
+    /// Show Burn's dashboard instead of a bar
+    #[arg(long)]
+    tui: bool,
     /// Override one key of the configuration, like train.max_steps=100
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
@@ -37,17 +40,29 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut settings = args.settings.clone();
     settings.extend(args.device.as_ref().map(|device| format!("device={device}")));
     let experiment = Experiment::load(Some(&find(&args.config)), &settings).map_err(Failure::bad_input)?;
-    let interrupt = interrupt_flag()?;
+    let display = if args.tui { dashboard()? } else { Display::Lines };
+    let session = Session { resume: args.resume, interrupt: interrupt_flag()?, display };
     if experiment.tasks.is_empty() && args.phase.is_none() && args.baseline.is_none() {
-        let finetuned = finetune(&experiment, args.resume, interrupt).map_err(Failure::of_run)?;
+        let finetuned = finetune(&experiment, &session).map_err(Failure::of_run)?;
         report(&finetuned);
         return if finetuned.summary.completed { Ok(()) } else { Err(Failure::Interrupted) };
     }
     let outcomes = match args.baseline {
-        Some(kind) => baseline(&experiment, kind, args.resume, &interrupt),
-        None => dynamo(&experiment, &phases(args.phase.as_deref())?, args.resume, &interrupt),
+        Some(kind) => baseline(&experiment, kind, &session),
+        None => dynamo(&experiment, &phases(args.phase.as_deref())?, &session),
     };
     report_stages(&outcomes.map_err(Failure::of_dynamo)?)
+}
+
+#[cfg(feature = "tui")]
+fn dashboard() -> Result<Display, Failure> {
+    Ok(Display::Dashboard)
+}
+
+#[cfg(not(feature = "tui"))]
+fn dashboard() -> Result<Display, Failure> {
+    let text = "--tui is not in this build: rebuild with `--features tui` (cargo xtask --features tui train --tui …)";
+    Err(Failure::BadInput(text.into()))
 }
 
 fn phases(text: Option<&str>) -> Result<Vec<Phase>, Failure> {

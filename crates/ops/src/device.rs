@@ -29,6 +29,12 @@ pub enum DeviceSpec {
     TchCuda(usize),
 }
 
+/// The backends that are built in, by the features that bring them.
+pub fn backends() -> Vec<&'static str> {
+    let all = [("flex", true), ("cuda", cfg!(feature = "cuda")), ("tch", cfg!(feature = "tch"))];
+    all.into_iter().filter(|(_, built_in)| *built_in).map(|(name, _)| name).collect()
+}
+
 /// Why a device cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {

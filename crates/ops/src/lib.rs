@@ -36,7 +36,7 @@ mod testing;
 pub use activation::{dropout, gelu, residual_dropout};
 pub use attention::{AttentionOptions, attention};
 pub use conv::conv1d;
-pub use device::{DeviceError, DeviceSpec};
+pub use device::{DeviceError, DeviceSpec, backends};
 pub use host::{Kernels, NoBf16, runs_ahead, set_kernels, set_matmul_precision};
 pub use linear::{embedding, linear};
 pub use lora::lora_bank;

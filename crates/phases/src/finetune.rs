@@ -1,11 +1,12 @@
 //! Fine-tuning (or training from nothing) of a Whisper, as an experiment says.
 
+use crate::report::{ReportError, write_report};
 use crate::setup::Setup;
-use crate::{Experiment, SourceError, SpeechDataset, SpeechError, SpeechModel, Split, WhisperBatch, WhisperCollate};
+use crate::{
+    Experiment, Session, SourceError, SpeechDataset, SpeechError, SpeechModel, Split, WhisperBatch, WhisperCollate,
+};
 use burn::module::Module;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use undertone_data::features::FeatureError;
 use undertone_data::loader::{Loader, LoaderError};
 use undertone_ops::DeviceError;
@@ -67,6 +68,9 @@ pub enum RunError {
     /// The run's directory cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// What was trained cannot be shown.
+    #[error("the report cannot be made: {0}")]
+    Report(#[from] ReportError),
 }
 
 impl RunError {
@@ -76,18 +80,20 @@ impl RunError {
             Self::Store(error) | Self::Train(TrainError::Store(error)) => {
                 matches!(error, StoreError::Missing { .. } | StoreError::Shape { .. })
             }
+            Self::Report(error) => error.is_bad_input(),
             Self::Train(TrainError::Io { .. } | TrainError::Export(_) | TrainError::Guard { .. }) => false,
             _ => true,
         }
     }
 }
 
-/// Trains what `experiment` says, from its start or, with `resume`, from its newest checkpoint, until it is done or
-/// `interrupt` is set.
+/// Trains what `experiment` says, from its start or, where the session resumes, from its newest checkpoint, until it is
+/// done or interrupted.
 ///
 /// # Errors
 /// Whatever is wrong with device, model or data is found before the run's directory is made.
-pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool>) -> Result<Finetuned, RunError> {
+pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned, RunError> {
+    let resume = session.resume;
     let directory = experiment.directory();
     if !resume && directory.exists() && !experiment.run.overwrite {
         return Err(RunError::Exists(directory));
@@ -117,7 +123,8 @@ pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool
     }
     let mut learner = Learner::new(config, objective, model, setup.device, &directory, experiment.seed)
         .with_configuration(experiment.to_yaml())
-        .with_interrupt(interrupt);
+        .with_display(session.display)
+        .with_interrupt(session.interrupt.clone());
     if resume && !learner.resume()? {
         return Err(RunError::NothingToResume(directory));
     }
@@ -134,6 +141,7 @@ pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool
             let _ = std::fs::remove_dir_all(&directory);
         }
     })?;
+    write_report(&directory)?;
     Ok(Finetuned { summary, directory })
 }
 

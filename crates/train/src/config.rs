@@ -40,6 +40,8 @@ pub struct TrainConfig {
     pub log_every: u64,
     /// Whether what is logged is also written to event files in the run's directory, for `tensorboard --logdir runs`.
     pub tensorboard: bool,
+    /// Whether what is logged is also written to `metrics.csv` in the run's directory, a column a name.
+    pub csv: bool,
 }
 
 impl Default for TrainConfig {
@@ -58,6 +60,7 @@ impl Default for TrainConfig {
             early_stopping: EarlyStoppingConfig::default(),
             log_every: 10,
             tensorboard: false,
+            csv: false,
         }
     }
 }

@@ -7,10 +7,10 @@ use crate::guard::{Trouble, Verdict};
 use crate::loss_scale::LossScale;
 use crate::objective::{Batches, BoxError, Evaluation, LossTerm, Objective};
 use crate::records::Records;
-use crate::report::{ExampleChange, ParameterCount, Progress, Summary, peak_memory_bytes};
+use crate::report::{ExampleChange, ParameterCount, Summary, peak_memory_bytes};
 use crate::saver::Saver;
 use crate::stopwatch::{Part, Stopwatch};
-use crate::{GradientSum, Optimizer, TrainConfig, TrainError, Work};
+use crate::{Display, Environment, GradientSum, Optimizer, Progress, TrainConfig, TrainError, Work};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use std::borrow::Cow;
@@ -38,6 +38,7 @@ pub struct Learner<O: Objective> {
     dir: PathBuf,
     name: String,
     configuration: Option<String>,
+    display: Display,
     interrupt: Arc<AtomicBool>,
 }
 
@@ -85,6 +86,7 @@ impl<O: Objective> Learner<O> {
             dir: dir.to_owned(),
             name,
             configuration: None,
+            display: Display::default(),
             interrupt: Arc::default(),
         }
     }
@@ -92,6 +94,12 @@ impl<O: Objective> Learner<O> {
     /// The whole configuration as YAML, for records that have a place for it.
     pub fn with_configuration(mut self, yaml: String) -> Self {
         self.configuration = Some(yaml);
+        self
+    }
+
+    /// What the run is watched by.
+    pub fn with_display(mut self, display: Display) -> Self {
+        self.display = display;
         self
     }
 
@@ -175,11 +183,15 @@ impl<O: Objective> Learner<O> {
         // What was judged before the first step is judged again if no checkpoint has it.
         let from = if self.state.before.is_some() { self.state.step + 1 } else { 0 };
         let going_on = self.state.step < steps && !self.has_stalled();
-        let mut log = Records::open(&self.dir, from, self.config.tensorboard && going_on).map_err(io(&self.dir))?;
+        let mut log = Records::open(&self.dir, from, self.config.csv, self.config.tensorboard && going_on)
+            .map_err(io(&self.dir))?;
         if let Some(yaml) = &self.configuration {
             log.configuration(from, yaml).map_err(io(&self.dir))?;
         }
-        let progress = Progress::new(self.state.step, steps);
+        if going_on {
+            Environment::now(&self.device, self.state.step).record(&self.dir)?;
+        }
+        let progress = Progress::new(self.display, &self.name, self.state.step, steps, &self.interrupt);
         let started = Instant::now();
         let earlier = self.state.seconds;
         let mut watch = Stopwatch::new(runs_ahead(&self.device));
@@ -446,6 +458,7 @@ impl<O: Objective> Learner<O> {
             }
             log.write(step, "train", &values).map_err(io(&self.dir))?;
             log.perform(&watch.line(step, None)).map_err(io(&self.dir))?;
+            progress.metrics("train", values.into_iter().chain([("samples/s", rate)]));
         }
         Ok(())
     }
@@ -499,6 +512,7 @@ impl<O: Objective> Learner<O> {
         let step = self.state.step;
         let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         log.write(step, split, &values).map_err(io(&self.dir))?;
+        progress.metrics(split, values);
         let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
         progress.say(&format!("step {step}  {split}  {}", shown.join("  ")));
         Ok(evaluation)

@@ -54,7 +54,10 @@
 
 mod checkpoint;
 mod config;
+#[cfg(feature = "tui")]
+mod dashboard;
 mod ema;
+mod environment;
 mod error;
 mod gradients;
 mod guard;
@@ -64,15 +67,18 @@ pub mod metrics;
 mod objective;
 mod optimizer;
 mod performance;
+mod progress;
 mod records;
 mod report;
 mod saver;
 mod schedule;
 mod stopwatch;
+mod table;
 mod tensorboard;
 
 pub use checkpoint::{Checkpoint, Checkpoints, Contents, TrainState};
 pub use config::{CheckpointConfig, EarlyStoppingConfig, EvaluateConfig, TrainConfig, TrainConfigError};
+pub use environment::Environment;
 pub use error::TrainError;
 pub use gradients::GradientSum;
 pub use guard::{GuardConfig, GuardState, OnNan, OnSpike, Trouble};
@@ -81,7 +87,8 @@ pub use loss_scale::{LossScale, LossScaleConfig};
 pub use objective::{Batches, BoxError, Evaluation, Example, LossTerm, Objective, Work};
 pub use optimizer::{AdafactorConfig, GroupConfig, LrScaling, Optimizer, OptimizerConfig, OptimizerName, Pattern};
 pub use performance::{Performance, TimeSplit};
-pub use report::{ExampleChange, MetricsLog, ParameterCount, Progress, Summary, peak_memory_bytes};
+pub use progress::{Display, Progress};
+pub use report::{ExampleChange, MetricsLog, ParameterCount, Summary, peak_memory_bytes};
 pub use schedule::Schedule;
 pub use tensorboard::EventFile;
 pub use undertone_ops::Compute;

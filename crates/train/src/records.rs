@@ -1,7 +1,9 @@
-//! What a run writes down while it trains: `metrics.jsonl`, and TensorBoard's event files if they are wanted.
+//! What a run writes down while it trains: `metrics.jsonl`, and if they are wanted `metrics.csv` and TensorBoard's event
+//! files.
 
 use crate::performance::{Performance, PerformanceLog};
 use crate::report::MetricsLog;
+use crate::table::MetricsTable;
 use crate::tensorboard::EventFile;
 use std::io::Result;
 use std::path::{Path, PathBuf};
@@ -13,22 +15,25 @@ pub(crate) struct Records {
     dir: PathBuf,
     metrics: MetricsLog,
     performance: PerformanceLog,
+    table: Option<MetricsTable>,
     events: Option<EventFile>,
 }
 
 impl Records {
     /// Opens those of the run in `dir` for a session whose first step will be `from`; whatever earlier sessions left of
     /// that step and later is dropped, for it will be written again.
-    pub fn open(dir: &Path, from: u64, tensorboard: bool) -> Result<Self> {
-        let metrics = MetricsLog::open(&dir.join("metrics.jsonl"), from)?;
+    pub fn open(dir: &Path, from: u64, csv: bool, tensorboard: bool) -> Result<Self> {
+        let path = dir.join("metrics.jsonl");
+        let metrics = MetricsLog::open(&path, from)?;
         let performance = PerformanceLog::open(dir, from)?;
+        let table = csv.then(|| MetricsTable::open(&dir.join("metrics.csv"), &path)).transpose()?;
         let events = tensorboard.then(|| EventFile::open(dir, from, now())).transpose()?;
-        Ok(Self { dir: dir.to_owned(), metrics, performance, events })
+        Ok(Self { dir: dir.to_owned(), metrics, performance, table, events })
     }
 
     /// Drops what was written of step `from` and later.
     pub fn rewind(&mut self, from: u64) -> Result<()> {
-        *self = Self::open(&self.dir, from, self.events.is_some())?;
+        *self = Self::open(&self.dir, from, self.table.is_some(), self.events.is_some())?;
         Ok(())
     }
 
@@ -51,6 +56,9 @@ impl Records {
     /// Adds values of a step; TensorBoard calls them `split/name`.
     pub fn write(&mut self, step: u64, split: &str, values: &[(&str, f64)]) -> Result<()> {
         self.metrics.write(step, split, values.iter().copied())?;
+        if let Some(table) = &mut self.table {
+            table.write(step, split, values)?;
+        }
         let Some(events) = &mut self.events else { return Ok(()) };
         let tagged: Vec<(String, f64)> =
             values.iter().map(|(name, value)| (format!("{split}/{name}"), *value)).collect();
@@ -69,10 +77,10 @@ mod tests {
     use crate::tensorboard::tests::points;
 
     #[test]
-    fn every_value_is_in_both_and_no_step_in_either_twice() {
+    fn every_value_is_in_all_and_no_step_in_any_twice() {
         let dir = tempfile::tempdir().expect("a directory");
         let session = |from: u64, to: u64, offset: f64| {
-            let mut records = Records::open(dir.path(), from, true).expect("opened");
+            let mut records = Records::open(dir.path(), from, true, true).expect("opened");
             records.configuration(from, "seed: 1").expect("noted");
             for step in from..to {
                 records.write(step, "train", &[("loss", step as f64 + offset), ("lr", 0.5)]).expect("written");
@@ -89,12 +97,17 @@ mod tests {
         let lines: Vec<(u64, f32)> =
             lines.map(|l| (l["step"].as_u64().expect("a step"), l["loss"].as_f64().expect("a loss") as f32)).collect();
         assert_eq!(lines, expected);
+        let table = std::fs::read_to_string(dir.path().join("metrics.csv")).expect("read");
+        assert_eq!(
+            table,
+            "step,split,loss,lr\n0,train,0.0,0.5\n1,train,1.0,0.5\n2,train,2.0,0.5\n3,train,13.0,0.5\n4,train,14.0,0.5\n"
+        );
     }
 
     #[test]
-    fn without_tensorboard_there_are_no_event_files() {
+    fn there_are_no_tables_and_event_files_unless_they_are_wanted() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut records = Records::open(dir.path(), 0, false).expect("opened");
+        let mut records = Records::open(dir.path(), 0, false, false).expect("opened");
         records.configuration(0, "seed: 1").expect("nothing to note");
         records.write(1, "train", &[("loss", 1.0)]).expect("written");
         let names: Vec<_> =

@@ -1,15 +1,13 @@
-//! What a run leaves behind for people and scripts: `metrics.jsonl`, `summary.json`, and a line on the terminal.
+//! What a run leaves behind for people and scripts: `metrics.jsonl` and `summary.json`.
 
 use crate::TrainConfig;
 use crate::objective::Example;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::time::Duration;
 use undertone_store::write_atomically;
 
 /// What `summary.json` says.
@@ -149,62 +147,8 @@ pub(crate) fn open_lines(path: &Path, from: u64) -> std::io::Result<File> {
 }
 
 /// Seven significant digits: what an f32 has.
-fn rounded(value: f64) -> Value {
+pub(crate) fn rounded(value: f64) -> Value {
     format!("{value:.6e}").parse::<f64>().ok().and_then(serde_json::Number::from_f64).map_or(Value::Null, Value::Number)
-}
-
-/// A bar on a terminal, plain lines elsewhere; both on standard error.
-#[derive(Debug)]
-pub struct Progress {
-    bar: Option<ProgressBar>,
-    steps: u64,
-}
-
-impl Progress {
-    /// Starts at `step` of `steps`.
-    pub fn new(step: u64, steps: u64) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(steps).with_position(step);
-            let style = ProgressStyle::with_template("{bar:28} {pos}/{len}  {msg}  ETA {eta}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.reset_eta();
-            bar.enable_steady_tick(Duration::from_millis(500));
-            bar
-        });
-        Self { bar, steps }
-    }
-
-    /// Shows where training stands. `log` asks for a line where there is no bar.
-    pub fn step(&self, step: u64, message: &str, eta: Duration, log: bool) {
-        match &self.bar {
-            Some(bar) => {
-                bar.set_position(step);
-                bar.set_message(message.to_owned());
-            }
-            None if log => eprintln!("step {step}/{}  {message}  ETA {}", self.steps, minutes(eta)),
-            None => {}
-        }
-    }
-
-    /// Prints a line that stays.
-    pub fn say(&self, line: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
-        }
-    }
-
-    /// Takes the bar away.
-    pub fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-fn minutes(time: Duration) -> String {
-    let seconds = time.as_secs();
-    format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
 /// The most memory this process has held, in bytes, where the system tells.

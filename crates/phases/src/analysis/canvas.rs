@@ -10,7 +10,7 @@ pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// What drawing gives.
 pub(super) type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<std::io::Error>>;
 
-/// Width and height of every picture, in pixels.
+/// Width and height of a picture that stands alone, in pixels.
 pub(super) const SIZE: (u32, u32) = (640, 420);
 /// Size of ordinary text, in pixels.
 pub(super) const TEXT: f64 = 12.0;
@@ -72,21 +72,35 @@ pub(super) fn ink_on(ground: RGBColor) -> RGBColor {
 /// # Errors
 /// When the drawing library fails.
 pub(super) fn sheet(title: &str, draw: impl FnOnce(&Area) -> Drawn) -> Result<String, AnalysisError> {
+    sheet_of(SIZE, title, draw)
+}
+
+/// [`sheet`] of another size.
+pub(super) fn sheet_of(
+    size: (u32, u32),
+    title: &str,
+    draw: impl FnOnce(&Area) -> Drawn,
+) -> Result<String, AnalysisError> {
     let mut svg = String::new();
     let drawn = {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         (|| {
             root.fill(&WHITE)?;
             let (head, body) = root.margin(8, 8, 10, 14).split_vertically(26);
             let mut bold = style(15.0, INK, HPos::Left, VPos::Center);
             bold.font = bold.font.style(FontStyle::Bold);
-            head.draw_text(&fitted(title, 15.0, 600.0), &bold, (0, 10))?;
+            head.draw_text(&fitted(title, 15.0, f64::from(size.0) - 40.0), &bold, (0, 10))?;
             draw(&body)?;
             root.present()
         })()
     };
     drawn.map_err(|error| AnalysisError::Picture(error.to_string()))?;
     Ok(svg)
+}
+
+/// A colour as the SVG has it.
+pub(super) fn hex(colour: RGBColor) -> String {
+    format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2)
 }
 
 /// Text `size` pixels high, anchored at a corner or side. The drawing library counts 1.24 to the pixel.

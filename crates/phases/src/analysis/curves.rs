@@ -33,6 +33,16 @@ impl Series {
     }
 }
 
+/// The mean of each point and up to `reach` neighbours on either side, fewer at the ends. In the middle, so that the
+/// curve does not lag behind what it smooths.
+pub(super) fn running_mean(points: &[(f64, f64)], reach: usize) -> Vec<(f64, f64)> {
+    let mean = |at: usize| {
+        let near = &points[at.saturating_sub(reach)..(at + reach + 1).min(points.len())];
+        near.iter().map(|(_, value)| value / near.len() as f64).sum()
+    };
+    points.iter().enumerate().map(|(at, (step, _))| (*step, mean(at))).collect()
+}
+
 fn mean_point(points: &[(u64, f64)]) -> (f64, f64) {
     let count = points.len() as f64;
     let step = points.iter().map(|(step, _)| *step as f64).sum::<f64>() / count;
@@ -56,6 +66,14 @@ mod tests {
     #[test]
     fn a_long_series_averages_neighbours() {
         assert_eq!(series(&[4.0, 2.0, 1.0, 3.0, 8.0]).stretches(3), [[(5.0, 3.0), (25.0, 2.0), (40.0, 8.0)]]);
+    }
+
+    #[test]
+    fn a_running_mean_lies_in_the_middle() {
+        let points = [(0.0, 6.0), (10.0, 3.0), (20.0, 3.0), (30.0, 9.0)];
+        assert_eq!(running_mean(&points, 1), [(0.0, 4.5), (10.0, 4.0), (20.0, 5.0), (30.0, 6.0)]);
+        assert_eq!(running_mean(&points, 0), points);
+        assert!(running_mean(&[], 3).is_empty());
     }
 
     #[test]

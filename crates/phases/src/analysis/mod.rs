@@ -6,12 +6,14 @@
 
 mod canvas;
 mod curves;
+pub(crate) mod page;
 mod picture;
 mod report;
 mod routing;
 mod table;
 
 pub use curves::{LossCurves, Series};
+pub(crate) use picture::{Areas, Axis, Curves, Interval, Part};
 pub use picture::{Picture, PictureSection, pictures};
 pub use report::report_html;
 pub use routing::{Analysis, Confidence, GateEntropy, Histogram, RoutedSample};

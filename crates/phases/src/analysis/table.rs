@@ -53,7 +53,7 @@ struct Row {
 }
 
 impl Direction {
-    fn arrow(self) -> &'static str {
+    pub(crate) fn arrow(self) -> &'static str {
         match self {
             Self::Lower => "↓",
             Self::Higher => "↑",

@@ -5,15 +5,14 @@ use super::evaluate::{Judged, RouterKind};
 use super::head_config::direction;
 use super::model::Dynamo;
 use super::objective::GUMBEL_TEMPERATURE;
-use super::run::{DynamoError, Phase, Stage, is_complete, report_cuts, stages};
+use super::run::{DynamoError, Phase, Stage, is_complete, report_cuts, stages, trained_stages};
 use super::setup::Setup;
 use super::trivial::Trivial;
 use crate::analysis::{Analysis, LossCurves, Metric, MetricsTable, Series, TaskColumn, pictures, report_html};
+use crate::report::{REPORT, ReportError, is_rate, series, write_reports};
 use crate::{Experiment, RunError, Split};
-use serde_json::Value;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use undertone_store::write_atomically;
+use undertone_store::{StoreError, write_atomically};
 
 /// What [`analyze`] found and where it wrote it.
 #[derive(Clone, Debug)]
@@ -152,16 +151,55 @@ fn write(experiment: &Experiment, table: MetricsTable, routing: Option<Analysis>
     let mut page = None;
     if let Some(routing) = &routing {
         save("analysis.json", &serde_json::to_string_pretty(routing).unwrap_or_default())?;
-        let pictures = pictures(routing, &table, &curves(experiment))?;
-        let folder = root.join("pictures");
-        std::fs::create_dir_all(&folder).map_err(super::run::store("create", &folder))?;
-        for picture in &pictures {
-            save(&format!("pictures/{}", picture.file_name), &picture.svg)?;
-        }
-        save("report.html", &report_html(&experiment.run.name, routing, &table, &pictures, &settings(experiment)))?;
-        page = Some(root.join("report.html"));
+        // The run's own page, and those of its stages, which lead to one another.
+        page = write_reports(&root).map_err(RunError::from)?.into_iter().next();
     }
     Ok(Report { table, routing, page })
+}
+
+/// Draws what an analysis found: the pictures, and the page of the run as a whole.
+///
+/// # Errors
+/// When a picture cannot be drawn or a file not be written.
+pub(crate) fn render(
+    experiment: &Experiment,
+    routing: &Analysis,
+    table: &MetricsTable,
+) -> Result<PathBuf, ReportError> {
+    let root = experiment.directory();
+    let pictures = pictures(routing, table, &curves(experiment))?;
+    let folder = root.join("pictures");
+    std::fs::create_dir_all(&folder).map_err(|source| StoreError::Io {
+        action: "create",
+        path: folder.clone(),
+        source,
+    })?;
+    for picture in &pictures {
+        write_atomically(&folder.join(&picture.file_name), picture.svg.as_bytes())?;
+    }
+    let links: Vec<(String, String)> = trained_stages(experiment)
+        .into_iter()
+        .filter_map(|(title, directory)| Some((title, address(directory.strip_prefix(&root).ok()?))))
+        .collect();
+    let page = root.join(REPORT);
+    let html = report_html(&experiment.run.name, routing, table, &pictures, &settings(experiment), &links);
+    write_atomically(&page, html.as_bytes())?;
+    Ok(page)
+}
+
+/// Where the page of a stage is, seen from the run's.
+fn address(stage: &Path) -> String {
+    let parts = stage.components().map(|part| encoded(&part.as_os_str().to_string_lossy()));
+    parts.map(|part| part + "/").collect::<String>() + REPORT
+}
+
+/// A folder's name in an address: a task may be called anything.
+fn encoded(name: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    name.bytes().map(byte).collect()
 }
 
 /// What a reader of the page wants to know of the configuration; `config.yaml` says the rest.
@@ -186,13 +224,19 @@ fn curves(experiment: &Experiment) -> Vec<LossCurves> {
     let named = Phase::ALL.iter().map(|phase| {
         let (mut losses, mut temperature) = (Vec::new(), Vec::new());
         for stage in stages(experiment, *phase) {
-            let directory = stage.directory(experiment);
-            let mut series = read_curves(&directory);
-            temperature.extend(series.remove(GUMBEL_TEMPERATURE).unwrap_or_default());
-            if let (Stage::Adapter(index), Some(loss)) = (&stage, series.remove("loss")) {
-                losses.push(Series { name: experiment.tasks[*index].name.clone(), points: loss });
-            } else {
-                losses.extend(series.into_iter().map(|(name, points)| Series { name, points }));
+            let metrics =
+                std::fs::read_to_string(stage.directory(experiment).join("metrics.jsonl")).unwrap_or_default();
+            for logged in series(&metrics, "train") {
+                match (&stage, logged.name.as_str()) {
+                    (_, name) if is_rate(name) || name == "grad_norm" => {}
+                    (_, GUMBEL_TEMPERATURE) => temperature.extend(logged.points),
+                    (Stage::Adapter(index), "loss") => {
+                        losses.push(Series { name: experiment.tasks[*index].name.clone(), ..logged });
+                    }
+                    // The terms of an adapter's loss are on its own page.
+                    (Stage::Adapter(_), _) => {}
+                    _ => losses.push(logged),
+                }
             }
         }
         LossCurves { phase: format!("phase {}", *phase as usize + 1), losses, temperature }
@@ -200,20 +244,13 @@ fn curves(experiment: &Experiment) -> Vec<LossCurves> {
     named.filter(|curves| !curves.losses.is_empty()).collect()
 }
 
-/// Name → (step, value) of the losses in a stage's `metrics.jsonl`.
-fn read_curves(directory: &Path) -> BTreeMap<String, Vec<(u64, f64)>> {
-    let text = std::fs::read_to_string(directory.join("metrics.jsonl")).unwrap_or_default();
-    let mut found: BTreeMap<String, Vec<(u64, f64)>> = BTreeMap::new();
-    for line in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-        let Some(step) = line.get("step").and_then(Value::as_u64) else { continue };
-        if line.get("split").and_then(Value::as_str) != Some("train") {
-            continue;
-        }
-        for (name, value) in line.as_object().into_iter().flatten() {
-            if !["step", "split", "lr", "grad_norm"].contains(&name.as_str()) {
-                found.entry(name.clone()).or_default().extend(value.as_f64().map(|value| (step, value)));
-            }
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_is_found_whatever_its_task_is_called() {
+        assert_eq!(address(Path::new("phase1/copy")), "phase1/copy/report.html");
+        assert_eq!(address(Path::new("phase1/a b#?")), "phase1/a%20b%23%3F/report.html");
     }
-    found
 }

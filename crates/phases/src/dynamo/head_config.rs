@@ -214,7 +214,7 @@ impl HeadConfig {
 }
 
 /// Which way a metric is better.
-pub(super) fn direction(metric: &str) -> Direction {
+pub(crate) fn direction(metric: &str) -> Direction {
     if ["cer", "wer"].contains(&metric) { Direction::Lower } else { Direction::Higher }
 }
 

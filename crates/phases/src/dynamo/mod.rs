@@ -25,6 +25,7 @@ mod text_data;
 mod text_loss;
 mod trivial;
 
+pub(crate) use analyze::render;
 pub use analyze::{Report, analyze, judge_run};
 pub use batch::{BatchInput, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskSample, TaskSamples};
 pub use config::{
@@ -34,10 +35,13 @@ pub use config::{
 pub(crate) use config::{validate_phases, validate_tasks};
 pub use evaluate::{Judged, RouterKind};
 pub use folder::FolderError as AdapterFolderError;
+pub(crate) use head_config::direction;
 pub use head_config::{ClassifyConfig, HeadConfig, Seq2seqConfig, SpanConfig, TagConfig};
 pub use model::{BackboneNetwork, Dynamo, Head, Input, PromptHead, Tapped, TextWriter};
+pub(crate) use objective::GUMBEL_TEMPERATURE;
 pub use order::TaskOrder;
 pub use predict::{Prediction, Predictor};
 pub use pretrained::BackboneError;
+pub(crate) use run::trained_stages;
 pub use run::{Baseline, DynamoError, Phase, Stage, StageOutcome, baseline, dynamo};
 pub use text_data::{Cut, Target, TextBatch, TextDataError, TextDataset, TextSample};

@@ -21,7 +21,7 @@ use undertone_ops::linear_cross_entropy;
 use undertone_train::{Batches, BoxError, Evaluation, LossTerm, Objective, Work};
 
 /// The name of the Gumbel-softmax's temperature in `metrics.jsonl`.
-pub(super) const GUMBEL_TEMPERATURE: &str = "gumbel_temperature";
+pub(crate) const GUMBEL_TEMPERATURE: &str = "gumbel_temperature";
 
 /// How a phase makes gates, and what it minimises.
 #[derive(Clone, Copy, Debug)]

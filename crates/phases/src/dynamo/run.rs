@@ -13,14 +13,13 @@ use super::pretrained::{BackboneError, Pretrained};
 use super::setup::{Setup, seed_of};
 use super::text_data::{Cut, TextDataError};
 use crate::analysis::AnalysisError;
+use crate::report::write_report;
 use crate::text::TextError;
-use crate::{ConfigError, Experiment, RunError, Split, TranscribeError};
+use crate::{ConfigError, Experiment, RunError, Session, Split, TranscribeError};
 use burn::module::Module;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use undertone_data::loader::Loader;
 use undertone_model::lora::{AdaptError, LoraConfig};
 use undertone_store::{StoreError, parameter_infos, set_trainable, write_atomically};
@@ -227,17 +226,12 @@ impl DynamoError {
     }
 }
 
-/// Runs the given phases, from their start or, with `resume`, each from where it stopped, until they are done or
-/// `interrupt` is set.
+/// Runs the given phases, from their start or, where the session resumes, each from where it stopped, until they are done
+/// or interrupted.
 ///
 /// # Errors
 /// Whatever is wrong with device, backbone, data or an earlier phase is found before anything is written.
-pub fn dynamo(
-    experiment: &Experiment,
-    phases: &[Phase],
-    resume: bool,
-    interrupt: &Arc<AtomicBool>,
-) -> Result<Vec<StageOutcome>, DynamoError> {
+pub fn dynamo(experiment: &Experiment, phases: &[Phase], session: &Session) -> Result<Vec<StageOutcome>, DynamoError> {
     let first = phases.iter().min().copied().unwrap_or(Phase::Adapters);
     if first > Phase::Adapters {
         let before = if first == Phase::Router { Phase::Adapters } else { Phase::Router };
@@ -255,7 +249,7 @@ pub fn dynamo(
     let stages: Vec<Stage> = phases.iter().flat_map(|phase| stages(experiment, *phase)).collect();
     // What an earlier phase finds anew, later ones were not made from.
     let outdated = Phase::ALL.iter().filter(|phase| **phase > first).flat_map(|p| self::stages(experiment, *p));
-    run(experiment, &stages, &outdated.collect::<Vec<_>>(), resume, interrupt)
+    run(experiment, &stages, &outdated.collect::<Vec<_>>(), session)
 }
 
 /// Trains what a run is compared with.
@@ -265,15 +259,14 @@ pub fn dynamo(
 pub fn baseline(
     experiment: &Experiment,
     baseline: Baseline,
-    resume: bool,
-    interrupt: &Arc<AtomicBool>,
+    session: &Session,
 ) -> Result<Vec<StageOutcome>, DynamoError> {
     let stages = match baseline {
         Baseline::Head => (0..experiment.tasks.len()).map(Stage::Head).collect(),
         Baseline::Shared => vec![Stage::Shared],
         Baseline::Full => vec![Stage::Full],
     };
-    run(experiment, &stages, &[], resume, interrupt)
+    run(experiment, &stages, &[], session)
 }
 
 /// The stages of a phase.
@@ -290,9 +283,9 @@ fn run(
     experiment: &Experiment,
     stages: &[Stage],
     outdated: &[Stage],
-    resume: bool,
-    interrupt: &Arc<AtomicBool>,
+    session: &Session,
 ) -> Result<Vec<StageOutcome>, DynamoError> {
+    let resume = session.resume;
     if experiment.tasks.is_empty() {
         return Err(DynamoError::NoTasks);
     }
@@ -337,7 +330,7 @@ fn run(
             continue;
         }
         eprintln!("{}", stage.title(experiment));
-        let summary = stage.train(&setup, &directory, resume, interrupt)?;
+        let summary = stage.train(&setup, &directory, session)?;
         let completed = summary.completed;
         outcomes.push(StageOutcome { directory, summary: Some(summary) });
         if !completed {
@@ -345,6 +338,15 @@ fn run(
         }
     }
     Ok(outcomes)
+}
+
+/// Every stage of a run, baselines included, that was begun: what it is called and where it is.
+pub(crate) fn trained_stages(experiment: &Experiment) -> Vec<(String, PathBuf)> {
+    let phases = Phase::ALL.iter().flat_map(|phase| stages(experiment, *phase));
+    let heads = (0..experiment.tasks.len()).map(Stage::Head);
+    let all = phases.chain(heads).chain([Stage::Shared, Stage::Full]);
+    let named = all.map(|stage| (stage.title(experiment), stage.directory(experiment)));
+    named.filter(|(_, directory)| directory.join("metrics.jsonl").exists()).collect()
 }
 
 /// What later phases left that were made from a stage which is finished and now asked for more steps.
@@ -647,13 +649,7 @@ impl Stage {
         }
     }
 
-    fn train(
-        &self,
-        setup: &Setup,
-        directory: &Path,
-        resume: bool,
-        interrupt: &Arc<AtomicBool>,
-    ) -> Result<Summary, DynamoError> {
+    fn train(&self, setup: &Setup, directory: &Path, session: &Session) -> Result<Summary, DynamoError> {
         let experiment = setup.experiment;
         let (tasks, mut config) = (self.tasks(experiment), self.config(setup)?);
         let (optimizer, scaled) = self.optimizer(experiment, &config);
@@ -670,13 +666,15 @@ impl Stage {
         };
         let mut learner = Learner::new(config, objective, model, setup.device.clone(), directory, seed)
             .with_configuration(experiment.to_yaml())
-            .with_interrupt(interrupt.clone());
+            .with_display(session.display)
+            .with_interrupt(session.interrupt.clone());
         // A stage that was not begun has no checkpoint; one that finished must not be begun anew.
-        if resume && !learner.resume().map_err(RunError::from)? && is_complete(directory) {
+        if session.resume && !learner.resume().map_err(RunError::from)? && is_complete(directory) {
             return Err(RunError::NothingToResume(directory.to_owned()).into());
         }
         scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
         let summary = learner.train(&batches).map_err(|error: TrainError| RunError::from(error))?;
+        write_report(directory).map_err(RunError::from)?;
         Ok(summary)
     }
 

@@ -1,6 +1,9 @@
 //! Curves over the steps, and the frame of axes that they share with the bars.
 
-use crate::analysis::canvas::{Area, Drawn, FAINT, GRID, HUES, INK, TEXT, colour, label, legend, sheet, style, tick};
+use crate::analysis::canvas::{
+    Area, Drawn, FAINT, GRID, HUES, INK, SIZE, TEXT, colour, label, legend, sheet_of, style, tick,
+};
+use crate::analysis::curves::running_mean;
 use crate::analysis::{AnalysisError, LossCurves, Series};
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
@@ -11,6 +14,12 @@ use plotters::style::text_anchor::{HPos, VPos};
 const POINTS: usize = 400;
 /// Losses that span more than this are drawn on a logarithmic axis.
 const LOGARITHMIC_FROM: f64 = 50.0;
+/// Noisy curves of fewer points are drawn as they are.
+const SMOOTHED_FROM: usize = 10;
+/// Curves of so few points show each of them.
+const DOTTED_TO: usize = 25;
+/// How much ink values have beneath their running mean.
+const FAINTNESS: f64 = 0.45;
 
 /// Pixels that a frame keeps left of its axes and right of them.
 pub(super) const LEFT: i32 = 58;
@@ -19,51 +28,133 @@ pub(super) const RIGHT: i32 = 8;
 /// A chart with linear axes.
 pub(super) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, ValueAxis>>;
 
+/// How a picture's y axis is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Axis {
+    /// Logarithmic where positive values are far apart, else linear.
+    #[default]
+    Fitting,
+    /// Linear.
+    Linear,
+    /// Linear, shares as percentages.
+    Percent,
+}
+
+/// Curves of one quantity over the steps.
+#[derive(Clone, Debug)]
+pub(crate) struct Curves<'a> {
+    /// What stands above.
+    pub title: &'a str,
+    /// What the y axis is called; nothing where the title says it.
+    pub quantity: &'a str,
+    /// The curves; one without a name stays out of the legend.
+    pub series: &'a [Series],
+    /// How the y axis is divided.
+    pub axis: Axis,
+    /// Whether values jump so much that a running mean says more: then they are faint beneath it.
+    pub noisy: bool,
+    /// Whether the y axis begins at 0, where it is linear.
+    pub from_zero: bool,
+    /// A point to be ringed.
+    pub best: Option<(u64, f64)>,
+    /// The steps that the x axis has, if not those of the curves.
+    pub steps: Option<(f64, f64)>,
+    /// Width and height, in pixels.
+    pub size: (u32, u32),
+}
+
+impl<'a> Curves<'a> {
+    /// Steady curves on a fitting axis, on a picture of the usual size.
+    pub fn new(title: &'a str, quantity: &'a str, series: &'a [Series]) -> Self {
+        Self {
+            title,
+            quantity,
+            series,
+            axis: Axis::default(),
+            noisy: false,
+            from_zero: false,
+            best: None,
+            steps: None,
+            size: SIZE,
+        }
+    }
+
+    /// Draws them; `None` when there is no finite value.
+    ///
+    /// # Errors
+    /// When the drawing library fails.
+    pub fn draw(&self) -> Result<Option<String>, AnalysisError> {
+        let stretches: Vec<Vec<Vec<(f64, f64)>>> = self.series.iter().map(|series| series.stretches(POINTS)).collect();
+        let points = || stretches.iter().flatten().flatten().copied();
+        if points().next().is_none() {
+            return Ok(None);
+        }
+        let logarithmic = self.axis == Axis::Fitting && is_wide(points().map(|(_, value)| value));
+        let height = |value: f64| if logarithmic { value.log10() } else { value };
+        let y_name = match (logarithmic, self.quantity) {
+            (false, quantity) => quantity.to_string(),
+            (true, "") => "logarithmic".to_string(),
+            (true, quantity) => format!("{quantity} (logarithmic)"),
+        };
+        let steps = self.series.iter().flat_map(|series| &series.points).map(|(step, _)| *step as f64);
+        let many = self.series.len() > HUES;
+        sheet_of(self.size, self.title, |area| {
+            let entry = |(index, series): (usize, &Series)| (label(&series.name), colour(index));
+            let named = self.series.iter().enumerate().filter(|(_, it)| !it.name.is_empty());
+            let area = legend(area, &named.map(entry).collect::<Vec<_>>())?;
+            let x = self.steps.unwrap_or_else(|| span(steps));
+            let mut frame =
+                Frame::new(x, value_range(points().map(|(_, value)| height(value)), self.from_zero && !logarithmic));
+            frame.x_name = "Step";
+            frame.y_name = &y_name;
+            frame.scale = match self.axis {
+                Axis::Percent => Scale::Percent,
+                _ if logarithmic => Scale::Logarithmic,
+                _ => Scale::Linear,
+            };
+            frame.draw(&area, |chart| {
+                let path = |points: &[(f64, f64)]| -> Vec<_> {
+                    points.iter().map(|&(step, value)| (step, height(value))).collect()
+                };
+                for (index, stretches) in stretches.iter().enumerate() {
+                    let ink = colour(index);
+                    for stretch in stretches {
+                        let smooth = self.noisy && stretch.len() >= SMOOTHED_FROM;
+                        let bold = match smooth {
+                            true => running_mean(stretch, (stretch.len() / 20).max(2)),
+                            false => stretch.clone(),
+                        };
+                        // The faint ones of many curves would only hide the others.
+                        if smooth && !many {
+                            chart.draw_series([PathElement::new(path(stretch), ink.mix(FAINTNESS).stroke_width(1))])?;
+                        }
+                        let width = if many { 1 } else { 2 };
+                        chart.draw_series([PathElement::new(path(&bold), ink.stroke_width(width))])?;
+                        if stretch.len() <= DOTTED_TO && !smooth {
+                            chart.draw_series(path(stretch).into_iter().map(|at| Circle::new(at, 3, ink.filled())))?;
+                        }
+                    }
+                }
+                let best = self.best.map(|(step, value)| (step as f64, height(value)));
+                chart.draw_series(best.map(|at| Circle::new(at, 7, INK.stroke_width(2))))?;
+                Ok(())
+            })
+        })
+        .map(Some)
+    }
+}
+
 /// The losses of a phase; `None` when there is no finite value.
 pub(super) fn losses(phase: &LossCurves) -> Result<Option<String>, AnalysisError> {
     let title = format!("Loss: {}", phase.phase);
-    draw_series(&title, "Loss", &phase.losses)
+    Curves { noisy: true, ..Curves::new(&title, "Loss", &phase.losses) }.draw()
 }
 
 /// The temperature of the router's softmax; `None` when there is none.
 pub(super) fn temperature(phase: &LossCurves) -> Result<Option<String>, AnalysisError> {
     let title = format!("Router temperature: {}", phase.phase);
-    draw_series(&title, "Temperature", &[Series { name: String::new(), points: phase.temperature.clone() }])
-}
-
-fn draw_series(title: &str, quantity: &str, series: &[Series]) -> Result<Option<String>, AnalysisError> {
-    let stretches: Vec<Vec<Vec<(f64, f64)>>> = series.iter().map(|series| series.stretches(POINTS)).collect();
-    let points = || stretches.iter().flatten().flatten().copied();
-    if points().next().is_none() {
-        return Ok(None);
-    }
-    let logarithmic = is_wide(points().map(|(_, value)| value));
-    let height = |value: f64| if logarithmic { value.log10() } else { value };
-    let y_name = if logarithmic { format!("{quantity} (logarithmic)") } else { quantity.to_string() };
-    let steps = series.iter().flat_map(|series| &series.points).map(|(step, _)| *step as f64);
-    let stroke = if series.len() > HUES { 1 } else { 2 };
-    sheet(title, |area| {
-        let entry = |(index, series): (usize, &Series)| (label(&series.name), colour(index));
-        let entries: Vec<_> = series.iter().enumerate().filter(|(_, it)| !it.name.is_empty()).map(entry).collect();
-        let area = legend(area, &entries)?;
-        let mut frame = Frame::new(span(steps), value_range(points().map(|(_, value)| height(value)), false));
-        frame.x_name = "Step";
-        frame.y_name = &y_name;
-        frame.scale = if logarithmic { Scale::Logarithmic } else { Scale::Linear };
-        frame.draw(&area, |chart| {
-            for (index, stretches) in stretches.iter().enumerate() {
-                for stretch in stretches {
-                    let path: Vec<_> = stretch.iter().map(|&(step, value)| (step, height(value))).collect();
-                    match path.as_slice() {
-                        [point] => chart.draw_series([Circle::new(*point, 3, colour(index).filled())])?,
-                        _ => chart.draw_series([PathElement::new(path, colour(index).stroke_width(stroke))])?,
-                    };
-                }
-            }
-            Ok(())
-        })
-    })
-    .map(Some)
+    let series = [Series { name: String::new(), points: phase.temperature.clone() }];
+    Curves::new(&title, "Temperature", &series).draw()
 }
 
 /// Whether positive values span so much that only a logarithmic axis shows them.
@@ -101,6 +192,8 @@ pub(super) enum Scale {
     Linear,
     /// The values are powers of ten, and the ticks at 1, 2 and 5 of each.
     Logarithmic,
+    /// At round percentages.
+    Percent,
 }
 
 /// A y axis with the ticks of its scale.
@@ -115,7 +208,7 @@ impl ValueAxis {
     }
 
     fn ticks(&self) -> Vec<f64> {
-        if let Scale::Linear = self.scale {
+        if let Scale::Linear | Scale::Percent = self.scale {
             return self.coordinate.key_points(7);
         }
         let range = self.range();
@@ -156,6 +249,7 @@ impl ValueFormatter<f64> for ValueAxis {
         match self.scale {
             Scale::Linear => tick(*value),
             Scale::Logarithmic => tick(10f64.powf(*value)),
+            Scale::Percent => format!("{}%", tick(value * 100.0)),
         }
     }
 }

@@ -1,11 +1,15 @@
 //! The pictures: SVG of 640 × 420 pixels, in colours that the colour-blind can tell apart.
 
+mod areas;
 mod bars;
 mod histogram;
 mod lines;
 mod matrix;
 
 use super::{Analysis, AnalysisError, LossCurves, MetricsTable};
+
+pub(crate) use areas::{Areas, Interval, Part};
+pub(crate) use lines::{Axis, Curves};
 
 /// What a picture is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +112,10 @@ fn routing_pictures(analysis: &Analysis) -> Result<Vec<Picture>, AnalysisError> 
 fn phase_pictures(number: usize, phase: &LossCurves) -> Result<Vec<Picture>, AnalysisError> {
     let mut pictures = vec![];
     if let Some(svg) = lines::losses(phase)? {
-        let caption = format!("Loss over the steps: {}. Gaps are values that were not finite.", phase.phase);
+        let caption = format!(
+            "Loss over the steps: {}. Faint lines are the values, bold ones their running mean; gaps were not finite.",
+            phase.phase
+        );
         pictures.push(Picture::new(PictureSection::Training, &format!("loss-{number}"), &caption, svg));
     }
     if let Some(svg) = lines::temperature(phase)? {

@@ -1,0 +1,16 @@
+//! How a session of training begins, ends and is watched.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use undertone_train::Display;
+
+/// What is a matter of one session and no part of the experiment.
+#[derive(Clone, Debug, Default)]
+pub struct Session {
+    /// Whether it goes on from the newest checkpoint.
+    pub resume: bool,
+    /// Once set, training ends after the current step with a checkpoint.
+    pub interrupt: Arc<AtomicBool>,
+    /// What it is watched by.
+    pub display: Display,
+}

@@ -1,0 +1,116 @@
+//! How a run is watched: a bar or plain lines, or Burn's dashboard.
+
+#[cfg(feature = "tui")]
+use crate::dashboard::Dashboard;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// What a run is watched by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Display {
+    /// A bar on a terminal, plain lines elsewhere; both on standard error.
+    #[default]
+    Lines,
+    /// Burn's dashboard on a terminal, plain lines elsewhere.
+    #[cfg(feature = "tui")]
+    Dashboard,
+}
+
+/// Where training stands, for those who watch it.
+#[derive(Debug)]
+pub struct Progress {
+    view: View,
+    steps: u64,
+}
+
+#[derive(Debug)]
+enum View {
+    Lines,
+    Bar(ProgressBar),
+    #[cfg(feature = "tui")]
+    Dashboard(Box<Dashboard>),
+}
+
+impl Progress {
+    /// Starts at `step` of `steps` of the run called `name`. A dashboard that is told to stop sets `interrupt`.
+    pub fn new(display: Display, name: &str, step: u64, steps: u64, interrupt: &Arc<AtomicBool>) -> Self {
+        let view = match display {
+            Display::Lines if std::io::stderr().is_terminal() => View::Bar(bar(step, steps)),
+            Display::Lines => View::Lines,
+            #[cfg(feature = "tui")]
+            Display::Dashboard if std::io::stdout().is_terminal() => {
+                View::Dashboard(Box::new(Dashboard::new(name, step, steps, interrupt.clone())))
+            }
+            #[cfg(feature = "tui")]
+            Display::Dashboard => {
+                eprintln!("the dashboard needs a terminal, and standard output is none: plain lines instead");
+                View::Lines
+            }
+        };
+        // Only a dashboard has a place for these.
+        let _ = (name, interrupt);
+        Self { view, steps }
+    }
+
+    /// Shows where training stands. `log` asks for a line where there is no bar.
+    pub fn step(&self, step: u64, message: &str, eta: Duration, log: bool) {
+        match &self.view {
+            View::Bar(bar) => {
+                bar.set_position(step);
+                bar.set_message(message.to_owned());
+            }
+            View::Lines if log => eprintln!("step {step}/{}  {message}  ETA {}", self.steps, minutes(eta)),
+            View::Lines => {}
+            #[cfg(feature = "tui")]
+            View::Dashboard(dashboard) => dashboard.step(step),
+        }
+    }
+
+    /// Shows what was measured on a split, where there is room for more than a line.
+    pub fn metrics<'a>(&self, split: &str, values: impl IntoIterator<Item = (&'a str, f64)>) {
+        match &self.view {
+            View::Lines | View::Bar(_) => {
+                let _ = (split, values);
+            }
+            #[cfg(feature = "tui")]
+            View::Dashboard(dashboard) => dashboard.metrics(split, values),
+        }
+    }
+
+    /// Prints a line that stays.
+    pub fn say(&self, line: &str) {
+        match &self.view {
+            View::Bar(bar) => bar.suspend(|| eprintln!("{line}")),
+            View::Lines => eprintln!("{line}"),
+            #[cfg(feature = "tui")]
+            View::Dashboard(dashboard) => dashboard.say(line),
+        }
+    }
+
+    /// Takes away what would be in the way of other lines.
+    pub fn finish(&self) {
+        match &self.view {
+            View::Bar(bar) => bar.finish_and_clear(),
+            View::Lines => {}
+            #[cfg(feature = "tui")]
+            View::Dashboard(dashboard) => dashboard.close(),
+        }
+    }
+}
+
+fn bar(step: u64, steps: u64) -> ProgressBar {
+    let bar = ProgressBar::new(steps).with_position(step);
+    let style = ProgressStyle::with_template("{bar:28} {pos}/{len}  {msg}  ETA {eta}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.reset_eta();
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}

@@ -1,0 +1,20 @@
+//! `cargo xtask report`.
+
+use crate::Failure;
+use std::path::PathBuf;
+use undertone::phases::write_reports;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// A run's directory, or that of a stage
+    run: PathBuf,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let pages = write_reports(&args.run).map_err(|error| match error.is_bad_input() {
+        true => Failure::bad_input(error),
+        false => Failure::Machine(error.to_string()),
+    })?;
+    pages.iter().for_each(|page| println!("{}", page.display()));
+    Ok(())
+}
