@@ -58,6 +58,25 @@ fn a_seed_fixes_every_bit_whatever_the_workers() {
 }
 
 #[test]
+fn running_blocks_again_trains_to_the_same_bits() {
+    let common = [
+        "model.source.config.encoder_layers=3",
+        "model.source.config.decoder_layers=3",
+        "loss.alignment.characters=1",
+        "loss.alignment.elements=0.5",
+        "loss.alignment.elements_layer=1",
+        "train.accumulation=2",
+    ];
+    let run = |checkpointing: &str| train(5, &[&common[..], &[checkpointing]].concat());
+    let plain = run("train.gradient_checkpointing=false");
+    for checkpointing in ["gradient_checkpointing=true", "gradient_checkpointing.every=2"] {
+        assert!(run(&format!("train.{checkpointing}")) == plain, "{checkpointing}");
+    }
+    let frozen = ["model.trainable=decoder", "train.gradient_checkpointing=true"];
+    assert!(train(5, &[&common[..], &frozen].concat()) == train(5, &[&common[..], &frozen[..1]].concat()), "frozen");
+}
+
+#[test]
 fn fused_kernels_train_as_compositions_do() {
     // Adam's usual ε would make a step of rounding errors wherever a gradient should be 0.
     let common = ["model.source.config.dropout=0", "train.optimizer.epsilon=1e-3", "loss.alignment.characters=1"];

@@ -1,7 +1,8 @@
 //! Scaled-dot-product attention.
 
 use crate::dropout;
-use crate::host::{self, HostOp, draw_seed, floats, fused, like, tensor, ternary};
+use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
+use crate::random::draw_seed;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{Bool, Tensor, module, ops::AttentionModuleOptions};
 use std::sync::Arc;

@@ -21,6 +21,7 @@
 
 mod activation;
 mod attention;
+mod checkpoint;
 mod conv;
 mod device;
 mod host;
@@ -29,11 +30,13 @@ mod lora;
 mod loss;
 mod norm;
 mod optimizer;
+mod random;
 #[cfg(test)]
 mod testing;
 
 pub use activation::{dropout, gelu, residual_dropout};
 pub use attention::{AttentionOptions, attention};
+pub use checkpoint::{AnyFloat, checkpoint, fork};
 pub use conv::conv1d;
 pub use device::{DeviceError, DeviceSpec};
 pub use host::{Kernels, NoBf16, set_kernels, set_matmul_precision};

@@ -99,7 +99,8 @@ pub fn finetune(experiment: &Experiment, resume: bool, interrupt: Arc<AtomicBool
     }
     let batches = Epochs(setup.loader(Split::Train)?);
     let objective = setup.objective(Split::Valid)?;
-    let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device);
+    let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device)
+        .with_gradient_checkpointing(experiment.train.gradient_checkpointing.every());
     if !resume && directory.exists() {
         if !directory.join("config.yaml").exists() {
             return Err(RunError::NotARun(directory));

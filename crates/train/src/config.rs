@@ -1,6 +1,6 @@
 //! How a training run goes, as a user writes it.
 
-use crate::Schedule;
+use crate::{GradientCheckpointing, Schedule};
 use serde::{Deserialize, Serialize};
 
 /// The `train` section of a configuration.
@@ -16,6 +16,8 @@ pub struct TrainConfig {
     pub accumulation: usize,
     /// What the forward and backward pass compute in.
     pub compute: Compute,
+    /// Whether the backward pass runs blocks again instead of keeping what they computed.
+    pub gradient_checkpointing: GradientCheckpointing,
     /// How parameters move.
     pub optimizer: OptimizerConfig,
     /// When and by what the model is judged.
@@ -37,6 +39,7 @@ impl Default for TrainConfig {
             epochs: None,
             accumulation: 1,
             compute: Compute::F32,
+            gradient_checkpointing: GradientCheckpointing::default(),
             optimizer: OptimizerConfig::default(),
             evaluate: EvaluateConfig::default(),
             checkpoint: CheckpointConfig::default(),
@@ -192,6 +195,13 @@ impl TrainConfig {
         if self.accumulation == 0 {
             return error("accumulation", &0, "must be at least 1");
         }
+        if self.gradient_checkpointing.is_empty() {
+            return error(
+                "gradient_checkpointing.every",
+                &0,
+                "must be at least 1, or write `false` to keep everything",
+            );
+        }
         if self.log_every == 0 {
             return error("log_every", &0, "must be at least 1");
         }
@@ -256,16 +266,20 @@ impl TrainConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Segments;
 
     #[test]
     fn refusals_name_the_key() {
         let valid = TrainConfig { max_steps: Some(1000), ..Default::default() };
         assert_eq!(valid.validate(), Ok(()));
         type Spoil = fn(&mut TrainConfig);
-        let cases: [(&str, Spoil); 9] = [
+        let cases: [(&str, Spoil); 10] = [
             ("max_steps", |c| c.max_steps = Some(0)),
             ("epochs", |c| c.epochs = Some(2)),
             ("accumulation", |c| c.accumulation = 0),
+            ("gradient_checkpointing.every", |c| {
+                c.gradient_checkpointing = GradientCheckpointing::Segments(Segments { every: 0 });
+            }),
             ("optimizer.lr", |c| c.optimizer.lr = f64::NAN),
             ("optimizer.beta2", |c| c.optimizer.beta2 = 1.0),
             ("optimizer.warmup_steps", |c| c.optimizer.warmup_steps = 1000),

@@ -50,6 +50,7 @@
 
 mod checkpoint;
 mod config;
+mod gradient_checkpointing;
 mod gradients;
 mod learner;
 pub mod metrics;
@@ -65,6 +66,7 @@ pub use config::{
     CheckpointConfig, Compute, EarlyStoppingConfig, EvaluateConfig, OptimizerConfig, OptimizerName, TrainConfig,
     TrainConfigError,
 };
+pub use gradient_checkpointing::{GradientCheckpointing, Segments};
 pub use gradients::GradientSum;
 pub use learner::{Learner, TrainError};
 pub use objective::{Batches, BoxError, Evaluation, Example, LossTerm, Objective};
