@@ -14,7 +14,6 @@ use crate::random::Draws;
 #[cfg(feature = "cuda")]
 use burn::backend::Cube;
 #[cfg(feature = "tch")]
-#[allow(deprecated)] // as the feature itself
 use burn::backend::LibTorch;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
@@ -189,7 +188,6 @@ impl GraphOps for Flex {}
 impl GraphOps for Cube {}
 
 #[cfg(feature = "tch")]
-#[allow(deprecated)]
 impl GraphOps for LibTorch {}
 
 impl<B: Backend, C: CheckpointStrategy> GraphOps for Autodiff<B, C>

@@ -21,6 +21,8 @@
 
 mod activation;
 mod attention;
+// LibTorch is deprecated, as the feature says.
+#[cfg_attr(feature = "tch", allow(deprecated))]
 mod checkpoint;
 mod conv;
 mod device;

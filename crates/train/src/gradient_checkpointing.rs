@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 /// `false`, `true` or `{every: n}`: whether a network keeps only what enters each so many of its blocks, and runs them
 /// again in the backward pass (Chen et al., 2016). Saves memory for one more forward pass; gradients stay the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "`gradient_checkpointing` must be true, false or {every: n}")]
+#[serde(untagged, expecting = "must be true, false or {every: n}")]
 pub enum GradientCheckpointing {
     /// Every block, or none.
     Flag(bool),
@@ -67,7 +67,7 @@ mod tests {
     fn anything_else_is_refused_with_what_there_is() {
         for json in ["2", r#""yes""#, r#"{"each": 2}"#, r#"{"every": 2, "each": 2}"#, r#"{"every": -1}"#] {
             let error = read(json).expect_err(json);
-            assert!(error.contains("`gradient_checkpointing` must be true, false or {every: n}"), "{json}: {error}");
+            assert!(error.contains("must be true, false or {every: n}"), "{json}: {error}");
         }
     }
 }
