@@ -332,7 +332,8 @@ mod tests {
             assert_eq!(there.iter().filter(|there| **there).count(), 2 * 6 * 2);
             compare(model.clone(), &[], Tolerance::Bits, with, loss(Some(Gates::One(1))));
             let rows = (rows.inner() * 0.6 + 0.2).autodiff().require_grad();
-            compare(model, &[rows.clone()], Tolerance::Rounding, with, loss(Some(Gates::Each(rows))));
+            let leaves = [rows.clone()];
+            compare(model, &leaves, Tolerance::Rounding, with, loss(Some(Gates::Each(rows))));
         }
     }
 

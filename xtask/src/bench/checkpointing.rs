@@ -26,8 +26,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let measured = sides.iter().map(|every| measure(&mut our_command(&args.workload.checkpointed(*every))?));
         rounds.push(measured.collect::<Result<_, _>>()?);
     }
-    for side in 1..sides.len() {
-        println!("{}", summary(&rounds, side, sides[side]));
+    for (side, every) in sides.iter().enumerate().skip(1) {
+        println!("{}", summary(&rounds, side, *every));
     }
     Ok(())
 }
