@@ -265,6 +265,30 @@ fn mixed_batches_train_all_adapters_at_once() {
 }
 
 #[test]
+fn running_blocks_again_needs_less_memory_and_changes_no_bit() {
+    let place = place();
+    let deep = yaml().replace("encoder_layers: 2", "encoder_layers: 12").replace("ffn_dim: 32", "ffn_dim: 256");
+    place.write("two.yaml", deep.replace("d_model: 16", "d_model: 64").replace("samples: 12", "samples: 64"));
+    let run = |checkpointing: bool| {
+        let name = format!("run-{checkpointing}");
+        let settings = [
+            format!("run.name={name}"),
+            format!("train.gradient_checkpointing={checkpointing}"),
+            "data.batch_size=64".to_owned(),
+            "phases.1.train.max_steps=2".to_owned(),
+        ];
+        let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+        trained(&place, &[&["--phase", "1"], settings.as_slice()].concat());
+        let stage = format!("runs/{name}/phase1/low");
+        let peak = json(&place, &format!("{stage}/summary.json"))["peak_memory_bytes"].as_u64().expect("bytes");
+        (peak, tensors(&place.path(&format!("{stage}/checkpoints/step-00000002/model.safetensors"))))
+    };
+    let ((plain, weights), (peak, again)) = (run(false), run(true));
+    assert!(again == weights);
+    assert!(peak < plain * 3 / 4, "{} and {} MiB", peak >> 20, plain >> 20);
+}
+
+#[test]
 fn what_cannot_be_is_refused_in_one_sentence() {
     let place = place();
     let before = place.tree();

@@ -142,6 +142,18 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
 }
 
 #[test]
+fn adapters_and_heads_train_to_the_same_bits_when_blocks_run_again() {
+    let run = |checkpointing: &str| {
+        let place = place();
+        trained(&place, &["--phase", "1", "--set", &format!("train.gradient_checkpointing={checkpointing}")]);
+        TASKS.map(|task| {
+            tensors(&place.path(&format!("runs/four/phase1/{task}/checkpoints/step-00000006/model.safetensors")))
+        })
+    };
+    assert!(run("true") == run("false"));
+}
+
+#[test]
 fn a_head_learns_what_its_records_say() {
     let place = place();
     let longer = ["--set", "phases.1.train.max_steps=80", "--set", "train.evaluate.every=0", "--phase", "1"];
@@ -174,6 +186,8 @@ fn an_interrupted_phase_ends_in_the_same_bits() {
 
 #[test]
 fn what_does_not_fit_is_named() {
+    train(&place(), &["--set", "train.gradient_checkpointing.every=0"])
+        .assert_refusal(&["`train.gradient_checkpointing.every` is 0"]);
     let place = place();
     let before = place.tree();
     for (old, new, culprits) in [

@@ -115,6 +115,47 @@ fn a_seed_fixes_every_bit_whatever_the_workers() {
 }
 
 #[test]
+fn running_blocks_again_trains_to_the_same_bits() {
+    let common = [
+        "model.source.config.encoder_layers=3",
+        "model.source.config.decoder_layers=3",
+        "loss.alignment.characters=1",
+        "loss.alignment.elements=0.5",
+        "loss.alignment.elements_layer=1",
+        "train.accumulation=2",
+    ];
+    let run = |checkpointing: &str| train(5, &[&common[..], &[checkpointing]].concat());
+    let plain = run("train.gradient_checkpointing=false");
+    for checkpointing in ["gradient_checkpointing=true", "gradient_checkpointing.every=2"] {
+        assert!(run(&format!("train.{checkpointing}")) == plain, "{checkpointing}");
+    }
+    let frozen = ["model.trainable=decoder", "train.gradient_checkpointing=true"];
+    assert!(train(5, &[&common[..], &frozen].concat()) == train(5, &[&common[..], &frozen[..1]].concat()), "frozen");
+}
+
+#[test]
+fn running_blocks_again_needs_less_memory() {
+    let place = Place::default();
+    place.write_experiment(&format!("samples: 64, {CLIPS}"));
+    let deep =
+        ["d_model=64", "encoder_ffn_dim=256", "encoder_layers=12"].map(|key| format!("model.source.config.{key}"));
+    let peak = |checkpointing: bool| {
+        let name = format!("run-{checkpointing}");
+        let own = [format!("run.name={name}"), format!("train.gradient_checkpointing={checkpointing}")];
+        let more = ["train.max_steps=2", "train.optimizer.warmup_steps=1", "data.batch_size=64"].map(str::to_owned);
+        let settings = deep.iter().chain(&own).chain(&more).flat_map(|setting| ["--set", setting]);
+        let arguments: Vec<&str> = ["train", "--config", "tiny.yaml"].into_iter().chain(settings).collect();
+        let outcome = place.run(&arguments);
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        let summary = std::fs::read_to_string(place.path(&format!("runs/{name}/summary.json"))).expect("a summary");
+        let summary: serde_json::Value = serde_json::from_str(&summary).expect("JSON");
+        summary["peak_memory_bytes"].as_u64().expect("bytes")
+    };
+    let (plain, peak) = (peak(false), peak(true));
+    assert!(peak < plain / 2, "{} and {} MiB", peak >> 20, plain >> 20);
+}
+
+#[test]
 fn fused_kernels_train_as_compositions_do() {
     // Adam's usual ε would make a step of rounding errors wherever a gradient should be 0.
     let common = ["model.source.config.dropout=0", "train.optimizer.epsilon=1e-3", "loss.alignment.characters=1"];

@@ -1,8 +1,9 @@
 //! Element-wise operations: GELU and dropout.
 
-use crate::host::{self, HostOp, binary, draw_seed, floats, fused, like, unary, whole};
+use crate::host::{self, HostOp, binary, floats, fused, like, unary, whole};
+use crate::random::{bernoulli, draw_seed};
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{Distribution, Tensor, activation};
+use burn::tensor::{Tensor, activation};
 use undertone_kernels::activation as kernels;
 
 /// The exact GELU, `x · Φ(x)` with Φ through the error function (not the tanh approximation): what Whisper uses.
@@ -23,7 +24,7 @@ pub fn dropout<const D: usize>(x: Tensor<D>, p: f64) -> Tensor<D> {
         return x;
     }
     if !fused(&device) {
-        let keep = x.random_like(Distribution::Bernoulli(1.0 - p));
+        let keep = bernoulli(&x, 1.0 - p);
         return x * keep.mul_scalar(1.0 / (1.0 - p));
     }
     let dtype = x.dtype();

@@ -1,8 +1,9 @@
 //! Scaled-dot-product attention.
 
 use crate::dropout;
-use crate::host::{self, HostOp, draw_seed, floats, fused, like, tensor, ternary};
+use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
 use crate::precision::lowered;
+use crate::random::draw_seed;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{Bool, Tensor, module, ops::AttentionModuleOptions};
 use std::sync::Arc;

@@ -252,11 +252,3 @@ pub(crate) fn tensor(data: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
 pub(crate) fn like(data: Vec<f32>, like: &FlexTensor) -> FlexTensor {
     tensor(data, like.layout().shape().clone())
 }
-
-/// A seed for dropout, drawn from the device: seeding that decides what is dropped.
-pub(crate) fn draw_seed(device: &Device) -> u64 {
-    let range = burn::tensor::Distribution::Uniform(0.0, f64::from(1_u32 << 24));
-    let draws = Tensor::<1>::random([3], range, &device.clone().inner());
-    let draws: Vec<f32> = draws.try_into_vec_as().expect("floats");
-    draws.iter().fold(0, |seed, draw| (seed << 22) ^ *draw as u64)
-}

@@ -21,6 +21,9 @@
 
 mod activation;
 mod attention;
+// LibTorch is deprecated, as the feature says.
+#[cfg_attr(feature = "tch", allow(deprecated))]
+mod checkpoint;
 mod conv;
 mod device;
 mod host;
@@ -30,11 +33,13 @@ mod loss;
 mod norm;
 mod optimizer;
 mod precision;
+mod random;
 #[cfg(test)]
 mod testing;
 
 pub use activation::{dropout, gelu, residual_dropout};
 pub use attention::{AttentionOptions, attention};
+pub use checkpoint::{AnyFloat, checkpoint, fork};
 pub use conv::conv1d;
 pub use device::{DeviceError, DeviceSpec, backends};
 pub use host::{Kernels, NoBf16, runs_ahead, set_kernels, set_matmul_precision};

@@ -106,7 +106,8 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
     }
     let batches = Epochs(setup.loader(Split::Train)?);
     let objective = setup.objective(Split::Valid)?;
-    let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device);
+    let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device)
+        .with_gradient_checkpointing(experiment.train.gradient_checkpointing.every());
     let mut config = experiment.train.clone();
     let (optimizer, scaled) = config.optimizer.for_batch(experiment.data.batch_size * config.accumulation);
     optimizer.check(&parameter_infos(&model.clone().train())).map_err(TrainError::from)?;

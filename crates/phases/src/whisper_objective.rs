@@ -6,6 +6,7 @@ use crate::{ELEMENTS, SpeechDataset, WhisperBatch, WhisperCollate};
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use undertone_data::loader::Loader;
 use undertone_data::text::{BasicNormalizer, EnglishNormalizer};
@@ -39,6 +40,11 @@ impl SpeechModel {
             character_head: head(loss.alignment.characters, whisper.config.vocab_size),
             element_head: head(loss.alignment.elements, ELEMENTS),
         }
+    }
+
+    /// Keeps only the input of every `every` blocks for the backward pass, which runs them again; none keeps everything.
+    pub fn with_gradient_checkpointing(self, every: Option<NonZeroUsize>) -> Self {
+        Self { whisper: self.whisper.with_gradient_checkpointing(every), ..self }
     }
 }
 

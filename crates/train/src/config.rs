@@ -1,8 +1,8 @@
 //! How a training run goes, as a user writes it.
 
-use crate::OptimizerConfig;
 use crate::guard::{GuardConfig, OnSpike};
 use crate::loss_scale::LossScaleConfig;
+use crate::{GradientCheckpointing, OptimizerConfig};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -28,6 +28,8 @@ pub struct TrainConfig {
     /// Decay of a moving average of the weights, which is judged as `valid_ema` and whose best lies in `best_ema`; 0.999
     /// is usual for long runs. Without it none is kept.
     pub ema_decay: Option<f64>,
+    /// Whether the backward pass runs blocks again instead of keeping what they computed.
+    pub gradient_checkpointing: GradientCheckpointing,
     /// How parameters move.
     pub optimizer: OptimizerConfig,
     /// When and by what the model is judged.
@@ -54,6 +56,7 @@ impl Default for TrainConfig {
             loss_scale: LossScaleConfig::default(),
             guard: GuardConfig::default(),
             ema_decay: None,
+            gradient_checkpointing: GradientCheckpointing::default(),
             optimizer: OptimizerConfig::default(),
             evaluate: EvaluateConfig::default(),
             checkpoint: CheckpointConfig::default(),
@@ -161,6 +164,13 @@ impl TrainConfig {
         if self.accumulation == 0 {
             return error("accumulation", &0, "must be at least 1");
         }
+        if self.gradient_checkpointing.is_empty() {
+            return error(
+                "gradient_checkpointing.every",
+                &0,
+                "must be at least 1, or write `false` to keep everything",
+            );
+        }
         if self.log_every == 0 {
             return error("log_every", &0, "must be at least 1");
         }
@@ -232,16 +242,20 @@ impl TrainConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Segments;
 
     #[test]
     fn refusals_name_the_key() {
         let valid = TrainConfig { max_steps: Some(1000), ..Default::default() };
         assert_eq!(valid.validate(), Ok(()));
         type Spoil = fn(&mut TrainConfig);
-        let cases: [(&str, Spoil); 14] = [
+        let cases: [(&str, Spoil); 15] = [
             ("max_steps", |c| c.max_steps = Some(0)),
             ("epochs", |c| c.epochs = Some(2)),
             ("accumulation", |c| c.accumulation = 0),
+            ("gradient_checkpointing.every", |c| {
+                c.gradient_checkpointing = GradientCheckpointing::Segments(Segments { every: 0 });
+            }),
             ("optimizer.lr", |c| c.optimizer.lr = f64::NAN),
             ("optimizer.beta2", |c| c.optimizer.beta2 = 1.0),
             ("optimizer.warmup_steps", |c| c.optimizer.warmup_steps = 1000),

@@ -34,11 +34,11 @@ struct Round {
 
 /// What a child said of itself.
 #[derive(Debug)]
-struct Measurement {
-    seconds: f64,
+pub struct Measurement {
+    pub seconds: f64,
     /// Not a number where the child does not know it, which JSON writes as null.
-    peak_mib: f64,
-    line: Value,
+    pub peak_mib: f64,
+    pub line: Value,
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut rounds = Vec::new();
     for _ in 0..args.rounds {
-        let ours = measure(&mut our_command(args)?)?;
+        let ours = measure(&mut our_command(&args.workload)?)?;
         let peer = measure(&mut peer_command(args, &ours.line))?;
         rounds.push(Round { ours, peer });
     }
@@ -55,12 +55,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn our_command(args: &Args) -> Result<Command, Failure> {
+/// `bench step` in a process of its own.
+pub fn our_command(workload: &Workload) -> Result<Command, Failure> {
     let program =
         std::env::current_exe().map_err(|e| Failure::Machine(format!("cannot find this very program: {e}")))?;
-    let workload = &args.workload;
     let mut command = Command::new(program);
     command.args(["bench", "step", "--kernels", &name(workload.kernels)]);
+    command.args(["--checkpointing", &workload.checkpointing.to_string()]);
     command.args(workload.options(workload.dtype, &workload.device));
     Ok(command)
 }
@@ -76,7 +77,7 @@ fn peer_command(args: &Args, ours: &Value) -> Command {
 }
 
 /// Runs a child to its end and repeats its line.
-fn measure(command: &mut Command) -> Result<Measurement, Failure> {
+pub fn measure(command: &mut Command) -> Result<Measurement, Failure> {
     let said = format!("{command:?}");
     let output = command.output().map_err(|e| Failure::BadInput(format!("cannot start {said}: {e}")))?;
     if !output.status.success() {
@@ -99,7 +100,7 @@ fn failed(command: &str, status: ExitStatus, stderr: &str) -> Failure {
 }
 
 /// The measurement in the last line of a child's output.
-fn parse(stdout: &str) -> Option<Measurement> {
+pub fn parse(stdout: &str) -> Option<Measurement> {
     let line: Value = serde_json::from_str(stdout.trim_end().lines().last()?).ok()?;
     let peak_mib = line["peak_mib"].as_f64().unwrap_or(f64::NAN);
     Some(Measurement { seconds: line["seconds_per_step"].as_f64()?, peak_mib, line })
@@ -221,11 +222,11 @@ mod tests {
             peer.join(" "),
             "peer.py --size large-v3 --batch 2 --tokens 8 --steps 1 --dtype bf16 --device cuda:1 --freeze encoder"
         );
-        let ours = our_command(&args).ok().expect("a command");
+        let ours = our_command(&args.workload).ok().expect("a command");
         let ours: Vec<String> = ours.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
         assert_eq!(
             ours.join(" "),
-            "bench step --kernels composed --size large-v3 --batch 2 --tokens 8 --steps 1 --dtype f32 --device auto \
+            "bench step --kernels composed --checkpointing 0 --size large-v3 --batch 2 --tokens 8 --steps 1 --dtype f32 --device auto \
              --freeze encoder"
         );
     }

@@ -1,5 +1,6 @@
 //! `cargo xtask bench …`: how fast training is, alone and beside a peer.
 
+mod checkpointing;
 mod compare;
 mod ops;
 mod step;
@@ -13,6 +14,9 @@ pub enum Command {
     Step(step::Workload),
     /// Time the same steps here and in PyTorch, in turn; a JSON line each, and one that compares them
     Compare(compare::Args),
+    /// Time the same steps with everything kept and with blocks run again in the backward pass, in turn; a JSON line each,
+    /// and one that compares them
+    Checkpointing(checkpointing::Args),
     /// Time every fused operation beside its composition, as a share of what this machine can do; a table
     Ops(ops::Args),
 }
@@ -21,6 +25,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Step(workload) => step::run(workload),
         Command::Compare(args) => compare::run(args),
+        Command::Checkpointing(args) => checkpointing::run(args),
         Command::Ops(args) => ops::run(args),
     }
 }

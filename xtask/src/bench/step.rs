@@ -6,6 +6,7 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Device, Distribution, Int, Tensor, TensorData};
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
+use std::num::NonZeroUsize;
 use std::time::Instant;
 use undertone::model::lora::{Gates, LoraConfig, adapt};
 use undertone::model::whisper::{Whisper, WhisperConfig};
@@ -14,8 +15,8 @@ use undertone::phases::Trainable;
 use undertone::store::set_trainable;
 use undertone::train::{GradientSum, Optimizer, OptimizerConfig, peak_memory_bytes};
 
-/// What is measured. A peer's script has the same options, but for `--kernels`.
-#[derive(clap::Args)]
+/// What is measured. A peer's script has the same options, but for `--kernels` and `--checkpointing`.
+#[derive(Clone, clap::Args)]
 pub struct Workload {
     /// Whose dimensions
     #[arg(long, default_value = "tiny")]
@@ -47,6 +48,9 @@ pub struct Workload {
     /// The device's own kernels, or operations composed of Burn's
     #[arg(long, default_value = "auto")]
     pub kernels: KernelChoice,
+    /// How many blocks run again together in the backward pass, of which only the input is kept; 0 keeps everything
+    #[arg(long, default_value = "0")]
+    pub checkpointing: usize,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -95,6 +99,11 @@ impl Workload {
         let adapters = (self.adapters > 1).then(|| ("--adapters", self.adapters.to_string()));
         let options = given.into_iter().chain(freeze).chain(lora).chain(adapters);
         options.flat_map(|(option, value)| [option.to_owned(), value]).collect()
+    }
+
+    /// The same with so many blocks that run again together.
+    pub fn checkpointed(&self, every: usize) -> Self {
+        Self { checkpointing: every, ..self.clone() }
     }
 
     fn trained(&self) -> Trained {
@@ -179,7 +188,8 @@ pub fn run(workload: &Workload) -> Result<(), Failure> {
         set_kernels(Kernels::Composed);
     }
     let shape = [workload.batch, workload.tokens];
-    let mut training = Training::new(&workload.size.config(), shape, workload.trained(), dtype, &device);
+    let mut training = Training::new(&workload.size.config(), shape, workload.trained(), dtype, &device)
+        .with_checkpointing(NonZeroUsize::new(workload.checkpointing));
     let (mut seconds, mut loss) = (Vec::new(), f64::NAN);
     for _ in 0..WARM_UPS + workload.steps {
         wait(&device)?;
@@ -237,6 +247,7 @@ fn report(workload: &Workload, spec: DeviceSpec, seconds: f64, peak_bytes: Optio
         "threads": rayon::current_num_threads(),
         "frozen": workload.freeze.map(name),
         "kernels": name(workload.kernels),
+        "checkpointing": workload.checkpointing,
     })
 }
 
@@ -278,6 +289,10 @@ impl Training {
         }
     }
 
+    fn with_checkpointing(self, every: Option<NonZeroUsize>) -> Self {
+        Self { model: self.model.with_gradient_checkpointing(every), ..self }
+    }
+
     /// One step as the Learner takes it, but for clipping, which the peer has not; and the loss before it.
     fn step(mut self) -> (Self, Tensor<1>) {
         let (mut gradients, loss) = self.forward_backward();
@@ -299,8 +314,8 @@ impl Training {
         let gates = self.gates.as_ref();
         let encoder = &model.encoder;
         let x = encoder.blocks(encoder.front_end(self.mel.clone(), 0), 0..encoder.layers.len(), gates);
-        let mut cache = model.decoder.cache(encoder.layer_norm.forward(x), self.gates.clone());
-        let hidden = model.decoder.forward(self.tokens.clone(), &mut cache);
+        let cache = model.decoder.cache(encoder.layer_norm.forward(x), self.gates.clone());
+        let hidden = model.decoder.forward_all(self.tokens.clone(), cache);
         let [batch, tokens, d_model] = hidden.dims();
         let rows = batch * tokens;
         let (hidden, targets) = (hidden.reshape([rows, d_model]), self.tokens.clone().reshape([rows]));
@@ -386,6 +401,17 @@ mod tests {
         let after = parameters(&training.model);
         for (name, value) in after {
             assert_eq!(value == before[&name], !name.contains(".lora."), "{name}");
+        }
+    }
+
+    #[test]
+    fn running_blocks_again_moves_everything_to_the_same_bits() {
+        for trained in [ALL, Trained::Part(Trainable::Decoder), Trained::Adapters { r: 2, count: 2 }] {
+            for dtype in [DType::F32, DType::BF16] {
+                let plain = training(trained, dtype).step().0;
+                let again = training(trained, dtype).with_checkpointing(NonZeroUsize::new(1)).step().0;
+                assert!(parameters(&plain.model) == parameters(&again.model), "{dtype:?}");
+            }
         }
     }
 

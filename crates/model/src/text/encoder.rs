@@ -1,10 +1,12 @@
 //! The network: embeddings, then post-norm blocks.
 
 use super::TextEncoderConfig;
+use crate::checkpointing::{self, Beside};
 use crate::layers::{Embedding, LayerNorm, Linear};
 use crate::lora::{Adaptable, Gates, Site};
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor};
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use undertone_ops::{AttentionOptions, attention, dropout, gelu, residual_dropout};
 
@@ -16,6 +18,8 @@ pub struct TextEncoder {
     pub embeddings: TextEmbeddings,
     /// The blocks.
     pub encoder: TextBlocks,
+    #[module(skip)]
+    checkpointing: Option<NonZeroUsize>,
 }
 
 /// The sum of a token's, its position's and its segment's vector, normalised.
@@ -111,7 +115,8 @@ impl TextEncoderConfig {
     /// A freshly initialised model; `device.seed` decides its weights. On an autodiff device it can be trained.
     pub fn init(&self, device: &Device) -> TextEncoder {
         let layer = (0..self.num_hidden_layers).map(|_| TextBlock::init(self, device)).collect();
-        TextEncoder { embeddings: TextEmbeddings::init(self, device), encoder: TextBlocks { layer } }
+        let (embeddings, encoder) = (TextEmbeddings::init(self, device), TextBlocks { layer });
+        TextEncoder { embeddings, encoder, checkpointing: None }
     }
 
     fn layer_norm(&self, device: &Device) -> LayerNorm {
@@ -120,6 +125,11 @@ impl TextEncoderConfig {
 }
 
 impl TextEncoder {
+    /// Keeps only the input of every `every` blocks for the backward pass, which runs them again; none keeps everything.
+    pub fn with_gradient_checkpointing(self, every: Option<NonZeroUsize>) -> Self {
+        Self { checkpointing: every, ..self }
+    }
+
     /// States of every token: [`embed`](Self::embed), then all [`blocks`](Self::blocks).
     ///
     /// # Panics
@@ -166,7 +176,10 @@ impl TextEncoder {
         padding: Option<&Tensor<2, Bool>>,
         gates: Option<&Gates>,
     ) -> Tensor<3> {
-        self.encoder.layer[blocks].iter().fold(x, |x, block| block.forward(x, padding, gates))
+        let beside = Beside { gates: gates.cloned(), padding: padding.cloned(), ..Default::default() };
+        checkpointing::run(&self.encoder.layer[blocks], x, &beside, self.checkpointing, |block, x, beside| {
+            block.forward(x, beside.padding.as_ref(), beside.gates.as_ref())
+        })
     }
 
     /// The longest sequence there are positions for, special tokens included.

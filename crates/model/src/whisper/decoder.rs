@@ -1,10 +1,12 @@
 //! The decoder: learned positions, causal self-attention, cross-attention to the encoder, tied output.
 
 use super::{KeyValue, MultiHeadAttention, WhisperConfig};
+use crate::checkpointing::{self, Beside};
 use crate::layers::{Embedding, LayerNorm, Linear};
 use crate::lora::Gates;
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor};
+use std::num::NonZeroUsize;
 use undertone_ops::{dropout, gelu, linear, residual_dropout};
 
 /// Tokens and encoder states to states; the token embedding is the output layer too.
@@ -22,6 +24,8 @@ pub struct WhisperDecoder {
     dropout: f64,
     #[module(skip)]
     embed_scale: f64,
+    #[module(skip)]
+    checkpointing: Option<NonZeroUsize>,
 }
 
 /// Causal self-attention, cross-attention and feed-forward layers, each behind its norm and added to the stream.
@@ -50,6 +54,8 @@ pub struct DecoderLayer {
 /// What decoding keeps between steps: every layer's projected encoder states, and the keys and values of past tokens.
 #[derive(Clone, Debug)]
 pub struct DecoderCache {
+    /// The encoder's states, until they are projected.
+    states: Option<Tensor<3>>,
     layers: Vec<LayerCache>,
     length: usize,
     gates: Option<Gates>,
@@ -82,6 +88,7 @@ impl DecoderCache {
     pub fn select(self, rows: Tensor<1, Int>) -> Self {
         let keep = |kv: KeyValue| kv.select(rows.clone());
         Self {
+            states: self.states.map(|states| states.select(0, rows.clone())),
             layers: self
                 .layers
                 .into_iter()
@@ -105,7 +112,8 @@ impl DecoderCache {
 
     /// How many rows it has; unknown to a decoder without blocks.
     pub(super) fn batch(&self) -> Option<usize> {
-        self.layers.first().map(|layer| layer.cross.key.dims()[0])
+        let projected = self.layers.first().map(|layer| &layer.cross.key);
+        projected.or(self.states.as_ref()).map(|x| x.dims()[0])
     }
 
     /// How many tokens have been decoded.
@@ -130,14 +138,26 @@ impl WhisperDecoder {
             layer_norm: LayerNorm::init(d, device),
             dropout: config.dropout,
             embed_scale: if config.scale_embedding { (d as f64).sqrt() } else { 1.0 },
+            checkpointing: None,
         }
+    }
+
+    /// Keeps only the input of every `every` blocks for the backward pass of [`forward_all`](Self::forward_all), which runs
+    /// them again; none keeps everything.
+    pub fn with_gradient_checkpointing(self, every: Option<NonZeroUsize>) -> Self {
+        Self { checkpointing: every, ..self }
     }
 
     /// A cache for decoding against `encoder_states`, `[batch, time, d_model]`, with the adapters that have a gate.
     pub fn cache(&self, encoder_states: Tensor<3>, gates: Option<Gates>) -> DecoderCache {
-        let cross = |layer: &DecoderLayer| layer.encoder_attn.key_value(encoder_states.clone(), gates.as_ref());
-        let layers = self.layers.iter().map(|layer| LayerCache { cross: cross(layer), past: None }).collect();
-        DecoderCache { layers, length: 0, gates, start: None, padding: None }
+        DecoderCache { states: Some(encoder_states), layers: Vec::new(), length: 0, gates, start: None, padding: None }
+    }
+
+    /// Projects the encoder's states for every layer, once.
+    pub(super) fn project(&self, cache: &mut DecoderCache) {
+        let Some(states) = cache.states.take() else { return };
+        let cross = |layer: &DecoderLayer| layer.encoder_attn.key_value(states.clone(), cache.gates.as_ref());
+        cache.layers = self.layers.iter().map(|layer| LayerCache { cross: cross(layer), past: None }).collect();
     }
 
     /// The states of `ids`, `[batch, tokens]` → `[batch, tokens, d_model]`, which continue the cache's tokens.
@@ -145,6 +165,31 @@ impl WhisperDecoder {
     /// # Panics
     /// If the sequence grows beyond `max_target_positions`.
     pub fn forward(&self, ids: Tensor<2, Int>, cache: &mut DecoderCache) -> Tensor<3> {
+        self.project(cache);
+        let tokens = ids.dims()[1];
+        let mut x = self.embed(ids, cache);
+        for (layer, layer_cache) in self.layers.iter().zip(&mut cache.layers) {
+            x = layer.forward(x, layer_cache, cache.padding.as_ref(), cache.gates.as_ref());
+        }
+        cache.length += tokens;
+        self.layer_norm.forward(x)
+    }
+
+    /// The states of whole sequences: [`forward`](Self::forward) where nothing follows, so that nothing has to be kept for
+    /// it. This is what training calls.
+    ///
+    /// # Panics
+    /// If the sequence is longer than `max_target_positions`.
+    pub fn forward_all(&self, ids: Tensor<2, Int>, mut cache: DecoderCache) -> Tensor<3> {
+        let Some(states) = cache.states.take() else { return self.forward(ids, &mut cache) };
+        let x = self.embed(ids, &cache);
+        let beside = Beside { gates: cache.gates, states: Some(states), padding: cache.padding };
+        let x = checkpointing::run(&self.layers, x, &beside, self.checkpointing, DecoderLayer::forward_all);
+        self.layer_norm.forward(x)
+    }
+
+    /// The stream before the first block.
+    fn embed(&self, ids: Tensor<2, Int>, cache: &DecoderCache) -> Tensor<3> {
         let tokens = ids.dims()[1];
         let mut x = self.embed_tokens.forward(ids);
         if self.embed_scale != 1.0 {
@@ -154,12 +199,7 @@ impl WhisperDecoder {
             let rest = x.clone().narrow(1, 1, tokens - 1);
             x = Tensor::cat(vec![x.narrow(1, 0, 1) + start, rest], 1);
         }
-        let mut x = dropout(x + self.embed_positions.rows(cache.length, tokens).unsqueeze(), self.dropout);
-        for (layer, layer_cache) in self.layers.iter().zip(&mut cache.layers) {
-            x = layer.forward(x, layer_cache, cache.padding.as_ref(), cache.gates.as_ref());
-        }
-        cache.length += tokens;
-        self.layer_norm.forward(x)
+        dropout(x + self.embed_positions.rows(cache.length, tokens).unsqueeze(), self.dropout)
     }
 
     /// Logits of states through the tied embedding, `[.., d_model]` → `[.., vocab_size]`.
@@ -184,6 +224,13 @@ impl DecoderLayer {
             dropout: config.dropout,
             activation_dropout: config.activation_dropout,
         }
+    }
+
+    /// A whole sequence against the encoder's states.
+    fn forward_all(&self, x: Tensor<3>, beside: &Beside) -> Tensor<3> {
+        let states = beside.states.clone().expect("a decoder attends to an encoder's states");
+        let cross = self.encoder_attn.key_value(states, beside.gates.as_ref());
+        self.forward(x, &mut LayerCache { cross, past: None }, beside.padding.as_ref(), beside.gates.as_ref())
     }
 
     fn forward(

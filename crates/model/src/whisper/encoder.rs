@@ -1,10 +1,12 @@
 //! The encoder: two convolutions, sinusoidal positions, pre-norm blocks.
 
 use super::{MultiHeadAttention, WhisperConfig};
+use crate::checkpointing::{self, Beside};
 use crate::layers::{Conv1d, Embedding, LayerNorm, Linear};
 use crate::lora::Gates;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use undertone_ops::{dropout, gelu, residual_dropout};
 
@@ -23,6 +25,8 @@ pub struct WhisperEncoder {
     pub layer_norm: LayerNorm,
     #[module(skip)]
     dropout: f64,
+    #[module(skip)]
+    checkpointing: Option<NonZeroUsize>,
 }
 
 /// `x + attention(norm(x))`, then `x + fc2(gelu(fc1(norm(x))))`.
@@ -56,7 +60,13 @@ impl WhisperEncoder {
             layers: (0..config.encoder_layers).map(|_| EncoderLayer::init(config, device)).collect(),
             layer_norm: LayerNorm::init(d, device),
             dropout: config.dropout,
+            checkpointing: None,
         }
+    }
+
+    /// Keeps only the input of every `every` blocks for the backward pass, which runs them again; none keeps everything.
+    pub fn with_gradient_checkpointing(self, every: Option<NonZeroUsize>) -> Self {
+        Self { checkpointing: every, ..self }
     }
 
     /// `[batch, mel bins, frames]` → `[batch, ⌈frames / 2⌉, d_model]`. Input shorter than the window uses the first
@@ -100,7 +110,10 @@ impl WhisperEncoder {
     /// # Panics
     /// If there are fewer blocks.
     pub fn blocks(&self, x: Tensor<3>, blocks: Range<usize>, gates: Option<&Gates>) -> Tensor<3> {
-        self.layers[blocks].iter().fold(x, |x, layer| layer.forward(x, gates))
+        let beside = Beside { gates: gates.cloned(), ..Default::default() };
+        checkpointing::run(&self.layers[blocks], x, &beside, self.checkpointing, |layer, x, beside| {
+            layer.forward(x, beside.gates.as_ref())
+        })
     }
 }
 

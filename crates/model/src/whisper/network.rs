@@ -5,6 +5,7 @@ use crate::layers::Linear;
 use crate::lora::{Adaptable, Site};
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
+use std::num::NonZeroUsize;
 
 /// Whisper: encoder and decoder. Module paths are Hugging Face's tensor names without their `model.` prefix.
 #[derive(Module, Debug)]
@@ -23,13 +24,22 @@ impl WhisperConfig {
 }
 
 impl Whisper {
+    /// Keeps only the input of every `every` blocks for the backward pass, which runs them again; none keeps everything.
+    pub fn with_gradient_checkpointing(self, every: Option<NonZeroUsize>) -> Self {
+        let Self { encoder, decoder } = self;
+        Self {
+            encoder: encoder.with_gradient_checkpointing(every),
+            decoder: decoder.with_gradient_checkpointing(every),
+        }
+    }
+
     /// The decoder's states for every position of `ids`, teacher forcing.
     ///
     /// # Shapes
     /// - `encoder_states`: `[batch, time, d_model]`; `ids`: `[batch, tokens]`
     /// - output: `[batch, tokens, d_model]`
     pub fn decode(&self, encoder_states: Tensor<3>, ids: Tensor<2, Int>) -> Tensor<3> {
-        self.decoder.forward(ids, &mut self.decoder.cache(encoder_states, None))
+        self.decoder.forward_all(ids, self.decoder.cache(encoder_states, None))
     }
 
     /// Next-token logits for every position of `ids`.

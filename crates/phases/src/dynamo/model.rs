@@ -3,6 +3,7 @@
 use super::head_config::HeadConfig;
 use burn::module::{Module, Param};
 use burn::tensor::{Bool, Device, Int, Tensor};
+use std::num::NonZeroUsize;
 use undertone_model::heads::{ClassifyHead, SpanHead, TagHead};
 use undertone_model::layers::{Linear, mean_pool};
 use undertone_model::lora::{AdaptError, Adaptable, Gates, LoraConfig, Site, adapt};
@@ -186,6 +187,23 @@ impl Dynamo {
     pub fn with_router(mut self, config: &RouterConfig, device: &Device) -> Self {
         self.router = Some(config.init(self.backbone.d_model(), self.heads.len(), device));
         self
+    }
+
+    /// Keeps only the input of every `every` blocks of backbone and decoders for the backward pass, which runs them again;
+    /// none keeps everything.
+    pub fn with_gradient_checkpointing(self, every: Option<NonZeroUsize>) -> Self {
+        let backbone = match self.backbone {
+            BackboneNetwork::Whisper(whisper) => BackboneNetwork::Whisper(whisper.with_gradient_checkpointing(every)),
+            BackboneNetwork::Text(encoder) => BackboneNetwork::Text(encoder.with_gradient_checkpointing(every)),
+        };
+        let heads = self.heads.into_iter().map(|head| match head {
+            Head::Seq2seq(writer) => {
+                let decoder = writer.decoder.with_gradient_checkpointing(every);
+                Head::Seq2seq(TextWriter { decoder, ..writer })
+            }
+            other => other,
+        });
+        Self { backbone, heads: heads.collect(), ..self }
     }
 
     /// How many adapters there are.

@@ -63,9 +63,9 @@ impl DynamoObjective {
             // One decoder writes for all tasks, so it writes for all at once.
             (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech)) => {
                 let heads = one_hot(&batch.tasks, model.heads.len(), device);
-                let mut cache = prompted(whisper, &model.heads, states, gates, heads);
+                let cache = prompted(whisper, &model.heads, states, gates, heads);
                 let ids = ints(&speech.inputs, device).reshape([rows, speech.tokens]);
-                whisper.decoder.forward(ids, &mut cache)
+                whisper.decoder.forward_all(ids, cache)
             }
             _ => states,
         };

@@ -656,7 +656,7 @@ impl Stage {
         config.optimizer = optimizer;
         let seed = seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy());
         setup.device.seed(seed);
-        let model = self.model(setup)?;
+        let model = self.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
         let batches = self.batches(setup, &tasks, &config)?;
         let objective = DynamoObjective {
             scheme: self.scheme(experiment),

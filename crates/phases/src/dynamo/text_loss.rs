@@ -56,8 +56,8 @@ pub(super) fn text_loss(
             };
             let inputs = ints(&shifted(0, end), device).reshape([rows, length]);
             let labels = ints(&shifted(1, IGNORED), device);
-            let mut cache = writer.cache(states, source_ids(samples, tokens, device), padding);
-            let hidden = decoder.forward(inputs, &mut cache);
+            let cache = writer.cache(states, source_ids(samples, tokens, device), padding);
+            let hidden = decoder.forward_all(inputs, cache);
             let d_model = hidden.dims()[2];
             let embedding = decoder.embed_tokens.weight.val();
             linear_cross_entropy(hidden.reshape([rows * length, d_model]), embedding, None, labels, Default::default())

@@ -69,7 +69,9 @@ impl WhisperDecoder {
     ///
     /// # Panics
     /// If the prompts are empty or differ in length or number from the batch, or the cache has seen tokens.
-    pub fn generate(&self, cache: DecoderCache, prompts: &[Vec<u32>], options: &GenerateOptions) -> Vec<Vec<u32>> {
+    pub fn generate(&self, mut cache: DecoderCache, prompts: &[Vec<u32>], options: &GenerateOptions) -> Vec<Vec<u32>> {
+        // Before rows branch into beams, which share what they attend to.
+        self.project(&mut cache);
         let batch = cache.batch().unwrap_or(prompts.len());
         let prompt_length = prompts.first().map_or(0, Vec::len);
         assert!(

@@ -1,0 +1,381 @@
+//! Blocks one after another, and what the backward pass needs of them: everything between, or only what goes in, and the
+//! blocks run once more.
+
+use crate::lora::Gates;
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Bool, Tensor};
+use std::num::NonZeroUsize;
+use undertone_ops::{AnyFloat, checkpoint, fork};
+
+/// What a block reads beside the stream.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Beside {
+    /// How much each adapter counts.
+    pub gates: Option<Gates>,
+    /// An encoder's states, which a decoder attends to, `[batch, time, d_model]`.
+    pub states: Option<Tensor<3>>,
+    /// True where a key is padding, `[batch, keys]`.
+    pub padding: Option<Tensor<2, Bool>>,
+}
+
+impl Beside {
+    /// With its float tensors changed, always in the same order.
+    fn map(self, change: &mut impl FnMut(AnyFloat) -> AnyFloat) -> Self {
+        let gates = self.gates.map(|gates| match gates {
+            Gates::Each(gates) => Gates::Each(change(gates.into()).tensor()),
+            one => one,
+        });
+        let states = self.states.map(|states| change(states.into()).tensor());
+        Self { gates, states, padding: self.padding }
+    }
+}
+
+/// A block's forward pass.
+pub(crate) type Forward<B> = fn(&B, Tensor<3>, &Beside) -> Tensor<3>;
+
+/// The stream after `blocks`. With `every`, only what enters each so many blocks is kept for the backward pass, in which
+/// they run again: the activations of n blocks become n / `every` inputs and the activations of `every` blocks, for one more
+/// forward pass.
+///
+/// On the CPU gradients are the same to the bit, whatever `every` is. Only gates that want gradients of their own may have
+/// theirs, and those of what they gate, summed in another order.
+pub(crate) fn run<B: Module + 'static>(
+    blocks: &[B],
+    x: Tensor<3>,
+    beside: &Beside,
+    every: Option<NonZeroUsize>,
+    forward: Forward<B>,
+) -> Tensor<3> {
+    // Each block's own, so that gradients are summed within it first, whether or not it runs again.
+    let besides: Vec<Beside> = blocks.iter().map(|_| beside.clone().map(&mut AnyFloat::fork)).collect();
+    let Some(every) = every.filter(|_| x.is_autodiff()) else { return pass(blocks, x, &besides, forward) };
+    let segments = blocks.chunks(every.get()).zip(besides.chunks(every.get()));
+    segments.fold(x, |x, (blocks, besides)| rerun(blocks, x, besides, forward))
+}
+
+fn pass<B>(blocks: &[B], x: Tensor<3>, besides: &[Beside], forward: Forward<B>) -> Tensor<3> {
+    blocks.iter().zip(besides).fold(x, |x, (block, beside)| forward(block, fork(x), beside))
+}
+
+/// As [`pass`], with nothing kept but what goes in.
+fn rerun<B: Module + 'static>(blocks: &[B], x: Tensor<3>, besides: &[Beside], forward: Forward<B>) -> Tensor<3> {
+    let mut inputs = vec![AnyFloat::from(fork(x))];
+    blocks.iter().for_each(|block| block.visit(&mut Read(&mut inputs)));
+    // What the part itself holds must not hold on to the graph, so it has everything plain.
+    let blocks: Vec<B> = blocks.iter().map(|block| block.clone().map(&mut Replace(AnyFloat::plain))).collect();
+    let besides = besides.iter().cloned().map(|beside| {
+        beside.map(&mut |x| {
+            inputs.push(x.clone());
+            x.plain()
+        })
+    });
+    let besides: Vec<Beside> = besides.collect();
+    checkpoint(inputs, move |inputs| {
+        let mut inputs = inputs.into_iter();
+        let x = deepened(next(&mut inputs).tensor());
+        let mut take = |_| next(&mut inputs);
+        let blocks: Vec<B> = blocks.iter().map(|block| block.clone().map(&mut Replace(&mut take))).collect();
+        let besides = besides.iter().cloned().map(|beside| {
+            let beside = beside.map(&mut take);
+            Beside { states: beside.states.map(deepened), ..beside }
+        });
+        pass(&blocks, x, &besides.collect::<Vec<_>>(), forward)
+    })
+}
+
+fn next(inputs: &mut impl Iterator<Item = AnyFloat>) -> AnyFloat {
+    inputs.next().expect("a part gets as many inputs as were given")
+}
+
+/// `x` as it lies in a whole network: deeper than parameters and gates and what is made of them. Where gradients meet, Burn
+/// adds that of the deeper step first.
+fn deepened(x: Tensor<3>) -> Tensor<3> {
+    (0..4).fold(x, |x, _| fork(x))
+}
+
+/// Collects parameters.
+struct Read<'a>(&'a mut Vec<AnyFloat>);
+
+impl ModuleVisitor for Read<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.0.push(param.val().into());
+    }
+}
+
+/// Replaces parameters, in the order that [`Read`] has.
+struct Replace<F>(F);
+
+impl<F: FnMut(AnyFloat) -> AnyFloat> ModuleMapper for Replace<F> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (id, value, mapper) = param.consume();
+        Param::from_mapped_value(id, (self.0)(value.into()).tensor(), mapper)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layers::Embedding;
+    use crate::lora::{Adaptable, LoraConfig, adapt};
+    use crate::text::{TextEncoder, TextEncoderConfig, TextModelType};
+    use crate::text_decoder::TextDecoderConfig;
+    use crate::whisper::{Whisper, WhisperConfig, WhisperDecoder};
+    use burn::tensor::{Device, Distribution, Gradients, Int, TensorData};
+    use undertone_store::set_trainable;
+
+    const D_MODEL: usize = 16;
+    const BLOCKS: usize = 3;
+    const DROPOUT: f64 = 0.2;
+
+    /// How far apart gradients may be.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Tolerance {
+        Bits,
+        Rounding,
+    }
+
+    fn whisper(device: &Device) -> Whisper {
+        let config = WhisperConfig {
+            d_model: D_MODEL,
+            encoder_layers: BLOCKS,
+            decoder_layers: BLOCKS,
+            encoder_attention_heads: 2,
+            decoder_attention_heads: 2,
+            encoder_ffn_dim: 32,
+            decoder_ffn_dim: 32,
+            vocab_size: 20,
+            num_mel_bins: 8,
+            init_std: 0.2,
+            dropout: DROPOUT,
+            attention_dropout: DROPOUT,
+            activation_dropout: DROPOUT,
+            ..Default::default()
+        };
+        device.seed(1);
+        config.init(device)
+    }
+
+    fn text_encoder(model_type: TextModelType, device: &Device) -> TextEncoder {
+        let config = TextEncoderConfig {
+            model_type,
+            hidden_size: D_MODEL,
+            num_hidden_layers: BLOCKS,
+            num_attention_heads: 2,
+            intermediate_size: 24,
+            vocab_size: 20,
+            max_position_embeddings: 12,
+            pad_token_id: 1,
+            initializer_range: 0.5,
+            hidden_dropout_prob: DROPOUT,
+            attention_probs_dropout_prob: DROPOUT,
+            ..Default::default()
+        };
+        device.seed(1);
+        config.init(device)
+    }
+
+    /// Two adapters of unlike rank and dropout, on every map that is named.
+    fn adapted<M: Module + Adaptable>(model: M, targets: &[&str], device: &Device) -> M {
+        let target_modules: Vec<String> = targets.iter().map(|target| (*target).to_owned()).collect();
+        let lora = |r, lora_dropout| LoraConfig {
+            r,
+            lora_dropout,
+            target_modules: target_modules.clone(),
+            ..Default::default()
+        };
+        let mut model = model.no_grad();
+        adapt(&mut model, &[lora(2, 0.3), lora(3, 0.0)], 1, device).expect("adapted");
+        for (_, linear) in model.linears() {
+            // Not zero, or no gradient would pass.
+            let Some(bank) = linear.lora.as_mut() else { continue };
+            let shape = bank.lora_b.dims();
+            bank.lora_b = Param::from_tensor(normal(shape, device));
+        }
+        model
+    }
+
+    const WHISPER_MAPS: [&str; 6] = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"];
+    const TEXT_MAPS: [&str; 4] = ["query", "key", "value", "dense"];
+
+    fn normal<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
+        Tensor::random(shape, Distribution::Normal(0.0, 0.5), device)
+    }
+
+    fn ids(device: &Device) -> Tensor<2, Int> {
+        Tensor::from_ints([[2, 3, 4, 5, 6], [7, 8, 9, 1, 1]], device)
+    }
+
+    fn padding(keys: usize, device: &Device) -> Tensor<2, Bool> {
+        let hidden: Vec<bool> = (0..2 * keys).map(|i| i >= 2 * keys - 2).collect();
+        Tensor::from_data(TensorData::new(hidden, [2, keys]), device)
+    }
+
+    /// A loss to which every number counts otherwise.
+    fn weighed(y: Tensor<3>) -> Tensor<1> {
+        let device = y.device().inner();
+        device.seed(3);
+        let weight = normal(y.dims(), &device);
+        (y * weight.autodiff()).sum()
+    }
+
+    struct Gradient<'a>(&'a Gradients, Vec<Option<Vec<f32>>>);
+
+    impl ModuleVisitor for Gradient<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.1.push(param.val().grad(self.0).map(values));
+        }
+    }
+
+    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
+        x.try_into_vec_as().expect("floats")
+    }
+
+    /// Gradients of all parameters, and of `leaves`, after those the loss itself.
+    fn found<M: Module>(model: &M, leaves: &[Tensor<2>], loss: impl Fn(&M) -> Tensor<1>) -> Vec<Option<Vec<f32>>> {
+        Device::default().seed(7);
+        let loss = loss(model);
+        let gradients = loss.backward();
+        let mut gradient = Gradient(&gradients, Vec::new());
+        model.visit(&mut gradient);
+        let leaves = leaves.iter().map(|leaf| leaf.grad(&gradients).map(values));
+        gradient.1.into_iter().chain(leaves).chain([Some(values(loss.inner()))]).collect()
+    }
+
+    /// Whether the gradients are the plain ones, with as many blocks run again together as there are and other numbers.
+    fn compare<M: Module>(
+        model: M,
+        leaves: &[Tensor<2>],
+        tolerance: Tolerance,
+        with: fn(M, Option<NonZeroUsize>) -> M,
+        loss: impl Fn(&M) -> Tensor<1>,
+    ) -> Vec<bool> {
+        let plain = found(&model, leaves, &loss);
+        for every in [1, 2, BLOCKS, 10] {
+            let again = found(&with(model.clone(), NonZeroUsize::new(every)), leaves, &loss);
+            assert_eq!(plain.len(), again.len());
+            for (i, (plain, again)) in plain.iter().zip(&again).enumerate() {
+                assert_eq!(plain.is_some(), again.is_some(), "gradient {i} of every {every}");
+                let (Some(plain), Some(again)) = (plain, again) else { continue };
+                let largest = plain.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
+                let allowed = if tolerance == Tolerance::Bits { 0.0 } else { 1e-5 * largest };
+                let off = plain.iter().zip(again).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(off <= allowed, "gradient {i} of every {every} is off by {off} where the largest is {largest}");
+            }
+        }
+        plain[..plain.len() - leaves.len() - 1].iter().map(Option::is_some).collect()
+    }
+
+    fn whisper_loss(model: &Whisper, mel: &Tensor<3>, gates: Option<&Gates>) -> Tensor<1> {
+        let encoder = &model.encoder;
+        // The stream in between and at the end is also read by something else, as an alignment loss does.
+        let tapped = encoder.blocks(encoder.front_end(mel.clone(), 0), 0..1, gates);
+        let states = encoder.layer_norm.forward(encoder.blocks(tapped.clone(), 1..BLOCKS, gates));
+        let cache =
+            model.decoder.cache(states.clone(), gates.cloned()).with_padding(padding(states.dims()[1], &mel.device()));
+        let hidden = model.decoder.forward_all(ids(&mel.device()), cache);
+        weighed(model.decoder.logits(hidden)) + weighed(states) + weighed(tapped)
+    }
+
+    fn mel(device: &Device) -> Tensor<3> {
+        device.seed(2);
+        normal([2, 8, 14], device).autodiff()
+    }
+
+    #[test]
+    fn whisper_has_the_same_gradients() {
+        let device = Device::default();
+        let mel = mel(&device);
+        let loss = |model: &Whisper| whisper_loss(model, &mel, None);
+        let with = Whisper::with_gradient_checkpointing;
+        let all = compare(whisper(&device).train(), &[], Tolerance::Bits, with, loss);
+        assert_eq!(all.iter().filter(|there| !**there).count(), 1, "all but the sinusoids");
+        let decoder = set_trainable(whisper(&device), |name| name.starts_with("decoder."));
+        compare(decoder.train(), &[], Tolerance::Bits, with, loss);
+        let encoder = set_trainable(whisper(&device), |name| name.starts_with("encoder.layers"));
+        compare(encoder.train(), &[], Tolerance::Bits, with, loss);
+    }
+
+    #[test]
+    fn adapters_of_a_frozen_whisper_have_the_same_gradients_and_it_has_none() {
+        let device = Device::default();
+        let mel = mel(&device);
+        let model = adapted(whisper(&device), &WHISPER_MAPS, &device).train();
+        let with = Whisper::with_gradient_checkpointing;
+        let rows = Tensor::<2>::from_floats([[1.0, 0.0], [0.0, 1.0]], &device).autodiff();
+        for gates in [Gates::One(0), Gates::Each(rows.clone())] {
+            let loss = |model: &Whisper| whisper_loss(model, &mel, Some(&gates));
+            let there = compare(model.clone(), &[], Tolerance::Bits, with, loss);
+            // Six maps of two of the encoder's blocks and ten of three of the decoder's, two matrices each.
+            assert_eq!(there.iter().filter(|there| **there).count(), 2 * (6 * 2 + 10 * 3));
+        }
+        let rows = (rows.inner() * 0.6 + 0.2).autodiff().require_grad();
+        let gates = Gates::Each(rows.clone());
+        let loss = |model: &Whisper| whisper_loss(model, &mel, Some(&gates));
+        compare(model, &[rows], Tolerance::Rounding, with, loss);
+    }
+
+    #[test]
+    fn text_encoders_have_the_same_gradients() {
+        let device = Device::default();
+        let with = TextEncoder::with_gradient_checkpointing;
+        let hidden = padding(5, &device);
+        for model_type in [TextModelType::Bert, TextModelType::Roberta] {
+            let training = device.clone().autodiff();
+            let loss = |gates: Option<Gates>| {
+                let (ids, hidden) = (ids(&training), hidden.clone());
+                move |model: &TextEncoder| weighed(model.forward(ids.clone(), None, Some(&hidden), gates.as_ref()))
+            };
+            compare(text_encoder(model_type, &device).train(), &[], Tolerance::Bits, with, loss(None));
+            let model = adapted(text_encoder(model_type, &device), &TEXT_MAPS, &device).train();
+            let rows = Tensor::<2>::from_floats([[1.0, 0.0], [0.0, 1.0]], &device).autodiff();
+            let there = compare(model.clone(), &[], Tolerance::Bits, with, loss(Some(Gates::Each(rows.clone()))));
+            assert_eq!(there.iter().filter(|there| **there).count(), 2 * 6 * 2);
+            compare(model.clone(), &[], Tolerance::Bits, with, loss(Some(Gates::One(1))));
+            let rows = (rows.inner() * 0.6 + 0.2).autodiff().require_grad();
+            let leaves = [rows.clone()];
+            compare(model, &leaves, Tolerance::Rounding, with, loss(Some(Gates::Each(rows))));
+        }
+    }
+
+    #[test]
+    fn text_decoders_have_the_same_gradients_as_have_the_states_they_read() {
+        let device = Device::default();
+        device.seed(4);
+        let embeddings = Embedding { weight: Param::from_tensor(normal([20, D_MODEL], &device)) };
+        let config = TextDecoderConfig { layers: BLOCKS, heads: 2, ffn: 24, max_length: 8, dropout: DROPOUT };
+        let decoder = config.init(&embeddings, &device).train();
+        let leaf = |shape| normal(shape, &device).autodiff().require_grad();
+        let (states, start) = (leaf([2 * 5, D_MODEL]), leaf([2, D_MODEL]));
+        let leaves = [states.clone(), start.clone()];
+        let loss = |model: &WhisperDecoder| {
+            let states = states.clone().reshape([2, 5, D_MODEL]);
+            let cache = model.cache(states, None).with_start(start.clone()).with_padding(padding(5, &device));
+            weighed(model.forward_all(ids(&device.clone().autodiff()), cache))
+        };
+        compare(decoder, &leaves, Tolerance::Bits, WhisperDecoder::with_gradient_checkpointing, loss);
+    }
+
+    #[test]
+    fn a_whole_sequence_has_the_states_of_one_that_is_continued() {
+        let device = Device::default();
+        let model = whisper(&device);
+        device.seed(5);
+        let states = normal([2, 7, D_MODEL], &device);
+        let cache = model.decoder.cache(states, None).with_padding(padding(7, &device));
+        let whole = values(model.decoder.forward_all(ids(&device), cache.clone()));
+        assert_eq!(whole, values(model.decoder.forward(ids(&device), &mut cache.clone())));
+        let mut begun = cache;
+        let first = model.decoder.forward(ids(&device).narrow(1, 0, 2), &mut begun);
+        let rest = model.decoder.forward_all(ids(&device).narrow(1, 2, 3), begun);
+        let continued = values(Tensor::cat(vec![first, rest], 1));
+        assert!(whole.iter().zip(&continued).all(|(a, b)| (a - b).abs() < 1e-4));
+    }
+
+    #[test]
+    fn without_autodiff_nothing_changes() {
+        let device = Device::default();
+        let model = text_encoder(TextModelType::Bert, &device);
+        let run = |model: &TextEncoder| values(model.forward(ids(&device), None, None, None));
+        assert_eq!(run(&model), run(&model.clone().with_gradient_checkpointing(NonZeroUsize::new(2))));
+    }
+}

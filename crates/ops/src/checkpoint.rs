@@ -1,0 +1,433 @@
+//! Parts of a network that keep nothing for the backward pass but their inputs, and are run again in it (Chen et al.,
+//! 2016).
+//!
+//! Burn's own strategy for this, `Device::gradient_checkpointing`, recomputes operations that are marked as bound by memory,
+//! and the products of matrices, the attention and the fused kernels that a block consists of are not. Here a whole part
+//! is one step of the graph. Its backward pass runs the part once more, on leaves that stand for its inputs, and hands on
+//! what their gradients are.
+//!
+//! A step of Burn's graph has a fixed number of inputs, and a part has as many as it has parameters. So its output goes
+//! through a chain of steps, one for each input that wants a gradient. The first of them that the backward pass reaches
+//! runs the part for all.
+
+use crate::random::Draws;
+#[cfg(feature = "cuda")]
+use burn::backend::Cube;
+#[cfg(feature = "tch")]
+use burn::backend::LibTorch;
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{
+    Autodiff, AutodiffBackend, Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchKindConversion,
+    DispatchTensor, Flex, TensorMetadata, backend_extension,
+};
+use burn::tensor::Tensor;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A float tensor with any number of axes.
+#[derive(Clone, Debug)]
+pub struct AnyFloat(DispatchTensor);
+
+impl<const D: usize> From<Tensor<D>> for AnyFloat {
+    fn from(x: Tensor<D>) -> Self {
+        Self(x.into_dispatch())
+    }
+}
+
+impl AnyFloat {
+    /// The tensor with its axes.
+    pub fn tensor<const D: usize>(self) -> Tensor<D> {
+        Tensor::from_dispatch(self.0)
+    }
+
+    /// As [`fork`].
+    pub fn fork(self) -> Self {
+        Self(Dispatch::fork(self.0))
+    }
+
+    /// Without autodiff.
+    pub fn plain(self) -> Self {
+        match self.0.autodiff {
+            DispatchAutodiffContext::Disabled => self,
+            DispatchAutodiffContext::Enabled(_) => Self(Dispatch::inner(self.0)),
+        }
+    }
+}
+
+/// `part(inputs)`, of which only the inputs are kept for the backward pass, where `part` runs again.
+///
+/// `part` must do the same both times, must depend on no tracked tensor but its inputs, and gets them in the order of
+/// `inputs`. Gradients are those of the plain call: dropout drops the same numbers again, and inputs that want no gradient,
+/// like frozen parameters, cost none. An input that turns out to have no part in the output gets no gradient if it is a
+/// leaf, like a parameter, and zeros if it was computed.
+///
+/// Where no input is tracked, which is so outside training, this is a plain call.
+pub fn checkpoint<const D: usize>(
+    inputs: Vec<AnyFloat>,
+    part: impl Fn(Vec<AnyFloat>) -> Tensor<D> + Send + 'static,
+) -> Tensor<D> {
+    if !inputs.iter().any(|input| Dispatch::is_tracked(&input.0)) {
+        return part(inputs);
+    }
+    let kept: Vec<Input> = inputs.iter().map(Input::new).collect();
+    let (y, draws) = Draws::record(|| part(kept.iter().map(|input| AnyFloat(input.constant())).collect()));
+    let rerun = move |gradient: DispatchTensor| {
+        let leaves: Vec<DispatchTensor> = kept.iter().map(Input::leaf).collect();
+        let y = draws.replay(|| part(leaves.iter().cloned().map(AnyFloat).collect())).into_dispatch();
+        let gradients = Dispatch::is_tracked(&y).then(|| Dispatch::backward(Dispatch::seeded(y, gradient)));
+        let Some(mut gradients) = gradients else { return kept.iter().map(Input::absent).collect() };
+        let found = kept.iter().zip(&leaves).map(|(input, leaf)| match input.wanted {
+            true => Dispatch::grad_remove(leaf, &mut gradients).or_else(|| input.absent()),
+            false => None,
+        });
+        found.collect()
+    };
+    let rerun = Rerun(Arc::new(Mutex::new(Progress::Ahead(Box::new(rerun)))));
+    let tracked = inputs.into_iter().enumerate().filter(|(_, input)| Dispatch::is_tracked(&input.0));
+    let y = tracked.fold(y.into_dispatch(), |y, (index, input)| Dispatch::link(y, input.0, rerun.clone(), index));
+    Tensor::from_dispatch(y)
+}
+
+/// `x` as a step of its own, which passes it on and back unchanged.
+///
+/// Sums of floats depend on their order, and Burn adds gradients in an order that depends on the whole graph. What goes
+/// into a part of a network by a step of its own gets the sum of that part's gradients, whatever lies around it.
+pub fn fork<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    AnyFloat::from(x).fork().tensor()
+}
+
+/// An input of a part, as it is kept.
+struct Input {
+    value: DispatchTensor,
+    wanted: bool,
+    /// Whether other tensors lie behind it, which a gradient has to reach.
+    computed: bool,
+}
+
+impl Input {
+    fn new(input: &AnyFloat) -> Self {
+        let wanted = Dispatch::is_tracked(&input.0);
+        let computed = wanted && !Dispatch::float_is_require_grad(&input.0);
+        Self { value: input.clone().plain().0, wanted, computed }
+    }
+
+    /// On the device with autodiff, without a place in a graph.
+    fn constant(&self) -> DispatchTensor {
+        Dispatch::from_inner(self.value.clone())
+    }
+
+    /// The leaf of a graph of its own, if it wants a gradient.
+    fn leaf(&self) -> DispatchTensor {
+        Dispatch::float_set_require_grad(self.constant(), self.wanted)
+    }
+
+    /// The gradient of an input that the output does not depend on.
+    fn absent(&self) -> Option<DispatchTensor> {
+        let dtype = self.value.dtype();
+        self.computed.then(|| Dispatch::float_zeros(self.value.shape(), &self.value.device(), dtype.into()))
+    }
+}
+
+/// A part that is run again for the first input that asks for its gradient.
+#[derive(Clone)]
+pub(crate) struct Rerun(Arc<Mutex<Progress>>);
+
+enum Progress {
+    Ahead(Box<dyn FnOnce(DispatchTensor) -> Vec<Option<DispatchTensor>> + Send>),
+    Done(Vec<Option<DispatchTensor>>),
+}
+
+impl Rerun {
+    /// The gradient of one input, given that of the output.
+    fn gradient(&self, index: usize, of_output: impl FnOnce() -> DispatchTensor) -> Option<DispatchTensor> {
+        let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Progress::Ahead(_) = &*progress
+            && let Progress::Ahead(rerun) = std::mem::replace(&mut *progress, Progress::Done(Vec::new()))
+        {
+            *progress = Progress::Done(rerun(of_output()));
+        }
+        match &mut *progress {
+            Progress::Done(gradients) => gradients.get_mut(index)?.take(),
+            Progress::Ahead(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Rerun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rerun")
+    }
+}
+
+/// Steps of the graph, on every backend. Without autodiff they do nothing.
+#[backend_extension(Flex, Cube: cfg(feature = "cuda"), LibTorch: cfg(feature = "tch"), Autodiff)]
+pub(crate) trait GraphOps: Backend {
+    /// `x`.
+    fn fork(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        x
+    }
+
+    /// `y`, on which `input` has an influence: the gradient that `rerun` finds for it.
+    fn link(y: FloatTensor<Self>, _input: FloatTensor<Self>, _rerun: Rerun, _index: usize) -> FloatTensor<Self> {
+        y
+    }
+
+    /// A root for a backward pass in which `y` has the given gradient.
+    fn seeded(y: FloatTensor<Self>, _gradient: FloatTensor<Self>) -> FloatTensor<Self> {
+        y
+    }
+}
+
+impl GraphOps for Flex {}
+
+#[cfg(feature = "cuda")]
+impl GraphOps for Cube {}
+
+#[cfg(feature = "tch")]
+impl GraphOps for LibTorch {}
+
+impl<B: Backend, C: CheckpointStrategy> GraphOps for Autodiff<B, C>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    fn fork(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let (x, node) = x.into_parts();
+        match Fork.prepare::<C>([node]).compute_bound().stateful() {
+            OpsKind::Tracked(step) => step.finish((), x),
+            OpsKind::UnTracked(step) => step.finish(x),
+        }
+    }
+
+    fn link(y: FloatTensor<Self>, input: FloatTensor<Self>, rerun: Rerun, index: usize) -> FloatTensor<Self> {
+        let (y, node) = y.into_parts();
+        match (Link { rerun, index }).prepare::<C>([node, input.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(step) => step.finish((), y),
+            OpsKind::UnTracked(step) => step.finish(y),
+        }
+    }
+
+    fn seeded(y: FloatTensor<Self>, gradient: FloatTensor<Self>) -> FloatTensor<Self> {
+        let root = B::float_zeros([1].into(), &y.device(), y.dtype().into());
+        match Seeded.prepare::<C>([y.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(step) => step.finish(gradient.into_primitive(), root),
+            OpsKind::UnTracked(step) => step.finish(root),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Fork;
+
+impl<B: Backend> Backward<B, 1> for Fork {
+    type State = ();
+
+    fn backward(self, ops: Ops<(), 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = gradients.consume::<B>(&ops.node);
+        if let [Some(x)] = ops.parents {
+            gradients.register::<B>(x.id, gradient);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Link {
+    rerun: Rerun,
+    index: usize,
+}
+
+impl<B: Backend> Backward<B, 2> for Link
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    type State = ();
+
+    fn backward(self, ops: Ops<(), 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = gradients.consume::<B>(&ops.node);
+        let [y, input] = ops.parents;
+        let found = self.rerun.gradient(self.index, || erased::<B>(gradient.clone()));
+        if let Some((input, found)) = input.zip(found) {
+            gradients.register::<B>(input.id, primitive::<B>(found));
+        }
+        if let Some(y) = y {
+            gradients.register::<B>(y.id, gradient);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Seeded;
+
+impl<B: Backend> Backward<B, 1> for Seeded {
+    type State = FloatTensor<B>;
+
+    fn backward(self, ops: Ops<FloatTensor<B>, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        gradients.consume::<B>(&ops.node);
+        if let [Some(y)] = ops.parents {
+            gradients.register::<B>(y.id, ops.state);
+        }
+    }
+}
+
+fn erased<B: Backend>(x: FloatTensor<B>) -> DispatchTensor
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    <DispatchTensor as DispatchKindConversion<B>>::from_backend(BackendTensor::Float(x))
+}
+
+fn primitive<B: Backend>(x: DispatchTensor) -> FloatTensor<B>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    <DispatchTensor as DispatchKindConversion<B>>::try_into_backend(x)
+        .expect("a part's gradients are on its output's backend")
+        .float()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Inputs, device, pseudo_random};
+    use crate::{AttentionOptions, attention, dropout, gelu, linear, residual_dropout};
+    use burn::tensor::Distribution;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A block with dropout in three places.
+    fn block(x: Tensor<3>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<3> {
+        let options = AttentionOptions::new(2).with_dropout(0.2);
+        let x = residual_dropout(x.clone(), attention(x.clone(), x.clone(), x, options), 0.3);
+        x.clone() + dropout(gelu(linear(x, weight, Some(bias))), 0.4)
+    }
+
+    fn checkpointed(x: Tensor<3>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<3> {
+        checkpoint(vec![x.into(), weight.into(), bias.into()], |inputs| {
+            let [x, weight, bias] = <[AnyFloat; 3]>::try_from(inputs).expect("three inputs");
+            block(x.tensor(), weight.tensor(), bias.tensor())
+        })
+    }
+
+    type Block = fn(Tensor<3>, Tensor<2>, Tensor<1>) -> Tensor<3>;
+
+    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
+        x.try_into_vec_as().expect("floats")
+    }
+
+    /// The loss of two blocks with shared weights, the gradients of their inputs where they are wanted, and what the device
+    /// draws for the second block's successor.
+    fn run(block: Block, half: bool, wanted: [bool; 3]) -> Vec<Option<Vec<f32>>> {
+        let inputs = Inputs::default().half(half);
+        let (x, weight, bias) = (inputs.tensor([2, 7, 6]), inputs.tensor([6, 6]), inputs.tensor([6]));
+        let x = if wanted[0] { x } else { x.inner().autodiff() };
+        let weight = if wanted[1] { weight } else { weight.inner().autodiff() };
+        let bias = if wanted[2] { bias } else { bias.inner().autodiff() };
+        device().seed(5);
+        let y = block(block(x.clone(), weight.clone(), bias.clone()), weight.clone(), bias.clone());
+        let draw = Tensor::<1>::random([1], Distribution::Default, &device());
+        let upstream = Tensor::<1>::from_floats(pseudo_random(84, 9).as_slice(), &device()).reshape([2, 7, 6]);
+        let loss = (y * upstream.cast(x.dtype()).autodiff()).sum();
+        let gradients = loss.backward();
+        let found =
+            [x.grad(&gradients).map(values), weight.grad(&gradients).map(values), bias.grad(&gradients).map(values)];
+        found.into_iter().chain([Some(values(loss.inner())), Some(values(draw))]).collect()
+    }
+
+    #[test]
+    fn gradients_and_draws_are_those_of_the_plain_call_to_the_bit() {
+        for half in [false, true] {
+            for wanted in
+                [[true; 3], [false, true, true], [true, false, false], [false, false, true], [true, true, false]]
+            {
+                let (plain, again) = (run(block, half, wanted), run(checkpointed, half, wanted));
+                assert_eq!(plain, again, "half: {half}, wanted: {wanted:?}");
+                assert_eq!([plain[0].is_some(), plain[1].is_some(), plain[2].is_some()], wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn masks_of_compositions_are_drawn_again() {
+        let x = Tensor::<1>::ones([1000], &device()).autodiff().require_grad();
+        let drop = |x: Tensor<1>| x.clone() * crate::random::bernoulli(&x, 0.5);
+        let y = checkpoint(vec![x.clone().into()], move |inputs| {
+            drop(inputs.into_iter().next().expect("an input").tensor())
+        });
+        let gradients = y.clone().sum().backward();
+        let kept = values(y.inner());
+        assert_eq!(values(x.grad(&gradients).expect("a gradient")), kept);
+        assert!(kept.contains(&0.0) && kept.contains(&1.0));
+    }
+
+    #[test]
+    fn a_part_runs_twice_in_training_and_once_elsewhere() {
+        let count = |x: Tensor<1>, train: bool| {
+            let runs = Arc::new(AtomicUsize::new(0));
+            let counter = runs.clone();
+            let y = checkpoint(vec![x.into()], move |inputs| {
+                counter.fetch_add(1, Ordering::Relaxed);
+                inputs.into_iter().next().expect("an input").tensor::<1>().square()
+            });
+            assert_eq!(runs.load(Ordering::Relaxed), 1);
+            if train {
+                y.sum().backward();
+            }
+            runs.load(Ordering::Relaxed)
+        };
+        let x = Tensor::<1>::ones([3], &device());
+        assert_eq!(count(x.clone(), false), 1);
+        assert_eq!(count(x.clone().autodiff(), false), 1);
+        assert_eq!(count(x.autodiff().require_grad(), true), 2);
+    }
+
+    #[test]
+    fn nothing_of_the_part_is_kept_between_the_passes() {
+        // What a plain square keeps is its input; the part's own squares are gone when it returns.
+        let held = Arc::new(Mutex::new(Vec::new()));
+        let x = Tensor::<1>::ones([4], &device()).autodiff().require_grad();
+        let seen = held.clone();
+        let y = checkpoint(vec![x.into()], move |inputs| {
+            let x: Tensor<1> = inputs.into_iter().next().expect("an input").tensor();
+            seen.lock().expect("a lock").push(x.is_tracked());
+            x.square().square()
+        });
+        assert_eq!(*held.lock().expect("a lock"), [false], "the first run records nothing");
+        y.sum().backward();
+        assert_eq!(*held.lock().expect("a lock"), [false, true]);
+    }
+
+    #[test]
+    fn an_input_without_a_part_in_the_output_is_a_leaf_without_a_gradient_or_passes_zeros_on() {
+        let leaf = || Tensor::<1>::ones([2], &device()).autodiff().require_grad();
+        let (x, idle, behind) = (leaf(), leaf(), leaf());
+        let inputs = vec![x.clone().into(), idle.clone().into(), behind.clone().mul_scalar(2.0).into()];
+        let y = checkpoint(inputs, |inputs| inputs.into_iter().next().expect("an input").tensor::<1>().mul_scalar(3.0));
+        let gradients = y.sum().backward();
+        assert_eq!(x.grad(&gradients).map(values), Some(vec![3.0; 2]));
+        assert!(idle.grad(&gradients).is_none());
+        assert_eq!(behind.grad(&gradients).map(values), Some(vec![0.0; 2]));
+    }
+
+    #[test]
+    fn a_part_of_parts_has_the_same_gradients() {
+        let nested: Block = |x, weight, bias| {
+            checkpoint(vec![x.into(), weight.into(), bias.into()], |inputs| {
+                let [x, weight, bias] = <[AnyFloat; 3]>::try_from(inputs).expect("three inputs");
+                checkpointed(x.tensor(), weight.tensor(), bias.tensor())
+            })
+        };
+        assert_eq!(run(nested, false, [true; 3]), run(block, false, [true; 3]));
+    }
+
+    #[test]
+    fn a_fork_is_the_same_tensor_in_both_passes() {
+        let x = Tensor::<1>::from_floats([1.0, -2.0], &device());
+        assert_eq!(values(fork(x.clone())), [1.0, -2.0]);
+        let x = x.autodiff().require_grad();
+        let y = fork(x.clone());
+        assert_eq!(values(y.clone().inner()), [1.0, -2.0]);
+        assert_eq!(values(x.grad(&y.square().sum().backward()).expect("a gradient")), [2.0, -4.0]);
+    }
+}
