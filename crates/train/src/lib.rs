@@ -51,10 +51,12 @@
 mod checkpoint;
 mod config;
 mod gradients;
+mod hardware;
 mod learner;
 pub mod metrics;
 mod objective;
 mod optimizer;
+mod performance;
 mod records;
 mod report;
 mod schedule;
@@ -66,9 +68,11 @@ pub use config::{
     TrainConfigError,
 };
 pub use gradients::GradientSum;
+pub use hardware::{Gpu, Hardware, HardwareSampler, measured_peak_flops, peak_flops};
 pub use learner::{Learner, TrainError};
 pub use objective::{Batches, BoxError, Evaluation, Example, LossTerm, Objective};
 pub use optimizer::AdamW;
+pub use performance::{Performance, TimeSplit};
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Progress, Summary, peak_memory_bytes};
 pub use schedule::Schedule;
 pub use tensorboard::EventFile;

@@ -1,6 +1,7 @@
 //! `cargo xtask bench …`: how fast training is, alone and beside a peer.
 
 mod compare;
+mod hardware;
 mod ops;
 mod step;
 
@@ -15,6 +16,8 @@ pub enum Command {
     Compare(compare::Args),
     /// Time every fused operation beside its composition, as a share of what this machine can do; a table
     Ops(ops::Args),
+    /// Measure what sampling the machine in the background costs, and its arithmetic's peak; one JSON line
+    Hardware(hardware::Args),
 }
 
 pub fn run(command: &Command) -> Result<(), Failure> {
@@ -22,6 +25,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Step(workload) => step::run(workload),
         Command::Compare(args) => compare::run(args),
         Command::Ops(args) => ops::run(args),
+        Command::Hardware(args) => hardware::run(args),
     }
 }
 

@@ -31,7 +31,7 @@ pub use config::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GenerationSettings, GumbelConfig, JointPhase, PhasesConfig,
     RouterPhase, RoutingWeights, TaskConfig, TaskData,
 };
-pub(crate) use config::{validate_phases, validate_tasks};
+pub(crate) use config::{phase_train, task_train, validate_phases, validate_tasks};
 pub use evaluate::{Judged, RouterKind};
 pub use folder::FolderError as AdapterFolderError;
 pub use head_config::{ClassifyConfig, HeadConfig, Seq2seqConfig, SpanConfig, TagConfig};
