@@ -9,6 +9,7 @@ mod ci;
 mod data;
 mod eval;
 mod export;
+mod monitor;
 mod predict;
 mod report;
 mod train;
@@ -52,6 +53,8 @@ enum Command {
         #[command(subcommand)]
         command: data::Command,
     },
+    /// Show a run while it trains, and what its own numbers say should be changed
+    Monitor(monitor::Args),
     /// Measure how fast training is
     Bench {
         #[command(subcommand)]
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Command::Transcribe(args) => transcribe::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Data { command } => data::run(&command),
+        Command::Monitor(args) => monitor::run(&args),
         Command::Bench { command } => bench::run(&command),
         Command::Ci => ci::run(),
     };

@@ -19,6 +19,7 @@ mod evaluate;
 mod experiment;
 mod finetune;
 pub mod hub;
+pub mod monitor;
 mod report;
 mod samples;
 mod session;

@@ -4,6 +4,7 @@ use crate::checkpoint::{Checkpoint, Checkpoints, Contents, TrainState};
 use crate::ema::Ema;
 use crate::error::io;
 use crate::guard::{Trouble, Verdict};
+use crate::hardware::Meter;
 use crate::loss_scale::LossScale;
 use crate::objective::{Batches, BoxError, Evaluation, LossTerm, Objective};
 use crate::records::Records;
@@ -195,6 +196,7 @@ impl<O: Objective> Learner<O> {
         let started = Instant::now();
         let earlier = self.state.seconds;
         let mut watch = Stopwatch::new(runs_ahead(&self.device));
+        let mut meter = Meter::new(&self.device, self.config.compute);
         let mut without_gradient = self.without_gradient();
         // Which loss terms have had something to say.
         let mut heard: Vec<bool> = Vec::new();
@@ -245,7 +247,7 @@ impl<O: Objective> Learner<O> {
             self.state.step += 1;
             self.state.samples += report.samples as u64;
             watch.end(report.samples, report.work, &self.device);
-            self.log(&mut log, &progress, &report, &mut watch, steps)?;
+            self.log(&mut log, &progress, &report, &mut watch, &mut meter, steps)?;
 
             let last = self.state.step == steps;
             self.state.score = None;
@@ -437,6 +439,7 @@ impl<O: Objective> Learner<O> {
         progress: &Progress,
         report: &StepReport,
         watch: &mut Stopwatch,
+        meter: &mut Meter,
         steps: u64,
     ) -> Result<(), TrainError> {
         let step = self.state.step;
@@ -457,7 +460,9 @@ impl<O: Objective> Learner<O> {
                 values.extend([("loss_scale", scale), ("skipped_steps", skipped as f64)]);
             }
             log.write(step, "train", &values).map_err(io(&self.dir))?;
-            log.perform(&watch.line(step, None)).map_err(io(&self.dir))?;
+            let hardware = meter.hardware();
+            let peak = meter.peak_flops(hardware.as_ref());
+            log.perform(&watch.line(step, hardware, peak)).map_err(io(&self.dir))?;
             progress.metrics("train", values.into_iter().chain([("samples/s", rate)]));
         }
         Ok(())

@@ -1,78 +1,132 @@
-//! `performance.jsonl`: how fast a run goes and where its time goes.
+//! `performance.jsonl`: how fast a run trains and where its time goes, a line each time it logs.
 //!
-//! It stands beside `metrics.jsonl` because none of it is the same twice: what must be reproducible is there, what is
-//! measured is here.
+//! It stands beside `metrics.jsonl`, which is the same for every run of a seed and so has nothing in it that depends on time.
 
+use crate::Hardware;
 use crate::report::open_lines;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-/// A line: the optimizer steps since the line before, evaluations and checkpoints left out.
+/// A line of `performance.jsonl`: training steps since the line before, without evaluations and checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Performance {
-    /// The last of the steps.
+    /// The last of its optimizer steps.
     pub step: u64,
-    /// How many they are.
+    /// How many there were.
     pub steps: u64,
     /// How long they took.
     pub seconds: f64,
-    /// Samples trained on in a second.
+    /// Samples trained on per second.
     pub samples_per_second: f64,
-    /// Seconds of audio, where there is any.
+    /// Seconds of audio per second; speech only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audio_seconds_per_second: Option<f64>,
-    /// Tokens that count in the loss.
+    /// Tokens per second, where the objective counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_second: Option<f64>,
-    /// Floating-point operations that the model asks for.
+    /// Floating-point operations of forward and backward pass per second, where the objective counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flops_per_second: Option<f64>,
-    /// Those as a share of what the device can do (model FLOPs utilisation; Chowdhery et al., 2022).
+    /// Those as a share of what the device can do at most (model FLOPs utilisation; Chowdhery et al., 2022).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mfu: Option<f64>,
-    /// What `seconds` were spent on.
+    /// What the time went into.
     pub time: TimeSplit,
+    /// What the machine did meanwhile, where it tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<Hardware>,
 }
 
-/// Shares of the time of training steps; together 1.
+/// What training steps spend their time on, in shares of it; they sum to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeSplit {
-    /// Waiting for batches.
+    /// Waiting for the loader to have a batch.
     pub data_wait: f64,
-    /// Batches on their way to the device.
+    /// Moving batches to the device.
     pub transfer: f64,
-    /// From inputs to losses.
+    /// The forward pass and the losses.
     pub forward: f64,
-    /// From losses to gradients.
+    /// The backward pass.
     pub backward: f64,
-    /// Clipping, and moving the parameters.
+    /// Clipping and the optimizer's step.
     pub optimizer: f64,
-    /// All else.
+    /// Everything else.
     pub other: f64,
 }
 
+impl TimeSplit {
+    /// Names and shares, in the order of a step.
+    pub fn parts(&self) -> [(&'static str, f64); 6] {
+        [
+            ("data wait", self.data_wait),
+            ("transfer", self.transfer),
+            ("forward", self.forward),
+            ("backward", self.backward),
+            ("optimizer", self.optimizer),
+            ("other", self.other),
+        ]
+    }
+}
+
 impl Performance {
+    /// Several lines as one: rates and shares are those over all their time. Nothing of nothing.
+    pub fn over(lines: &[Self]) -> Option<Self> {
+        let last = lines.last()?;
+        let steps = lines.iter().map(|line| line.steps).sum();
+        let seconds: f64 = lines.iter().map(|line| line.seconds).sum();
+        // A rate times its seconds is an amount; amounts add up. Over no time at all lines count the same.
+        let weight = |line: &Self| if seconds > 0.0 { line.seconds / seconds } else { 1.0 / lines.len() as f64 };
+        let mean = |value: &dyn Fn(&Self) -> f64| lines.iter().map(|line| weight(line) * value(line)).sum::<f64>();
+        // A rate that some lines lack is not known over all of them.
+        let rate = |value: &dyn Fn(&Self) -> Option<f64>| {
+            lines.iter().map(|line| value(line).map(|rate| weight(line) * rate)).sum::<Option<f64>>()
+        };
+        Some(Self {
+            step: last.step,
+            steps,
+            seconds,
+            samples_per_second: mean(&|line| line.samples_per_second),
+            audio_seconds_per_second: rate(&|line| line.audio_seconds_per_second),
+            tokens_per_second: rate(&|line| line.tokens_per_second),
+            flops_per_second: rate(&|line| line.flops_per_second),
+            mfu: rate(&|line| line.mfu),
+            time: TimeSplit {
+                data_wait: mean(&|line| line.time.data_wait),
+                transfer: mean(&|line| line.time.transfer),
+                forward: mean(&|line| line.time.forward),
+                backward: mean(&|line| line.time.backward),
+                optimizer: mean(&|line| line.time.optimizer),
+                other: mean(&|line| line.time.other),
+            },
+            hardware: Hardware::mean(lines.iter().filter_map(|line| line.hardware.as_ref())),
+        })
+    }
+
     /// Every number of it by name, for records that know names and numbers alone.
-    pub fn values(&self) -> Vec<(&'static str, f64)> {
-        let mut values = vec![("samples_per_second", self.samples_per_second)];
-        let rates = [
-            ("audio_seconds_per_second", self.audio_seconds_per_second),
-            ("tokens_per_second", self.tokens_per_second),
-            ("flops_per_second", self.flops_per_second),
-            ("mfu", self.mfu),
-        ];
-        values.extend(rates.into_iter().filter_map(|(name, rate)| Some((name, rate?))));
-        let TimeSplit { data_wait, transfer, forward, backward, optimizer, other } = self.time;
-        values.extend([
-            ("time/data_wait", data_wait),
-            ("time/transfer", transfer),
-            ("time/forward", forward),
-            ("time/backward", backward),
-            ("time/optimizer", optimizer),
-            ("time/other", other),
-        ]);
+    pub(crate) fn values(&self) -> Vec<(String, f64)> {
+        let mut values = vec![("samples_per_second".to_owned(), self.samples_per_second)];
+        let mut add = |name: &str, value: Option<f64>| values.extend(value.map(|value| (name.to_owned(), value)));
+        add("audio_seconds_per_second", self.audio_seconds_per_second);
+        add("tokens_per_second", self.tokens_per_second);
+        add("flops_per_second", self.flops_per_second);
+        add("mfu", self.mfu);
+        self.time
+            .parts()
+            .iter()
+            .for_each(|(part, share)| add(&format!("time/{}", part.replace(' ', "_")), Some(*share)));
+        if let Some(hardware) = &self.hardware {
+            add("cpu", hardware.cpu);
+            add("process_cpu", hardware.process_cpu);
+            add("memory_bytes", hardware.memory_bytes.map(|bytes| bytes as f64));
+            for (index, gpu) in hardware.gpus.iter().enumerate() {
+                add(&format!("gpu{index}/utilization"), gpu.utilization);
+                add(&format!("gpu{index}/memory_bytes"), gpu.memory_bytes.map(|bytes| bytes as f64));
+                add(&format!("gpu{index}/power_watts"), gpu.power_watts);
+                add(&format!("gpu{index}/temperature_celsius"), gpu.temperature_celsius);
+            }
+        }
         values
     }
 }
@@ -93,5 +147,48 @@ impl PerformanceLog {
     /// Appends a line.
     pub fn write(&mut self, line: &Performance) -> std::io::Result<()> {
         writeln!(self.file, "{}", serde_json::to_string(line)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = concat!(
+        r#"{"step":50,"steps":10,"seconds":12.3,"samples_per_second":49.2,"audio_seconds_per_second":295.1,"#,
+        r#""tokens_per_second":1200.5,"flops_per_second":120000000000.0,"mfu":0.31,"#,
+        r#""time":{"data_wait":0.01,"transfer":0.002,"forward":0.4,"backward":0.5,"optimizer":0.06,"other":0.028},"#,
+        r#""hardware":{"cpu":0.93,"process_cpu":0.9,"memory_bytes":1073741824,"memory_total_bytes":8589934592,"#,
+        r#""memory_available_bytes":5368709120,"gpus":[{"name":"NVIDIA L4","utilization":0.8,"memory_bytes":7,"#,
+        r#""memory_total_bytes":10,"power_watts":61.5,"temperature_celsius":54.0}]}}"#
+    );
+    const BARE: &str = concat!(
+        r#"{"step":10,"steps":10,"seconds":2.5,"samples_per_second":4.0,"#,
+        r#""time":{"data_wait":0.5,"transfer":0.0,"forward":0.25,"backward":0.25,"optimizer":0.0,"other":0.0}}"#
+    );
+
+    #[test]
+    fn lines_read_back_as_they_were_written() {
+        for line in [FULL, BARE] {
+            let read: Performance = serde_json::from_str(line).expect("a line");
+            assert_eq!(serde_json::to_string(&read).expect("JSON"), line);
+            assert!((read.time.parts().iter().map(|(_, share)| share).sum::<f64>() - 1.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn several_lines_are_weighted_by_their_time() {
+        let (bare, full): (Performance, Performance) =
+            (serde_json::from_str(BARE).expect("a line"), serde_json::from_str(FULL).expect("a line"));
+        let slow = Performance { step: 20, seconds: 7.5, samples_per_second: 2.0, ..bare.clone() };
+        let slow = Performance { time: TimeSplit { data_wait: 0.1, forward: 0.65, ..slow.time }, ..slow };
+        let both = Performance::over(&[bare.clone(), slow]).expect("two lines");
+        assert_eq!((both.step, both.steps, both.seconds), (20, 20, 10.0));
+        assert!((both.samples_per_second - 2.5).abs() < 1e-12, "(4 · 2.5 + 2 · 7.5) / 10");
+        assert!((both.time.data_wait - 0.2).abs() < 1e-12 && (both.time.forward - 0.55).abs() < 1e-12);
+        let mixed = Performance::over(&[bare, full.clone()]).expect("two lines");
+        assert_eq!((mixed.tokens_per_second, mixed.hardware), (None, full.hardware.clone()));
+        assert_eq!(Performance::over(std::slice::from_ref(&full)).expect("one line").mfu, full.mfu);
+        assert_eq!(Performance::over(&[]), None);
     }
 }

@@ -47,9 +47,8 @@ impl Records {
     pub fn perform(&mut self, performance: &Performance) -> Result<()> {
         self.performance.write(performance)?;
         let Some(events) = &mut self.events else { return Ok(()) };
-        let values = performance.values();
-        let tagged: Vec<(String, f64)> =
-            values.into_iter().map(|(name, value)| (format!("performance/{name}"), value)).collect();
+        let values = performance.values().into_iter();
+        let tagged: Vec<(String, f64)> = values.map(|(name, value)| (format!("performance/{name}"), value)).collect();
         events.scalars(performance.step, now(), tagged.iter().map(|(tag, value)| (tag.as_str(), *value)))
     }
 

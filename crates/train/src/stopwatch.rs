@@ -1,5 +1,6 @@
 //! Where the time of training steps goes.
 
+use crate::Hardware;
 use crate::objective::Work;
 use crate::performance::{Performance, TimeSplit};
 use burn::tensor::Device;
@@ -115,7 +116,7 @@ impl Stopwatch {
     }
 
     /// What the steps since the last line were like; the next line begins.
-    pub fn line(&mut self, step: u64, peak_flops: Option<f64>) -> Performance {
+    pub fn line(&mut self, step: u64, hardware: Option<Hardware>, peak_flops: Option<f64>) -> Performance {
         let line = std::mem::take(&mut self.line);
         let parts = std::mem::take(&mut self.parts);
         let total = seconds(line.training);
@@ -141,6 +142,7 @@ impl Stopwatch {
                 optimizer: share(Part::Optimizer),
                 other: share(Part::Other),
             },
+            hardware,
         }
     }
 }
@@ -166,7 +168,7 @@ mod tests {
             }
             watch.end(3, Work { tokens: Some(10.0), flops: Some(1e6), ..Default::default() }, &device);
         }
-        let line = watch.line(2, Some(1e9));
+        let line = watch.line(2, None, Some(1e9));
         let TimeSplit { data_wait, transfer, forward, backward, optimizer, other } = line.time;
         assert!((data_wait + transfer + forward + backward + optimizer + other - 1.0).abs() < 1e-9, "{line:?}");
         assert!(forward > backward && backward > other && data_wait > other, "{line:?}");
@@ -174,7 +176,7 @@ mod tests {
         assert!((line.samples_per_second * line.seconds - 6.0).abs() < 1e-6);
         assert!((line.tokens_per_second.expect("tokens") * line.seconds - 20.0).abs() < 1e-6);
         assert!((line.mfu.expect("a share") - 2e6 / line.seconds / 1e9).abs() < 1e-9);
-        assert_eq!((watch.line(2, None).steps, watch.steps()), (0, 2));
+        assert_eq!((watch.line(2, None, None).steps, watch.steps()), (0, 2));
     }
 
     #[test]
@@ -187,7 +189,7 @@ mod tests {
             watch.lap(part, &device);
             watch.end(1, Work::default(), &device);
         }
-        let line = watch.line(2, None);
+        let line = watch.line(2, None, None);
         assert!(line.time.forward == 0.0 && line.time.backward > 0.9, "{line:?}");
     }
 }

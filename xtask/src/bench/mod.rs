@@ -2,6 +2,7 @@
 
 mod checkpointing;
 mod compare;
+mod hardware;
 mod ops;
 mod step;
 
@@ -19,6 +20,8 @@ pub enum Command {
     Checkpointing(checkpointing::Args),
     /// Time every fused operation beside its composition, as a share of what this machine can do; a table
     Ops(ops::Args),
+    /// Measure what sampling the machine in the background costs, and its arithmetic's peak; one JSON line
+    Hardware(hardware::Args),
 }
 
 pub fn run(command: &Command) -> Result<(), Failure> {
@@ -27,6 +30,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Compare(args) => compare::run(args),
         Command::Checkpointing(args) => checkpointing::run(args),
         Command::Ops(args) => ops::run(args),
+        Command::Hardware(args) => hardware::run(args),
     }
 }
 

@@ -419,7 +419,7 @@ pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Resu
 }
 
 /// `train` with a phase's changes, judged by the tasks' error.
-pub(super) fn phase_train(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConfig, ConfigError> {
+pub(crate) fn phase_train(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConfig, ConfigError> {
     for (section, key) in [("evaluate", "metrics"), ("checkpoint", "metric")] {
         if changes.get(section).is_some_and(|section| section.get(key).is_some()) {
             return Err(ConfigError::Value(format!(
@@ -435,7 +435,7 @@ pub(super) fn phase_train(base: &TrainConfig, changes: &Map<String, Value>) -> R
 }
 
 /// As [`phase_train`] for a task's own stage of phase 1.
-pub(super) fn task_train(
+pub(crate) fn task_train(
     base: &TrainConfig,
     phase: &AdapterPhase,
     task: &TaskConfig,

@@ -32,7 +32,7 @@ pub use config::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GenerationSettings, GumbelConfig, JointPhase, PartRates,
     PhasesConfig, RouterPhase, RoutingWeights, TaskConfig, TaskData,
 };
-pub(crate) use config::{validate_phases, validate_tasks};
+pub(crate) use config::{phase_train, task_train, validate_phases, validate_tasks};
 pub use evaluate::{Judged, RouterKind};
 pub use folder::FolderError as AdapterFolderError;
 pub(crate) use head_config::direction;

@@ -1,0 +1,88 @@
+//! `cargo xtask monitor`.
+
+use crate::Failure;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+use undertone::phases::monitor::Monitor;
+
+/// Where runs are unless a configuration says otherwise.
+const RUNS: &str = "runs";
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The run's directory or its name below runs/; the run there that was written to last, if not given
+    run: Option<PathBuf>,
+    /// Print what there is and end, instead of going on until Ctrl-C
+    #[arg(long)]
+    once: bool,
+    /// Print one JSON line on standard output
+    #[arg(long, requires = "once")]
+    json: bool,
+    /// Seconds between two looks
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    every: u64,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let mut monitor = Monitor::open(args.run.as_deref(), Path::new(RUNS)).map_err(Failure::bad_input)?;
+    if !args.once {
+        return watch(&mut monitor, Duration::from_secs(args.every));
+    }
+    let snapshot = monitor.look();
+    if args.json {
+        println!("{}", serde_json::json!(snapshot));
+    } else {
+        eprint!("{}", snapshot.text());
+    }
+    Ok(())
+}
+
+/// Shows the run until the user ends it: in place on a terminal, elsewhere as a block whenever something is new.
+fn watch(monitor: &mut Monitor, every: Duration) -> Result<(), Failure> {
+    let (ended, end) = channel();
+    ctrlc::set_handler(move || {
+        // Nobody listens any more once the first was heard.
+        let _ = ended.send(());
+    })
+    .map_err(|e| Failure::Machine(format!("cannot handle signals: {e}")))?;
+    let in_place = std::io::stderr().is_terminal();
+    let (mut shown, mut step) = (0, None);
+    loop {
+        let snapshot = monitor.look();
+        let text = snapshot.text();
+        if in_place {
+            eprint!("{}", over(shown, &text));
+            shown = text.lines().count();
+        } else {
+            let now = (snapshot.stage, snapshot.step, snapshot.state);
+            if step.as_ref() != Some(&now) {
+                eprintln!("{text}");
+                step = Some(now);
+            }
+        }
+        if end.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
+            return Ok(());
+        }
+    }
+}
+
+/// `text` over the `shown` lines above the cursor, in ANSI's control sequences. Lines do not wrap meanwhile: a line that
+/// took two would leave one of them behind.
+fn over(shown: usize, text: &str) -> String {
+    let up = if shown > 0 { format!("\x1b[{shown}A") } else { String::new() };
+    let lines: String = text.lines().map(|line| format!("{line}\x1b[K\n")).collect();
+    format!("\x1b[?7l{up}\r{lines}\x1b[J\x1b[?7h")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_written_over_the_one_before() {
+        assert_eq!(over(0, "a\nb\n"), "\x1b[?7l\ra\x1b[K\nb\x1b[K\n\x1b[J\x1b[?7h");
+        assert_eq!(over(2, "c\n"), "\x1b[?7l\x1b[2A\rc\x1b[K\n\x1b[J\x1b[?7h");
+    }
+}
