@@ -174,18 +174,15 @@ fn parts_of_a_phase_move_at_rates_of_their_own() {
     trained(&place, &["--phase", "all", "--set", settings[0], "--set", settings[1]]);
     let at = |step: u64| tensors(&place.path(&format!("runs/two/phase3/checkpoints/step-{step:08}/model.safetensors")));
     let (earlier, later) = (at(4), at(6));
-    for (name, tensor) in &later {
-        let stands = *tensor == earlier[name];
-        assert_eq!(stands, name.starts_with("router."), "{name}");
-    }
     // Adam moves by about its rate, whatever the gradient's length.
     let moved = |part: &str| {
         let of = |(name, tensor): (&String, &undertone::store::HostTensor)| {
             let both = tensor.data.iter().zip(&earlier[name].data).map(|(a, b)| f64::from((a - b).abs()));
             both.fold(0.0, f64::max)
         };
-        later.iter().filter(|(name, _)| name.ends_with(part)).map(of).fold(0.0, f64::max)
+        later.iter().filter(|(name, _)| name.contains(part)).map(of).fold(0.0, f64::max)
     };
+    assert!(later.keys().any(|name| name.starts_with("router.")) && moved("router.") < 1e-20, "{}", moved("router."));
     assert!(moved(".lora_b") > 4.0 * moved(".lora_a"), "{} {}", moved(".lora_b"), moved(".lora_a"));
     assert!(moved("Prompt.start") > 3.0 * moved(".lora_a"), "{} {}", moved("Prompt.start"), moved(".lora_a"));
 }
@@ -195,7 +192,7 @@ fn a_group_that_a_phase_has_no_parameters_for_is_refused_before_the_first_phase(
     let place = place();
     let group = "phases.2.train.optimizer.groups=[{match: lora, lr: 1}]";
     let outcome = train(&place, &["--phase", "all", "--set", group]);
-    outcome.assert_refusal(&["phase 2", "groups[0].match", "`lora`", "router.", "phases.N.train.optimizer"]);
+    outcome.assert_refusal(&["phase 2", "groups.0.match", "`lora`", "router.", "phases.N.train.optimizer"]);
     assert!(!place.path("runs").exists());
 }
 

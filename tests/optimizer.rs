@@ -97,13 +97,13 @@ fn what_cannot_be_is_refused_before_a_run_is_replaced() {
     for (setting, culprits) in [
         (
             "groups=[{match: encoder, lr: 1}, {match: adaptors, lr: 1}]",
-            ["train.optimizer.groups[1].match", "`adaptors`", "embed_tokens"],
+            ["train.optimizer.groups.1.match", "`adaptors`", "whisper.decoder.layer_norm.bias"],
         ),
-        ("groups=[{match: '(encoder', lr: 1}]", ["train.optimizer.groups", "`(encoder`", "unclosed group"]),
-        ("groups=[{match: encoder}]", ["train.optimizer.groups[0].match", "`lr`", "`weight_decay`"]),
-        ("groups=[{match: encoder, rate: 1}]", ["train.optimizer.groups", "rate", "weight_decay"]),
-        ("lora_plus_ratio=16", ["train.optimizer.lora_plus_ratio", "lora_b", "embed_tokens"]),
-        ("lr_scaling=linear", ["train.optimizer.base_batch", "lr_scaling", "None"]),
+        ("groups=[{match: '(encoder', lr: 1}]", ["train.optimizer.groups.0.match", "`(encoder`", "unclosed group"]),
+        ("groups=[{match: encoder}]", ["train.optimizer.groups.0.match", "`lr`", "`weight_decay`"]),
+        ("groups=[{match: encoder, rate: 1}]", ["train.optimizer.groups.0.rate", "lr", "weight_decay"]),
+        ("lora_plus_ratio=16", ["train.optimizer.lora_plus_ratio", "lora_b", "whisper.decoder.layer_norm.bias"]),
+        ("lr_scaling=linear", ["train.optimizer.base_batch", "lr_scaling", "not given"]),
         ("adafactor.beta1=0.9", ["train.optimizer.adafactor", "adafactor", "leave it out"]),
         ("name=sgd", ["train.optimizer.name", "sgd", "adafactor"]),
     ] {

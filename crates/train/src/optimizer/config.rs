@@ -165,7 +165,7 @@ impl OptimizerConfig {
         check(self.base_batch != Some(0), key, &0, "must be at least 1")?;
         if self.lr_scaling != LrScaling::None && self.base_batch.is_none() {
             let rule = "`optimizer.lr_scaling` needs the number of samples in an optimizer step that `lr` is right for";
-            return Err(TrainConfigError::new(key, &None::<usize>, rule));
+            return Err(TrainConfigError { key: key.into(), value: "not given".into(), rule: rule.into() });
         }
         self.groups.iter().enumerate().try_for_each(|(index, group)| group.validate(index))
     }
@@ -175,9 +175,14 @@ impl OptimizerConfig {
     fn validate_belonging(&self) -> Result<(), TrainConfigError> {
         let usual = Self::default();
         let adafactor = self.name == OptimizerName::Adafactor;
-        let key = "optimizer.adafactor";
-        let rule = "it is for `optimizer.name: adafactor`: leave it out";
-        check(adafactor || self.adafactor == usual.adafactor, key, &self.adafactor, rule)?;
+        if !adafactor && self.adafactor != usual.adafactor {
+            let rule = "it is for `optimizer.name: adafactor`: leave it out";
+            return Err(TrainConfigError {
+                key: "optimizer.adafactor".into(),
+                value: "given".into(),
+                rule: rule.into(),
+            });
+        }
         for (key, value, usual) in [
             ("optimizer.beta1", self.beta1, usual.beta1),
             ("optimizer.beta2", self.beta2, usual.beta2),

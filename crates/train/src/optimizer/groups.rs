@@ -69,7 +69,7 @@ impl GroupConfig {
     /// # Errors
     /// Names the key of a value that cannot be.
     pub(super) fn validate(&self, index: usize) -> Result<(), TrainConfigError> {
-        let key = |name: &str| format!("optimizer.groups[{index}].{name}");
+        let key = |name: &str| format!("optimizer.groups.{index}.{name}");
         match (self.lr, self.weight_decay) {
             (None, None) => Err(TrainConfigError::new(key("match"), &self.pattern, "give its `lr` or `weight_decay`")),
             (Some(lr), _) if !(lr.is_finite() && lr > 0.0) => {
@@ -114,7 +114,7 @@ impl OptimizerConfig {
             } else {
                 format!("it matches no trainable parameter; there are {}", some(&trained))
             };
-            return Err(TrainConfigError::new(format!("optimizer.groups[{index}].match"), &group.pattern, &rule));
+            return Err(TrainConfigError::new(format!("optimizer.groups.{index}.match"), &group.pattern, &rule));
         }
         if let Some(ratio) = self.lora_plus_ratio.filter(|_| !trained.iter().any(|name| is_lora_b(name))) {
             let rule =
@@ -208,10 +208,10 @@ mod tests {
             config.check(parameters).expect_err("refused").to_string()
         };
         let error = refusal(config(vec![group("router", Some(1.0), None), group("decoder", Some(1.0), None)]), &some);
-        assert!(error.contains("`train.optimizer.groups[1].match` is `decoder`"), "{error}");
+        assert!(error.contains("`train.optimizer.groups.1.match` is `decoder`"), "{error}");
         assert!(error.contains("`encoder.weight`, `router.weight`, `layers.0.lora.lora_b`"), "{error}");
         let error = refusal(config(vec![group("r", Some(1.0), None), group("router", Some(1.0), None)]), &some);
-        assert!(error.contains("groups[1]") && error.contains("before it"), "{error}");
+        assert!(error.contains("groups.1.") && error.contains("before it"), "{error}");
         let frozen = parameters(&["encoder.weight", "!layers.0.lora.lora_b"]);
         let error = refusal(OptimizerConfig { lora_plus_ratio: Some(2.0), ..config(Vec::new()) }, &frozen);
         assert!(error.contains("`train.optimizer.lora_plus_ratio` is 2.0") && error.contains("encoder"), "{error}");
@@ -227,7 +227,7 @@ mod tests {
             ("weight_decay", group("router", None, Some(f64::NAN))),
         ] {
             let error = config(vec![group]).validate().expect_err(key);
-            assert_eq!(error.key, format!("optimizer.groups[0].{key}"));
+            assert_eq!(error.key, format!("optimizer.groups.0.{key}"));
         }
     }
 

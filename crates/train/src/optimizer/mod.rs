@@ -278,7 +278,7 @@ mod tests {
 
     /// The gradients of a step that the second head takes no part in.
     fn gradients(model: &Parts, device: &Device) -> GradientSum {
-        let x = Tensor::<2>::from_floats([[1.0, 2.0], [-1.0, 3.0]], device);
+        let x = Tensor::<2>::from_floats([[1.0, 2.0], [1.0, 3.0]], device);
         let y = x.matmul(model.adapter.lora_a.val()).matmul(model.adapter.lora_b.val());
         let y = model.frozen.forward(model.heads[0].forward(model.router.forward(y)));
         let mut sum = GradientSum::default();
