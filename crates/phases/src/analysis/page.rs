@@ -30,7 +30,7 @@ tbody th { font-weight: normal; white-space: nowrap; position: sticky; left: 0; 
 .settings td { overflow-wrap: anywhere; min-width: 14rem; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 1.2rem;
   margin-top: 1.2rem; }
-.curves { grid-template-columns: repeat(auto-fill, minmax(min(100%, 400px), 1fr)); }
+.small { grid-template-columns: repeat(auto-fill, minmax(min(100%, 400px), 1fr)); }
 figure { margin: 0; }
 figure svg { display: block; width: 100%; max-width: 640px; height: auto; border: 1px solid var(--line); border-radius: 8px; }
 figcaption { color: var(--faint); font-size: .9rem; margin-top: .4rem; max-width: 640px; }
@@ -107,10 +107,21 @@ pub(crate) fn settings(settings: &[(String, String)]) -> Markup {
     }
 }
 
-/// Pictures as SVG, which go in as they are, with what is said under them. In the dark, `curves` are drawn on dark ground.
-pub(crate) fn figures<'a>(pictures: impl Iterator<Item = (&'a str, &'a str)>, curves: bool) -> Markup {
+/// What pictures are, which decides how they are laid out and what becomes of them in the dark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pictures {
+    /// Large, with text on coloured ground: they remain as they are.
+    Charts,
+    /// Large curves: in the dark on dark ground.
+    Curves,
+    /// Small curves, more of them in a row.
+    SmallCurves,
+}
+
+/// Pictures as SVG, which go in as they are, with what is said under them.
+pub(crate) fn figures<'a>(pictures: impl Iterator<Item = (&'a str, &'a str)>, kind: Pictures) -> Markup {
     html! {
-        div.pictures.curves[curves] {
+        div.pictures.curves[kind != Pictures::Charts].small[kind == Pictures::SmallCurves] {
             @for (svg, caption) in pictures { figure { (PreEscaped(svg)) figcaption { (caption) } } }
         }
     }

@@ -1,7 +1,8 @@
 //! The page: everything a run has to show, in one file that needs nothing else.
 
 use super::canvas::percent;
-use super::{Analysis, MetricsTable, Picture, PictureSection, page};
+use super::page::{self, Pictures};
+use super::{Analysis, MetricsTable, Picture, PictureSection};
 use maud::{Markup, html};
 
 /// The report as one HTML page, with its style and [`pictures`](super::pictures) inside; it loads nothing. Sections
@@ -89,7 +90,7 @@ fn task_table(analysis: &Analysis) -> Markup {
 fn figures(pictures: &[Picture], section: PictureSection) -> Markup {
     let of_section = pictures.iter().filter(|picture| picture.section == section);
     let drawn = of_section.map(|picture| (picture.svg.as_str(), picture.caption.as_str()));
-    page::figures(drawn, section == PictureSection::Training)
+    page::figures(drawn, if section == PictureSection::Training { Pictures::Curves } else { Pictures::Charts })
 }
 
 #[cfg(test)]

@@ -42,6 +42,5 @@ pub(crate) use objective::GUMBEL_TEMPERATURE;
 pub use order::TaskOrder;
 pub use predict::{Prediction, Predictor};
 pub use pretrained::BackboneError;
-pub(crate) use run::trained_stages;
 pub use run::{Baseline, DynamoError, Phase, Stage, StageOutcome, baseline, dynamo};
 pub use text_data::{Cut, Target, TextBatch, TextDataError, TextDataset, TextSample};

@@ -341,7 +341,7 @@ fn run(
 }
 
 /// Every stage of a run, baselines included, that was begun: what it is called and where it is.
-pub(crate) fn trained_stages(experiment: &Experiment) -> Vec<(String, PathBuf)> {
+pub(super) fn trained_stages(experiment: &Experiment) -> Vec<(String, PathBuf)> {
     let phases = Phase::ALL.iter().flat_map(|phase| stages(experiment, *phase));
     let heads = (0..experiment.tasks.len()).map(Stage::Head);
     let all = phases.chain(heads).chain([Stage::Shared, Stage::Full]);

@@ -12,7 +12,7 @@ pub(crate) use pictures::is_rate;
 pub(crate) use records::series;
 
 use crate::analysis::AnalysisError;
-use crate::dynamo::{render, trained_stages};
+use crate::dynamo::render;
 use crate::{ConfigError, Experiment};
 use records::RunRecords;
 use std::path::{Path, PathBuf};
@@ -70,35 +70,42 @@ pub fn write_report(directory: &Path) -> Result<PathBuf, ReportError> {
 /// too, from what the analysis found.
 ///
 /// # Errors
-/// As for [`write_report`], and when nothing of a run with tasks was trained yet.
+/// As for [`write_report`], and when nothing of a run with tasks was trained yet. A configuration that this version cannot
+/// read keeps the run's own report from being made, not those of its stages.
 pub fn write_reports(run: &Path) -> Result<Vec<PathBuf>, ReportError> {
-    if run.join("metrics.jsonl").exists() {
-        return Ok(vec![write_report(run)?]);
+    let stages = trained_below(run, DEEPEST);
+    if stages.is_empty() {
+        return Err(ReportError::NoRun(run.to_owned()));
     }
-    let config = run.join("config.yaml");
-    if !config.is_file() {
-        return Err(no_run(run));
-    }
-    let mut experiment = Experiment::load(Some(&config), &[])?;
-    experiment.at(run);
     // The stages lead to the run's own page if it is there, so it comes first.
-    let mut pages: Vec<PathBuf> = rendered(&experiment)?.into_iter().collect();
-    for (_, directory) in trained_stages(&experiment) {
-        pages.push(write_report(&directory)?);
+    let whole = rendered(run);
+    let pages = stages.iter().map(|stage| write_report(stage)).collect::<Result<Vec<_>, _>>()?;
+    Ok(whole?.into_iter().chain(pages).collect())
+}
+
+/// Folders from a run's to that of its deepest stage, `baselines/head/TASK`.
+const DEEPEST: usize = 3;
+
+/// The directory itself if something was trained in it, or else those below it, in the order of their names.
+fn trained_below(directory: &Path, depth: usize) -> Vec<PathBuf> {
+    if directory.join("metrics.jsonl").exists() {
+        return vec![directory.to_owned()];
     }
-    if pages.is_empty() { Err(no_run(run)) } else { Ok(pages) }
+    let Some(depth) = depth.checked_sub(1) else { return Vec::new() };
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut below: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    below.sort();
+    below.iter().flat_map(|directory| trained_below(directory, depth)).collect()
 }
 
 /// The page of a run with tasks from what was saved of its analysis, if there was any.
-fn rendered(experiment: &Experiment) -> Result<Option<PathBuf>, ReportError> {
-    let read = |name: &str| std::fs::read(experiment.directory().join(name)).unwrap_or_default();
+fn rendered(run: &Path) -> Result<Option<PathBuf>, ReportError> {
+    let read = |name: &str| std::fs::read(run.join(name)).unwrap_or_default();
     let (routing, table) = (read("analysis.json"), read("metrics.json"));
-    match (serde_json::from_slice(&routing), serde_json::from_slice(&table)) {
-        (Ok(routing), Ok(table)) => render(experiment, &routing, &table).map(Some),
-        _ => Ok(None),
-    }
-}
-
-fn no_run(directory: &Path) -> ReportError {
-    ReportError::NoRun(directory.to_owned())
+    let (Ok(routing), Ok(table)) = (serde_json::from_slice(&routing), serde_json::from_slice(&table)) else {
+        return Ok(None);
+    };
+    let mut experiment = Experiment::load(Some(&run.join("config.yaml")), &[])?;
+    experiment.at(run);
+    render(&experiment, &routing, &table).map(Some)
 }

@@ -192,7 +192,10 @@ fn constant(session: &Environment) -> Environment {
 }
 
 fn figures(figures: &[Figure]) -> Markup {
-    page::figures(figures.iter().map(|figure| (figure.svg.as_str(), figure.caption.as_str())), true)
+    page::figures(
+        figures.iter().map(|figure| (figure.svg.as_str(), figure.caption.as_str())),
+        page::Pictures::SmallCurves,
+    )
 }
 
 /// Seconds as `1:02:03`.
