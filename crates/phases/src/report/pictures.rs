@@ -1,8 +1,9 @@
 //! The curves of a training run.
 
-use super::records::{Hardware, Performance, RunRecords, TIME};
+use super::records::{RunRecords, TIME};
 use crate::analysis::{AnalysisError, Areas, Axis, Curves, Series};
 use crate::dynamo::GUMBEL_TEMPERATURE;
+use undertone_train::{Hardware, Performance};
 
 /// Small enough that its text can be read on a phone, where it is drawn at three quarters of its size.
 const SIZE: (u32, u32) = (480, 320);
@@ -85,7 +86,7 @@ pub(super) fn machine(records: &RunRecords) -> Result<Vec<Figure>, AnalysisError
         points: records.performance.iter().filter_map(|line| Some((line.step, value(line)?))).collect(),
     };
     let rates: [(&str, &str, Series); 3] = [
-        ("Throughput", "Samples a second", of("", &|line| line.samples_per_second)),
+        ("Throughput", "Samples a second", of("", &|line| Some(line.samples_per_second))),
         ("Audio", "Seconds of audio a second", of("", &|line| line.audio_seconds_per_second)),
         ("Tokens", "Tokens a second", of("", &|line| line.tokens_per_second)),
     ];
@@ -102,7 +103,7 @@ pub(super) fn machine(records: &RunRecords) -> Result<Vec<Figure>, AnalysisError
     let hardware =
         |value: &dyn Fn(&Hardware) -> Option<f64>, name: &str| of(name, &|line| line.hardware.as_ref().and_then(value));
     let cards = cards(records);
-    let gib = |bytes: Option<f64>| bytes.map(|bytes| bytes / f64::from(1 << 30));
+    let gib = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / f64::from(1 << 30));
     let mut memory = vec![hardware(&|it| gib(it.memory_bytes), "process")];
     let mut busy = vec![hardware(&|it| it.cpu, "all processors"), hardware(&|it| it.process_cpu, "this process")];
     for (index, name) in cards.iter().enumerate() {

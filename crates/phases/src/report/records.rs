@@ -2,11 +2,9 @@
 
 use super::ReportError;
 use crate::analysis::{Interval, Part, Series};
-use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::path::Path;
-use undertone_train::{Environment, Summary};
+use undertone_train::{Environment, Performance, Summary};
 
 /// The parts of a training step's time, from the bottom of the picture up, each with the number of its colour.
 pub(super) const TIME: [Part; 6] =
@@ -27,40 +25,6 @@ pub(super) struct RunRecords {
     pub configuration: Option<String>,
     /// Programme and machine of each session.
     pub sessions: Vec<Environment>,
-}
-
-/// A line of `performance.jsonl`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(super) struct Performance {
-    pub step: u64,
-    pub steps: u64,
-    pub seconds: f64,
-    pub samples_per_second: Option<f64>,
-    pub audio_seconds_per_second: Option<f64>,
-    pub tokens_per_second: Option<f64>,
-    pub mfu: Option<f64>,
-    pub time: BTreeMap<String, f64>,
-    pub hardware: Option<Hardware>,
-}
-
-/// The machine, as a line of `performance.jsonl` has it.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(super) struct Hardware {
-    pub cpu: Option<f64>,
-    pub process_cpu: Option<f64>,
-    pub memory_bytes: Option<f64>,
-    pub gpus: Vec<Gpu>,
-}
-
-/// A graphics card, likewise.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(super) struct Gpu {
-    pub name: String,
-    pub utilization: Option<f64>,
-    pub memory_bytes: Option<f64>,
 }
 
 impl RunRecords {
@@ -103,8 +67,9 @@ impl RunRecords {
     /// How the time of the training steps was spent.
     pub fn time(&self) -> Vec<Interval> {
         let interval = |line: &Performance| {
-            let shares = TIME.iter().map(|(part, _)| line.time.get(&part.replace(' ', "_")).copied().unwrap_or(0.0));
-            let shares: Vec<f64> = shares.collect();
+            let share =
+                |part: &str| line.time.parts().iter().find(|(name, _)| *name == part).map_or(0.0, |found| found.1);
+            let shares: Vec<f64> = TIME.iter().map(|(part, _)| share(part)).collect();
             let sum: f64 = shares.iter().sum();
             let from = line.step.saturating_sub(line.steps);
             (sum.is_finite() && sum > 0.0).then(|| Interval {
@@ -182,7 +147,8 @@ mod tests {
     fn what_was_done_again_counts_once() {
         let line = |step: u64, wait: f64| {
             format!(
-                "{{\"step\":{step},\"steps\":10,\"seconds\":2.0,\"time\":{{\"data_wait\":{wait},\"forward\":0.5}}}}\n"
+                "{{\"step\":{step},\"steps\":10,\"seconds\":2.0,\"samples_per_second\":4.0,\"time\":{{\"data_wait\":{wait},\
+                 \"transfer\":0.0,\"forward\":0.5,\"backward\":0.0,\"optimizer\":0.0,\"other\":0.0}}}}\n"
             )
         };
         let text = [line(10, 0.1), line(20, 0.2), line(30, 0.3), line(20, 0.5)].concat();
