@@ -12,6 +12,7 @@ mod export;
 mod predict;
 mod train;
 mod transcribe;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use std::fmt::Display;
@@ -54,6 +55,11 @@ enum Command {
         #[command(subcommand)]
         command: bench::Command,
     },
+    /// Find the largest batch that fits, and write a configuration with it
+    Tune(tune::Args),
+    /// Try one batch; one JSON line
+    #[command(hide = true)]
+    TuneProbe(tune::ProbeArgs),
     /// Run every check of the repository
     Ci,
 }
@@ -93,6 +99,8 @@ fn main() -> ExitCode {
         Command::Export(args) => export::run(&args),
         Command::Data { command } => data::run(&command),
         Command::Bench { command } => bench::run(&command),
+        Command::Tune(args) => tune::run(&args),
+        Command::TuneProbe(args) => tune::probe(&args),
         Command::Ci => ci::run(),
     };
     match result {

@@ -9,7 +9,7 @@ use undertone::phases::{Experiment, Finetuned, finetune};
 use undertone::train::Summary;
 
 /// What runs when no configuration is named.
-const DEFAULT_CONFIG: &str = "configs/dynamo-cw.yaml";
+pub const DEFAULT_CONFIG: &str = "configs/dynamo-cw.yaml";
 
 #[derive(clap::Args)]
 pub struct Args {

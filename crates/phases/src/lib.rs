@@ -25,6 +25,7 @@ mod source;
 mod speech;
 pub mod text;
 mod transcribe;
+pub mod tune;
 mod whisper_objective;
 
 pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};

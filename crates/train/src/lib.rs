@@ -52,6 +52,7 @@ mod checkpoint;
 mod config;
 mod gradients;
 mod learner;
+mod memory;
 pub mod metrics;
 mod objective;
 mod optimizer;
@@ -59,6 +60,7 @@ mod records;
 mod report;
 mod schedule;
 mod tensorboard;
+pub mod tune;
 
 pub use checkpoint::{Checkpoint, Checkpoints, TrainState};
 pub use config::{
@@ -67,6 +69,10 @@ pub use config::{
 };
 pub use gradients::GradientSum;
 pub use learner::{Learner, TrainError};
+pub use memory::{
+    Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, catch_out_of_memory, resident_memory_bytes,
+    says_out_of_memory, silence_out_of_memory_panics, telling_line,
+};
 pub use objective::{Batches, BoxError, Evaluation, Example, LossTerm, Objective};
 pub use optimizer::AdamW;
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Progress, Summary, peak_memory_bytes};

@@ -62,6 +62,30 @@ impl TaskDataset {
         &self.tasks
     }
 
+    /// A sample as demanding as any: the one of all tasks' whose input and answer are longest together.
+    ///
+    /// # Errors
+    /// When a sample cannot be made, or there is none.
+    pub fn most_demanding(&self) -> Result<TaskSample, SampleError> {
+        let mut found: Option<(usize, TaskSample)> = None;
+        for (task, samples) in self.tasks.iter().enumerate() {
+            let (length, input) = match samples {
+                TaskSamples::Speech(samples) => {
+                    let sample = samples.most_demanding()?;
+                    (sample.audio.len() / POSITION + sample.tokens.len(), SampleInput::Speech(sample))
+                }
+                TaskSamples::Text(samples) => {
+                    let Some(sample) = samples.most_demanding() else { continue };
+                    (sample.ids.len() + sample.target.count(), SampleInput::Text(sample))
+                }
+            };
+            if found.as_ref().is_none_or(|(longest, _)| length > *longest) {
+                found = Some((length, TaskSample { task, input }));
+            }
+        }
+        Ok(found.ok_or("there are no samples to train on")?.1)
+    }
+
     fn locate(&self, mut index: usize) -> (usize, &TaskSamples, usize) {
         let mut task = 0;
         while index >= self.tasks[task].len() {

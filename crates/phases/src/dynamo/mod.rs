@@ -18,6 +18,7 @@ mod objective;
 mod order;
 mod predict;
 mod pretrained;
+mod probe;
 mod run;
 mod score;
 mod setup;
@@ -39,5 +40,6 @@ pub use model::{BackboneNetwork, Dynamo, Head, Input, PromptHead, Tapped, TextWr
 pub use order::TaskOrder;
 pub use predict::{Prediction, Predictor};
 pub use pretrained::BackboneError;
+pub(crate) use probe::{probe, probed_stage};
 pub use run::{Baseline, DynamoError, Phase, Stage, StageOutcome, baseline, dynamo};
 pub use text_data::{Cut, Target, TextBatch, TextDataError, TextDataset, TextSample};

@@ -362,7 +362,7 @@ fn outrun(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, DynamoError> {
 }
 
 /// Whether the router's tap and every task's adapter and head fit the backbone.
-fn check_fit(setup: &Setup) -> Result<(), DynamoError> {
+pub(super) fn check_fit(setup: &Setup) -> Result<(), DynamoError> {
     let (experiment, network) = (setup.experiment, setup.pretrained.network());
     let (tap, blocks) = (experiment.router.tap, network.blocks());
     if tap >= blocks {
@@ -432,7 +432,7 @@ impl Stage {
         }
     }
 
-    pub(super) fn title(&self, experiment: &Experiment) -> String {
+    pub(crate) fn title(&self, experiment: &Experiment) -> String {
         let name = |index: &usize| &experiment.tasks[*index].name;
         match self {
             Self::Adapter(index) => format!("phase 1: adapter and head of `{}`", name(index)),
@@ -454,7 +454,7 @@ impl Stage {
     }
 
     /// How it trains. Baselines over all tasks see as many samples as phase 1 does over all its stages.
-    fn config(&self, setup: &Setup) -> Result<TrainConfig, DynamoError> {
+    pub(super) fn config(&self, setup: &Setup) -> Result<TrainConfig, DynamoError> {
         let experiment = setup.experiment;
         let phases = &experiment.phases;
         let mut config = match self {
@@ -491,7 +491,7 @@ impl Stage {
         Ok(summary.is_finished(&config, config.steps(batches)))
     }
 
-    fn scheme(&self, experiment: &Experiment) -> Scheme {
+    pub(super) fn scheme(&self, experiment: &Experiment) -> Scheme {
         let phases = &experiment.phases;
         match self {
             Self::Router => {
@@ -531,7 +531,7 @@ impl Stage {
     }
 
     /// What its folder says.
-    fn description(&self, experiment: &Experiment) -> Description {
+    pub(super) fn description(&self, experiment: &Experiment) -> Description {
         Description {
             adapters: self.adapters(experiment),
             heads: self.heads(experiment),
@@ -582,8 +582,18 @@ impl Stage {
             let origin = Self::Router.directory(experiment).join("best");
             load_router(&mut model, &self.description(experiment), &origin)?;
         }
+        Ok(self.marked(model, experiment))
+    }
+
+    /// A model like the one it begins with, in which nothing has been trained yet.
+    pub(super) fn untrained(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
+        Ok(self.marked(self.fresh(setup)?, setup.experiment))
+    }
+
+    /// With its trained parameters marked.
+    fn marked(&self, model: Dynamo, experiment: &Experiment) -> Dynamo {
         let (learned, judged) = (experiment.router.learn_temperature, self.confidence_weight(experiment) > 0.0);
-        Ok(set_trainable(model, |name| match self {
+        set_trainable(model, |name| match self {
             // The embeddings that a head decodes with are the backbone's own, and stay.
             _ if name.starts_with("heads.") && name.ends_with(".embed_tokens.weight") => false,
             Self::Full => name != "backbone.Whisper.encoder.embed_positions.weight",
@@ -591,7 +601,7 @@ impl Stage {
             _ if name.starts_with("router.confidence") => judged,
             Self::Router => name.starts_with("router."),
             _ => ["heads.", "router."].iter().any(|part| name.starts_with(part)) || name.contains(".lora."),
-        }))
+        })
     }
 
     /// How much the router's judgement of itself counts.
@@ -654,7 +664,7 @@ impl Stage {
     }
 }
 
-fn valid(setup: &Setup, tasks: &[TaskConfig]) -> Result<Loader<TaskDataset, TaskCollate>, DynamoError> {
+pub(super) fn valid(setup: &Setup, tasks: &[TaskConfig]) -> Result<Loader<TaskDataset, TaskCollate>, DynamoError> {
     setup.loader(setup.dataset(tasks, Split::Valid)?, None)
 }
 
