@@ -90,6 +90,7 @@ impl Failure {
 
 fn main() -> ExitCode {
     allocator::tune();
+    undertone::train::silence_out_of_memory_panics();
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),

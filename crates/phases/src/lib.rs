@@ -11,6 +11,7 @@
 //! # Ok::<(), undertone_phases::ConfigError>(())
 //! ```
 
+mod advice;
 mod alignment;
 pub mod analysis;
 mod batch;
@@ -30,6 +31,7 @@ mod transcribe;
 pub mod tune;
 mod whisper_objective;
 
+pub use advice::{BatchShape, Moment, Situation};
 pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};
 pub use batch::{WhisperBatch, WhisperCollate};
 pub use evaluate::evaluate;

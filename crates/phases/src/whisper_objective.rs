@@ -1,5 +1,6 @@
 //! Whisper's loss and its judgement, as the Learner asks for them.
 
+use crate::advice::{Moment, begins};
 use crate::experiment::{LossConfig, Normalizer};
 use crate::{ELEMENTS, SpeechDataset, WhisperBatch, WhisperCollate};
 use burn::module::{Module, Param};
@@ -116,6 +117,7 @@ impl Objective for WhisperObjective {
     }
 
     fn losses(&self, model: &SpeechModel, batch: &WhisperBatch, device: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        begins(Moment::Training(batch.shape()));
         let weights = &self.loss.alignment;
         let encoded =
             model.whisper.encoder.forward_tapped(mel(batch, device), self.position(batch), weights.elements_layer);
@@ -148,6 +150,7 @@ impl Objective for WhisperObjective {
         let mut examples = Vec::new();
         for batch in self.valid.epoch(0, 0) {
             let batch = batch?;
+            begins(Moment::Judging(batch.shape()));
             let features = mel(&batch, &self.device);
             if wants("loss") {
                 let states = model.whisper.encoder.forward(features.clone());

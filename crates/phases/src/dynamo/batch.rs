@@ -1,6 +1,7 @@
 //! Samples of several tasks, and batches of them.
 
-use super::text_data::{TextBatch, TextDataset, TextSample, collate_text};
+use super::text_data::{Target, TextBatch, TextDataset, TextSample, collate_text};
+use crate::advice::BatchShape;
 use crate::batch::POSITION;
 use crate::{SpeechDataset, SpeechSample, WhisperBatch, WhisperCollate};
 use std::sync::Arc;
@@ -148,6 +149,20 @@ impl TaskBatch {
         match &self.input {
             BatchInput::Speech(speech) => speech.frames.div_ceil(2),
             BatchInput::Text(text) => text.tokens,
+        }
+    }
+}
+
+impl TaskBatch {
+    /// How large it is.
+    pub fn shape(&self) -> BatchShape {
+        match &self.input {
+            BatchInput::Speech(speech) => speech.shape(),
+            BatchInput::Text(text) => {
+                let written = text.samples.iter().filter(|sample| matches!(sample.target, Target::Text { .. }));
+                let labels = written.map(|sample| sample.target.count()).max().unwrap_or_default();
+                BatchShape { samples: text.samples.len(), length: text.tokens, speech: false, labels }
+            }
         }
     }
 }

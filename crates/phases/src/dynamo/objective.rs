@@ -10,6 +10,7 @@ use super::order::TaskOrder;
 use super::text_data::TextSample;
 use super::text_loss::text_loss;
 use crate::WhisperBatch;
+use crate::advice::{Moment, begins};
 use burn::tensor::{Device, Tensor};
 use std::path::Path;
 use undertone_data::loader::Loader;
@@ -143,6 +144,7 @@ impl Objective for DynamoObjective {
     }
 
     fn losses(&self, model: &Dynamo, batch: &TaskBatch, device: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        begins(Moment::Training(batch.shape()));
         let (input, padding) = input(batch, device);
         let tapped = model.tap(input, padding);
         let Scheme::Router { gates, gumbel, weights } = &self.scheme else {

@@ -12,7 +12,9 @@ use super::order::TaskOrder;
 use super::pretrained::{BackboneError, Pretrained};
 use super::setup::{Setup, seed_of};
 use super::text_data::{Cut, TextDataError};
+use crate::advice::Situation;
 use crate::analysis::AnalysisError;
+use crate::finetune::train;
 use crate::text::TextError;
 use crate::{ConfigError, Experiment, RunError, Split, TranscribeError};
 use serde_json::Value;
@@ -23,7 +25,7 @@ use std::sync::atomic::AtomicBool;
 use undertone_data::loader::Loader;
 use undertone_model::lora::{AdaptError, LoraConfig};
 use undertone_store::{StoreError, set_trainable, write_atomically};
-use undertone_train::{BoxError, Learner, Summary, TrainConfig, TrainError};
+use undertone_train::{BoxError, Learner, Summary, TrainConfig};
 
 /// A phase of a DYNAMO run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -633,6 +635,8 @@ impl Stage {
         let seed = seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy());
         setup.device.seed(seed);
         let model = self.model(setup)?;
+        let situation = Situation::new(experiment, setup.footprint(), &model, &setup.device);
+        situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
         let batches = self.batches(setup, &tasks, &config)?;
         let objective = DynamoObjective {
             scheme: self.scheme(experiment),
@@ -647,8 +651,7 @@ impl Stage {
         if resume && !learner.resume().map_err(RunError::from)? && is_complete(directory) {
             return Err(RunError::NothingToResume(directory.to_owned()).into());
         }
-        let summary = learner.train(&batches).map_err(|error: TrainError| RunError::from(error))?;
-        Ok(summary)
+        Ok(train(&mut learner, &batches, &situation)?)
     }
 
     fn batches(&self, setup: &Setup, tasks: &[TaskConfig], config: &TrainConfig) -> Result<TaskEpochs, DynamoError> {
