@@ -54,15 +54,15 @@ struct Card {
 #[rustfmt::skip]
 static CARDS: [Card; 9] = [
     //                                                                  tiny base small medium large turbo  MiniLM BERT RoBERTa R.-large
-    Card { name: "cpu",      driver: "",         gigabytes: 8,   prefetch_batches: 4,  batches: [16,  8,  1,  0,  0,  0,    16, 16, 16,  0] },
-    Card { name: "rtx-5060", driver: "RTX 5060", gigabytes: 8,   prefetch_batches: 16, batches: [ 4,  2,  0,  0,  0,  0,     8,  4,  4,  0] },
+    Card { name: "cpu",      driver: "",         gigabytes: 8,   prefetch_batches: 4,  batches: [16,  8,  0,  0,  0,  0,    16,  8,  8,  0] },
+    Card { name: "rtx-5060", driver: "RTX 5060", gigabytes: 8,   prefetch_batches: 16, batches: [ 4,  2,  0,  0,  0,  0,     8,  2,  2,  0] },
     Card { name: "t4",       driver: "T4",       gigabytes: 16,  prefetch_batches: 16, batches: [ 8,  4,  1,  0,  0,  0,    16,  8,  8,  2] },
     Card { name: "rtx-4080", driver: "RTX 4080", gigabytes: 16,  prefetch_batches: 16, batches: [ 8,  4,  1,  0,  0,  0,    16,  8,  8,  2] },
     Card { name: "rtx-4090", driver: "RTX 4090", gigabytes: 24,  prefetch_batches: 16, batches: [16,  8,  2,  0,  0,  0,    16, 16, 16,  4] },
     Card { name: "a100-40",  driver: "A100",     gigabytes: 40,  prefetch_batches: 32, batches: [16, 16,  4,  1,  0,  1,    16, 16, 16,  8] },
-    Card { name: "a100-80",  driver: "A100",     gigabytes: 80,  prefetch_batches: 32, batches: [16, 16,  8,  4,  2,  4,    16, 16, 16, 16] },
-    Card { name: "h100-80",  driver: "H100",     gigabytes: 80,  prefetch_batches: 32, batches: [16, 16,  8,  4,  2,  4,    16, 16, 16, 16] },
-    Card { name: "h200",     driver: "H200",     gigabytes: 141, prefetch_batches: 32, batches: [16, 16, 16,  8,  4,  8,    16, 16, 16, 16] },
+    Card { name: "a100-80",  driver: "A100",     gigabytes: 80,  prefetch_batches: 32, batches: [16, 16,  8,  4,  1,  2,    16, 16, 16, 16] },
+    Card { name: "h100-80",  driver: "H100",     gigabytes: 80,  prefetch_batches: 32, batches: [16, 16,  8,  4,  1,  2,    16, 16, 16, 16] },
+    Card { name: "h200",     driver: "H200",     gigabytes: 141, prefetch_batches: 32, batches: [16, 16, 16,  8,  4,  4,    16, 16, 16, 16] },
 ];
 
 /// The columns: what hub names contain, and whether it is for speech. Of names that contain one another the longer comes
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(split(&[]), (16, 1, 16));
         assert_eq!(split(&["device_preset=t4", small]), (1, 16, 16));
         assert_eq!(split(&["device_preset=h100-80", small]), (8, 2, 32));
-        assert_eq!(split(&["device_preset=h100-80", "model.source.hub=openai/whisper-large-v3-turbo"]), (4, 4, 32));
+        assert_eq!(split(&["device_preset=h100-80", "model.source.hub=openai/whisper-large-v3-turbo"]), (2, 8, 32));
         assert_eq!(split(&["device_preset=rtx-5060", "model.source.hub=openai/whisper-medium"]), (1, 16, 16));
         assert_eq!(split(&["device_preset=h100-80", small, "data.prefetch_batches=2"]), (8, 2, 2));
         // Half of a decision would change what is learned.
