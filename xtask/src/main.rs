@@ -14,6 +14,7 @@ mod predict;
 mod report;
 mod train;
 mod transcribe;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use std::fmt::Display;
@@ -60,6 +61,11 @@ enum Command {
         #[command(subcommand)]
         command: bench::Command,
     },
+    /// Find the largest batch that fits, and write a configuration with it
+    Tune(tune::Args),
+    /// Try one batch; one JSON line
+    #[command(hide = true)]
+    TuneProbe(tune::ProbeArgs),
     /// Run every check of the repository
     Ci,
 }
@@ -90,6 +96,7 @@ impl Failure {
 
 fn main() -> ExitCode {
     allocator::tune();
+    undertone::train::silence_out_of_memory_panics();
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
@@ -101,6 +108,8 @@ fn main() -> ExitCode {
         Command::Data { command } => data::run(&command),
         Command::Monitor(args) => monitor::run(&args),
         Command::Bench { command } => bench::run(&command),
+        Command::Tune(args) => tune::run(&args),
+        Command::TuneProbe(args) => tune::probe(&args),
         Command::Ci => ci::run(),
     };
     match result {

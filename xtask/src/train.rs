@@ -9,7 +9,7 @@ use undertone::phases::{Experiment, Finetuned, Session, finetune};
 use undertone::train::{Display, Summary};
 
 /// What runs when no configuration is named.
-const DEFAULT_CONFIG: &str = "configs/dynamo-cw.yaml";
+pub const DEFAULT_CONFIG: &str = "configs/dynamo-cw.yaml";
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -1,6 +1,7 @@
 //! Samples to batches in host memory.
 
 use crate::SpeechSample;
+use crate::advice::BatchShape;
 use crate::experiment::Pad;
 use undertone_data::features::LogMel;
 use undertone_data::loader::{Collate, SampleError};
@@ -30,6 +31,13 @@ pub struct WhisperBatch {
     pub alignment: Option<(Vec<i64>, Vec<i64>)>,
     /// The first sample's own number: what is random about the batch as a whole comes from it.
     pub draw: u64,
+}
+
+impl WhisperBatch {
+    /// How large it is.
+    pub fn shape(&self) -> BatchShape {
+        BatchShape { samples: self.names.len(), length: self.frames, speech: true, labels: self.tokens }
+    }
 }
 
 /// Makes batches for one model.

@@ -2,7 +2,7 @@
 
 use crate::dynamo::{PhasesConfig, TaskConfig, validate_phases, validate_tasks};
 use crate::samples::splits;
-use crate::{AlignmentConfig, ModelConfig, SourceConfig};
+use crate::{AlignmentConfig, DevicePreset, ModelConfig, SourceConfig, preset};
 use figment::providers::{Env, Format, Serialized, Yaml};
 use figment::value::{Dict, Map};
 use figment::{Figment, Metadata, Profile, Provider};
@@ -24,6 +24,8 @@ pub struct Experiment {
     pub run: RunConfig,
     /// `auto`, `cpu`, `cuda:N`, `tch:cpu` or `tch:cuda:N`.
     pub device: DeviceSpec,
+    /// Whose settings hold where this configuration has none: `none`, `auto` (those of the device), or a card's name.
+    pub device_preset: DevicePreset,
     /// What operations are made of on the CPU: `fused` kernels, or `composed` of Burn's own operations, which gives the
     /// same to rounding and is several times slower.
     pub kernels: Kernels,
@@ -49,6 +51,7 @@ impl Default for Experiment {
             seed: 42,
             run: RunConfig::default(),
             device: DeviceSpec::Auto,
+            device_preset: DevicePreset::None,
             kernels: Kernels::Fused,
             model: ModelConfig::default(),
             data: DataConfig::default(),
@@ -205,7 +208,7 @@ pub enum ConfigError {
 }
 
 impl Experiment {
-    /// Reads defaults < the YAML file < `UNDERTONE_*` variables (`UNDERTONE_TRAIN__MAX_STEPS`) < `key=value` settings,
+    /// Reads defaults < the device's preset < the YAML file < `UNDERTONE_*` variables (`UNDERTONE_TRAIN__MAX_STEPS`) < `key=value` settings,
     /// and checks the result. In a setting's key an element of a list is called by its `name` or its number from 0:
     /// `tasks.copy.train.max_steps=100`.
     ///
@@ -226,6 +229,10 @@ impl Experiment {
             let (key, text) = setting.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(malformed)?;
             let value: serde_json::Value = serde_yaml::from_str(text).map_err(|_| malformed())?;
             figment = set(figment, key, value)?;
+        }
+        if let Some(layer) = preset::layer(&figment) {
+            eprintln!("{}", layer.reason);
+            figment = figment.join(Serialized::defaults(layer.keys));
         }
         let experiment: Self = figment.extract().map_err(|e| ConfigError::Value(sentence(&e)))?;
         experiment.validate()?;

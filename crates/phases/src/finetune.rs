@@ -1,5 +1,7 @@
 //! Fine-tuning (or training from nothing) of a Whisper, as an experiment says.
 
+use crate::advice::Situation;
+use crate::footprint::Footprint;
 use crate::report::{ReportError, write_report};
 use crate::setup::Setup;
 use crate::{
@@ -11,7 +13,7 @@ use undertone_data::features::FeatureError;
 use undertone_data::loader::{Loader, LoaderError};
 use undertone_ops::DeviceError;
 use undertone_store::{StoreError, parameter_infos, write_atomically};
-use undertone_train::{Batches, BoxError, Checkpoints, Learner, Summary, TrainError};
+use undertone_train::{Batches, BoxError, Checkpoints, Learner, Objective, Summary, TrainError, catch_out_of_memory};
 
 /// What a finished or interrupted run left.
 #[derive(Clone, Debug)]
@@ -62,6 +64,9 @@ pub enum RunError {
         /// The encoder's blocks.
         layers: usize,
     },
+    /// An allocation failed: what was computed, and what helps.
+    #[error("{0}")]
+    OutOfMemory(String),
     /// Training stopped.
     #[error(transparent)]
     Train(#[from] TrainError),
@@ -81,7 +86,8 @@ impl RunError {
                 matches!(error, StoreError::Missing { .. } | StoreError::Shape { .. })
             }
             Self::Report(error) => error.is_bad_input(),
-            Self::Train(TrainError::Io { .. } | TrainError::Export(_) | TrainError::Guard { .. }) => false,
+            Self::OutOfMemory(_)
+            | Self::Train(TrainError::Io { .. } | TrainError::Export(_) | TrainError::Guard { .. }) => false,
             _ => true,
         }
     }
@@ -112,6 +118,8 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
     let (optimizer, scaled) = config.optimizer.for_batch(experiment.data.batch_size * config.accumulation);
     optimizer.check(&parameter_infos(&model.clone().train())).map_err(TrainError::from)?;
     config.optimizer = optimizer;
+    let situation = Situation::new(experiment, Footprint::whisper(&setup.whisper.config), &model, &setup.device);
+    situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
     if !resume && directory.exists() {
         if !directory.join("config.yaml").exists() {
             return Err(RunError::NotARun(directory));
@@ -136,7 +144,7 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
     })?;
     write_atomically(&directory.join("config.yaml"), experiment.to_yaml().as_bytes())?;
     scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
-    let summary = learner.train(&batches).inspect_err(|_| {
+    let summary = train(&mut learner, &batches, &situation).inspect_err(|_| {
         // A run that failed before its first checkpoint has nothing to go on with and should not be in the way.
         if !resume && Checkpoints::new(directory.join("checkpoints")).is_empty() {
             let _ = std::fs::remove_dir_all(&directory);
@@ -144,6 +152,18 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
     })?;
     write_report(&directory)?;
     Ok(Finetuned { summary, directory })
+}
+
+/// Trains; where memory runs out, the error says what helps.
+pub(crate) fn train<O: Objective, B: Batches<Batch = O::Batch>>(
+    learner: &mut Learner<O>,
+    batches: &B,
+    situation: &Situation,
+) -> Result<Summary, RunError> {
+    match catch_out_of_memory(|| learner.train(batches)) {
+        Ok(trained) => Ok(trained?),
+        Err(reason) => Err(RunError::OutOfMemory(situation.out_of_memory(&reason))),
+    }
 }
 
 /// The loader as the Learner wants it.

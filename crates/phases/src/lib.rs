@@ -11,6 +11,7 @@
 //! # Ok::<(), undertone_phases::ConfigError>(())
 //! ```
 
+mod advice;
 mod alignment;
 pub mod analysis;
 mod batch;
@@ -18,8 +19,10 @@ pub mod dynamo;
 mod evaluate;
 mod experiment;
 mod finetune;
+pub mod footprint;
 pub mod hub;
 pub mod monitor;
+mod preset;
 mod report;
 mod samples;
 mod session;
@@ -28,14 +31,17 @@ mod source;
 mod speech;
 pub mod text;
 mod transcribe;
+pub mod tune;
 mod whisper_objective;
 mod work;
 
+pub use advice::{BatchShape, Moment, Situation};
 pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};
 pub use batch::{WhisperBatch, WhisperCollate};
 pub use evaluate::evaluate;
 pub use experiment::{ConfigError, DataConfig, Experiment, LossConfig, Normalizer, Pad, RunConfig};
 pub use finetune::{Finetuned, RunError, finetune};
+pub use preset::DevicePreset;
 pub use report::{ReportError, write_report, write_reports};
 pub use samples::{SourceConfig, StageConfig, Synth};
 pub use session::Session;

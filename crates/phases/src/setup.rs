@@ -53,23 +53,33 @@ impl<'a> Setup<'a> {
 
     /// Batches of a split: shuffled and anew every epoch for training, always the same otherwise.
     pub fn loader(&self, split: Split) -> Result<Loader<SpeechDataset, WhisperCollate>, RunError> {
+        let data = &self.experiment.data;
+        let batch_size = if split == Split::Train { data.batch_size } else { data.eval_batch_size };
+        let loader = data.loader(batch_size, split == Split::Train, self.experiment.seed);
+        Ok(Loader::new(Arc::new(self.dataset(split)?), Arc::new(self.collate(split)?), loader)?)
+    }
+
+    /// The samples of a split.
+    pub fn dataset(&self, split: Split) -> Result<SpeechDataset, RunError> {
         let (data, seed) = (&self.experiment.data, self.experiment.seed);
-        let (source, seed, batch_size): (&SourceConfig, _, _) = match split {
-            Split::Train => (&data.train, seed, data.batch_size),
-            Split::Valid => (&data.valid, seed ^ VALID_SEED, data.eval_batch_size),
+        let (source, seed): (&SourceConfig, _) = match split {
+            Split::Train => (&data.train, seed),
+            Split::Valid => (&data.valid, seed ^ VALID_SEED),
             Split::Test => {
                 // A synthesiser makes other samples from another seed; a manifest would give the ones already used.
                 let source = data.test.as_ref().or(data.valid.path.is_none().then_some(&data.valid));
-                (source.ok_or(RunError::NoTest)?, seed ^ TEST_SEED, data.eval_batch_size)
+                (source.ok_or(RunError::NoTest)?, seed ^ TEST_SEED)
             }
         };
-        let dataset = SpeechDataset::new(self.experiment, source, &self.whisper, seed)?;
-        let config = &self.whisper.config;
-        let log_mel = LogMel::new(config.num_mel_bins)?;
+        Ok(SpeechDataset::new(self.experiment, source, &self.whisper, seed)?)
+    }
+
+    /// What makes batches of a split's samples.
+    pub fn collate(&self, split: Split) -> Result<WhisperCollate, RunError> {
+        let (data, config) = (&self.experiment.data, &self.whisper.config);
         let pad = if split == Split::Train { data.pad } else { data.eval_pad };
-        let collate = WhisperCollate::new(log_mel, pad, config.max_frames() * 160, self.whisper.tokenizer.end());
-        let loader = data.loader(batch_size, split == Split::Train, self.experiment.seed);
-        Ok(Loader::new(Arc::new(dataset), Arc::new(collate), loader)?)
+        let log_mel = LogMel::new(config.num_mel_bins)?;
+        Ok(WhisperCollate::new(log_mel, pad, config.max_frames() * 160, self.whisper.tokenizer.end()))
     }
 
     /// The objective, judged on a split.

@@ -71,6 +71,9 @@ pub struct SpeechDataset {
     seed: u64,
 }
 
+/// Clips of a synthesiser that are looked at for the longest text.
+const DRAWN: usize = 64;
+
 enum Origin {
     Cw { curriculum: Box<Curriculum>, samples: usize },
     Manifest { path: PathBuf, entries: Vec<Entry> },
@@ -148,6 +151,59 @@ impl SpeechDataset {
         };
         let window = whisper.config.max_frames() * 160;
         Ok(Self { origin, tokens, window, aligned: experiment.loss.alignment.is_on(), seed })
+    }
+
+    /// A sample as demanding as any that can come: its audio is as long as the longest, and so is its text.
+    ///
+    /// Of a manifest both are known, but for the length of audio that has no `end`: that may fill the window. Of a
+    /// synthesiser the longest clip is what its configuration allows, and the longest text that of [`DRAWN`] clips of each
+    /// stage, with a quarter more for what was not drawn.
+    ///
+    /// # Errors
+    /// When a sample cannot be made.
+    pub fn most_demanding(&self) -> Result<SpeechSample, SampleError> {
+        match &self.origin {
+            Origin::Manifest { path, entries } => {
+                let mut longest = (Vec::new(), 0);
+                let mut audio = 0;
+                for entry in entries {
+                    let name = entry_name(path, entry);
+                    let (language, task) = (entry.language.as_deref(), entry.task.as_deref());
+                    let (tokens, prompt) = self.tokens.encode(&name, &entry.text, language, task)?;
+                    if tokens.len() > longest.0.len() {
+                        longest = (tokens, prompt);
+                    }
+                    let seconds = entry.end.map(|end| end - entry.start.unwrap_or(0.0));
+                    let length = seconds.map_or(self.window, |s| (s * f64::from(SAMPLE_RATE)).ceil() as usize);
+                    audio = audio.max(length.min(self.window));
+                }
+                let (tokens, prompt) = longest;
+                let (name, text) = ("the longest of the manifest".into(), String::new());
+                Ok(SpeechSample { name, audio: vec![0.0; audio], text, tokens, prompt, alignment: None, draw: 0 })
+            }
+            Origin::Cw { curriculum, samples } => {
+                let begins = std::iter::once(0).chain(curriculum.stages.iter().map(|(end, _)| *end));
+                let mut longest: Option<SpeechSample> = None;
+                for (epoch, index) in begins.flat_map(|epoch| (0..DRAWN.min(*samples)).map(move |i| (epoch, i))) {
+                    let sample = self.get(index, epoch)?;
+                    if longest.as_ref().is_none_or(|found| sample.tokens.len() > found.tokens.len()) {
+                        longest = Some(sample);
+                    }
+                }
+                let mut sample = longest.ok_or("a synthesiser makes at least one sample")?;
+                let synths = curriculum.stages.iter().map(|(_, synth)| synth).chain([&curriculum.rest]);
+                let seconds = synths.map(|synth| synth.config().duration_s[1]).fold(0.0, f32::max);
+                let audio = (f64::from(seconds) * f64::from(SAMPLE_RATE)).ceil() as usize;
+                sample.audio.resize(audio.max(sample.audio.len()).min(self.window), 0.0);
+                // The decoder reads all tokens but the last, which is the end.
+                let tokens = (sample.tokens.len() * 5 / 4).min(self.tokens.positions + 1);
+                let last = sample.tokens[sample.tokens.len().saturating_sub(2)];
+                let end = sample.tokens.pop();
+                sample.tokens.resize(tokens.max(sample.tokens.len() + 1) - 1, last);
+                sample.tokens.extend(end);
+                Ok(sample)
+            }
+        }
     }
 
     fn synthesise(&self, index: usize, clip: CwSample, draw: u64) -> Result<SpeechSample, SpeechError> {

@@ -1,5 +1,6 @@
 //! Whisper's loss and its judgement, as the Learner asks for them.
 
+use crate::advice::{Moment, begins};
 use crate::experiment::{LossConfig, Normalizer};
 use crate::work::speech_work;
 use crate::{ELEMENTS, SpeechDataset, WhisperBatch, WhisperCollate};
@@ -122,6 +123,7 @@ impl Objective for WhisperObjective {
     }
 
     fn upload(&self, batch: &WhisperBatch, device: &Device) -> Result<Tensor<3>, BoxError> {
+        begins(Moment::Training(batch.shape()));
         Ok(mel(batch, device))
     }
 
@@ -174,6 +176,7 @@ impl Objective for WhisperObjective {
         let mut examples = Vec::new();
         for batch in self.valid.epoch(0, 0) {
             let batch = batch?;
+            begins(Moment::Judging(batch.shape()));
             let features = mel(&batch, &self.device);
             if wants("loss") {
                 let states = model.whisper.encoder.forward(features.clone());

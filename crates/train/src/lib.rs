@@ -65,6 +65,7 @@ mod guard;
 mod hardware;
 mod learner;
 mod loss_scale;
+mod memory;
 pub mod metrics;
 mod objective;
 mod optimizer;
@@ -77,6 +78,7 @@ mod schedule;
 mod stopwatch;
 mod table;
 mod tensorboard;
+pub mod tune;
 
 pub use checkpoint::{Checkpoint, Checkpoints, Contents, TrainState};
 pub use config::{CheckpointConfig, EarlyStoppingConfig, EvaluateConfig, TrainConfig, TrainConfigError};
@@ -88,6 +90,10 @@ pub use guard::{GuardConfig, GuardState, OnNan, OnSpike, Trouble};
 pub use hardware::{Gpu, Hardware, HardwareSampler, measured_peak_flops, peak_flops};
 pub use learner::Learner;
 pub use loss_scale::{LossScale, LossScaleConfig};
+pub use memory::{
+    Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, catch_out_of_memory, resident_memory_bytes,
+    says_out_of_memory, silence_out_of_memory_panics, telling_line,
+};
 pub use objective::{Batches, BoxError, Evaluation, Example, LossTerm, Objective, Work};
 pub use optimizer::{AdafactorConfig, GroupConfig, LrScaling, Optimizer, OptimizerConfig, OptimizerName, Pattern};
 pub use performance::{Performance, TimeSplit};

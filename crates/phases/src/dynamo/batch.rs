@@ -1,6 +1,7 @@
 //! Samples of several tasks, and batches of them.
 
-use super::text_data::{TextBatch, TextDataset, TextSample, collate_text};
+use super::text_data::{Target, TextBatch, TextDataset, TextSample, collate_text};
+use crate::advice::BatchShape;
 use crate::batch::POSITION;
 use crate::{SpeechDataset, SpeechSample, WhisperBatch, WhisperCollate};
 use std::sync::Arc;
@@ -60,6 +61,30 @@ impl TaskDataset {
     /// The tasks' samples, in their order.
     pub fn tasks(&self) -> &[TaskSamples] {
         &self.tasks
+    }
+
+    /// A sample as demanding as any: the one of all tasks' whose input and answer are longest together.
+    ///
+    /// # Errors
+    /// When a sample cannot be made, or there is none.
+    pub fn most_demanding(&self) -> Result<TaskSample, SampleError> {
+        let mut found: Option<(usize, TaskSample)> = None;
+        for (task, samples) in self.tasks.iter().enumerate() {
+            let (length, input) = match samples {
+                TaskSamples::Speech(samples) => {
+                    let sample = samples.most_demanding()?;
+                    (sample.audio.len() / POSITION + sample.tokens.len(), SampleInput::Speech(sample))
+                }
+                TaskSamples::Text(samples) => {
+                    let Some(sample) = samples.most_demanding() else { continue };
+                    (sample.ids.len() + sample.target.count(), SampleInput::Text(sample))
+                }
+            };
+            if found.as_ref().is_none_or(|(longest, _)| length > *longest) {
+                found = Some((length, TaskSample { task, input }));
+            }
+        }
+        Ok(found.ok_or("there are no samples to train on")?.1)
     }
 
     fn locate(&self, mut index: usize) -> (usize, &TaskSamples, usize) {
@@ -124,6 +149,20 @@ impl TaskBatch {
         match &self.input {
             BatchInput::Speech(speech) => speech.frames.div_ceil(2),
             BatchInput::Text(text) => text.tokens,
+        }
+    }
+}
+
+impl TaskBatch {
+    /// How large it is.
+    pub fn shape(&self) -> BatchShape {
+        match &self.input {
+            BatchInput::Speech(speech) => speech.shape(),
+            BatchInput::Text(text) => {
+                let written = text.samples.iter().filter(|sample| matches!(sample.target, Target::Text { .. }));
+                let labels = written.map(|sample| sample.target.count()).max().unwrap_or_default();
+                BatchShape { samples: text.samples.len(), length: text.tokens, speech: false, labels }
+            }
         }
     }
 }

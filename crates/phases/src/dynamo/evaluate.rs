@@ -7,6 +7,7 @@ use super::model::{Dynamo, Input, Tapped};
 use super::pretrained::Pretrained;
 use super::score::{Said, TaskScore};
 use super::text_data::TextSample;
+use crate::advice::{Moment, begins};
 use crate::analysis::RoutedSample;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use rand_chacha::ChaCha8Rng;
@@ -95,6 +96,7 @@ impl Judge {
     }
 
     fn tap(&self, model: &Dynamo, batch: &TaskBatch) -> Tapped {
+        begins(Moment::Judging(batch.shape()));
         let (input, padding) = input(batch, &self.device);
         model.tap(input, padding)
     }

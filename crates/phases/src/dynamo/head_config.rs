@@ -144,6 +144,16 @@ impl HeadConfig {
         }
     }
 
+    /// Tokens of an input at most, on a text backbone.
+    pub(super) fn max_input(&self) -> usize {
+        match self {
+            Self::Seq2seq(config) => config.max_source,
+            Self::Classify(config) => config.max_length,
+            Self::Span(config) => config.max_length,
+            Self::Tag(config) => config.max_length,
+        }
+    }
+
     /// Its name in YAML.
     pub(super) fn name(&self) -> &'static str {
         match self {

@@ -10,6 +10,7 @@ use super::order::TaskOrder;
 use super::text_data::TextSample;
 use super::text_loss::text_loss;
 use crate::WhisperBatch;
+use crate::advice::{Moment, begins};
 use crate::work::{text_work, trainable_share, whisper_work};
 use burn::tensor::{Bool, Device, Tensor};
 use std::path::Path;
@@ -151,6 +152,7 @@ impl Objective for DynamoObjective {
     }
 
     fn upload(&self, batch: &TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
+        begins(Moment::Training(batch.shape()));
         Ok(input(batch, device))
     }
 

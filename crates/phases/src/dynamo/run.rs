@@ -12,7 +12,9 @@ use super::order::TaskOrder;
 use super::pretrained::{BackboneError, Pretrained};
 use super::setup::{Setup, seed_of};
 use super::text_data::{Cut, TextDataError};
+use crate::advice::Situation;
 use crate::analysis::AnalysisError;
+use crate::finetune::train;
 use crate::report::write_report;
 use crate::text::TextError;
 use crate::{ConfigError, Experiment, RunError, Session, Split, TranscribeError};
@@ -23,7 +25,7 @@ use std::str::FromStr;
 use undertone_data::loader::Loader;
 use undertone_model::lora::{AdaptError, LoraConfig};
 use undertone_store::{StoreError, parameter_infos, set_trainable, write_atomically};
-use undertone_train::{BoxError, Learner, OptimizerConfig, Summary, TrainConfig, TrainError};
+use undertone_train::{BoxError, Learner, OptimizerConfig, Summary, TrainConfig};
 
 /// A phase of a DYNAMO run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -366,7 +368,7 @@ fn outrun(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, DynamoError> {
 }
 
 /// Whether the router's tap and every task's adapter and head fit the backbone.
-fn check_fit(setup: &Setup) -> Result<(), DynamoError> {
+pub(super) fn check_fit(setup: &Setup) -> Result<(), DynamoError> {
     let (experiment, network) = (setup.experiment, setup.pretrained.network());
     let (tap, blocks) = (experiment.router.tap, network.blocks());
     if tap >= blocks {
@@ -436,7 +438,7 @@ impl Stage {
         }
     }
 
-    pub(super) fn title(&self, experiment: &Experiment) -> String {
+    pub(crate) fn title(&self, experiment: &Experiment) -> String {
         let name = |index: &usize| &experiment.tasks[*index].name;
         match self {
             Self::Adapter(index) => format!("phase 1: adapter and head of `{}`", name(index)),
@@ -458,7 +460,7 @@ impl Stage {
     }
 
     /// How it trains. Baselines over all tasks see as many samples as phase 1 does over all its stages.
-    fn config(&self, setup: &Setup) -> Result<TrainConfig, DynamoError> {
+    pub(super) fn config(&self, setup: &Setup) -> Result<TrainConfig, DynamoError> {
         let experiment = setup.experiment;
         let phases = &experiment.phases;
         let mut config = match self {
@@ -524,7 +526,7 @@ impl Stage {
         Ok(summary.is_finished(&config, config.steps(batches)))
     }
 
-    fn scheme(&self, experiment: &Experiment) -> Scheme {
+    pub(super) fn scheme(&self, experiment: &Experiment) -> Scheme {
         let phases = &experiment.phases;
         match self {
             Self::Router => {
@@ -564,7 +566,7 @@ impl Stage {
     }
 
     /// What its folder says.
-    fn description(&self, experiment: &Experiment) -> Description {
+    pub(super) fn description(&self, experiment: &Experiment) -> Description {
         Description {
             adapters: self.adapters(experiment),
             heads: self.heads(experiment),
@@ -618,7 +620,12 @@ impl Stage {
         Ok(self.marked(model, experiment))
     }
 
-    /// A model with its trained parameters marked.
+    /// A model like the one it begins with, in which nothing has been trained yet.
+    pub(super) fn untrained(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
+        Ok(self.marked(self.fresh(setup)?, setup.experiment))
+    }
+
+    /// With its trained parameters marked.
     fn marked(&self, model: Dynamo, experiment: &Experiment) -> Dynamo {
         let (learned, judged) = (experiment.router.learn_temperature, self.confidence_weight(experiment) > 0.0);
         set_trainable(model, |name| match self {
@@ -657,6 +664,8 @@ impl Stage {
         let seed = seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy());
         setup.device.seed(seed);
         let model = self.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
+        let situation = Situation::new(experiment, setup.footprint(), &model, &setup.device);
+        situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
         let batches = self.batches(setup, &tasks, &config)?;
         let objective = DynamoObjective {
             scheme: self.scheme(experiment),
@@ -673,7 +682,7 @@ impl Stage {
             return Err(RunError::NothingToResume(directory.to_owned()).into());
         }
         scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
-        let summary = learner.train(&batches).map_err(|error: TrainError| RunError::from(error))?;
+        let summary = train(&mut learner, &batches, &situation)?;
         write_report(directory).map_err(RunError::from)?;
         Ok(summary)
     }
@@ -691,7 +700,7 @@ impl Stage {
     }
 }
 
-fn valid(setup: &Setup, tasks: &[TaskConfig]) -> Result<Loader<TaskDataset, TaskCollate>, DynamoError> {
+pub(super) fn valid(setup: &Setup, tasks: &[TaskConfig]) -> Result<Loader<TaskDataset, TaskCollate>, DynamoError> {
     setup.loader(setup.dataset(tasks, Split::Valid)?, None)
 }
 

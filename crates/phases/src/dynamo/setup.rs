@@ -7,6 +7,7 @@ use super::order::TaskOrder;
 use super::pretrained::Pretrained;
 use super::run::DynamoError;
 use super::text_data::TextDataset;
+use crate::footprint::Footprint;
 use crate::setup::{TEST_SEED, VALID_SEED};
 use crate::{Experiment, Pad, RunError, SourceConfig, SpeechDataset, Split, WhisperCollate};
 use burn::tensor::Device;
@@ -60,6 +61,17 @@ impl<'a> Setup<'a> {
             }
         });
         Ok(TaskDataset::new(sets.collect::<Result<_, DynamoError>>()?))
+    }
+
+    /// What the backbone takes in memory, on the longest inputs that the heads allow.
+    pub fn footprint(&self) -> Footprint {
+        match &self.pretrained {
+            Pretrained::Whisper(whisper) => Footprint::whisper(&whisper.config),
+            Pretrained::Text(backbone) => {
+                let tokens = self.experiment.tasks.iter().map(|task| task.head.max_input()).max().unwrap_or_default();
+                Footprint::text(&backbone.text.config, tokens)
+            }
+        }
     }
 
     /// Batches of a dataset: for training in the given order, otherwise one task after the other.

@@ -135,6 +135,20 @@ impl TextDataset {
         &self.samples
     }
 
+    /// A sample with the longest input of all and, where it is text that is to be answered, the longest of those; none of
+    /// no samples.
+    pub fn most_demanding(&self) -> Option<TextSample> {
+        let mut longest = self.samples.iter().max_by_key(|sample| sample.ids.len())?.clone();
+        let written = |sample: &TextSample| match &sample.target {
+            Target::Text { tokens, .. } => tokens.len(),
+            _ => 0,
+        };
+        if let Some(wordy) = self.samples.iter().max_by_key(|sample| written(sample)).filter(|s| written(s) > 0) {
+            longest.target = wordy.target.clone();
+        }
+        Some(longest)
+    }
+
     /// What did not fit.
     pub fn cut(&self) -> Cut {
         self.cut

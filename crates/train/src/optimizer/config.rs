@@ -4,6 +4,7 @@ use super::groups::GroupConfig;
 use crate::{Schedule, TrainConfigError};
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
+use std::str::FromStr;
 
 /// How parameters move.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,6 +120,19 @@ pub enum LrScaling {
     Linear,
     /// With its square root (Malladi et al., 2022), as adaptive optimizers ask for.
     Sqrt,
+}
+
+impl FromStr for LrScaling {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "linear" => Ok(Self::Linear),
+            "sqrt" => Ok(Self::Sqrt),
+            _ => Err(format!("there is no rule `{text}`: there are none, linear and sqrt")),
+        }
+    }
 }
 
 impl LrScaling {

@@ -1,0 +1,326 @@
+//! How much memory training takes, by arithmetic.
+//!
+//! `FIXED + state + batch · activations`:
+//! - state: 16 bytes for each trained parameter (itself, its gradient and AdamW's two moments in f32), 4 for a frozen one;
+//!   4 more for each trained one as it was loaded, which a run keeps; and 4 more where gradients are summed over several
+//!   batches;
+//! - activations: what a sample's forward pass keeps for its backward pass, counted tensor by tensor below.
+//!
+//! **What was measured.** `cargo xtask bench step --tokens 448 --device cpu`, peak of the process, f32, 2026-11-21:
+//! tiny 936, 1111 and 1543 MiB with batch 1, 2 and 4, base 1586 MiB with 1, tiny with `--kernels composed` 2886 MiB with
+//! 2. Without the parameters as loaded, which the benchmark does not keep, the model says 940, 1167, 1621; 1685; 3025: at
+//! most 7 % too much, never too little. A probe of `cargo xtask tune` that fine-tunes tiny.en on full windows, batch 1 twice,
+//! held 1.25 GB, and the model says 1.28. **What was not:** every number for an accelerator, for bf16 and for checkpointed
+//! blocks is computed alone.
+
+use undertone_model::text::TextEncoderConfig;
+use undertone_model::whisper::WhisperConfig;
+use undertone_ops::Kernels;
+
+/// A model, as far as memory is concerned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Footprint {
+    /// Parameters.
+    pub parameters: u64,
+    /// Those that are trained.
+    pub trainable: u64,
+    /// Whether anything in the encoder is: otherwise nothing of it is kept.
+    pub trains_encoder: bool,
+    encoder: Stack,
+    decoder: Option<Stack>,
+    /// Elements that stay of what stands before the first block.
+    front: u64,
+    vocabulary: u64,
+}
+
+/// Blocks of one kind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stack {
+    layers: u64,
+    width: u64,
+    ffn: u64,
+    heads: u64,
+    /// The longest sequence.
+    positions: u64,
+    /// Whether attention weights are dropped, and so kept twice more by a composition.
+    drops: bool,
+}
+
+/// How a model is trained, as far as memory is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Treatment {
+    /// Fused kernels keep nothing of `[positions, positions]` and no logits; compositions do.
+    pub kernels: Kernels,
+    /// Bytes of an activation: 4, or 2 for bf16 and f16.
+    pub element_bytes: u64,
+    /// Whether each block keeps its input alone and is computed again in the backward pass.
+    pub checkpointed: bool,
+}
+
+impl Treatment {
+    /// What training is by default on a CPU.
+    pub const CPU: Self = Self { kernels: Kernels::Fused, element_bytes: 4, checkpointed: false };
+    /// What it is by default elsewhere.
+    pub const ACCELERATOR: Self = Self { kernels: Kernels::Composed, ..Self::CPU };
+}
+
+/// The program, its libraries, and buffers that do not grow with the batch; fitted to the peaks above.
+const FIXED: u64 = 150_000_000;
+
+/// Bytes of a trained parameter as it was loaded.
+const LOADED: u64 = 4;
+
+/// Frames of 10 ms for each position of 20 ms.
+const FRAMES: u64 = 2;
+
+impl Footprint {
+    /// Of a Whisper that is trained whole, on full windows and the longest texts.
+    pub fn whisper(config: &WhisperConfig) -> Self {
+        let [d, mel, window, texts, vocabulary] = [
+            config.d_model,
+            config.num_mel_bins,
+            config.max_source_positions,
+            config.max_target_positions,
+            config.vocab_size,
+        ]
+        .map(|n| n as u64);
+        let stack = |layers: usize, ffn: usize, heads: usize, positions| Stack {
+            layers: layers as u64,
+            width: d,
+            ffn: ffn as u64,
+            heads: heads as u64,
+            positions,
+            drops: config.attention_dropout > 0.0,
+        };
+        let encoder = stack(config.encoder_layers, config.encoder_ffn_dim, config.encoder_attention_heads, window);
+        let decoder = stack(config.decoder_layers, config.decoder_ffn_dim, config.decoder_attention_heads, texts);
+        // Keys have no bias.
+        let attention = 4 * d * d + 3 * d;
+        let block = |stack: &Stack, attentions: u64| {
+            stack.layers * (attentions * (attention + 2 * d) + 2 * d * stack.ffn + stack.ffn + d + 2 * d)
+        };
+        let convolutions = 3 * mel * d + d + 3 * d * d + d;
+        let tables = (window + vocabulary + texts) * d;
+        let parameters = convolutions + tables + block(&encoder, 1) + block(&decoder, 2) + 4 * d;
+        // Mel features; the first convolution before and after its GELU; the second too, and with positions.
+        let front = FRAMES * window * (mel + 2 * d) + 3 * window * d;
+        Self {
+            parameters,
+            trainable: parameters - window * d,
+            trains_encoder: true,
+            encoder,
+            decoder: Some(decoder),
+            front,
+            vocabulary,
+        }
+    }
+
+    /// Of a text encoder that is trained whole, on sequences of so many tokens.
+    pub fn text(config: &TextEncoderConfig, tokens: usize) -> Self {
+        let [d, ffn, layers, heads, vocabulary] = [
+            config.hidden_size,
+            config.intermediate_size,
+            config.num_hidden_layers,
+            config.num_attention_heads,
+            config.vocab_size,
+        ]
+        .map(|n| n as u64);
+        let rows = vocabulary + (config.max_position_embeddings + config.type_vocab_size) as u64;
+        let block = 4 * (d * d + d) + 2 * d * ffn + ffn + d + 4 * d;
+        let parameters = rows * d + 2 * d + layers * block;
+        let positions = tokens as u64;
+        let drops = config.attention_probs_dropout_prob > 0.0;
+        Self {
+            parameters,
+            trainable: parameters,
+            trains_encoder: true,
+            encoder: Stack { layers, width: d, ffn, heads, positions, drops },
+            decoder: None,
+            front: 3 * positions * d,
+            vocabulary: 0,
+        }
+    }
+
+    /// The same model with so many parameters trained, in the encoder too or not.
+    pub fn training(self, trainable: u64, trains_encoder: bool) -> Self {
+        Self { trainable, trains_encoder, ..self }
+    }
+
+    /// On shorter sequences: encoder positions, and tokens of a decoder.
+    pub fn on(mut self, positions: usize, tokens: usize) -> Self {
+        self.front = self.front * positions as u64 / self.encoder.positions.max(1);
+        self.encoder.positions = positions as u64;
+        if let Some(decoder) = &mut self.decoder {
+            decoder.positions = tokens as u64;
+        }
+        self
+    }
+
+    /// Parameters of the encoder's blocks.
+    pub fn encoder_parameters(&self) -> u64 {
+        let Stack { layers, width, ffn, .. } = self.encoder;
+        layers * (4 * width * width + 2 * width * ffn)
+    }
+
+    /// The longest sequence of the encoder, in positions.
+    pub fn positions(&self) -> usize {
+        self.encoder.positions as usize
+    }
+
+    /// The longest text of a decoder, in tokens; 0 without one.
+    pub fn labels(&self) -> usize {
+        self.decoder.map_or(0, |decoder| decoder.positions as usize)
+    }
+
+    /// Peak memory of training with batches of `batch` samples, `accumulation` of them to a step, in bytes.
+    pub fn bytes(&self, batch: usize, accumulation: usize, treatment: &Treatment) -> u64 {
+        FIXED + self.state_bytes(accumulation, treatment) + batch as u64 * self.sample_bytes(treatment)
+    }
+
+    /// The largest batch that fits into so many bytes; 0 if not one sample does.
+    pub fn largest_batch(&self, bytes: u64, accumulation: usize, treatment: &Treatment) -> usize {
+        let left = bytes.saturating_sub(FIXED + self.state_bytes(accumulation, treatment));
+        (left / self.sample_bytes(treatment).max(1)) as usize
+    }
+
+    /// Parameters, gradients and the optimizer's state.
+    fn state_bytes(&self, accumulation: usize, treatment: &Treatment) -> u64 {
+        let summed = if accumulation > 1 { 4 } else { 0 };
+        // A copy in the narrower type for the passes.
+        let copied = if treatment.element_bytes < 4 { treatment.element_bytes } else { 0 };
+        // Adapters and heads are trained beside the model, and are no part of it.
+        let frozen = self.parameters.saturating_sub(self.trainable);
+        (16 + LOADED + summed) * self.trainable + 4 * frozen + copied * self.parameters
+    }
+
+    /// What one sample keeps between the passes.
+    pub fn sample_bytes(&self, treatment: &Treatment) -> u64 {
+        let encoder = self.encoder.kept(0, treatment);
+        let mut elements = match self.trains_encoder {
+            true => self.front + encoder,
+            // Two blocks' worth are alive at once while it runs.
+            false => 2 * encoder / self.encoder.layers.max(1),
+        };
+        let mut logits = 0;
+        if let Some(decoder) = &self.decoder {
+            // Keys and values of the encoder's states, in each of its blocks.
+            let memory = 2 * decoder.layers * decoder.width * self.encoder.positions;
+            elements += memory + decoder.kept(self.encoder.positions, treatment);
+            if treatment.kernels == Kernels::Composed {
+                // Logits, their logarithms and their gradient, in f32 whatever the rest is in.
+                logits = 3 * 4 * decoder.positions * self.vocabulary;
+            }
+        }
+        treatment.element_bytes * elements + logits
+    }
+}
+
+impl Stack {
+    /// Elements of all blocks: those with a `memory` of so many positions have a second attention.
+    fn kept(&self, memory: u64, treatment: &Treatment) -> u64 {
+        let composed = treatment.kernels == Kernels::Composed;
+        let row = self.width * self.positions;
+        // The stream and its norm, queries, keys, values and what is mixed of them; the stream and its norm again; then the
+        // wide layer before and after its GELU. Attention to a memory adds stream, norm, queries and mixture.
+        let fused = row * if memory > 0 { 12 } else { 8 } + 2 * self.ffn * self.positions;
+        // A composed norm keeps its input centred, squared and scaled; a composed GELU its parts.
+        let unfused = if composed { 8 * row } else { 0 };
+        let weights = if composed { self.heads * self.positions * (self.positions + memory) } else { 0 };
+        let block = fused + unfused + weights * if self.drops { 3 } else { 1 };
+        // While a block's attention runs backwards: scores, weights and their gradients.
+        let working = 4 * weights;
+        match treatment.checkpointed {
+            true => self.layers * row + block + working,
+            false => self.layers * block + working,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// OpenAI's sizes: width, encoder and decoder blocks, heads, mel bins, vocabulary.
+    fn whisper(size: (usize, usize, usize, usize, usize, usize)) -> WhisperConfig {
+        let (d_model, encoder_layers, decoder_layers, heads, num_mel_bins, vocab_size) = size;
+        WhisperConfig {
+            d_model,
+            encoder_layers,
+            decoder_layers,
+            encoder_attention_heads: heads,
+            decoder_attention_heads: heads,
+            encoder_ffn_dim: 4 * d_model,
+            decoder_ffn_dim: 4 * d_model,
+            num_mel_bins,
+            vocab_size,
+            ..Default::default()
+        }
+    }
+
+    const TINY: (usize, usize, usize, usize, usize, usize) = (384, 4, 4, 6, 80, 51865);
+    const BASE: (usize, usize, usize, usize, usize, usize) = (512, 6, 6, 8, 80, 51865);
+
+    #[test]
+    fn parameters_are_those_of_the_published_models() {
+        for (size, parameters) in [
+            (TINY, 37_760_640),
+            (BASE, 72_593_920),
+            ((768, 12, 12, 12, 80, 51865), 241_734_912),
+            ((1024, 24, 24, 16, 80, 51865), 763_857_920),
+            ((1280, 32, 32, 20, 128, 51866), 1_543_490_560),
+            ((1280, 32, 4, 20, 128, 51866), 808_878_080),
+        ] {
+            assert_eq!(Footprint::whisper(&whisper(size)).parameters, parameters, "{size:?}");
+        }
+        // bert-base-uncased without its pooler of 590,592.
+        assert_eq!(Footprint::text(&TextEncoderConfig::default(), 512).parameters, 109_482_240 - 590_592);
+    }
+
+    #[test]
+    fn the_model_holds_what_was_measured() {
+        let composed = Treatment { kernels: Kernels::Composed, ..Treatment::CPU };
+        for (size, batch, treatment, mib) in [
+            (TINY, 1, Treatment::CPU, 936),
+            (TINY, 2, Treatment::CPU, 1111),
+            (TINY, 4, Treatment::CPU, 1543),
+            (BASE, 1, Treatment::CPU, 1586),
+            (TINY, 2, composed, 2886),
+        ] {
+            let footprint = Footprint::whisper(&whisper(size));
+            let bytes = footprint.bytes(batch, 1, &treatment) - LOADED * footprint.trainable;
+            let modelled = bytes as f64 / 1_048_576.0;
+            let excess = modelled / f64::from(mib) - 1.0;
+            println!("{size:?} batch {batch}: {modelled:.0} MiB modelled, {mib} measured");
+            assert!((-0.01..0.1).contains(&excess), "{modelled:.0} MiB modelled, {mib} measured");
+        }
+        let run = Footprint::whisper(&whisper(TINY)).bytes(1, 2, &Treatment::CPU) as f64 / 1.25e9;
+        assert!((0.99..1.1).contains(&run), "{run} of what fine-tuning held");
+    }
+
+    #[test]
+    fn less_of_everything_takes_less() {
+        let tiny = Footprint::whisper(&whisper(TINY));
+        let all = tiny.bytes(4, 1, &Treatment::ACCELERATOR);
+        let with = |treatment: Treatment| tiny.bytes(4, 1, &treatment);
+        assert!(with(Treatment::CPU) < all, "fused kernels");
+        assert!(with(Treatment { element_bytes: 2, ..Treatment::ACCELERATOR }) < all, "bf16");
+        assert!(with(Treatment { checkpointed: true, ..Treatment::ACCELERATOR }) < all, "checkpointing");
+        assert!(
+            tiny.training(tiny.trainable / 2, false).bytes(4, 1, &Treatment::ACCELERATOR) < all,
+            "a frozen encoder"
+        );
+        assert!(tiny.on(300, 64).bytes(4, 1, &Treatment::ACCELERATOR) < all, "short samples");
+        assert!(tiny.bytes(4, 2, &Treatment::ACCELERATOR) > all, "summed gradients");
+    }
+
+    #[test]
+    fn the_largest_batch_is_the_last_that_fits() {
+        let tiny = Footprint::whisper(&whisper(TINY));
+        for bytes in [1_000_000_000, 8_000_000_000, 24_000_000_000] {
+            let batch = tiny.largest_batch(bytes, 1, &Treatment::CPU);
+            assert!(batch == 0 || tiny.bytes(batch, 1, &Treatment::CPU) <= bytes);
+            assert!(tiny.bytes(batch + 1, 1, &Treatment::CPU) > bytes);
+        }
+        assert_eq!(tiny.largest_batch(500_000_000, 1, &Treatment::CPU), 0);
+    }
+}

@@ -1,0 +1,334 @@
+//! How much memory there is, how much this process holds, and what running out of it looks like.
+
+use std::fmt::{Display, Formatter};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// A limit as a user writes it: `6GB`, `512 MiB`, a plain number of bytes, or a share like `80%` of what is available.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MemoryBudget {
+    /// So many bytes.
+    Bytes(u64),
+    /// A share, above 0 and at most 1.
+    Share(f64),
+}
+
+/// A text that is no limit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no amount of memory: write it like 6GB, 512MiB or 80%")]
+pub struct MemoryBudgetError(String);
+
+impl Default for MemoryBudget {
+    /// A fifth is left for the system's caches, and for what other programs will want in the meantime.
+    fn default() -> Self {
+        Self::Share(0.8)
+    }
+}
+
+impl MemoryBudget {
+    /// In bytes, where so many are available; nothing if that is unknown and a share of it is asked for.
+    pub fn bytes(self, available: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Share(share) => available.map(|bytes| (bytes as f64 * share) as u64),
+        }
+    }
+}
+
+/// Decimal for `GB` and binary for `GiB`, as the units are defined (IEC 80000-13); longer names first.
+const UNITS: [(&str, u64); 10] = [
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+    ("tib", 1 << 40),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("tb", 1_000_000_000_000),
+    ("g", 1_000_000_000),
+    ("b", 1),
+];
+
+impl FromStr for MemoryBudget {
+    type Err = MemoryBudgetError;
+
+    fn from_str(text: &str) -> Result<Self, MemoryBudgetError> {
+        let error = || MemoryBudgetError(text.to_owned());
+        let lower = text.trim().to_ascii_lowercase();
+        let number = |digits: &str| {
+            digits.trim_end().parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0).ok_or_else(error)
+        };
+        if let Some(percent) = lower.strip_suffix('%') {
+            let share = number(percent)? / 100.0;
+            return if share <= 1.0 { Ok(Self::Share(share)) } else { Err(error()) };
+        }
+        let unit = UNITS.iter().find_map(|(name, size)| lower.strip_suffix(name).map(|digits| (digits, *size)));
+        let (digits, size) = unit.unwrap_or((&lower, 1));
+        let bytes = number(digits)? * size as f64;
+        if bytes >= 1.0 && bytes < u64::MAX as f64 { Ok(Self::Bytes(bytes as u64)) } else { Err(error()) }
+    }
+}
+
+/// Bytes as a person reads them: `612 MB`, `5.31 GB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amount(pub u64);
+
+impl Display for Amount {
+    fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
+        let text = match self.0 as f64 {
+            bytes if bytes < 999_500_000.0 => format!("{:.0} MB", bytes / 1e6),
+            bytes if bytes < 99_950_000_000.0 => format!("{:.2} GB", bytes / 1e9),
+            bytes => format!("{:.0} GB", bytes / 1e9),
+        };
+        f.pad(&text)
+    }
+}
+
+/// What this process could still have without anything being swapped out or killed: what the system calls available, or
+/// less where control groups (containers, batch systems) allow less. Known on Linux.
+pub fn available_memory_bytes() -> Option<u64> {
+    available_below(Path::new("/"))
+}
+
+/// As [`available_memory_bytes`], in the file system below `root`.
+fn available_below(root: &Path) -> Option<u64> {
+    let meminfo = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let system = kib_field(&meminfo, "MemAvailable:")?;
+    let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    Some(memory_groups(&groups).into_iter().filter_map(|group| group.available(root)).fold(system, u64::min))
+}
+
+/// What this process holds now, in bytes. Known on Linux.
+pub fn resident_memory_bytes() -> Option<u64> {
+    kib_field(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
+/// The number of KiB behind `name` in a file of the proc file system, in bytes.
+fn kib_field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// A control group that limits memory, by where it is mounted and what its files are called.
+struct MemoryGroup {
+    mount: &'static str,
+    path: PathBuf,
+    limit: &'static str,
+    usage: &'static str,
+    /// What of the usage are file pages that are given up first.
+    reclaimable: &'static str,
+}
+
+/// The groups that `/proc/self/cgroup` names: the unified one (`0::/path`) and that of version 1 (`4:memory:/path`).
+fn memory_groups(text: &str) -> Vec<MemoryGroup> {
+    let group = |line: &str| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        let path = PathBuf::from(path.trim_start_matches('/'));
+        match controllers {
+            "" => Some(MemoryGroup {
+                mount: "sys/fs/cgroup",
+                path,
+                limit: "memory.max",
+                usage: "memory.current",
+                reclaimable: "inactive_file ",
+            }),
+            _ if controllers.split(',').any(|name| name == "memory") => Some(MemoryGroup {
+                mount: "sys/fs/cgroup/memory",
+                path,
+                limit: "memory.limit_in_bytes",
+                usage: "memory.usage_in_bytes",
+                reclaimable: "total_inactive_file ",
+            }),
+            _ => None,
+        }
+    };
+    text.lines().filter_map(group).collect()
+}
+
+impl MemoryGroup {
+    /// The least that it and the groups around it leave. A container may see its own group at the mount itself, so a
+    /// path that is not there is no reason to stop.
+    fn available(&self, root: &Path) -> Option<u64> {
+        let mount = root.join(self.mount);
+        self.path.ancestors().filter_map(|path| self.left_in(&mount.join(path))).min()
+    }
+
+    /// Nothing if there is no limit, which version 2 writes as `max`.
+    fn left_in(&self, dir: &Path) -> Option<u64> {
+        let number = |file: &str| std::fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
+        let (limit, usage) = (number(self.limit)?, number(self.usage)?);
+        let stat = std::fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
+        let pages = stat.lines().find_map(|line| line.strip_prefix(self.reclaimable)?.trim().parse().ok());
+        Some(limit.saturating_sub(usage.saturating_sub(pages.unwrap_or(0))))
+    }
+}
+
+/// What backends and the runtime say when an allocation fails.
+const OUT_OF_MEMORY: [&str; 9] = [
+    // cubecl-runtime: `IoError::OutOfMemory`, `BufferTooBig`, `PageSizesExhausted` and `LaunchError::OutOfMemory`.
+    "out of device memory allocating",
+    "can't allocate buffer of size",
+    "every page size the memory tracks still holds",
+    "out-of-memory error",
+    // The driver's own name.
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    // LibTorch, on a GPU and on the CPU.
+    "CUDA out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    // Rust's allocator, before it aborts: seen in what a child process leaves behind.
+    "memory allocation of ",
+];
+
+/// Whether a message of a panic, an error or a process says that memory ran out.
+pub fn says_out_of_memory(text: &str) -> bool {
+    OUT_OF_MEMORY.iter().any(|said| text.contains(said))
+}
+
+/// Runs `work`; a panic that says that memory ran out becomes an error, its first line. Backends have no other way to say
+/// so: tensor operations return tensors, and what fails on an accelerator is found at the next read. Other panics go on.
+///
+/// # Errors
+/// The first line of what the backend said.
+pub fn catch_out_of_memory<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    // Whoever gets the error drops what `work` was at: half a step's gradients are of no use to anybody.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|panic| match panic_text(&*panic) {
+        Some(text) if says_out_of_memory(text) => telling_line(text),
+        _ => std::panic::resume_unwind(panic),
+    })
+}
+
+/// Keeps such panics from being printed besides, for a binary that reports the error; all others are printed as before.
+pub fn silence_out_of_memory_panics() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !panic_text(info.payload()).is_some_and(says_out_of_memory) {
+            print(info);
+        }
+    }));
+}
+
+fn panic_text(payload: &(dyn std::any::Any + Send)) -> Option<&str> {
+    payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied())
+}
+
+/// The line of a message that says it: the rest are backtraces.
+pub fn telling_line(text: &str) -> String {
+    text.lines().find(|line| says_out_of_memory(line)).unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn budgets_are_read_as_people_write_them() {
+        for (text, budget) in [
+            ("6GB", MemoryBudget::Bytes(6_000_000_000)),
+            ("6 gib", MemoryBudget::Bytes(6 << 30)),
+            ("1.5G", MemoryBudget::Bytes(1_500_000_000)),
+            ("512MB", MemoryBudget::Bytes(512_000_000)),
+            ("1024", MemoryBudget::Bytes(1024)),
+            ("80%", MemoryBudget::Share(0.8)),
+            ("12.5 %", MemoryBudget::Share(0.125)),
+        ] {
+            assert_eq!(text.parse(), Ok(budget), "{text}");
+        }
+        for text in ["", "GB", "-1GB", "0", "0%", "101%", "6XB", "inf", "1e300GB", "0.2"] {
+            let error = text.parse::<MemoryBudget>().expect_err(text);
+            assert!(error.to_string().contains(&format!("`{text}`")), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_read_as_more_than_it_says(text in "[0-9.]{0,8} ?[kKmMgGtT]?i?[bB%]?") {
+            match text.parse::<MemoryBudget>() {
+                Ok(MemoryBudget::Share(share)) => prop_assert!(share > 0.0 && share <= 1.0),
+                Ok(MemoryBudget::Bytes(bytes)) => prop_assert!(bytes > 0),
+                Err(error) => prop_assert!(error.to_string().contains("80%")),
+            }
+        }
+    }
+
+    #[test]
+    fn amounts_are_short() {
+        for (bytes, text) in [(612_000_000, "612 MB"), (5_312_000_000, "5.31 GB"), (141_000_000_000, "141 GB")] {
+            assert_eq!(Amount(bytes).to_string(), text);
+        }
+        assert_eq!(format!("{:>8}", Amount(1_000_000)), "    1 MB");
+    }
+
+    fn machine(files: &[(&str, &str)]) -> Option<u64> {
+        let dir = tempfile::tempdir().expect("a directory");
+        for (path, content) in files {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            std::fs::write(path, content).expect("written");
+        }
+        available_below(dir.path())
+    }
+
+    const MEMINFO: (&str, &str) = ("proc/meminfo", "MemTotal: 2000 kB\nMemFree: 10 kB\nMemAvailable:    1000 kB\n");
+
+    #[test]
+    fn a_machine_without_limits_has_what_is_available() {
+        assert_eq!(machine(&[]), None);
+        assert_eq!(machine(&[MEMINFO]), Some(1_024_000));
+        let unlimited = [MEMINFO, ("proc/self/cgroup", "0::/a\n"), ("sys/fs/cgroup/a/memory.max", "max\n")];
+        assert_eq!(machine(&unlimited), Some(1_024_000));
+    }
+
+    #[test]
+    fn a_control_group_or_one_around_it_limits() {
+        let unified = [
+            MEMINFO,
+            ("proc/self/cgroup", "0::/slice/job\n"),
+            ("sys/fs/cgroup/slice/memory.max", "500000\n"),
+            ("sys/fs/cgroup/slice/memory.current", "300000\n"),
+            ("sys/fs/cgroup/slice/memory.stat", "anon 1\ninactive_file 100000\n"),
+        ];
+        assert_eq!(machine(&unified), Some(300_000), "file pages can be given up");
+        let first = [
+            MEMINFO,
+            ("proc/self/cgroup", "5:cpu:/x\n4:memory:/docker/abc\n0::/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "400000\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "150000\n"),
+        ];
+        assert_eq!(machine(&first), Some(250_000), "seen at the mount");
+    }
+
+    #[test]
+    fn failed_allocations_become_errors_and_other_panics_stay() {
+        let said = "Failed to read a tensor\nCaused by:\n  out of device memory allocating 4096 bytes\nbacktrace\n";
+        assert_eq!(
+            catch_out_of_memory(|| -> u8 { panic!("{said}") }),
+            Err("out of device memory allocating 4096 bytes".to_owned())
+        );
+        assert_eq!(catch_out_of_memory(|| 7), Ok(7));
+        let other = std::panic::catch_unwind(|| catch_out_of_memory(|| -> u8 { panic!("index out of bounds") }));
+        assert!(other.is_err(), "a mistake in the program is no lack of memory");
+    }
+
+    #[test]
+    fn what_backends_say_is_recognised() {
+        for said in [
+            "called `Result::unwrap()` on an `Err` value: Torch(\"CUDA out of memory. Tried to allocate 2.00 GiB\")",
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+            "An out-of-memory error happened during launch",
+            "memory allocation of 8589934592 bytes failed",
+        ] {
+            assert!(says_out_of_memory(said), "{said}");
+        }
+        assert!(!says_out_of_memory("the memory of the device is poisoned by an illegal address"));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_holds_some_of_what_there_is() {
+        assert!(resident_memory_bytes().expect("known") > 1 << 20);
+        assert!(available_memory_bytes().expect("known") > 1 << 20);
+    }
+}

@@ -1,0 +1,366 @@
+//! Finding the largest batch that fits, as arithmetic: nothing here runs anything.
+//!
+//! [`Search`] says which batch to try next, [`choose`] which of those that fit to take, [`Plan`] how many of them make an
+//! optimizer step, and [`LrScaling`](crate::LrScaling) what becomes of the learning rate where that changes.
+//!
+//! ```
+//! use undertone_train::tune::Search;
+//!
+//! let mut search = Search::new(1000);
+//! while let Some(batch) = search.next() {
+//!     search.record(batch, batch <= 23);
+//! }
+//! assert_eq!(search.largest(), Some(23));
+//! ```
+
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+
+/// A search for the largest batch that fits: 1, then twice the last as long as that fits, then bisection.
+///
+/// It asks for no batch twice, for none that is not between the largest that fitted and the smallest that did not, and so
+/// for at most twice the binary logarithm of its cap. What a probe finds need not be monotone: the answer always fitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Search {
+    cap: usize,
+    /// The largest that fitted; 0 before the first.
+    fits: usize,
+    /// The smallest that did not.
+    fails: Option<usize>,
+}
+
+/// Bisection ends where what is left to gain is below this share of the batch: a probe costs more than that is worth.
+const RESOLUTION: usize = 16;
+
+impl Search {
+    /// A search for no more than `cap` samples.
+    pub fn new(cap: usize) -> Self {
+        Self { cap: cap.max(1), fits: 0, fails: None }
+    }
+
+    /// The batch to try next; none when the answer is known.
+    #[allow(clippy::should_implement_trait)] // an iterator would have to be told in between
+    pub fn next(&self) -> Option<usize> {
+        match self.fails {
+            None if self.fits >= self.cap => None,
+            None => Some((2 * self.fits).clamp(1, self.cap)),
+            Some(fails) if fails - self.fits <= (self.fits / RESOLUTION).max(1) => None,
+            Some(fails) => Some(self.fits + (fails - self.fits) / 2),
+        }
+    }
+
+    /// What a probe of `batch` found. One that crashed did not fit.
+    pub fn record(&mut self, batch: usize, fits: bool) {
+        let possible = self.fails.is_none_or(|fails| batch < fails) && batch > self.fits;
+        match fits {
+            _ if !possible => {}
+            true => self.fits = batch,
+            false => self.fails = Some(batch),
+        }
+    }
+
+    /// The largest batch it may ask for.
+    pub fn cap(&self) -> usize {
+        self.cap
+    }
+
+    /// The largest batch that fitted so far.
+    pub fn largest(&self) -> Option<usize> {
+        Some(self.fits).filter(|fits| *fits > 0)
+    }
+}
+
+/// What a probe of one batch found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Outcome {
+    /// It trains.
+    Fits {
+        /// The most memory it held: of the process on a CPU, of the device's allocator elsewhere, where that tells.
+        peak_bytes: Option<u64>,
+        /// Of training steps after the first.
+        samples_per_second: f64,
+    },
+    /// It held more than it may, and stopped itself.
+    OverBudget {
+        /// What it held by then.
+        peak_bytes: u64,
+    },
+    /// An allocation failed, or the system ended it.
+    OutOfMemory {
+        /// What was said.
+        reason: String,
+    },
+    /// Its steps took longer than a probe may.
+    TooSlow {
+        /// When it was given up, in seconds.
+        seconds: f64,
+    },
+    /// Something else went wrong.
+    Crashed {
+        /// What was said.
+        reason: String,
+    },
+}
+
+impl Outcome {
+    /// Whether memory is what it lacked.
+    pub fn wants_memory(&self) -> bool {
+        matches!(self, Self::OverBudget { .. } | Self::OutOfMemory { .. })
+    }
+
+    /// Whether a run can be made of it.
+    pub fn fits(&self) -> bool {
+        matches!(self, Self::Fits { .. })
+    }
+
+    /// The most memory it held, where that is known.
+    pub fn peak_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Fits { peak_bytes, .. } => *peak_bytes,
+            Self::OverBudget { peak_bytes } => Some(*peak_bytes),
+            _ => None,
+        }
+    }
+
+    /// How fast it trains, if it does.
+    pub fn samples_per_second(&self) -> Option<f64> {
+        match self {
+            Self::Fits { samples_per_second, .. } => Some(*samples_per_second),
+            _ => None,
+        }
+    }
+}
+
+/// A batch and what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Probe {
+    /// Samples per batch.
+    pub batch: usize,
+    /// Batches per optimizer step in the probe.
+    pub accumulation: usize,
+    /// What it found.
+    pub outcome: Outcome,
+}
+
+/// What a batch is chosen for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Goal {
+    /// Samples per second. Where accumulation keeps the effective batch, every split learns the same, so what is left to
+    /// choose is speed; of batches as fast as the fastest to within [`NOISE`], the smallest keeps most memory in reserve.
+    #[default]
+    Throughput,
+    /// As many samples as fit.
+    Largest,
+}
+
+impl FromStr for Goal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "throughput" => Ok(Self::Throughput),
+            "largest" => Ok(Self::Largest),
+            _ => Err(format!("there is no objective `{text}`: there are throughput and largest")),
+        }
+    }
+}
+
+/// Differences in speed below this share are the machine's, not the batch's.
+pub const NOISE: f64 = 0.03;
+
+/// The batch to take of those that fit and are no larger than `limit`; `limit` itself if none of them is.
+pub fn choose(goal: Goal, probes: &[Probe], limit: usize) -> usize {
+    let fitting = || {
+        let fits = probes.iter().filter(|probe| probe.batch <= limit);
+        fits.filter_map(|probe| Some((probe.batch, probe.outcome.samples_per_second()?)))
+    };
+    match goal {
+        Goal::Largest => limit,
+        Goal::Throughput => {
+            let fastest = fitting().map(|(_, rate)| rate).fold(0.0, f64::max);
+            let fast = fitting().filter(|(_, rate)| *rate >= (1.0 - NOISE) * fastest);
+            fast.map(|(batch, _)| batch).min().unwrap_or(limit)
+        }
+    }
+}
+
+/// How the samples of an optimizer step are split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Samples per batch.
+    pub batch: usize,
+    /// Batches per optimizer step.
+    pub accumulation: usize,
+}
+
+impl Plan {
+    /// The split of `effective` samples into batches of no more than `largest`. It divides evenly where that costs less
+    /// than half of the batch; otherwise a step has as few samples more as batches of one size allow.
+    pub fn of(effective: usize, largest: usize) -> Self {
+        let (effective, largest) = (effective.max(1), largest.max(1));
+        let divisor = (1..=largest.min(effective)).rev().find(|batch| effective.is_multiple_of(*batch)).unwrap_or(1);
+        if 2 * divisor > largest.min(effective) {
+            return Self { batch: divisor, accumulation: effective / divisor };
+        }
+        let accumulation = effective.div_ceil(largest);
+        Self { batch: effective.div_ceil(accumulation), accumulation }
+    }
+
+    /// Samples per optimizer step.
+    pub fn effective(self) -> usize {
+        self.batch * self.accumulation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Runs a search to its end: the batches it tried, and what it found.
+    fn run(cap: usize, mut fits: impl FnMut(usize) -> bool) -> (Vec<(usize, bool)>, Option<usize>) {
+        let mut search = Search::new(cap);
+        let mut tried = Vec::new();
+        while let Some(batch) = search.next() {
+            let found = fits(batch);
+            search.record(batch, found);
+            tried.push((batch, found));
+            assert!(tried.len() < 200, "the search does not end: {tried:?}");
+        }
+        (tried, search.largest())
+    }
+
+    fn log2(n: usize) -> usize {
+        n.ilog2() as usize
+    }
+
+    proptest! {
+        /// Memory as it is: something for the model, something for each sample.
+        #[test]
+        fn the_largest_that_fits_is_found_to_its_resolution(
+            cap in 1_usize..5000, model in 0_u64..10_000, sample in 1_u64..500, budget in 1_u64..200_000,
+        ) {
+            let fits = |batch: usize| model + sample * batch as u64 <= budget;
+            let truth = (1..=cap).rev().find(|batch| fits(*batch));
+            let (tried, found) = run(cap, fits);
+            prop_assert_eq!(found.is_some(), truth.is_some());
+            if let (Some(found), Some(truth)) = (found, truth) {
+                prop_assert!(fits(found) && found <= cap);
+                prop_assert!(truth - found <= found / RESOLUTION, "{} instead of {}", found, truth);
+            }
+            prop_assert!(tried.len() <= 2 * (log2(cap) + 2));
+            prop_assert!(tried.iter().all(|(batch, _)| (1..=cap).contains(batch)));
+        }
+
+        /// Allocators round, fragment and cache, and probes crash: what was found did fit when it was tried, nothing is
+        /// tried twice, and nothing that failed is below what was found.
+        #[test]
+        fn noise_ends_the_search_with_something_that_fitted(
+            cap in 1_usize..5000, budget in 1_u64..100_000, noise in prop::collection::vec(0_u64..40_000, 64),
+            crashes in prop::collection::vec(prop::bool::weighted(0.2), 64),
+        ) {
+            let mut turn = 0;
+            let (tried, found) = run(cap, |batch| {
+                turn += 1;
+                20 * batch as u64 + noise[turn % 64] <= budget && !crashes[turn % 64]
+            });
+            match found {
+                Some(found) => {
+                    prop_assert!(tried.contains(&(found, true)));
+                    prop_assert!(tried.iter().all(|(batch, fitted)| *fitted || *batch > found));
+                }
+                None => prop_assert_eq!(&tried, &vec![(1, false)]),
+            }
+            let mut batches: Vec<usize> = tried.iter().map(|(batch, _)| *batch).collect();
+            batches.sort_unstable();
+            batches.dedup();
+            prop_assert_eq!(batches.len(), turn);
+        }
+
+        #[test]
+        fn a_plan_never_exceeds_what_fits_and_hardly_the_effective_batch(effective in 1_usize..2000, largest in 1_usize..3000) {
+            let plan = Plan::of(effective, largest);
+            prop_assert!(plan.batch >= 1 && plan.batch <= largest);
+            prop_assert!(plan.effective() >= effective);
+            prop_assert!(plan.effective() - effective < plan.accumulation);
+            prop_assert!(2 * plan.batch >= largest.min(effective) || plan.effective() == effective);
+        }
+
+        #[test]
+        fn the_choice_fits(
+            rates in prop::collection::vec((1_usize..64, prop::option::of(0.1_f64..100.0)), 1..12), limit in 1_usize..64,
+        ) {
+            let probes: Vec<Probe> = rates.iter().map(|(batch, rate)| probe(*batch, *rate)).collect();
+            for goal in [Goal::Throughput, Goal::Largest] {
+                let chosen = choose(goal, &probes, limit);
+                prop_assert!(chosen <= limit);
+                prop_assert!(chosen == limit || probes.iter().any(|p| p.batch == chosen && p.outcome.fits()));
+            }
+        }
+    }
+
+    fn probe(batch: usize, rate: Option<f64>) -> Probe {
+        let outcome = match rate {
+            Some(samples_per_second) => Outcome::Fits { peak_bytes: None, samples_per_second },
+            None => Outcome::OutOfMemory { reason: String::new() },
+        };
+        Probe { batch, accumulation: 1, outcome }
+    }
+
+    #[test]
+    fn nothing_fits_after_one_probe() {
+        assert_eq!(run(64, |_| false), (vec![(1, false)], None));
+    }
+
+    #[test]
+    fn doubling_comes_before_bisection() {
+        let (tried, found) = run(1000, |batch| batch <= 11);
+        let batches: Vec<usize> = tried.iter().map(|(batch, _)| *batch).collect();
+        assert_eq!((batches, found), (vec![1, 2, 4, 8, 16, 12, 10, 11], Some(11)));
+        assert_eq!(run(6, |_| true).0.iter().map(|(batch, _)| *batch).collect::<Vec<_>>(), [1, 2, 4, 6]);
+    }
+
+    #[test]
+    fn speed_decides_and_memory_breaks_ties() {
+        let probes = [(1, Some(5.0)), (2, Some(9.0)), (4, Some(9.9)), (8, Some(10.0)), (12, Some(8.0)), (16, None)];
+        let probes = probes.map(|(batch, rate)| probe(batch, rate));
+        assert_eq!(choose(Goal::Throughput, &probes, 12), 4, "as fast as 8");
+        assert_eq!(choose(Goal::Largest, &probes, 12), 12);
+        assert_eq!(choose(Goal::Throughput, &probes, 2), 2);
+        assert_eq!(choose(Goal::Throughput, &[], 3), 3);
+    }
+
+    #[test]
+    fn plans_keep_the_effective_batch_where_they_can() {
+        for (effective, largest, batch, accumulation) in
+            [(16, 16, 16, 1), (16, 40, 16, 1), (16, 7, 4, 4), (12, 5, 4, 3), (7, 5, 4, 2), (14, 6, 5, 3), (1, 1, 1, 1)]
+        {
+            assert_eq!(Plan::of(effective, largest), Plan { batch, accumulation }, "{effective} by {largest}");
+        }
+    }
+
+    #[test]
+    fn rates_follow_their_rule() {
+        assert_eq!(LrScaling::None.rescaled(1e-3, 16, 64), 1e-3);
+        assert_eq!(LrScaling::Linear.rescaled(1e-3, 16, 64), 4e-3);
+        assert_eq!(LrScaling::Sqrt.rescaled(1e-3, 16, 64), 2e-3);
+        assert_eq!("sqrt".parse(), Ok(LrScaling::Sqrt));
+        assert!("cubic".parse::<LrScaling>().expect_err("no rule").contains("cubic"));
+    }
+
+    #[test]
+    fn outcomes_are_one_json_line_each() {
+        let outcomes = [
+            Outcome::Fits { peak_bytes: Some(5), samples_per_second: 1.5 },
+            Outcome::OverBudget { peak_bytes: 7 },
+            Outcome::TooSlow { seconds: 2.0 },
+            Outcome::Crashed { reason: "two\nlines".into() },
+        ];
+        for outcome in outcomes {
+            let line = serde_json::to_string(&outcome).expect("JSON");
+            assert!(!line.contains('\n'));
+            assert_eq!(serde_json::from_str::<Outcome>(&line).expect(&line), outcome);
+        }
+    }
+}

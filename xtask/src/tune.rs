@@ -1,0 +1,224 @@
+//! `cargo xtask tune`, and the hidden command that each of its probes is.
+
+use crate::{Failure, train};
+use clap::builder::RangedU64ValueParser;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use undertone::phases::Experiment;
+use undertone::phases::tune::{
+    Attempt, HEAD, Limits, SIGNATURE, TuneError, TuneOptions, Tuned, probe_in_child, row, run_probe, runs_on_host,
+    subject, table, tune,
+};
+use undertone::train::tune::{Goal, Outcome};
+use undertone::train::{Amount, LrScaling, MemoryBudget, available_memory_bytes, resident_memory_bytes};
+
+/// The hidden command's name.
+const PROBE: &str = "tune-probe";
+
+/// Beyond its own limit a probe gets this long to say so.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What is given up of the largest batch where only a failed allocation says what is too much.
+const MARGIN: f64 = 0.08;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The experiment's YAML file
+    #[arg(long, default_value = train::DEFAULT_CONFIG)]
+    config: PathBuf,
+    /// Override one key of the configuration, like data.pad=window
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// cpu, cuda:0, tch:cpu, tch:cuda:0 or auto
+    #[arg(long)]
+    device: Option<String>,
+    /// The most memory: 6GB, or a share of what is available like 80%, which is the default on a CPU. On a GPU an amount,
+    /// or what there is
+    #[arg(long, value_name = "BUDGET")]
+    memory: Option<MemoryBudget>,
+    /// What the batch is chosen for: throughput, or the largest
+    #[arg(long, default_value = "throughput")]
+    objective: Goal,
+    /// Let an optimizer step have more samples than batch_size × accumulation says
+    #[arg(long)]
+    grow: bool,
+    /// What becomes of the learning rate if a step's samples change: none, linear or sqrt
+    #[arg(long, default_value = "none")]
+    lr_scaling: LrScaling,
+    /// Seconds that a probe may take, loading included
+    #[arg(long, default_value = "600", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    probe_seconds: u64,
+    /// The YAML file to write; CONFIG-tuned.yaml in this directory if not given
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub struct ProbeArgs {
+    /// The experiment's YAML file
+    #[arg(long)]
+    config: PathBuf,
+    /// Samples per batch
+    #[arg(long)]
+    batch: usize,
+    /// Batches per optimizer step
+    #[arg(long)]
+    accumulation: usize,
+    /// The most memory, in bytes
+    #[arg(long)]
+    memory: Option<u64>,
+    /// Seconds it may take
+    #[arg(long)]
+    seconds: u64,
+    /// Whether blocks run again in the backward pass, whatever the configuration says
+    #[arg(long)]
+    checkpointing: bool,
+    /// Where its records go
+    #[arg(long)]
+    scratch: PathBuf,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let mut settings = args.settings.clone();
+    settings.extend(args.device.as_ref().map(|device| format!("device={device}")));
+    let config = train::find(&args.config);
+    let experiment = Experiment::load(Some(&config), &settings).map_err(Failure::bad_input)?;
+    let out = args.out.clone().unwrap_or_else(|| default_out(&config));
+    may_be_written(&out)?;
+    let (memory, on_host) = budget(args.memory, &experiment)?;
+    let limits = Limits { memory, time: Duration::from_secs(args.probe_seconds) };
+    let prober = Prober::new(&experiment, limits)?;
+    say_what(&experiment, &limits);
+    let options = TuneOptions {
+        goal: args.objective,
+        grow: args.grow,
+        scaling: args.lr_scaling,
+        margin: if on_host || memory.is_some() { 0.0 } else { MARGIN },
+    };
+    eprintln!("{HEAD}");
+    let tuned = tune(&experiment, &options, |attempt| prober.probe(attempt), |probe| eprintln!("{}", row(probe)));
+    let tuned = tuned.map_err(failure)?;
+    std::fs::write(&out, tuned.to_yaml())
+        .map_err(|e| Failure::Machine(format!("cannot write `{}`: {e}", out.display())))?;
+    report(&tuned, &experiment, &out);
+    Ok(())
+}
+
+/// Tries one batch, prints one line of JSON, and ends.
+pub fn probe(args: &ProbeArgs) -> Result<(), Failure> {
+    let experiment = Experiment::load(Some(&args.config), &[]).map_err(Failure::bad_input)?;
+    let attempt = Attempt { batch: args.batch, accumulation: args.accumulation, checkpointing: args.checkpointing };
+    let limits = Limits { memory: args.memory, time: Duration::from_secs(args.seconds) };
+    let outcome = run_probe(&experiment, attempt, limits, &args.scratch, print_outcome).map_err(Failure::of_dynamo)?;
+    print_outcome(&outcome);
+    Ok(())
+}
+
+fn print_outcome(outcome: &Outcome) {
+    let mut stdout = std::io::stdout().lock();
+    // If nobody reads it any more, nobody misses it.
+    let _ = serde_json::to_writer(&mut stdout, outcome);
+    let _ = writeln!(stdout).and_then(|()| stdout.flush());
+}
+
+/// The budget in bytes, and whether the device's memory is the process's own.
+fn budget(given: Option<MemoryBudget>, experiment: &Experiment) -> Result<(Option<u64>, bool), Failure> {
+    let device = experiment.device.resolve().map_err(Failure::bad_input)?;
+    match (runs_on_host(&device), given) {
+        (false, None) => Ok((None, false)),
+        (false, Some(MemoryBudget::Bytes(bytes))) => Ok((Some(bytes), false)),
+        (false, Some(MemoryBudget::Share(_))) => {
+            Err(Failure::BadInput("`--memory` as a share is for the CPU: give an amount, like 6GB".into()))
+        }
+        (true, given) => {
+            if resident_memory_bytes().is_none() {
+                let text = "this system does not tell a process how much memory it holds, so there is nothing to tune by: use Linux, or a GPU";
+                return Err(Failure::BadInput(text.into()));
+            }
+            let bytes = given.unwrap_or_default().bytes(available_memory_bytes());
+            let unknown =
+                || Failure::BadInput("it is not known what is available: give an amount with --memory".into());
+            Ok((Some(bytes.ok_or_else(unknown)?), true))
+        }
+    }
+}
+
+fn say_what(experiment: &Experiment, limits: &Limits) {
+    let (batch, accumulation) = (experiment.data.batch_size, experiment.train.accumulation);
+    let within = limits.memory.map_or("until allocations fail".to_owned(), |bytes| format!("within {}", Amount(bytes)));
+    eprintln!("{}, {within}", subject(experiment));
+    eprintln!("an optimizer step has {} samples: {batch} × {accumulation}", batch * accumulation);
+}
+
+fn default_out(config: &Path) -> PathBuf {
+    let stem = config.file_stem().map_or("config".into(), |stem| stem.to_string_lossy());
+    PathBuf::from(format!("{stem}-tuned.yaml"))
+}
+
+/// Only what an earlier search wrote is replaced.
+fn may_be_written(out: &Path) -> Result<(), Failure> {
+    let refused = |what: &str| Failure::BadInput(format!("`{}` {what}: name another file with --out", out.display()));
+    match std::fs::read_to_string(out) {
+        Ok(text) if text.starts_with(SIGNATURE) => Ok(()),
+        Ok(_) => Err(refused("is there already, and tune did not write it")),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(refused(&format!("cannot be written ({e})"))),
+        Err(_) => match out.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir()) {
+            Some(parent) => Err(refused(&format!("cannot be written, there is no directory `{}`", parent.display()))),
+            None => Ok(()),
+        },
+    }
+}
+
+fn failure(error: TuneError) -> Failure {
+    match error {
+        TuneError::Refused(_) | TuneError::NothingFits(_) => Failure::bad_input(error),
+        TuneError::Process(_) | TuneError::Broken(_) => Failure::Machine(error.to_string()),
+    }
+}
+
+/// Starts probes of one configuration.
+struct Prober {
+    scratch: tempfile::TempDir,
+    limits: Limits,
+}
+
+impl Prober {
+    fn new(experiment: &Experiment, limits: Limits) -> Result<Self, Failure> {
+        let unwritable = |e| Failure::Machine(format!("cannot write temporary files: {e}"));
+        let scratch = tempfile::tempdir().map_err(unwritable)?;
+        std::fs::write(scratch.path().join("probe.yaml"), experiment.to_yaml()).map_err(unwritable)?;
+        Ok(Self { scratch, limits })
+    }
+
+    fn probe(&self, attempt: Attempt) -> Result<Outcome, TuneError> {
+        let scratch = self.scratch.path();
+        let records = scratch.join(format!("batch-{}", attempt.batch));
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(PROBE).arg("--config").arg(scratch.join("probe.yaml")).arg("--scratch").arg(&records);
+        command.args(["--batch", &attempt.batch.to_string(), "--accumulation", &attempt.accumulation.to_string()]);
+        command.args(["--seconds", &self.limits.time.as_secs().to_string()]);
+        command.args(self.limits.memory.iter().flat_map(|bytes| ["--memory".to_owned(), bytes.to_string()]));
+        command.args(attempt.checkpointing.then_some("--checkpointing"));
+        let outcome = probe_in_child(&mut command, self.limits.time + GRACE);
+        // Records of a few steps; what is left of them goes with the rest.
+        let _ = std::fs::remove_dir_all(&records);
+        outcome
+    }
+}
+
+fn report(tuned: &Tuned, before: &Experiment, out: &Path) {
+    print!("{}", table(&tuned.probes));
+    for note in &tuned.notes {
+        println!("{note}");
+    }
+    let changes = tuned.changes(before);
+    for (key, was, now) in &changes {
+        println!("{key}  {was} → {now}");
+    }
+    if changes.is_empty() {
+        println!("nothing is changed");
+    }
+    println!("train with: cargo xtask train --config {}", out.display());
+}
