@@ -167,13 +167,17 @@ pub struct RouterPhase {
     pub gates: GateKind,
     /// What is minimised. Without task losses nothing above the tap is computed.
     pub losses: RoutingWeights,
+    /// Tasks are drawn in proportion to the root of this degree of their numbers of samples: 1 takes each sample once an
+    /// epoch, a large one draws tasks evenly.
+    pub task_temperature: f64,
     /// The keys of `train` that differ.
     pub train: Map<String, Value>,
 }
 
 impl Default for RouterPhase {
     fn default() -> Self {
-        Self { gates: GateKind::Soft, losses: RoutingWeights { task: 0.0, ..Default::default() }, train: Map::new() }
+        let losses = RoutingWeights { task: 0.0, ..Default::default() };
+        Self { gates: GateKind::Soft, losses, task_temperature: 1.0, train: Map::new() }
     }
 }
 
@@ -187,6 +191,8 @@ pub struct JointPhase {
     pub gumbel: GumbelConfig,
     /// From batches of one task to batches of all.
     pub curriculum: CurriculumConfig,
+    /// As for phase 2.
+    pub task_temperature: f64,
     /// What is minimised.
     pub losses: RoutingWeights,
     /// Learning rates of its parts, where they are not that of `train.optimizer`.
@@ -201,6 +207,7 @@ impl Default for JointPhase {
             gates: GateKind::Gumbel,
             gumbel: GumbelConfig::default(),
             curriculum: CurriculumConfig::default(),
+            task_temperature: 1.0,
             losses: RoutingWeights::default(),
             lr: PartRates::default(),
             train: Map::new(),
@@ -397,6 +404,11 @@ pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Resu
         }
         if losses.all().iter().all(|(_, weight)| *weight == 0.0) {
             return value(format!("`phases.{phase}.losses` are all 0: nothing would be trained"));
+        }
+    }
+    for (phase, temperature) in [(2, router.task_temperature), (3, joint.task_temperature)] {
+        if !(temperature.is_finite() && temperature >= 1.0) {
+            return value(format!("`phases.{phase}.task_temperature` is {temperature}: it must be at least 1"));
         }
     }
     if joint.losses.task == 0.0 {

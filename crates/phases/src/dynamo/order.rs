@@ -5,10 +5,13 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use undertone_data::loader::{LoaderConfig, Order, epoch_order};
 
-/// Every sample once an epoch, in batches that hold either one task or all of them.
+/// Every sample once an epoch, or of small tasks more often and of large ones in turn, in batches that hold either one
+/// task or all of them.
 #[derive(Clone, Debug)]
 pub struct TaskOrder {
     lengths: Vec<usize>,
+    /// Samples of each task in an epoch; as many together as there are.
+    takes: Vec<usize>,
     batch_size: usize,
     batches: usize,
     seed: u64,
@@ -22,7 +25,52 @@ impl TaskOrder {
         let LoaderConfig { batch_size, drop_last, seed, .. } = *loader;
         let samples = lengths.iter().sum::<usize>();
         let batches = if drop_last { samples / batch_size } else { samples.div_ceil(batch_size) };
-        Self { lengths, batch_size, batches, seed, curriculum: None, accumulation: 1 }
+        Self { takes: lengths.clone(), lengths, batch_size, batches, seed, curriculum: None, accumulation: 1 }
+    }
+
+    /// Draws tasks in proportion to the `temperature`-th root of their numbers of samples (Devlin et al., 2018, for
+    /// languages): as they are with 1, evenly where it is large.
+    pub fn with_temperature(mut self, temperature: f64) -> Self {
+        let total: usize = self.lengths.iter().sum();
+        let weights: Vec<f64> = self
+            .lengths
+            .iter()
+            .map(|length| if *length == 0 { 0.0 } else { (*length as f64).powf(temperature.recip()) })
+            .collect();
+        let sum: f64 = weights.iter().sum();
+        // Each take ends where the running sum of shares is, rounded, so that all together are the total.
+        let (mut share, mut taken) = (0.0, 0);
+        self.takes = weights
+            .iter()
+            .map(|weight| {
+                share += weight / sum.max(f64::MIN_POSITIVE);
+                let end = (share * total as f64).round() as usize;
+                let take = end - taken;
+                taken = end;
+                take
+            })
+            .collect();
+        self
+    }
+
+    /// The `take` samples of a task in an epoch, each before any comes again.
+    fn samples(&self, task: usize, epoch: u64) -> Vec<usize> {
+        let (length, take) = (self.lengths[task], self.takes[task]);
+        let seed = self.seed.wrapping_add(task as u64);
+        if take == length {
+            return epoch_order(length, seed, epoch);
+        }
+        // Where the epoch before has stopped, in passes over the task.
+        let from = epoch as usize * take;
+        let mut samples = Vec::with_capacity(take);
+        let mut pass = from / length.max(1);
+        let mut skip = from % length.max(1);
+        while samples.len() < take {
+            let left = take - samples.len();
+            samples.extend(epoch_order(length, seed, pass as u64).into_iter().skip(skip).take(left));
+            (pass, skip) = (pass + 1, 0);
+        }
+        samples
     }
 
     /// So many batches make an optimizer step.
@@ -53,9 +101,8 @@ impl Order for TaskOrder {
         let mut first = 0;
         let mut left: Vec<Vec<usize>> = Vec::with_capacity(self.lengths.len());
         for (task, length) in self.lengths.iter().enumerate() {
-            let order = epoch_order(*length, self.seed.wrapping_add(task as u64), epoch);
             // Taken from the back.
-            left.push(order.into_iter().rev().map(|index| first + index).collect());
+            left.push(self.samples(task, epoch).into_iter().rev().map(|index| first + index).collect());
             first += length;
         }
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ epoch.wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -121,6 +168,46 @@ mod tests {
         let share = |of: &[bool]| of.iter().filter(|s| **s).count() as f64 / of.len() as f64;
         let quarter = single.len() / 4;
         [share(&single[..quarter]), share(&single[single.len() - quarter..])]
+    }
+
+    proptest! {
+        #[test]
+        fn a_temperature_evens_tasks_out_and_leaves_no_sample_behind(
+            lengths in prop::collection::vec(0_usize..60, 1..6), temperature in 1.0_f64..50.0, seed: u64,
+        ) {
+            prop_assume!(lengths.iter().any(|length| *length > 0));
+            let loader = LoaderConfig { batch_size: 4, seed, ..Default::default() };
+            let plain = TaskOrder::new(lengths.clone(), &loader);
+            prop_assert_eq!(plain.clone().with_temperature(1.0).epoch(3), plain.epoch(3));
+            let order = plain.with_temperature(temperature);
+            let total: usize = lengths.iter().sum();
+            let mut seen = vec![0_usize; total];
+            for epoch in 0..40 {
+                let samples = order.epoch(epoch);
+                prop_assert_eq!(samples.len(), total);
+                samples.into_iter().for_each(|sample| seen[sample] += 1);
+            }
+            let mut first = 0;
+            for length in &lengths {
+                let own = &seen[first..first + length];
+                let (least, most) = (own.iter().min().unwrap_or(&0), own.iter().max().unwrap_or(&0));
+                prop_assert!(most - least <= 1, "every sample of a task as often as any other: {own:?}");
+                first += length;
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_temperature_draws_evenly() {
+        let loader = LoaderConfig { batch_size: 4, ..Default::default() };
+        let order = TaskOrder::new(vec![1000, 100, 10], &loader);
+        let counts = |order: &TaskOrder| {
+            let samples = order.epoch(0);
+            [0..1000, 1000..1100, 1100..1110].map(|task| samples.iter().filter(|sample| task.contains(sample)).count())
+        };
+        assert_eq!(counts(&order), [1000, 100, 10]);
+        assert_eq!(counts(&order.clone().with_temperature(2.0)), [777, 245, 88], "31.6 : 10 : 3.16");
+        assert_eq!(counts(&order.with_temperature(1e6)), [370, 370, 370]);
     }
 
     #[test]

@@ -692,9 +692,15 @@ impl Stage {
         let dataset = setup.dataset(tasks, Split::Train)?;
         let mut order =
             TaskOrder::new(dataset.lengths(), &setup.training_loader()).with_accumulation(config.accumulation);
+        let phases = &experiment.phases;
+        order = match self {
+            Self::Router => order.with_temperature(phases.router.task_temperature),
+            Self::Joint => order.with_temperature(phases.joint.task_temperature),
+            _ => order,
+        };
         if *self == Self::Joint {
             let steps = config.steps(order.batches());
-            order = order.with_curriculum(experiment.phases.joint.curriculum, steps);
+            order = order.with_curriculum(phases.joint.curriculum, steps);
         }
         Ok(TaskEpochs { loader: setup.loader(dataset, Some(order.clone()))?, order })
     }
