@@ -1,8 +1,9 @@
 //! The Learner: one training loop with exact accumulation, evaluation and checkpoints, for any model.
 //!
 //! What is trained comes in as an [`Objective`] (loss terms of a batch, metrics, export) and [`Batches`]; the Learner
-//! adds the optimizer, the schedule, clipping, records and resume. It deliberately knows no architecture, no task and no
-//! dataset.
+//! adds precision, optimizer, schedule and clipping, guards against losses that are no number, records of what was learned
+//! and of where the time went, checkpoints and resume. [`tune`] searches for the largest batch, [`HardwareSampler`] watches
+//! the machine. It deliberately knows no architecture, no task and no dataset.
 //!
 //! ```
 //! use burn::nn::{Linear, LinearConfig};
