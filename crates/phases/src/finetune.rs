@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use undertone_data::features::FeatureError;
 use undertone_data::loader::{Loader, LoaderError};
 use undertone_ops::DeviceError;
-use undertone_store::{StoreError, parameter_infos, write_atomically};
+use undertone_store::{StoreError, is_blank, parameter_infos, write_atomically};
 use undertone_train::{Batches, BoxError, Checkpoints, Learner, Objective, Summary, TrainError, catch_out_of_memory};
 
 /// What a finished or interrupted run left.
@@ -101,7 +101,7 @@ impl RunError {
 pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned, RunError> {
     let resume = session.resume;
     let directory = experiment.directory();
-    if !resume && directory.exists() && !experiment.run.overwrite {
+    if !resume && directory.exists() && !is_blank(&directory) && !experiment.run.overwrite {
         return Err(RunError::Exists(directory));
     }
     let setup = Setup::new(experiment)?;
@@ -121,7 +121,7 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
     let situation = Situation::new(experiment, Footprint::whisper(&setup.whisper.config), &model, &setup.device);
     situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
     if !resume && directory.exists() {
-        if !directory.join("config.yaml").exists() {
+        if !directory.join("config.yaml").exists() && !is_blank(&directory) {
             return Err(RunError::NotARun(directory));
         }
         std::fs::remove_dir_all(&directory).map_err(|source| StoreError::Io {

@@ -63,19 +63,37 @@ impl Card {
     }
 }
 
-/// The table. For CPUs, half of a laptop's memory.
+/// The table. For CPUs, half of a laptop's memory. Batches in the order of [`MODELS`]: tiny, base, small, medium, large and
+/// turbo; MiniLM, BERT, RoBERTa and RoBERTa-large.
 #[rustfmt::skip]
 static CARDS: [Card; 9] = [
-    //                                                                  tiny base small medium large turbo  MiniLM BERT RoBERTa R.-large
-    Card { name: "cpu",      driver: "",         gigabytes: 8,   prefetch_batches: 4,  batches: [16,  8,  0,  0,  0,  0,    16,  8,  8,  0], compute: Compute::F32, checkpointed: [0; 10] },
-    Card { name: "rtx-5060", driver: "RTX 5060", gigabytes: 8,   prefetch_batches: 16, batches: [ 4,  2,  0,  0,  0,  0,     8,  2,  2,  0], compute: Compute::Bf16, checkpointed: [0; 10] },
-    Card { name: "t4",       driver: "T4",       gigabytes: 16,  prefetch_batches: 16, batches: [ 8,  4,  1,  0,  0,  0,    16,  8,  8,  2], compute: Compute::F16, checkpointed: [0; 10] },
-    Card { name: "rtx-4080", driver: "RTX 4080", gigabytes: 16,  prefetch_batches: 16, batches: [ 8,  4,  1,  0,  0,  0,    16,  8,  8,  2], compute: Compute::Bf16, checkpointed: [0; 10] },
-    Card { name: "rtx-4090", driver: "RTX 4090", gigabytes: 24,  prefetch_batches: 16, batches: [16,  8,  2,  0,  0,  0,    16, 16, 16,  4], compute: Compute::Bf16, checkpointed: [0; 10] },
-    Card { name: "a100-40",  driver: "A100",     gigabytes: 40,  prefetch_batches: 32, batches: [16, 16,  4,  1,  0,  1,    16, 16, 16,  8], compute: Compute::Bf16, checkpointed: [0; 10] },
-    Card { name: "a100-80",  driver: "A100",     gigabytes: 80,  prefetch_batches: 32, batches: [16, 16,  8,  4,  1,  2,    16, 16, 16, 16], compute: Compute::Bf16, checkpointed: [0; 10] },
-    Card { name: "h100-80",  driver: "H100",     gigabytes: 80,  prefetch_batches: 32, batches: [16, 16,  8,  4,  1,  2,    16, 16, 16, 16], compute: Compute::Bf16, checkpointed: [0; 10] },
-    Card { name: "h200",     driver: "H200",     gigabytes: 141, prefetch_batches: 32, batches: [16, 16, 16,  8,  4,  4,    16, 16, 16, 16], compute: Compute::Bf16, checkpointed: [0; 10] },
+    Card { name: "cpu", driver: "", gigabytes: 8, prefetch_batches: 4, compute: Compute::F32,
+           batches:      [16,  8,  0,  0,  0,  0, 16,  8,  8,  0],
+           checkpointed: [16, 16,  4,  0,  0,  0, 16, 16, 16,  0] },
+    Card { name: "rtx-5060", driver: "RTX 5060", gigabytes: 8, prefetch_batches: 16, compute: Compute::Bf16,
+           batches:      [ 4,  2,  0,  0,  0,  0,  8,  2,  2,  0],
+           checkpointed: [ 4,  4,  0,  0,  0,  0, 16, 16, 16,  0] },
+    Card { name: "t4", driver: "T4", gigabytes: 16, prefetch_batches: 16, compute: Compute::F16,
+           batches:      [ 8,  4,  1,  0,  0,  0, 16,  8,  8,  2],
+           checkpointed: [16,  8,  4,  0,  0,  0, 16, 16, 16, 16] },
+    Card { name: "rtx-4080", driver: "RTX 4080", gigabytes: 16, prefetch_batches: 16, compute: Compute::Bf16,
+           batches:      [ 8,  4,  1,  0,  0,  0, 16,  8,  8,  2],
+           checkpointed: [16,  8,  4,  0,  0,  0, 16, 16, 16, 16] },
+    Card { name: "rtx-4090", driver: "RTX 4090", gigabytes: 24, prefetch_batches: 16, compute: Compute::Bf16,
+           batches:      [16,  8,  2,  0,  0,  0, 16, 16, 16,  4],
+           checkpointed: [16, 16,  8,  1,  0,  0, 16, 16, 16, 16] },
+    Card { name: "a100-40", driver: "A100", gigabytes: 40, prefetch_batches: 32, compute: Compute::Bf16,
+           batches:      [16, 16,  4,  1,  0,  1, 16, 16, 16,  8],
+           checkpointed: [16, 16, 16,  8,  0,  4, 16, 16, 16, 16] },
+    Card { name: "a100-80", driver: "A100", gigabytes: 80, prefetch_batches: 32, compute: Compute::Bf16,
+           batches:      [16, 16,  8,  4,  1,  2, 16, 16, 16, 16],
+           checkpointed: [16, 16, 16, 16,  8, 16, 16, 16, 16, 16] },
+    Card { name: "h100-80", driver: "H100", gigabytes: 80, prefetch_batches: 32, compute: Compute::Bf16,
+           batches:      [16, 16,  8,  4,  1,  2, 16, 16, 16, 16],
+           checkpointed: [16, 16, 16, 16,  8, 16, 16, 16, 16, 16] },
+    Card { name: "h200", driver: "H200", gigabytes: 141, prefetch_batches: 32, compute: Compute::Bf16,
+           batches:      [16, 16, 16,  8,  4,  4, 16, 16, 16, 16],
+           checkpointed: [16, 16, 16, 16, 16, 16, 16, 16, 16, 16] },
 ];
 
 /// The columns: what hub names contain, and whether it is for speech. Of names that contain one another the longer comes
@@ -335,8 +353,8 @@ mod tests {
 
     #[test]
     fn every_batch_is_the_largest_that_fits_its_card() {
-        for card in &CARDS {
-            let computed = |checkpointed| {
+        let rows = CARDS.iter().map(|card| {
+            let computed = |checkpointed| -> [usize; 10] {
                 std::array::from_fn(|column| {
                     // Products in half precision leave what lies between them in f32.
                     let treatment = Treatment { checkpointed, ..treatment(card) };
@@ -344,8 +362,10 @@ mod tests {
                     [16, 8, 4, 2, 1].into_iter().find(fits).unwrap_or(0)
                 })
             };
-            assert_eq!((card.batches, card.checkpointed), (computed(false), computed(true)), "{}", card.name);
-        }
+            (card.name, computed(false), computed(true))
+        });
+        let table = CARDS.iter().map(|card| (card.name, card.batches, card.checkpointed));
+        assert_eq!(table.collect::<Vec<_>>(), rows.collect::<Vec<_>>());
     }
 
     #[test]
@@ -391,9 +411,15 @@ mod tests {
         };
         let small = "model.source.hub=openai/whisper-small.en";
         assert_eq!(split(&[]), (16, 1, 16));
-        assert_eq!(split(&["device_preset=t4", small]), (1, 16, 16));
+        // Four samples with blocks that run again instead of one without.
+        assert_eq!(split(&["device_preset=t4", small]), (4, 4, 16));
+        let train = |settings: &[&str]| load(settings).train;
+        assert_eq!(train(&["device_preset=t4", small]).gradient_checkpointing.every().map(|n| n.get()), Some(1));
+        assert_eq!(train(&["device_preset=h100-80", small]).gradient_checkpointing.every(), None);
+        assert_eq!(train(&["device_preset=h100-80", small]).compute, Compute::Bf16);
+        assert_eq!(train(&["device_preset=h100-80", small, "train.compute=f32"]).compute, Compute::F32);
         assert_eq!(split(&["device_preset=h100-80", small]), (8, 2, 32));
-        assert_eq!(split(&["device_preset=h100-80", "model.source.hub=openai/whisper-large-v3-turbo"]), (2, 8, 32));
+        assert_eq!(split(&["device_preset=h100-80", "model.source.hub=openai/whisper-large-v3-turbo"]), (16, 1, 32));
         assert_eq!(split(&["device_preset=rtx-5060", "model.source.hub=openai/whisper-medium"]), (1, 16, 16));
         assert_eq!(split(&["device_preset=h100-80", small, "data.prefetch_batches=2"]), (8, 2, 2));
         // Half of a decision would change what is learned.

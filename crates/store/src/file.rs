@@ -199,6 +199,16 @@ fn swap(new: tempfile::TempDir, path: &Path) -> std::io::Result<()> {
     std::fs::rename(new.keep(), path)
 }
 
+/// Whether there is nothing in `dir`, or nothing but what a killed process was writing with this module's functions.
+pub fn is_blank(dir: &Path) -> bool {
+    let leftover = |entry: std::fs::DirEntry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with(NEW) || name.starts_with(OLD)
+    };
+    std::fs::read_dir(dir).is_ok_and(|entries| entries.flatten().all(leftover))
+}
+
 /// Deletes what a killed process was writing into `dir` with this module's functions. Nobody else may be writing there.
 ///
 /// # Errors
@@ -222,6 +232,16 @@ pub fn remove_leftovers(dir: &Path) -> Result<(), StoreError> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_directory_with_leftovers_alone_is_blank() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert!(is_blank(dir.path()) && !is_blank(&dir.path().join("none")));
+        std::fs::write(dir.path().join(".tmp-a1"), "half").expect("written");
+        assert!(is_blank(dir.path()));
+        std::fs::write(dir.path().join("thesis.tex"), "whole").expect("written");
+        assert!(!is_blank(dir.path()));
+    }
 
     fn tensor(data: &[f32]) -> HostTensor {
         HostTensor { shape: vec![data.len()], data: data.to_vec() }

@@ -25,7 +25,7 @@ mod file;
 mod host;
 mod parameters;
 
-pub use file::{StoreError, TensorFile, remove_leftovers, write_atomically, write_directory, write_tensors};
+pub use file::{StoreError, TensorFile, is_blank, remove_leftovers, write_atomically, write_directory, write_tensors};
 pub use host::{Dtype, HostTensor};
 pub use parameters::{
     ParameterInfo, frozen_checksum, load_parameters, load_trainable, parameter_infos, parameters, set_trainable,

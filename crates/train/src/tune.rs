@@ -341,15 +341,6 @@ mod tests {
     }
 
     #[test]
-    fn rates_follow_their_rule() {
-        assert_eq!(LrScaling::None.rescaled(1e-3, 16, 64), 1e-3);
-        assert_eq!(LrScaling::Linear.rescaled(1e-3, 16, 64), 4e-3);
-        assert_eq!(LrScaling::Sqrt.rescaled(1e-3, 16, 64), 2e-3);
-        assert_eq!("sqrt".parse(), Ok(LrScaling::Sqrt));
-        assert!("cubic".parse::<LrScaling>().expect_err("no rule").contains("cubic"));
-    }
-
-    #[test]
     fn outcomes_are_one_json_line_each() {
         let outcomes = [
             Outcome::Fits { peak_bytes: Some(5), samples_per_second: 1.5 },

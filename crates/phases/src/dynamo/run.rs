@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use undertone_data::loader::Loader;
 use undertone_model::lora::{AdaptError, LoraConfig};
-use undertone_store::{StoreError, parameter_infos, set_trainable, write_atomically};
+use undertone_store::{StoreError, is_blank, parameter_infos, set_trainable, write_atomically};
 use undertone_train::{BoxError, Learner, OptimizerConfig, Summary, TrainConfig};
 
 /// A phase of a DYNAMO run.
@@ -298,7 +298,7 @@ fn run(
     if let Some(directory) = taken.first().filter(|_| !resume && !experiment.run.overwrite) {
         return Err(RunError::Exists(directory.clone()).into());
     }
-    if root.exists() && !root.join("config.yaml").exists() {
+    if root.exists() && !root.join("config.yaml").exists() && !is_blank(&root) {
         return Err(RunError::NotARun(root).into());
     }
     if resume && taken.is_empty() {

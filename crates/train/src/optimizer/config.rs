@@ -286,6 +286,12 @@ mod tests {
     }
 
     #[test]
+    fn rules_of_scaling_are_known_by_name() {
+        assert_eq!("sqrt".parse(), Ok(LrScaling::Sqrt));
+        assert!("cubic".parse::<LrScaling>().expect_err("no rule").contains("cubic"));
+    }
+
+    #[test]
     fn rates_follow_the_batch_by_the_rule() {
         let group = |lr| serde_json::from_value(serde_json::json!({"match": "head", "lr": lr})).expect("a group");
         let config = |lr_scaling| OptimizerConfig { lr_scaling, base_batch: Some(16), ..Default::default() };
