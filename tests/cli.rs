@@ -93,6 +93,7 @@ fn a_report_of_no_run_is_refused() {
 fn an_existing_run_is_left_alone_and_resume_is_named() {
     let place = place();
     std::fs::create_dir_all(place.path("runs/tiny")).expect("a directory");
+    place.write("runs/tiny/config.yaml", "seed: 1");
     refuses_to_train(&place, &[], &["tiny", "--resume"]);
 }
 
