@@ -350,6 +350,26 @@ mod tests {
     }
 
     #[test]
+    fn blocks_run_again_where_nothing_fits_otherwise() {
+        // 40 bytes less, and half for each sample.
+        let device = |attempt: Attempt| {
+            let (model, sample) = if attempt.checkpointing { (60, 5) } else { (100, 10) };
+            let peak = model + sample * attempt.batch as u64;
+            Ok(match peak <= 100 {
+                true => Outcome::Fits { peak_bytes: Some(peak), samples_per_second: 1.0 },
+                false => Outcome::OverBudget { peak_bytes: peak },
+            })
+        };
+        let before = experiment(16, 1);
+        let found = tune(&before, &LARGEST, device, |_| {}).expect("it fits so");
+        assert_eq!((found.largest, found.plan), (8, Plan { batch: 8, accumulation: 2 }));
+        assert_eq!(found.experiment.train.gradient_checkpointing, GradientCheckpointing::Flag(true));
+        let keys: Vec<&str> = found.changes(&before).into_iter().map(|(key, ..)| key).collect();
+        assert!(keys.contains(&"train.gradient_checkpointing"), "{keys:?}");
+        assert!(found.notes[0].contains("run again"), "{:?}", found.notes);
+    }
+
+    #[test]
     fn nothing_fits_or_works_is_an_error_with_its_reason() {
         let error = tune(&experiment(8, 1), &LARGEST, device(50), |_| {}).expect_err("nothing fits");
         assert!(matches!(&error, TuneError::NothingFits(_)) && error.to_string().contains("it held"), "{error}");
