@@ -73,7 +73,7 @@ impl<'a> Situation<'a> {
         self.message(reason, MOMENT.get())
     }
 
-    /// As [`out_of_memory`](Self::out_of_memory), at a given moment.
+    /// What to say when an allocation failed at a given moment of training, for the reason that the backend gave.
     pub fn message(&self, reason: &str, moment: Option<Moment>) -> String {
         let (doing, shape) = match moment {
             Some(Moment::Training(shape)) => ("in a training step", Some(shape)),

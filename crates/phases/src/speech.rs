@@ -156,7 +156,7 @@ impl SpeechDataset {
     /// A sample as demanding as any that can come: its audio is as long as the longest, and so is its text.
     ///
     /// Of a manifest both are known, but for the length of audio that has no `end`: that may fill the window. Of a
-    /// synthesiser the longest clip is what its configuration allows, and the longest text that of [`DRAWN`] clips of each
+    /// synthesiser the longest clip is what its configuration allows, and the longest text that of `DRAWN` clips of each
     /// stage, with a quarter more for what was not drawn.
     ///
     /// # Errors
