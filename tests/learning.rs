@@ -16,17 +16,23 @@ use undertone_tests::{CLIPS, Place, tensors};
 
 /// The parameters after `steps` steps of the tiny experiment, changed by `settings`.
 fn train(steps: u64, settings: &[&str]) -> BTreeMap<String, HostTensor> {
+    train_and_record(steps, settings).0
+}
+
+/// The parameters and what `metrics.jsonl` says of every step.
+fn train_and_record(steps: u64, settings: &[&str]) -> (BTreeMap<String, HostTensor>, String) {
     let place = Place::default();
     place.write_experiment(&format!("samples: 96, {CLIPS}"));
     let mut all = vec![format!("run.dir={}", place.path("runs").display()), format!("train.max_steps={steps}")];
     all.extend(settings.iter().map(|s| (*s).to_owned()));
     let experiment = Experiment::load(Some(&place.path("tiny.yaml")), &all).expect("an experiment");
     let run = finetune(&experiment, &Session::default()).expect("a run");
-    tensors(&run.directory.join(format!("checkpoints/step-{steps:08}/model.safetensors")))
+    let metrics = std::fs::read_to_string(run.directory.join("metrics.jsonl")).expect("metrics");
+    (tensors(&run.directory.join(format!("checkpoints/step-{steps:08}/model.safetensors"))), metrics)
 }
 
 #[test]
-fn accumulating_four_batches_of_8_equals_one_of_32() {
+fn accumulated_batches_equal_a_whole_one() {
     // The texts differ in length, so a mean of the batches' means would be another loss. Adam divides by the root of the
     // squared gradient: with its usual ε, rounding decides where a gradient that should be 0 takes its parameter.
     // Clipping would hide a gradient of the wrong length.
@@ -40,13 +46,11 @@ fn accumulating_four_batches_of_8_equals_one_of_32() {
         "loss.alignment.elements_layer=1",
     ];
     let window = |batch: &str, accumulation: &str| train(3, &[&common[..], &[batch, accumulation]].concat());
-    let accumulated = window("data.batch_size=8", "train.accumulation=4");
-    let whole = window("data.batch_size=32", "train.accumulation=1");
-    for (name, b) in &whole {
-        let a = &accumulated[name].data;
-        let largest = b.data.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
-        let off = a.iter().zip(&b.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(off <= 1e-5 * largest, "{name}: off by {off} where the largest is {largest}");
+    for (batch, parts, part) in [(32, 4, 8), (8, 2, 4), (8, 8, 1)] {
+        let whole = window(&format!("data.batch_size={batch}"), "train.accumulation=1");
+        let accumulated = window(&format!("data.batch_size={part}"), &format!("train.accumulation={parts}"));
+        let off = distance(&accumulated, &whole);
+        assert!(off <= 1e-5, "{parts} x {part} is off by {off}");
     }
 }
 
@@ -108,10 +112,13 @@ fn an_overflow_in_f16_halves_the_scale_and_leaves_the_step_out() {
 
 #[test]
 fn a_seed_fixes_every_bit_whatever_the_workers() {
-    let first = train(5, &[]);
-    assert!(train(5, &[]) == first, "the same again");
-    assert!(train(5, &["data.workers=3"]) == first, "three workers");
-    assert!(train(5, &["seed=43"]) != first, "another seed");
+    let first = train_and_record(5, &["data.workers=1"]);
+    assert_eq!(first.1.lines().filter(|line| line.contains("\"train\"")).count(), 5, "a line a step: {}", first.1);
+    for workers in 1..=4 {
+        let again = train_and_record(5, &[&format!("data.workers={workers}")]);
+        assert!(again == first, "{workers} workers: {}", again.1);
+    }
+    assert!(train(5, &["seed=43"]) != first.0, "another seed");
 }
 
 #[test]

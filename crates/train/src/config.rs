@@ -230,10 +230,15 @@ impl TrainConfig {
 
     /// How many optimizer steps the run has when an epoch has `batches` batches; each epoch's tail is a step of its own.
     pub fn steps(&self, batches: usize) -> u64 {
-        let per_epoch = batches.div_ceil(self.accumulation) as u64;
+        self.steps_over(|_| batches)
+    }
+
+    /// How many optimizer steps the run has when each epoch has so many batches.
+    pub fn steps_over(&self, batches: impl Fn(u64) -> usize) -> u64 {
+        let in_epoch = |epoch| batches(epoch).div_ceil(self.accumulation) as u64;
         match (self.max_steps, self.epochs) {
             (Some(steps), _) => steps,
-            (None, Some(epochs)) => epochs * per_epoch,
+            (None, Some(epochs)) => (0..epochs).map(in_epoch).sum(),
             (None, None) => DEFAULT_STEPS,
         }
     }
@@ -279,5 +284,6 @@ mod tests {
     fn epochs_count_their_tails() {
         let config = TrainConfig { epochs: Some(3), accumulation: 4, ..Default::default() };
         assert_eq!(config.steps(9), 9);
+        assert_eq!(config.steps_over(|epoch| 4 + epoch as usize), 1 + 2 + 2);
     }
 }

@@ -174,7 +174,7 @@ impl<O: Objective> Learner<O> {
         if batches.per_epoch() == 0 {
             return Err(TrainError::NoData);
         }
-        let steps = self.config.steps(batches.per_epoch());
+        let steps = self.config.steps_over(|epoch| batches.in_epoch(epoch));
         if self.config.optimizer.warmup_steps >= steps {
             return Err(TrainError::Warmup { warmup: self.config.optimizer.warmup_steps, steps });
         }

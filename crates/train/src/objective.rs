@@ -130,8 +130,13 @@ pub trait Batches {
     /// A batch in host memory.
     type Batch;
 
-    /// How many batches an epoch has.
+    /// How many batches an epoch has; the first one, where epochs differ.
     fn per_epoch(&self) -> usize;
+
+    /// How many batches this epoch has: they differ where batches are cut by their samples' lengths.
+    fn in_epoch(&self, _epoch: u64) -> usize {
+        self.per_epoch()
+    }
 
     /// The batches of an epoch from `start` on.
     fn epoch(&self, epoch: u64, start: usize) -> Box<dyn Iterator<Item = Result<Self::Batch, BoxError>> + '_>;

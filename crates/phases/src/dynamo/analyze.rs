@@ -1,12 +1,15 @@
 //! What a run achieved: every finished stage judged on data that nothing was decided by, in numbers, pictures and a page.
 
 use super::config::TaskConfig;
+use super::error::DynamoError;
 use super::evaluate::{Judged, RouterKind};
 use super::head_config::direction;
 use super::model::Dynamo;
 use super::objective::GUMBEL_TEMPERATURE;
-use super::run::{DynamoError, Phase, Stage, is_complete, report_cuts, stages, trained_stages};
+use super::phase::Phase;
+use super::run::{report_cuts, stages, trained_stages};
 use super::setup::Setup;
+use super::stage::{Stage, is_complete};
 use super::trivial::Trivial;
 use crate::analysis::{Analysis, LossCurves, Metric, MetricsTable, Series, TaskColumn, pictures, report_html};
 use crate::report::{REPORT, ReportError, is_rate, series, write_reports};

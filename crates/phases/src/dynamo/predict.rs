@@ -2,11 +2,11 @@
 
 use super::answer::Answer;
 use super::batch::{SampleInput, TaskBatch, TaskCollate, TaskSample};
+use super::error::DynamoError;
 use super::evaluate::input;
 use super::head_config::{HeadConfig, SpanConfig, TagConfig};
 use super::model::{Dynamo, Tapped};
 use super::pretrained::{Pretrained, TextBackbone};
-use super::run::DynamoError;
 use super::setup::Setup;
 use super::text_data::{Target, TextSample, spans};
 use crate::text::{WindowLogits, best_spans, classify_features, tag_features};

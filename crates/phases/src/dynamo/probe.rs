@@ -1,9 +1,11 @@
 //! A few steps of a run with tasks, to see what they take.
 
 use super::batch::TaskCollate;
+use super::error::DynamoError;
 use super::objective::DynamoObjective;
-use super::run::{DynamoError, Stage, check_fit, valid};
+use super::run::check_fit;
 use super::setup::Setup;
+use super::stage::{Stage, valid};
 use crate::tune::{Ahead, Attempt, Timed, probing, steps};
 use crate::{Experiment, RunError, Split};
 use std::path::Path;

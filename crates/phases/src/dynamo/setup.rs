@@ -2,10 +2,10 @@
 
 use super::batch::{TaskCollate, TaskDataset, TaskSamples};
 use super::config::TaskConfig;
+use super::error::DynamoError;
 use super::evaluate::Judge;
 use super::order::TaskOrder;
 use super::pretrained::Pretrained;
-use super::run::DynamoError;
 use super::text_data::TextDataset;
 use crate::footprint::Footprint;
 use crate::setup::{TEST_SEED, VALID_SEED};

@@ -1,0 +1,351 @@
+//! One training run of an experiment: what it trains, on what, and from where.
+
+use super::batch::{TaskCollate, TaskDataset};
+use super::config::{TaskConfig, phase_train, task_train};
+use super::error::DynamoError;
+use super::folder::{AdapterDescription, Description, HeadDescription, load_backbone, load_parts, load_router};
+use super::head_config::HeadConfig;
+use super::model::Dynamo;
+use super::objective::{DynamoObjective, Scheme, TaskEpochs};
+use super::order::TaskOrder;
+use super::setup::{Setup, seed_of};
+use crate::advice::Situation;
+use crate::finetune::train;
+use crate::report::write_report;
+use crate::{ConfigError, Experiment, RunError, Session, Split};
+use burn::module::Module;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use undertone_data::loader::Loader;
+use undertone_model::lora::LoraConfig;
+use undertone_store::{parameter_infos, set_trainable};
+use undertone_train::{Learner, OptimizerConfig, Summary, TrainConfig};
+
+/// A training run of its own within an experiment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Phase 1 for one task.
+    Adapter(usize),
+    /// Phase 1 for all tasks at once.
+    Adapters,
+    /// Phase 2.
+    Router,
+    /// Phase 3.
+    Joint,
+    /// A task's head alone.
+    Head(usize),
+    /// One adapter for all.
+    Shared,
+    /// Everything trained.
+    Full,
+}
+
+impl Stage {
+    /// Where its records are.
+    pub fn directory(&self, experiment: &Experiment) -> PathBuf {
+        let task = |index: &usize| experiment.tasks[*index].name.as_str();
+        let root = experiment.directory();
+        match self {
+            Self::Adapter(index) => root.join("phase1").join(task(index)),
+            Self::Adapters => root.join("phase1").join("all"),
+            Self::Router => root.join("phase2"),
+            Self::Joint => root.join("phase3"),
+            Self::Head(index) => root.join("baselines").join("head").join(task(index)),
+            Self::Shared => root.join("baselines").join("shared"),
+            Self::Full => root.join("baselines").join("full"),
+        }
+    }
+
+    pub(crate) fn title(&self, experiment: &Experiment) -> String {
+        let name = |index: &usize| &experiment.tasks[*index].name;
+        match self {
+            Self::Adapter(index) => format!("phase 1: adapter and head of `{}`", name(index)),
+            Self::Adapters => "phase 1: all adapters and heads in mixed batches".into(),
+            Self::Router => "phase 2: the router".into(),
+            Self::Joint => "phase 3: router, adapters and heads".into(),
+            Self::Head(index) => format!("baseline: head of `{}` on the frozen backbone", name(index)),
+            Self::Shared => "baseline: one adapter for all tasks".into(),
+            Self::Full => "baseline: the whole backbone".into(),
+        }
+    }
+
+    /// The tasks it trains on.
+    pub(super) fn tasks(&self, experiment: &Experiment) -> Vec<TaskConfig> {
+        match self {
+            Self::Adapter(index) | Self::Head(index) => vec![experiment.tasks[*index].clone()],
+            _ => experiment.tasks.clone(),
+        }
+    }
+
+    /// How it trains. Baselines over all tasks see as many samples as phase 1 does over all its stages.
+    pub(super) fn config(&self, setup: &Setup) -> Result<TrainConfig, DynamoError> {
+        let experiment = setup.experiment;
+        let phases = &experiment.phases;
+        let mut config = match self {
+            Self::Router => phase_train(&experiment.train, &phases.router.train)?,
+            Self::Joint => phase_train(&experiment.train, &phases.joint.train)?,
+            Self::Adapter(index) | Self::Head(index) => {
+                task_train(&experiment.train, &phases.adapters, &experiment.tasks[*index])?
+            }
+            _ => phase_train(&experiment.train, &phases.adapters.train)?,
+        };
+        if matches!(self, Self::Shared | Self::Full) && !phases.adapters.mixed {
+            let mut steps = 0;
+            for task in &experiment.tasks {
+                let samples = setup.dataset(std::slice::from_ref(task), Split::Train)?.lengths();
+                let batches = TaskOrder::new(samples, &setup.training_loader()).batches();
+                steps += task_train(&experiment.train, &phases.adapters, task)?.steps(batches);
+            }
+            (config.max_steps, config.epochs) = (Some(steps), None);
+        }
+        let changes = match self {
+            Self::Head(_) => &phases.baselines.head,
+            Self::Shared => &phases.baselines.shared,
+            Self::Full => &phases.baselines.full,
+            _ => return Ok(config),
+        };
+        Ok(phase_train(&config, changes)?)
+    }
+
+    /// How its parameters move: by the phase's own rates, and as its batches ask for; and the sentence that says so.
+    fn optimizer(&self, experiment: &Experiment, config: &TrainConfig) -> (OptimizerConfig, Option<String>) {
+        let mut optimizer = config.optimizer.clone();
+        if *self == Self::Joint {
+            optimizer.groups.extend(experiment.phases.joint.lr.groups());
+        }
+        // What `train` says for all phases is not meant for those that train no adapter.
+        if matches!(self, Self::Router | Self::Head(_) | Self::Full) {
+            optimizer.lora_plus_ratio = None;
+        }
+        optimizer.for_batch(experiment.data.batch_size * config.accumulation)
+    }
+
+    /// Whether its parameter groups are those of its model.
+    pub(super) fn check_optimizer(&self, setup: &Setup) -> Result<(), DynamoError> {
+        let (optimizer, _) = self.optimizer(setup.experiment, &self.config(setup)?);
+        if optimizer.groups.is_empty() && optimizer.lora_plus_ratio.is_none() {
+            return Ok(());
+        }
+        let model = self.marked(self.fresh(setup)?, setup.experiment).train();
+        optimizer.check(&parameter_infos(&model)).map_err(|error| {
+            ConfigError::Value(format!(
+                "{}: {error}; a phase has its own in `phases.N.train.optimizer`",
+                self.title(setup.experiment)
+            ))
+            .into()
+        })
+    }
+
+    /// Whether it has taken the steps that the configuration asks for by now, or stopped early.
+    pub(super) fn is_finished(&self, setup: &Setup, directory: &Path) -> Result<bool, DynamoError> {
+        let Some(summary) = Summary::read(directory) else { return Ok(false) };
+        let samples = setup.dataset(&self.tasks(setup.experiment), Split::Train)?.lengths();
+        let (config, batches) = (self.config(setup)?, TaskOrder::new(samples, &setup.training_loader()).batches());
+        Ok(summary.is_finished(&config, config.steps(batches)))
+    }
+
+    pub(super) fn scheme(&self, experiment: &Experiment) -> Scheme {
+        let phases = &experiment.phases;
+        match self {
+            Self::Router => {
+                let (gates, weights) = (phases.router.gates, phases.router.losses);
+                Scheme::Router { gates, gumbel: phases.joint.gumbel, weights }
+            }
+            Self::Joint => {
+                let (gates, weights) = (phases.joint.gates, phases.joint.losses);
+                Scheme::Router { gates, gumbel: phases.joint.gumbel, weights }
+            }
+            _ => Scheme::Oracle,
+        }
+    }
+
+    /// Its adapters by name: one for each task, one for all, or none.
+    fn adapters(&self, experiment: &Experiment) -> Vec<AdapterDescription> {
+        let tasks = self.tasks(experiment);
+        match self {
+            Self::Head(_) | Self::Full => Vec::new(),
+            Self::Shared => vec![AdapterDescription { name: "shared".into(), lora: shared(&tasks) }],
+            _ => tasks.into_iter().map(|task| AdapterDescription { name: task.name, lora: task.lora }).collect(),
+        }
+    }
+
+    /// Its heads by name: one for each task; what is trained for all tasks together on a backbone that writes by itself
+    /// is told no task, and has one.
+    fn heads(&self, experiment: &Experiment) -> Vec<HeadDescription> {
+        let together = |name: &str| vec![HeadDescription { name: name.into(), head: HeadConfig::default() }];
+        match self {
+            Self::Shared if !experiment.model.backbone.is_text() => together("shared"),
+            Self::Full if !experiment.model.backbone.is_text() => together("full"),
+            _ => {
+                let tasks = self.tasks(experiment).into_iter();
+                tasks.map(|task| HeadDescription { name: task.name, head: task.head }).collect()
+            }
+        }
+    }
+
+    /// What its folder says.
+    pub(super) fn description(&self, experiment: &Experiment) -> Description {
+        Description {
+            adapters: self.adapters(experiment),
+            heads: self.heads(experiment),
+            router: experiment.router.clone(),
+            backbone: experiment.model.to_string(),
+            trained_backbone: *self == Self::Full,
+        }
+    }
+
+    /// The model that it found best.
+    pub(super) fn trained(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
+        let experiment = setup.experiment;
+        let best = self.directory(experiment).join("best");
+        let mut model = self.fresh(setup)?;
+        let description = self.description(experiment);
+        load_parts(&mut model, &description, 0, &best)?;
+        if *self == Self::Full {
+            load_backbone(&mut model, &best)?;
+        }
+        load_router(&mut model, &description, &best)?;
+        Ok(model)
+    }
+
+    /// Its model before anything is loaded into it.
+    fn fresh(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
+        let experiment = setup.experiment;
+        let (adapters, heads) = (self.adapters(experiment), self.heads(experiment));
+        let loras: Vec<LoraConfig> = adapters.into_iter().map(|adapter| adapter.lora).collect();
+        let heads: Vec<&HeadConfig> = heads.iter().map(|head| &head.head).collect();
+        let (tap, device) = (experiment.router.tap, &setup.device);
+        let model = Dynamo::new(setup.pretrained.network(), &loras, &heads, tap, device)
+            .map_err(|source| DynamoError::Adapt { task: self.title(experiment), source })?;
+        let routed = matches!(self, Self::Router | Self::Joint);
+        Ok(if routed { model.with_router(&experiment.router, device) } else { model })
+    }
+
+    /// The model it begins with, its trained parameters marked.
+    pub(super) fn model(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
+        let experiment = setup.experiment;
+        let mut model = self.fresh(setup)?;
+        if matches!(self, Self::Router | Self::Joint) {
+            for slot in 0..experiment.tasks.len() {
+                let origin = self.origin(experiment, slot).join("best");
+                load_parts(&mut model, &Self::Adapter(slot).description(experiment), slot, &origin)?;
+            }
+        }
+        if *self == Self::Joint {
+            let origin = Self::Router.directory(experiment).join("best");
+            load_router(&mut model, &self.description(experiment), &origin)?;
+        }
+        Ok(self.marked(model, experiment))
+    }
+
+    /// A model like the one it begins with, in which nothing has been trained yet.
+    pub(super) fn untrained(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
+        Ok(self.marked(self.fresh(setup)?, setup.experiment))
+    }
+
+    /// With its trained parameters marked.
+    fn marked(&self, model: Dynamo, experiment: &Experiment) -> Dynamo {
+        let (learned, judged) = (experiment.router.learn_temperature, self.confidence_weight(experiment) > 0.0);
+        set_trainable(model, |name| match self {
+            // The embeddings that a head decodes with are the backbone's own, and stay.
+            _ if name.starts_with("heads.") && name.ends_with(".embed_tokens.weight") => false,
+            Self::Full => name != "backbone.Whisper.encoder.embed_positions.weight",
+            _ if name == "router.log_temperature" => learned,
+            _ if name.starts_with("router.confidence") => judged,
+            Self::Router => name.starts_with("router."),
+            _ => ["heads.", "router."].iter().any(|part| name.starts_with(part)) || name.contains(".lora."),
+        })
+    }
+
+    /// How much the router's judgement of itself counts.
+    fn confidence_weight(&self, experiment: &Experiment) -> f64 {
+        match self.scheme(experiment) {
+            Scheme::Router { weights, .. } => weights.confidence,
+            Scheme::Oracle => 0.0,
+        }
+    }
+
+    /// The stage that a task's adapter comes from.
+    fn origin(&self, experiment: &Experiment, task: usize) -> PathBuf {
+        match self {
+            Self::Joint => Self::Router.directory(experiment),
+            _ if experiment.phases.adapters.mixed => Self::Adapters.directory(experiment),
+            _ => Self::Adapter(task).directory(experiment),
+        }
+    }
+
+    pub(super) fn train(&self, setup: &Setup, directory: &Path, session: &Session) -> Result<Summary, DynamoError> {
+        let experiment = setup.experiment;
+        let (tasks, mut config) = (self.tasks(experiment), self.config(setup)?);
+        let (optimizer, scaled) = self.optimizer(experiment, &config);
+        config.optimizer = optimizer;
+        let seed = seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy());
+        setup.device.seed(seed);
+        let model = self.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
+        let situation = Situation::new(experiment, setup.footprint(), &model, &setup.device);
+        situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
+        let batches = self.batches(setup, &tasks, &config)?;
+        let objective = DynamoObjective {
+            scheme: self.scheme(experiment),
+            judge: setup.judge(tasks.clone()),
+            valid: valid(setup, &tasks)?,
+            description: self.description(experiment),
+        };
+        let mut learner = Learner::new(config, objective, model, setup.device.clone(), directory, seed)
+            .with_configuration(experiment.to_yaml())
+            .with_display(session.display)
+            .with_interrupt(session.interrupt.clone());
+        // A stage that was not begun has no checkpoint; one that finished must not be begun anew.
+        if session.resume && !learner.resume().map_err(RunError::from)? && is_complete(directory) {
+            return Err(RunError::NothingToResume(directory.to_owned()).into());
+        }
+        scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
+        let summary = train(&mut learner, &batches, &situation)?;
+        write_report(directory).map_err(RunError::from)?;
+        Ok(summary)
+    }
+
+    fn batches(&self, setup: &Setup, tasks: &[TaskConfig], config: &TrainConfig) -> Result<TaskEpochs, DynamoError> {
+        let experiment = setup.experiment;
+        let dataset = setup.dataset(tasks, Split::Train)?;
+        let mut order =
+            TaskOrder::new(dataset.lengths(), &setup.training_loader()).with_accumulation(config.accumulation);
+        let phases = &experiment.phases;
+        order = match self {
+            Self::Router => order.with_temperature(phases.router.task_temperature),
+            Self::Joint => order.with_temperature(phases.joint.task_temperature),
+            _ => order,
+        };
+        if *self == Self::Joint {
+            let steps = config.steps(order.batches());
+            order = order.with_curriculum(phases.joint.curriculum, steps);
+        }
+        Ok(TaskEpochs { loader: setup.loader(dataset, Some(order.clone()))?, order })
+    }
+}
+
+pub(super) fn valid(setup: &Setup, tasks: &[TaskConfig]) -> Result<Loader<TaskDataset, TaskCollate>, DynamoError> {
+    setup.loader(setup.dataset(tasks, Split::Valid)?, None)
+}
+
+/// One adapter with the ranks and targets of all: as many parameters as theirs together where all have the same targets,
+/// more otherwise.
+fn shared(tasks: &[TaskConfig]) -> LoraConfig {
+    let mut config = tasks.first().map(|task| task.lora.clone()).unwrap_or_default();
+    let scale = config.scale();
+    config.r = tasks.iter().map(|task| task.lora.r).sum();
+    config.lora_alpha *= scale / config.scale();
+    for target in tasks.iter().flat_map(|task| &task.lora.target_modules) {
+        if !config.target_modules.contains(target) {
+            config.target_modules.push(target.clone());
+        }
+    }
+    config
+}
+
+/// Whether a stage ran to its end.
+pub(super) fn is_complete(directory: &Path) -> bool {
+    let summary = std::fs::read_to_string(directory.join("summary.json")).ok();
+    let summary = summary.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    summary.and_then(|summary| summary.get("completed")?.as_bool()).unwrap_or(false)
+}
