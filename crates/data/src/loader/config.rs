@@ -7,11 +7,20 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// How the [`Loader`](super::Loader) batches, orders and prefetches.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoaderConfig {
-    /// Samples per batch.
+    /// Samples per batch; with a `budget`, the most that a batch may hold.
     pub batch_size: usize,
+    /// What a batch may cost, so that it holds many short samples or few long ones. Needs [`Dataset::length`].
+    ///
+    /// [`Dataset::length`]: super::Dataset::length
+    pub budget: Option<Budget>,
+    /// Puts samples of like length into a batch, so that little of it is padding. The order still decides which
+    /// samples meet: only those of the same stretch of about fifty batches do. Needs [`Dataset::length`].
+    ///
+    /// [`Dataset::length`]: super::Dataset::length
+    pub group_by_length: bool,
     /// Threads that load samples: `auto`, or a number. It changes the speed and nothing else.
     pub workers: Workers,
     /// How many batches may be ready or in work ahead of the training loop. No more workers than this are ever busy.
@@ -21,22 +30,33 @@ pub struct LoaderConfig {
     pub prefetch_bytes: usize,
     /// Draws a new order for each epoch. Otherwise every epoch goes through the dataset from first to last.
     pub shuffle: bool,
-    /// Leaves out the last batch of an epoch if it is incomplete.
+    /// Leaves out samples at the end of an epoch's order that do not fill a batch. With a `budget`, a batch is full
+    /// when one more sample as long as its longest would be too much.
     pub drop_last: bool,
     /// What the order of each epoch is drawn from.
     pub seed: u64,
+    /// What happens when a sample cannot be loaded.
+    pub on_bad_sample: OnBadSample,
+    /// With `skip`: the share of an epoch's samples, from 0 to 1, that may be bad. More of them are an error, which
+    /// comes with the batch that goes over it; until 1000 samples have been seen (all of them if the epoch has fewer)
+    /// the share is of those 1000. A resumed epoch counts what lies before its start as seen and good.
+    pub max_bad_share: f64,
 }
 
 impl Default for LoaderConfig {
     fn default() -> Self {
         Self {
             batch_size: 16,
+            budget: None,
+            group_by_length: false,
             workers: Workers::Auto,
             prefetch_batches: 16,
             prefetch_bytes: 512 << 20,
             shuffle: true,
             drop_last: false,
             seed: 42,
+            on_bad_sample: OnBadSample::Stop,
+            max_bad_share: 0.01,
         }
     }
 }
@@ -52,6 +72,12 @@ impl LoaderConfig {
         if let Some((field, _)) = counts.into_iter().find(|&(_, count)| count == 0) {
             return Err(LoaderConfigError::Zero { field });
         }
+        if let Some(budget) = self.budget {
+            budget.validate()?;
+        }
+        if !(0.0..=1.0).contains(&self.max_bad_share) {
+            return Err(LoaderConfigError::Share { share: self.max_bad_share });
+        }
         match self.workers {
             Workers::Count(count) if !(1..=MAX_WORKERS).contains(&count) => Err(LoaderConfigError::Workers { count }),
             _ => Ok(()),
@@ -62,14 +88,88 @@ impl LoaderConfig {
 /// More threads than this is a typing error, not a wish.
 const MAX_WORKERS: usize = 1024;
 
+/// What a batch may cost when it is padded to its longest sample.
+///
+/// A sample of length `l` costs `l + quadratic · l²`, and `n` samples of which the longest has length `l` cost
+/// `n · (l + quadratic · l²)`. The first term is all that grows with the length alone: convolutions, projections, the
+/// memory of activations. The second is self-attention, which compares each position with every other: with
+/// `quadratic = 1 / L`, a sample of length `L` costs as much for it as for everything else. Lengths have the unit of
+/// [`Dataset::length`](super::Dataset::length), seconds say, and the cost has it too.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Budget {
+    /// The most that a batch may cost. A sample that costs more is a batch of its own.
+    pub max: f64,
+    /// How much the square of the length costs: per unit of length, 0 for models without self-attention.
+    pub quadratic: f64,
+}
+
+impl Default for Budget {
+    /// Sixteen windows of 30 s, at the cost of their length alone.
+    fn default() -> Self {
+        Self { max: 480.0, quadratic: 0.0 }
+    }
+}
+
+impl Budget {
+    /// The cost of one sample of this length.
+    pub fn cost(&self, length: f64) -> f64 {
+        length + self.quadratic * length * length
+    }
+
+    /// Refuses a budget without room, and costs that make no sense.
+    pub fn validate(&self) -> Result<(), LoaderConfigError> {
+        let Self { max, quadratic } = *self;
+        if !(max.is_finite() && max > 0.0) {
+            return Err(LoaderConfigError::Budget { max });
+        }
+        if !(quadratic.is_finite() && quadratic >= 0.0) {
+            return Err(LoaderConfigError::Quadratic { quadratic });
+        }
+        Ok(())
+    }
+}
+
+/// What happens when [`Dataset::get`](super::Dataset::get) returns an error. A panic is always an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBadSample {
+    /// Its batch is an error that names it.
+    #[default]
+    Stop,
+    /// It is left out of its batch, and noted: see [`Loader::skipped`](super::Loader::skipped). The next epoch tries it
+    /// again.
+    Skip,
+}
+
 /// What is wrong with a [`LoaderConfig`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LoaderConfigError {
     /// A size that must be positive is zero.
     #[error("the loader's `{field}` is 0; set it to 1 or more")]
     Zero {
         /// The key.
         field: &'static str,
+    },
+    /// A budget that is not positive and finite.
+    #[error("the loader's `budget.max` is {max}; set it to a positive number, such as the seconds that fit in memory")]
+    Budget {
+        /// The number given.
+        max: f64,
+    },
+    /// Attention that costs less than nothing.
+    #[error("the loader's `budget.quadratic` is {quadratic}; set it to 0 or more, such as 0.03 (1 / 30 s)")]
+    Quadratic {
+        /// The number given.
+        quadratic: f64,
+    },
+    /// A share that is none.
+    #[error(
+        "the loader's `max_bad_share` is {share}; set it to a number from 0 to 1, such as 0.01 for one in a hundred"
+    )]
+    Share {
+        /// The number given.
+        share: f64,
     },
     /// No threads, or absurdly many.
     #[error("the loader's `workers` is {count}; set it to `auto` or to a number from 1 to {MAX_WORKERS}")]

@@ -33,6 +33,37 @@ pub enum LoaderError {
         /// The dataset's reason.
         source: SampleError,
     },
+    /// More samples were left out than `max_bad_share` allows.
+    #[error(
+        "{skipped} of the first {seen} samples of epoch {epoch} (of {samples}) cannot be loaded, more than the {}% that \
+         `max_bad_share` allows: {first}; repair or remove them, or raise `max_bad_share`",
+        100.0 * share
+    )]
+    TooManyBad {
+        /// Samples left out so far.
+        skipped: usize,
+        /// Samples so far, those left out included.
+        seen: usize,
+        /// Samples in the epoch.
+        samples: usize,
+        /// The epoch.
+        epoch: u64,
+        /// The share that may be left out.
+        share: f64,
+        /// The first few, each with its reason.
+        first: String,
+    },
+    /// Batches go by length, and a sample has none.
+    #[error(
+        "sample `{name}` (index {index}) has no length that batches could go by; give its length, or set neither \
+         `budget` nor `group_by_length`"
+    )]
+    Length {
+        /// What the dataset calls it.
+        name: String,
+        /// Its index in the dataset.
+        index: usize,
+    },
     /// `Dataset::get` panicked.
     #[error("loading sample `{name}` (index {index}, epoch {epoch}) panicked: {message}; remove it and report the bug")]
     SamplePanic {

@@ -1,8 +1,10 @@
 //! The loader: batches in a fixed order, made ahead of time by persistent threads.
 //!
-//! The order of an epoch comes from `(seed, epoch)` alone ([`epoch_order`]). A worker takes the next batch in that
-//! order, loads its samples one after the other and collates them; finished batches wait until their turn. So the
-//! stream is the same for any number of workers, and an epoch resumes at any batch without replaying the ones before.
+//! The order of an epoch comes from `(seed, epoch)` alone ([`epoch_order`], or an [`Order`] such as a [`Mixture`] of
+//! sources), and it is cut into batches before any of them is made: by number, by cost ([`Budget`]), by like length. A
+//! worker takes the next batch, loads its samples one after the other and collates them; finished batches wait until
+//! their turn. So the stream is the same for any number of workers, and an epoch resumes at any batch without replaying
+//! the ones before.
 //!
 //! ```text
 //! delivered          claimed                                  end of the epoch
@@ -11,21 +13,28 @@
 
 mod config;
 mod error;
+mod mixture;
 mod order;
+mod plan;
 mod queue;
+mod skip;
 #[cfg(test)]
 mod tests;
 mod worker;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-pub use config::{LoaderConfig, LoaderConfigError, Workers};
+pub use config::{Budget, LoaderConfig, LoaderConfigError, OnBadSample, Workers};
 pub use error::{LoaderError, SampleError};
+pub use mixture::{Mixture, MixtureError};
 pub use order::{Order, epoch_order};
+pub use skip::{Skipped, Skips};
 
-use queue::{Plan, Queue};
+use plan::{Plan, Planner};
+use queue::Queue;
+use skip::{Ledger, Tally};
 use worker::Worker;
 
 /// How long dropping a [`Loader`] waits for a worker that is in the middle of a sample. Workers look at the stop flag
@@ -45,6 +54,13 @@ pub trait Dataset: Send + Sync {
 
     /// What a person would call this sample: its file, its line, its key. It ends up in error messages.
     fn name(&self, index: usize) -> String;
+
+    /// How long sample `index` is, in a unit of the dataset's own (seconds, tokens), for batches that go by length. It
+    /// is asked once for every sample, when a [`Loader`] that needs it is made, so it must not decode anything.
+    fn length(&self, index: usize) -> Option<f64> {
+        let _ = index;
+        None
+    }
 
     /// Whether there is no sample at all.
     fn is_empty(&self) -> bool {
@@ -71,6 +87,10 @@ pub struct Loader<D: Dataset, C: Collate<D::Item>> {
     dataset: Arc<D>,
     config: LoaderConfig,
     order: Option<Box<dyn Order>>,
+    planner: Planner,
+    /// The batches of the epoch asked for last.
+    plan: Mutex<Option<Arc<Plan>>>,
+    ledger: Arc<Mutex<Ledger>>,
     queue: Arc<Queue<C::Batch>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -81,15 +101,25 @@ where
     C: Collate<D::Item> + 'static,
     C::Batch: 'static,
 {
-    /// Checks the config and starts the workers.
+    /// Checks the config, asks for the lengths if batches go by them, and starts the workers.
     pub fn new(dataset: Arc<D>, collate: Arc<C>, config: LoaderConfig) -> Result<Self, LoaderError> {
         config.validate()?;
-        let workers = config.workers.count();
-        let queue = Arc::new(Queue::new(config.prefetch_batches, config.prefetch_bytes));
+        let by_length = config.group_by_length || config.budget.is_some();
+        let lengths = if by_length { lengths(&*dataset)? } else { Vec::new() };
+        let (workers, on_bad_sample) = (config.workers.count(), config.on_bad_sample);
         // Built first, so that a thread that cannot be spawned drops the loader and with it the earlier threads.
-        let mut loader = Self { dataset, config, order: None, queue, threads: Vec::with_capacity(workers) };
+        let mut loader = Self {
+            dataset,
+            order: None,
+            planner: Planner::new(&config, lengths),
+            plan: Mutex::default(),
+            ledger: Arc::default(),
+            queue: Arc::new(Queue::new(config.prefetch_batches, config.prefetch_bytes)),
+            threads: Vec::with_capacity(workers),
+            config,
+        };
         for index in 0..workers {
-            let worker = Worker::new(loader.dataset.clone(), collate.clone(), loader.queue.clone());
+            let worker = Worker::new(loader.dataset.clone(), collate.clone(), on_bad_sample, loader.queue.clone());
             let thread = Builder::new()
                 .name(format!("loader-{index}"))
                 .spawn(move || worker.run())
@@ -101,9 +131,13 @@ where
 }
 
 impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
-    /// Takes samples in this order instead of the one that `shuffle` means.
+    /// Takes samples in this order instead of the one that `shuffle` means. Its indices are below the dataset's length.
+    ///
+    /// Batches are still cut as the config says: grouping by length moves samples within a stretch of the order, and
+    /// `shuffle` is then whether the batches of a stretch are shuffled.
     pub fn with_order(mut self, order: impl Order + 'static) -> Self {
         self.order = Some(Box::new(order));
+        self.plan = Mutex::default();
         self
     }
 
@@ -112,23 +146,35 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
     /// A `start_batch` at or past the end gives an empty iterator. Several epochs may be read at the same time, each
     /// with a prefetch budget of its own.
     pub fn epoch(&self, epoch: u64, start_batch: usize) -> Epoch<'_, C::Batch> {
-        let LoaderConfig { batch_size, shuffle, seed, .. } = self.config;
-        let samples = self.dataset.len();
-        let order = match &self.order {
-            Some(order) => order.epoch(epoch),
-            None if shuffle => epoch_order(samples, seed, epoch),
-            None => (0..samples).collect(),
-        };
-        let plan = Plan { epoch, order, batch_size, batches: self.batches_per_epoch() };
-        let start = start_batch.min(plan.batches);
-        let end = plan.batches;
-        Epoch { queue: &self.queue, run: self.queue.open(plan, start), next: start, end }
+        let plan = self.plan(epoch);
+        let start = start_batch.min(plan.batches());
+        let tally = Tally::new(self.ledger.clone(), epoch, plan.len(), self.config.max_bad_share);
+        Epoch { queue: &self.queue, run: self.queue.open(plan.clone(), start), plan, next: start, tally }
     }
 
-    /// How many batches an epoch has: the incomplete last one counts unless `drop_last` is set.
-    pub fn batches_per_epoch(&self) -> usize {
-        let LoaderConfig { batch_size, drop_last, .. } = self.config;
-        if drop_last { self.dataset.len() / batch_size } else { self.dataset.len().div_ceil(batch_size) }
+    /// How many batches an epoch has, those included that lose all of their samples because they are bad.
+    ///
+    /// It is the same for every epoch unless there is a `budget`. The first call for an epoch makes its order.
+    pub fn batches(&self, epoch: u64) -> usize {
+        self.plan(epoch).batches()
+    }
+
+    /// What was left out of the batches delivered so far, by all epochs together.
+    pub fn skipped(&self) -> Skips {
+        lock(&self.ledger).skips()
+    }
+
+    fn plan(&self, epoch: u64) -> Arc<Plan> {
+        let mut last = lock(&self.plan);
+        if let Some(plan) = last.as_ref().filter(|plan| plan.epoch == epoch) {
+            return plan.clone();
+        }
+        let order = match &self.order {
+            Some(order) => order.epoch(epoch),
+            None if self.config.shuffle => epoch_order(self.dataset.len(), self.config.seed, epoch),
+            None => (0..self.dataset.len()).collect(),
+        };
+        last.insert(Arc::new(self.planner.plan(epoch, order))).clone()
     }
 
     /// The dataset.
@@ -152,18 +198,34 @@ impl<D: Dataset, C: Collate<D::Item>> Drop for Loader<D, C> {
     }
 }
 
+/// The length of every sample.
+fn lengths<D: Dataset>(dataset: &D) -> Result<Vec<f64>, LoaderError> {
+    let length = |index| {
+        let length = dataset.length(index).filter(|length| length.is_finite() && *length >= 0.0);
+        length.ok_or_else(|| LoaderError::Length { name: dataset.name(index), index })
+    };
+    (0..dataset.len()).map(length).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The batches of one epoch, in order. Dropping it midway gives up what was prefetched.
 ///
-/// An error stands for its batch alone: the next call goes on with the batch after it.
+/// An error stands for its batch alone: the next call goes on with the batch after it. A batch that loses all of its
+/// samples is passed over.
 pub struct Epoch<'a, B> {
     queue: &'a Queue<B>,
     run: u64,
+    plan: Arc<Plan>,
     next: usize,
-    end: usize,
+    tally: Tally,
 }
 
 impl<B> Epoch<'_, B> {
-    /// The batch that the next call to `next` returns: what a checkpoint stores to go on from here.
+    /// How many batches of the epoch are behind this point, those passed over included: what a checkpoint stores to go
+    /// on from here.
     pub fn cursor(&self) -> usize {
         self.next
     }
@@ -173,19 +235,23 @@ impl<B> Iterator for Epoch<'_, B> {
     type Item = Result<B, LoaderError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.next == self.end {
-            return None;
+        while self.next < self.plan.batches() {
+            self.next += 1;
+            let made = self.queue.take(self.run);
+            let within = self.tally.count(self.plan.before(self.next), made.skipped);
+            let batch = within.and(made.batch).transpose();
+            if batch.is_some() {
+                return batch;
+            }
         }
-        self.next += 1;
-        Some(self.queue.take(self.run))
+        None
     }
 
+    /// At most the batches that are left.
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.end - self.next, Some(self.end - self.next))
+        (0, Some(self.plan.batches() - self.next))
     }
 }
-
-impl<B> ExactSizeIterator for Epoch<'_, B> {}
 
 impl<B> Drop for Epoch<'_, B> {
     fn drop(&mut self) {

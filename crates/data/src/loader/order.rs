@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// The samples of an epoch in the order they are taken; each batch is the next `batch_size` of them.
+/// The samples of an epoch in the order they are taken; each batch is the next few of them.
 pub trait Order: Send + Sync {
     /// The order of an epoch: from the epoch alone, and as long as for every other.
     fn epoch(&self, epoch: u64) -> Vec<usize>;
@@ -16,16 +16,24 @@ pub trait Order: Send + Sync {
 /// `next_u64() * (i + 1)`, whose bias is below `len / 2^64`. All of it is spelled out here, so the order outlives
 /// changes to the sampling code of a dependency.
 pub fn epoch_order(len: usize, seed: u64, epoch: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..len).collect();
+    shuffle(&mut order, &mut generator(b"undertone order\0", seed, epoch));
+    order
+}
+
+/// ChaCha8 with the key `seed ‖ epoch ‖ purpose`.
+pub(super) fn generator(purpose: &[u8; 16], seed: u64, epoch: u64) -> ChaCha8Rng {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
     key[8..16].copy_from_slice(&epoch.to_le_bytes());
-    key[16..].copy_from_slice(b"undertone order\0");
-    let mut rng = ChaCha8Rng::from_seed(key);
+    key[16..].copy_from_slice(purpose);
+    ChaCha8Rng::from_seed(key)
+}
 
-    let mut order: Vec<usize> = (0..len).collect();
-    for i in (1..len).rev() {
+/// Fisher–Yates from the back, as [`epoch_order`] spells it out.
+pub(super) fn shuffle<T>(items: &mut [T], rng: &mut ChaCha8Rng) {
+    for i in (1..items.len()).rev() {
         let j = (u128::from(rng.next_u64()) * (i as u128 + 1)) >> 64;
-        order.swap(i, j as usize);
+        items.swap(i, j as usize);
     }
-    order
 }

@@ -6,6 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::LoaderError;
+use super::plan::Plan;
+use super::skip::Skipped;
 
 /// The work of all open epochs. No code of a dataset or a collator ever runs under its lock.
 pub(super) struct Queue<B> {
@@ -18,23 +20,6 @@ pub(super) struct Queue<B> {
     done: Condvar,
     /// `stop` waits here for the workers to leave.
     left: Condvar,
-}
-
-/// Which samples make up the batches of one epoch.
-pub(super) struct Plan {
-    pub epoch: u64,
-    pub order: Vec<usize>,
-    pub batch_size: usize,
-    pub batches: usize,
-}
-
-impl Plan {
-    /// The samples of one batch.
-    pub fn samples(&self, batch: usize) -> &[usize] {
-        let start = batch * self.batch_size;
-        let end = (start + self.batch_size).min(self.order.len());
-        &self.order[start..end]
-    }
 }
 
 /// One batch to make.
@@ -52,8 +37,15 @@ impl Job {
     }
 }
 
-/// A batch and the bytes it holds, or why there is none.
-pub(super) type Outcome<B> = Result<(B, usize), LoaderError>;
+/// What became of a [`Job`].
+pub(super) struct Made<B> {
+    /// The batch, or nothing if all of its samples were left out.
+    pub batch: Result<Option<B>, LoaderError>,
+    /// What the batch holds.
+    pub bytes: usize,
+    /// The samples that were left out.
+    pub skipped: Vec<Skipped>,
+}
 
 struct State<B> {
     runs: Vec<Run<B>>,
@@ -73,7 +65,7 @@ struct Run<B> {
     delivered: usize,
     /// Batches before this one have been handed to workers.
     claimed: usize,
-    ready: BTreeMap<usize, Outcome<B>>,
+    ready: BTreeMap<usize, Made<B>>,
     ready_bytes: usize,
 }
 
@@ -91,13 +83,13 @@ impl<B> Queue<B> {
     }
 
     /// Begins an epoch at `start` and returns the key to its batches.
-    pub fn open(&self, plan: Plan, start: usize) -> u64 {
+    pub fn open(&self, plan: Arc<Plan>, start: usize) -> u64 {
         let mut state = self.lock();
         let id = state.next_run;
         state.next_run += 1;
         state.runs.push(Run {
             id,
-            plan: Arc::new(plan),
+            plan,
             cancelled: Arc::new(AtomicBool::new(false)),
             delivered: start,
             claimed: start,
@@ -109,15 +101,15 @@ impl<B> Queue<B> {
     }
 
     /// Waits for the next batch of an open epoch. The caller asks no more often than the epoch has batches.
-    pub fn take(&self, run: u64) -> Result<B, LoaderError> {
+    pub fn take(&self, run: u64) -> Made<B> {
         let mut state = self.lock();
         loop {
             let run = state.run(run).expect("an epoch stays open as long as it is read");
-            if let Some(outcome) = run.ready.remove(&run.delivered) {
+            if let Some(made) = run.ready.remove(&run.delivered) {
                 run.delivered += 1;
-                run.ready_bytes -= bytes(&outcome);
+                run.ready_bytes -= made.bytes;
                 self.work.notify_all();
-                return outcome.map(|(batch, _)| batch);
+                return made;
             }
             state = wait(&self.done, state);
         }
@@ -164,18 +156,17 @@ impl<B> Queue<B> {
     }
 
     /// Takes in a batch. If its epoch is closed by now, it comes to nothing.
-    pub fn complete(&self, job: Job, outcome: Outcome<B>) {
-        let size = bytes(&outcome);
+    pub fn complete(&self, job: Job, made: Made<B>) {
         let mut state = self.lock();
-        if outcome.is_ok() {
-            state.largest = state.largest.max(Some(size));
+        if matches!(made.batch, Ok(Some(_))) {
+            state.largest = state.largest.max(Some(made.bytes));
         }
         let late = match state.run(job.run) {
             Some(run) => {
-                run.ready_bytes += size;
-                run.ready.insert(job.batch, outcome)
+                run.ready_bytes += made.bytes;
+                run.ready.insert(job.batch, made)
             }
-            None => Some(outcome),
+            None => Some(made),
         };
         drop(state);
         self.done.notify_all();
@@ -199,7 +190,7 @@ impl<B> Queue<B> {
 
     /// Whether the next unclaimed batch of `run` may be made now.
     fn allows(&self, run: &Run<B>, largest: Option<usize>) -> bool {
-        if run.claimed == run.plan.batches {
+        if run.claimed == run.plan.batches() {
             return false;
         }
         let ahead = run.claimed - run.delivered;
@@ -225,10 +216,6 @@ impl<B> State<B> {
     fn run(&mut self, id: u64) -> Option<&mut Run<B>> {
         self.runs.iter_mut().find(|run| run.id == id)
     }
-}
-
-fn bytes<B>(outcome: &Outcome<B>) -> usize {
-    outcome.as_ref().map_or(0, |(_, bytes)| *bytes)
 }
 
 fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {

@@ -1,3 +1,7 @@
+mod batching;
+mod skipping;
+
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::sleep;
@@ -13,7 +17,8 @@ struct Numbers {
     len: usize,
     /// The longest a sample takes, in microseconds.
     delay: u64,
-    fails: Option<usize>,
+    fails: HashSet<usize>,
+    lengths: Vec<f64>,
     panics: Option<usize>,
     calls: AtomicUsize,
 }
@@ -37,7 +42,7 @@ impl Dataset for Numbers {
             let mixed = (index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
             sleep(Duration::from_micros(mixed % self.delay));
         }
-        if self.fails == Some(index) {
+        if self.fails.contains(&index) {
             return Err("the header is cut off".into());
         }
         assert!(self.panics != Some(index), "index {index} out of range");
@@ -46,6 +51,10 @@ impl Dataset for Numbers {
 
     fn name(&self, index: usize) -> String {
         format!("clip-{index:03}.wav")
+    }
+
+    fn length(&self, index: usize) -> Option<f64> {
+        self.lengths.get(index).copied()
     }
 }
 
@@ -125,7 +134,7 @@ proptest! {
         let mut expected: Vec<Vec<_>> = samples.chunks(batch_size).map(<[_]>::to_vec).collect();
         expected.retain(|batch| !drop_last || batch.len() == batch_size);
 
-        prop_assert_eq!(loader.batches_per_epoch(), expected.len());
+        prop_assert_eq!(loader.batches(epoch), expected.len());
         prop_assert_eq!(read(&loader, epoch, 0), expected.clone());
         prop_assert_eq!(read(&loader, epoch, start), expected.split_off(start.min(expected.len())));
     }
@@ -157,7 +166,7 @@ fn resuming_loads_nothing_before_the_cursor() {
     assert_eq!(calls, 20);
 
     let mut tail = loader.epoch(7, 3);
-    assert_eq!((tail.cursor(), tail.len()), (3, 2));
+    assert_eq!((tail.cursor(), tail.size_hint()), (3, (0, Some(2))));
     assert_eq!(tail.next().unwrap().unwrap(), whole[3]);
     assert_eq!(tail.cursor(), 4);
     assert_eq!(tail.next().unwrap().unwrap(), whole[4]);
@@ -212,7 +221,7 @@ fn a_batch_larger_than_the_budget_passes() {
 #[test]
 fn a_bad_sample_is_named_and_the_epoch_goes_on() {
     for workers in [1, 4] {
-        let numbers = Numbers { fails: Some(5), ..Numbers::new(12) };
+        let numbers = Numbers { fails: HashSet::from([5]), ..Numbers::new(12) };
         let loader = loader(numbers, LoaderConfig { shuffle: false, ..config(2, workers) });
         let batches: Vec<_> = loader.epoch(3, 0).collect();
         let bad: Vec<_> = batches.iter().map(Result::is_err).collect();
@@ -311,8 +320,35 @@ fn dropping_in_the_middle_of_a_long_batch_joins_the_workers() {
 }
 
 #[test]
+fn dropping_joins_workers_that_wait_behind_finished_batches_and_errors() {
+    let numbers = Arc::new(Numbers { delay: 2_000, fails: (0..1000).step_by(3).collect(), ..Numbers::new(1000) });
+    let collect = Arc::new(Collect::default());
+    let config = LoaderConfig { prefetch_batches: 12, shuffle: false, ..config(1, 4) };
+    let loader = Loader::new(numbers.clone(), collect.clone(), config).unwrap();
+    let mut epoch = loader.epoch(0, 0);
+    assert!(matches!(epoch.next(), Some(Err(LoaderError::Sample { index: 0, .. }))));
+    // Of the batches 1 to 12, which fill the budget, 3, 6, 9 and 12 are errors: eight are made, then every worker waits.
+    assert_settles(&collect.made, 8);
+    let start = Instant::now();
+    drop(epoch);
+    drop(loader);
+    assert!(start.elapsed() < Duration::from_millis(500));
+    assert_eq!(Arc::strong_count(&numbers), 1, "a worker is still alive");
+}
+
+#[test]
 fn senseless_configs_are_refused() {
+    let budget = |max, quadratic| LoaderConfig { budget: Some(Budget { max, quadratic }), ..LoaderConfig::default() };
+    let share = |max_bad_share| LoaderConfig { max_bad_share, ..LoaderConfig::default() };
     let cases = [
+        (budget(0.0, 0.0), "budget.max"),
+        (budget(f64::INFINITY, 0.0), "budget.max"),
+        (budget(f64::NAN, 0.0), "budget.max"),
+        (budget(1.0, -0.1), "budget.quadratic"),
+        (budget(1.0, f64::NAN), "budget.quadratic"),
+        (share(-0.1), "max_bad_share"),
+        (share(1.1), "max_bad_share"),
+        (share(f64::NAN), "max_bad_share"),
         (LoaderConfig { batch_size: 0, ..LoaderConfig::default() }, "batch_size"),
         (LoaderConfig { prefetch_batches: 0, ..LoaderConfig::default() }, "prefetch_batches"),
         (LoaderConfig { prefetch_bytes: 0, ..LoaderConfig::default() }, "prefetch_bytes"),
@@ -327,7 +363,7 @@ fn senseless_configs_are_refused() {
 }
 
 #[test]
-fn workers_are_auto_or_a_number() {
+fn configs_are_read_and_workers_are_auto_or_a_number() {
     let parse = |text: &str| serde_json::from_str::<LoaderConfig>(text);
     assert_eq!(parse("{}").unwrap(), LoaderConfig::default());
     assert_eq!(parse(r#"{"workers": "auto"}"#).unwrap().workers, Workers::Auto);
@@ -337,6 +373,10 @@ fn workers_are_auto_or_a_number() {
         assert!(text.contains("`auto` or a number of threads"), "{text}");
     }
     assert!(parse(r#"{"wrokers": 3}"#).is_err());
+    let text = r#"{"budget": {"max": 300, "quadratic": 0.02}, "group_by_length": true, "on_bad_sample": "skip"}"#;
+    let parsed = parse(text).unwrap();
+    assert_eq!(parsed.budget, Some(Budget { max: 300.0, quadratic: 0.02 }));
+    assert_eq!((parsed.group_by_length, parsed.on_bad_sample), (true, OnBadSample::Skip));
     for workers in [Workers::Auto, Workers::Count(5)] {
         let config = LoaderConfig { workers, ..LoaderConfig::default() };
         assert_eq!(parse(&serde_json::to_string(&config).unwrap()).unwrap(), config);

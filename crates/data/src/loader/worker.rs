@@ -4,8 +4,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::queue::{Job, Outcome, Queue};
-use super::{Collate, Dataset, LoaderError};
+use super::queue::{Job, Made, Queue};
+use super::{Collate, Dataset, LoaderError, OnBadSample, SampleError, Skipped};
 
 /// How many samples of a batch an error lists by name.
 const NAMES: usize = 8;
@@ -14,48 +14,55 @@ const NAMES: usize = 8;
 pub(super) struct Worker<D: Dataset, C: Collate<D::Item>> {
     dataset: Arc<D>,
     collate: Arc<C>,
+    on_bad_sample: OnBadSample,
     queue: Arc<Queue<C::Batch>>,
 }
 
 impl<D: Dataset, C: Collate<D::Item>> Worker<D, C> {
-    pub fn new(dataset: Arc<D>, collate: Arc<C>, queue: Arc<Queue<C::Batch>>) -> Self {
+    pub fn new(dataset: Arc<D>, collate: Arc<C>, on_bad_sample: OnBadSample, queue: Arc<Queue<C::Batch>>) -> Self {
         queue.enter();
-        Self { dataset, collate, queue }
+        Self { dataset, collate, on_bad_sample, queue }
     }
 
     pub fn run(self) {
         while let Some(job) = self.queue.claim() {
-            let outcome = catch(|| self.make(&job)).unwrap_or_else(|message| {
-                let (batch, epoch, names) = self.describe(&job);
-                Some(Err(LoaderError::CollatePanic { batch, epoch, names, message }))
-            });
-            if let Some(outcome) = outcome {
-                self.queue.complete(job, outcome);
+            if let Some(made) = self.make(&job) {
+                self.queue.complete(job, made);
             }
         }
     }
 
     /// One batch; `None` if nobody waits for it any more.
-    fn make(&self, job: &Job) -> Option<Outcome<C::Batch>> {
+    fn make(&self, job: &Job) -> Option<Made<C::Batch>> {
+        let epoch = job.plan.epoch;
         let samples = job.plan.samples(job.batch);
         let mut items = Vec::with_capacity(samples.len());
+        let mut skipped = Vec::new();
         for &index in samples {
             if job.cancelled() {
                 return None;
             }
-            match self.load(index, job.plan.epoch) {
+            match self.load(index, epoch) {
                 Ok(item) => items.push(item),
-                Err(error) => return Some(Err(error)),
+                Err(LoaderError::Sample { name, source, .. }) if self.on_bad_sample == OnBadSample::Skip => {
+                    skipped.push(Skipped { index, name, epoch, reason: source.to_string() });
+                }
+                Err(error) => return Some(Made { batch: Err(error), bytes: 0, skipped }),
             }
         }
-        Some(match self.collate.collate(items) {
-            Ok(batch) => {
-                let bytes = C::bytes(&batch);
-                Ok((batch, bytes))
-            }
-            Err(source) => {
-                let (batch, epoch, names) = self.describe(job);
-                Err(LoaderError::Collate { batch, epoch, names, source })
+        if items.is_empty() {
+            return Some(Made { batch: Ok(None), bytes: 0, skipped });
+        }
+        Some(match self.collate(items) {
+            Ok((batch, bytes)) => Made { batch: Ok(Some(batch)), bytes, skipped },
+            Err(failure) => {
+                let names = self.names(samples.iter().filter(|&&index| skipped.iter().all(|s| s.index != index)));
+                let batch = job.batch;
+                let error = match failure {
+                    Failure::Error(source) => LoaderError::Collate { batch, epoch, names, source },
+                    Failure::Panic(message) => LoaderError::CollatePanic { batch, epoch, names, message },
+                };
+                Made { batch: Err(error), bytes: 0, skipped }
             }
         })
     }
@@ -68,15 +75,25 @@ impl<D: Dataset, C: Collate<D::Item>> Worker<D, C> {
         }
     }
 
-    /// The batch, its epoch and its samples, for an error about all of it.
-    fn describe(&self, job: &Job) -> (usize, u64, String) {
-        let samples = job.plan.samples(job.batch);
-        let shown = samples.iter().take(NAMES).map(|&index| format!("`{}`", self.name(index)));
+    /// The batch and the bytes it holds.
+    fn collate(&self, items: Vec<D::Item>) -> Result<(C::Batch, usize), Failure> {
+        let made = catch(|| {
+            let batch = self.collate.collate(items)?;
+            let bytes = C::bytes(&batch);
+            Ok((batch, bytes))
+        });
+        made.map_err(Failure::Panic)?.map_err(Failure::Error)
+    }
+
+    /// The names of the first few samples and the number of the others, for an error about all of them.
+    fn names<'a>(&self, samples: impl Iterator<Item = &'a usize>) -> String {
+        let samples: Vec<_> = samples.collect();
+        let shown = samples.iter().take(NAMES).map(|&&index| format!("`{}`", self.name(index)));
         let mut names = shown.collect::<Vec<_>>().join(", ");
         if let Some(more @ 1..) = samples.len().checked_sub(NAMES) {
             names.push_str(&format!(" and {more} more"));
         }
-        (job.batch, job.plan.epoch, names)
+        names
     }
 
     /// The dataset's name for a sample, even if naming it panics as well.
@@ -89,6 +106,12 @@ impl<D: Dataset, C: Collate<D::Item>> Drop for Worker<D, C> {
     fn drop(&mut self) {
         self.queue.leave();
     }
+}
+
+/// Why samples could not be put together.
+enum Failure {
+    Error(SampleError),
+    Panic(String),
 }
 
 /// Runs `f` and turns a panic into its message. What a panic leaves half-done inside a dataset is the dataset's affair,
