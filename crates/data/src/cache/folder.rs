@@ -1,0 +1,161 @@
+//! The files: 256 folders, one file an entry, and unfinished ones beside them.
+
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
+
+use super::entry::{HEADER, Record};
+use super::{CacheError, Key};
+
+/// What an unfinished file's name begins with.
+const PARTIAL: &str = ".partial-";
+/// An unfinished file this old was left by a process that was killed: writing an entry takes milliseconds.
+const LEFT_BEHIND: Duration = Duration::from_secs(3600);
+/// No entry is larger, so no damaged file makes the reader ask for more memory: 2³⁰ values are 18 hours of audio.
+const LARGEST: u64 = HEADER as u64 + (1 << 31);
+
+/// Where entries are, and how they get there.
+pub(super) struct Folder {
+    root: PathBuf,
+    /// Differs between any two handles, also on machines that share the folder.
+    nonce: u64,
+    serial: AtomicU64,
+}
+
+/// A file in the cache.
+pub(super) struct Found {
+    pub path: PathBuf,
+    /// What it takes on disk.
+    pub bytes: u64,
+    /// When it was last written, or marked as used.
+    pub used: SystemTime,
+    /// An entry under its name, not an unfinished file.
+    pub finished: bool,
+}
+
+/// What reading a file led to.
+pub(super) enum Reading {
+    /// It is whole.
+    Whole(Record),
+    /// There is none, or none that this process can open now.
+    Absent,
+    /// It is not what was written.
+    Damaged,
+}
+
+impl Folder {
+    /// Makes the folders that are not there.
+    pub fn open(root: &Path) -> Result<Self, CacheError> {
+        for shard in 0..=u8::MAX {
+            let path = root.join(format!("{shard:02x}"));
+            fs::create_dir_all(&path).map_err(|source| CacheError::Folder { path, source })?;
+        }
+        Ok(Self { root: root.into(), nonce: RandomState::new().hash_one(()), serial: AtomicU64::new(0) })
+    }
+
+    /// The entry's path: its first two digits name the folder.
+    pub fn path(&self, key: &Key) -> PathBuf {
+        let hex = key.hex();
+        self.root.join(&hex[..2]).join(&hex[2..])
+    }
+
+    /// The entry, which is marked as used now if it was last used before `since`.
+    pub fn read(&self, key: &Key, since: SystemTime) -> Reading {
+        // No file, no permission, no descriptors left: in none of these cases is there a damaged file to remove.
+        let Ok(file) = File::open(self.path(key)) else { return Reading::Absent };
+        match read(&file, key, since) {
+            Ok(Some(record)) => Reading::Whole(record),
+            // What the disk cannot read is as good as damaged.
+            Ok(None) | Err(_) => Reading::Damaged,
+        }
+    }
+
+    /// Writes the file beside its place and renames it: whenever the process is killed, the entry is there whole or
+    /// not at all. Nothing is synced. After a power failure a file may be torn, which its checksum tells.
+    pub fn write(&self, key: &Key, file: &[u8]) -> io::Result<()> {
+        let path = self.path(key);
+        let name = format!("{PARTIAL}{:016x}-{}", self.nonce, self.serial.fetch_add(1, Relaxed));
+        let partial = path.with_file_name(name);
+        let write = || {
+            File::create_new(&partial)?.write_all(file)?;
+            fs::rename(&partial, &path)
+        };
+        write().inspect_err(|_| {
+            // Best effort: the error that led here says more than a second one about the leftover.
+            let _ = fs::remove_file(&partial);
+        })
+    }
+
+    /// Every file of the cache; what was left behind by killed processes is removed on the way.
+    pub fn scan(&self) -> Result<Vec<Found>, CacheError> {
+        let mut found = Vec::new();
+        for shard in 0..=u8::MAX {
+            let path = self.root.join(format!("{shard:02x}"));
+            scan_shard(&path, &mut found).map_err(|source| CacheError::Folder { path, source })?;
+        }
+        Ok(found)
+    }
+}
+
+impl Found {
+    /// The key that its name spells; nothing for a file that is no entry.
+    pub fn key(&self) -> Option<Key> {
+        let shard = self.path.parent()?.file_name()?.to_str()?;
+        Key::from_hex(&format!("{shard}{}", self.path.file_name()?.to_str()?))
+    }
+}
+
+/// The entry in an open file, or nothing if it is damaged.
+fn read(mut file: &File, key: &Key, since: SystemTime) -> io::Result<Option<Record>> {
+    let metadata = file.metadata()?;
+    let values = metadata.len().checked_sub(HEADER as u64).filter(|bytes| bytes % 2 == 0);
+    let Some(values) = values.filter(|_| metadata.len() <= LARGEST) else { return Ok(None) };
+    let (mut header, mut values) = ([0; HEADER], vec![0u16; values as usize / 2]);
+    file.read_exact(&mut header)?;
+    file.read_exact(bytemuck::cast_slice_mut(&mut values))?;
+    let record = Record::read(key, &header, values);
+    if record.is_some() && metadata.modified()? < since {
+        // Best effort: in a folder that others own, entries simply keep their age.
+        let _ = file.set_modified(SystemTime::now());
+    }
+    Ok(record)
+}
+
+fn scan_shard(path: &Path, found: &mut Vec<Found>) -> io::Result<()> {
+    let now = SystemTime::now();
+    for item in fs::read_dir(path)? {
+        let item = item?;
+        let name = item.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let partial = name.starts_with(PARTIAL);
+        if !partial && (name.len() != 62 || !name.bytes().all(|digit| digit.is_ascii_hexdigit())) {
+            continue;
+        }
+        // Gone in the meantime: another process made room.
+        let Ok(metadata) = item.metadata() else { continue };
+        let used = metadata.modified()?;
+        if partial && now.duration_since(used).is_ok_and(|age| age > LEFT_BEHIND) {
+            remove(&item.path())?;
+            continue;
+        }
+        found.push(Found { path: item.path(), bytes: on_disk(metadata.len()), used, finished: !partial });
+    }
+    Ok(())
+}
+
+/// Removes a file; whether there was one.
+pub(super) fn remove(path: &Path) -> io::Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a file of this length takes: file systems hand out blocks of 4 KiB.
+pub(super) fn on_disk(length: u64) -> u64 {
+    length.next_multiple_of(4096)
+}
