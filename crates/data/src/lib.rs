@@ -19,6 +19,7 @@
 //! ```
 
 pub mod audio;
+pub mod clips;
 pub mod cw;
 pub mod features;
 pub mod loader;
