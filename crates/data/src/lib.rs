@@ -20,6 +20,7 @@
 
 pub mod audio;
 pub mod cache;
+pub mod clips;
 pub mod cw;
 pub mod features;
 pub mod loader;

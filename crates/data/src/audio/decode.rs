@@ -1,4 +1,3 @@
-use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -10,10 +9,14 @@ use symphonia::core::formats::{FormatReader, SeekMode, SeekTo, TrackType};
 use symphonia::core::io::MediaSourceStream;
 use symphonia::core::units::Timestamp;
 
-use super::AudioError;
+use super::{AudioError, Stored};
 
 /// How far past the file's end a segment may reach, in seconds: one hop, which manifests round away.
-const ROUNDING: f64 = 0.01;
+pub(crate) const ROUNDING: f64 = 0.01;
+
+/// How much is decoded before the first sample that is wanted where packets depend on earlier ones, in seconds. Vorbis
+/// needs one packet (at most 8192 samples); MP3 may refer to 511 bytes back, which is half a second at 8 kbit/s.
+const PREROLL: f64 = 1.0;
 
 /// Mono audio at the file's own sampling rate.
 pub(super) struct Clip {
@@ -22,8 +25,9 @@ pub(super) struct Clip {
 }
 
 /// Decodes from `start` to `end` in seconds (to the end of the file if `None`); the bounds are known to be sane.
-pub(super) fn decode(path: &Path, start: f64, end: Option<f64>) -> Result<Clip, AudioError> {
-    let mut source = Source::open(path)?;
+pub(super) fn decode(stored: &Stored, start: f64, end: Option<f64>) -> Result<Clip, AudioError> {
+    let path = stored.name();
+    let mut source = Source::open(stored)?;
     let rate = f64::from(source.rate);
     let first = (start * rate).round() as u64;
     let last = end.map(|end| (end * rate).round() as u64);
@@ -40,8 +44,13 @@ pub(super) fn decode(path: &Path, start: f64, end: Option<f64>) -> Result<Clip, 
     }
 
     // Samples `position .. position + samples.len()` of the file; what precedes `first` goes at the end.
-    let position = source.seek(first)?;
-    let mut samples = Vec::new();
+    let (position, mut samples) = match source.seek(first)? {
+        Some(begun) => begun,
+        None => {
+            source = Source::open(stored)?;
+            (0, Vec::new())
+        }
+    };
     let wanted = last.map_or(u64::MAX, |last| last - position);
     while (samples.len() as u64) < wanted && source.append_packet(position, &mut samples)? {}
 
@@ -56,6 +65,12 @@ pub(super) fn decode(path: &Path, start: f64, end: Option<f64>) -> Result<Clip, 
     samples.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
     samples.drain(..(first - position) as usize);
     Ok(Clip { samples, rate: source.rate })
+}
+
+/// How long the audio is by its header, in seconds, if the header tells.
+pub(super) fn seconds(stored: &Stored) -> Result<Option<f64>, AudioError> {
+    let source = Source::open(stored)?;
+    Ok(source.promised.map(|frames| frames as f64 / f64::from(source.rate)))
 }
 
 /// An open file, its one audio track and the decoder for it.
@@ -73,21 +88,9 @@ struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    fn open(path: &'a Path) -> Result<Self, AudioError> {
-        let read = |source: std::io::Error| match source.kind() {
-            ErrorKind::NotFound => AudioError::Missing { path: path.into() },
-            _ => AudioError::Read { path: path.into(), source },
-        };
-        let file = File::open(path).map_err(read)?;
-        let metadata = file.metadata().map_err(read)?;
-        if metadata.is_dir() {
-            return Err(read(ErrorKind::IsADirectory.into()));
-        }
-        if metadata.len() == 0 {
-            return Err(AudioError::Empty { path: path.into() });
-        }
-
-        let stream = MediaSourceStream::new(Box::new(file), Default::default());
+    fn open(stored: &'a Stored) -> Result<Self, AudioError> {
+        let path = stored.name();
+        let stream = MediaSourceStream::new(stored.open()?, Default::default());
         let unknown = |reason: String| AudioError::UnknownFormat { path: path.into(), reason };
         let reader = symphonia::default::get_probe()
             .probe(&Hint::new(), stream, Default::default(), Default::default())
@@ -110,17 +113,45 @@ impl<'a> Source<'a> {
         Ok(Self { path, reader, decoder, track, rate, promised, exact, interleaved: Vec::new() })
     }
 
-    /// Moves to sample `first` or to somewhere before it, and says where.
-    fn seek(&mut self, first: u64) -> Result<u64, AudioError> {
-        let Some(ts) = i64::try_from(first).ok().filter(|&ts| ts > 0 && self.exact) else { return Ok(0) };
+    /// Moves to sample `first` or to somewhere before it; says where, with what it had to decode on the way. None where
+    /// the audio can only be read from its beginning, which needs opening it again.
+    fn seek(&mut self, first: u64) -> Result<Option<(u64, Vec<f32>)>, AudioError> {
+        let preroll = if self.exact { 0 } else { (PREROLL * f64::from(self.rate)) as u64 };
+        let target = first.saturating_sub(preroll);
+        let Some(ts) = i64::try_from(target).ok().filter(|&ts| ts > 0) else { return Ok(Some((0, Vec::new()))) };
         let to = SeekTo::Timestamp { ts: Timestamp::new(ts), track_id: self.track };
-        let at = first as f64 / f64::from(self.rate);
         match self.reader.seek(SeekMode::Accurate, to) {
             Ok(seeked) => {
                 self.decoder.reset();
-                Ok(u64::try_from(seeked.actual_ts.get()).unwrap_or(0).min(first))
+                let position = u64::try_from(seeked.actual_ts.get()).unwrap_or(0);
+                if self.exact { Ok(Some((position.min(first), Vec::new()))) } else { Ok(self.preroll(first)) }
             }
-            Err(error) => Err(AudioError::Damaged { path: self.path.into(), at, reason: error.to_string() }),
+            Err(error) if self.exact => {
+                let at = first as f64 / f64::from(self.rate);
+                Err(AudioError::Damaged { path: self.path.into(), at, reason: error.to_string() })
+            }
+            // MP3 and Ogg tell where they end only by failing.
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Decodes up to the packet with sample `first`, whose position its own time stamp gives, and keeps that packet
+    /// alone: those before it only bring the decoder into the state it would be in. They may fail for what they lack.
+    fn preroll(&mut self, first: u64) -> Option<(u64, Vec<f32>)> {
+        loop {
+            let packet = self.reader.next_packet().ok().flatten()?;
+            if packet.track_id != self.track {
+                continue;
+            }
+            let position = packet.pts.get();
+            let decoded = self.decoder.decode(&packet);
+            let next = position + i64::try_from(packet.dur.get()).ok()?;
+            if next > i64::try_from(first).ok()? {
+                let position = u64::try_from(position).ok().filter(|position| *position <= first)?;
+                let mut samples = Vec::new();
+                mix_down(&decoded.ok()?, &mut self.interleaved, &mut samples);
+                return Some((position, samples));
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum AudioError {
     /// No such file.
-    #[error("{path}: there is no such audio file; check the path, and the folder the manifest is in")]
+    #[error("{path}: there is no such audio file; check the path, and the folder that its list is in")]
     Missing {
         /// The file.
         path: PathBuf,
@@ -37,6 +37,12 @@ pub enum AudioError {
     #[error("{path}: holds no audio (zero samples); remove it from the data or record it again")]
     Empty {
         /// The file.
+        path: PathBuf,
+    },
+    /// A cell of a table that should hold audio, and is null.
+    #[error("{path}: has no audio (its cell is null); remove the row from the data")]
+    Null {
+        /// The file and its row.
         path: PathBuf,
     },
     /// The file ends before its header says.

@@ -6,12 +6,15 @@
 mod decode;
 mod error;
 mod resample;
+mod stored;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
 
+pub(crate) use decode::ROUNDING;
 pub use error::AudioError;
+pub use stored::Stored;
 
 /// The sampling rate of everything downstream, in Hz.
 pub const SAMPLE_RATE: u32 = 16_000;
@@ -25,20 +28,11 @@ pub fn load(path: &Path) -> Result<Vec<f32>, AudioError> {
 
 /// The part of the file from `start` to `end` in seconds, as [`load`] gives it; `None` means the file's own bound.
 ///
-/// WAV and FLAC are read from `start` on; MP3 and Vorbis, whose packets depend on earlier ones, from the beginning.
+/// Nothing before `start` is decoded, but for the second that MP3 and Vorbis need to come into step.
 /// Fails as [`load`] does, and if the segment is empty or lies outside the file. An `end` up to 10 ms past the end
 /// counts as rounding.
 pub fn load_segment(path: &Path, start: Option<f64>, end: Option<f64>) -> Result<Vec<f32>, AudioError> {
-    let from = start.unwrap_or(0.0);
-    if !from.is_finite() || from < 0.0 || end.is_some_and(|end| !end.is_finite() || end <= from) {
-        return Err(AudioError::BadSegment { path: path.into(), start: from, end });
-    }
-    let clip = decode::decode(path, from, end)?;
-    if let Some(at) = clip.samples.iter().position(|sample| !sample.is_finite()) {
-        let at = from + at as f64 / f64::from(clip.rate);
-        return Err(AudioError::NotFinite { path: path.into(), at });
-    }
-    resample::to_16k(clip.samples, clip.rate).map_err(|reason| AudioError::Unsupported { path: path.into(), reason })
+    Stored::file(path).load(start, end)
 }
 
 /// Writes 16 kHz mono samples as a 16-bit WAV; what lies outside `[-1, 1]` is clipped.

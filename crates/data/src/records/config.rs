@@ -14,7 +14,7 @@ pub struct RecordsConfig {
     /// The second file of two plain text files: translations, labels or tags, line by line.
     pub target_path: Option<PathBuf>,
     /// How it is written: `auto`, which goes by the extension, `jsonl`, `json`, `csv`, `tsv`, `conll`, `text` or
-    /// `parquet`.
+    /// `parquet`; speech may also be `tar` or `audio`.
     pub format: Format,
     /// From a field that the task needs, such as `text` or `answers`, to the column that holds it: its name, a dotted
     /// path for something nested (`translation.en`, `target.0`), or its number from 0.
@@ -49,6 +49,10 @@ pub enum Format {
     Text,
     /// Parquet.
     Parquet,
+    /// Shards of WebDataset: speech alone.
+    Tar,
+    /// A folder of audio files with their texts beside them: speech alone.
+    Audio,
 }
 
 /// Where a file has a field.
@@ -114,7 +118,7 @@ impl RecordsConfig {
     }
 
     /// Checks the keys that only some formats have.
-    pub(super) fn fits(&self, format: Format) -> Result<(), RecordsError> {
+    pub(crate) fn fits(&self, format: Format) -> Result<(), RecordsError> {
         let fail = |reason: &str| Err(RecordsError::Config { reason: reason.into() });
         match (&self.target_path, format) {
             (None, Format::Text) => {
@@ -132,12 +136,12 @@ impl RecordsConfig {
     }
 
     /// Whether two plain files are read.
-    pub(super) fn is_text(&self) -> bool {
+    pub(crate) fn is_text(&self) -> bool {
         self.format == Format::Text || self.format == Format::Auto && self.target_path.is_some()
     }
 
     /// A file's format as given or as the extension tells it.
-    pub(super) fn format_of(&self, path: &Path) -> Option<Format> {
+    pub(crate) fn format_of(&self, path: &Path) -> Option<Format> {
         match self.format {
             _ if self.is_text() => Some(Format::Text),
             Format::Auto => Format::by_extension(path),
@@ -161,13 +165,13 @@ const EXTENSIONS: [(&str, Format); 9] = [
 
 impl Format {
     /// The format of files with this one's extension.
-    pub(super) fn by_extension(path: &Path) -> Option<Self> {
+    pub(crate) fn by_extension(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?;
         EXTENSIONS.iter().find(|(known, _)| extension.eq_ignore_ascii_case(known)).map(|(_, format)| *format)
     }
 
     /// The extensions of a format's files, for an error message; all there are for `auto`.
-    pub(super) fn extensions(self) -> String {
+    pub(crate) fn extensions(self) -> String {
         let names = EXTENSIONS.iter().filter(|(_, format)| self == Self::Auto || self == *format);
         names.map(|(name, _)| format!(".{name}")).collect::<Vec<_>>().join(", ")
     }

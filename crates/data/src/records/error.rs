@@ -31,6 +31,12 @@ pub enum RecordsError {
         /// The file.
         path: PathBuf,
     },
+    /// A format of speech where text is wanted.
+    #[error("{}: `format: tar` and `audio` are for speech; text comes as jsonl, json, csv, tsv, conll, text or parquet", path.display())]
+    Speech {
+        /// The file.
+        path: PathBuf,
+    },
     /// A folder without files of records.
     #[error("{}: is a folder without files of records ({extensions}); name one that has some", path.display())]
     EmptyFolder {

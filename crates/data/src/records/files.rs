@@ -10,7 +10,7 @@ use super::task::Task;
 use super::{Format, Origin, RecordsError, parquet, paths};
 
 /// The rows of one file, read as they are asked for.
-pub(super) type Rows = Box<dyn Iterator<Item = Result<Row, RecordsError>>>;
+pub(crate) type Rows = Box<dyn Iterator<Item = Result<Row, RecordsError>>>;
 
 /// The rows of a task's files with their numbers, one file after the other; each is opened when its turn comes.
 pub(super) fn rows(task: &Task) -> Result<impl Iterator<Item = Result<Row, RecordsError>>, RecordsError> {
@@ -21,23 +21,25 @@ pub(super) fn rows(task: &Task) -> Result<impl Iterator<Item = Result<Row, Recor
 }
 
 /// Opens one file.
-fn file_rows(task: &Task, format: Format, path: Arc<Path>) -> Result<Rows, RecordsError> {
+pub(crate) fn file_rows(task: &Task, format: Format, path: Arc<Path>) -> Result<Rows, RecordsError> {
     let config = task.config;
     match (format, &config.target_path) {
+        (Format::Csv, _) if !task.aliases.is_empty() && has_pipes(task, &path)? => pipes(task, path),
         (Format::Json, _) if config.format == Format::Auto && is_jsonl(&path)? => jsonl(path),
         (Format::Jsonl, _) => jsonl(path),
         (Format::Json, _) => json(path),
         (Format::Csv, _) => table(task, path, b','),
         (Format::Tsv, _) => table(task, path, b'\t'),
         (Format::Conll, _) => conll(path),
-        (Format::Parquet, _) => parquet::rows(path),
+        (Format::Parquet, _) => parquet::rows(path, None),
+        (Format::Tar | Format::Audio, _) => Err(RecordsError::Speech { path: path.to_path_buf() }),
         (Format::Text, Some(target)) => parallel(path, target.as_path().into()),
         (Format::Text | Format::Auto, _) => Err(RecordsError::Format { path: path.to_path_buf() }),
     }
 }
 
 /// Opens a file to read from.
-pub(super) fn open(path: &Path) -> Result<File, RecordsError> {
+pub(crate) fn open(path: &Path) -> Result<File, RecordsError> {
     File::open(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => RecordsError::Missing { path: path.into() },
         _ => read_error(path, error),
@@ -45,13 +47,13 @@ pub(super) fn open(path: &Path) -> Result<File, RecordsError> {
 }
 
 /// An error of the system or of a format's reader.
-pub(super) fn read_error(path: &Path, error: impl ToString) -> RecordsError {
+pub(crate) fn read_error(path: &Path, error: impl ToString) -> RecordsError {
     RecordsError::Read { path: path.into(), reason: error.to_string() }
 }
 
 /// Lines with their numbers, without line ends and byte order mark. Only a line feed ends a line, after a carriage
 /// return or not: other separators of Unicode may be part of a text.
-fn lines(path: &Arc<Path>) -> Result<impl Iterator<Item = Result<(u64, String), RecordsError>> + use<>, RecordsError> {
+pub(crate) fn lines(path: &Arc<Path>) -> Result<impl Iterator<Item = Result<(u64, String), RecordsError>> + use<>, RecordsError> {
     let file = open(path)?;
     let path = path.clone();
     Ok((1..).zip(BufReader::new(file).split(b'\n')).map(move |(number, line)| {
@@ -71,7 +73,7 @@ fn lines(path: &Arc<Path>) -> Result<impl Iterator<Item = Result<(u64, String), 
     }))
 }
 
-fn is_blank(line: &Result<(u64, String), RecordsError>) -> bool {
+pub(crate) fn is_blank(line: &Result<(u64, String), RecordsError>) -> bool {
     matches!(line, Ok((_, text)) if text.trim().is_empty())
 }
 
@@ -155,13 +157,44 @@ fn table(task: &Task, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsErr
     let Some(first) = records.next() else { return Ok(Box::new(std::iter::empty())) };
     let first = first.map_err(|error| table_error(&path, &error))?;
     let names: Arc<[String]> = first.iter().map(|cell| cell.trim().to_owned()).collect();
-    let is_header = task.config.header.unwrap_or_else(|| task.names().any(|name| names.iter().any(|n| n == name)));
-    let (header, first) = if is_header { (Some(names), None) } else { (None, Some(Ok(first))) };
+    let (header, first) = if task.is_header(&names) { (Some(names), None) } else { (None, Some(Ok(first))) };
     Ok(Box::new(first.into_iter().chain(records).map(move |record| {
         let record = record.map_err(|error| table_error(&path, &error))?;
         let origin = Origin::line(&path, record.position().map_or(1, csv::Position::line));
         let cells = record.iter().map(Value::from).collect();
         Ok(Row::new(origin, Content::Cells { header: header.clone(), cells }))
+    })))
+}
+
+/// Whether a CSV file is separated by pipes: its first line has some, and is no header of commas.
+fn has_pipes(task: &Task, path: &Arc<Path>) -> Result<bool, RecordsError> {
+    let Some((_, first)) = lines(path)?.find(|line| !is_blank(line)).transpose()? else { return Ok(false) };
+    let commas: Vec<_> = first.split(',').map(|cell| cell.trim().trim_matches('"')).collect();
+    Ok(first.contains('|') && !(commas.len() > 1 && task.is_header(&commas)))
+}
+
+/// Cells separated by pipes, as in LJSpeech: quotes are part of the text. Without a header a third cell, the text in
+/// another form, may be missing.
+fn pipes(task: &Task, path: Arc<Path>) -> Result<Rows, RecordsError> {
+    let mut lines = lines(&path)?.filter(|line| !is_blank(line)).peekable();
+    let split = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let names = lines.peek().and_then(|line| line.as_ref().ok()).map(|(_, first)| split(first)).unwrap_or_default();
+    let header: Option<Arc<[String]>> = task.is_header(&names).then(|| names.into());
+    if header.is_some() {
+        lines.next();
+    }
+    Ok(Box::new(lines.map(move |line| {
+        let (number, line) = line?;
+        let origin = Origin::line(&path, number);
+        let cells: Vec<_> = line.split('|').map(Value::from).collect();
+        let reason = match &header {
+            Some(header) if cells.len() != header.len() => {
+                format!("has {} cells where the header has {}", cells.len(), header.len())
+            }
+            None if !(2..=3).contains(&cells.len()) => "is not FILE|TRANSCRIPT, like the lines before it".into(),
+            _ => return Ok(Row::new(origin, Content::Cells { header: header.clone(), cells })),
+        };
+        Err(RecordsError::Malformed { origin, reason })
     })))
 }
 

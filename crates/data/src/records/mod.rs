@@ -40,15 +40,15 @@
 mod classify;
 mod config;
 mod error;
-mod files;
+pub(crate) mod files;
 mod pair;
-mod parquet;
+pub(crate) mod parquet;
 mod part;
-mod paths;
-mod row;
+pub(crate) mod paths;
+pub(crate) mod row;
 mod span;
 mod tag;
-mod task;
+pub(crate) mod task;
 #[cfg(test)]
 mod tests;
 

@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use parquet::errors::ParquetError;
 use parquet::file::reader::SerializedFileReader;
+use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row as ParquetRow};
+use parquet::schema::types::Type;
 use serde_json::Value;
 
 use super::files::{Rows, open, read_error};
 use super::row::{Content, Row};
 use super::{Origin, RecordsError};
 
-/// The rows of a Parquet file.
-pub(super) fn rows(path: Arc<Path>) -> Result<Rows, RecordsError> {
+/// The rows of a Parquet file: of all its columns, or of those in a projection of its schema.
+pub(crate) fn rows(path: Arc<Path>, projection: Option<Type>) -> Result<Rows, RecordsError> {
     let file = open(&path)?;
-    let mut rows = guarded(&path, || SerializedFileReader::new(file))?.into_iter();
+    let mut rows = guarded(&path, || RowIter::from_file_into(Box::new(SerializedFileReader::new(file)?)).project(projection))?;
     let mut number = 0;
     Ok(Box::new(std::iter::from_fn(move || {
         number += 1;
@@ -24,7 +26,7 @@ pub(super) fn rows(path: Arc<Path>) -> Result<Rows, RecordsError> {
 }
 
 /// What the reader of the format returns; where a file is damaged it may also panic, and that is then an error, too.
-fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, RecordsError> {
+pub(crate) fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, RecordsError> {
     // What the reader left half done is not used again, for reading ends at the first error.
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(result) => result.map_err(|error| read_error(path, error)),

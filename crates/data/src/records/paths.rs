@@ -32,7 +32,7 @@ impl Paths {
 }
 
 /// Every file of a configuration, with its format.
-pub(super) fn files(config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>, RecordsError> {
+pub(crate) fn files(config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>, RecordsError> {
     let mut files = Vec::new();
     for path in config.path.as_slice() {
         let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
@@ -52,7 +52,10 @@ pub(super) fn files(config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>, Re
 }
 
 /// The files of records in a folder, in the order of their names; at least one, and all of one format.
-fn folder(path: &Path, config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>, RecordsError> {
+pub(crate) fn folder(path: &Path, config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>, RecordsError> {
+    if matches!(config.format, Format::Tar | Format::Audio) {
+        return Err(RecordsError::Speech { path: path.into() });
+    }
     if config.is_text() {
         let reason = format!("{} is a folder: `format: text` reads two files, line by line", path.display());
         return Err(RecordsError::Config { reason });

@@ -25,7 +25,7 @@ pub enum Place {
 
 /// One record as its file has it.
 #[derive(Debug, PartialEq)]
-pub(super) struct Row {
+pub(crate) struct Row {
     pub origin: Origin,
     /// Its number among the records of all files, from 1; 0 before they are counted.
     pub number: u64,
@@ -34,7 +34,7 @@ pub(super) struct Row {
 
 /// What a row holds.
 #[derive(Debug, PartialEq)]
-pub(super) enum Content {
+pub(crate) enum Content {
     /// Values with names.
     Fields(Map<String, Value>),
     /// Values in columns, which may have names.
@@ -60,6 +60,23 @@ impl Row {
             (Content::Cells { cells, .. } | Content::Sentence(cells), Column::Number(at)) => cells.get(*at),
             (Content::Fields(_), Column::Number(_)) | (Content::Sentence(_), Column::Name(_)) => None,
         }
+    }
+
+    /// The row's own spelling of a name, which it may have in upper or lower case.
+    pub fn key(&self, name: &str) -> Option<&str> {
+        let mut keys = self.keys();
+        keys.clone().find(|key| *key == name).or_else(|| keys.find(|key| key.eq_ignore_ascii_case(name)))
+    }
+
+    /// The names of its fields or columns, if they have any.
+    pub fn keys(&self) -> impl Iterator<Item = &str> + Clone {
+        let (fields, header) = match &self.content {
+            Content::Fields(fields) => (Some(fields), None),
+            Content::Cells { header, .. } => (None, header.as_deref()),
+            Content::Sentence(_) => (None, None),
+        };
+        let header = header.unwrap_or_default().iter().map(String::as_str);
+        fields.into_iter().flat_map(|fields| fields.keys()).map(String::as_str).chain(header)
     }
 
     /// Which fields it has, for an error message.
@@ -100,12 +117,12 @@ fn descend_value<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
 
 impl Origin {
     /// A line, from 1.
-    pub(super) fn line(path: &Arc<Path>, line: u64) -> Self {
+    pub(crate) fn line(path: &Arc<Path>, line: u64) -> Self {
         Self { path: path.clone(), place: Place::Line(line) }
     }
 
     /// A row, from 1.
-    pub(super) fn row(path: &Arc<Path>, row: u64) -> Self {
+    pub(crate) fn row(path: &Arc<Path>, row: u64) -> Self {
         Self { path: path.clone(), place: Place::Row(row) }
     }
 }

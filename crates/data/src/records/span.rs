@@ -36,7 +36,7 @@ impl SpanRecord {
     /// Names the file and, where there is one, the line or row: for a file that is missing, not in its format or empty,
     /// a field that is missing or of another type, and an answer that does not stand in the context where it should.
     pub fn read(config: &RecordsConfig) -> Result<Vec<Self>, RecordsError> {
-        let task = Task { config, required: &["question", "context", "answers"], optional: &["id"] };
+        let task = Task { config, required: &["question", "context", "answers"], optional: &["id"], aliases: &[] };
         task.read(|row| {
             let value = task.required(row, "answers")?;
             let answers = answers(value).ok_or_else(|| {

@@ -74,7 +74,7 @@ pub fn tag_set(config: &RecordsConfig) -> Result<Vec<String>, RecordsError> {
 }
 
 fn task(config: &RecordsConfig) -> Task<'_> {
-    Task { config, required: &["words", "tags"], optional: &[] }
+    Task { config, required: &["words", "tags"], optional: &[], aliases: &[] }
 }
 
 /// Words and as many tags as the file has them.

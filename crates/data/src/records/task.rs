@@ -4,27 +4,43 @@ use super::row::{Content, Row};
 use super::{Column, Origin, Place, RecordsConfig, RecordsError, files};
 
 /// The fields of a task, and where a configuration says they are.
-pub(super) struct Task<'c> {
+pub(crate) struct Task<'c> {
     /// What is read.
     pub config: &'c RecordsConfig,
     /// Fields that every record has; in files without names they are the columns from 0.
     pub required: &'static [&'static str],
     /// Fields that a record may have.
     pub optional: &'static [&'static str],
+    /// Other names of fields, in this order, where a field is neither mapped nor there under its own name. A task that
+    /// has some takes names in upper and lower case alike, and CSV files that are separated by pipes.
+    pub aliases: Aliases,
 }
+
+/// Fields and what else they may be called.
+pub(crate) type Aliases = &'static [(&'static str, &'static [&'static str])];
 
 impl Task<'_> {
     /// The records of the configured part, up to the limit, each made by `record`; at least one.
-    pub fn read<T>(&self, record: impl Fn(&Row) -> Result<T, RecordsError>) -> Result<Vec<T>, RecordsError> {
+    pub fn read<T>(&self, record: impl FnMut(&Row) -> Result<T, RecordsError>) -> Result<Vec<T>, RecordsError> {
+        self.config.validate()?;
+        self.select(files::rows(self)?, record)
+    }
+
+    /// As [`Task::read`], of the rows that are given, numbered from 1.
+    pub fn select<T, E: From<RecordsError>>(
+        &self,
+        rows: impl Iterator<Item = Result<Row, RecordsError>>,
+        mut record: impl FnMut(&Row) -> Result<T, E>,
+    ) -> Result<Vec<T>, E> {
         let config = self.config;
-        config.validate()?;
         if let Some(field) = config.columns.keys().find(|field| !self.fields().any(|known| known == field.as_str())) {
             let fields = self.fields().collect::<Vec<_>>().join(", ");
-            return Err(RecordsError::Config { reason: format!("`columns` has `{field}`: the task has {fields}") });
+            let reason = format!("`columns` has `{field}`: the task has {fields}");
+            return Err(RecordsError::Config { reason }.into());
         }
         let mut records = Vec::new();
         let mut seen = 0;
-        for row in files::rows(self)? {
+        for row in rows {
             let row = row?;
             seen = row.number;
             if self.wants(&row)? {
@@ -35,10 +51,10 @@ impl Task<'_> {
             }
         }
         match (&config.part, records.len()) {
-            (_, 0) if seen == 0 => Err(RecordsError::Empty { path: config.path.clone() }),
+            (_, 0) if seen == 0 => Err(RecordsError::Empty { path: config.path.clone() }.into()),
             (Some(part), 0) => {
                 let (path, from, to) = (config.path.clone(), part.from, part.to);
-                Err(RecordsError::EmptyPart { path, records: seen, from, to })
+                Err(RecordsError::EmptyPart { path, records: seen, from, to }.into())
             }
             _ => Ok(records),
         }
@@ -90,10 +106,21 @@ impl Task<'_> {
     /// Every name that a header row could hold.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let mapped = self.config.columns.values().chain(self.config.part.iter().filter_map(|part| part.by.as_ref()));
-        self.fields().chain(mapped.filter_map(|column| match column {
+        let aliases = self.aliases.iter().flat_map(|(_, names)| names.iter().copied());
+        self.fields().chain(aliases).chain(mapped.filter_map(|column| match column {
             Column::Name(name) => Some(name.as_str()),
             Column::Number(_) => None,
         }))
+    }
+
+    /// Whether a row's cells are names of columns rather than values.
+    pub fn is_header<S: AsRef<str>>(&self, cells: &[S]) -> bool {
+        let same = |cell: &str, name: &str| match self.aliases {
+            [] => cell == name,
+            _ => cell.eq_ignore_ascii_case(name),
+        };
+        let known = || self.names().any(|name| cells.iter().any(|cell| same(cell.as_ref(), name)));
+        self.config.header.unwrap_or_else(known)
     }
 
     fn fields(&self) -> impl Iterator<Item = &str> {
@@ -111,7 +138,7 @@ impl Task<'_> {
     }
 
     /// Where a row has a field.
-    fn column(&self, row: &Row, field: &str) -> Column {
+    pub fn column(&self, row: &Row, field: &str) -> Column {
         if let Some(column) = self.config.columns.get(field) {
             return column.clone();
         }
@@ -119,15 +146,27 @@ impl Task<'_> {
         match (&row.content, place) {
             (Content::Sentence(columns), Some(1)) => Column::Number(columns.len() - 1),
             (Content::Sentence(_) | Content::Cells { header: None, .. }, Some(place)) => Column::Number(place),
-            _ => field.into(),
+            _ if self.aliases.is_empty() => field.into(),
+            _ => self.spellings(field).find_map(|name| row.key(name)).unwrap_or(field).into(),
         }
+    }
+
+    /// A field's own name, then its others.
+    pub fn spellings<'f>(&self, field: &'f str) -> impl Iterator<Item = &'f str> + use<'f> {
+        let aliases = self.aliases;
+        let others = aliases.iter().filter(move |(of, _)| *of == field).flat_map(|(_, names)| names.iter().copied());
+        std::iter::once(field).chain(others)
     }
 
     /// A field for an error message, with its column if that is called otherwise.
     fn label(&self, field: &str) -> String {
         match self.config.columns.get(field) {
             Some(column) if *column != Column::from(field) => format!("{field} (as `{column}`)"),
-            _ => field.into(),
+            Some(_) => field.into(),
+            None => match self.aliases.iter().find(|(of, _)| *of == field) {
+                Some((_, names)) => format!("{field} (or {})", names.join(", ")),
+                None => field.into(),
+            },
         }
     }
 

@@ -1,0 +1,152 @@
+use std::fs::File;
+use std::io::{Cursor, ErrorKind, Read, Result as IoResult, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use symphonia::core::io::MediaSource;
+
+use super::{AudioError, decode, resample};
+
+/// Encoded audio, wherever it lies: a file of its own, a part of a larger file, or memory.
+#[derive(Clone)]
+pub struct Stored {
+    name: PathBuf,
+    place: Place,
+}
+
+#[derive(Clone)]
+enum Place {
+    File,
+    Part { file: PathBuf, offset: u64, length: u64 },
+    Memory(Arc<dyn AsRef<[u8]> + Send + Sync>),
+}
+
+impl Stored {
+    /// A file.
+    pub fn file(path: &Path) -> Self {
+        Self { name: path.into(), place: Place::File }
+    }
+
+    /// `length` bytes of a file from `offset` on. The name is what errors call it.
+    pub fn part(name: PathBuf, file: &Path, offset: u64, length: u64) -> Self {
+        Self { name, place: Place::Part { file: file.into(), offset, length } }
+    }
+
+    /// Bytes in memory. The name is what errors call them.
+    pub fn memory(name: PathBuf, bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Self {
+        Self { name, place: Place::Memory(bytes) }
+    }
+
+    /// What errors call it: of a file its path.
+    pub fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// From `start` to `end` in seconds as 16 kHz mono samples; `None` means the audio's own bound.
+    ///
+    /// # Errors
+    /// As [`load_segment`](super::load_segment).
+    pub fn load(&self, start: Option<f64>, end: Option<f64>) -> Result<Vec<f32>, AudioError> {
+        let path = &self.name;
+        let from = start.unwrap_or(0.0);
+        if !from.is_finite() || from < 0.0 || end.is_some_and(|end| !end.is_finite() || end <= from) {
+            return Err(AudioError::BadSegment { path: path.into(), start: from, end });
+        }
+        let clip = decode::decode(self, from, end)?;
+        if let Some(at) = clip.samples.iter().position(|sample| !sample.is_finite()) {
+            let at = from + at as f64 / f64::from(clip.rate);
+            return Err(AudioError::NotFinite { path: path.into(), at });
+        }
+        let unsupported = |reason| AudioError::Unsupported { path: path.into(), reason };
+        resample::to_16k(clip.samples, clip.rate).map_err(unsupported)
+    }
+
+    /// How long it is by its header, in seconds, without decoding: None where the header does not tell, as in an MP3
+    /// without an encoder's tag.
+    ///
+    /// # Errors
+    /// If it is missing, empty or no audio.
+    pub fn seconds(&self) -> Result<Option<f64>, AudioError> {
+        decode::seconds(self)
+    }
+
+    /// Opens it for reading; it has at least one byte.
+    pub(super) fn open(&self) -> Result<Box<dyn MediaSource>, AudioError> {
+        let read = |source: std::io::Error| match source.kind() {
+            ErrorKind::NotFound => AudioError::Missing { path: self.name.clone() },
+            _ => AudioError::Read { path: self.name.clone(), source },
+        };
+        let (source, length): (Box<dyn MediaSource>, u64) = match &self.place {
+            Place::File => {
+                let file = File::open(&self.name).map_err(read)?;
+                let metadata = file.metadata().map_err(read)?;
+                if metadata.is_dir() {
+                    return Err(read(ErrorKind::IsADirectory.into()));
+                }
+                (Box::new(file), metadata.len())
+            }
+            Place::Part { file, offset, length } => {
+                let mut file = File::open(file).map_err(read)?;
+                file.seek(SeekFrom::Start(*offset)).map_err(read)?;
+                (Box::new(Part { file, offset: *offset, length: *length, position: 0 }), *length)
+            }
+            Place::Memory(bytes) => {
+                let length = (**bytes).as_ref().len() as u64;
+                (Box::new(Cursor::new(Memory(bytes.clone()))), length)
+            }
+        };
+        if length == 0 {
+            return Err(AudioError::Empty { path: self.name.clone() });
+        }
+        Ok(source)
+    }
+}
+
+struct Memory(Arc<dyn AsRef<[u8]> + Send + Sync>);
+
+impl AsRef<[u8]> for Memory {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+/// A part of a file that reads as if it were the whole.
+struct Part {
+    file: File,
+    offset: u64,
+    length: u64,
+    position: u64,
+}
+
+impl Read for Part {
+    fn read(&mut self, buffer: &mut [u8]) -> IoResult<usize> {
+        let left = self.length.saturating_sub(self.position);
+        let wanted = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let read = self.file.read(&mut buffer[..wanted])?;
+        self.position += read as u64;
+        Ok(read)
+    }
+}
+
+impl Seek for Part {
+    fn seek(&mut self, to: SeekFrom) -> IoResult<u64> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::End(by) => self.length.checked_add_signed(by),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+        };
+        self.position = position.ok_or(ErrorKind::InvalidInput)?;
+        self.file.seek(SeekFrom::Start(self.offset.saturating_add(self.position)))?;
+        Ok(self.position)
+    }
+}
+
+impl MediaSource for Part {
+    fn is_seekable(&self) -> bool {
+        true
+    }
+
+    fn byte_len(&self) -> Option<u64> {
+        Some(self.length)
+    }
+}

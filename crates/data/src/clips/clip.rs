@@ -1,0 +1,224 @@
+use serde_json::Value;
+
+use crate::records::row::{Content, Row};
+use crate::records::task::{Aliases, Task};
+use crate::records::{Column, Origin, RecordsConfig, RecordsError};
+
+use super::source::Source;
+
+/// A piece of audio and what is said in it. Times count in seconds from the beginning of its file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clip {
+    /// What a person would call it: its file, and where it starts there.
+    pub name: String,
+    /// What is said in it; may be empty.
+    pub text: String,
+    /// Its language, if given.
+    pub language: Option<String>,
+    /// The task it belongs to, if given.
+    pub task: Option<String>,
+    /// Where it starts, at least 0; the file's beginning if absent.
+    pub start: Option<f64>,
+    /// Where it ends, after `start`; the file's end if absent.
+    pub end: Option<f64>,
+    /// What is said when, in order and without overlap; empty if not known.
+    pub segments: Vec<Segment>,
+    /// Where it is listed.
+    pub origin: Origin,
+    /// Where its audio lies.
+    pub(super) source: Source,
+}
+
+/// A part of a clip with its text. Times count in seconds from the beginning of the file, as those of the clip.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Segment {
+    /// Where it starts.
+    pub start: f64,
+    /// Where it ends, after its start.
+    pub end: f64,
+    /// What is said in it.
+    pub text: String,
+}
+
+/// Fields of a clip.
+const OPTIONAL: [&str; 7] = ["language", "task", "start", "end", "offset", "duration", "segments"];
+
+/// What fields are called where people publish speech: NeMo, Common Voice, AudioFolder of Hugging Face, VoxPopuli.
+const ALIASES: Aliases = &[
+    ("audio", &["audio_filepath", "file_name", "file", "path"]),
+    ("text", &["sentence", "transcription", "transcript"]),
+];
+
+/// How far a segment may begin before the one before it ends, in seconds: what rounding to hundredths makes.
+const ROUNDING: f64 = 0.011;
+
+/// The fields of clips in the files of a configuration.
+pub(super) fn task(config: &RecordsConfig) -> Task<'_> {
+    Task { config, required: &["audio", "text"], optional: &OPTIONAL, aliases: ALIASES }
+}
+
+/// What a row says about a clip, apart from its audio.
+pub(super) fn read(task: &Task, row: &Row, name: String, source: Source) -> Result<Clip, RecordsError> {
+    check_keys(task, row)?;
+    let (start, end) = bounds(task, row)?;
+    let segments = segments(task, row, start, end)?;
+    let text = match row.get(&task.column(row, "text")) {
+        None if !segments.is_empty() => segments.iter().map(|part| part.text.trim()).collect::<Vec<_>>().join(" "),
+        _ => task.text(row, "text")?,
+    };
+    let name = match start {
+        Some(start) => format!("{name} from {start} s"),
+        None => name,
+    };
+    let (language, task) = (filled(task, row, "language")?, filled(task, row, "task")?);
+    Ok(Clip { name, text, language, task, start, end, segments, origin: row.origin.clone(), source })
+}
+
+/// The path in a row, for audio that is a file.
+pub(super) fn audio_path(task: &Task, row: &Row) -> Result<String, RecordsError> {
+    if !task.config.columns.contains_key("audio") && matches!(row.content, Content::Fields(_)) {
+        let mut given = task.spellings("audio").filter_map(|name| row.key(name)).filter(|key| !is_null(row, key));
+        if let (Some(first), Some(second)) = (given.next(), given.next()) {
+            let reason =
+                format!("has both `{first}` and `{second}`; say under `columns` which is the audio (`audio: {first}`)");
+            return Err(malformed(row, reason));
+        }
+    }
+    let value = task.required(row, "audio")?;
+    // As Hugging Face writes audio that is not in the file itself.
+    let value = value.get("path").unwrap_or(value);
+    match value.as_str().map(str::trim) {
+        None => Err(task.mistyped(row, "audio", value, "the path of an audio file")),
+        Some("") => Err(malformed(row, "has an empty path where the audio file should be named")),
+        Some(path) => Ok(path.to_owned()),
+    }
+}
+
+fn is_null(row: &Row, key: &str) -> bool {
+    row.get(&Column::from(key)).is_none_or(Value::is_null)
+}
+
+/// Where a clip starts and ends: `start` and `end`, or NeMo's `offset` with `duration`. A `duration` alone is the whole
+/// file's length, and means nothing.
+fn bounds(task: &Task, row: &Row) -> Result<(Option<f64>, Option<f64>), RecordsError> {
+    let (start, end) = (seconds(task, row, "start")?, seconds(task, row, "end")?);
+    let Some(offset) = seconds(task, row, "offset")? else { return sane(row, start, end) };
+    if start.is_some() || end.is_some() {
+        return Err(malformed(row, "has both `offset` and `start` or `end`; give `start` and `end` alone"));
+    }
+    sane(row, Some(offset), seconds(task, row, "duration")?.map(|duration| offset + duration))
+}
+
+fn sane(row: &Row, start: Option<f64>, end: Option<f64>) -> Result<(Option<f64>, Option<f64>), RecordsError> {
+    let (from, to) = (start.unwrap_or(0.0), end.unwrap_or(f64::INFINITY));
+    // Written so that NaN fails, too.
+    if from >= 0.0 && to > from {
+        return Ok((start, end));
+    }
+    Err(malformed(row, format!("has a segment from {from} s to {to} s, which is negative or empty; make 0 <= start < end")))
+}
+
+/// A number of seconds; an empty cell is as if absent.
+fn seconds(task: &Task, row: &Row, field: &'static str) -> Result<Option<f64>, RecordsError> {
+    let Some(value) = task.optional(row, field)? else { return Ok(None) };
+    match value {
+        Value::String(cell) if cell.trim().is_empty() => Ok(None),
+        Value::String(cell) => cell.trim().parse().map(Some).map_err(|_| {
+            malformed(row, format!("has {cell:?} as its {field}, which is not a number of seconds, such as 12.5"))
+        }),
+        value => value.as_f64().map(Some).ok_or_else(|| task.mistyped(row, field, value, "a number of seconds")),
+    }
+}
+
+/// An optional text; an empty cell is as if absent.
+fn filled(task: &Task, row: &Row, field: &'static str) -> Result<Option<String>, RecordsError> {
+    let text = task.optional_text(row, field)?;
+    Ok(text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()))
+}
+
+/// A list of objects as Whisper writes it, or its JSON text.
+fn segments(task: &Task, row: &Row, start: Option<f64>, end: Option<f64>) -> Result<Vec<Segment>, RecordsError> {
+    let needs = "a list of {start, end, text}";
+    let Some(value) = task.optional(row, "segments")? else { return Ok(Vec::new()) };
+    let parsed = match value {
+        Value::String(text) if text.trim().is_empty() => return Ok(Vec::new()),
+        Value::String(text) => serde_json::from_str(text).ok(),
+        _ => None,
+    };
+    let value = parsed.as_ref().unwrap_or(value);
+    let items = value.as_array().ok_or_else(|| task.mistyped(row, "segments", value, needs))?;
+    let mut segments: Vec<Segment> = Vec::with_capacity(items.len());
+    for (number, item) in (1..).zip(items) {
+        let segment = segment(item).ok_or_else(|| malformed(row, format!("has no {{start, end, text}} in segment {number}")))?;
+        let Segment { start: from, end: to, .. } = segment;
+        let earliest = segments.last().map_or(start.unwrap_or(0.0), |before| before.end);
+        let latest = end.unwrap_or(f64::INFINITY);
+        if !(from < to && from + ROUNDING >= earliest && to <= latest + ROUNDING) {
+            let reason = format!(
+                "has segment {number} from {from} s to {to} s, which is empty, begins before {earliest} s where it may, \
+                 or ends after the clip; put segments in order, in seconds of the file"
+            );
+            return Err(malformed(row, reason));
+        }
+        segments.push(segment);
+    }
+    Ok(segments)
+}
+
+fn segment(item: &Value) -> Option<Segment> {
+    let number = |key: &str| item.get(key)?.as_f64();
+    Some(Segment { start: number("start")?, end: number("end")?, text: item.get("text")?.as_str()?.to_owned() })
+}
+
+/// Refuses a name that nearly is that of an optional field: whoever writes `strat` would train on whole files and never
+/// know. Other names are none of our business, and with `columns` the user has said what is what.
+fn check_keys(task: &Task, row: &Row) -> Result<(), RecordsError> {
+    if !task.config.columns.is_empty() {
+        return Ok(());
+    }
+    let known = |key: &str| {
+        task.spellings("audio").chain(task.spellings("text")).chain(OPTIONAL).any(|name| key.eq_ignore_ascii_case(name))
+    };
+    for key in row.keys().filter(|key| !known(key)) {
+        if let Some(field) = OPTIONAL.into_iter().find(|field| is_nearly(&key.to_ascii_lowercase(), field)) {
+            let reason =
+                format!("has `{key}`, which may mean `{field}`; rename it, or say under `columns` what is what (`text: text`)");
+            return Err(malformed(row, reason));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a word differs from another by one letter that is wrong, missing or too many, or by two that are swapped, or
+/// says the same in the words of other tools.
+fn is_nearly(word: &str, field: &str) -> bool {
+    const SYNONYMS: [(&str, &str); 10] = [
+        ("lang", "language"),
+        ("begin", "start"),
+        ("from", "start"),
+        ("stop", "end"),
+        ("to", "end"),
+        ("start_time", "start"),
+        ("end_time", "end"),
+        ("start_s", "start"),
+        ("end_s", "end"),
+        ("dur", "duration"),
+    ];
+    if SYNONYMS.contains(&(word, field)) {
+        return true;
+    }
+    let (a, b) = (word.as_bytes(), field.as_bytes());
+    let head = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let (a, b) = (&a[head..], &b[head..]);
+    let tail = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
+    match (&a[..a.len() - tail], &b[..b.len() - tail]) {
+        ([], []) => false,
+        (a, b) if a.len().max(b.len()) == 1 => true,
+        ([a, b], [c, d]) => a == d && b == c,
+        _ => false,
+    }
+}
+
+fn malformed(row: &Row, reason: impl Into<String>) -> RecordsError {
+    RecordsError::Malformed { origin: row.origin.clone(), reason: reason.into() }
+}

@@ -1,0 +1,257 @@
+//! Clips: pieces of audio and what is said in them, from wherever data sets keep them.
+//!
+//! The same [`RecordsConfig`] that reads the records of text tasks reads speech; [`Clips::open`] tells what there is:
+//!
+//! | `path` | what it is |
+//! |---|---|
+//! | `.jsonl`, `.json`, `.csv`, `.tsv` | a list of audio files with their texts, one a row |
+//! | `.csv` with pipes | `FILE\|TRANSCRIPT`, as in LJSpeech; a third field is the text in another form (`columns: {text: 2}`) |
+//! | `.parquet` | rows with the audio in them, as on Hugging Face (`struct<bytes, path>`, or bytes), or with paths |
+//! | `.tar` | a shard of WebDataset: members `KEY.flac` (`.wav`, `.mp3`, `.ogg`) and `KEY.txt` or `KEY.json` |
+//! | a folder with `metadata.csv` or `.jsonl` | LJSpeech, AudioFolder |
+//! | a folder of other lists, `.parquet` or `.tar` | all of them, as if they were one; not `train` and `test` at once |
+//! | a folder of audio files | the text of `a.wav` is in `a.txt` (`format: audio` if there are lists, too) |
+//!
+//! Several paths are read one after the other. A row has these fields; [`RecordsConfig::columns`] says where a file has
+//! them if not under these names:
+//!
+//! | field | meaning |
+//! |---|---|
+//! | `audio` (or `audio_filepath`, `file_name`, `file`, `path`) | the audio: a path, or the audio itself |
+//! | `text` (or `sentence`, `transcription`, `transcript`) | what is said in it; may be empty |
+//! | `language` | its language, such as `en` |
+//! | `task` | the task that the clip belongs to |
+//! | `start`, `end` | the part of the file that counts, in seconds; or NeMo's `offset` and `duration` |
+//! | `segments` | a list of `{start, end, text}` as Whisper writes it, in seconds of the file |
+//!
+//! Names may be written in upper case, and empty cells are as if absent. Other columns are passed over, but a name that
+//! is nearly one of these, such as `strat` or `lang`, is refused unless `columns` is given: a typing error there would
+//! train on the wrong audio in silence. A `duration` without `offset` is the length of the whole file, as NeMo and many
+//! tables have it, and cuts nothing.
+//!
+//! A path is looked for beside its list, and then in the folders `clips` (Common Voice), `wavs` (LJSpeech) and `audio`
+//! there; one without an ending also with `.wav`, `.flac`, `.mp3` or `.ogg`. In a folder of audio files each row has
+//! the columns `name` and `parts`: of `3_anna_07.wav` they are `3_anna_07` and `3`, `anna`, `07`. So
+//! `columns: {text: parts.0}` takes a text from the name, and `part: {to: 0.8, by: parts.1}` splits by speaker.
+//!
+//! Of the audio nothing is read before it is asked for.
+//!
+//! ```
+//! use undertone_data::audio;
+//! use undertone_data::clips::Clips;
+//! use undertone_data::records::RecordsConfig;
+//!
+//! let dir = tempfile::tempdir()?;
+//! audio::write_wav(&dir.path().join("a.wav"), &[0.1; 16_000])?;
+//! std::fs::write(dir.path().join("metadata.csv"), "file_name,transcription\na.wav,hello\n")?;
+//! let clips = Clips::open(&RecordsConfig { path: dir.path().to_path_buf().into(), ..Default::default() })?;
+//! assert_eq!((clips.len(), clips.clip(0).text.as_str(), clips.seconds(0)), (1, "hello", Some(1.0)));
+//! assert_eq!(clips.load(0)?.len(), 16_000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod block_shuffle;
+mod clip;
+mod error;
+mod layout;
+mod open;
+mod parquet;
+mod source;
+mod tar;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use block_shuffle::BlockShuffle;
+pub use clip::{Clip, Segment};
+pub use error::ClipsError;
+
+use crate::audio::{AudioError, ROUNDING, Stored};
+use crate::records::RecordsConfig;
+use parquet::{Pages, Shard};
+use source::{AudioFile, Source};
+
+/// How much audio of Parquet files is kept in memory, in bytes, unless [`Clips::with_memory`] says otherwise.
+pub const DEFAULT_MEMORY: usize = 256 << 20;
+
+/// Clips of speech in the order of their files; there is at least one.
+///
+/// Holds the texts and where the audio lies. Any number of threads may load clips at the same time.
+pub struct Clips {
+    clips: Vec<Clip>,
+    files: Vec<AudioFile>,
+    shards: Vec<Shard>,
+    blocks: Option<Vec<Range<usize>>>,
+    pages: Pages,
+}
+
+/// A clip that cannot be loaded as it is listed.
+#[derive(Debug)]
+pub struct ClipProblem {
+    /// Its index.
+    pub index: usize,
+    /// Its name.
+    pub name: String,
+    /// What is wrong.
+    pub error: AudioError,
+}
+
+impl Clips {
+    /// Reads what there is to know about clips without decoding audio, and makes sure that every audio file exists.
+    ///
+    /// # Errors
+    /// Names the file and the line or row: for a file that is missing, not in its format or empty, a folder of which it
+    /// is not clear how to read it, a field that is missing or of another type, times or segments that make no sense,
+    /// and an audio file that does not exist.
+    pub fn open(config: &RecordsConfig) -> Result<Self, ClipsError> {
+        open::open(config)
+    }
+
+    /// Keeps at most so many bytes of audio from Parquet files in memory; one page of such a file is always kept.
+    pub fn with_memory(self, bytes: usize) -> Self {
+        Self { pages: Pages::new(bytes), ..self }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.clips.len()
+    }
+
+    /// Never: [`Clips::open`] refuses data without clips.
+    pub fn is_empty(&self) -> bool {
+        self.clips.is_empty()
+    }
+
+    /// What is known about a clip. Panics if there is no such clip, as do the others that take an index.
+    pub fn clip(&self, index: usize) -> &Clip {
+        &self.clips[index]
+    }
+
+    /// A clip's length: from its `start` to its `end`, or to where the file's header says that it ends. None where the
+    /// header does not tell, as in an MP3 without an encoder's tag, or cannot be read. Nothing is decoded; but the
+    /// header of audio in a Parquet file is read with the audio around it, so go through those in order.
+    pub fn seconds(&self, index: usize) -> Option<f64> {
+        let clip = &self.clips[index];
+        let start = clip.start.unwrap_or(0.0);
+        let end = match (clip.end, &clip.source) {
+            (Some(end), _) => Some(end),
+            (None, Source::File { file }) => {
+                *self.files[*file].seconds.get_or_init(|| self.stored(index).ok()?.seconds().ok()?)
+            }
+            (None, _) => self.stored(index).ok()?.seconds().ok()?,
+        };
+        end.map(|end| end - start).filter(|seconds| *seconds > 0.0)
+    }
+
+    /// A clip's audio: 16 kHz mono, from its `start` to its `end`.
+    ///
+    /// # Errors
+    /// As [`audio::load_segment`](crate::audio::load_segment), and for a cell that is null or a Parquet file that is
+    /// damaged.
+    pub fn load(&self, index: usize) -> Result<Vec<f32>, AudioError> {
+        let Clip { start, end, .. } = &self.clips[index];
+        self.load_between(index, *start, *end)
+    }
+
+    /// Another part of the file that a clip lies in, in seconds of the file: one of its segments, for example.
+    ///
+    /// # Errors
+    /// As [`Clips::load`].
+    pub fn load_between(&self, index: usize, start: Option<f64>, end: Option<f64>) -> Result<Vec<f32>, AudioError> {
+        self.stored(index)?.load(start, end)
+    }
+
+    /// What the audio of a clip is known by in a cache: the file's absolute path, size and time of change, the place in
+    /// the file where it holds many clips, and `start` and `end`.
+    ///
+    /// A hash of the content would need every byte of the data read before training starts. A file that is changed
+    /// changes its time or size, as `make` and `rsync` rely on, too; one that is only moved is computed again.
+    pub fn key(&self, index: usize) -> String {
+        let Clip { start, end, source, .. } = &self.clips[index];
+        let AudioFile { path, size, modified, .. } = &self.files[source.file()];
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let place = match source {
+            Source::File { .. } => String::new(),
+            Source::Cell { row, .. } => format!("row {row}"),
+            Source::Member { offset, length, .. } => format!("bytes {offset}+{length}"),
+        };
+        let bound = |bound: &Option<f64>| bound.map(|at| at.to_string()).unwrap_or_default();
+        format!("{}|{size}|{modified}|{place}|{}|{}", path.display(), bound(start), bound(end))
+    }
+
+    /// The clips that lie together: the row groups of Parquet files and whole tar files, in order, with all others in
+    /// between; None if every clip is a file of its own, so that any order is as good. For [`BlockShuffle`].
+    pub fn blocks(&self) -> Option<&[Range<usize>]> {
+        self.blocks.as_deref()
+    }
+
+    /// Looks at the header of every audio file for what would fail later: audio that is missing, empty or no audio, and
+    /// clips or segments that end past the file by more than the 10 ms that pass for rounding, or begin there. Of audio
+    /// in Parquet files only that with times is looked at, for it has to be read as a whole.
+    pub fn problems(&self) -> Vec<ClipProblem> {
+        let problem = |index: usize| {
+            let error = self.check(index).err()?;
+            Some(ClipProblem { index, name: self.clips[index].name.clone(), error })
+        };
+        (0..self.len()).filter_map(problem).collect()
+    }
+
+    fn check(&self, index: usize) -> Result<(), AudioError> {
+        let clip = &self.clips[index];
+        let last = clip.segments.last().map(|segment| segment.end);
+        let end = clip.end.into_iter().chain(last).reduce(f64::max);
+        if matches!(clip.source, Source::Cell { .. }) && clip.start.is_none() && end.is_none() {
+            return Ok(());
+        }
+        let known = match &clip.source {
+            Source::File { file } => self.files[*file].seconds.get().copied().flatten(),
+            _ => None,
+        };
+        let stored = self.stored(index)?;
+        let duration = match known {
+            Some(seconds) => Some(seconds),
+            None => stored.seconds()?,
+        };
+        if let Source::File { file } = &clip.source {
+            self.files[*file].seconds.get_or_init(|| duration);
+        }
+        let start = clip.start.unwrap_or(0.0);
+        let path = stored.name().to_path_buf();
+        match duration {
+            Some(0.0) => Err(AudioError::Empty { path }),
+            Some(duration) if start >= duration || end.is_some_and(|end| end > duration + ROUNDING) => {
+                Err(AudioError::OutsideFile { path, start, end, duration })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where a clip's audio can be read.
+    fn stored(&self, index: usize) -> Result<Stored, AudioError> {
+        let clip = &self.clips[index];
+        let path = &self.files[clip.source.file()].path;
+        match &clip.source {
+            Source::File { .. } => Ok(Stored::file(path)),
+            Source::Member { name, offset, length, .. } => {
+                Ok(Stored::part(path.join(&**name), path, *offset, *length))
+            }
+            Source::Cell { shard, row, .. } => {
+                let name = PathBuf::from(clip.origin.to_string());
+                match self.pages.cell(&self.shards[*shard], *shard, *row) {
+                    Ok(Some(bytes)) => Ok(Stored::memory(name, Arc::new(bytes))),
+                    Ok(None) => Err(AudioError::Null { path: name }),
+                    Err(error) => Err(AudioError::Read { path: name, source: std::io::Error::other(error) }),
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Clips {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Clips").field("clips", &self.clips.len()).field("files", &self.files.len()).finish_non_exhaustive()
+    }
+}

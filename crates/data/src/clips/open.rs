@@ -1,0 +1,166 @@
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::clip::{self, Clip};
+use super::parquet::{self, Pages, Shard};
+use super::source::{Files, Source};
+use super::tar::{self, AUDIO, Member};
+use super::{Clips, ClipsError, DEFAULT_MEMORY, layout};
+use crate::records::files::{Rows, file_rows};
+use crate::records::row::Row;
+use crate::records::task::Task;
+use crate::records::{Format, RecordsConfig, RecordsError, parquet as record_parquet};
+
+/// Folders beside a list that audio may be in: itself, Common Voice's, LJSpeech's, and a common name.
+const FOLDERS: [&str; 3] = ["clips", "wavs", "audio"];
+
+/// Clips that are files of their own come in blocks of so many where others come in row groups or shards.
+const FILES_PER_BLOCK: usize = 256;
+
+/// Where the audio of a list's rows lies.
+#[derive(Clone)]
+enum Holder {
+    /// In files, in one of these folders.
+    Folders(Rc<[PathBuf]>),
+    /// In the rows themselves.
+    Cells { shard: usize },
+    /// In members of the tar file, one for each row.
+    Members(Rc<[Member]>),
+}
+
+/// What is known about the lists that have been opened so far, each of which is when its turn comes.
+#[derive(Default)]
+struct Opened {
+    holders: HashMap<PathBuf, Holder>,
+    shards: Vec<Shard>,
+}
+
+pub(super) fn open(config: &RecordsConfig) -> Result<Clips, ClipsError> {
+    config.validate()?;
+    let task = clip::task(config);
+    let opened = RefCell::new(Opened::default());
+    let lists = layout::files(config)?;
+    let rows = lists.into_iter().flat_map(|(format, path)| {
+        let rows = list_rows(&task, format, path.into(), &opened);
+        rows.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
+    });
+    let rows = (1..).zip(rows).map(|(number, row)| Ok(Row { number, ..row? }));
+
+    let mut files = Files::default();
+    let clips = task.select(rows, |row| {
+        // A list that has rows has been opened.
+        let holder = opened.borrow().holders.get(&*row.origin.path).cloned();
+        let holder = holder.unwrap_or_else(|| Holder::Folders(Rc::new([])));
+        let (name, source) = source(&task, row, &holder, &mut files)?;
+        Ok::<_, ClipsError>(clip::read(&task, row, name, source)?)
+    })?;
+    let shards = opened.into_inner().shards;
+    let blocks = blocks(&clips, &shards);
+    Ok(Clips { clips, files: files.list, shards, blocks, pages: Pages::new(DEFAULT_MEMORY) })
+}
+
+/// The rows of one list, without the audio; notes where that lies.
+fn list_rows(task: &Task, format: Format, path: Arc<Path>, opened: &RefCell<Opened>) -> Result<Rows, RecordsError> {
+    let mut opened = opened.borrow_mut();
+    let (rows, holder): (Rows, _) = match format {
+        Format::Audio => (Box::new(layout::audio_rows(&path)?.into_iter()), Holder::Folders(Rc::new([path.to_path_buf()]))),
+        Format::Tar => {
+            let (rows, members): (Vec<_>, Vec<_>) = tar::samples(&path)?.into_iter().unzip();
+            (Box::new(rows.into_iter().map(Ok)), Holder::Members(members.into()))
+        }
+        Format::Parquet => match Shard::open(task, &path)? {
+            Some((shard, schema)) => {
+                opened.shards.push(shard);
+                let holder = Holder::Cells { shard: opened.shards.len() - 1 };
+                (record_parquet::rows(path.clone(), Some(schema))?, holder)
+            }
+            None => (record_parquet::rows(path.clone(), None)?, beside(&path)),
+        },
+        format => (file_rows(task, format, path.clone())?, beside(&path)),
+    };
+    opened.holders.insert(path.to_path_buf(), holder);
+    Ok(rows)
+}
+
+/// The folders in which a list's audio may be.
+fn beside(list: &Path) -> Holder {
+    let folder = list.parent().unwrap_or(Path::new(""));
+    let others = FOLDERS.map(|name| folder.join(name)).into_iter().filter(|folder| folder.is_dir());
+    Holder::Folders(std::iter::once(folder.to_path_buf()).chain(others).collect())
+}
+
+/// What a row's audio is called, and where it lies.
+fn source(task: &Task, row: &Row, holder: &Holder, files: &mut Files) -> Result<(String, Source), ClipsError> {
+    let list = &row.origin.path;
+    let number = match row.origin.place {
+        crate::records::Place::Line(number) | crate::records::Place::Row(number) => number as usize - 1,
+    };
+    let list_name = || list.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let gone = || ClipsError::Records(RecordsError::Missing { path: list.to_path_buf() });
+    match holder {
+        Holder::Cells { shard } => {
+            let file = files.number(list).ok_or_else(gone)?;
+            let path = parquet::cell_path(task, row);
+            let name = path.map_or_else(|| format!("{} row {}", list_name(), number + 1), str::to_owned);
+            Ok((name, Source::Cell { file, shard: *shard, row: number }))
+        }
+        Holder::Members(members) => {
+            let file = files.number(list).ok_or_else(gone)?;
+            let Member { name, offset, length } = members.get(number).cloned().ok_or_else(gone)?;
+            Ok((format!("{}/{name}", list_name()), Source::Member { file, name, offset, length }))
+        }
+        Holder::Folders(folders) => {
+            let path = clip::audio_path(task, row)?;
+            let found = candidates(folders, &path).find_map(|path| files.number(&path));
+            let Some(file) = found else {
+                let audio = folders.first().map(|folder| folder.join(&path)).unwrap_or_default();
+                return Err(ClipsError::MissingAudio { origin: row.origin.clone(), audio });
+            };
+            if row.key("text").is_none() && !task.config.columns.contains_key("text") && list.is_dir() {
+                let reason = format!(
+                    "its audio file {path} has no text beside it, a .txt of the same name; write one, or take the text \
+                     from the file's name, as `columns: {{text: parts.0}}` does"
+                );
+                return Err(ClipsError::Layout { path: list.to_path_buf(), reason });
+            }
+            Ok((path, Source::File { file }))
+        }
+    }
+}
+
+/// Where an audio file may be, in this order. Joining an absolute path gives that path.
+fn candidates<'p>(folders: &'p [PathBuf], path: &'p str) -> impl Iterator<Item = PathBuf> + 'p {
+    let ending = Path::new(path).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let bare = !AUDIO.iter().any(|known| ending.eq_ignore_ascii_case(known));
+    let endings = std::iter::once(String::new()).chain(AUDIO.iter().filter(move |_| bare).map(|ending| format!(".{ending}")));
+    folders.iter().flat_map(move |folder| endings.clone().map(move |ending| folder.join(format!("{path}{ending}"))))
+}
+
+/// The clips that lie together.
+fn blocks(clips: &[Clip], shards: &[Shard]) -> Option<Vec<Range<usize>>> {
+    let place = |clip: &Clip| match clip.source {
+        Source::File { .. } => (0, 0, 0),
+        Source::Cell { shard, row, .. } => (1, shard, shards[shard].group(row)),
+        Source::Member { file, .. } => (2, file, 0),
+    };
+    if clips.iter().all(|clip| matches!(clip.source, Source::File { .. })) {
+        return None;
+    }
+    let mut blocks: Vec<Range<usize>> = Vec::new();
+    for (index, clip) in clips.iter().enumerate() {
+        match blocks.last_mut() {
+            Some(block)
+                if place(&clips[block.start]) == place(clip)
+                    && (place(clip).0 != 0 || block.len() < FILES_PER_BLOCK) =>
+            {
+                block.end = index + 1;
+            }
+            _ => blocks.push(index..index + 1),
+        }
+    }
+    Some(blocks)
+}
