@@ -2,7 +2,7 @@
 //!
 //! Samples come from audio files named in a [`manifest`] or from the [`cw`] synthesiser; [`audio`] decodes and resamples,
 //! [`features`] computes Whisper's log-mel spectrogram, and the [`loader`] makes batches ahead of time in an order that
-//! depends on seed and epoch alone. [`text`] has Whisper's text normalisers. [`records`] reads the data sets of text
+//! depends on seed and epoch alone. [`augment`] makes many clips out of one. [`text`] has Whisper's text normalisers. [`records`] reads the data sets of text
 //! tasks.
 //!
 //! It deliberately knows no model and no tensor: what a batch looks like is the collator's business, and batches are
@@ -19,8 +19,11 @@
 //! ```
 
 pub mod audio;
+pub mod augment;
 pub mod cw;
 pub mod features;
+mod fourier;
+mod level;
 pub mod loader;
 pub mod manifest;
 pub mod records;

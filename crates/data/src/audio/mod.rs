@@ -12,6 +12,7 @@ mod tests;
 use std::path::Path;
 
 pub use error::AudioError;
+pub(crate) use resample::to_16k;
 
 /// The sampling rate of everything downstream, in Hz.
 pub const SAMPLE_RATE: u32 = 16_000;
