@@ -20,6 +20,7 @@
 
 pub mod audio;
 pub mod augment;
+pub mod cut;
 pub mod cw;
 pub mod features;
 mod fourier;
