@@ -1,9 +1,9 @@
 //! Audio, features, Morse synthesis, manifests and the loader: everything up to a batch in host memory.
 //!
-//! Samples come from audio files named in a [`manifest`] or from the [`cw`] synthesiser; [`audio`] decodes and resamples,
-//! [`features`] computes Whisper's log-mel spectrogram, and the [`loader`] makes batches ahead of time in an order that
-//! depends on seed and epoch alone; a [`cache`] keeps what is slow to compute. [`text`] has Whisper's text normalisers. [`records`] reads the data sets of text
-//! tasks.
+//! Samples are [`clips`] of recordings or come from the [`cw`] synthesiser; [`audio`] decodes and resamples, [`cut`] makes
+//! long recordings fit, [`augment`] makes many samples of one, [`features`] computes Whisper's log-mel spectrogram, a
+//! [`cache`] keeps what is slow to compute, and the [`loader`] makes batches ahead of time in an order that depends on seed
+//! and epoch alone. [`text`] has Whisper's text normalisers. [`records`] reads the data sets of text tasks.
 //!
 //! It deliberately knows no model and no tensor: what a batch looks like is the collator's business, and batches are
 //! plain host memory.
@@ -19,10 +19,14 @@
 //! ```
 
 pub mod audio;
+pub mod augment;
 pub mod cache;
 pub mod clips;
+pub mod cut;
 pub mod cw;
 pub mod features;
+mod fourier;
+mod level;
 pub mod loader;
 pub mod manifest;
 pub mod records;

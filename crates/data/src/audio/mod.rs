@@ -14,6 +14,7 @@ use std::path::Path;
 
 pub(crate) use decode::ROUNDING;
 pub use error::AudioError;
+pub(crate) use resample::to_16k;
 pub use stored::Stored;
 
 /// The sampling rate of everything downstream, in Hz.

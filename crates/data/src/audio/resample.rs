@@ -10,7 +10,7 @@ const MIN_CHUNK: u32 = 2048;
 /// Mono samples brought to 16 kHz: `ceil(len · 16000 / rate)` of them, without delay.
 ///
 /// The error is a reason that fits after "holds audio that cannot be decoded".
-pub(super) fn to_16k(samples: Vec<f32>, rate: u32) -> Result<Vec<f32>, String> {
+pub(crate) fn to_16k(samples: Vec<f32>, rate: u32) -> Result<Vec<f32>, String> {
     if rate == SAMPLE_RATE {
         return Ok(samples);
     }

@@ -3,6 +3,7 @@
 //! Amplitudes are relative to the wanted carrier's, unfaded, which is 1 here; its power is therefore 1/2.
 
 use super::info::{CwChirpInfo, CwDriftInfo, CwQrnInfo, CwQsbInfo};
+use crate::fourier;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
@@ -14,6 +15,10 @@ pub(super) const RATE: f64 = 16_000.0;
 /// Pitch and fading are recomputed every millisecond, far faster than they change; in between, the carrier is a
 /// rotating phasor, which costs four multiplications a sample instead of a sine.
 const BLOCK: usize = 16;
+
+/// Where a carrier stays whatever its drift, in hertz.
+const LOWEST_HZ: f64 = 50.0;
+const HIGHEST_HZ: f64 = 7900.0;
 
 pub(super) fn amplitude(db: f32) -> f64 {
     10f64.powf(f64::from(db) / 20.0)
@@ -47,15 +52,14 @@ impl Carrier {
             }
             let mut pitch = self.pitch_hz;
             if let Some(drift) = self.drift {
-                // Steps of a random walk add up in power: after a second of them the deviation is walk_hz.
-                walked += f64::from(drift.walk_hz) * (BLOCK as f64 / RATE).sqrt() * normal(rng);
+                walked += walk(drift, rng);
                 pitch += f64::from(drift.hz_per_s) * time + walked;
             }
             if let Some(chirp) = self.chirp {
                 let since = (time - key_down).max(0.0);
                 pitch += f64::from(chirp.hz) * (-since * 1000.0 / f64::from(chirp.settle_ms)).exp();
             }
-            let step = TAU * pitch.clamp(50.0, 7900.0) / RATE;
+            let step = TAU * pitch.clamp(LOWEST_HZ, HIGHEST_HZ) / RATE;
             if shape.iter().any(|value| *value > 0.0) {
                 let from = self.amplitude * fading(self.qsb, time);
                 let slope = (self.amplitude * fading(self.qsb, next) - from) / BLOCK as f64;
@@ -82,6 +86,42 @@ fn fading(qsb: Option<CwQsbInfo>, time: f64) -> f64 {
         let turn = TAU * (time / f64::from(qsb.period_s) + f64::from(qsb.phase));
         amplitude(-qsb.depth_db * (0.5 - 0.5 * turn.cos()) as f32)
     })
+}
+
+/// Fades what is there already.
+pub(super) fn fade(qsb: Option<CwQsbInfo>, audio: &mut [f32]) {
+    if qsb.is_none() {
+        return;
+    }
+    for (block, samples) in audio.chunks_mut(BLOCK).enumerate() {
+        let [from, to] = [block, block + 1].map(|block| fading(qsb, (block * BLOCK) as f64 / RATE));
+        let slope = (to - from) / BLOCK as f64;
+        for (n, sample) in samples.iter_mut().enumerate() {
+            *sample *= (from + slope * n as f64) as f32;
+        }
+    }
+}
+
+/// Moves the pitch of what is there already, as a receiver does that wanders: the analytic signal is turned by the phase
+/// that the drift adds up to. `pitch_hz` itself stays where a carrier's may be.
+pub(super) fn wander(drift: CwDriftInfo, pitch_hz: f64, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
+    let (mut phase, mut walked) = (0.0, 0.0);
+    let turning = fourier::analytic(audio);
+    for (block, (out, turning)) in audio.chunks_mut(BLOCK).zip(turning.chunks(BLOCK)).enumerate() {
+        walked += walk(drift, rng);
+        let pitch = pitch_hz + f64::from(drift.hz_per_s) * (block * BLOCK) as f64 / RATE + walked;
+        let step = TAU * (pitch.clamp(LOWEST_HZ, HIGHEST_HZ) - pitch_hz) / RATE;
+        for (n, (out, signal)) in out.iter_mut().zip(turning).enumerate() {
+            let (sine, cosine) = (phase + step * n as f64).sin_cos();
+            *out = signal.re * cosine as f32 - signal.im * sine as f32;
+        }
+        phase = (phase + step * BLOCK as f64) % TAU;
+    }
+}
+
+/// One block's step of a random walk. Steps add up in power: after a second of them the deviation is `walk_hz`.
+fn walk(drift: CwDriftInfo, rng: &mut ChaCha8Rng) -> f64 {
+    f64::from(drift.walk_hz) * (BLOCK as f64 / RATE).sqrt() * normal(rng)
 }
 
 /// Adds white noise that is `snr_db` below the carrier in `bandwidth_hz`. All of it, from 0 to 8 kHz, is then

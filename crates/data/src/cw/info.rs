@@ -1,7 +1,7 @@
 //! What one clip is like: drawn before anything is synthesised, and handed out with the clip.
 
 use super::{
-    CwConfig, CwSource,
+    CwConfig, CwDrift, CwQrm, CwQrn, CwQsb, CwSource,
     keying::Fist,
     random::{between, chance, either_way, whole},
 };
@@ -131,29 +131,13 @@ impl CwInfo {
             }),
             rise_ms: between(rng, c.rise_ms),
             pitch_hz,
-            drift: chance(rng, c.drift.probability).then(|| CwDriftInfo {
-                hz_per_s: either_way(rng, c.drift.hz_per_s),
-                walk_hz: between(rng, c.drift.walk_hz),
-            }),
+            drift: CwDriftInfo::draw(&c.drift, rng),
             chirp: chance(rng, c.chirp.probability)
                 .then(|| CwChirpInfo { hz: either_way(rng, c.chirp.hz), settle_ms: between(rng, c.chirp.settle_ms) }),
-            qsb: (!clean && chance(rng, c.qsb.probability)).then(|| CwQsbInfo {
-                depth_db: between(rng, c.qsb.depth_db),
-                period_s: between(rng, c.qsb.period_s),
-                phase: between(rng, [0.0, 1.0]),
-            }),
-            qrn: (!clean && chance(rng, c.qrn.probability)).then(|| CwQrnInfo {
-                rate_per_s: between(rng, c.qrn.rate_per_s),
-                level_db: between(rng, c.qrn.level_db),
-                decay_ms: between(rng, c.qrn.decay_ms),
-            }),
+            qsb: if clean { None } else { CwQsbInfo::draw(&c.qsb, rng) },
+            qrn: if clean { None } else { CwQrnInfo::draw(&c.qrn, rng) },
             // Where nobody sends, another station would be the one to copy, and the empty text would be wrong.
-            qrm: if !clean && !silent && chance(rng, c.qrm.probability) {
-                let stations = whole(rng, c.qrm.stations[0]..=c.qrm.stations[1]);
-                (0..stations).map(|_| CwQrmInfo::draw(c, pitch_hz, rng)).collect()
-            } else {
-                Vec::new()
-            },
+            qrm: if clean || silent { Vec::new() } else { CwQrmInfo::draw(&c.qrm, pitch_hz, rng) },
             snr_db: (!clean).then(|| between(rng, c.snr_db)),
             snr_bandwidth_hz: c.snr_bandwidth_hz,
             filter_hz: (!clean && chance(rng, c.filter.probability)).then(|| between(rng, c.filter.width_hz)),
@@ -177,11 +161,50 @@ impl CwInfo {
     }
 }
 
+impl CwDriftInfo {
+    /// Whether a clip has it, and how.
+    pub(super) fn draw(drift: &CwDrift, rng: &mut ChaCha8Rng) -> Option<Self> {
+        chance(rng, drift.probability)
+            .then(|| Self { hz_per_s: either_way(rng, drift.hz_per_s), walk_hz: between(rng, drift.walk_hz) })
+    }
+}
+
+impl CwQsbInfo {
+    /// Whether a clip has it, and how.
+    pub(super) fn draw(qsb: &CwQsb, rng: &mut ChaCha8Rng) -> Option<Self> {
+        chance(rng, qsb.probability).then(|| Self {
+            depth_db: between(rng, qsb.depth_db),
+            period_s: between(rng, qsb.period_s),
+            phase: between(rng, [0.0, 1.0]),
+        })
+    }
+}
+
+impl CwQrnInfo {
+    /// Whether a clip has it, and how.
+    pub(super) fn draw(qrn: &CwQrn, rng: &mut ChaCha8Rng) -> Option<Self> {
+        chance(rng, qrn.probability).then(|| Self {
+            rate_per_s: between(rng, qrn.rate_per_s),
+            level_db: between(rng, qrn.level_db),
+            decay_ms: between(rng, qrn.decay_ms),
+        })
+    }
+}
+
 impl CwQrmInfo {
-    fn draw(config: &CwConfig, wanted_hz: f32, rng: &mut ChaCha8Rng) -> Self {
-        let offset = either_way(rng, config.qrm.offset_hz);
+    /// The other stations of a clip, if it has any.
+    pub(super) fn draw(qrm: &CwQrm, wanted_hz: f32, rng: &mut ChaCha8Rng) -> Vec<Self> {
+        if !chance(rng, qrm.probability) {
+            return Vec::new();
+        }
+        let stations = whole(rng, qrm.stations[0]..=qrm.stations[1]);
+        (0..stations).map(|_| Self::draw_one(qrm, wanted_hz, rng)).collect()
+    }
+
+    fn draw_one(qrm: &CwQrm, wanted_hz: f32, rng: &mut ChaCha8Rng) -> Self {
+        let offset = either_way(rng, qrm.offset_hz);
         // Below 100 Hz a receiver's audio ends; such a station is moved to the same distance above.
         let pitch_hz = if wanted_hz + offset < 100.0 { wanted_hz - offset } else { wanted_hz + offset };
-        Self { pitch_hz, wpm: between(rng, config.qrm.wpm), level_db: between(rng, config.qrm.level_db) }
+        Self { pitch_hz, wpm: between(rng, qrm.wpm), level_db: between(rng, qrm.level_db) }
     }
 }

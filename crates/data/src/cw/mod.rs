@@ -26,7 +26,8 @@ mod keying;
 mod lists;
 mod log;
 pub mod morse;
-mod random;
+pub(crate) mod random;
+mod recording;
 mod synth;
 mod task;
 mod text;
@@ -40,6 +41,7 @@ mod tests;
 
 pub use config::{CwChirp, CwConfig, CwDrift, CwFarnsworth, CwFilter, CwHand, CwQrm, CwQrn, CwQsb, CwText, Range};
 pub use info::{CwChirpInfo, CwDriftInfo, CwHandInfo, CwInfo, CwQrmInfo, CwQrnInfo, CwQsbInfo};
+pub use recording::CwChannel;
 pub use synth::{CwMark, CwSample, CwSynth, SAMPLE_RATE};
 pub use task::CwTask;
 pub use text::CwSource;

@@ -5,13 +5,13 @@ use rand::{RngExt, SeedableRng, distr::uniform::SampleRange};
 use rand_chacha::ChaCha8Rng;
 
 /// The generator of one clip. ChaCha's streams are independent of each other, so clips are too.
-pub(super) fn stream(seed: u64, index: u64) -> ChaCha8Rng {
+pub(crate) fn stream(seed: u64, index: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(index);
     rng
 }
 
-pub(super) fn between(rng: &mut ChaCha8Rng, [low, high]: Range) -> f32 {
+pub(crate) fn between(rng: &mut ChaCha8Rng, [low, high]: Range) -> f32 {
     (low + (high - low) * rng.random::<f32>()).clamp(low, high)
 }
 
@@ -25,7 +25,7 @@ pub(super) fn whole<R: SampleRange<usize>>(rng: &mut ChaCha8Rng, range: R) -> us
     rng.random_range(range)
 }
 
-pub(super) fn chance(rng: &mut ChaCha8Rng, probability: f32) -> bool {
+pub(crate) fn chance(rng: &mut ChaCha8Rng, probability: f32) -> bool {
     rng.random::<f32>() < probability
 }
 

@@ -1,7 +1,7 @@
 //! The synthesiser: draws what a clip is like, then makes it.
 
 use super::{
-    CwConfig, CwError, CwInfo, CwSource, CwTask,
+    CwConfig, CwError, CwInfo, CwQrmInfo, CwSource, CwTask, CwText,
     channel::{self, Carrier, Filter, RATE},
     keying::{self, Fist, JITTER_LIMIT, Keyed},
     morse,
@@ -150,7 +150,7 @@ impl CwSynth {
         let rise_s = f64::from(info.rise_ms) / 1000.0;
         let envelope = keying::envelope(&keyed.elements, rise_s, RATE, audio.len());
         carrier.add(&envelope, &keyed.elements, rng, &mut audio);
-        self.add_others(info, rng, &mut audio);
+        add_others(&info.qrm, &self.config.text, info.rise_ms, rng, &mut audio);
         if let Some(snr_db) = info.snr_db {
             channel::add_noise(snr_db, info.snr_bandwidth_hz, rng, &mut audio);
         }
@@ -163,27 +163,28 @@ impl CwSynth {
         }
         audio
     }
+}
 
-    fn add_others(&self, info: &CwInfo, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
-        for other in &info.qrm {
-            let fist = Fist::machine(other.wpm.into(), other.wpm.into());
-            // They were there before the clip started, and stay until it ends.
-            let start = -2.0 * rng.random::<f64>();
-            let seconds = audio.len() as f64 / RATE - start;
-            let source = pick(rng, &[CwSource::Words, CwSource::Qso, CwSource::Cqww, CwSource::Cqwpx]);
-            let text = text::fill(source, &self.config.text, seconds / fist.effective_unit_s(), rng);
-            let keyed = key(&text, &fist, start..f64::INFINITY, rng);
-            let rise_s = (f64::from(info.rise_ms) / 1000.0).min(fist.unit_s());
-            let envelope = keying::envelope(&keyed.elements, rise_s, RATE, audio.len());
-            let carrier = Carrier {
-                pitch_hz: other.pitch_hz.into(),
-                amplitude: channel::amplitude(other.level_db),
-                drift: None,
-                chirp: None,
-                qsb: None,
-            };
-            carrier.add(&envelope, &keyed.elements, rng, audio);
-        }
+/// Adds the other stations to what is heard, each sending `text` of its own.
+pub(super) fn add_others(others: &[CwQrmInfo], text: &CwText, rise_ms: f32, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
+    for other in others {
+        let fist = Fist::machine(other.wpm.into(), other.wpm.into());
+        // They were there before the clip started, and stay until it ends.
+        let start = -2.0 * rng.random::<f64>();
+        let seconds = audio.len() as f64 / RATE - start;
+        let source = pick(rng, &[CwSource::Words, CwSource::Qso, CwSource::Cqww, CwSource::Cqwpx]);
+        let text = text::fill(source, text, seconds / fist.effective_unit_s(), rng);
+        let keyed = key(&text, &fist, start..f64::INFINITY, rng);
+        let rise_s = (f64::from(rise_ms) / 1000.0).min(fist.unit_s());
+        let envelope = keying::envelope(&keyed.elements, rise_s, RATE, audio.len());
+        let carrier = Carrier {
+            pitch_hz: other.pitch_hz.into(),
+            amplitude: channel::amplitude(other.level_db),
+            drift: None,
+            chirp: None,
+            qsb: None,
+        };
+        carrier.add(&envelope, &keyed.elements, rng, audio);
     }
 }
 

@@ -4,9 +4,11 @@ mod basic;
 mod clean;
 mod english;
 mod numbers;
+mod script;
 #[cfg(test)]
 mod tests;
 mod vocabulary;
 
 pub use basic::BasicNormalizer;
 pub use english::{EnglishNormalizer, NormalizerError};
+pub(crate) use script::is_unspaced;

@@ -1,0 +1,232 @@
+//! What is done to training samples, and how often. A pair of numbers is a range: each sample draws its own value from
+//! it, evenly.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::AugmentError;
+use crate::cw::{CwChannel, Range};
+use crate::records::Paths;
+
+/// Augmentation of training samples. Everything is off by default: an effect is on when its probability `p` is above 0.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AugmentConfig {
+    /// Faster or slower.
+    pub speed: SpeedConfig,
+    /// Echoes of a room.
+    pub reverb: ReverbConfig,
+    /// Background noise.
+    pub noise: NoiseConfig,
+    /// What happens to Morse on the air.
+    pub cw: CwChannel,
+    /// Louder or quieter.
+    pub volume: VolumeConfig,
+    /// Stripes taken out of the features.
+    pub spec_augment: SpecAugmentConfig,
+    /// How the transcript is written.
+    pub text: TextConfig,
+}
+
+/// Speed perturbation: the clip is resampled, so its length, its tempo and its pitch change together (Ko et al., "Audio
+/// Augmentation for Speech Recognition", Interspeech 2015; Kaldi and torchaudio do the same).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SpeedConfig {
+    /// Probability that a clip is resampled.
+    pub p: f32,
+    /// The factor: above 1 is faster, shorter and higher. It is rounded to hundredths, which keeps the resampler's ratio
+    /// small. A clip that would outgrow the model's window is left as it is.
+    pub range: Range,
+}
+
+/// A change of level. What would exceed full scale is raised to full scale only, so nothing is ever clipped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VolumeConfig {
+    /// Probability that the level changes.
+    pub p: f32,
+    /// By how much, in decibels.
+    pub db: Range,
+}
+
+/// Background noise, generated or from recordings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NoiseConfig {
+    /// Probability that noise is added.
+    pub p: f32,
+    /// Power of the signal where there is one over the power of the noise, in decibels. Pauses do not count: the signal's
+    /// power is the mean over the pieces of 20 ms that are at most 30 dB below the loudest one. Silence gets no noise.
+    pub snr_db: Range,
+    /// Colour of generated noise; `white` where neither this nor `path` is given.
+    pub kind: Option<NoiseColour>,
+    /// Recordings of noise instead: an audio file, a folder (subfolders included), or a list of both. One that is longer
+    /// than the clip is cut at a random place, a shorter one is repeated from a random place on.
+    pub path: Option<Paths>,
+}
+
+/// How the power of noise falls with frequency.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NoiseColour {
+    /// Not at all: hiss.
+    #[default]
+    White,
+    /// 3 dB per octave, as much power in every octave: rain.
+    Pink,
+    /// 6 dB per octave: rumble.
+    Brown,
+}
+
+/// Reverberation. The clip keeps its length and its energy, and the direct sound stays where it is in time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReverbConfig {
+    /// Probability that a clip is put into a room.
+    pub p: f32,
+    /// Impulse responses of rooms: an audio file, a folder (subfolders included), or a list of both. Without any, rooms
+    /// are made up: after the direct sound comes Gaussian noise that dies away exponentially (Polack's model of late
+    /// reverberation, 1988), and `rt60_s` and `direct_db` say how.
+    pub path: Option<Paths>,
+    /// Time in which a made-up room's echo dies away by 60 dB, in seconds.
+    pub rt60_s: Range,
+    /// Energy of the direct sound over that of the echo in a made-up room, in decibels.
+    pub direct_db: Range,
+}
+
+/// SpecAugment without time warping (Park et al., Interspeech 2019): stripes of the log-mel features are set to the
+/// mean of the clip's features. The defaults are the paper's policy LD, and its bound `time_share` from policy SM.
+///
+/// The paper normalises its features to mean zero and masks with zero, which is the mean. Whisper's features have no such
+/// mean: 0 there is a level of its own, louder than most of a quiet clip, and would be something to hear.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SpecAugmentConfig {
+    /// Probability that a clip is masked.
+    pub p: f32,
+    /// Stripes across time; they may overlap.
+    pub time_masks: usize,
+    /// Widest stripe across time, in frames of 10 ms. Widths are drawn evenly from 0 on.
+    pub time_width: usize,
+    /// Widest stripe across time as a share of the clip without its padding: the narrower of both bounds counts.
+    pub time_share: f32,
+    /// Stripes across frequency; they may overlap.
+    pub freq_masks: usize,
+    /// Widest stripe across frequency, in mel bins. Widths are drawn evenly from 0 on.
+    pub freq_width: usize,
+}
+
+/// How the transcript is written: a model that is to write with and without capitals and punctuation sees both.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TextConfig {
+    /// Probability that a transcript is written in lower case.
+    pub lowercase: f32,
+    /// Probability that a transcript loses its punctuation, but for what belongs to a word or number: `don't`,
+    /// `well-known`, `3.5`.
+    pub strip_punctuation: f32,
+}
+
+impl Default for SpeedConfig {
+    fn default() -> Self {
+        Self { p: 0.0, range: [0.9, 1.1] }
+    }
+}
+
+impl Default for VolumeConfig {
+    fn default() -> Self {
+        Self { p: 0.0, db: [-6.0, 6.0] }
+    }
+}
+
+impl Default for NoiseConfig {
+    fn default() -> Self {
+        Self { p: 0.0, snr_db: [5.0, 30.0], kind: None, path: None }
+    }
+}
+
+impl Default for ReverbConfig {
+    fn default() -> Self {
+        Self { p: 0.0, path: None, rt60_s: [0.2, 0.6], direct_db: [0.0, 12.0] }
+    }
+}
+
+impl Default for SpecAugmentConfig {
+    fn default() -> Self {
+        Self { p: 0.0, time_masks: 2, time_width: 100, time_share: 0.2, freq_masks: 2, freq_width: 27 }
+    }
+}
+
+impl AugmentConfig {
+    /// Checks everything that can be checked without the files.
+    ///
+    /// # Errors
+    /// Names the key that does not fit.
+    pub fn validate(&self) -> Result<(), AugmentError> {
+        let Self { speed, reverb, noise, cw, volume, spec_augment: spec, text } = self;
+        probability("speed.p", speed.p)?;
+        range("speed.range", speed.range, 0.5, 2.0)?;
+        probability("volume.p", volume.p)?;
+        range("volume.db", volume.db, -60.0, 60.0)?;
+        probability("noise.p", noise.p)?;
+        range("noise.snr_db", noise.snr_db, -40.0, 100.0)?;
+        paths("noise.path", noise.path.as_ref())?;
+        if noise.kind.is_some() && noise.path.is_some() {
+            return Err(AugmentError::KindAndPath);
+        }
+        probability("reverb.p", reverb.p)?;
+        paths("reverb.path", reverb.path.as_ref())?;
+        range("reverb.rt60_s", reverb.rt60_s, 0.05, 5.0)?;
+        range("reverb.direct_db", reverb.direct_db, -20.0, 60.0)?;
+        cw.validate()?;
+        spec.validate()?;
+        probability("text.lowercase", text.lowercase)?;
+        probability("text.strip_punctuation", text.strip_punctuation)
+    }
+
+    /// Whether any clip's audio can change: where it does, its features cannot come from a cache.
+    pub fn changes_audio(&self) -> bool {
+        [self.speed.p, self.reverb.p, self.noise.p, self.cw.p, self.volume.p].iter().any(|p| *p > 0.0)
+    }
+}
+
+impl SpecAugmentConfig {
+    fn validate(&self) -> Result<(), AugmentError> {
+        probability("spec_augment.p", self.p)?;
+        probability("spec_augment.time_share", self.time_share)?;
+        count("spec_augment.time_masks", self.time_masks, 0, 100)?;
+        count("spec_augment.time_width", self.time_width, 1, 3000)?;
+        count("spec_augment.freq_masks", self.freq_masks, 0, 100)?;
+        count("spec_augment.freq_width", self.freq_width, 1, 128)?;
+        if self.p > 0.0 && self.time_masks + self.freq_masks == 0 {
+            return Err(AugmentError::NoMasks);
+        }
+        Ok(())
+    }
+}
+
+// The checks are written so that a NaN fails them.
+
+fn range(key: &'static str, [low, high]: Range, least: f32, most: f32) -> Result<(), AugmentError> {
+    let fits = least <= low && low <= high && high <= most;
+    if fits { Ok(()) } else { Err(AugmentError::Range { key, low, high, least, most }) }
+}
+
+fn count(key: &'static str, value: usize, least: usize, most: usize) -> Result<(), AugmentError> {
+    if (least..=most).contains(&value) { Ok(()) } else { Err(AugmentError::Count { key, value, least, most }) }
+}
+
+fn probability(key: &'static str, value: f32) -> Result<(), AugmentError> {
+    if (0.0..=1.0).contains(&value) { Ok(()) } else { Err(AugmentError::Share { key, value }) }
+}
+
+fn paths(key: &'static str, paths: Option<&Paths>) -> Result<(), AugmentError> {
+    let given = paths.map(Paths::as_slice).unwrap_or(&[]);
+    let empty = |path: &PathBuf| path.as_os_str().is_empty();
+    if paths.is_some() && (given.is_empty() || given.iter().any(empty)) {
+        return Err(AugmentError::EmptyPath { key });
+    }
+    Ok(())
+}

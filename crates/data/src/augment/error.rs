@@ -1,0 +1,112 @@
+use std::path::PathBuf;
+
+use crate::audio::AudioError;
+use crate::cw::CwError;
+
+/// Why augmentation cannot begin; keys are named from `augment` on.
+#[derive(Debug, thiserror::Error)]
+pub enum AugmentError {
+    /// A range is out of bounds, upside down or not a number.
+    #[error("augment.{key} is [{low}, {high}]: give two numbers from {least} to {most}, the smaller one first")]
+    Range {
+        /// The key.
+        key: &'static str,
+        /// The lower end as given.
+        low: f32,
+        /// The upper end as given.
+        high: f32,
+        /// Least that is accepted.
+        least: f32,
+        /// Most that is accepted.
+        most: f32,
+    },
+    /// A whole number is out of bounds.
+    #[error("augment.{key} is {value}: give a whole number from {least} to {most}")]
+    Count {
+        /// The key.
+        key: &'static str,
+        /// As given.
+        value: usize,
+        /// Least that is accepted.
+        least: usize,
+        /// Most that is accepted.
+        most: usize,
+    },
+    /// A probability or a share is not one.
+    #[error("augment.{key} is {value}: give a number from 0 (never, nothing) to 1 (always, all)")]
+    Share {
+        /// The key.
+        key: &'static str,
+        /// As given.
+        value: f32,
+    },
+    /// Noise cannot be generated and recorded.
+    #[error(
+        "augment.noise has both a kind and a path: leave out kind for recorded noise, or path for noise of that kind"
+    )]
+    KindAndPath,
+    /// SpecAugment is on and masks nothing.
+    #[error("augment.spec_augment.p is above 0, but time_masks and freq_masks are both 0: raise one, or set p to 0")]
+    NoMasks,
+    /// One of the effects of Morse on the air makes no sense.
+    #[error("augment.cw.{0}")]
+    Cw(#[from] CwError),
+    /// A path that says nothing.
+    #[error("augment.{key} is empty: name an audio file, a folder, or a list of them, or leave it out")]
+    EmptyPath {
+        /// The key.
+        key: &'static str,
+    },
+    /// No audio where some is needed.
+    #[error("augment.{key}: {path} holds no audio: put .wav, .flac, .mp3 or .ogg files there, or leave {key} out")]
+    NoFiles {
+        /// The key.
+        key: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// A folder cannot be listed.
+    #[error("augment.{key}: {path} cannot be read: {source}; check the path")]
+    Folder {
+        /// The key.
+        key: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file cannot be decoded.
+    #[error("augment.{key}: {source}")]
+    Audio {
+        /// The key.
+        key: &'static str,
+        /// Which file, and why.
+        source: AudioError,
+    },
+    /// A recording that holds nothing but zeros.
+    #[error("augment.{key}: {path} is silent, every sample is 0; remove it")]
+    Silent {
+        /// The key.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+    /// An impulse response that is none.
+    #[error("augment.{key}: {path} rings for {seconds:.1} s, too long for a room; remove what is no impulse response")]
+    NotARoom {
+        /// The key.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// How long it takes to fall by 60 dB.
+        seconds: f64,
+    },
+    /// More than should be held in memory.
+    #[error("augment.{key}: the files last more than {hours} h together, too much to keep in memory; name fewer")]
+    TooMuch {
+        /// The key.
+        key: &'static str,
+        /// The most that is kept.
+        hours: usize,
+    },
+}

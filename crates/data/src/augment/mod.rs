@@ -1,0 +1,162 @@
+//! Augmentation: what makes one recording into many, on the train split only.
+//!
+//! A clip passes through its effects in the order in which the world applies them: somebody speaks faster ([`SpeedConfig`])
+//! in a room ([`ReverbConfig`]) with noise in the background ([`NoiseConfig`]), or over the air ([`CwChannel`]), and is
+//! recorded at some level ([`VolumeConfig`]). Features can be masked ([`SpecAugmentConfig`]) and transcripts written in
+//! another way ([`TextConfig`]).
+//!
+//! Everything random comes from one number per sample and epoch, its `draw`. Each effect derives a generator of its own
+//! from it (a stream of ChaCha8), so the same draw gives the same bits on any thread, and changing the settings of one
+//! effect changes no draw of another.
+//!
+//! ```
+//! use undertone_data::augment::{Augment, AugmentConfig, NoiseConfig};
+//!
+//! let noise = NoiseConfig { p: 1.0, snr_db: [10.0, 10.0], ..NoiseConfig::default() };
+//! let augment = Augment::new(&AugmentConfig { noise, ..AugmentConfig::default() }, 480_000)?;
+//! let clip: Vec<f32> = (0..16_000).map(|n| 0.1 * (n as f32 * 0.2).sin()).collect();
+//! let mut noisy = clip.clone();
+//! augment.audio(&mut noisy, 7);
+//! assert_ne!(noisy, clip);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod config;
+mod error;
+mod library;
+mod noise;
+mod reverb;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod transcript;
+
+pub use config::{
+    AugmentConfig, NoiseColour, NoiseConfig, ReverbConfig, SpecAugmentConfig, SpeedConfig, TextConfig, VolumeConfig,
+};
+pub use error::AugmentError;
+
+pub use crate::cw::CwChannel;
+
+use noise::Noise;
+use rand_chacha::ChaCha8Rng;
+use reverb::Reverb;
+
+use crate::audio::{SAMPLE_RATE, to_16k};
+use crate::cw::random::{self, between, chance};
+use crate::level;
+
+/// The generators that one draw is split into. Their numbers are part of what a seed means: they never change.
+#[derive(Clone, Copy)]
+enum Stream {
+    Speed = 1,
+    Reverb = 2,
+    Noise = 3,
+    Volume = 4,
+    TimeMasks = 5,
+    FrequencyMasks = 6,
+    SpecAugment = 7,
+    Lowercase = 8,
+    StripPunctuation = 9,
+}
+
+impl Stream {
+    fn of(self, draw: u64) -> ChaCha8Rng {
+        random::stream(draw, self as u64)
+    }
+}
+
+/// Changes training samples; made once, with its recordings in memory, and shared among threads by reference.
+pub struct Augment {
+    config: AugmentConfig,
+    noise: Noise,
+    reverb: Reverb,
+    max_samples: usize,
+}
+
+impl Augment {
+    /// Checks the configuration and decodes the recordings of noise and of rooms; nothing can fail after that.
+    ///
+    /// `max_samples` is the model's window: no clip grows past it.
+    ///
+    /// # Errors
+    /// Names the key that does not fit, or the file that cannot be used.
+    pub fn new(config: &AugmentConfig, max_samples: usize) -> Result<Self, AugmentError> {
+        config.validate()?;
+        let (noise, reverb) = (Noise::new(&config.noise)?, Reverb::new(&config.reverb)?);
+        Ok(Self { config: config.clone(), noise, reverb, max_samples })
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &AugmentConfig {
+        &self.config
+    }
+
+    /// Passes a clip of 16 kHz through the effects, and says by what factor times in it have changed: 1 unless its speed
+    /// has.
+    ///
+    /// Nothing is clipped: a clip that an effect takes beyond full scale is scaled down as a whole, to full scale or to the
+    /// peak that it came with. Only speed changes the length.
+    pub fn audio(&self, audio: &mut Vec<f32>, draw: u64) -> f64 {
+        let before = level::peak(audio);
+        let times = self.speed(audio, draw);
+        let reverberant = self.reverb.apply(audio, &mut Stream::Reverb.of(draw));
+        let noisy = self.noise.apply(audio, &mut Stream::Noise.of(draw));
+        let on_air = self.config.cw.apply(audio, draw);
+        let louder = self.volume(audio, &mut Stream::Volume.of(draw));
+        if reverberant || noisy || on_air || louder {
+            level::limit(audio, before.max(1.0));
+        }
+        times
+    }
+
+    /// Masks log-mel features, `[bins, frames]` of which the first `valid` frames are the clip; the padding after them is
+    /// never touched.
+    pub fn features(&self, features: &mut [f32], bins: usize, frames: usize, valid: usize, draw: u64) {
+        debug_assert_eq!(features.len(), bins * frames, "features are [bins, frames]");
+        spec::mask(&self.config.spec_augment, features, frames, valid.min(frames), draw);
+    }
+
+    /// The transcript as the model is to write it this time.
+    pub fn text(&self, text: &str, draw: u64) -> String {
+        let TextConfig { lowercase, strip_punctuation } = self.config.text;
+        let mut text = text.to_owned();
+        if chance(&mut Stream::StripPunctuation.of(draw), strip_punctuation) {
+            text = transcript::without_punctuation(&text);
+        }
+        if chance(&mut Stream::Lowercase.of(draw), lowercase) {
+            text = text.to_lowercase();
+        }
+        text
+    }
+
+    fn speed(&self, audio: &mut Vec<f32>, draw: u64) -> f64 {
+        let rng = &mut Stream::Speed.of(draw);
+        if !chance(rng, self.config.speed.p) || audio.is_empty() {
+            return 1.0;
+        }
+        // Played at so many samples a second, the clip is faster by the factor. A hundredth is 160 of them, so the
+        // ratio's terms stay below 200 and the resampler's transforms short.
+        let step = SAMPLE_RATE / 100;
+        let rate = (between(rng, self.config.speed.range) * 100.0).round() as u32 * step;
+        let length = (audio.len() as u64 * u64::from(SAMPLE_RATE)).div_ceil(rate.into());
+        if length > self.max_samples as u64 {
+            return 1.0;
+        }
+        // It fails for rates that are far outside of what the configuration admits.
+        let Ok(mut resampled) = to_16k(audio.clone(), rate) else { return 1.0 };
+        // Where the length comes out whole, the resampler may round it up by one.
+        resampled.truncate(length as usize);
+        *audio = resampled;
+        f64::from(SAMPLE_RATE) / f64::from(rate)
+    }
+
+    fn volume(&self, audio: &mut [f32], rng: &mut ChaCha8Rng) -> bool {
+        if !chance(rng, self.config.volume.p) {
+            return false;
+        }
+        let gain = level::ratio(between(rng, self.config.volume.db)).sqrt();
+        level::scale(audio, gain);
+        true
+    }
+}

@@ -1,0 +1,69 @@
+//! How loud audio is.
+
+/// Pieces of this many samples, 20 ms, are signal or pause.
+const PIECE: usize = 320;
+/// How far below the loudest piece a piece is still signal, as a ratio of powers: 30 dB, the range of running speech.
+const SIGNAL: f64 = 1e-3;
+
+/// A power ratio from decibels.
+pub(crate) fn ratio(db: f32) -> f64 {
+    10f64.powf(f64::from(db) / 10.0)
+}
+
+pub(crate) fn energy(audio: &[f32]) -> f64 {
+    audio.iter().map(|sample| f64::from(*sample) * f64::from(*sample)).sum()
+}
+
+pub(crate) fn peak(audio: &[f32]) -> f32 {
+    audio.iter().fold(0.0, |peak, sample| peak.max(sample.abs()))
+}
+
+/// Mean power of the pieces that are not pauses; 0 for silence.
+pub(crate) fn signal_power(audio: &[f32]) -> f64 {
+    let pieces: Vec<(f64, usize)> = audio.chunks(PIECE).map(|piece| (energy(piece), piece.len())).collect();
+    let loudest = pieces.iter().map(|(energy, length)| energy / *length as f64).fold(0.0, f64::max);
+    let signal = pieces.iter().filter(|(energy, length)| *energy >= SIGNAL * loudest * *length as f64);
+    let (energy, length) = signal.fold((0.0, 0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1));
+    if length == 0 { 0.0 } else { energy / length as f64 }
+}
+
+pub(crate) fn scale(audio: &mut [f32], gain: f64) {
+    for sample in audio {
+        *sample = (f64::from(*sample) * gain) as f32;
+    }
+}
+
+/// Scales a clip down so that no sample is beyond `most`.
+pub(crate) fn limit(audio: &mut [f32], most: f32) {
+    let peak = peak(audio);
+    if peak > most {
+        scale(audio, f64::from(most) / f64::from(peak));
+        for sample in audio {
+            *sample = sample.clamp(-most, most);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_do_not_count_as_signal() {
+        let mut audio = vec![0.5; 3200];
+        assert!((signal_power(&audio) - 0.25).abs() < 1e-9);
+        audio.extend(vec![0.001; 32_000]);
+        assert!((signal_power(&audio) - 0.25).abs() < 1e-9);
+        assert_eq!(signal_power(&[0.0; 1000]), 0.0);
+        assert_eq!(signal_power(&[]), 0.0);
+    }
+
+    #[test]
+    fn a_limit_scales_and_does_not_clip() {
+        let mut audio = [0.5, -2.0, 1.0];
+        limit(&mut audio, 1.0);
+        assert_eq!(audio, [0.25, -1.0, 0.5]);
+        limit(&mut audio, 1.0);
+        assert_eq!(audio, [0.25, -1.0, 0.5]);
+    }
+}
