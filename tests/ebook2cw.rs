@@ -1,8 +1,8 @@
 //! The bundled backbone on Morse audio from a generator that is not ours (`fixtures/ebook2cw/make.sh`).
 
 use std::path::Path;
-use undertone::data::audio;
-use undertone::data::manifest::Manifest;
+use undertone::data::clips::Clips;
+use undertone::data::records::RecordsConfig;
 use undertone::ops::DeviceSpec;
 use undertone::phases::{ModelConfig, Transcriber};
 use undertone::train::metrics::{ErrorRate, cer};
@@ -14,10 +14,12 @@ fn the_bundled_model_reads_what_ebook2cw_keys() {
     let transcriber = Transcriber::new(whisper, &device, None, None).expect("a transcriber");
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ebook2cw/manifest.csv");
     let mut total = ErrorRate::default();
-    for entry in Manifest::load(&manifest, true).expect("the manifest").entries {
-        let text = transcriber.audio(&audio::load(&entry.audio).expect("audio"));
-        println!("{} | {text}", entry.text);
-        total += cer(&entry.text, &text);
+    let clips = Clips::open(&RecordsConfig { path: manifest.into(), ..Default::default() }).expect("the manifest");
+    for index in 0..clips.len() {
+        let said = &clips.clip(index).text;
+        let text = transcriber.audio(&clips.load(index).expect("audio"));
+        println!("{said} | {text}");
+        total += cer(said, &text);
     }
     let rate = total.rate().expect("characters");
     println!("CER {:.1} %", 100.0 * rate);

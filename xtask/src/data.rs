@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use undertone::data::audio::write_wav;
 use undertone::data::cw::{CwConfig, CwSynth};
-use undertone::phases::Experiment;
+use undertone::phases::{Experiment, SourceConfig};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -66,12 +66,12 @@ fn synth(args: &SynthArgs) -> Result<(), Failure> {
 fn sound<'a>(experiment: &'a Experiment, task: Option<&str>) -> Result<&'a CwConfig, Failure> {
     let tasks = &experiment.tasks;
     let found = if tasks.is_empty() && task.is_none() {
-        Some(&experiment.data.train)
+        experiment.data.train.0.iter().find(|source| !source.is_recorded()).or(experiment.data.train.0.first())
     } else {
         tasks.iter().find(|known| Some(known.name.as_str()) == task).map(|task| &task.data.train)
     };
-    if let Some(path) = found.and_then(|source| source.path.as_ref()) {
-        return Err(Failure::BadInput(format!("the samples come from `{}` and are not synthesised", path.display())));
+    if found.is_some_and(SourceConfig::is_recorded) {
+        return Err(Failure::BadInput("the samples are recordings and not synthesised".into()));
     }
     found.map(|source| &source.cw).ok_or_else(|| {
         let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();

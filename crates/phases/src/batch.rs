@@ -1,8 +1,8 @@
 //! Samples to batches in host memory.
 
-use crate::SpeechSample;
 use crate::advice::BatchShape;
-use crate::experiment::Pad;
+use crate::{Heard, Pad, SpeechSample};
+use undertone_data::augment::Augment;
 use undertone_data::features::LogMel;
 use undertone_data::loader::{Collate, SampleError};
 
@@ -43,6 +43,7 @@ impl WhisperBatch {
 /// Makes batches for one model.
 pub struct WhisperCollate {
     log_mel: LogMel,
+    augment: Option<Augment>,
     pad: Pad,
     /// The longest input, in audio samples.
     window: usize,
@@ -57,7 +58,13 @@ const IGNORED: i64 = -100;
 impl WhisperCollate {
     /// A collator for a model with these mel features and this window, in audio samples.
     pub fn new(log_mel: LogMel, pad: Pad, window: usize, end: u32) -> Self {
-        Self { log_mel, pad, window, end }
+        Self { log_mel, augment: None, pad, window, end }
+    }
+
+    /// Masks features as this says.
+    pub fn with_augment(mut self, augment: Augment) -> Self {
+        self.augment = Some(augment);
+        self
     }
 }
 
@@ -65,7 +72,7 @@ impl Collate<SpeechSample> for WhisperCollate {
     type Batch = WhisperBatch;
 
     fn collate(&self, items: Vec<SpeechSample>) -> Result<WhisperBatch, SampleError> {
-        let longest = items.iter().map(|s| s.audio.len()).max().unwrap_or_default();
+        let longest = items.iter().map(|s| s.heard.samples()).max().unwrap_or_default();
         let samples = match self.pad {
             Pad::Longest => longest.next_multiple_of(POSITION).clamp(POSITION, self.window),
             Pad::Window => self.window,
@@ -73,7 +80,14 @@ impl Collate<SpeechSample> for WhisperCollate {
         let (bins, frames) = (self.log_mel.bins(), LogMel::frames(samples));
         let mut mel = vec![0.0; items.len() * bins * frames];
         for (sample, out) in items.iter().zip(mel.chunks_mut(bins * frames)) {
-            self.log_mel.features_padded_into(&sample.audio, samples, out)?;
+            match &sample.heard {
+                Heard::Audio(audio) => self.log_mel.features_padded_into(audio, samples, out)?,
+                Heard::Features(mel) => mel.pad_into(frames, out),
+            }
+            if let Some(augment) = &self.augment {
+                let valid = LogMel::frames(sample.heard.samples());
+                augment.features(out, bins, frames, valid, sample.draw);
+            }
         }
         let tokens = items.iter().map(|s| s.tokens.len() - 1).max().unwrap_or_default();
         let mut inputs = Vec::with_capacity(items.len() * tokens);
@@ -129,7 +143,7 @@ mod tests {
         tokens.push(9);
         SpeechSample {
             name: "s".into(),
-            audio: vec![0.1; audio],
+            heard: Heard::Audio(vec![0.1; audio]),
             text: String::new(),
             tokens,
             prompt: 2,

@@ -2,14 +2,13 @@
 
 use crate::dynamo::{PhasesConfig, TaskConfig, validate_phases, validate_tasks};
 use crate::samples::splits;
-use crate::{AlignmentConfig, DevicePreset, ModelConfig, SourceConfig, preset};
+use crate::{AlignmentConfig, DataConfig, DevicePreset, ModelConfig, Pad, preset};
 use figment::providers::{Env, Format, Serialized, Yaml};
 use figment::value::{Dict, Map};
 use figment::{Figment, Metadata, Profile, Provider};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use undertone_data::cw::CwTask;
-use undertone_data::loader::{LoaderConfig, Workers};
 use undertone_model::router::RouterConfig;
 use undertone_ops::{DeviceSpec, Kernels};
 use undertone_train::TrainConfig;
@@ -80,102 +79,6 @@ impl Default for RunConfig {
     fn default() -> Self {
         Self { name: "run".into(), dir: "runs".into(), overwrite: false }
     }
-}
-
-/// Training and validation data.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct DataConfig {
-    /// What is trained on.
-    pub train: SourceConfig,
-    /// What the model is judged by while it is trained.
-    pub valid: SourceConfig,
-    /// What it is judged by afterwards; like `valid`, but with other samples where they are synthesised, if not given.
-    pub test: Option<SourceConfig>,
-    /// Language of samples that name none, as `en`; multilingual models only.
-    pub language: String,
-    /// Task of samples that name none: `transcribe` or `translate`; multilingual models only.
-    pub task: String,
-    /// Samples per batch.
-    pub batch_size: usize,
-    /// Samples per batch where no gradients are kept.
-    pub eval_batch_size: usize,
-    /// Threads that make samples: `auto` or a number. Changes the speed and nothing else.
-    pub workers: Workers,
-    /// Batches made ahead.
-    pub prefetch_batches: usize,
-    /// Bytes those may hold.
-    pub prefetch_bytes: usize,
-    /// Whether an incomplete last batch of an epoch is left out.
-    pub drop_last: bool,
-    /// To what length a training batch is padded.
-    pub pad: Pad,
-    /// To what length a batch is padded when the model is judged: the window by default, for that is what transcription
-    /// and other programs give it.
-    pub eval_pad: Pad,
-    /// What is done to texts before they are compared.
-    pub normalizer: Normalizer,
-}
-
-impl Default for DataConfig {
-    fn default() -> Self {
-        let loader = LoaderConfig::default();
-        Self {
-            train: SourceConfig::default(),
-            valid: SourceConfig { samples: 64, ..Default::default() },
-            test: None,
-            language: "en".into(),
-            task: "transcribe".into(),
-            batch_size: 16,
-            eval_batch_size: 16,
-            workers: loader.workers,
-            prefetch_batches: loader.prefetch_batches,
-            prefetch_bytes: loader.prefetch_bytes,
-            drop_last: false,
-            pad: Pad::Longest,
-            eval_pad: Pad::Window,
-            normalizer: Normalizer::None,
-        }
-    }
-}
-
-impl DataConfig {
-    /// The loader's part of it.
-    pub fn loader(&self, batch_size: usize, shuffle: bool, seed: u64) -> LoaderConfig {
-        LoaderConfig {
-            batch_size,
-            workers: self.workers,
-            prefetch_batches: self.prefetch_batches,
-            prefetch_bytes: self.prefetch_bytes,
-            shuffle,
-            drop_last: self.drop_last && shuffle,
-            seed,
-        }
-    }
-}
-
-/// To what length a batch's audio is padded with silence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Pad {
-    /// To its longest sample.
-    #[default]
-    Longest,
-    /// To the model's window, 30 s for OpenAI's models: what those were trained on.
-    Window,
-}
-
-/// What is done to reference and hypothesis before they are compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Normalizer {
-    /// Nothing.
-    #[default]
-    None,
-    /// Whisper's basic normaliser: lower case, no punctuation.
-    Basic,
-    /// Whisper's English normaliser: also numbers and contractions.
-    English,
 }
 
 /// What is minimised besides the cross-entropy of the text.
@@ -271,28 +174,9 @@ impl Experiment {
                     .into(),
             );
         }
-        if self.data.eval_batch_size == 0 {
-            return value("`data.eval_batch_size` is 0: it must be at least 1".into());
-        }
-        let loader = self.data.loader(self.data.batch_size, true, self.seed);
-        loader.validate().map_err(|e| ConfigError::Value(format!("`data`: {e}")))?;
-        for (split, source) in splits(&self.data.train, &self.data.valid, self.data.test.as_ref()) {
-            source.validate_speech(split == "train").map_err(|e| ConfigError::Value(format!("`data.{split}`: {e}")))?;
-        }
-        let train = &self.data.train;
+        self.data.validate(self.seed)?;
         if self.loss.alignment.is_on() {
-            if train.path.is_some() {
-                return value(
-                    "`loss.alignment` needs the timing of `synth` samples: set its weights to 0 for a manifest".into(),
-                );
-            }
-            let stages = (0..train.stages.len()).map(|i| train.stage(i)).collect::<Result<Vec<_>, _>>()?;
-            if let Some(cw) = std::iter::once(&train.cw).chain(&stages).find(|cw| cw.task != CwTask::Copy) {
-                return value(format!(
-                    "`loss.alignment` follows what is sent, and the task `{}` writes something else: set its weights to 0",
-                    cw.task
-                ));
-            }
+            self.validate_alignment()?;
         }
         if !self.tasks.is_empty() {
             return self.validate_tasks();
@@ -308,6 +192,30 @@ impl Experiment {
         }
     }
 
+    /// The terms on the encoder follow the timing of what is sent.
+    fn validate_alignment(&self) -> Result<(), ConfigError> {
+        let value = |text: String| Err(ConfigError::Value(text));
+        let needs = |key: &str| {
+            value(format!("`loss.alignment` needs the timing of `synth` samples: set its weights to 0 {key}"))
+        };
+        for (_, source) in self.data.train.named() {
+            if source.path.is_some() || source.hub.is_some() {
+                return needs("for recordings");
+            }
+            let stages = (0..source.stages.len()).map(|i| source.stage(i)).collect::<Result<Vec<_>, _>>()?;
+            if let Some(cw) = std::iter::once(&source.cw).chain(&stages).find(|cw| cw.task != CwTask::Copy) {
+                return value(format!(
+                    "`loss.alignment` follows what is sent, and the task `{}` writes something else: set its weights to 0",
+                    cw.task
+                ));
+            }
+        }
+        if self.data.augment.speed.p > 0.0 {
+            return needs("where `data.augment.speed` changes it");
+        }
+        Ok(())
+    }
+
     /// What a run with tasks needs besides.
     fn validate_tasks(&self) -> Result<(), ConfigError> {
         let value = |text: String| Err(ConfigError::Value(text));
@@ -317,6 +225,12 @@ impl Experiment {
             ("data.valid", self.data.valid != defaults.data.valid),
             ("data.test", self.data.test != defaults.data.test),
             ("data.normalizer", self.data.normalizer != defaults.data.normalizer),
+            ("data.source_temperature", self.data.source_temperature != defaults.data.source_temperature),
+            ("data.max_batch_seconds", self.data.max_batch_seconds.is_some()),
+            ("data.group_by_length", self.data.group_by_length),
+            ("data.pack", self.data.pack),
+            ("data.timestamps", self.data.timestamps != 0.0),
+            ("data.previous_text", self.data.previous_text != 0.0),
             ("loss", self.loss != defaults.loss),
             ("model.trainable", self.model.trainable != defaults.model.trainable),
             ("train.evaluate.metrics", self.train.evaluate.metrics != defaults.train.evaluate.metrics),
@@ -324,7 +238,7 @@ impl Experiment {
         ];
         if let Some((key, _)) = unused.iter().find(|(_, given)| *given) {
             return value(format!(
-                "`{key}` is for runs without `tasks`: tasks have their own data, losses and metrics"
+                "`{key}` is for runs without `tasks`: tasks have their own data, batches, losses and metrics"
             ));
         }
         if self.model.backbone.is_text() {
@@ -333,6 +247,9 @@ impl Experiment {
                 ("eval_pad", self.data.eval_pad != defaults.data.eval_pad),
                 ("language", self.data.language != defaults.data.language),
                 ("task", self.data.task != defaults.data.task),
+                ("long_audio", self.data.long_audio != defaults.data.long_audio),
+                ("augment", self.data.augment != defaults.data.augment),
+                ("cache", self.data.cache != defaults.data.cache),
             ];
             if let Some((key, _)) = audio.iter().find(|(_, given)| *given) {
                 return value(format!("`data.{key}` is for speech, and `model.backbone` reads text: leave it out"));
@@ -345,8 +262,8 @@ impl Experiment {
                     source.validate_text().map_err(at)?;
                     continue;
                 }
-                if source.synth.is_none() && source.path.is_none() {
-                    return Err(at("there is no data: give `synth: cw`, or a manifest as `path`".into()));
+                if source.synth.is_none() && !source.is_recorded() {
+                    return Err(at("there is no data: give `synth: cw`, or recordings as `path` or `hub`".into()));
                 }
                 source.validate_speech(split == "train").map_err(at)?;
             }
@@ -471,6 +388,7 @@ pub(crate) fn sentence(error: &figment::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use undertone_data::loader::Workers;
 
     fn load(yaml: &str, settings: &[&str]) -> Result<Experiment, ConfigError> {
         let dir = tempfile::tempdir().expect("a directory");
@@ -488,7 +406,7 @@ mod tests {
         assert_eq!(experiment.train.optimizer.lr, 1e-2);
         assert_eq!(experiment.data.workers, Workers::Count(3));
         assert_eq!(experiment.model.path, Some("some/dir".into()));
-        let text = &experiment.data.train.cw.text;
+        let text = &experiment.data.train.0[0].cw.text;
         assert_eq!((text.cqww, text.words), (1.0, 0.0), "naming one kind of text leaves the others out");
     }
 
@@ -500,7 +418,7 @@ mod tests {
         assert_eq!(experiment.tasks[1].train["max_steps"], 7);
         assert_eq!(
             (experiment.tasks[0].data.train.path.clone(), experiment.tasks[0].train.len()),
-            (Some("x.csv".into()), 0)
+            (Some(PathBuf::from("x.csv").into()), 0)
         );
         assert_eq!((experiment.tasks[1].lora.r, experiment.tasks[0].name.as_str()), (3, "a"));
         for (setting, culprit) in [("tasks.c.weight=2", "`c`"), ("tasks.2.weight=2", "`2`"), ("tasks.a.wait=2", "wait")]

@@ -4,13 +4,14 @@ use crate::advice::Situation;
 use crate::footprint::Footprint;
 use crate::report::{ReportError, write_report};
 use crate::setup::Setup;
+use crate::skipped::SkipRecord;
 use crate::{
     Experiment, Session, SourceError, SpeechDataset, SpeechError, SpeechModel, Split, WhisperBatch, WhisperCollate,
 };
 use burn::module::Module;
 use std::path::PathBuf;
 use undertone_data::features::FeatureError;
-use undertone_data::loader::{Loader, LoaderError};
+use undertone_data::loader::{Loader, LoaderError, MixtureError};
 use undertone_ops::DeviceError;
 use undertone_store::{StoreError, is_blank, parameter_infos, write_atomically};
 use undertone_train::{Batches, BoxError, Checkpoints, Learner, Objective, Summary, TrainError, catch_out_of_memory};
@@ -42,6 +43,9 @@ pub enum RunError {
     /// The loader cannot be started.
     #[error(transparent)]
     Loader(#[from] LoaderError),
+    /// Sources cannot be mixed.
+    #[error("`data.train`: {0}")]
+    Mixture(#[from] MixtureError),
     /// There is no data that nothing was decided by.
     #[error(
         "there is no `data.test`, and `data.valid` is a manifest that chose the best checkpoint: name another manifest with --set data.test.path=FILE"
@@ -110,7 +114,7 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
     if alignment.elements > 0.0 && alignment.elements_layer > layers {
         return Err(RunError::Layer { layer: alignment.elements_layer, layers });
     }
-    let batches = Epochs(setup.loader(Split::Train)?);
+    let batches = Epochs { loader: setup.loader(Split::Train)?, skipped: SkipRecord::new(&directory) };
     let objective = setup.objective(Split::Valid)?;
     let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device)
         .with_gradient_checkpointing(experiment.train.gradient_checkpointing.every());
@@ -150,6 +154,7 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
             let _ = std::fs::remove_dir_all(&directory);
         }
     })?;
+    batches.skipped.sentence(&batches.loader).inspect(|sentence| eprintln!("{sentence}"));
     write_report(&directory)?;
     Ok(Finetuned { summary, directory })
 }
@@ -167,16 +172,26 @@ pub(crate) fn train<O: Objective, B: Batches<Batch = O::Batch>>(
 }
 
 /// The loader as the Learner wants it.
-struct Epochs(Loader<SpeechDataset, WhisperCollate>);
+struct Epochs {
+    loader: Loader<SpeechDataset, WhisperCollate>,
+    skipped: SkipRecord,
+}
 
 impl Batches for Epochs {
     type Batch = WhisperBatch;
 
     fn per_epoch(&self) -> usize {
-        self.0.batches_per_epoch()
+        self.loader.batches(0)
+    }
+
+    fn in_epoch(&self, epoch: u64) -> usize {
+        self.loader.batches(epoch)
     }
 
     fn epoch(&self, epoch: u64, start: usize) -> Box<dyn Iterator<Item = Result<WhisperBatch, BoxError>> + '_> {
-        Box::new(self.0.epoch(epoch, start).map(|batch| batch.map_err(BoxError::from)))
+        Box::new(self.loader.epoch(epoch, start).map(|batch| {
+            self.skipped.update(&self.loader)?;
+            Ok(batch?)
+        }))
     }
 }

@@ -4,7 +4,9 @@ use crate::experiment::sentence;
 use crate::{ConfigError, SourceError};
 use figment::Figment;
 use figment::providers::Serialized;
-use serde::{Deserialize, Serialize};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use undertone_data::cw::CwConfig;
@@ -22,10 +24,10 @@ pub struct SourceConfig {
     pub samples: usize,
     /// A curriculum: each stage changes some of `cw` for a number of epochs; after the last, `cw` itself holds.
     pub stages: Vec<StageConfig>,
-    /// Of speech a manifest: JSONL, CSV or TSV with the columns audio, text, and optionally language, task, start, end. Of
-    /// text a file of records, or a folder of such files.
-    pub path: Option<PathBuf>,
-    /// A dataset of text on the Hugging Face hub, like `stanfordnlp/sst2`; fetched once, then read from its cache.
+    /// A file, a folder or a list of such: of speech a list of recordings (JSONL, CSV, TSV), Parquet or tar shards, or a
+    /// folder of audio files, as [`undertone_data::clips`] says; of text records, as [`undertone_data::records`] says.
+    pub path: Option<Paths>,
+    /// A dataset on the Hugging Face hub, like `stanfordnlp/sst2`; fetched once, then read from its cache.
     pub hub: Option<String>,
     /// Which of the dataset's subsets (the hub says `config`); not needed where there is one.
     pub subset: Option<String>,
@@ -45,6 +47,84 @@ pub struct SourceConfig {
     pub limit: Option<usize>,
     /// A fixed share of the records.
     pub part: Option<PartConfig>,
+    /// Among several sources: how many of an epoch's samples come from this one, relative to the others' weights. Without
+    /// weights every source gives what it has.
+    pub weight: Option<f64>,
+}
+
+/// One source, or a list of sources that are mixed: an epoch has as many samples as all of them together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sources(pub Vec<SourceConfig>);
+
+impl Default for Sources {
+    fn default() -> Self {
+        Self(vec![SourceConfig::default()])
+    }
+}
+
+impl Sources {
+    /// Each source, with what a message calls it.
+    pub fn named(&self) -> impl Iterator<Item = (String, &SourceConfig)> {
+        let single = self.0.len() == 1;
+        let name = move |index: usize| if single { String::new() } else { format!("[{index}]") };
+        self.0.iter().enumerate().map(move |(index, source)| (name(index), source))
+    }
+
+    /// The weights of all sources, if they have any.
+    pub fn weights(&self) -> Option<Vec<f64>> {
+        self.0.iter().map(|source| source.weight).collect()
+    }
+
+    /// Whether the list makes sense; if not, why.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        if self.0.is_empty() {
+            return Err("the list is empty: name at least one source".into());
+        }
+        if self.0.len() == 1 && self.0[0].weight.is_some() {
+            return Err("`weight` is for several sources: leave it out where there is one".into());
+        }
+        let weighted = self.0.iter().filter(|source| source.weight.is_some()).count();
+        if weighted > 0 && weighted < self.0.len() {
+            return Err("some sources have a `weight` and others have none: give all of them one, or none".into());
+        }
+        match self.0.iter().filter_map(|source| source.weight).find(|w| !(w.is_finite() && *w > 0.0)) {
+            Some(weight) => Err(format!("`weight` is {weight}: it must be above 0")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Serialize for Sources {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.as_slice() {
+            [source] => source.serialize(serializer),
+            sources => sources.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Sources {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SourcesVisitor)
+    }
+}
+
+struct SourcesVisitor;
+
+impl<'de> Visitor<'de> for SourcesVisitor {
+    type Value = Sources;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a source of samples, or a list of sources")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Sources, A::Error> {
+        Ok(Sources(vec![SourceConfig::deserialize(MapAccessDeserializer::new(map))?]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, sequence: A) -> Result<Sources, A::Error> {
+        Ok(Sources(Vec::deserialize(SeqAccessDeserializer::new(sequence))?))
+    }
 }
 
 impl Default for SourceConfig {
@@ -65,6 +145,7 @@ impl Default for SourceConfig {
             header: None,
             limit: None,
             part: None,
+            weight: None,
         }
     }
 }
@@ -97,21 +178,29 @@ pub(crate) fn splits<'a>(
 }
 
 impl SourceConfig {
+    /// Whether its samples are read rather than made.
+    pub fn is_recorded(&self) -> bool {
+        self.path.is_some() || self.hub.is_some()
+    }
+
     /// Whether it makes sense as speech, in training or elsewhere; if not, why.
     pub(crate) fn validate_speech(&self, training: bool) -> Result<(), String> {
         let defaults = Self::default();
-        if self.hub.is_some() {
-            return Err("`hub` is for text: give `synth: cw`, or a manifest as `path`".into());
+        if self.target_path.is_some() {
+            return Err("`target_path` is for text: a recording and its text come in one row of `path`".into());
         }
-        if let Some(key) = self.text_only(&defaults) {
-            return Err(format!("`{key}` is for text: speech comes from `synth: cw`, or from a manifest as `path`"));
+        if self.is_recorded() {
+            if let Some(key) = self.made_only(&defaults) {
+                return Err(format!(
+                    "`{key}` is for samples that are made, and `path` or `hub` are recordings: leave it out"
+                ));
+            }
+            return self.validate_recorded();
         }
-        match (self.synth, &self.path) {
-            (Some(_), Some(_)) => return Err("give either `synth` or `path`, not both".into()),
-            (_, Some(_)) if self.cw != defaults.cw => return Err("`cw` is for `synth`, not for `path`".into()),
-            (_, Some(_)) if !self.stages.is_empty() => return Err("`stages` are for `synth`, not for `path`".into()),
-            (_, Some(_)) => return Ok(()),
-            (_, None) => {}
+        if let Some(key) = self.recorded_only(&defaults) {
+            return Err(format!(
+                "`{key}` is for recordings: give their `path` or `hub`, or leave it out for `synth: cw`"
+            ));
         }
         if self.samples == 0 {
             return Err("`samples` is 0: a synthesiser makes at least 1 per epoch".into());
@@ -136,15 +225,18 @@ impl SourceConfig {
             return Err("there is no data: give a file of records as `path`, or a `hub` dataset".into());
         }
         let defaults = Self::default();
-        let speech = [
-            ("synth", self.synth.is_some()),
-            ("cw", self.cw != defaults.cw),
-            ("samples", self.samples != defaults.samples),
-            ("stages", !self.stages.is_empty()),
-        ];
-        if let Some((key, _)) = speech.iter().find(|(_, given)| *given) {
+        if let Some(key) = self.made_only(&defaults) {
             return Err(format!("`{key}` is for speech: text comes from files as `path`, or from the `hub`"));
         }
+        if matches!(self.format, Format::Tar | Format::Audio) {
+            return Err("`format` is one of speech: text is jsonl, json, csv, tsv, conll, text or parquet".into());
+        }
+        self.validate_recorded()
+    }
+
+    /// Whether what says where records or recordings are fits together; if not, why.
+    fn validate_recorded(&self) -> Result<(), String> {
+        let defaults = Self::default();
         match (&self.path, &self.hub) {
             (Some(_), Some(_)) => return Err("give either `path` or `hub`, not both".into()),
             (None, Some(_)) if self.split.is_none() => {
@@ -162,17 +254,27 @@ impl SourceConfig {
             (None, _) => {}
         }
         // A dataset's files are known once they are fetched; they are Parquet.
-        let path = self.path.clone().unwrap_or_else(|| "hub.parquet".into());
-        self.records_in(path.into()).validate().map_err(|e| e.to_string())
+        let path = self.path.clone().unwrap_or_else(|| PathBuf::from("hub.parquet").into());
+        self.records_in(path).validate().map_err(|e| e.to_string())
     }
 
-    /// The first key that means something for text alone.
-    fn text_only(&self, defaults: &Self) -> Option<&'static str> {
+    /// The first key that means something for a synthesiser alone, and is given.
+    fn made_only(&self, defaults: &Self) -> Option<&'static str> {
+        let keys = [
+            ("synth", self.synth.is_some()),
+            ("cw", self.cw != defaults.cw),
+            ("samples", self.samples != defaults.samples),
+            ("stages", !self.stages.is_empty()),
+        ];
+        keys.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
+    }
+
+    /// The first key that means nothing for a synthesiser, and is given.
+    fn recorded_only(&self, defaults: &Self) -> Option<&'static str> {
         let keys = [
             ("subset", self.subset.is_some()),
             ("split", self.split.is_some()),
             ("revision", self.revision.is_some()),
-            ("target_path", self.target_path.is_some()),
             ("format", self.format != defaults.format),
             ("columns", !self.columns.is_empty()),
             ("header", self.header.is_some()),
@@ -182,9 +284,9 @@ impl SourceConfig {
         keys.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
     }
 
-    /// The records of text, fetched from the hub if they are not there.
+    /// Where the records or recordings are; fetched from the hub if they are not there.
     pub(crate) fn records(&self) -> Result<RecordsConfig, SourceError> {
-        let Some(dataset) = &self.hub else { return Ok(self.records_in(self.path.clone().unwrap_or_default().into())) };
+        let Some(dataset) = &self.hub else { return Ok(self.records_in(self.path.clone().unwrap_or_default())) };
         let split = self.split.as_deref().unwrap_or_default();
         let shards = crate::hub::dataset(dataset, self.subset.as_deref(), split, self.revision.as_deref())?;
         Ok(self.records_in(shards.into()))

@@ -5,15 +5,19 @@ use crate::{
 };
 use burn::tensor::Device;
 use std::sync::Arc;
+use undertone_data::augment::{Augment, AugmentConfig};
+use undertone_data::clips::BlockShuffle;
 use undertone_data::features::LogMel;
-use undertone_data::loader::Loader;
-use undertone_data::manifest::Manifest;
+use undertone_data::loader::{Loader, Mixture};
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::set_kernels;
 
 /// Sets validation and test data apart from training data: fractional parts of the golden ratio and of √2, in 64 bits.
 pub(crate) const VALID_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 pub(crate) const TEST_SEED: u64 = 0x6A09_E667_F3BC_C908;
+
+/// Row groups, or tar files, whose samples are shuffled among each other: what of shards is read at the same time.
+const BLOCKS: usize = 8;
 
 /// A part of an experiment's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,49 +41,50 @@ impl<'a> Setup<'a> {
     pub fn new(experiment: &'a Experiment) -> Result<Self, RunError> {
         let device = experiment.device.resolve()?;
         set_kernels(experiment.kernels);
-        // A manifest is read in a moment, a model may have to be fetched first.
-        let data = &experiment.data;
-        for path in [Some(&data.train), Some(&data.valid), data.test.as_ref()]
-            .into_iter()
-            .flatten()
-            .filter_map(|s| s.path.as_ref())
-        {
-            Manifest::load(path, true).map_err(SpeechError::from)?;
-        }
         let mut whisper = experiment.model.load(&device, experiment.seed)?;
-        speaks(&mut whisper, data);
+        speaks(&mut whisper, &experiment.data);
         Ok(Self { experiment, device, whisper })
     }
 
     /// Batches of a split: shuffled and anew every epoch for training, always the same otherwise.
     pub fn loader(&self, split: Split) -> Result<Loader<SpeechDataset, WhisperCollate>, RunError> {
-        let data = &self.experiment.data;
-        let batch_size = if split == Split::Train { data.batch_size } else { data.eval_batch_size };
-        let loader = data.loader(batch_size, split == Split::Train, self.experiment.seed);
-        Ok(Loader::new(Arc::new(self.dataset(split)?), Arc::new(self.collate(split)?), loader)?)
+        let (data, seed) = (&self.experiment.data, self.experiment.seed);
+        let training = split == Split::Train;
+        let config = if training { data.training_loader(seed) } else { data.eval_loader(seed) };
+        let dataset = self.dataset(split)?;
+        let (sizes, blocks) = (dataset.sizes(), dataset.blocks());
+        let loader = Loader::new(Arc::new(dataset), Arc::new(self.collate(split)?), config)?;
+        if !training {
+            return Ok(loader);
+        }
+        Ok(match (data.train.weights(), blocks) {
+            (Some(weights), _) => loader.with_order(Mixture::weighted(sizes, &weights, seed)?),
+            (None, _) if data.source_temperature != 1.0 => {
+                loader.with_order(Mixture::tempered(sizes, data.source_temperature, seed)?)
+            }
+            (None, Some(blocks)) => loader.with_order(BlockShuffle::new(&blocks, BLOCKS, seed)),
+            (None, None) => loader,
+        })
     }
 
     /// The samples of a split.
     pub fn dataset(&self, split: Split) -> Result<SpeechDataset, RunError> {
         let (data, seed) = (&self.experiment.data, self.experiment.seed);
-        let (source, seed): (&SourceConfig, _) = match split {
-            Split::Train => (&data.train, seed),
-            Split::Valid => (&data.valid, seed ^ VALID_SEED),
+        let (sources, seed): (Vec<&SourceConfig>, _) = match split {
+            Split::Train => (data.train.0.iter().collect(), seed),
+            Split::Valid => (vec![&data.valid], seed ^ VALID_SEED),
             Split::Test => {
-                // A synthesiser makes other samples from another seed; a manifest would give the ones already used.
-                let source = data.test.as_ref().or(data.valid.path.is_none().then_some(&data.valid));
-                (source.ok_or(RunError::NoTest)?, seed ^ TEST_SEED)
+                // A synthesiser makes other samples from another seed; recordings would be the ones already used.
+                let source = data.test.as_ref().or((!data.valid.is_recorded()).then_some(&data.valid));
+                (vec![source.ok_or(RunError::NoTest)?], seed ^ TEST_SEED)
             }
         };
-        Ok(SpeechDataset::new(self.experiment, source, &self.whisper, seed)?)
+        Ok(SpeechDataset::new(self.experiment, &sources, &self.whisper, split == Split::Train, seed)?)
     }
 
     /// What makes batches of a split's samples.
     pub fn collate(&self, split: Split) -> Result<WhisperCollate, RunError> {
-        let (data, config) = (&self.experiment.data, &self.whisper.config);
-        let pad = if split == Split::Train { data.pad } else { data.eval_pad };
-        let log_mel = LogMel::new(config.num_mel_bins)?;
-        Ok(WhisperCollate::new(log_mel, pad, config.max_frames() * 160, self.whisper.tokenizer.end()))
+        collate(&self.experiment.data, &self.whisper, split == Split::Train)
     }
 
     /// The objective, judged on a split.
@@ -87,6 +92,23 @@ impl<'a> Setup<'a> {
         let (loss, normalizer) = (self.experiment.loss.clone(), self.experiment.data.normalizer);
         Ok(WhisperObjective::new(self.whisper.clone(), loss, normalizer, self.loader(judged_on)?, self.device.clone()))
     }
+}
+
+/// What makes batches for a Whisper, in training or where it is judged.
+pub(crate) fn collate(
+    data: &DataConfig,
+    whisper: &PretrainedWhisper,
+    training: bool,
+) -> Result<WhisperCollate, RunError> {
+    let pad = if training { data.pad } else { data.eval_pad };
+    let (log_mel, window) = (LogMel::new(whisper.config.num_mel_bins)?, whisper.config.max_frames() * 160);
+    let collate = WhisperCollate::new(log_mel, pad, window, whisper.tokenizer.end());
+    if !training {
+        return Ok(collate);
+    }
+    // Audio has been changed by then; what is left are the masks.
+    let masks = AugmentConfig { spec_augment: data.augment.spec_augment.clone(), ..AugmentConfig::default() };
+    Ok(collate.with_augment(Augment::new(&masks, window).map_err(SpeechError::from)?))
 }
 
 /// What comes out of training speaks what it was taught, wherever it is loaded.
@@ -108,10 +130,10 @@ mod tests {
         undertone_data::audio::write_wav(&audio, &[0.1; 16_000]).expect("written");
         std::fs::write(&manifest, "audio,text\na.wav,CQ\n").expect("written");
         let mut experiment = Experiment::default();
-        experiment.data.valid.path = Some(manifest.clone());
+        experiment.data.valid.path = Some(manifest.clone().into());
         let refused = Setup::new(&experiment).expect("a setup").loader(Split::Test).err();
         assert!(matches!(refused, Some(RunError::NoTest)), "{refused:?}");
-        experiment.data.test = Some(SourceConfig { path: Some(manifest), ..Default::default() });
+        experiment.data.test = Some(SourceConfig { path: Some(manifest.into()), ..Default::default() });
         assert!(Setup::new(&experiment).expect("a setup").loader(Split::Test).is_ok());
     }
 }

@@ -1,9 +1,9 @@
 //! Audio files to text.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use std::ops::Range;
 use std::path::Path;
-use undertone_data::audio::{self, AudioError, SAMPLE_RATE};
+use undertone_data::audio::{self, AudioError};
+use undertone_data::cut::pieces;
 use undertone_data::features::{FeatureError, LogMel};
 use undertone_model::whisper::{FolderError, PretrainedWhisper, TokenizerError};
 
@@ -83,45 +83,5 @@ impl Transcriber {
         let tokens =
             self.whisper.model.generate(mel, std::slice::from_ref(&self.prompt), &self.whisper.generate_options());
         tokens.first().map(|tokens| self.whisper.tokenizer.decode(tokens)).unwrap_or_default()
-    }
-}
-
-/// Cuts audio into pieces of at most `window` samples, each cut at the quietest 100 ms of the window's last third.
-pub(crate) fn pieces(audio: &[f32], window: usize) -> Vec<Range<usize>> {
-    let frame = SAMPLE_RATE as usize / 10;
-    let mut pieces = Vec::new();
-    let mut start = 0;
-    while audio.len() - start > window {
-        let from = start + window * 2 / 3;
-        let energy = |at: usize| audio[at..at + frame].iter().map(|x| x * x).sum::<f32>();
-        let candidates = (from..=(start + window).saturating_sub(frame)).step_by(frame / 2);
-        let quietest = candidates.min_by(|a, b| energy(*a).total_cmp(&energy(*b)));
-        let cut = quietest.map_or(start + window, |at| at + frame / 2);
-        pieces.push(start..cut);
-        start = cut;
-    }
-    if start < audio.len() {
-        pieces.push(start..audio.len());
-    }
-    pieces
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_audio_is_cut_in_its_pauses_and_nothing_is_lost() {
-        let mut audio = vec![0.5_f32; 100_000];
-        audio[40_000..42_000].fill(0.0);
-        audio[80_000..82_000].fill(0.0);
-        let cuts = pieces(&audio, 50_000);
-        assert_eq!(cuts.first().map(|p| p.start), Some(0));
-        assert_eq!(cuts.last().map(|p| p.end), Some(audio.len()));
-        assert!(cuts.windows(2).all(|w| w[0].end == w[1].start));
-        assert!(cuts.iter().all(|p| p.len() <= 50_000));
-        assert!((40_000..42_000).contains(&cuts[0].end) && (80_000..82_000).contains(&cuts[1].end), "{cuts:?}");
-        assert_eq!(pieces(&audio[..50_000], 50_000).len(), 1, "what fits is not cut");
-        assert!(pieces(&[], 50_000).is_empty());
     }
 }

@@ -1,9 +1,9 @@
 //! Whisper's loss and its judgement, as the Learner asks for them.
 
 use crate::advice::{Moment, begins};
-use crate::experiment::{LossConfig, Normalizer};
 use crate::work::speech_work;
 use crate::{ELEMENTS, SpeechDataset, WhisperBatch, WhisperCollate};
+use crate::{LossConfig, Normalizer};
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 use serde_json::Value;
 
+use crate::cut::TimedText;
 use crate::records::row::{Content, Row};
 use crate::records::task::{Aliases, Task};
 use crate::records::{Column, Origin, RecordsConfig, RecordsError};
@@ -21,23 +22,12 @@ pub struct Clip {
     pub start: Option<f64>,
     /// Where it ends, after `start`; the file's end if absent.
     pub end: Option<f64>,
-    /// What is said when, in order and without overlap; empty if not known.
-    pub segments: Vec<Segment>,
+    /// What is said when, in order and without overlap, in seconds of the file too; empty if not known.
+    pub segments: Vec<TimedText>,
     /// Where it is listed.
     pub origin: Origin,
     /// Where its audio lies.
     pub(super) source: Source,
-}
-
-/// A part of a clip with its text. Times count in seconds from the beginning of the file, as those of the clip.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Segment {
-    /// Where it starts.
-    pub start: f64,
-    /// Where it ends, after its start.
-    pub end: f64,
-    /// What is said in it.
-    pub text: String,
 }
 
 /// Fields of a clip.
@@ -115,7 +105,10 @@ fn sane(row: &Row, start: Option<f64>, end: Option<f64>) -> Result<(Option<f64>,
     if from >= 0.0 && to > from {
         return Ok((start, end));
     }
-    Err(malformed(row, format!("has a segment from {from} s to {to} s, which is negative or empty; make 0 <= start < end")))
+    Err(malformed(
+        row,
+        format!("has a segment from {from} s to {to} s, which is negative or empty; make 0 <= start < end"),
+    ))
 }
 
 /// A number of seconds; an empty cell is as if absent.
@@ -137,7 +130,7 @@ fn filled(task: &Task, row: &Row, field: &'static str) -> Result<Option<String>,
 }
 
 /// A list of objects as Whisper writes it, or its JSON text.
-fn segments(task: &Task, row: &Row, start: Option<f64>, end: Option<f64>) -> Result<Vec<Segment>, RecordsError> {
+fn segments(task: &Task, row: &Row, start: Option<f64>, end: Option<f64>) -> Result<Vec<TimedText>, RecordsError> {
     let needs = "a list of {start, end, text}";
     let Some(value) = task.optional(row, "segments")? else { return Ok(Vec::new()) };
     let parsed = match value {
@@ -147,10 +140,11 @@ fn segments(task: &Task, row: &Row, start: Option<f64>, end: Option<f64>) -> Res
     };
     let value = parsed.as_ref().unwrap_or(value);
     let items = value.as_array().ok_or_else(|| task.mistyped(row, "segments", value, needs))?;
-    let mut segments: Vec<Segment> = Vec::with_capacity(items.len());
+    let mut segments: Vec<TimedText> = Vec::with_capacity(items.len());
     for (number, item) in (1..).zip(items) {
-        let segment = segment(item).ok_or_else(|| malformed(row, format!("has no {{start, end, text}} in segment {number}")))?;
-        let Segment { start: from, end: to, .. } = segment;
+        let segment =
+            segment(item).ok_or_else(|| malformed(row, format!("has no {{start, end, text}} in segment {number}")))?;
+        let TimedText { start: from, end: to, .. } = segment;
         let earliest = segments.last().map_or(start.unwrap_or(0.0), |before| before.end);
         let latest = end.unwrap_or(f64::INFINITY);
         if !(from < to && from + ROUNDING >= earliest && to <= latest + ROUNDING) {
@@ -165,9 +159,9 @@ fn segments(task: &Task, row: &Row, start: Option<f64>, end: Option<f64>) -> Res
     Ok(segments)
 }
 
-fn segment(item: &Value) -> Option<Segment> {
+fn segment(item: &Value) -> Option<TimedText> {
     let number = |key: &str| item.get(key)?.as_f64();
-    Some(Segment { start: number("start")?, end: number("end")?, text: item.get("text")?.as_str()?.to_owned() })
+    Some(TimedText { start: number("start")?, end: number("end")?, text: item.get("text")?.as_str()?.to_owned() })
 }
 
 /// Refuses a name that nearly is that of an optional field: whoever writes `strat` would train on whole files and never
@@ -181,8 +175,9 @@ fn check_keys(task: &Task, row: &Row) -> Result<(), RecordsError> {
     };
     for key in row.keys().filter(|key| !known(key)) {
         if let Some(field) = OPTIONAL.into_iter().find(|field| is_nearly(&key.to_ascii_lowercase(), field)) {
-            let reason =
-                format!("has `{key}`, which may mean `{field}`; rename it, or say under `columns` what is what (`text: text`)");
+            let reason = format!(
+                "has `{key}`, which may mean `{field}`; rename it, or say under `columns` what is what (`text: text`)"
+            );
             return Err(malformed(row, reason));
         }
     }

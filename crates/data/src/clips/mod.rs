@@ -66,7 +66,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use block_shuffle::BlockShuffle;
-pub use clip::{Clip, Segment};
+pub use clip::Clip;
 pub use error::ClipsError;
 
 use crate::audio::{AudioError, ROUNDING, Stored};
@@ -144,6 +144,24 @@ impl Clips {
             (None, _) => self.stored(index).ok()?.seconds().ok()?,
         };
         end.map(|end| end - start).filter(|seconds| *seconds > 0.0)
+    }
+
+    /// Whether [`Clips::seconds`] costs no more than reading a header: not so where the audio around it is read with it.
+    pub fn header_is_near(&self, index: usize) -> bool {
+        let Clip { end, source, .. } = &self.clips[index];
+        end.is_some() || !matches!(source, Source::Cell { .. })
+    }
+
+    /// Whether a clip goes on where the one before it ends: both lie in one file, with less than two seconds between them.
+    pub fn continues(&self, index: usize) -> bool {
+        const PAUSE: f64 = 2.0;
+        let clip = &self.clips[index];
+        let (Some(before), Some(start)) = (index.checked_sub(1).map(|before| &self.clips[before]), clip.start) else {
+            return false;
+        };
+        let one_file = matches!((&before.source, &clip.source),
+            (Source::File { file }, Source::File { file: same }) if file == same);
+        one_file && before.end.is_some_and(|end| (end - ROUNDING..=end + PAUSE).contains(&start))
     }
 
     /// A clip's audio: 16 kHz mono, from its `start` to its `end`.
@@ -235,9 +253,7 @@ impl Clips {
         let path = &self.files[clip.source.file()].path;
         match &clip.source {
             Source::File { .. } => Ok(Stored::file(path)),
-            Source::Member { name, offset, length, .. } => {
-                Ok(Stored::part(path.join(&**name), path, *offset, *length))
-            }
+            Source::Member { name, offset, length, .. } => Ok(Stored::part(path.join(&**name), path, *offset, *length)),
             Source::Cell { shard, row, .. } => {
                 let name = PathBuf::from(clip.origin.to_string());
                 match self.pages.cell(&self.shards[*shard], *shard, *row) {
@@ -252,6 +268,9 @@ impl Clips {
 
 impl std::fmt::Debug for Clips {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Clips").field("clips", &self.clips.len()).field("files", &self.files.len()).finish_non_exhaustive()
+        f.debug_struct("Clips")
+            .field("clips", &self.clips.len())
+            .field("files", &self.files.len())
+            .finish_non_exhaustive()
     }
 }

@@ -22,6 +22,11 @@ pub struct TimedText {
 }
 
 impl TimedText {
+    /// The same so many seconds later.
+    pub fn later(&self, seconds: f64) -> Self {
+        Self { start: self.start + seconds, end: self.end + seconds, text: self.text.clone() }
+    }
+
     /// The same in a clip whose times have all changed by a factor, as they do when its speed does.
     pub fn scaled(&self, factor: f64) -> Self {
         Self { start: self.start * factor, end: self.end * factor, text: self.text.clone() }

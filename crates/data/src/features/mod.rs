@@ -84,6 +84,22 @@ pub struct Mel {
     pub data: Vec<f32>,
 }
 
+impl Mel {
+    /// Of [`LogMel::features_and_silence`]: the samples of the audio at most, less than 10 ms too many.
+    pub fn samples(&self) -> usize {
+        (self.frames.saturating_sub(1) * HOP).saturating_sub(FRAME / 2)
+    }
+
+    /// Of [`LogMel::features_and_silence`]: `[bins, frames]` of a window, filled up with that silence, or cut.
+    pub fn pad_into(&self, frames: usize, out: &mut [f32]) {
+        for (row, out) in self.data.chunks_exact(self.frames.max(1)).zip(out.chunks_exact_mut(frames.max(1))) {
+            let kept = self.frames.min(frames);
+            out[..kept].copy_from_slice(&row[..kept]);
+            out[kept..].fill(row.last().copied().unwrap_or_default());
+        }
+    }
+}
+
 /// Computes log-mel features; build it once, then share it among threads by reference.
 ///
 /// Audio is 16 kHz mono, nominally in `[-1, 1]`, and finite ([`crate::audio::load`] sees to all three).
@@ -126,6 +142,14 @@ impl LogMel {
         let mut data = vec![0.0; self.bins() * frames];
         self.write(audio, n_samples, &mut data);
         Mel { bins: self.bins(), frames, data }
+    }
+
+    /// The features of the audio as silence follows it, and of a frame of that silence: what [`Mel::pad_into`] makes
+    /// features of any longer window from, without the audio.
+    pub fn features_and_silence(&self, audio: &[f32]) -> Mel {
+        // The frame after the last one that overlaps the audio.
+        let frames = (audio.len() + FRAME / 2).div_ceil(HOP) + 1;
+        self.features_padded(audio, frames * HOP)
     }
 
     /// [`LogMel::features_padded`] into a buffer of exactly `bins · (n_samples / 160)` values; fails on another size.

@@ -127,3 +127,21 @@ fn bad_input_is_an_error() {
     assert_eq!(error, FeatureError::Buffer { given: 3, needed: 800 });
     assert!(serde_json::from_str::<LogMelConfig>(r#"{"bin": 80}"#).is_err());
 }
+
+#[test]
+fn features_and_silence_fill_any_longer_window() {
+    let log_mel = LogMel::new(80).unwrap();
+    for length in [0, 1, 159, 160, 8_000, 8_001, 8_159, 15_000] {
+        let audio = noise(length, 5);
+        let mel = log_mel.features_and_silence(&audio);
+        assert!((length..length + 160).contains(&mel.samples()) || length < 160, "{length}: {}", mel.samples());
+        for window in [16_000, 16_320, 32_000] {
+            let mut padded = vec![f32::NAN; 80 * LogMel::frames(window)];
+            mel.pad_into(LogMel::frames(window), &mut padded);
+            assert_eq!(padded, log_mel.features_padded(&audio, window).data, "{length} in {window}");
+        }
+    }
+    let mut cut = vec![0.0; 80 * 10];
+    log_mel.features_and_silence(&noise(8_000, 5)).pad_into(10, &mut cut);
+    assert!(cut.iter().all(|value| value.is_finite() && *value != 0.0));
+}

@@ -2,7 +2,7 @@
 
 /// Whether a character belongs to a script that puts no spaces between words: Chinese, Japanese, Thai, Lao, Burmese,
 /// Khmer, Tibetan.
-pub(crate) fn is_unspaced(character: char) -> bool {
+pub fn is_unspaced(character: char) -> bool {
     matches!(
         u32::from(character),
         0x0e00..=0x0eff // Thai, Lao

@@ -58,6 +58,7 @@ pub enum TokenizerError {
 const SOT: &str = "<|startoftranscript|>";
 const EOT: &str = "<|endoftext|>";
 const NO_TIMESTAMPS: &str = "<|notimestamps|>";
+const START_OF_PREVIOUS: &str = "<|startofprev|>";
 
 impl WhisperTokenizer {
     /// Reads a `tokenizer.json`.
@@ -169,6 +170,20 @@ impl WhisperTokenizer {
         }
         prompt.push(self.special(NO_TIMESTAMPS, "")?);
         Ok(prompt)
+    }
+
+    /// The token of 0 s from the start of the window, in models that tell times: the one after it says 20 ms, and so on
+    /// to 30 s. They follow the token that says there are none; not every `tokenizer.json` spells them out.
+    pub fn timestamp_begin(&self) -> u32 {
+        self.special.get(NO_TIMESTAMPS).map_or(0, |id| id + 1)
+    }
+
+    /// The token before what was said earlier.
+    ///
+    /// # Errors
+    /// When the vocabulary has none.
+    pub fn start_of_previous(&self) -> Result<u32, TokenizerError> {
+        self.special(START_OF_PREVIOUS, "")
     }
 
     /// The token that starts a transcript.

@@ -73,7 +73,7 @@ impl TaskDataset {
             let (length, input) = match samples {
                 TaskSamples::Speech(samples) => {
                     let sample = samples.most_demanding()?;
-                    (sample.audio.len() / POSITION + sample.tokens.len(), SampleInput::Speech(sample))
+                    (sample.heard.samples() / POSITION + sample.tokens.len(), SampleInput::Speech(sample))
                 }
                 TaskSamples::Text(samples) => {
                     let Some(sample) = samples.most_demanding() else { continue };
@@ -209,7 +209,7 @@ impl Collate<TaskSample> for TaskCollate {
 }
 
 fn speech(collate: &WhisperCollate, samples: Vec<SpeechSample>) -> Result<(BatchInput, Vec<usize>), SampleError> {
-    let audio: Vec<usize> = samples.iter().map(|sample| sample.audio.len()).collect();
+    let audio: Vec<usize> = samples.iter().map(|sample| sample.heard.samples()).collect();
     let batch = collate.collate(samples)?;
     let positions = batch.frames.div_ceil(2);
     let lengths = audio.into_iter().map(|samples| samples.div_ceil(POSITION).clamp(1, positions)).collect();

@@ -11,6 +11,7 @@ use super::text_data::TextSample;
 use super::text_loss::text_loss;
 use crate::WhisperBatch;
 use crate::advice::{Moment, begins};
+use crate::skipped::SkipRecord;
 use crate::work::{text_work, trainable_share, whisper_work};
 use burn::tensor::{Bool, Device, Tensor};
 use std::path::Path;
@@ -220,17 +221,19 @@ impl Objective for DynamoObjective {
 pub(super) struct TaskEpochs {
     pub loader: Loader<TaskDataset, TaskCollate>,
     pub order: TaskOrder,
+    pub skipped: SkipRecord,
 }
 
 impl Batches for TaskEpochs {
     type Batch = TaskBatch;
 
     fn per_epoch(&self) -> usize {
-        self.loader.batches_per_epoch()
+        self.loader.batches(0)
     }
 
     fn epoch(&self, epoch: u64, start: usize) -> Box<dyn Iterator<Item = Result<TaskBatch, BoxError>> + '_> {
         let stamped = self.loader.epoch(epoch, start).enumerate().map(move |(index, batch)| {
+            self.skipped.update(&self.loader)?;
             let mut batch = batch?;
             batch.step = self.order.step(epoch, start + index);
             Ok(batch)

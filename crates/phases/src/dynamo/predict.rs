@@ -10,8 +10,8 @@ use super::pretrained::{Pretrained, TextBackbone};
 use super::setup::Setup;
 use super::text_data::{Target, TextSample, spans};
 use crate::text::{WindowLogits, best_spans, classify_features, tag_features};
-use crate::transcribe::pieces;
-use crate::{Experiment, SpeechSample, TranscribeError};
+use undertone_data::cut::pieces;
+use crate::{Experiment, Heard, SpeechSample, TranscribeError};
 use burn::tensor::Tensor;
 use std::path::Path;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl<'a> Predictor<'a> {
             return Err(DynamoError::NoRouter(experiment.directory()));
         }
         // As long as what the adapters were judged on.
-        let collate = setup.collate(experiment.data.eval_pad)?;
+        let collate = setup.collate(false)?;
         Ok(Self { model, collate, setup })
     }
 
@@ -94,7 +94,7 @@ impl<'a> Predictor<'a> {
             tokens.push(whisper.tokenizer.end());
             let sample = SpeechSample {
                 name: path.display().to_string(),
-                audio: samples[piece].to_vec(),
+                heard: Heard::Audio(samples[piece].to_vec()),
                 text: String::new(),
                 prompt: prompt.len(),
                 tokens,

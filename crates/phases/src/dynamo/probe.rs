@@ -30,7 +30,7 @@ pub(crate) fn probe(experiment: &Experiment, attempt: Attempt, directory: &Path)
     let config = probing(&stage.config(&setup)?, attempt);
     let model = stage.untrained(&setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
     let sample = setup.dataset(&tasks, Split::Train)?.most_demanding().map_err(unusable)?;
-    let collate = setup.collate(experiment.data.pad)?;
+    let collate = setup.collate(true)?;
     let batch = collate.collate(vec![sample; attempt.batch]).map_err(unusable)?;
     let objective = DynamoObjective {
         scheme: stage.scheme(experiment),

@@ -8,13 +8,12 @@ use super::order::TaskOrder;
 use super::pretrained::Pretrained;
 use super::text_data::TextDataset;
 use crate::footprint::Footprint;
-use crate::setup::{TEST_SEED, VALID_SEED};
-use crate::{Experiment, Pad, RunError, SourceConfig, SpeechDataset, Split, WhisperCollate};
+use crate::setup::{TEST_SEED, VALID_SEED, collate};
+use crate::{Experiment, RunError, SourceConfig, SpeechDataset, Split};
 use burn::tensor::Device;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use undertone_data::features::LogMel;
 use undertone_data::loader::{Loader, LoaderConfig};
 use undertone_ops::set_kernels;
 
@@ -46,7 +45,9 @@ impl<'a> Setup<'a> {
             };
             match &self.pretrained {
                 Pretrained::Whisper(whisper) => {
-                    let samples = SpeechDataset::new(self.experiment, source, whisper, seed).map_err(RunError::from)?;
+                    let training = split == Split::Train;
+                    let samples = SpeechDataset::new(self.experiment, &[source], whisper, training, seed);
+                    let samples = samples.map_err(RunError::from)?;
                     Ok(TaskSamples::Speech(Box::new(samples)))
                 }
                 Pretrained::Text(backbone) => {
@@ -81,11 +82,9 @@ impl<'a> Setup<'a> {
         order: Option<TaskOrder>,
     ) -> Result<Loader<TaskDataset, TaskCollate>, DynamoError> {
         let data = &self.experiment.data;
-        let (pad, loader) = match order {
-            Some(_) => (data.pad, self.training_loader()),
-            None => (data.eval_pad, data.loader(data.eval_batch_size, false, self.experiment.seed)),
-        };
-        let collate = Arc::new(self.collate(pad)?);
+        let training = order.is_some();
+        let loader = if training { self.training_loader() } else { data.eval_loader(self.experiment.seed) };
+        let collate = Arc::new(self.collate(training)?);
         let loader = Loader::new(Arc::new(dataset), collate, loader).map_err(RunError::from)?;
         Ok(match order {
             Some(order) => loader.with_order(order),
@@ -93,22 +92,17 @@ impl<'a> Setup<'a> {
         })
     }
 
-    /// What makes batches of samples; `pad` is for audio.
-    pub fn collate(&self, pad: Pad) -> Result<TaskCollate, DynamoError> {
+    /// What makes batches of samples, in training or where a model is judged.
+    pub fn collate(&self, training: bool) -> Result<TaskCollate, DynamoError> {
         Ok(match &self.pretrained {
-            Pretrained::Whisper(whisper) => {
-                let log_mel = LogMel::new(whisper.config.num_mel_bins).map_err(RunError::from)?;
-                let window = whisper.config.max_frames() * 160;
-                TaskCollate::Speech(WhisperCollate::new(log_mel, pad, window, whisper.tokenizer.end()))
-            }
+            Pretrained::Whisper(whisper) => TaskCollate::Speech(collate(&self.experiment.data, whisper, training)?),
             Pretrained::Text(backbone) => TaskCollate::Text { pad: backbone.tokenizer.pad() },
         })
     }
 
     /// How training batches are made.
     pub fn training_loader(&self) -> LoaderConfig {
-        let data = &self.experiment.data;
-        data.loader(data.batch_size, true, self.experiment.seed)
+        self.experiment.data.training_loader(self.experiment.seed)
     }
 
     /// A judge of the given tasks.

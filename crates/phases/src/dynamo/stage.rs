@@ -12,6 +12,7 @@ use super::setup::{Setup, seed_of};
 use crate::advice::Situation;
 use crate::finetune::train;
 use crate::report::write_report;
+use crate::skipped::SkipRecord;
 use crate::{ConfigError, Experiment, RunError, Session, Split};
 use burn::module::Module;
 use serde_json::Value;
@@ -284,7 +285,7 @@ impl Stage {
         let model = self.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
         let situation = Situation::new(experiment, setup.footprint(), &model, &setup.device);
         situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
-        let batches = self.batches(setup, &tasks, &config)?;
+        let batches = self.batches(setup, &tasks, &config, directory)?;
         let objective = DynamoObjective {
             scheme: self.scheme(experiment),
             judge: setup.judge(tasks.clone()),
@@ -301,11 +302,18 @@ impl Stage {
         }
         scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
         let summary = train(&mut learner, &batches, &situation)?;
+        batches.skipped.sentence(&batches.loader).inspect(|sentence| eprintln!("{sentence}"));
         write_report(directory).map_err(RunError::from)?;
         Ok(summary)
     }
 
-    fn batches(&self, setup: &Setup, tasks: &[TaskConfig], config: &TrainConfig) -> Result<TaskEpochs, DynamoError> {
+    fn batches(
+        &self,
+        setup: &Setup,
+        tasks: &[TaskConfig],
+        config: &TrainConfig,
+        directory: &Path,
+    ) -> Result<TaskEpochs, DynamoError> {
         let experiment = setup.experiment;
         let dataset = setup.dataset(tasks, Split::Train)?;
         let mut order =
@@ -320,7 +328,8 @@ impl Stage {
             let steps = config.steps(order.batches());
             order = order.with_curriculum(phases.joint.curriculum, steps);
         }
-        Ok(TaskEpochs { loader: setup.loader(dataset, Some(order.clone()))?, order })
+        let loader = setup.loader(dataset, Some(order.clone()))?;
+        Ok(TaskEpochs { loader, order, skipped: SkipRecord::new(directory) })
     }
 }
 

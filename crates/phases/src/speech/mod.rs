@@ -1,20 +1,37 @@
-//! Samples of speech and text, from a synthesiser or a manifest, ready for a Whisper.
+//! Samples of speech, made by a synthesiser or read from recordings, ready for a Whisper.
 
-use crate::{Alignment, ConfigError, Experiment, SourceConfig};
-use std::path::PathBuf;
-use undertone_data::audio::{self, SAMPLE_RATE};
-use undertone_data::cw::{CwError, CwSample, CwSynth, morse};
-use undertone_data::loader::{Dataset, SampleError};
-use undertone_data::manifest::{Entry, Manifest, ManifestError};
-use undertone_model::whisper::{PretrainedWhisper, TokenizerError, WhisperTokenizer};
+mod pack;
+mod pieces;
+mod recordings;
+mod synthesised;
+mod tokens;
+
+pub use recordings::Listed;
+
+use crate::{Alignment, ConfigError, Experiment, LongAudio, SourceConfig, SourceError, TranscribeError, Transcriber};
+use recordings::{Recordings, Treatment};
+use std::ops::Range;
+use std::sync::Arc;
+use synthesised::Synthesised;
+use tokens::Tokens;
+use undertone_data::audio::SAMPLE_RATE;
+use undertone_data::augment::{Augment, AugmentError};
+use undertone_data::cache::{CacheError, CacheWhat};
+use undertone_data::clips::{Clips, ClipsError};
+use undertone_data::cut::SegmentError;
+use undertone_data::cw::CwError;
+use undertone_data::features::{FeatureError, LogMel, Mel};
+use undertone_data::loader::{Dataset, OnBadSample, SampleError};
+use undertone_model::whisper::{PretrainedWhisper, TokenizerError};
+use undertone_ops::DeviceError;
 
 /// One sample: what is heard, and the tokens it becomes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpeechSample {
     /// What a person would call it.
     pub name: String,
-    /// 16 kHz, mono.
-    pub audio: Vec<f32>,
+    /// What is heard.
+    pub heard: Heard,
     /// What it says.
     pub text: String,
     /// Prompt, text and end.
@@ -27,18 +44,49 @@ pub struct SpeechSample {
     pub draw: u64,
 }
 
+/// Audio, or what was computed of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    /// 16 kHz, mono.
+    Audio(Vec<f32>),
+    /// Log-mel features, the last frame of silence ([`LogMel::features_and_silence`]).
+    Features(Mel),
+}
+
+impl Heard {
+    /// How many samples of 16 kHz audio it is, or was made of: of features, to the frame.
+    pub fn samples(&self) -> usize {
+        match self {
+            Self::Audio(audio) => audio.len(),
+            Self::Features(mel) => mel.samples(),
+        }
+    }
+}
+
 /// Why a sample or a dataset is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum SpeechError {
-    /// The manifest cannot be used.
+    /// The recordings cannot be used.
     #[error(transparent)]
-    Manifest(#[from] ManifestError),
+    Clips(#[from] ClipsError),
+    /// The hub did not give them.
+    #[error(transparent)]
+    Source(#[from] Box<SourceError>),
     /// The synthesiser's configuration makes no sense.
     #[error(transparent)]
     Cw(#[from] CwError),
     /// A stage of the curriculum makes no sense.
     #[error(transparent)]
     Stage(#[from] ConfigError),
+    /// Recordings for augmentation cannot be used.
+    #[error("`data.augment`: {0}")]
+    Augment(#[from] AugmentError),
+    /// The cache cannot be used.
+    #[error("`data.cache`: {0}")]
+    Cache(#[from] CacheError),
+    /// The model's mel bins are none that Whisper has.
+    #[error(transparent)]
+    Features(#[from] FeatureError),
     /// A text does not fit the vocabulary or the decoder.
     #[error("sample `{name}`: {source}")]
     Text {
@@ -47,193 +95,191 @@ pub enum SpeechError {
         /// Why.
         source: TokenizerError,
     },
-    /// Audio longer than the model's window.
+    /// The device on which the model would hear cannot be had.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Several texts do not fit.
     #[error(
-        "sample `{name}` is {seconds:.2} s long and the model hears {window:.2} s at once: cut it into segments with start and end"
+        "texts that the model cannot write: {listed}; correct or remove them, or leave them out with data.on_bad_sample=skip"
+    )]
+    Texts {
+        /// Which, and why.
+        listed: Listed,
+    },
+    /// The times of a recording's text cannot be used.
+    #[error("recording `{name}`: {source}")]
+    Segments {
+        /// The recording.
+        name: String,
+        /// Why.
+        source: SegmentError,
+    },
+    /// Audio longer than the model's window whose text has no times.
+    #[error(
+        "recordings longer than the {window:.2} s that the model hears at once, without times for their text: {listed}; cut them, give segments with start and end, or let the model find out what is said where with data.long_audio=align"
     )]
     TooLong {
-        /// The sample.
-        name: String,
-        /// Its length.
-        seconds: f64,
+        /// Which.
+        listed: Listed,
         /// The model's window.
         window: f64,
     },
+    /// The model cannot be asked what it hears.
+    #[error(transparent)]
+    Transcribe(#[from] Box<TranscribeError>),
+    /// A long recording cannot be read.
+    #[error("recording `{name}` cannot be cut: {source}")]
+    Align {
+        /// The recording.
+        name: String,
+        /// Why.
+        source: SampleError,
+    },
+    /// Something was asked for that recordings or model cannot give.
+    #[error("`data.{key}` cannot be: {reason}; leave it out")]
+    Option {
+        /// The key.
+        key: &'static str,
+        /// Why not.
+        reason: String,
+    },
 }
 
-/// Samples from one source.
+/// Samples of one source or several, one behind the other.
 pub struct SpeechDataset {
-    origin: Origin,
+    parts: Vec<Part>,
     tokens: Tokens,
     /// The longest audio, in samples.
     window: usize,
-    aligned: bool,
     seed: u64,
 }
 
-/// Clips of a synthesiser that are looked at for the longest text.
-const DRAWN: usize = 64;
-
-enum Origin {
-    Cw { curriculum: Box<Curriculum>, samples: usize },
-    Manifest { path: PathBuf, entries: Vec<Entry> },
-}
-
-/// Synthesisers by epoch.
-struct Curriculum {
-    /// The first epoch after each stage, and the stage's synthesiser.
-    stages: Vec<(u64, CwSynth)>,
-    /// The one for all epochs after the stages.
-    rest: CwSynth,
-}
-
-impl Curriculum {
-    fn new(source: &SourceConfig, seed: u64) -> Result<Self, SpeechError> {
-        let mut stages = Vec::with_capacity(source.stages.len());
-        let mut end = 0;
-        for (index, stage) in source.stages.iter().enumerate() {
-            end += stage.epochs;
-            stages.push((end, CwSynth::new(source.stage(index)?, seed)?));
-        }
-        Ok(Self { stages, rest: CwSynth::new(source.cw.clone(), seed)? })
-    }
-
-    fn at(&self, epoch: u64) -> &CwSynth {
-        self.stages.iter().find(|(end, _)| epoch < *end).map_or(&self.rest, |(_, synth)| synth)
-    }
-}
-
-/// How text becomes tokens.
-struct Tokens {
-    tokenizer: WhisperTokenizer,
-    generation: undertone_model::whisper::GenerationConfig,
-    language: String,
-    task: String,
-    /// The decoder's positions.
-    positions: usize,
+enum Part {
+    Synthesised(Synthesised),
+    Recordings(Box<Recordings>),
 }
 
 impl SpeechDataset {
-    /// The samples of `source` for a model; `seed` sets this split apart from others.
+    /// The samples of `sources` for a model; `seed` sets this split apart from others. Those of the training split are
+    /// augmented, packed and told times, as the experiment says.
     ///
     /// # Errors
-    /// When the manifest is unusable, or a text in it does not fit the model: everything that can be known without
-    /// decoding audio.
+    /// When a source is unusable, or a text in it does not fit the model: everything that can be known without decoding
+    /// audio.
     pub fn new(
         experiment: &Experiment,
-        source: &SourceConfig,
+        sources: &[&SourceConfig],
         whisper: &PretrainedWhisper,
+        training: bool,
         seed: u64,
     ) -> Result<Self, SpeechError> {
-        let tokens = Tokens {
-            tokenizer: whisper.tokenizer.clone(),
-            generation: whisper.generation.clone(),
-            language: experiment.data.language.clone(),
-            task: experiment.data.task.clone(),
-            positions: whisper.config.max_target_positions,
-        };
-        let origin = match &source.path {
-            Some(path) => {
-                let entries = Manifest::load(path, true)?.entries;
-                for entry in &entries {
-                    let (language, task) = (entry.language.as_deref(), entry.task.as_deref());
-                    tokens.encode(&entry_name(path, entry), &entry.text, language, task)?;
-                }
-                Origin::Manifest { path: path.clone(), entries }
-            }
-            None => {
-                let alphabet: String = morse::alphabet().collect();
-                let named = |source| SpeechError::Text { name: "the Morse alphabet".into(), source };
-                tokens.tokenizer.encode(&alphabet).map_err(named)?;
-                tokens.encode("an empty sample", "", None, None)?;
-                Origin::Cw { curriculum: Box::new(Curriculum::new(source, seed)?), samples: source.samples }
-            }
-        };
+        let tokens = Tokens::new(experiment, whisper);
         let window = whisper.config.max_frames() * 160;
-        Ok(Self { origin, tokens, window, aligned: experiment.loss.alignment.is_on(), seed })
+        let treatment = treatment(experiment, whisper, training)?;
+        let data = &experiment.data;
+        let transcriber = match data.long_audio {
+            LongAudio::Refuse => None,
+            LongAudio::Align => {
+                let device = experiment.device.resolve()?;
+                let (language, task) = (Some(data.language.as_str()), Some(data.task.as_str()));
+                Some(Transcriber::new(whisper.clone(), &device, language, task).map_err(Box::new)?)
+            }
+        };
+        let hear = transcriber.as_ref().map(|transcriber| |audio: &[f32]| transcriber.audio(audio));
+        let parts = (0..).zip(sources).map(|(place, source)| {
+            // The first has the split's own seed.
+            let seed = seed.wrapping_add(mixed(place) * u64::from(place > 0));
+            if !source.is_recorded() {
+                let aligned = experiment.loss.alignment.is_on();
+                return Ok(Part::Synthesised(Synthesised::new(source, &tokens, aligned, seed)?));
+            }
+            let clips = Clips::open(&source.records().map_err(Box::new)?)?;
+            let hear = hear.as_ref().map(|hear| hear as &dyn Fn(&[f32]) -> String);
+            Ok(Part::Recordings(Box::new(Recordings::new(clips, &tokens, treatment.clone(), hear, seed)?)))
+        });
+        let parts = parts.collect::<Result<_, SpeechError>>()?;
+        Ok(Self { parts, tokens, window, seed })
+    }
+
+    /// How many samples each source has.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.parts.iter().map(Part::len).collect()
+    }
+
+    /// The samples that lie together in shards, where there are any and the samples are in the shards' order.
+    pub fn blocks(&self) -> Option<Vec<Range<usize>>> {
+        match self.parts.as_slice() {
+            [Part::Recordings(recordings)] => recordings.blocks(),
+            _ => None,
+        }
     }
 
     /// A sample as demanding as any that can come: its audio is as long as the longest, and so is its text.
     ///
-    /// Of a manifest both are known, but for the length of audio that has no `end`: that may fill the window. Of a
-    /// synthesiser the longest clip is what its configuration allows, and the longest text that of `DRAWN` clips of each
-    /// stage, with a quarter more for what was not drawn.
-    ///
     /// # Errors
     /// When a sample cannot be made.
     pub fn most_demanding(&self) -> Result<SpeechSample, SampleError> {
-        match &self.origin {
-            Origin::Manifest { path, entries } => {
-                let mut longest = (Vec::new(), 0);
-                let mut audio = 0;
-                for entry in entries {
-                    let name = entry_name(path, entry);
-                    let (language, task) = (entry.language.as_deref(), entry.task.as_deref());
-                    let (tokens, prompt) = self.tokens.encode(&name, &entry.text, language, task)?;
-                    if tokens.len() > longest.0.len() {
-                        longest = (tokens, prompt);
-                    }
-                    let seconds = entry.end.map(|end| end - entry.start.unwrap_or(0.0));
-                    let length = seconds.map_or(self.window, |s| (s * f64::from(SAMPLE_RATE)).ceil() as usize);
-                    audio = audio.max(length.min(self.window));
-                }
-                let (tokens, prompt) = longest;
-                let (name, text) = ("the longest of the manifest".into(), String::new());
-                Ok(SpeechSample { name, audio: vec![0.0; audio], text, tokens, prompt, alignment: None, draw: 0 })
-            }
-            Origin::Cw { curriculum, samples } => {
-                let begins = std::iter::once(0).chain(curriculum.stages.iter().map(|(end, _)| *end));
-                let mut longest: Option<SpeechSample> = None;
-                for (epoch, index) in begins.flat_map(|epoch| (0..DRAWN.min(*samples)).map(move |i| (epoch, i))) {
-                    let sample = self.get(index, epoch)?;
-                    if longest.as_ref().is_none_or(|found| sample.tokens.len() > found.tokens.len()) {
-                        longest = Some(sample);
-                    }
-                }
-                let mut sample = longest.ok_or("a synthesiser makes at least one sample")?;
-                let synths = curriculum.stages.iter().map(|(_, synth)| synth).chain([&curriculum.rest]);
-                let seconds = synths.map(|synth| synth.config().duration_s[1]).fold(0.0, f32::max);
-                let audio = (f64::from(seconds) * f64::from(SAMPLE_RATE)).ceil() as usize;
-                sample.audio.resize(audio.max(sample.audio.len()).min(self.window), 0.0);
-                // The decoder reads all tokens but the last, which is the end.
-                let tokens = (sample.tokens.len() * 5 / 4).min(self.tokens.positions + 1);
-                let last = sample.tokens[sample.tokens.len().saturating_sub(2)];
-                let end = sample.tokens.pop();
-                sample.tokens.resize(tokens.max(sample.tokens.len() + 1) - 1, last);
-                sample.tokens.extend(end);
-                Ok(sample)
-            }
+        let mut found: Option<SpeechSample> = None;
+        for part in &self.parts {
+            let sample = match part {
+                Part::Synthesised(synthesised) => synthesised.most_demanding(&self.tokens)?,
+                Part::Recordings(recordings) => recordings.most_demanding(&self.tokens)?,
+            };
+            let (samples, tokens) = (sample.heard.samples().min(self.window), sample.tokens.len());
+            let before = found.as_ref().map_or((0, 0), |found| (found.heard.samples(), found.tokens.len()));
+            let mut longest = found.filter(|_| before.1 >= tokens).unwrap_or(sample);
+            longest.heard = Heard::Audio(vec![0.0; samples.max(before.0)]);
+            found = Some(longest);
         }
+        Ok(found.ok_or("there are no samples")?)
     }
 
-    fn synthesise(&self, index: usize, clip: CwSample, draw: u64) -> Result<SpeechSample, SpeechError> {
-        let name = self.name(index);
-        let (tokens, prompt) = self.tokens.encode(&name, &clip.text, None, None)?;
-        self.check_length(&name, clip.audio.len())?;
-        let alignment = self.aligned.then(|| {
-            let token =
-                |c: char| self.tokens.tokenizer.encode(&c.to_string()).ok().and_then(|ids| ids.first().copied());
-            let blank = self.tokens.tokenizer.no_speech().unwrap_or_else(|| self.tokens.tokenizer.end());
-            Alignment::new(&clip.marks, clip.audio.len() / 320, blank, |c| token(c).unwrap_or(blank))
-        });
-        Ok(SpeechSample { name, audio: clip.audio, text: clip.text, tokens, prompt, alignment, draw })
-    }
-
-    fn read(&self, index: usize, entry: &Entry, draw: u64) -> Result<SpeechSample, SampleError> {
-        let name = self.name(index);
-        let audio = audio::load_segment(&entry.audio, entry.start, entry.end)?;
-        self.check_length(&name, audio.len())?;
-        let (tokens, prompt) =
-            self.tokens.encode(&name, &entry.text, entry.language.as_deref(), entry.task.as_deref())?;
-        Ok(SpeechSample { name, audio, text: entry.text.clone(), tokens, prompt, alignment: None, draw })
-    }
-
-    fn check_length(&self, name: &str, samples: usize) -> Result<(), SpeechError> {
-        if samples <= self.window {
-            return Ok(());
+    /// The source that a sample is from, and its number there.
+    fn locate(&self, mut index: usize) -> (&Part, usize) {
+        let mut parts = self.parts.iter();
+        let mut part = parts.next().expect("a configuration has at least one source");
+        while index >= part.len() {
+            index -= part.len();
+            part = parts.next().expect("an index is below the number of samples");
         }
-        let seconds = |n: usize| n as f64 / f64::from(SAMPLE_RATE);
-        Err(SpeechError::TooLong { name: name.to_owned(), seconds: seconds(samples), window: seconds(self.window) })
+        (part, index)
+    }
+}
+
+/// What is done with recordings; to those of the training split more than to others.
+fn treatment(experiment: &Experiment, whisper: &PretrainedWhisper, training: bool) -> Result<Treatment, SpeechError> {
+    let data = &experiment.data;
+    let window = whisper.config.max_frames() * 160;
+    let features = match data.cache.what {
+        CacheWhat::Features => Some(Arc::new(LogMel::new(whisper.config.num_mel_bins)?)),
+        CacheWhat::Off | CacheWhat::Audio => None,
+    };
+    let plain = Treatment {
+        window,
+        cache: data.cache.open()?.map(Arc::new),
+        features,
+        skip: (data.on_bad_sample == OnBadSample::Skip).then_some(data.max_bad_share),
+        ..Treatment::default()
+    };
+    if !training {
+        return Ok(plain);
+    }
+    Ok(Treatment {
+        augment: Some(Arc::new(Augment::new(&data.augment, window)?)),
+        timestamps: data.timestamps,
+        previous_text: data.previous_text,
+        pack: data.pack,
+        lengths: data.pack || data.group_by_length || data.max_batch_seconds.is_some(),
+        ..plain
+    })
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        match self {
+            Self::Synthesised(synthesised) => synthesised.len(),
+            Self::Recordings(recordings) => recordings.len(),
+        }
     }
 }
 
@@ -241,27 +287,46 @@ impl Dataset for SpeechDataset {
     type Item = SpeechSample;
 
     fn len(&self) -> usize {
-        match &self.origin {
-            Origin::Cw { samples, .. } => *samples,
-            Origin::Manifest { entries, .. } => entries.len(),
-        }
+        self.parts.iter().map(Part::len).sum()
     }
 
     fn get(&self, index: usize, epoch: u64) -> Result<SpeechSample, SampleError> {
-        let ordinal = epoch * self.len() as u64 + index as u64;
-        let draw = mixed(self.seed ^ mixed(ordinal));
-        match &self.origin {
-            Origin::Cw { curriculum, .. } => Ok(self.synthesise(index, curriculum.at(epoch).sample(ordinal), draw)?),
-            Origin::Manifest { entries, .. } => self.read(index, &entries[index], draw),
+        let draw = mixed(self.seed ^ mixed(epoch * self.len() as u64 + index as u64));
+        let (part, index) = self.locate(index);
+        match part {
+            Part::Synthesised(synthesised) => {
+                let sample = synthesised.get(index, epoch, &self.tokens)?;
+                if sample.heard.samples() > self.window {
+                    return Err(too_long(&sample.name, sample.heard.samples(), self.window).into());
+                }
+                Ok(SpeechSample { draw, ..sample })
+            }
+            Part::Recordings(recordings) => recordings.get(index, draw, &self.tokens),
         }
     }
 
     fn name(&self, index: usize) -> String {
-        match &self.origin {
-            Origin::Cw { .. } => format!("cw {index}"),
-            Origin::Manifest { path, entries } => entry_name(path, &entries[index]),
+        let (part, index) = self.locate(index);
+        match part {
+            Part::Synthesised(synthesised) => synthesised.name(index),
+            Part::Recordings(recordings) => recordings.name(index),
         }
     }
+
+    fn length(&self, index: usize) -> Option<f64> {
+        let (part, index) = self.locate(index);
+        match part {
+            Part::Synthesised(synthesised) => Some(synthesised.longest()),
+            Part::Recordings(recordings) => recordings.seconds(index),
+        }
+    }
+}
+
+/// A sample that no model with this window can hear.
+fn too_long(name: &str, samples: usize, window: usize) -> SpeechError {
+    let seconds = |samples: usize| samples as f64 / f64::from(SAMPLE_RATE);
+    let listed = Listed::new([format!("`{name}` ({:.2} s)", seconds(samples))], 1);
+    SpeechError::TooLong { listed, window: seconds(window) }
 }
 
 /// SplitMix64's finaliser (Steele et al., 2014): neighbouring numbers become unrelated ones.
@@ -270,38 +335,4 @@ fn mixed(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ (x >> 31)
-}
-
-impl Tokens {
-    /// Prompt, text and end, and the prompt's length.
-    fn encode(
-        &self,
-        name: &str,
-        text: &str,
-        language: Option<&str>,
-        task: Option<&str>,
-    ) -> Result<(Vec<u32>, usize), SpeechError> {
-        let named = |source| SpeechError::Text { name: name.to_owned(), source };
-        let language = language.unwrap_or(&self.language);
-        let task = task.unwrap_or(&self.task);
-        let mut tokens = self.tokenizer.prompt(&self.generation, Some(language), Some(task)).map_err(named)?;
-        let prompt = tokens.len();
-        tokens.extend(self.tokenizer.encode(text).map_err(named)?);
-        tokens.push(self.tokenizer.end());
-        // The decoder reads all tokens but the last.
-        if tokens.len() - 1 > self.positions {
-            let text = text.to_owned();
-            return Err(named(TokenizerError::TooLong { tokens: tokens.len() - 1, room: self.positions, text }));
-        }
-        Ok((tokens, prompt))
-    }
-}
-
-fn entry_name(manifest: &std::path::Path, entry: &Entry) -> String {
-    let folder = manifest.parent().unwrap_or(std::path::Path::new(""));
-    let mut name = entry.audio.strip_prefix(folder).unwrap_or(&entry.audio).display().to_string();
-    if let Some(start) = entry.start {
-        name.push_str(&format!(" from {start} s"));
-    }
-    name
 }

@@ -1,0 +1,209 @@
+//! Training and validation data, and how batches are made of it.
+
+use crate::{ConfigError, SourceConfig, Sources};
+use serde::{Deserialize, Serialize};
+use undertone_data::augment::AugmentConfig;
+use undertone_data::cache::{CacheConfig, CacheWhat};
+use undertone_data::loader::{Budget, LoaderConfig, OnBadSample, Workers};
+
+/// Training and validation data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DataConfig {
+    /// What is trained on: a source, or a list of sources to be mixed.
+    pub train: Sources,
+    /// Where several sources have no weights: draws from them in proportion to this root of their sizes, as they are
+    /// with 1, evenly where it is large.
+    pub source_temperature: f64,
+    /// What the model is judged by while it is trained.
+    pub valid: SourceConfig,
+    /// What it is judged by afterwards; like `valid`, but with other samples where they are synthesised, if not given.
+    pub test: Option<SourceConfig>,
+    /// Language of samples that name none, as `en`; multilingual models only.
+    pub language: String,
+    /// Task of samples that name none: `transcribe` or `translate`; multilingual models only.
+    pub task: String,
+    /// Samples per batch; where `max_batch_seconds` is given, the most there can be.
+    pub batch_size: usize,
+    /// Seconds of audio per training batch, padding included: short clips make large batches, long ones small batches.
+    pub max_batch_seconds: Option<f64>,
+    /// How much more a long clip counts in `max_batch_seconds`: one of `l` seconds as `l + attention_cost * l * l`.
+    /// Attention compares every position with every other, so its memory grows with the square.
+    pub attention_cost: f64,
+    /// Whether training batches are made of clips of like length, so that little is padding.
+    pub group_by_length: bool,
+    /// Samples per batch where no gradients are kept.
+    pub eval_batch_size: usize,
+    /// Threads that make samples: `auto` or a number. Changes the speed and nothing else.
+    pub workers: Workers,
+    /// Batches made ahead.
+    pub prefetch_batches: usize,
+    /// Bytes those may hold.
+    pub prefetch_bytes: usize,
+    /// Whether an incomplete last batch of an epoch is left out.
+    pub drop_last: bool,
+    /// What is done about a sample that cannot be read: `stop`, or `skip` and say so.
+    pub on_bad_sample: OnBadSample,
+    /// The share of samples that may be skipped before the run stops after all.
+    pub max_bad_share: f64,
+    /// To what length a training batch is padded.
+    pub pad: Pad,
+    /// To what length a batch is padded when the model is judged: the window by default, for that is what transcription
+    /// and other programs give it.
+    pub eval_pad: Pad,
+    /// What is done to texts before they are compared.
+    pub normalizer: Normalizer,
+    /// What becomes of recordings that are longer than the model's window and have no times for the parts of their text.
+    pub long_audio: LongAudio,
+    /// The share of training samples, where the times of what is said are known, that are to tell them.
+    pub timestamps: f64,
+    /// The share of training samples that are told what was said before them, where that is known.
+    pub previous_text: f64,
+    /// Whether short recordings share a window in training.
+    pub pack: bool,
+    /// What is done to training samples so that no two epochs are the same.
+    pub augment: AugmentConfig,
+    /// What is kept of one epoch for the next.
+    pub cache: CacheConfig,
+}
+
+/// What becomes of a recording that the model cannot hear at once, and whose text has no times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LongAudio {
+    /// The run does not begin, and says which ones they are.
+    #[default]
+    Refuse,
+    /// It is cut where it is silent. The model that the run begins with says what it hears in each part, and the text is
+    /// divided by what of it was heard where; parts in which it heard something else are left out, and counted.
+    Align,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        let loader = LoaderConfig::default();
+        Self {
+            train: Sources::default(),
+            source_temperature: 1.0,
+            valid: SourceConfig { samples: 64, ..Default::default() },
+            test: None,
+            language: "en".into(),
+            task: "transcribe".into(),
+            batch_size: 16,
+            max_batch_seconds: None,
+            attention_cost: 0.0,
+            group_by_length: false,
+            eval_batch_size: 16,
+            workers: loader.workers,
+            prefetch_batches: loader.prefetch_batches,
+            prefetch_bytes: loader.prefetch_bytes,
+            drop_last: false,
+            on_bad_sample: loader.on_bad_sample,
+            max_bad_share: loader.max_bad_share,
+            pad: Pad::Longest,
+            eval_pad: Pad::Window,
+            normalizer: Normalizer::None,
+            long_audio: LongAudio::Refuse,
+            timestamps: 0.0,
+            previous_text: 0.0,
+            pack: false,
+            augment: AugmentConfig::default(),
+            cache: CacheConfig::default(),
+        }
+    }
+}
+
+impl DataConfig {
+    /// How training batches are made.
+    pub fn training_loader(&self, seed: u64) -> LoaderConfig {
+        LoaderConfig {
+            batch_size: self.batch_size,
+            budget: self.max_batch_seconds.map(|max| Budget { max, quadratic: self.attention_cost }),
+            shuffle: true,
+            drop_last: self.drop_last,
+            group_by_length: self.group_by_length,
+            on_bad_sample: self.on_bad_sample,
+            max_bad_share: self.max_bad_share,
+            ..self.eval_loader(seed)
+        }
+    }
+
+    /// How batches are made where the model is judged: always the same, and nothing is left out.
+    pub fn eval_loader(&self, seed: u64) -> LoaderConfig {
+        LoaderConfig {
+            batch_size: self.eval_batch_size,
+            workers: self.workers,
+            prefetch_batches: self.prefetch_batches,
+            prefetch_bytes: self.prefetch_bytes,
+            shuffle: false,
+            seed,
+            ..LoaderConfig::default()
+        }
+    }
+
+    /// Checks every value that can be checked without reading data.
+    pub(crate) fn validate(&self, seed: u64) -> Result<(), ConfigError> {
+        let value = |text: String| Err(ConfigError::Value(text));
+        let at = |key: &str, e: &dyn std::fmt::Display| ConfigError::Value(format!("`data{key}`: {e}"));
+        if self.eval_batch_size == 0 {
+            return value("`data.eval_batch_size` is 0: it must be at least 1".into());
+        }
+        self.training_loader(seed).validate().map_err(|e| at("", &e))?;
+        if self.attention_cost != 0.0 && self.max_batch_seconds.is_none() {
+            return value("`data.attention_cost` is for `data.max_batch_seconds`: give that, or leave it out".into());
+        }
+        for (key, share) in [("timestamps", self.timestamps), ("previous_text", self.previous_text)] {
+            if !(0.0..=1.0).contains(&share) {
+                return value(format!("`data.{key}` is {share}: it is a share of the samples, from 0 to 1"));
+            }
+        }
+        self.augment.validate().map_err(|e| at(".augment", &e))?;
+        self.cache.validate().map_err(|e| at(".cache", &e))?;
+        if !(self.source_temperature.is_finite() && self.source_temperature > 0.0) {
+            return value(format!("`data.source_temperature` is {}: it must be above 0", self.source_temperature));
+        }
+        if self.source_temperature != 1.0 && (self.train.0.len() == 1 || self.train.weights().is_some()) {
+            return value("`data.source_temperature` is for a list of sources without weights: leave it out".into());
+        }
+        if self.cache.what == CacheWhat::Features {
+            let changes = [("augment", self.augment.changes_audio()), ("pack", self.pack)];
+            if let Some((key, _)) = changes.iter().find(|(_, on)| *on) {
+                return value(format!(
+                    "`data.{key}` changes the audio, and `data.cache.what: features` keeps what was computed of it: keep `audio`"
+                ));
+            }
+        }
+        self.train.validate().map_err(|e| at(".train", &e))?;
+        for (name, source) in self.train.named() {
+            source.validate_speech(true).map_err(|e| at(&format!(".train{name}"), &e))?;
+        }
+        for (split, source) in [("valid", Some(&self.valid)), ("test", self.test.as_ref())] {
+            source.map_or(Ok(()), |source| source.validate_speech(false).map_err(|e| at(&format!(".{split}"), &e)))?;
+        }
+        Ok(())
+    }
+}
+
+/// To what length a batch's audio is padded with silence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pad {
+    /// To its longest sample.
+    #[default]
+    Longest,
+    /// To the model's window, 30 s for OpenAI's models: what those were trained on.
+    Window,
+}
+
+/// What is done to reference and hypothesis before they are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Normalizer {
+    /// Nothing.
+    #[default]
+    None,
+    /// Whisper's basic normaliser: lower case, no punctuation.
+    Basic,
+    /// Whisper's English normaliser: also numbers and contractions.
+    English,
+}

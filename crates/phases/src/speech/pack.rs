@@ -1,0 +1,97 @@
+//! Short recordings that share a window.
+
+use super::pieces::Piece;
+use super::recordings::GAP;
+use std::ops::Range;
+use undertone_data::audio::SAMPLE_RATE;
+use undertone_data::loader::epoch_order;
+
+/// Pieces in a new order, and the ranges of them that fit a window of so many seconds together, gaps included; only such
+/// as are `alike` share one.
+///
+/// They meet by chance, always the same way for a seed: neighbours in a file are often alike. First fit over the windows
+/// still open fills them well; pieces of unknown length stay alone. A piece that continues another no longer stands
+/// behind it, and says so.
+pub(super) fn packed(
+    pieces: Vec<Piece>,
+    window: f64,
+    seed: u64,
+    alike: impl Fn(&Piece, &Piece) -> bool,
+) -> (Vec<Piece>, Vec<Range<usize>>) {
+    let gap = GAP as f64 / f64::from(SAMPLE_RATE);
+    let mut windows: Vec<(f64, Vec<usize>)> = Vec::new();
+    let mut open = 0;
+    for index in epoch_order(pieces.len(), seed, 0) {
+        let Some(seconds) = pieces[index].seconds else {
+            windows.push((f64::INFINITY, vec![index]));
+            continue;
+        };
+        let same = |other: usize| alike(&pieces[other], &pieces[index]);
+        let fitting =
+            windows[open..].iter_mut().find(|(filled, members)| *filled + gap + seconds <= window && same(members[0]));
+        match fitting {
+            Some((filled, members)) => {
+                *filled += gap + seconds;
+                members.push(index);
+            }
+            None => windows.push((seconds, vec![index])),
+        }
+        // Windows that so little fits into are closed, so that the search stays short.
+        while windows.get(open).is_some_and(|(filled, _)| window - filled < window / 20.0) {
+            open += 1;
+        }
+        open = open.max(windows.len().saturating_sub(OPEN));
+    }
+    let mut places: Vec<Option<Piece>> = pieces.into_iter().map(Some).collect();
+    let mut ordered = Vec::with_capacity(places.len());
+    let mut ranges = Vec::with_capacity(windows.len());
+    for (_, members) in windows {
+        let start = ordered.len();
+        ordered.extend(
+            members.into_iter().filter_map(|index| places[index].take()).map(|p| Piece { follows: false, ..p }),
+        );
+        ranges.push(start..ordered.len());
+    }
+    (ordered, ranges)
+}
+
+/// Windows that are still looked at for room.
+const OPEN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn piece(clip: usize, seconds: f64) -> Piece {
+        Piece { clip, seconds: Some(seconds), ..Piece::default() }
+    }
+
+    proptest! {
+        #[test]
+        fn every_piece_is_in_one_window_and_none_is_too_full(
+            seconds in prop::collection::vec(0.1_f64..12.0, 1..80), seed: u64,
+        ) {
+            let pieces: Vec<Piece> = seconds.iter().enumerate().map(|(clip, s)| piece(clip, *s)).collect();
+            let (ordered, ranges) = packed(pieces, 12.0, seed, |_, _| true);
+            let mut clips: Vec<usize> = ordered.iter().map(|piece| piece.clip).collect();
+            clips.sort_unstable();
+            prop_assert_eq!(clips, (0..seconds.len()).collect::<Vec<_>>());
+            prop_assert_eq!(ranges.iter().map(|range| range.len()).sum::<usize>(), seconds.len());
+            for range in ranges {
+                let gaps = (range.len() - 1) as f64 * GAP as f64 / f64::from(SAMPLE_RATE);
+                let filled: f64 = ordered[range].iter().filter_map(|piece| piece.seconds).sum();
+                prop_assert!(filled + gaps <= 12.0 + 1e-9);
+            }
+        }
+    }
+
+    #[test]
+    fn windows_are_filled() {
+        let pieces: Vec<Piece> = (0..600).map(|clip| piece(clip, 2.0 + (clip % 7) as f64)).collect();
+        let total: f64 = pieces.iter().filter_map(|piece| piece.seconds).sum();
+        let (_, ranges) = packed(pieces, 30.0, 1, |_, _| true);
+        let used = total / (30.0 * ranges.len() as f64);
+        assert!(used > 0.85, "{used}");
+    }
+}

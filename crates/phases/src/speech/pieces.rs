@@ -1,0 +1,128 @@
+//! What of a recording a model can hear at once.
+
+use super::SpeechError;
+use rayon::prelude::*;
+use undertone_data::audio::SAMPLE_RATE;
+use undertone_data::clips::Clips;
+use undertone_data::cut::{TimedText, divide, group, pieces as cut_in_silence};
+use undertone_data::loader::SampleError;
+
+/// A clip, or a part of one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Piece {
+    /// Which clip.
+    pub clip: usize,
+    /// From where to where, in seconds of the file; all of the clip, if nothing is said.
+    pub part: Option<(f64, f64)>,
+    /// What is said in it.
+    pub text: String,
+    /// When the parts of that are said, in seconds from the piece's beginning.
+    pub timed: Option<Vec<TimedText>>,
+    /// How long it is, where that is known.
+    pub seconds: Option<f64>,
+    /// Whether the piece before this one is what was said before it.
+    pub follows: bool,
+}
+
+impl Piece {
+    pub fn name(&self, clips: &Clips) -> String {
+        let name = &clips.clip(self.clip).name;
+        match self.part {
+            Some((start, _)) => format!("{name} from {start:.2} s"),
+            None => name.clone(),
+        }
+    }
+
+    /// 16 kHz, mono.
+    pub fn load(&self, clips: &Clips) -> Result<Vec<f32>, SampleError> {
+        Ok(match self.part {
+            Some((start, end)) => clips.load_between(self.clip, Some(start), Some(end))?,
+            None => clips.load(self.clip)?,
+        })
+    }
+}
+
+/// The pieces of all clips, and the clips that are too long and have no times, with their seconds.
+pub(super) struct Division {
+    pub pieces: Vec<Piece>,
+    pub long: Vec<(usize, f64)>,
+}
+
+/// Cuts clips that do not fit a window of so many seconds where the times of their text are known. With `all_lengths` the
+/// header of every recording is read, even where all of its audio has to be read for that.
+///
+/// # Errors
+/// Names a clip whose times cannot be used.
+pub(super) fn divided(clips: &Clips, window: f64, all_lengths: bool) -> Result<Division, SpeechError> {
+    let known = |index: &usize| all_lengths || clips.header_is_near(*index);
+    let seconds = |index: usize| Some(index).filter(known).and_then(|index| clips.seconds(index));
+    let seconds: Vec<Option<f64>> = (0..clips.len()).into_par_iter().map(seconds).collect();
+    let mut division = Division { pieces: Vec::with_capacity(clips.len()), long: Vec::new() };
+    for (index, seconds) in seconds.into_iter().enumerate() {
+        let clip = clips.clip(index);
+        let fits = seconds.is_some_and(|seconds| seconds <= window + 1.0 / f64::from(SAMPLE_RATE));
+        if !clip.segments.is_empty() && !fits {
+            let groups = group(&clip.segments, window)
+                .map_err(|source| SpeechError::Segments { name: clip.name.clone(), source })?;
+            division.pieces.extend(groups.into_iter().enumerate().map(|(place, group)| Piece {
+                clip: index,
+                part: Some((group.start, group.end)),
+                text: group.text,
+                timed: Some(group.segments),
+                seconds: Some(group.end - group.start),
+                follows: place > 0,
+            }));
+        } else if let Some(seconds) = seconds.filter(|_| !fits) {
+            division.long.push((index, seconds));
+        } else {
+            let begin = clip.start.unwrap_or(0.0);
+            let timed = if clip.segments.is_empty() {
+                // A part of a longer recording begins and ends with what is said in it.
+                let part = seconds.filter(|_| clip.start.is_some() && clip.end.is_some());
+                part.map(|end| vec![TimedText { start: 0.0, end, text: clip.text.clone() }])
+            } else {
+                Some(clip.segments.iter().map(|s| s.later(-begin)).collect())
+            };
+            let follows = clips.continues(index);
+            let text = clip.text.clone();
+            division.pieces.push(Piece { clip: index, part: None, text, timed, seconds, follows });
+        }
+    }
+    Ok(division)
+}
+
+/// Pieces of which more than this share of the words was heard differently are left out: there the text does not belong
+/// to the audio, or the model cannot tell.
+const MISHEARD: f64 = 0.5;
+
+/// Pieces of a clip that has no times: cut where it is silent, each with the part of the text that `hear` found in it;
+/// and how many were left out because something else was heard in them.
+///
+/// # Errors
+/// When the audio cannot be read.
+pub(super) fn aligned(
+    clips: &Clips,
+    clip: usize,
+    window: usize,
+    hear: &dyn Fn(&[f32]) -> String,
+) -> Result<(Vec<Piece>, usize), SampleError> {
+    let (audio, begin) = (clips.load(clip)?, clips.clip(clip).start.unwrap_or(0.0));
+    let ranges = cut_in_silence(&audio, window);
+    let heard: Vec<String> = ranges.iter().map(|range| hear(&audio[range.clone()])).collect();
+    let Some(division) = divide(&clips.clip(clip).text, &heard) else { return Ok((Vec::new(), ranges.len())) };
+    let mut pieces = Vec::with_capacity(ranges.len());
+    let (mut left_out, mut follows) = (0, false);
+    for (range, part) in ranges.into_iter().zip(division.parts) {
+        let kept = part.error_rate() <= MISHEARD && !part.text.is_empty();
+        if kept {
+            let at = |sample: usize| begin + sample as f64 / f64::from(SAMPLE_RATE);
+            let (start, end) = (at(range.start), at(range.end));
+            let seconds = Some(end - start);
+            pieces.push(Piece { clip, part: Some((start, end)), text: part.text, timed: None, seconds, follows });
+        } else if part.words > 0 || !part.text.is_empty() {
+            left_out += 1;
+        }
+        follows = kept;
+    }
+    Ok((pieces, left_out))
+}

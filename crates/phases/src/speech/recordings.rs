@@ -1,0 +1,338 @@
+//! Samples from recordings: what is cut from them, what is done to them, and the tokens that they become.
+
+use super::pack::packed;
+use super::pieces::{Piece, aligned, divided};
+use super::tokens::{Spoken, Tokens};
+use super::{Heard, SpeechError, SpeechSample, mixed, too_long};
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::Arc;
+use undertone_data::audio::SAMPLE_RATE;
+use undertone_data::augment::Augment;
+use undertone_data::cache::{Cache, Key};
+use undertone_data::clips::Clips;
+use undertone_data::cut::TimedText;
+use undertone_data::features::{LogMel, Mel};
+use undertone_data::loader::SampleError;
+
+/// Samples of a manifest, a folder or shards: whole clips, pieces of long ones, or short ones together.
+pub(super) struct Recordings {
+    clips: Clips,
+    pieces: Vec<Piece>,
+    /// The pieces of each sample; one each, unless short ones are packed.
+    samples: Vec<Range<usize>>,
+    treatment: Treatment,
+}
+
+/// What is done with the recordings of a split.
+#[derive(Clone, Default)]
+pub(super) struct Treatment {
+    /// The longest audio, in samples.
+    pub window: usize,
+    /// Changes to audio and text; features are changed where batches are made.
+    pub augment: Option<Arc<Augment>>,
+    /// Where decoded audio, or features, are kept.
+    pub cache: Option<Arc<Cache>>,
+    /// What computes features, where those are kept.
+    pub features: Option<Arc<LogMel>>,
+    /// The share of samples that tell times.
+    pub timestamps: f64,
+    /// The share of samples that are told what was said before.
+    pub previous_text: f64,
+    /// Whether short recordings share a window.
+    pub pack: bool,
+    /// Whether batches are made by length, so that it must be known of every recording.
+    pub lengths: bool,
+    /// Whether what cannot be used is left out, up to this share.
+    pub skip: Option<f64>,
+}
+
+/// Silence between clips that share a window, in samples: a third of a second, as between two sentences.
+pub(super) const GAP: usize = SAMPLE_RATE as usize / 3;
+
+impl Recordings {
+    /// Cuts clips into what a model can hear at once, and makes sure that it can write what they say. `hear` is asked for
+    /// what is said in a piece of a long clip that has no times; without it, such clips are refused.
+    ///
+    /// # Errors
+    /// Says how many clips cannot be used, and names the first.
+    pub fn new(
+        clips: Clips,
+        tokens: &Tokens,
+        treatment: Treatment,
+        hear: Option<&dyn Fn(&[f32]) -> String>,
+        seed: u64,
+    ) -> Result<Self, SpeechError> {
+        let window = treatment.window as f64 / f64::from(SAMPLE_RATE);
+        let division = divided(&clips, window, treatment.lengths || hear.is_some())?;
+        let mut pieces = division.pieces;
+        match hear {
+            Some(hear) if !division.long.is_empty() => {
+                let (mut found, mut left_out) = (0, 0);
+                for (clip, _) in &division.long {
+                    let (more, misheard) = aligned(&clips, *clip, treatment.window, hear)
+                        .map_err(|source| SpeechError::Align { name: clips.clip(*clip).name.clone(), source })?;
+                    (found, left_out) = (found + more.len(), left_out + misheard);
+                    pieces.extend(more);
+                }
+                eprintln!(
+                    "{} recordings longer than {window:.2} s were cut into {found} pieces; {left_out} more are left out, \
+                     because the model heard something else in them",
+                    division.long.len()
+                );
+            }
+            _ if !division.long.is_empty() => {
+                let names = division.long.iter().map(|(clip, s)| format!("`{}` ({s:.2} s)", clips.clip(*clip).name));
+                return Err(SpeechError::TooLong { listed: Listed::new(names, clips.len()), window });
+            }
+            _ => {}
+        }
+        check_options(&pieces, tokens, &treatment)?;
+        pieces = spelt(pieces, &clips, tokens, &treatment)?;
+        let samples;
+        (pieces, samples) = if treatment.pack {
+            let prompt = |piece: &Piece| (&clips.clip(piece.clip).language, &clips.clip(piece.clip).task);
+            packed(pieces, window, seed, |a, b| prompt(a) == prompt(b))
+        } else {
+            let each = (0..pieces.len()).map(|index| index..index + 1).collect();
+            (pieces, each)
+        };
+        Ok(Self { clips, pieces, samples, treatment })
+    }
+
+    /// The samples of each shard; none where short recordings are packed, or nothing lies in shards.
+    pub fn blocks(&self) -> Option<Vec<Range<usize>>> {
+        let blocks = self.clips.blocks().filter(|_| !self.treatment.pack)?;
+        let first_of = |clip: usize| self.pieces.partition_point(|piece| piece.clip < clip);
+        let in_order = self.pieces.is_sorted_by_key(|piece| piece.clip);
+        in_order.then(|| blocks.iter().map(|block| first_of(block.start)..first_of(block.end)).collect())
+    }
+
+    pub fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    pub fn name(&self, index: usize) -> String {
+        let pieces = &self.pieces[self.samples[index].clone()];
+        let more = match pieces.len() {
+            1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        pieces[0].name(&self.clips) + &more
+    }
+
+    /// The seconds of a sample's audio, where they are known without decoding it.
+    pub fn seconds(&self, index: usize) -> Option<f64> {
+        let pieces = &self.pieces[self.samples[index].clone()];
+        let gaps = ((pieces.len() - 1) * GAP) as f64 / f64::from(SAMPLE_RATE);
+        pieces.iter().map(|piece| piece.seconds).sum::<Option<f64>>().map(|seconds| seconds + gaps)
+    }
+
+    /// A sample; everything random about it comes from `draw`.
+    ///
+    /// # Errors
+    /// When its audio cannot be read, or its text does not fit the model.
+    pub fn get(&self, index: usize, draw: u64, tokens: &Tokens) -> Result<SpeechSample, SampleError> {
+        let range = self.samples[index].clone();
+        let name = self.name(index);
+        let mut whole = self.part(&self.pieces[range.start], draw)?;
+        for (place, piece) in (1..).zip(&self.pieces[range.start + 1..range.end]) {
+            whole.append(self.part(piece, mixed(draw.wrapping_add(place)))?);
+        }
+        let first = &self.pieces[range.start];
+        let clip = self.clips.clip(first.clip);
+        let Treatment { timestamps, previous_text, window, .. } = self.treatment;
+        if whole.heard.samples() > window {
+            return Err(too_long(&name, whole.heard.samples(), window).into());
+        }
+        let previous = first.follows.then(|| self.pieces[range.start - 1].text.as_str());
+        let spoken = Spoken {
+            text: &whole.text,
+            timed: whole.timed.as_deref().filter(|_| chance(draw, "timestamps", timestamps)),
+            previous: previous.filter(|_| chance(draw, "previous_text", previous_text)),
+            language: clip.language.as_deref(),
+            task: clip.task.as_deref(),
+        };
+        let (ids, prompt) = tokens.encode(&name, spoken)?;
+        Ok(SpeechSample { name, heard: whole.heard, text: whole.text, tokens: ids, prompt, alignment: None, draw })
+    }
+
+    /// What is heard and said in a piece, changed as the training split is.
+    fn part(&self, piece: &Piece, draw: u64) -> Result<Part, SampleError> {
+        let mut part = Part { heard: self.hear(piece)?, text: piece.text.clone(), timed: piece.timed.clone() };
+        if let Some(augment) = &self.treatment.augment {
+            if let Heard::Audio(audio) = &mut part.heard {
+                let factor = augment.audio(audio, draw);
+                part.timed = part.timed.map(|timed| timed.iter().map(|part| part.scaled(factor)).collect());
+            }
+            part.text = augment.text(&part.text, draw);
+            for timed in part.timed.iter_mut().flatten() {
+                timed.text = augment.text(&timed.text, draw);
+            }
+        }
+        Ok(part)
+    }
+
+    fn hear(&self, piece: &Piece) -> Result<Heard, SampleError> {
+        let load = || piece.load(&self.clips);
+        let Some(cache) = &self.treatment.cache else { return Ok(Heard::Audio(load()?)) };
+        let part = format!("{:?}", piece.part);
+        let recording = self.clips.key(piece.clip);
+        match &self.treatment.features {
+            None => {
+                let key = Key::new(&[b"audio", recording.as_bytes(), part.as_bytes()]);
+                Ok(Heard::Audio(cache.get_or_compute(&key, load)?))
+            }
+            Some(log_mel) => {
+                let bins = (log_mel.bins() as u64).to_le_bytes();
+                let key = Key::new(&[b"features", &bins, recording.as_bytes(), part.as_bytes()]);
+                Ok(Heard::Features(
+                    cache.get_or_compute(&key, || Ok::<Mel, SampleError>(log_mel.features_and_silence(&load()?)))?,
+                ))
+            }
+        }
+    }
+
+    /// A sample as demanding as any: as long as the longest, and with as many tokens as the longest text has.
+    ///
+    /// # Errors
+    /// When a text does not fit the model.
+    pub fn most_demanding(&self, tokens: &Tokens) -> Result<SpeechSample, SampleError> {
+        let mut longest: Option<(Vec<u32>, usize)> = None;
+        let mut audio = 0;
+        for (index, range) in self.samples.iter().enumerate() {
+            let clip = self.clips.clip(self.pieces[range.start].clip);
+            let texts: Vec<&str> = self.pieces[range.clone()].iter().map(|piece| piece.text.as_str()).collect();
+            let times: Option<Vec<TimedText>> = self.pieces[range.clone()]
+                .iter()
+                .map(|piece| piece.timed.clone())
+                .collect::<Option<Vec<_>>>()
+                .map(|t| t.concat());
+            let previous = self.pieces[range.start].follows.then(|| self.pieces[range.start - 1].text.as_str());
+            let spoken = Spoken {
+                text: &texts.join(" "),
+                timed: times.as_deref().filter(|_| self.treatment.timestamps > 0.0),
+                previous: previous.filter(|_| self.treatment.previous_text > 0.0),
+                language: clip.language.as_deref(),
+                task: clip.task.as_deref(),
+            };
+            let found = tokens.encode(&self.name(index), spoken)?;
+            if longest.as_ref().is_none_or(|(ids, _)| found.0.len() > ids.len()) {
+                longest = Some(found);
+            }
+            let length = self.seconds(index).map(|seconds| (seconds * f64::from(SAMPLE_RATE)).ceil() as usize);
+            audio = audio.max(length.unwrap_or(self.treatment.window).min(self.treatment.window));
+        }
+        let (tokens, prompt) = longest.ok_or("there are no samples")?;
+        let (name, text) = ("the longest recording".into(), String::new());
+        let heard = Heard::Audio(vec![0.0; audio]);
+        Ok(SpeechSample { name, heard, text, tokens, prompt, alignment: None, draw: 0 })
+    }
+}
+
+/// What is heard and said, in one piece or in several that share a window.
+struct Part {
+    heard: Heard,
+    text: String,
+    timed: Option<Vec<TimedText>>,
+}
+
+impl Part {
+    /// Another one behind this one. Features are never joined.
+    fn append(&mut self, other: Self) {
+        let (Heard::Audio(audio), Heard::Audio(more)) = (&mut self.heard, other.heard) else { return };
+        audio.extend(std::iter::repeat_n(0.0, GAP));
+        let from = audio.len() as f64 / f64::from(SAMPLE_RATE);
+        audio.extend(more);
+        if !other.text.is_empty() {
+            let space = if self.text.is_empty() { "" } else { " " };
+            self.text = format!("{}{space}{}", self.text, other.text);
+        }
+        self.timed = self.timed.take().zip(other.timed).map(|(mut timed, more)| {
+            timed.extend(more.iter().map(|part| part.later(from)));
+            timed
+        });
+    }
+}
+
+/// What was asked for and these recordings or this model cannot give.
+fn check_options(pieces: &[Piece], tokens: &Tokens, treatment: &Treatment) -> Result<(), SpeechError> {
+    let refused = |key, reason: &str| Err(SpeechError::Option { key, reason: reason.to_owned() });
+    if treatment.timestamps > 0.0 {
+        if !tokens.tell_times() {
+            return refused("timestamps", "the model's vocabulary has no times");
+        }
+        if pieces.iter().all(|piece| piece.timed.is_none()) {
+            return refused("timestamps", "no recording says when its text is spoken, by segments or by start and end");
+        }
+    }
+    if treatment.previous_text > 0.0 {
+        if !tokens.recall() {
+            return refused("previous_text", "the model's vocabulary has no token for what was said before");
+        }
+        if !pieces.iter().any(|piece| piece.follows) {
+            return refused(
+                "previous_text",
+                "no recording continues another, by segments or by start and end in one file",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The pieces whose text the model can write; the others are refused together, or left out if that is what is wanted.
+fn spelt(pieces: Vec<Piece>, clips: &Clips, tokens: &Tokens, treatment: &Treatment) -> Result<Vec<Piece>, SpeechError> {
+    let check = |piece: &Piece| {
+        let clip = clips.clip(piece.clip);
+        let timed = piece.timed.as_deref().filter(|_| treatment.timestamps > 0.0);
+        let (language, task) = (clip.language.as_deref(), clip.task.as_deref());
+        tokens.encode(&piece.name(clips), Spoken { text: &piece.text, timed, previous: None, language, task }).err()
+    };
+    let mut problems: Vec<Option<SpeechError>> = pieces.par_iter().map(check).collect();
+    let bad = problems.iter().flatten().count();
+    match (bad, treatment.skip) {
+        (0, _) => return Ok(pieces),
+        (1, None) => return problems.into_iter().flatten().next().map_or(Ok(pieces), Err),
+        _ => {}
+    }
+    let listed = Listed::new(problems.iter().flatten().map(ToString::to_string), pieces.len());
+    if treatment.skip.is_none_or(|share| bad as f64 > share * pieces.len() as f64) {
+        return Err(SpeechError::Texts { listed });
+    }
+    eprintln!("left out: {listed}");
+    problems.reverse();
+    Ok(pieces.into_iter().filter(|_| problems.pop().flatten().is_none()).collect())
+}
+
+/// How many of how many, and the first of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    count: usize,
+    of: usize,
+    first: Vec<String>,
+}
+
+impl Listed {
+    /// So many as there are, `of` all.
+    pub(super) fn new(items: impl IntoIterator<Item = String>, of: usize) -> Self {
+        let mut items = items.into_iter();
+        let first: Vec<String> = items.by_ref().take(3).collect();
+        Self { count: first.len() + items.count(), of, first }
+    }
+}
+
+impl std::fmt::Display for Listed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}: {}", self.count, self.of, self.first.join(", "))?;
+        match self.count - self.first.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+/// Whether something happens whose probability is `p`, by the sample's own number; one thing says nothing about another.
+fn chance(draw: u64, what: &str, p: f64) -> bool {
+    let own = what.bytes().fold(draw, |hash, byte| mixed(hash ^ u64::from(byte)));
+    ((own >> 11) as f64 / (1_u64 << 53) as f64) < p
+}

@@ -1,0 +1,114 @@
+//! Samples that a synthesiser makes.
+
+use super::tokens::{Spoken, Tokens};
+use super::{Heard, SpeechError, SpeechSample};
+use crate::{Alignment, SourceConfig};
+use undertone_data::audio::SAMPLE_RATE;
+use undertone_data::cw::{CwSample, CwSynth, morse};
+use undertone_data::loader::SampleError;
+
+/// So many Morse clips an epoch, others in each.
+pub(super) struct Synthesised {
+    curriculum: Curriculum,
+    samples: usize,
+    aligned: bool,
+}
+
+/// Clips of a synthesiser that are looked at for the longest text.
+const DRAWN: usize = 64;
+
+impl Synthesised {
+    /// # Errors
+    /// When the configuration makes no sense, or the vocabulary cannot spell Morse.
+    pub fn new(source: &SourceConfig, tokens: &Tokens, aligned: bool, seed: u64) -> Result<Self, SpeechError> {
+        let alphabet: String = morse::alphabet().collect();
+        let named = |source| SpeechError::Text { name: "the Morse alphabet".into(), source };
+        tokens.tokenizer().encode(&alphabet).map_err(named)?;
+        tokens.encode("an empty sample", Spoken::default())?;
+        Ok(Self { curriculum: Curriculum::new(source, seed)?, samples: source.samples, aligned })
+    }
+
+    pub fn len(&self) -> usize {
+        self.samples
+    }
+
+    pub fn name(&self, index: usize) -> String {
+        format!("cw {index}")
+    }
+
+    /// A clip, another one in every epoch.
+    ///
+    /// # Errors
+    /// When its text is too long for the decoder.
+    pub fn get(&self, index: usize, epoch: u64, tokens: &Tokens) -> Result<SpeechSample, SpeechError> {
+        let ordinal = epoch * self.samples as u64 + index as u64;
+        let CwSample { audio, text, marks, .. } = self.curriculum.at(epoch).sample(ordinal);
+        let name = self.name(index);
+        let (ids, prompt) = tokens.encode(&name, Spoken { text: &text, ..Spoken::default() })?;
+        let alignment = self.aligned.then(|| {
+            let tokenizer = tokens.tokenizer();
+            let token = |c: char| tokenizer.encode(&c.to_string()).ok().and_then(|ids| ids.first().copied());
+            let blank = tokenizer.no_speech().unwrap_or_else(|| tokenizer.end());
+            Alignment::new(&marks, audio.len() / 320, blank, |c| token(c).unwrap_or(blank))
+        });
+        Ok(SpeechSample { name, heard: Heard::Audio(audio), text, tokens: ids, prompt, alignment, draw: 0 })
+    }
+
+    /// The longest that a clip can be, in seconds: how long each one is shows when it is made.
+    pub fn longest(&self) -> f64 {
+        let stages = self.curriculum.stages.iter().map(|(_, synth)| synth);
+        let longest = stages.chain([&self.curriculum.rest]).map(|synth| synth.config().duration_s[1]);
+        longest.fold(0.0, f32::max).into()
+    }
+
+    /// A sample as demanding as any: its audio is as long as the configuration allows, and its text as the longest of
+    /// `DRAWN` clips of each stage, with a quarter more for what was not drawn.
+    ///
+    /// # Errors
+    /// When a sample cannot be made.
+    pub fn most_demanding(&self, tokens: &Tokens) -> Result<SpeechSample, SampleError> {
+        let stages = &self.curriculum.stages;
+        let begins = std::iter::once(0).chain(stages.iter().map(|(end, _)| *end));
+        let mut longest: Option<SpeechSample> = None;
+        for (epoch, index) in begins.flat_map(|epoch| (0..DRAWN.min(self.samples)).map(move |i| (epoch, i))) {
+            let sample = self.get(index, epoch, tokens)?;
+            if longest.as_ref().is_none_or(|found| sample.tokens.len() > found.tokens.len()) {
+                longest = Some(sample);
+            }
+        }
+        let mut sample = longest.ok_or("a synthesiser makes at least one sample")?;
+        let audio = (self.longest() * f64::from(SAMPLE_RATE)).ceil() as usize;
+        sample.heard = Heard::Audio(vec![0.0; audio.max(sample.heard.samples())]);
+        // The decoder reads all tokens but the last, which is the end.
+        let length = (sample.tokens.len() * 5 / 4).min(tokens.positions() + 1);
+        let last = sample.tokens[sample.tokens.len().saturating_sub(2)];
+        let end = sample.tokens.pop();
+        sample.tokens.resize(length.max(sample.tokens.len() + 1) - 1, last);
+        sample.tokens.extend(end);
+        Ok(sample)
+    }
+}
+
+/// Synthesisers by epoch.
+struct Curriculum {
+    /// The first epoch after each stage, and the stage's synthesiser.
+    stages: Vec<(u64, CwSynth)>,
+    /// The one for all epochs after the stages.
+    rest: CwSynth,
+}
+
+impl Curriculum {
+    fn new(source: &SourceConfig, seed: u64) -> Result<Self, SpeechError> {
+        let mut stages = Vec::with_capacity(source.stages.len());
+        let mut end = 0;
+        for (index, stage) in source.stages.iter().enumerate() {
+            end += stage.epochs;
+            stages.push((end, CwSynth::new(source.stage(index)?, seed)?));
+        }
+        Ok(Self { stages, rest: CwSynth::new(source.cw.clone(), seed)? })
+    }
+
+    fn at(&self, epoch: u64) -> &CwSynth {
+        self.stages.iter().find(|(end, _)| epoch < *end).map_or(&self.rest, |(_, synth)| synth)
+    }
+}

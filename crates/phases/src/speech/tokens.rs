@@ -1,0 +1,140 @@
+//! What a sample says, as the tokens that a Whisper reads and writes.
+
+use super::SpeechError;
+use crate::Experiment;
+use undertone_data::cut::{Mark, TimedText, marks};
+use undertone_data::text::is_unspaced;
+use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, TokenizerError, WhisperTokenizer};
+
+/// How text becomes tokens.
+#[derive(Clone, Debug)]
+pub(super) struct Tokens {
+    tokenizer: WhisperTokenizer,
+    generation: GenerationConfig,
+    language: String,
+    task: String,
+    /// The decoder's positions.
+    positions: usize,
+    /// The token of 0 s, where the model has tokens for times.
+    times: Option<u32>,
+    /// What the model hears at once, in seconds.
+    window: f64,
+}
+
+/// Steps of 20 ms to the last time that has a token, 30 s.
+const LAST: u32 = 1500;
+
+/// What a sample says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spoken<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// When its parts are said: they become timestamp tokens.
+    pub timed: Option<&'a [TimedText]>,
+    /// What was said before it.
+    pub previous: Option<&'a str>,
+    /// Its language, if it is not that of all data.
+    pub language: Option<&'a str>,
+    /// Its task, if it is not that of all data.
+    pub task: Option<&'a str>,
+}
+
+impl Tokens {
+    pub fn new(experiment: &Experiment, whisper: &PretrainedWhisper) -> Self {
+        let first = whisper.tokenizer.timestamp_begin();
+        Self {
+            times: (whisper.config.vocab_size > (first + LAST) as usize).then_some(first),
+            tokenizer: whisper.tokenizer.clone(),
+            generation: whisper.generation.clone(),
+            language: experiment.data.language.clone(),
+            task: experiment.data.task.clone(),
+            positions: whisper.config.max_target_positions,
+            window: whisper.config.max_frames() as f64 / 100.0,
+        }
+    }
+
+    /// Whether the model has tokens for times.
+    pub fn tell_times(&self) -> bool {
+        self.times.is_some()
+    }
+
+    /// Whether the model has a token for what was said before.
+    pub fn recall(&self) -> bool {
+        self.tokenizer.start_of_previous().is_ok()
+    }
+
+    pub fn tokenizer(&self) -> &WhisperTokenizer {
+        &self.tokenizer
+    }
+
+    /// The decoder's positions.
+    pub fn positions(&self) -> usize {
+        self.positions
+    }
+
+    /// Prompt, text and end, and the prompt's length.
+    ///
+    /// # Errors
+    /// Names the sample whose text the vocabulary cannot spell, or which is too long for the decoder.
+    pub fn encode(&self, name: &str, spoken: Spoken) -> Result<(Vec<u32>, usize), SpeechError> {
+        let named = |source| SpeechError::Text { name: name.to_owned(), source };
+        let text = self.text(spoken).map_err(named)?;
+        let start = self.prompt(spoken).map_err(named)?;
+        // The decoder reads all tokens but the last.
+        let needed = start.len() + text.len();
+        if needed > self.positions {
+            let text = spoken.text.to_owned();
+            return Err(named(TokenizerError::TooLong { tokens: needed, room: self.positions, text }));
+        }
+        let mut tokens = match spoken.previous {
+            Some(previous) => self.before(previous, self.positions - needed).map_err(named)?,
+            None => Vec::new(),
+        };
+        tokens.extend(start);
+        let prompt = tokens.len();
+        tokens.extend(text);
+        tokens.push(self.tokenizer.end());
+        Ok((tokens, prompt))
+    }
+
+    /// From the start of a transcript to where its text begins.
+    fn prompt(&self, spoken: Spoken) -> Result<Vec<u32>, TokenizerError> {
+        let language = spoken.language.unwrap_or(&self.language);
+        let task = spoken.task.unwrap_or(&self.task);
+        let mut prompt = self.tokenizer.prompt(&self.generation, Some(language), Some(task))?;
+        if spoken.timed.is_some() && self.tell_times() {
+            // The last one says that no timestamps follow.
+            prompt.pop();
+        }
+        Ok(prompt)
+    }
+
+    fn text(&self, spoken: Spoken) -> Result<Vec<u32>, TokenizerError> {
+        let (Some(timed), Some(first)) = (spoken.timed, self.times) else { return self.tokenizer.encode(spoken.text) };
+        let mut tokens = Vec::new();
+        for mark in marks(timed, self.window) {
+            match mark {
+                Mark::Time(steps) => tokens.push(first + steps),
+                // Times leave no trace in the transcript, so the space between two texts is the second one's own.
+                Mark::Text(text) if tokens.len() > 1 && !text.starts_with(is_unspaced) => {
+                    tokens.extend(self.tokenizer.encode(&format!(" {text}"))?);
+                }
+                Mark::Text(text) => tokens.extend(self.tokenizer.encode(text)?),
+            }
+        }
+        Ok(tokens)
+    }
+
+    /// The end of what was said before, behind the token that announces it. As in OpenAI's code it takes less than half
+    /// of the decoder's positions, and no more than the `room` that the text leaves.
+    fn before(&self, previous: &str, room: usize) -> Result<Vec<u32>, TokenizerError> {
+        let text = self.tokenizer.encode(previous)?;
+        let most = (self.positions / 2 - 1).min(room.saturating_sub(1));
+        if text.is_empty() || most == 0 {
+            return Ok(Vec::new());
+        }
+        let mut tokens = vec![self.tokenizer.start_of_previous()?];
+        tokens.extend(&text[text.len().saturating_sub(most)..]);
+        Ok(tokens)
+    }
+}
