@@ -117,8 +117,8 @@ fn speed_changes_length_and_pitch_by_its_factor() {
 
 #[test]
 fn a_clip_does_not_grow_past_the_window() {
-    let mut config = AugmentConfig::default();
-    config.speed = SpeedConfig { p: 1.0, range: [0.8, 0.8] };
+    let speed = SpeedConfig { p: 1.0, range: [0.8, 0.8] };
+    let config = AugmentConfig { speed, ..AugmentConfig::default() };
     let augment = Augment::new(&config, 20_000).unwrap();
     let mut fits = sine(440.0, 16_000);
     assert_eq!(augment.audio(&mut fits, 1), 1.25);
@@ -332,8 +332,8 @@ proptest! {
 
     #[test]
     fn settings_of_one_effect_leave_the_draws_of_others_alone(draw: u64, p in 0.0f32..1.0, db in 0.1f32..3.0) {
-        let mut config = AugmentConfig::default();
-        config.noise = NoiseConfig { p: 1.0, snr_db: [20.0, 20.0], ..NoiseConfig::default() };
+        let noise = NoiseConfig { p: 1.0, snr_db: [20.0, 20.0], ..NoiseConfig::default() };
+        let mut config = AugmentConfig { noise, ..AugmentConfig::default() };
         let clean: Vec<f32> = sine(440.0, 4000).iter().map(|sample| sample * 0.1).collect();
         let added = |config: &AugmentConfig| {
             let mut audio = clean.clone();

@@ -156,6 +156,7 @@ mod tests {
         // 35.7 - 5.7 is a little more than 30 in floating point.
         assert_eq!(group(&[said(5.7, 35.7, "a")], 30.0).unwrap().len(), 1);
         assert!(group(&[], 30.0).unwrap().is_empty());
+        assert_eq!(given[1].scaled(0.5), said(6.0, 12.5, "b"));
     }
 
     #[test]

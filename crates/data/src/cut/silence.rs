@@ -47,7 +47,8 @@ pub fn pieces(audio: &[f32], window: usize) -> Vec<Range<usize>> {
 fn cut(levels: &[f64], silences: &[Range<usize>], start: usize, window: usize) -> usize {
     let late = (start + window - window / 3).div_ceil(HOP)..(start + window) / HOP;
     let within = |silence: &Range<usize>| silence.start.max(late.start)..silence.end.min(late.end);
-    let longest = silences.iter().map(within).filter(|silence| !silence.is_empty()).max_by_key(Range::len);
+    // At the very edge of a silence the last sound still dies away.
+    let longest = silences.iter().map(within).filter(|silence| silence.len() > SHORTEST / 2).max_by_key(Range::len);
     // A silence in which the piece itself begins would leave a piece of nothing.
     let reachable = |silence: &&Range<usize>| silence.start * HOP > start && silence.end <= late.end;
     let found = longest.or_else(|| silences.iter().rfind(reachable).cloned());
