@@ -121,7 +121,7 @@ impl Cache {
     ///
     /// It is not if there is no room, or if the disk refused this or an earlier one: then a sentence on standard error
     /// says so, once, and this cache writes no more. Fails only on values that the cache cannot hold (NaN, infinity,
-    /// features of 65 520 and beyond), never because of the disk.
+    /// features of 65 520 and beyond, audio beyond 2¹²⁶ times full scale), never because of the disk.
     pub fn put<T: Entry>(&self, key: &Key, value: &T) -> Result<bool, CacheError> {
         Ok(self.write(key, &Record::of(value)?))
     }
