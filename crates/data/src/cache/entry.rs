@@ -76,11 +76,14 @@ impl sealed::Encode for Mel {
     }
 }
 
+/// 2¹²⁶, full scale being 1: beyond it, rounding to 16 bits could end at infinity.
+const LOUDEST: f32 = f32::from_bits(253 << 23);
+
 impl sealed::Encode for Vec<f32> {
     const KIND: u32 = 1;
 
     fn encode(&self) -> Result<Record, CacheError> {
-        if let Some(at) = self.iter().position(|value| !value.is_finite()) {
+        if let Some(at) = self.iter().position(|value| !value.is_finite() || value.abs() > LOUDEST) {
             return Err(CacheError::Value { what: "audio", at, value: self[at] });
         }
         let exponent = exponent(self);

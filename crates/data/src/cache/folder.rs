@@ -47,12 +47,9 @@ pub(super) enum Reading {
 }
 
 impl Folder {
-    /// Makes the folders that are not there.
+    /// Makes the folder if it is not there; those inside it come with their first entry.
     pub fn open(root: &Path) -> Result<Self, CacheError> {
-        for shard in 0..=u8::MAX {
-            let path = root.join(format!("{shard:02x}"));
-            fs::create_dir_all(&path).map_err(|source| CacheError::Folder { path, source })?;
-        }
+        fs::create_dir_all(root).map_err(|source| CacheError::Folder { path: root.into(), source })?;
         Ok(Self { root: root.into(), nonce: RandomState::new().hash_one(()), serial: AtomicU64::new(0) })
     }
 
@@ -80,7 +77,7 @@ impl Folder {
         let name = format!("{PARTIAL}{:016x}-{}", self.nonce, self.serial.fetch_add(1, Relaxed));
         let partial = path.with_file_name(name);
         let write = || {
-            File::create_new(&partial)?.write_all(file)?;
+            create(&partial)?.write_all(file)?;
             fs::rename(&partial, &path)
         };
         write().inspect_err(|_| {
@@ -108,6 +105,17 @@ impl Found {
     }
 }
 
+/// A new file, with the folder that it goes into.
+fn create(path: &Path) -> io::Result<File> {
+    match (File::create_new(path), path.parent()) {
+        (Err(error), Some(shard)) if error.kind() == ErrorKind::NotFound => {
+            fs::create_dir_all(shard)?;
+            File::create_new(path)
+        }
+        (created, _) => created,
+    }
+}
+
 /// The entry in an open file, or nothing if it is damaged.
 fn read(mut file: &File, key: &Key, since: SystemTime) -> io::Result<Option<Record>> {
     let metadata = file.metadata()?;
@@ -126,7 +134,11 @@ fn read(mut file: &File, key: &Key, since: SystemTime) -> io::Result<Option<Reco
 
 fn scan_shard(path: &Path, found: &mut Vec<Found>) -> io::Result<()> {
     let now = SystemTime::now();
-    for item in fs::read_dir(path)? {
+    let items = match fs::read_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        items => items?,
+    };
+    for item in items {
         let item = item?;
         let name = item.file_name();
         let Some(name) = name.to_str() else { continue };
