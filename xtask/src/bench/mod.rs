@@ -2,6 +2,7 @@
 
 mod checkpointing;
 mod compare;
+mod data;
 mod hardware;
 mod ops;
 mod step;
@@ -18,6 +19,9 @@ pub enum Command {
     /// Time the same steps with everything kept and with blocks run again in the backward pass, in turn; a JSON line each,
     /// and one that compares them
     Checkpointing(checkpointing::Args),
+    /// Time features, decoding, tokens and the loader, beside Python's if one is given, and what a consumer waits; a JSON
+    /// line each
+    Data(data::Args),
     /// Time every fused operation beside its composition, as a share of what this machine can do; a table
     Ops(ops::Args),
     /// Measure what sampling the machine in the background costs, and its arithmetic's peak; one JSON line
@@ -29,6 +33,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Step(workload) => step::run(workload),
         Command::Compare(args) => compare::run(args),
         Command::Checkpointing(args) => checkpointing::run(args),
+        Command::Data(args) => data::run(args),
         Command::Ops(args) => ops::run(args),
         Command::Hardware(args) => hardware::run(args),
     }

@@ -4,6 +4,8 @@ mod pack;
 mod pieces;
 mod recordings;
 mod synthesised;
+#[cfg(test)]
+mod tests;
 mod tokens;
 
 pub use recordings::Listed;

@@ -1,0 +1,198 @@
+use super::*;
+use burn::tensor::Device;
+use undertone_data::audio::write_wav;
+use undertone_data::cw::morse;
+use undertone_data::loader::Dataset;
+use undertone_model::whisper::{GenerationConfig, WhisperConfig, WhisperTokenizer};
+
+/// A model with a window of two seconds and tokens for times, that never hears anything.
+fn whisper() -> PretrainedWhisper {
+    let config = WhisperConfig {
+        d_model: 16,
+        encoder_layers: 1,
+        decoder_layers: 1,
+        encoder_attention_heads: 2,
+        decoder_attention_heads: 2,
+        encoder_ffn_dim: 32,
+        decoder_ffn_dim: 32,
+        max_source_positions: 100,
+        max_target_positions: 56,
+        ..Default::default()
+    };
+    let characters: String = morse::alphabet().collect();
+    let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"]).expect("a tokenizer");
+    let device = Device::flex();
+    let mut whisper = PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &device).expect("a model");
+    whisper.config.vocab_size += 1501;
+    whisper
+}
+
+/// A folder of recordings: each a tone of so many tenths of a second, and a list of them.
+fn recordings(tenths: &[(&str, usize)], list: &str) -> (tempfile::TempDir, SourceConfig) {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, tenths) in tenths {
+        let audio: Vec<f32> = (0..tenths * 1600).map(|n| 0.3 * (n as f32 * 0.2).sin()).collect();
+        write_wav(&dir.path().join(name), &audio).expect("written");
+    }
+    let path = dir.path().join("list.jsonl");
+    std::fs::write(&path, list).expect("written");
+    (dir, SourceConfig { path: Some(path.into()), ..SourceConfig::default() })
+}
+
+fn dataset(experiment: &Experiment, source: &SourceConfig) -> Result<SpeechDataset, SpeechError> {
+    SpeechDataset::new(experiment, &[source], &whisper(), true, 7)
+}
+
+/// Tokens as text, with those for times in between.
+fn spelt(tokens: &[u32]) -> String {
+    let whisper = whisper();
+    let first = whisper.tokenizer.timestamp_begin();
+    let spell = |id: &u32| match id.checked_sub(first) {
+        Some(steps) => format!("<{:.2}>", f64::from(steps) * 0.02),
+        None => whisper.tokenizer.decode(&[*id]),
+    };
+    tokens.iter().map(spell).collect()
+}
+
+const SEGMENTS: &str = r#"{"audio": "long.wav", "segments": [{"start": 0.1, "end": 1.5, "text": "CQ"},
+ {"start": 1.7, "end": 2.0, "text": "DE"}, {"start": 2.2, "end": 4.0, "text": "K"}]}"#;
+
+#[test]
+fn a_long_recording_is_cut_at_its_segments_and_tells_their_times() {
+    let (_dir, source) = recordings(&[("long.wav", 45)], &SEGMENTS.replace('\n', ""));
+    let mut experiment = Experiment::default();
+    let plain = dataset(&experiment, &source).expect("cut");
+    let texts: Vec<String> = (0..plain.len()).map(|i| plain.get(i, 0).expect("a sample").text).collect();
+    assert_eq!(texts, ["CQ DE", "K"]);
+    assert_eq!(plain.get(0, 0).expect("a sample").heard.samples(), 30_400, "from 0.1 to 2 s");
+    assert_eq!(plain.length(1), Some(1.8));
+
+    experiment.data.timestamps = 1.0;
+    experiment.data.previous_text = 1.0;
+    let timed = dataset(&experiment, &source).expect("cut");
+    let first = timed.get(0, 0).expect("a sample");
+    assert_eq!(spelt(&first.tokens[first.prompt..]), "<0.00>CQ<1.40><1.60> DE<1.90>");
+    let last = timed.get(1, 0).expect("a sample");
+    assert_eq!(spelt(&last.tokens[last.prompt..]), "<0.00>K<1.80>");
+    let whisper = whisper();
+    assert_eq!(last.tokens[0], whisper.tokenizer.start_of_previous().expect("a token"));
+    let before = last.tokens.iter().position(|id| *id == whisper.tokenizer.start()).expect("the start");
+    assert_eq!(spelt(&last.tokens[1..before]), "CQ DE");
+    assert!(!first.tokens[..first.prompt].contains(&last.tokens[0]), "nothing was said before the first");
+    let none = whisper.tokenizer.timestamp_begin() - 1;
+    assert!(!first.tokens.contains(&none) && plain.get(0, 0).expect("a sample").tokens.contains(&none));
+}
+
+#[test]
+fn half_of_the_samples_tell_times_and_each_epoch_others() {
+    let lines: String = (0..40)
+        .map(|i| format!("{{\"audio\": \"a.wav\", \"text\": \"E\", \"start\": {}, \"end\": {}}}\n", i, i + 1))
+        .collect();
+    let (_dir, source) = recordings(&[("a.wav", 400)], &lines);
+    let mut experiment = Experiment::default();
+    experiment.data.timestamps = 0.5;
+    let dataset = dataset(&experiment, &source).expect("recordings");
+    let first = whisper().tokenizer.timestamp_begin();
+    let timed = |epoch: u64| -> Vec<bool> {
+        let told = |i| dataset.get(i, epoch).expect("a sample").tokens.iter().any(|id| *id >= first);
+        (0..dataset.len()).map(told).collect()
+    };
+    let (one, two) = (timed(0), timed(1));
+    let count = |told: &[bool]| told.iter().filter(|t| **t).count();
+    assert!((10..=30).contains(&count(&one)) && (10..=30).contains(&count(&two)), "{one:?} {two:?}");
+    assert_ne!(one, two);
+    assert_eq!(one, timed(0), "the same again");
+}
+
+#[test]
+fn long_recordings_without_times_are_refused_with_their_number() {
+    let list = r#"{"audio": "a.wav", "text": "E"}
+{"audio": "b.wav", "text": "E"}
+{"audio": "c.wav", "text": "E"}"#;
+    let (_dir, source) = recordings(&[("a.wav", 30), ("b.wav", 10), ("c.wav", 25)], list);
+    let error = dataset(&Experiment::default(), &source).err().expect("refused").to_string();
+    assert!(error.contains("2 of 3") && error.contains("a.wav") && error.contains("3.00 s"), "{error}");
+    assert!(error.contains("data.long_audio=align"), "{error}");
+}
+
+#[test]
+fn texts_that_cannot_be_written_are_counted_or_left_out() {
+    let bad = "{\"audio\": \"a.wav\", \"text\": \"é\"}\n".repeat(2);
+    let good = "{\"audio\": \"a.wav\", \"text\": \"E\"}\n".repeat(8);
+    let (_dir, source) = recordings(&[("a.wav", 10)], &(bad + &good));
+    let mut experiment = Experiment::default();
+    let error = dataset(&experiment, &source).err().expect("refused").to_string();
+    assert!(error.contains("2 of 10") && error.contains('é'), "{error}");
+    experiment.data.on_bad_sample = OnBadSample::Skip;
+    experiment.data.max_bad_share = 0.1;
+    assert!(dataset(&experiment, &source).is_err(), "more than a tenth");
+    experiment.data.max_bad_share = 0.2;
+    assert_eq!(dataset(&experiment, &source).expect("left out").len(), 8);
+}
+
+#[test]
+fn what_recordings_or_model_cannot_give_is_refused() {
+    let (_dir, source) = recordings(&[("a.wav", 10)], r#"{"audio": "a.wav", "text": "E"}"#);
+    for key in ["timestamps", "previous_text"] {
+        let mut experiment = Experiment::default();
+        match key {
+            "timestamps" => experiment.data.timestamps = 1.0,
+            _ => experiment.data.previous_text = 1.0,
+        }
+        let error = dataset(&experiment, &source).err().expect("refused").to_string();
+        assert!(error.contains(&format!("`data.{key}`")), "{error}");
+    }
+}
+
+#[test]
+fn short_recordings_share_a_window() {
+    let list: String = (0..12).map(|i| format!("{{\"audio\": \"{}.wav\", \"text\": \"T\"}}\n", i % 3)).collect();
+    let (_dir, source) = recordings(&[("0.wav", 5), ("1.wav", 6), ("2.wav", 7)], &list);
+    let mut experiment = Experiment::default();
+    experiment.data.pack = true;
+    let packed = dataset(&experiment, &source).expect("packed");
+    assert!(packed.len() <= 7, "{} windows for 7.2 s of audio and the gaps", packed.len());
+    let mut said = 0;
+    for index in 0..packed.len() {
+        let sample = packed.get(index, 0).expect("a sample");
+        let seconds = sample.heard.samples() as f64 / 16_000.0;
+        assert!(seconds <= 2.0 && (packed.length(index).expect("known") - seconds).abs() < 1e-3, "{seconds}");
+        said += sample.text.split(' ').count();
+    }
+    assert_eq!(said, 12);
+}
+
+#[test]
+fn a_cache_changes_nothing_but_the_rounding_of_features() {
+    let (dir, source) = recordings(&[("a.wav", 10)], r#"{"audio": "a.wav", "text": "E"}"#);
+    let heard = |what: CacheWhat| -> Heard {
+        let mut experiment = Experiment::default();
+        experiment.data.cache.what = what;
+        experiment.data.cache.dir = Some(dir.path().join("cache"));
+        dataset(&experiment, &source).expect("recordings").get(0, 0).expect("a sample").heard
+    };
+    let plain = heard(CacheWhat::Off);
+    assert_eq!(heard(CacheWhat::Audio), plain, "16-bit audio, computed");
+    std::fs::metadata(dir.path().join("cache")).expect("something was kept");
+    assert_eq!(heard(CacheWhat::Audio), plain, "and read back");
+    let computed = heard(CacheWhat::Features);
+    assert_eq!(heard(CacheWhat::Features), computed);
+    assert!(matches!(computed, Heard::Features(_)));
+}
+
+#[test]
+fn sources_lie_one_behind_the_other() {
+    let (_dir, source) = recordings(&[("a.wav", 10)], r#"{"audio": "a.wav", "text": "E"}"#);
+    let made = SourceConfig { samples: 3, ..SourceConfig::default() };
+    let mut experiment = Experiment::default();
+    experiment.data.train.0[0].cw.duration_s = [1.0, 1.5];
+    let made = SourceConfig { cw: experiment.data.train.0[0].cw.clone(), ..made };
+    let both = SpeechDataset::new(&experiment, &[&made, &source], &whisper(), true, 7).expect("both");
+    assert_eq!((both.sizes(), both.len()), (vec![3, 1], 4));
+    assert_eq!(both.name(2), "cw 2");
+    assert!(both.name(3).contains("a.wav"), "{}", both.name(3));
+    assert_eq!(both.get(3, 0).expect("a sample").text, "E");
+    let alone = SpeechDataset::new(&experiment, &[&made], &whisper(), true, 7).expect("one");
+    let heard = |dataset: &SpeechDataset| dataset.get(1, 0).expect("a sample").heard;
+    assert_eq!(heard(&both), heard(&alone), "another source beside it changes nothing in the first epoch");
+}
