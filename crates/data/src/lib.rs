@@ -1,6 +1,6 @@
-//! Audio, features, Morse synthesis, manifests and the loader: everything up to a batch in host memory.
+//! Audio, features, Morse synthesis, data sets and the loader: everything up to a batch in host memory.
 //!
-//! Samples come from audio files named in a [`manifest`] or from the [`cw`] synthesiser; [`audio`] decodes and resamples,
+//! Samples are [`clips`] of recorded speech or come from the [`cw`] synthesiser; [`audio`] decodes and resamples,
 //! [`features`] computes Whisper's log-mel spectrogram, and the [`loader`] makes batches ahead of time in an order that
 //! depends on seed and epoch alone. [`text`] has Whisper's text normalisers. [`records`] reads the data sets of text
 //! tasks.
@@ -23,6 +23,5 @@ pub mod clips;
 pub mod cw;
 pub mod features;
 pub mod loader;
-pub mod manifest;
 pub mod records;
 pub mod text;

@@ -115,7 +115,10 @@ fn sane(row: &Row, start: Option<f64>, end: Option<f64>) -> Result<(Option<f64>,
     if from >= 0.0 && to > from {
         return Ok((start, end));
     }
-    Err(malformed(row, format!("has a segment from {from} s to {to} s, which is negative or empty; make 0 <= start < end")))
+    Err(malformed(
+        row,
+        format!("has a segment from {from} s to {to} s, which is negative or empty; make 0 <= start < end"),
+    ))
 }
 
 /// A number of seconds; an empty cell is as if absent.
@@ -149,7 +152,8 @@ fn segments(task: &Task, row: &Row, start: Option<f64>, end: Option<f64>) -> Res
     let items = value.as_array().ok_or_else(|| task.mistyped(row, "segments", value, needs))?;
     let mut segments: Vec<Segment> = Vec::with_capacity(items.len());
     for (number, item) in (1..).zip(items) {
-        let segment = segment(item).ok_or_else(|| malformed(row, format!("has no {{start, end, text}} in segment {number}")))?;
+        let segment =
+            segment(item).ok_or_else(|| malformed(row, format!("has no {{start, end, text}} in segment {number}")))?;
         let Segment { start: from, end: to, .. } = segment;
         let earliest = segments.last().map_or(start.unwrap_or(0.0), |before| before.end);
         let latest = end.unwrap_or(f64::INFINITY);
@@ -181,8 +185,9 @@ fn check_keys(task: &Task, row: &Row) -> Result<(), RecordsError> {
     };
     for key in row.keys().filter(|key| !known(key)) {
         if let Some(field) = OPTIONAL.into_iter().find(|field| is_nearly(&key.to_ascii_lowercase(), field)) {
-            let reason =
-                format!("has `{key}`, which may mean `{field}`; rename it, or say under `columns` what is what (`text: text`)");
+            let reason = format!(
+                "has `{key}`, which may mean `{field}`; rename it, or say under `columns` what is what (`text: text`)"
+            );
             return Err(malformed(row, reason));
         }
     }

@@ -12,7 +12,17 @@ use crate::records::{Format, Origin, RecordsConfig, RecordsError, paths};
 
 /// What data sets call the parts that should not be mixed.
 const SPLITS: [&str; 11] = [
-    "train", "training", "valid", "validation", "validated", "invalidated", "dev", "test", "eval", "other", "reported",
+    "train",
+    "training",
+    "valid",
+    "validation",
+    "validated",
+    "invalidated",
+    "dev",
+    "test",
+    "eval",
+    "other",
+    "reported",
 ];
 
 /// Endings of compressed tar files.
@@ -55,7 +65,9 @@ fn file(path: &Path, config: &RecordsConfig) -> Result<Format, ClipsError> {
     };
     match format {
         Format::Audio => Err(layout(path, "is a file: `format: audio` reads a folder")),
-        Format::Text | Format::Conll => Err(layout(path, "is a file of text; speech comes as jsonl, json, csv, tsv, parquet or tar")),
+        Format::Text | Format::Conll => {
+            Err(layout(path, "is a file of text; speech comes as jsonl, json, csv, tsv, parquet or tar"))
+        }
         _ => Ok(format),
     }
 }

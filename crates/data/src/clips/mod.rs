@@ -235,9 +235,7 @@ impl Clips {
         let path = &self.files[clip.source.file()].path;
         match &clip.source {
             Source::File { .. } => Ok(Stored::file(path)),
-            Source::Member { name, offset, length, .. } => {
-                Ok(Stored::part(path.join(&**name), path, *offset, *length))
-            }
+            Source::Member { name, offset, length, .. } => Ok(Stored::part(path.join(&**name), path, *offset, *length)),
             Source::Cell { shard, row, .. } => {
                 let name = PathBuf::from(clip.origin.to_string());
                 match self.pages.cell(&self.shards[*shard], *shard, *row) {
@@ -252,6 +250,9 @@ impl Clips {
 
 impl std::fmt::Debug for Clips {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Clips").field("clips", &self.clips.len()).field("files", &self.files.len()).finish_non_exhaustive()
+        f.debug_struct("Clips")
+            .field("clips", &self.clips.len())
+            .field("files", &self.files.len())
+            .finish_non_exhaustive()
     }
 }

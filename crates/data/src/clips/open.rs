@@ -67,7 +67,9 @@ pub(super) fn open(config: &RecordsConfig) -> Result<Clips, ClipsError> {
 fn list_rows(task: &Task, format: Format, path: Arc<Path>, opened: &RefCell<Opened>) -> Result<Rows, RecordsError> {
     let mut opened = opened.borrow_mut();
     let (rows, holder): (Rows, _) = match format {
-        Format::Audio => (Box::new(layout::audio_rows(&path)?.into_iter()), Holder::Folders(Rc::new([path.to_path_buf()]))),
+        Format::Audio => {
+            (Box::new(layout::audio_rows(&path)?.into_iter()), Holder::Folders(Rc::new([path.to_path_buf()])))
+        }
         Format::Tar => {
             let (rows, members): (Vec<_>, Vec<_>) = tar::samples(&path)?.into_iter().unzip();
             (Box::new(rows.into_iter().map(Ok)), Holder::Members(members.into()))
@@ -136,7 +138,8 @@ fn source(task: &Task, row: &Row, holder: &Holder, files: &mut Files) -> Result<
 fn candidates<'p>(folders: &'p [PathBuf], path: &'p str) -> impl Iterator<Item = PathBuf> + 'p {
     let ending = Path::new(path).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let bare = !AUDIO.iter().any(|known| ending.eq_ignore_ascii_case(known));
-    let endings = std::iter::once(String::new()).chain(AUDIO.iter().filter(move |_| bare).map(|ending| format!(".{ending}")));
+    let endings =
+        std::iter::once(String::new()).chain(AUDIO.iter().filter(move |_| bare).map(|ending| format!(".{ending}")));
     folders.iter().flat_map(move |folder| endings.clone().map(move |ending| folder.join(format!("{path}{ending}"))))
 }
 

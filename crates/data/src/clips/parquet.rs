@@ -77,7 +77,9 @@ impl Shard {
             }
             let mut values = values.into_iter();
             match optional {
-                true => Ok(levels.into_iter().map(|level| (level == defined).then(|| values.next()).flatten()).collect()),
+                true => {
+                    Ok(levels.into_iter().map(|level| (level == defined).then(|| values.next()).flatten()).collect())
+                }
                 false => Ok(values.map(Some).collect()),
             }
         })
@@ -123,7 +125,8 @@ fn audio_column(task: &Task, schema: &Type) -> Option<String> {
         None => task.spellings("audio").collect(),
     };
     let fields = schema.get_fields();
-    let found = names.into_iter().find_map(|name| fields.iter().find(|field| field.name().eq_ignore_ascii_case(name)))?;
+    let found =
+        names.into_iter().find_map(|name| fields.iter().find(|field| field.name().eq_ignore_ascii_case(name)))?;
     let blob = match found.is_group() {
         true => found.get_fields().iter().find(|field| field.name() == "bytes")?,
         false => found,

@@ -64,23 +64,32 @@ pub(super) fn samples(path: &Arc<Path>) -> Result<Vec<(Row, Member)>, RecordsErr
         match extension.as_str() {
             "txt" | "json" => {
                 let mut text = String::new();
-                entry.take(MAX_TEXT).read_to_string(&mut text).map_err(|error| fail(format!("its member {name}: {error}")))?;
+                entry
+                    .take(MAX_TEXT)
+                    .read_to_string(&mut text)
+                    .map_err(|error| fail(format!("its member {name}: {error}")))?;
                 if extension == "txt" {
                     sample.text = Some(text.trim_end_matches(['\r', '\n']).trim_start_matches('\u{feff}').to_owned());
                 } else {
                     let fields = serde_json::from_str(&text);
-                    sample.fields = fields.map_err(|error| fail(format!("its member {name} is no JSON object: {error}")))?;
+                    sample.fields =
+                        fields.map_err(|error| fail(format!("its member {name} is no JSON object: {error}")))?;
                 }
             }
             other if AUDIO.contains(&other) => {
                 if let Some(before) = &sample.audio {
                     let (a, b) = (before.name.clone(), name);
-                    return Err(fail(format!("its sample {} has two audio members, {a} and {b}; keep one", sample.key)));
+                    return Err(fail(format!(
+                        "its sample {} has two audio members, {a} and {b}; keep one",
+                        sample.key
+                    )));
                 }
                 sample.audio = Some(Member { name: name.into(), offset, length });
             }
             other if UNDECODED.contains(&other) => {
-                return Err(fail(format!("its member {name} is audio that cannot be decoded here; convert it to FLAC, Ogg Vorbis or WAV")));
+                return Err(fail(format!(
+                    "its member {name} is audio that cannot be decoded here; convert it to FLAC, Ogg Vorbis or WAV"
+                )));
             }
             // Numbers, pictures and whatever else a set has.
             _ => {}

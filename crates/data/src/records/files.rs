@@ -53,7 +53,9 @@ pub(crate) fn read_error(path: &Path, error: impl ToString) -> RecordsError {
 
 /// Lines with their numbers, without line ends and byte order mark. Only a line feed ends a line, after a carriage
 /// return or not: other separators of Unicode may be part of a text.
-pub(crate) fn lines(path: &Arc<Path>) -> Result<impl Iterator<Item = Result<(u64, String), RecordsError>> + use<>, RecordsError> {
+pub(crate) fn lines(
+    path: &Arc<Path>,
+) -> Result<impl Iterator<Item = Result<(u64, String), RecordsError>> + use<>, RecordsError> {
     let file = open(path)?;
     let path = path.clone();
     Ok((1..).zip(BufReader::new(file).split(b'\n')).map(move |(number, line)| {

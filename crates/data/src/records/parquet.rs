@@ -16,7 +16,8 @@ use super::{Origin, RecordsError};
 /// The rows of a Parquet file: of all its columns, or of those in a projection of its schema.
 pub(crate) fn rows(path: Arc<Path>, projection: Option<Type>) -> Result<Rows, RecordsError> {
     let file = open(&path)?;
-    let mut rows = guarded(&path, || RowIter::from_file_into(Box::new(SerializedFileReader::new(file)?)).project(projection))?;
+    let mut rows =
+        guarded(&path, || RowIter::from_file_into(Box::new(SerializedFileReader::new(file)?)).project(projection))?;
     let mut number = 0;
     Ok(Box::new(std::iter::from_fn(move || {
         number += 1;
