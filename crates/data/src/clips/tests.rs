@@ -334,7 +334,9 @@ fn folders_that_cannot_be_meant_are_refused_with_what_they_hold() {
 #[test]
 fn audio_in_parquet_is_read_by_row() {
     let bytes = RecordsConfig { columns: columns([("audio", "wav".into())]), ..at(fixture("bytes.parquet")) };
-    for (config, blocks, segments) in [(at(fixture("speech.parquet")), vec![0..3, 3..6], 2), (bytes, vec![0..6], 0)] {
+    for (config, blocks, segments) in
+        [(at(fixture("speech.parquet")), vec![0..3, 3..6], 2), (bytes, Vec::from_iter([0..6]), 0)]
+    {
         // With memory for one page, and with enough for all.
         for memory in [1, DEFAULT_MEMORY] {
             let clips = Clips::open(&config).unwrap().with_memory(memory);
