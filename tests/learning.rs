@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use undertone::phases::{Experiment, RunError, Session, finetune};
 use undertone::store::{HostTensor, set_trainable};
 use undertone::train::{
-    Batches, BoxError, Checkpoints, Contents, Evaluation, Learner, LossTerm, Objective, OnNan, OnSpike, Summary,
-    TrainConfig, TrainError, TrainState,
+    BatchStream, Batches, BoxError, Checkpoints, Contents, Evaluation, Learner, LossTerm, Objective, OnNan, OnSpike,
+    Summary, TrainConfig, TrainError, TrainState,
 };
 use undertone_tests::{CLIPS, Place, tensors};
 
@@ -253,8 +253,8 @@ impl Batches for Hundred {
         100
     }
 
-    fn epoch(&self, _: u64, start: usize) -> Box<dyn Iterator<Item = Result<usize, BoxError>> + '_> {
-        Box::new((start..100).map(Ok))
+    fn epoch(&self, _: u64, start: usize) -> BatchStream<'_, usize> {
+        Box::new((start..100).map(|batch| Ok((batch + 1, batch))))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Audio, features, Morse synthesis, manifests and the loader: everything up to a batch in host memory.
+//! Audio, features, Morse synthesis, data sets and the loader: everything up to a batch in host memory.
 //!
 //! Samples are [`clips`] of recordings or come from the [`cw`] synthesiser; [`audio`] decodes and resamples, [`cut`] makes
 //! long recordings fit, [`augment`] makes many samples of one, [`features`] computes Whisper's log-mel spectrogram, a
@@ -28,6 +28,5 @@ pub mod features;
 mod fourier;
 mod level;
 pub mod loader;
-pub mod manifest;
 pub mod records;
 pub mod text;

@@ -14,7 +14,9 @@ use undertone_data::features::FeatureError;
 use undertone_data::loader::{Loader, LoaderError, MixtureError};
 use undertone_ops::DeviceError;
 use undertone_store::{StoreError, is_blank, parameter_infos, write_atomically};
-use undertone_train::{Batches, BoxError, Checkpoints, Learner, Objective, Summary, TrainError, catch_out_of_memory};
+use undertone_train::{
+    BatchStream, Batches, BoxError, Checkpoints, Learner, Objective, Summary, TrainError, catch_out_of_memory,
+};
 
 /// What a finished or interrupted run left.
 #[derive(Clone, Debug)]
@@ -188,10 +190,12 @@ impl Batches for Epochs {
         self.loader.batches(epoch)
     }
 
-    fn epoch(&self, epoch: u64, start: usize) -> Box<dyn Iterator<Item = Result<WhisperBatch, BoxError>> + '_> {
-        Box::new(self.loader.epoch(epoch, start).map(|batch| {
-            self.skipped.update(&self.loader)?;
-            Ok(batch?)
+    fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, WhisperBatch> {
+        let mut batches = self.loader.epoch(epoch, start);
+        Box::new(std::iter::from_fn(move || {
+            let batch = batches.next()?.map_err(BoxError::from);
+            let recorded = self.skipped.update(&self.loader).map_err(BoxError::from);
+            Some(recorded.and(batch).map(|batch| (batches.cursor(), batch)))
         }))
     }
 }

@@ -6,7 +6,7 @@ use crate::error::io;
 use crate::guard::{Trouble, Verdict};
 use crate::hardware::Meter;
 use crate::loss_scale::LossScale;
-use crate::objective::{Batches, BoxError, Evaluation, LossTerm, Objective};
+use crate::objective::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective};
 use crate::records::Records;
 use crate::report::{ExampleChange, ParameterCount, Summary, peak_memory_bytes};
 use crate::saver::Saver;
@@ -359,14 +359,15 @@ impl<O: Objective> Learner<O> {
     fn load<'a, B: Batches<Batch = O::Batch>>(
         &mut self,
         batches: &'a B,
-        stream: &mut Box<dyn Iterator<Item = Result<O::Batch, BoxError>> + 'a>,
+        stream: &mut BatchStream<'a, O::Batch>,
     ) -> Result<Vec<O::Batch>, TrainError> {
         let mut window = Vec::with_capacity(self.config.accumulation);
         while window.len() < self.config.accumulation {
             match stream.next() {
                 Some(batch) => {
-                    window.push(batch.map_err(TrainError::Data)?);
-                    self.state.cursor += 1;
+                    let (next, batch) = batch.map_err(TrainError::Data)?;
+                    window.push(batch);
+                    self.state.cursor = next;
                 }
                 None => {
                     self.state.epoch += 1;

@@ -36,8 +36,8 @@
 //! impl Batches for Double {
 //!     type Batch = f32;
 //!     fn per_epoch(&self) -> usize { 3 }
-//!     fn epoch(&self, _: u64, start: usize) -> Box<dyn Iterator<Item = Result<f32, BoxError>> + '_> {
-//!         Box::new([-1.0, 0.5, 1.0].into_iter().skip(start).map(Ok))
+//!     fn epoch(&self, _: u64, start: usize) -> BatchStream<'_, f32> {
+//!         Box::new((1..).zip([-1.0, 0.5, 1.0]).skip(start).map(Ok))
 //!     }
 //! }
 //!
@@ -95,7 +95,7 @@ pub use memory::{
     Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, catch_out_of_memory, resident_memory_bytes,
     says_out_of_memory, silence_out_of_memory_panics, telling_line,
 };
-pub use objective::{Batches, BoxError, Evaluation, Example, LossTerm, Objective, Work};
+pub use objective::{BatchStream, Batches, BoxError, Evaluation, Example, LossTerm, Objective, Work};
 pub use optimizer::{AdafactorConfig, GroupConfig, LrScaling, Optimizer, OptimizerConfig, OptimizerName, Pattern};
 pub use performance::{Performance, TimeSplit};
 pub use progress::{Display, Progress};

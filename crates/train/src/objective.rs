@@ -125,6 +125,9 @@ pub struct Example {
     pub hypothesis: String,
 }
 
+/// The batches of an epoch, as [`Batches::epoch`] gives them.
+pub type BatchStream<'a, B> = Box<dyn Iterator<Item = Result<(usize, B), BoxError>> + 'a>;
+
 /// Training batches, epoch by epoch, in an order that depends on the epoch alone.
 pub trait Batches {
     /// A batch in host memory.
@@ -138,6 +141,7 @@ pub trait Batches {
         self.per_epoch()
     }
 
-    /// The batches of an epoch from `start` on.
-    fn epoch(&self, epoch: u64, start: usize) -> Box<dyn Iterator<Item = Result<Self::Batch, BoxError>> + '_>;
+    /// The batches of an epoch from `start` on, each with the `start` that goes on after it: where batches are passed
+    /// over, that is more than one on.
+    fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, Self::Batch>;
 }

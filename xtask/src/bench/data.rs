@@ -115,9 +115,9 @@ fn compared(args: &Args, files: &[PathBuf]) -> Result<Results, Failure> {
         if some.is_empty() {
             continue;
         }
-        let load = || some.iter().map(|path| audio::load(path).map(|a| a.len()).map_err(Failure::bad_input)).sum();
-        let samples: usize = load()?;
-        let taken = seconds(5, || load().map(|_| ()))?;
+        let length = |path: &&PathBuf| audio::load(path).map(|audio| audio.len()).map_err(Failure::bad_input);
+        let samples = some.iter().map(length).sum::<Result<usize, _>>()?;
+        let taken = seconds(5, || some.iter().try_for_each(|path| length(path).map(|_| ())))?;
         results.insert(format!("decode_{extension}"), samples as f64 / f64::from(audio::SAMPLE_RATE) / taken);
     }
     let loader = loader(Recordings { files: files.to_vec(), cache: None }, args.workers)?;
@@ -160,7 +160,10 @@ fn alone(files: &[PathBuf]) -> Result<Results, Failure> {
     for epoch in 0..EPOCHS {
         decoded.epoch(epoch, 0).try_for_each(|batch| batch.map(|_| ()).map_err(Failure::bad_input))?;
         if epoch == 1 || epoch + 1 == EPOCHS {
-            let mib = sampler.take().map_or(f64::NAN, |found| found.memory_bytes as f64 / f64::from(1 << 20));
+            // The sampler looks once in an interval.
+            std::thread::sleep(2 * HardwareSampler::INTERVAL);
+            let bytes = sampler.take().and_then(|found| found.memory_bytes);
+            let mib = bytes.map_or(f64::NAN, |bytes| bytes as f64 / f64::from(1 << 20));
             results.insert(format!("memory_mib_after_epoch_{:02}", epoch + 1), mib);
         }
     }

@@ -1,1 +1,552 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::audio::{load, load_segment, write_wav};
+use crate::cut::TimedText;
+use crate::loader::Order;
+use crate::records::{Column, Format, PartConfig, Paths};
+
+/// A folder that ends with its test.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> RecordsConfig {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        at(path)
+    }
+
+    /// A WAV of so many seconds at a level that tells it from others.
+    fn wav(&self, name: &str, seconds: f64, level: f32) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        write_wav(&path, &vec![level; (seconds * 16_000.0) as usize]).unwrap();
+    }
+
+    /// The error without the folder's name.
+    #[track_caller]
+    fn error(&self, config: &RecordsConfig) -> String {
+        let error = Clips::open(config).unwrap_err().to_string();
+        error.replace(&format!("{}/", self.0.path().display()), "")
+    }
+
+    #[track_caller]
+    fn fails(&self, name: &str, text: &str, part: &str) {
+        let error = self.error(&self.file(name, text));
+        assert!(error.starts_with(name) && error.contains(part), "{error}");
+    }
+}
+
+fn at(path: impl Into<Paths>) -> RecordsConfig {
+    RecordsConfig { path: path.into(), ..Default::default() }
+}
+
+fn columns<const N: usize>(pairs: [(&str, Column); N]) -> BTreeMap<String, Column> {
+    pairs.into_iter().map(|(field, column)| (field.to_owned(), column)).collect()
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/clips/fixtures").join(name)
+}
+
+fn texts(clips: &Clips) -> Vec<&str> {
+    (0..clips.len()).map(|index| clips.clip(index).text.as_str()).collect()
+}
+
+fn names(clips: &Clips) -> Vec<&str> {
+    (0..clips.len()).map(|index| clips.clip(index).name.as_str()).collect()
+}
+
+/// Checks the two clips that every list of the tests below has.
+#[track_caller]
+fn check_full(clips: &Clips) {
+    assert_eq!(texts(clips), ["one, two", ""]);
+    let (a, b) = (clips.clip(0), clips.clip(1));
+    assert_eq!(
+        (a.language.as_deref(), a.task.as_deref(), a.start, a.end),
+        (Some("en"), Some("digits"), Some(0.5), Some(2.0))
+    );
+    assert_eq!((b.language.as_deref(), b.task.as_deref(), b.start, b.end), (None, None, None, None));
+    assert_eq!((clips.seconds(0), clips.seconds(1)), (Some(1.5), Some(1.0)));
+    assert_eq!((clips.load(0).unwrap().len(), clips.load(1).unwrap().len()), (24_000, 16_000));
+    assert!((clips.load(1).unwrap()[0] - 0.25).abs() < 1e-4);
+    assert!(clips.blocks().is_none());
+}
+
+fn two_files() -> Folder {
+    let folder = Folder::new();
+    folder.wav("a.wav", 3.0, 0.5);
+    folder.wav("b.wav", 1.0, 0.25);
+    folder
+}
+
+#[test]
+fn lists_of_every_format_say_the_same() {
+    let folder = two_files();
+    let absolute = folder.path("b.wav").display().to_string();
+    let jsonl = format!(
+        "\u{feff}{{\"audio\": \"a.wav\", \"text\": \"one, two\", \"language\": \"en\", \"task\": \"digits\", \"start\": \
+         0.5, \"end\": 2}}\n\n{{\"audio_filepath\": \"{absolute}\", \"text\": \"\", \"end\": null}}\r\n"
+    );
+    check_full(&Clips::open(&folder.file("m.jsonl", jsonl)).unwrap());
+    let json = r#"[{"file_name": "a.wav", "transcription": "one, two", "language": "en", "task": "digits", "offset": 0.5,
+        "duration": 1.5, "speaker": 7}, {"file": "b.wav", "sentence": "", "duration": 0.25}]"#;
+    check_full(&Clips::open(&folder.file("m.json", json)).unwrap());
+    let csv = "text,Path,language,task,start,end,speaker\n\"one, two\",a.wav,en,digits,0.5,2,x\n,b.wav,,,,,\n";
+    check_full(&Clips::open(&folder.file("m.csv", csv)).unwrap());
+    let tsv = "file\ttext\tlanguage\ttask\tstart\tend\r\na.wav\tone, two\ten\tdigits\t0.5\t2\r\nb.wav\t\t\t\t\t\r\n";
+    check_full(&Clips::open(&folder.file("m.TSV", tsv)).unwrap());
+    let pipes = "file|text|language|task|start|end\na.wav|one, two|en|digits|0.5|2\nb.wav|||||\n";
+    check_full(&Clips::open(&folder.file("m.csv", pipes)).unwrap());
+    let mapped = RecordsConfig {
+        columns: columns([
+            ("audio", "sound.file".into()),
+            ("text", "said.0".into()),
+            ("start", "at.0".into()),
+            ("end", "at.1".into()),
+            ("language", "lang".into()),
+            ("task", "kind".into()),
+        ]),
+        ..folder.file(
+            "n.jsonl",
+            "{\"sound\": {\"file\": \"a.wav\"}, \"said\": [\"one, two\"], \"at\": [0.5, 2], \"lang\": \"en\", \"kind\": \
+             \"digits\"}\n{\"sound\": {\"file\": \"b.wav\"}, \"said\": [\"\"], \"at\": [null, null], \"lang\": null, \
+             \"kind\": \"\"}",
+        )
+    };
+    check_full(&Clips::open(&mapped).unwrap());
+}
+
+#[test]
+fn quotes_and_pipes_belong_to_the_text_where_they_mean_nothing() {
+    let folder = two_files();
+    let read = |name: &str, text: &str| {
+        let clips = Clips::open(&folder.file(name, text)).unwrap();
+        texts(&clips).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(read("m.tsv", "file\ttext\na.wav\tsay \"hi\", you\n"), ["say \"hi\", you"]);
+    assert_eq!(read("m.csv", "\"audio\",text\na.wav,a|b\n"), ["a|b"]);
+    assert_eq!(read("m.csv", "a.wav|He said \"no, never\nb.wav|two|2\n"), ["He said \"no, never", "two"]);
+    let normalised = RecordsConfig {
+        columns: columns([("text", 2.into())]),
+        ..folder.file("m.csv", "a.wav|Dr. A|Doctor A\nb.wav|2|two\n")
+    };
+    assert_eq!(texts(&Clips::open(&normalised).unwrap()), ["Doctor A", "two"]);
+    folder.fails("m.csv", "a.wav|one\njust text\n", "line 2 is not FILE|TRANSCRIPT");
+    folder.fails("m.csv", "file|text\na.wav|one|1\n", "line 2 has 3 cells where the header has 2");
+}
+
+#[test]
+fn faults_of_lists_are_named_with_their_line() {
+    let folder = two_files();
+    let ok = "{\"audio\": \"a.wav\", \"text\": \"x\"}\n";
+    folder.fails("m.jsonl", &format!("{ok}{{\"audio\": "), "line 2 is no JSON at column");
+    let error = folder.error(&folder.file("m.jsonl", format!("{ok}\n{{\"audio\": \"a.wav\"}}")));
+    assert_eq!(
+        error,
+        "m.jsonl line 3 has the fields audio; the task needs audio (or audio_filepath, file_name, file, path) and text \
+         (or sentence, transcription, transcript): map them under `columns`"
+    );
+    folder.fails("m.jsonl", "{\"audio\": \"a.wav\", \"text\": null}", "line 1 has null in text");
+    folder.fails("m.jsonl", "{\"audio\": null, \"text\": \"\"}", "line 1 has null in audio");
+    folder.fails("m.jsonl", "{\"audio\": \"a.wav\", \"path\": \"b\", \"text\": \"\"}", "has both `audio` and `path`");
+    folder.fails("m.jsonl", "{\"audio\": \" \", \"text\": \"\"}", "line 1 has an empty path");
+    folder.fails("m.csv", "audio,text\na.wav,x\nb.wav,x,y\n", "line 3 has 3 cells where the first row has 2");
+    folder.fails("m.csv", "audio,text,end\na.wav,x,soon\n", "line 2 has \"soon\" as its end, which is not a number");
+    folder.fails("m.csv", "audio,words\na.wav,x\n", "line 2 has the columns audio, words; the task needs audio");
+    folder.fails("m.csv", "audio,text\na.wav,x\nc.wav,y\n", "line 3: the audio file c.wav does not exist");
+    folder.fails("m.txt", "", "the extension tells no format");
+    folder.fails("a.wav", "", "is an audio file: name the list");
+    folder.fails("m.jsonl", "\n", "holds no records");
+    let error = folder.error(&at(folder.path("no.csv")));
+    assert_eq!(error, "no.csv: there is no such file of records; check the path");
+    let error = folder.error(&RecordsConfig { target_path: Some("b".into()), ..at(folder.path("a.wav")) });
+    assert!(error.contains("`target_path`"), "{error}");
+}
+
+#[test]
+fn a_name_that_is_nearly_one_of_ours_is_refused_unless_columns_are_given() {
+    let folder = two_files();
+    for (name, means) in [
+        ("strat", "start"),
+        ("Ends", "end"),
+        ("lang", "language"),
+        ("ofset", "offset"),
+        ("begin", "start"),
+        ("tasc", "task"),
+    ] {
+        let line = format!("{{\"audio\": \"a.wav\", \"text\": \"\", \"{name}\": 1}}");
+        folder.fails("m.jsonl", &line, &format!("line 1 has `{name}`, which may mean `{means}`"));
+        let given = RecordsConfig { columns: columns([("text", "text".into())]), ..at(folder.path("m.jsonl")) };
+        assert_eq!(Clips::open(&given).unwrap().clip(0).start, None);
+        folder.fails("m.csv", &format!("audio,text,{name}\na.wav,x,1\n"), &format!("may mean `{means}`"));
+    }
+    let others =
+        "{\"audio\": \"a.wav\", \"text\": \"\", \"id\": 3, \"speaker\": \"x\", \"style\": 1, \"mask\": 1, \"tag\": 0}";
+    assert_eq!(Clips::open(&folder.file("m.jsonl", others.replace("\"mask\": 1, ", ""))).unwrap().len(), 1);
+}
+
+#[test]
+fn times_are_checked() {
+    let folder = two_files();
+    for (start, end) in [("-1", ""), ("2", "2"), ("2", "1"), ("", "0"), ("nan", ""), ("inf", "")] {
+        let text = format!("audio,text,start,end\na.wav,x,,\na.wav,x,{start},{end}\n");
+        folder.fails("m.csv", &text, "line 3 has a segment from");
+    }
+    folder.fails("m.csv", "audio,text,start,offset\na.wav,x,1,1\n", "has both `offset` and `start`");
+    folder.fails("m.jsonl", "{\"audio\": \"a.wav\", \"text\": \"\", \"end\": true}", "true or false in end");
+}
+
+#[test]
+fn segments_are_parsed_and_checked() {
+    let folder = two_files();
+    let line = |segments: &str, more: &str| format!("{{\"audio\": \"a.wav\", \"segments\": {segments}{more}}}");
+    let good = r#"[{"id": 0, "start": 0.0, "end": 1.5, "text": " one"}, {"start": 1.495, "end": 2, "text": " two"}]"#;
+    let clips = Clips::open(&folder.file("m.jsonl", line(good, ""))).unwrap();
+    let clip = clips.clip(0);
+    assert_eq!((clip.text.as_str(), clip.segments.len()), ("one two", 2));
+    assert_eq!(clip.segments[1], TimedText { start: 1.495, end: 2.0, text: " two".into() });
+    let part = clips.load_between(0, Some(clip.segments[1].start), Some(clip.segments[1].end)).unwrap();
+    assert_eq!(part.len(), 8_080);
+    let csv = format!("audio,text,segments\na.wav,x,\"{}\"\nb.wav,y,\n", good.replace('"', "\"\""));
+    let clips = Clips::open(&folder.file("m.csv", csv)).unwrap();
+    assert_eq!((clips.clip(0).segments.len(), clips.clip(1).segments.len()), (2, 0));
+
+    let fails = |segments: &str, more: &str, part: &str| folder.fails("m.jsonl", &line(segments, more), part);
+    let one = |start: f64, end: f64| format!("{{\"start\": {start}, \"end\": {end}, \"text\": \"\"}}");
+    fails(&format!("[{}, {}]", one(0.0, 1.0), one(0.9, 2.0)), "", "segment 2 from 0.9 s to 2 s");
+    fails(&format!("[{}, {}]", one(1.0, 2.0), one(0.0, 1.0)), "", "segment 2 from 0 s");
+    fails(&format!("[{}]", one(1.0, 1.0)), "", "segment 1 from 1 s to 1 s, which is empty");
+    fails(&format!("[{}]", one(0.0, 2.0)), ", \"start\": 0.5", "segment 1");
+    fails(&format!("[{}]", one(0.0, 2.0)), ", \"end\": 1.5", "ends after the clip");
+    fails("[{\"start\": 0, \"text\": \"\"}]", "", "has no {start, end, text} in segment 1");
+    fails("7", "", "a number in segments, where the task needs a list of {start, end, text}");
+    fails("[]", "", "the task needs audio");
+}
+
+#[test]
+fn limits_and_parts_are_those_of_records() {
+    let folder = two_files();
+    let lines: String =
+        (0..50).map(|n| format!("{{\"audio\": \"a.wav\", \"text\": \"{n}\", \"by\": {}}}\n", n / 5)).collect();
+    let config = folder.file("m.jsonl", lines);
+    assert_eq!(texts(&Clips::open(&RecordsConfig { limit: Some(3), ..config.clone() }).unwrap()), ["0", "1", "2"]);
+    let cut = |from, to| {
+        let part = Some(PartConfig { from, to, by: Some("by".into()) });
+        let clips = Clips::open(&RecordsConfig { part, ..config.clone() }).unwrap();
+        texts(&clips).iter().map(|text| text.parse::<u32>().unwrap()).collect::<Vec<_>>()
+    };
+    let (train, valid) = (cut(0.0, 0.7), cut(0.7, 1.0));
+    assert_eq!(train.len() + valid.len(), 50);
+    assert!(train.iter().all(|n| valid.iter().all(|m| n / 5 != m / 5)));
+}
+
+#[test]
+fn folders_of_published_layouts() {
+    let folder = Folder::new();
+    folder.wav("hf/a.wav", 0.1, 0.1);
+    folder.file("hf/metadata.csv", "file_name,transcription\na.wav,hello\n");
+    folder.wav("lj/wavs/LJ001-0001.wav", 0.1, 0.1);
+    folder.file("lj/metadata.csv", "LJ001-0001|hello|hello\n");
+    folder.file("lj/README.txt", "read me");
+    folder.wav("cv/clips/x.wav", 0.1, 0.1);
+    folder.file("cv/train.tsv", "client_id\tpath\tsentence\tlocale\n1\tx.wav\thello\ten\n");
+    folder.wav("plain/a.wav", 0.1, 0.1);
+    folder.file("plain/a.txt", "\u{feff}hello\r\n");
+    folder.wav("synth/cw-0.wav", 0.1, 0.1);
+    folder.file("synth/manifest.jsonl", "{\"audio\": \"cw-0.wav\", \"text\": \"hello\"}\n");
+    for name in ["hf", "lj", "cv", "plain", "synth"] {
+        let clips = Clips::open(&at(folder.path(name))).unwrap();
+        assert_eq!(texts(&clips), ["hello"], "{name}");
+        assert_eq!((clips.load(0).unwrap().len(), clips.seconds(0)), (1_600, Some(0.1)), "{name}");
+    }
+    let all = ["hf", "lj", "cv", "plain", "synth"].map(|name| folder.path(name)).to_vec();
+    let clips = Clips::open(&at(all)).unwrap();
+    assert_eq!(names(&clips), ["a.wav", "LJ001-0001", "x.wav", "a.wav", "cw-0.wav"]);
+}
+
+#[test]
+fn texts_may_come_from_the_names_of_files() {
+    let folder = Folder::new();
+    for name in ["3_anna_1", "4_anna_1", "3_ben_1", "5_carl_1"] {
+        folder.wav(&format!("{name}.wav"), 0.1, 0.1);
+    }
+    let config = at(folder.path(""));
+    let error = folder.error(&config);
+    assert!(error.contains("its audio file 3_anna_1.wav has no text beside it, a .txt of the same name"), "{error}");
+    let named = RecordsConfig { columns: columns([("text", "parts.0".into())]), ..config };
+    assert_eq!(texts(&Clips::open(&named).unwrap()), ["3", "3", "4", "5"]);
+    let speaker = Some(PartConfig { from: 0.0, to: 0.5, by: Some("parts.1".into()) });
+    let rest = Some(PartConfig { from: 0.5, to: 1.0, by: Some("parts.1".into()) });
+    let count = |part| match Clips::open(&RecordsConfig { part, ..named.clone() }) {
+        Ok(clips) => names(&clips).iter().filter(|name| name.contains("anna")).count(),
+        Err(_) => 0,
+    };
+    let (some, others) = (count(speaker), count(rest));
+    assert_eq!(some * others, 0, "anna is in one part");
+    assert_eq!(some + others, 2);
+}
+
+#[test]
+fn folders_that_cannot_be_meant_are_refused_with_what_they_hold() {
+    let folder = Folder::new();
+    folder.file("none/notes.md", "");
+    folder.file("none/deep/a.txt", "");
+    assert_eq!(
+        folder.error(&at(folder.path("none"))),
+        "none: is a folder without a list of audio files, Parquet or tar shards, or audio files with texts; it has deep/, \
+         notes.md"
+    );
+    folder.file("cv/train.tsv", "path\tsentence\n");
+    folder.file("cv/test.tsv", "path\tsentence\n");
+    assert_eq!(
+        folder.error(&at(folder.path("cv"))),
+        "cv: is a folder with several parts of a data set: test.tsv, train.tsv; name the files of one part"
+    );
+    folder.file("both/a.tar", "");
+    folder.file("both/a.parquet", "");
+    assert!(folder.error(&at(folder.path("both"))).contains("several kinds of lists and shards: a.parquet, a.tar"));
+    folder.file("two/metadata.csv", "");
+    folder.file("two/metadata.jsonl", "");
+    assert!(folder.error(&at(folder.path("two"))).contains("metadata.csv, metadata.jsonl; name one of them"));
+    folder.file("gz/a.tar.gz", "");
+    for path in ["gz", "gz/a.tar.gz"] {
+        let error = folder.error(&at(folder.path(path)));
+        assert!(error.starts_with("gz/a.tar.gz: is a compressed tar file") && error.contains("gunzip"), "{error}");
+    }
+    let audio = RecordsConfig { format: Format::Audio, ..at(folder.path("none")) };
+    assert!(folder.error(&audio).contains("without audio files"));
+    assert!(folder.error(&RecordsConfig { format: Format::Conll, ..audio }).contains("are for text"));
+}
+
+#[test]
+fn audio_in_parquet_is_read_by_row() {
+    let bytes = RecordsConfig { columns: columns([("audio", "wav".into())]), ..at(fixture("bytes.parquet")) };
+    for (config, blocks, segments) in
+        [(at(fixture("speech.parquet")), vec![0..3, 3..6], 2), (bytes, Vec::from_iter([0..6]), 0)]
+    {
+        // With memory for one page, and with enough for all.
+        for memory in [1, DEFAULT_MEMORY] {
+            let clips = Clips::open(&config).unwrap().with_memory(memory);
+            assert_eq!((clips.len(), clips.blocks()), (6, Some(blocks.as_slice())));
+            for index in [5, 0, 3, 1, 5, 2, 0] {
+                assert_eq!(clips.clip(index).text, format!("clip {index}"));
+                assert_eq!(clips.clip(index).segments.len(), segments);
+                let audio = clips.load(index).unwrap();
+                assert_eq!(audio.len(), 800 + 160 * index);
+                assert!((clips.seconds(index).unwrap() - (0.05 + 0.01 * index as f64)).abs() < 1e-9);
+                let peak = audio[200..600].iter().fold(0.0, |peak: f32, sample| peak.max(sample.abs()));
+                assert!((peak - 0.1 * (index + 1) as f32).abs() < 0.01, "{index}: {peak}");
+            }
+        }
+    }
+    let clips = Clips::open(&at(fixture("speech.parquet"))).unwrap();
+    assert_eq!(clips.clip(2).name, "2.flac");
+    let error = clips.load(4).unwrap_err().to_string();
+    assert!(
+        error.ends_with("speech.parquet row 5: has no audio (its cell is null); remove the row from the data"),
+        "{error}"
+    );
+    let problems: Vec<_> = clips.problems().iter().map(|problem| problem.index).collect();
+    assert_eq!(problems, [4]);
+    let some =
+        RecordsConfig { part: Some(PartConfig { from: 0.0, to: 0.5, by: None }), ..at(fixture("speech.parquet")) };
+    let some = Clips::open(&some).unwrap();
+    assert!((1..6).contains(&some.len()));
+    assert_eq!(some.blocks().unwrap().iter().map(|block| block.len()).sum::<usize>(), some.len());
+}
+
+#[test]
+fn memory_for_parquet_is_bounded_and_shared_by_threads() {
+    let config = RecordsConfig { columns: columns([("audio", "wav".into())]), ..at(fixture("bytes.parquet")) };
+    // Pages of one clip each, of 1 to 2 kB.
+    let clips = Clips::open(&config).unwrap().with_memory(4_000);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let clips = &clips;
+            scope.spawn(move || {
+                for index in (0..200).map(|turn| (turn * 7 + thread) % 6) {
+                    assert_eq!(clips.load(index).unwrap().len(), 800 + 160 * index);
+                    assert!(clips.pages.bytes() <= 4_000, "{}", clips.pages.bytes());
+                }
+            });
+        }
+    });
+    assert!(clips.pages.bytes() > 1_000, "something is kept");
+}
+
+/// A tar file of members.
+fn tar_of(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut builder = ::tar::Builder::new(Vec::new());
+    for (name, bytes) in members {
+        let mut header = ::tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        header.set_cksum();
+        builder.append_data(&mut header, name, *bytes).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+#[test]
+fn tar_shards_are_read_in_place() {
+    let folder = two_files();
+    let (a, b) = (std::fs::read(folder.path("a.wav")).unwrap(), std::fs::read(folder.path("b.wav")).unwrap());
+    let long = format!("{}/c", "long".repeat(40));
+    let json = br#"{"text": "one, two", "language": "en", "task": "digits", "start": 0.5, "end": 2}"#;
+    let first = tar_of(&[("x/a.wav", &a), ("x/a.json", json), ("x/b.txt", b"\n"), ("x/a.cls", b"7"), ("x/b.WAV", &b)]);
+    folder.file("set/0.tar", &first);
+    folder.file("set/1.tar", tar_of(&[(&format!("{long}.wav"), &b), (&format!("{long}.txt"), b"three\n")]));
+    let clips = Clips::open(&at(folder.path("set"))).unwrap();
+    assert_eq!(texts(&clips), ["one, two", "", "three"]);
+    assert_eq!(names(&clips)[..2], ["0.tar/x/a.wav from 0.5 s", "0.tar/x/b.WAV"]);
+    assert_eq!(clips.clip(0).language.as_deref(), Some("en"));
+    assert_eq!([0, 1, 2].map(|index| clips.seconds(index)), [Some(1.5), Some(1.0), Some(1.0)]);
+    assert_eq!(clips.load(1).unwrap(), load(&folder.path("b.wav")).unwrap());
+    assert_eq!(clips.load(0).unwrap(), load_segment(&folder.path("a.wav"), Some(0.5), Some(2.0)).unwrap());
+    assert_eq!(clips.blocks().unwrap(), [0..2, 2..3]);
+    assert!(clips.problems().is_empty());
+
+    let fails = |bytes: &[u8], part: &str| {
+        let error = folder.error(&folder.file("bad.tar", bytes));
+        assert!(error.starts_with("bad.tar") && error.contains(part), "{error}");
+    };
+    fails(&first[..first.len() / 2], "is cut short within its member x/a.wav");
+    fails(&b"this is no tar file, but text. ".repeat(60), "is it a whole .tar file");
+    fails(&tar_of(&[("a.txt", b"x")]), "row 1 has the sample a without audio");
+    fails(&tar_of(&[("a.wav", &b)]), "row 1 has the fields audio, __key__; the task needs");
+    fails(&tar_of(&[("a.wav", &b), ("a.flac", &b)]), "two audio members, a.wav and a.flac");
+    fails(&tar_of(&[("a.wav", &b), ("a.json", b"[1]")]), "member a.json is no JSON object");
+    fails(&tar_of(&[("a.wav", &b), ("a.txt", b"\xff")]), "member a.txt");
+    fails(&tar_of(&[("a.opus", b"x"), ("a.txt", b"x")]), "a.opus is audio that cannot be decoded here");
+    fails(&tar_of(&[]), "holds no records");
+    let broken =
+        Clips::open(&folder.file("b.tar", tar_of(&[("a.wav", b"RIFFnothing of the kind"), ("a.txt", b"")]))).unwrap();
+    let error = broken.load(0).unwrap_err().to_string();
+    assert!(error.contains("b.tar/a.wav: is not audio"), "{error}");
+}
+
+#[test]
+fn keys_change_with_the_file_and_the_place_in_it() {
+    let folder = two_files();
+    let config = folder
+        .file("m.csv", "audio,text,start,end\na.wav,x,,\na.wav,other text,,\na.wav,x,1,\na.wav,x,,1\nb.wav,x,,\n");
+    let keys = || {
+        let clips = Clips::open(&config).unwrap();
+        (0..clips.len()).map(|index| clips.key(index)).collect::<Vec<_>>()
+    };
+    let before = keys();
+    assert_eq!(before, keys());
+    assert_eq!(before[0], before[1], "the text is no matter of the audio");
+    assert_eq!(before.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);
+    folder.wav("b.wav", 2.0, 0.25);
+    assert_eq!(keys()[..4], before[..4]);
+    assert_ne!(keys()[4], before[4]);
+    let clips = Clips::open(&at(fixture("speech.parquet"))).unwrap();
+    assert_ne!(clips.key(0), clips.key(1));
+}
+
+#[test]
+fn problems_are_found_in_headers() {
+    let folder = two_files();
+    folder.file("empty.wav", "");
+    folder.file("text.wav", "hello, this is no audio. ".repeat(40));
+    folder.file("zero.flac", std::fs::read(folder.path("b.wav")).unwrap());
+    let list = "audio,text,start,end\nb.wav,ok,,\nb.wav,rounding,0.5,1.009\nb.wav,past,0.5,1.02\nb.wav,outside,1,\n\
+                empty.wav,x,,\ntext.wav,x,,\nzero.flac,named wrongly,,\n";
+    let clips = Clips::open(&folder.file("m.csv", list)).unwrap();
+    let found: Vec<_> = clips.problems().iter().map(|problem| (problem.index, problem.error.to_string())).collect();
+    assert_eq!(found.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [2, 3, 4, 5]);
+    for ((index, error), part) in found.iter().zip(["lasts 1.00 s", "outside the file", "zero samples", "not audio"]) {
+        assert!(error.contains(part), "{error}");
+        assert_eq!(clips.load(*index).unwrap_err().to_string(), *error, "loading says the same");
+    }
+    assert_eq!(clips.load(6).unwrap().len(), 16_000);
+    let segments = "{\"audio\": \"b.wav\", \"segments\": [{\"start\": 0, \"end\": 1.5, \"text\": \"x\"}]}";
+    assert_eq!(Clips::open(&folder.file("s.jsonl", segments)).unwrap().problems().len(), 1);
+}
+
+#[test]
+fn a_block_shuffle_of_clips_has_each_once() {
+    let clips = Clips::open(&at(vec![fixture("speech.parquet"), fixture("speech.parquet")])).unwrap();
+    let order = BlockShuffle::new(clips.blocks().unwrap(), 2, 1).epoch(0);
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, (0..12).collect::<Vec<_>>());
+}
+
+#[test]
+fn real_recordings_open() {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    if !shared.is_dir() {
+        return;
+    }
+    let speech = Clips::open(&at(shared.join("speech-en"))).unwrap();
+    assert_eq!((speech.len(), speech.problems().len()), (29, 0));
+    let fsdd = RecordsConfig { columns: columns([("text", "parts.0".into())]), ..at(shared.join("fsdd")) };
+    let fsdd = Clips::open(&fsdd).unwrap();
+    assert_eq!((fsdd.len(), fsdd.problems().len()), (1000, 0));
+    for clips in [&speech, &fsdd] {
+        for index in 0..clips.len().min(40) {
+            let (audio, seconds) = (clips.load(index).unwrap(), clips.seconds(index).unwrap());
+            assert!((audio.len() as f64 / 16_000.0 - seconds).abs() < 1e-3);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_in_a_list_makes_the_reader_panic(
+        name in "m\\.(jsonl|json|csv|tsv)",
+        text in "[a-z,|\t\n\r\"{}:.0-9 -]{0,200}|\\PC{0,80}",
+    ) {
+        let folder = Folder::new();
+        let _ = Clips::open(&folder.file(&name, &text));
+        let _ = Clips::open(&folder.file(&name, format!("audio,text,start,end\n{text}")));
+        let _ = Clips::open(&folder.file(&name, format!("audio|text|start|end\n{text}")));
+        let _ = Clips::open(&folder.file(&name, format!("{{\"audio\": \"m.csv\", \"segments\": [{{\"{text}\": 1}}]}}")));
+    }
+
+    #[test]
+    fn any_text_survives(text in "\\PC*") {
+        let folder = Folder::new();
+        folder.wav("a.wav", 0.01, 0.1);
+        let line = serde_json::json!({"audio": "a.wav", "text": text}).to_string();
+        let clips = Clips::open(&folder.file("m.jsonl", line)).unwrap();
+        prop_assert_eq!(&clips.clip(0).text, &text);
+    }
+
+    #[test]
+    fn a_damaged_shard_is_an_error_at_most(name in "speech\\.parquet|bytes\\.parquet|a\\.tar", at_share in 0.0..1.0, byte in any::<u8>()) {
+        let folder = Folder::new();
+        let mut bytes = match name.as_str() {
+            "a.tar" => tar_of(&[("a.wav", &[7; 600]), ("a.txt", b"x"), ("b.wav", &[7; 600]), ("b.txt", b"y")]),
+            name => std::fs::read(fixture(name)).unwrap(),
+        };
+        let at = (at_share * bytes.len() as f64) as usize;
+        bytes[at] = byte;
+        let mut config = folder.file(&name, bytes);
+        if name == "bytes.parquet" {
+            config.columns = columns([("audio", "wav".into())]);
+        }
+        match Clips::open(&config) {
+            Ok(clips) => for index in 0..clips.len() {
+                let _ = (clips.load(index), clips.seconds(index));
+            },
+            Err(error) => prop_assert!(error.to_string().contains(&name), "{}", error),
+        }
+    }
+}

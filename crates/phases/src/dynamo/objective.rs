@@ -20,7 +20,7 @@ use undertone_model::lora::Gates;
 use undertone_model::router::GateKind;
 use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
-use undertone_train::{Batches, BoxError, Evaluation, LossTerm, Objective, Work};
+use undertone_train::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective, Work};
 
 /// The name of the Gumbel-softmax's temperature in `metrics.jsonl`.
 pub(crate) const GUMBEL_TEMPERATURE: &str = "gumbel_temperature";
@@ -231,13 +231,15 @@ impl Batches for TaskEpochs {
         self.loader.batches(0)
     }
 
-    fn epoch(&self, epoch: u64, start: usize) -> Box<dyn Iterator<Item = Result<TaskBatch, BoxError>> + '_> {
-        let stamped = self.loader.epoch(epoch, start).enumerate().map(move |(index, batch)| {
-            self.skipped.update(&self.loader)?;
-            let mut batch = batch?;
-            batch.step = self.order.step(epoch, start + index);
-            Ok(batch)
-        });
-        Box::new(stamped)
+    fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, TaskBatch> {
+        let mut batches = self.loader.epoch(epoch, start);
+        Box::new(std::iter::from_fn(move || {
+            let batch = batches.next()?.map_err(BoxError::from);
+            let recorded = self.skipped.update(&self.loader).map_err(BoxError::from);
+            Some(recorded.and(batch).map(|batch| {
+                let next = batches.cursor();
+                (next, TaskBatch { step: self.order.step(epoch, next - 1), ..batch })
+            }))
+        }))
     }
 }

@@ -22,7 +22,8 @@ fn whisper() -> PretrainedWhisper {
     let characters: String = morse::alphabet().collect();
     let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"]).expect("a tokenizer");
     let device = Device::flex();
-    let mut whisper = PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &device).expect("a model");
+    let mut whisper =
+        PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &device).expect("a model");
     whisper.config.vocab_size += 1501;
     whisper
 }

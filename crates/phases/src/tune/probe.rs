@@ -14,8 +14,8 @@ use undertone_data::loader::Collate;
 use undertone_ops::DeviceSpec;
 use undertone_train::tune::Outcome;
 use undertone_train::{
-    Batches, BoxError, Evaluation, GradientCheckpointing, Learner, LossTerm, LrScaling, Objective, TrainConfig,
-    TrainError, catch_out_of_memory, peak_memory_bytes, resident_memory_bytes,
+    BatchStream, Batches, BoxError, Evaluation, GradientCheckpointing, Learner, LossTerm, LrScaling, Objective,
+    TrainConfig, TrainError, catch_out_of_memory, peak_memory_bytes, resident_memory_bytes,
 };
 
 /// A batch to try.
@@ -179,8 +179,8 @@ impl<B: Clone> Batches for Ahead<B> {
         usize::MAX
     }
 
-    fn epoch(&self, _: u64, _: usize) -> Box<dyn Iterator<Item = Result<B, BoxError>> + '_> {
-        Box::new(self.0.iter().cycle().cloned().map(Ok))
+    fn epoch(&self, _: u64, start: usize) -> BatchStream<'_, B> {
+        Box::new((start + 1..).zip(self.0.iter().cycle().cloned()).map(Ok))
     }
 }
 
