@@ -181,7 +181,7 @@ fn with_manifest(lines: &str) -> Place {
 fn an_unusable_manifest_is_named_with_its_line() {
     let long = format!("{{\"audio\": \"a.wav\", \"text\": \"{}\"}}", "A".repeat(60));
     for (lines, culprits) in [
-        ("", ["manifest.jsonl", "no entries"]),
+        ("", ["manifest.jsonl", "no records"]),
         ("{\"audio\": \"a.wav\", \"text\": \"A\"}\n{\"audio\": \"b.wav\", \"text\": \"B\"}", ["line 2", "b.wav"]),
         ("{\"audio\": \"a.wav\", \"text\": \"A\"}\nnonsense", ["manifest.jsonl", "line 2"]),
         ("{\"audio\": \"a.wav\", \"text\": \"AB#\"}", ["a.wav", "'#'"]),

@@ -6,7 +6,7 @@ use crate::error::io;
 use crate::guard::{Trouble, Verdict};
 use crate::hardware::Meter;
 use crate::loss_scale::LossScale;
-use crate::objective::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective};
+use crate::objective::{BatchStream, Batches, Evaluation, LossTerm, Objective};
 use crate::records::Records;
 use crate::report::{ExampleChange, ParameterCount, Summary, peak_memory_bytes};
 use crate::saver::Saver;
