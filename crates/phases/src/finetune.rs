@@ -46,11 +46,11 @@ pub enum RunError {
     #[error(transparent)]
     Loader(#[from] LoaderError),
     /// Sources cannot be mixed.
-    #[error("`data.train`: {0}")]
+    #[error("the data cannot be mixed: {0}")]
     Mixture(#[from] MixtureError),
     /// There is no data that nothing was decided by.
     #[error(
-        "there is no `data.test`, and `data.valid` is a manifest that chose the best checkpoint: name another manifest with --set data.test.path=FILE"
+        "there is no `data.test`, and `data.valid` are recordings that chose the best checkpoint: name others with --set data.test.path=FILE"
     )]
     NoTest,
     /// There is a run of that name.

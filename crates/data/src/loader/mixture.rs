@@ -69,6 +69,11 @@ pub enum MixtureError {
 }
 
 impl Mixture {
+    /// Every sample of every source once in an epoch.
+    pub fn whole(sizes: Vec<usize>, seed: u64) -> Self {
+        Self { takes: sizes.clone(), sizes, seed }
+    }
+
     /// Sources of these sizes with shares in proportion to `weights`. Sources that are all empty make empty epochs.
     pub fn weighted(sizes: Vec<usize>, weights: &[f64], seed: u64) -> Result<Self, MixtureError> {
         if weights.len() != sizes.len() {

@@ -3,15 +3,15 @@
 use super::config::CurriculumConfig;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use undertone_data::loader::{LoaderConfig, Order, epoch_order};
+use undertone_data::loader::{LoaderConfig, Mixture, MixtureError, Order};
 
 /// Every sample once an epoch, or of small tasks more often and of large ones in turn, in batches that hold either one
 /// task or all of them.
 #[derive(Clone, Debug)]
 pub struct TaskOrder {
+    /// The tasks, as sources that each give their share of an epoch.
+    tasks: Mixture,
     lengths: Vec<usize>,
-    /// Samples of each task in an epoch; as many together as there are.
-    takes: Vec<usize>,
     batch_size: usize,
     batches: usize,
     seed: u64,
@@ -25,52 +25,18 @@ impl TaskOrder {
         let LoaderConfig { batch_size, drop_last, seed, .. } = *loader;
         let samples = lengths.iter().sum::<usize>();
         let batches = if drop_last { samples / batch_size } else { samples.div_ceil(batch_size) };
-        Self { takes: lengths.clone(), lengths, batch_size, batches, seed, curriculum: None, accumulation: 1 }
+        let tasks = Mixture::whole(lengths.clone(), seed);
+        Self { tasks, lengths, batch_size, batches, seed, curriculum: None, accumulation: 1 }
     }
 
-    /// Draws tasks in proportion to the `temperature`-th root of their numbers of samples (Devlin et al., 2018, for
-    /// languages): as they are with 1, evenly where it is large.
-    pub fn with_temperature(mut self, temperature: f64) -> Self {
-        let total: usize = self.lengths.iter().sum();
-        let weights: Vec<f64> = self
-            .lengths
-            .iter()
-            .map(|length| if *length == 0 { 0.0 } else { (*length as f64).powf(temperature.recip()) })
-            .collect();
-        let sum: f64 = weights.iter().sum();
-        // Each take ends where the running sum of shares is, rounded, so that all together are the total.
-        let (mut share, mut taken) = (0.0, 0);
-        self.takes = weights
-            .iter()
-            .map(|weight| {
-                share += weight / sum.max(f64::MIN_POSITIVE);
-                let end = (share * total as f64).round() as usize;
-                let take = end - taken;
-                taken = end;
-                take
-            })
-            .collect();
-        self
-    }
-
-    /// The `take` samples of a task in an epoch, each before any comes again.
-    fn samples(&self, task: usize, epoch: u64) -> Vec<usize> {
-        let (length, take) = (self.lengths[task], self.takes[task]);
-        let seed = self.seed.wrapping_add(task as u64);
-        if take == length {
-            return epoch_order(length, seed, epoch);
-        }
-        // Where the epoch before has stopped, in passes over the task.
-        let from = epoch as usize * take;
-        let mut samples = Vec::with_capacity(take);
-        let mut pass = from / length.max(1);
-        let mut skip = from % length.max(1);
-        while samples.len() < take {
-            let left = take - samples.len();
-            samples.extend(epoch_order(length, seed, pass as u64).into_iter().skip(skip).take(left));
-            (pass, skip) = (pass + 1, 0);
-        }
-        samples
+    /// Draws tasks in proportion to the `temperature`-th root of their numbers of samples: as they are with 1, evenly where
+    /// it is large.
+    ///
+    /// # Errors
+    /// When the temperature is not above 0, or leaves nothing for a task.
+    pub fn with_temperature(mut self, temperature: f64) -> Result<Self, MixtureError> {
+        self.tasks = Mixture::tempered(self.lengths.clone(), temperature, self.seed)?;
+        Ok(self)
     }
 
     /// So many batches make an optimizer step.
@@ -98,20 +64,17 @@ impl TaskOrder {
 
 impl Order for TaskOrder {
     fn epoch(&self, epoch: u64) -> Vec<usize> {
-        let mut first = 0;
-        let mut left: Vec<Vec<usize>> = Vec::with_capacity(self.lengths.len());
-        for (task, length) in self.lengths.iter().enumerate() {
-            // Taken from the back.
-            left.push(self.samples(task, epoch).into_iter().rev().map(|index| first + index).collect());
-            first += length;
-        }
+        let samples = self.lengths.iter().sum();
+        let mut left = self.tasks.sources(epoch);
+        // Taken from the back.
+        left.iter_mut().for_each(|samples| samples.reverse());
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ epoch.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let mut order = Vec::with_capacity(first);
+        let mut order = Vec::with_capacity(samples);
         let mut batch = 0;
-        while order.len() < first {
+        while order.len() < samples {
             let single = self.curriculum.map_or(0.0, |(c, steps)| c.at(self.step(epoch, batch), steps));
             let one = (uniform(&mut rng) < single).then(|| draw(&left, &mut rng));
-            for _ in 0..self.batch_size.min(first - order.len()) {
+            for _ in 0..self.batch_size.min(samples - order.len()) {
                 // A task that runs out in the middle of its batch leaves the rest to the others.
                 let task = one.filter(|task| !left[*task].is_empty()).unwrap_or_else(|| draw(&left, &mut rng));
                 order.extend(left[task].pop());
@@ -178,8 +141,11 @@ mod tests {
             prop_assume!(lengths.iter().any(|length| *length > 0));
             let loader = LoaderConfig { batch_size: 4, seed, ..Default::default() };
             let plain = TaskOrder::new(lengths.clone(), &loader);
-            prop_assert_eq!(plain.clone().with_temperature(1.0).epoch(3), plain.epoch(3));
+            prop_assert_eq!(plain.clone().with_temperature(1.0).expect("a temperature").epoch(3), plain.epoch(3));
             let order = plain.with_temperature(temperature);
+            // A small task beside large ones can be left with less than half a sample.
+            prop_assume!(order.is_ok());
+            let order = order.expect("an order");
             let total: usize = lengths.iter().sum();
             let mut seen = vec![0_usize; total];
             for epoch in 0..40 {
@@ -206,8 +172,8 @@ mod tests {
             [0..1000, 1000..1100, 1100..1110].map(|task| samples.iter().filter(|sample| task.contains(*sample)).count())
         };
         assert_eq!(counts(&order), [1000, 100, 10]);
-        assert_eq!(counts(&order.clone().with_temperature(2.0)), [784, 248, 78], "31.6 : 10 : 3.16");
-        assert_eq!(counts(&order.with_temperature(1e6)), [370, 370, 370]);
+        assert_eq!(counts(&order.clone().with_temperature(2.0).expect("an order")), [784, 248, 78], "31.6 : 10 : 3.16");
+        assert_eq!(counts(&order.with_temperature(1e6).expect("an order")), [370, 370, 370]);
     }
 
     #[test]

@@ -320,8 +320,8 @@ impl Stage {
             TaskOrder::new(dataset.lengths(), &setup.training_loader()).with_accumulation(config.accumulation);
         let phases = &experiment.phases;
         order = match self {
-            Self::Router => order.with_temperature(phases.router.task_temperature),
-            Self::Joint => order.with_temperature(phases.joint.task_temperature),
+            Self::Router => order.with_temperature(phases.router.task_temperature).map_err(RunError::from)?,
+            Self::Joint => order.with_temperature(phases.joint.task_temperature).map_err(RunError::from)?,
             _ => order,
         };
         if *self == Self::Joint {

@@ -1,0 +1,99 @@
+//! The command line on recordings: what cannot be read, batches by length, several sources, caches.
+
+use undertone_tests::{CLIPS, Place, tensors, wav};
+
+/// A place with twelve recordings of different length, of which the fifth is no audio, and an experiment on them.
+fn place() -> Place {
+    let place = Place::default();
+    place.write_experiment("path: list.jsonl");
+    let mut list = String::new();
+    for index in 0..12 {
+        let audio: Vec<f32> = (0..4000 + 2000 * index).map(|n| 0.2 * (n as f32 * 0.3).sin()).collect();
+        let name = format!("{index:02}.wav");
+        place.write(&name, if index == 4 { b"no audio".to_vec() } else { wav(&audio) });
+        list += &format!("{{\"audio\": \"{name}\", \"text\": \"E{}\"}}\n", "T".repeat(index % 5));
+    }
+    place.write("list.jsonl", list);
+    place
+}
+
+const SKIP: [&str; 4] = ["--set", "data.on_bad_sample=skip", "--set", "data.max_bad_share=0.2"];
+const CONSTANT: [&str; 2] = ["--set", "train.optimizer.schedule=constant"];
+
+/// Trains to `steps` and returns the weights and what `metrics.jsonl` says of training.
+fn train(place: &Place, steps: usize, more: &[&str]) -> (impl PartialEq, Vec<String>) {
+    let setting = format!("train.max_steps={steps}");
+    let args = ["train", "--config", "tiny.yaml", "--set", &setting];
+    let outcome = place.run(&[&args[..], &SKIP, &CONSTANT, more].concat());
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let weights = place.path(&format!("runs/tiny/checkpoints/step-{steps:08}/model.safetensors"));
+    let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");
+    let trained = metrics.lines().filter(|line| line.contains("\"train\"")).map(str::to_owned).collect();
+    (tensors(&weights), trained)
+}
+
+#[test]
+fn a_recording_that_cannot_be_read_stops_the_run_or_is_listed() {
+    let place = place();
+    let stopped = place.run(&["train", "--config", "tiny.yaml"]);
+    stopped.assert_refusal(&["04.wav"]);
+    train(&place, 12, &[]);
+    let record = std::fs::read_to_string(place.path("runs/tiny/bad_samples.json")).expect("a record");
+    let record: serde_json::Value = serde_json::from_str(&record).expect("JSON");
+    assert_eq!((&record["samples"], &record["first"][0]["name"]), (&1.into(), &"04.wav".into()), "{record}");
+    assert!(record["first"][0]["reason"].as_str().is_some_and(|reason| reason.contains("not audio")), "{record}");
+    let args = ["train", "--config", "tiny.yaml", "--set", "run.overwrite=true", "--set", "data.on_bad_sample=skip"];
+    place.run(&args).assert_refusal(&["max_bad_share", "04.wav"]);
+}
+
+#[test]
+fn a_run_goes_on_exactly_behind_a_batch_that_was_passed_over() {
+    // In batches of one, the recording that cannot be read is a batch of its own.
+    let one = ["--set", "data.batch_size=1"];
+    for stop in [3, 7, 11] {
+        let (whole, parts) = (place(), place());
+        let expected = train(&whole, 16, &one);
+        train(&parts, stop, &one);
+        let found = train(&parts, 16, &[&one[..], &["--resume", "--set", "data.workers=2"]].concat());
+        assert!(found.0 == expected.0, "stopped after step {stop}: the weights differ");
+        assert_eq!(found.1, expected.1, "stopped after step {stop}");
+    }
+}
+
+#[test]
+fn batches_by_length_are_the_same_for_any_workers_and_after_a_pause() {
+    let by_length = [
+        "--set",
+        "data.max_batch_seconds=3",
+        "--set",
+        "data.attention_cost=0.1",
+        "--set",
+        "data.group_by_length=true",
+        "--set",
+        "data.augment={speed: {p: 0.5}, noise: {p: 0.5}, spec_augment: {p: 1}}",
+    ];
+    let (whole, parts) = (place(), place());
+    let expected = train(&whole, 14, &by_length);
+    let again = train(&whole, 14, &[&by_length[..], &["--set", "run.overwrite=true", "--set", "data.workers=3"]].concat());
+    assert!(again.0 == expected.0 && again.1 == expected.1, "three workers");
+    train(&parts, 5, &by_length);
+    let found = train(&parts, 14, &[&by_length[..], &["--resume"]].concat());
+    assert!(found.0 == expected.0, "the weights differ");
+    assert_eq!(found.1, expected.1);
+}
+
+#[test]
+fn sources_are_mixed_and_a_cache_changes_nothing() {
+    let place = place();
+    let train_on = format!("data.train=[{{path: list.jsonl, weight: 1}}, {{samples: 12, {CLIPS}, weight: 2}}]");
+    let mixed = ["--set", &train_on];
+    let expected = train(&place, 10, &mixed);
+    let cached = ["--set", "data.cache={what: audio, dir: cache}", "--set", "run.overwrite=true"];
+    for epoch in ["an empty cache", "a full one"] {
+        let found = train(&place, 10, &[&mixed[..], &cached].concat());
+        assert!(found.0 == expected.0 && found.1 == expected.1, "{epoch}");
+    }
+    assert!(place.path("cache").is_dir());
+    let one = place.run(&["train", "--config", "tiny.yaml", "--set", "data.train.weight=2"]);
+    one.assert_refusal(&["data.train", "weight"]);
+}
