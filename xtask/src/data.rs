@@ -1,14 +1,22 @@
 //! `cargo xtask data …`.
 
+mod cache;
+mod check;
+
+use crate::progress::Bar;
 use crate::{Failure, train};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use undertone::data::audio::write_wav;
 use undertone::data::cw::{CwConfig, CwSynth};
-use undertone::phases::{Experiment, SourceConfig};
+use undertone::phases::{Experiment, Progress, SourceConfig};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
+    /// Look at a configuration's data before it is trained on; exit status 2 if training would fail
+    Check(check::Args),
+    /// Keep what training would compute of recordings before it begins
+    Cache(cache::Args),
     /// Write synthesised samples as WAV files with a manifest
     Synth(SynthArgs),
 }
@@ -34,6 +42,8 @@ pub struct SynthArgs {
 
 pub fn run(command: &Command) -> Result<(), Failure> {
     match command {
+        Command::Check(args) => check::run(args),
+        Command::Cache(args) => cache::run(args),
         Command::Synth(args) => synth(args),
     }
 }
@@ -50,6 +60,8 @@ fn synth(args: &SynthArgs) -> Result<(), Failure> {
     let manifest_path = args.out.join("manifest.jsonl");
     let mut manifest = std::fs::File::create(&manifest_path).map_err(|e| failed(&manifest_path, &e))?;
     let mut seconds = 0.0;
+    let bar = Bar::default();
+    bar.begin("synthesising", args.count as usize);
     for index in 0..args.count {
         let sample = synth.sample(index);
         let name = format!("{index:06}.wav");
@@ -57,7 +69,9 @@ fn synth(args: &SynthArgs) -> Result<(), Failure> {
         let line = serde_json::json!({"audio": name, "text": sample.text});
         writeln!(manifest, "{line}").map_err(|e| failed(&manifest_path, &e))?;
         seconds += sample.audio.len() as f64 / 16_000.0;
+        bar.step();
     }
+    bar.end();
     println!("{} samples, {seconds:.0} s of audio, manifest {}", args.count, manifest_path.display());
     Ok(())
 }

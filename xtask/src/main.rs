@@ -11,6 +11,7 @@ mod eval;
 mod export;
 mod monitor;
 mod predict;
+mod progress;
 mod report;
 mod train;
 mod transcribe;

@@ -8,6 +8,7 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
+use std::fmt::{Display, Formatter};
 use std::path::PathBuf;
 use undertone_data::cw::CwConfig;
 use undertone_data::records::{Column, Format, PartConfig, Paths, RecordsConfig};
@@ -175,6 +176,21 @@ pub(crate) fn splits<'a>(
     test: Option<&'a SourceConfig>,
 ) -> impl Iterator<Item = (&'static str, &'a SourceConfig)> {
     [("train", train), ("valid", valid)].into_iter().chain(test.map(|test| ("test", test)))
+}
+
+impl Display for SourceConfig {
+    /// Where its samples come from, as a person would say it.
+    fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
+        match (&self.path, &self.hub) {
+            (Some(path), _) => write!(f, "{path}")?,
+            (None, Some(dataset)) => write!(f, "{dataset} {}", self.split.as_deref().unwrap_or_default())?,
+            (None, None) => f.write_str("synth: cw")?,
+        }
+        match &self.part {
+            Some(part) => write!(f, " ({} to {})", part.from, part.to),
+            None => Ok(()),
+        }
+    }
 }
 
 impl SourceConfig {

@@ -110,6 +110,15 @@ impl Clips {
         open::open(config)
     }
 
+    /// As [`Clips::open`], but what a row lacks, or audio that does not exist, is no reason to stop: the clips that can be
+    /// used, and what is wrong with the others.
+    ///
+    /// # Errors
+    /// As [`Clips::open`], for whole files, and the first row's if no row can be used.
+    pub fn open_usable(config: &RecordsConfig) -> Result<(Self, Vec<ClipsError>), ClipsError> {
+        open::open_usable(config)
+    }
+
     /// Keeps at most so many bytes of audio from Parquet files in memory; one page of such a file is always kept.
     pub fn with_memory(self, bytes: usize) -> Self {
         Self { pages: Pages::new(bytes), ..self }
@@ -188,7 +197,14 @@ impl Clips {
     /// A hash of the content would need every byte of the data read before training starts. A file that is changed
     /// changes its time or size, as `make` and `rsync` rely on, too; one that is only moved is computed again.
     pub fn key(&self, index: usize) -> String {
-        let Clip { start, end, source, .. } = &self.clips[index];
+        let Clip { start, end, .. } = &self.clips[index];
+        let bound = |bound: &Option<f64>| bound.map(|at| at.to_string()).unwrap_or_default();
+        format!("{}|{}|{}", self.recording(index), bound(start), bound(end))
+    }
+
+    /// What the recording that a clip is a part of is known by: [`Clips::key`] without `start` and `end`.
+    pub fn recording(&self, index: usize) -> String {
+        let source = &self.clips[index].source;
         let AudioFile { path, size, modified, .. } = &self.files[source.file()];
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let place = match source {
@@ -196,8 +212,7 @@ impl Clips {
             Source::Cell { row, .. } => format!("row {row}"),
             Source::Member { offset, length, .. } => format!("bytes {offset}+{length}"),
         };
-        let bound = |bound: &Option<f64>| bound.map(|at| at.to_string()).unwrap_or_default();
-        format!("{}|{size}|{modified}|{place}|{}|{}", path.display(), bound(start), bound(end))
+        format!("{}|{size}|{modified}|{place}", path.display())
     }
 
     /// The clips that lie together: the row groups of Parquet files and whole tar files, in order, with all others in

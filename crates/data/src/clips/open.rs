@@ -40,6 +40,26 @@ struct Opened {
 }
 
 pub(super) fn open(config: &RecordsConfig) -> Result<Clips, ClipsError> {
+    open_rows(config, Err)
+}
+
+pub(super) fn open_usable(config: &RecordsConfig) -> Result<(Clips, Vec<ClipsError>), ClipsError> {
+    let mut problems = Vec::new();
+    let clips = open_rows(config, |problem| {
+        problems.push(problem);
+        Ok(())
+    })?;
+    match clips.is_empty() {
+        true => Err(problems.swap_remove(0)),
+        false => Ok((clips, problems)),
+    }
+}
+
+/// The clips of all rows but those that `on_problem` passes over.
+fn open_rows(
+    config: &RecordsConfig,
+    mut on_problem: impl FnMut(ClipsError) -> Result<(), ClipsError>,
+) -> Result<Clips, ClipsError> {
     config.validate()?;
     let task = clip::task(config);
     let opened = RefCell::new(Opened::default());
@@ -55,9 +75,11 @@ pub(super) fn open(config: &RecordsConfig) -> Result<Clips, ClipsError> {
         // A list that has rows has been opened.
         let holder = opened.borrow().holders.get(&*row.origin.path).cloned();
         let holder = holder.unwrap_or_else(|| Holder::Folders(Rc::new([])));
-        let (name, source) = source(&task, row, &holder, &mut files)?;
-        Ok::<_, ClipsError>(clip::read(&task, row, name, source)?)
+        let clip = source(&task, row, &holder, &mut files)
+            .and_then(|(name, source)| Ok(clip::read(&task, row, name, source)?));
+        clip.map(Some).or_else(|problem| on_problem(problem).map(|()| None))
     })?;
+    let clips: Vec<Clip> = clips.into_iter().flatten().collect();
     let shards = opened.into_inner().shards;
     let blocks = blocks(&clips, &shards);
     Ok(Clips { clips, files: files.list, shards, blocks, pages: Pages::new(DEFAULT_MEMORY) })

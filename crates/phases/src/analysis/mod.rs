@@ -13,7 +13,7 @@ mod routing;
 mod table;
 
 pub use curves::{LossCurves, Series};
-pub(crate) use picture::{Areas, Axis, Curves, Interval, Part};
+pub(crate) use picture::{Areas, Axis, Curves, Interval, Panel, Part, panels};
 pub use picture::{Picture, PictureSection, pictures};
 pub use report::report_html;
 pub use routing::{Analysis, Confidence, GateEntropy, Histogram, RoutedSample};

@@ -117,7 +117,7 @@ impl<'a> Setup<'a> {
 }
 
 /// A seed for something that has a name: the same whatever else there is (FNV-1a).
-pub(super) fn seed_of(seed: u64, name: &str) -> u64 {
+pub(crate) fn seed_of(seed: u64, name: &str) -> u64 {
     name.bytes()
         .fold(seed ^ 0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
 }

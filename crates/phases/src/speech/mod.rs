@@ -8,17 +8,18 @@ mod synthesised;
 mod tests;
 mod tokens;
 
+pub(crate) use pieces::{Piece, divided};
 pub use recordings::Listed;
+pub(crate) use tokens::{Spoken, Tokens};
 
 use crate::{Alignment, ConfigError, Experiment, LongAudio, SourceConfig, SourceError, TranscribeError, Transcriber};
 use recordings::{Recordings, Treatment};
 use std::ops::Range;
 use std::sync::Arc;
 use synthesised::Synthesised;
-use tokens::Tokens;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::augment::{Augment, AugmentError};
-use undertone_data::cache::{CacheError, CacheWhat};
+use undertone_data::cache::{Cache, CacheError, CacheWhat};
 use undertone_data::clips::{Clips, ClipsError};
 use undertone_data::cut::SegmentError;
 use undertone_data::cw::CwError;
@@ -234,6 +235,28 @@ impl SpeechDataset {
             found = Some(longest);
         }
         Ok(found.ok_or("there are no samples")?)
+    }
+
+    /// What is kept of the epochs, if anything is and there are recordings.
+    pub(crate) fn cache(&self) -> Option<&Cache> {
+        self.recordings().find_map(Recordings::cache)
+    }
+
+    /// How many pieces of recordings can be kept.
+    pub(crate) fn pieces(&self) -> usize {
+        self.recordings().map(Recordings::pieces).sum()
+    }
+
+    /// Puts into the cache what training would, and calls `done` after each piece, with its name where it cannot be read.
+    pub(crate) fn keep(&self, done: &(dyn Fn(Result<(), (String, SampleError)>) + Sync)) {
+        self.recordings().for_each(|recordings| recordings.keep(done));
+    }
+
+    fn recordings(&self) -> impl Iterator<Item = &Recordings> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Recordings(recordings) => Some(&**recordings),
+            Part::Synthesised(_) => None,
+        })
     }
 
     /// The source that a sample is from, and its number there.

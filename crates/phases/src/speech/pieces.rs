@@ -1,15 +1,14 @@
 //! What of a recording a model can hear at once.
 
-use super::SpeechError;
 use rayon::prelude::*;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::clips::Clips;
-use undertone_data::cut::{TimedText, divide, group, pieces as cut_in_silence};
+use undertone_data::cut::{SegmentError, TimedText, divide, group, pieces as cut_in_silence};
 use undertone_data::loader::SampleError;
 
 /// A clip, or a part of one.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// Which clip.
     pub clip: usize,
     /// From where to where, in seconds of the file; all of the clip, if nothing is said.
@@ -42,28 +41,34 @@ impl Piece {
     }
 }
 
-/// The pieces of all clips, and the clips that are too long and have no times, with their seconds.
-pub(super) struct Division {
+/// What becomes of all clips.
+pub(crate) struct Division {
+    /// What the model can hear at once.
     pub pieces: Vec<Piece>,
+    /// The clips that are too long and have no times, with their seconds.
     pub long: Vec<(usize, f64)>,
+    /// The clips whose times cannot be used.
+    pub unusable: Vec<(usize, SegmentError)>,
 }
 
 /// Cuts clips that do not fit a window of so many seconds where the times of their text are known. With `all_lengths` the
 /// header of every recording is read, even where all of its audio has to be read for that.
-///
-/// # Errors
-/// Names a clip whose times cannot be used.
-pub(super) fn divided(clips: &Clips, window: f64, all_lengths: bool) -> Result<Division, SpeechError> {
+pub(crate) fn divided(clips: &Clips, window: f64, all_lengths: bool) -> Division {
     let known = |index: &usize| all_lengths || clips.header_is_near(*index);
     let seconds = |index: usize| Some(index).filter(known).and_then(|index| clips.seconds(index));
     let seconds: Vec<Option<f64>> = (0..clips.len()).into_par_iter().map(seconds).collect();
-    let mut division = Division { pieces: Vec::with_capacity(clips.len()), long: Vec::new() };
+    let mut division = Division { pieces: Vec::with_capacity(clips.len()), long: Vec::new(), unusable: Vec::new() };
     for (index, seconds) in seconds.into_iter().enumerate() {
         let clip = clips.clip(index);
         let fits = seconds.is_some_and(|seconds| seconds <= window + 1.0 / f64::from(SAMPLE_RATE));
         if !clip.segments.is_empty() && !fits {
-            let groups = group(&clip.segments, window)
-                .map_err(|source| SpeechError::Segments { name: clip.name.clone(), source })?;
+            let groups = match group(&clip.segments, window) {
+                Ok(groups) => groups,
+                Err(error) => {
+                    division.unusable.push((index, error));
+                    continue;
+                }
+            };
             division.pieces.extend(groups.into_iter().enumerate().map(|(place, group)| Piece {
                 clip: index,
                 part: Some((group.start, group.end)),
@@ -88,7 +93,7 @@ pub(super) fn divided(clips: &Clips, window: f64, all_lengths: bool) -> Result<D
             division.pieces.push(Piece { clip: index, part: None, text, timed, seconds, follows });
         }
     }
-    Ok(division)
+    division
 }
 
 /// Pieces of which more than this share of the words was heard differently are left out: there the text does not belong

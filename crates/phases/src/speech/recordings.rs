@@ -64,7 +64,10 @@ impl Recordings {
         seed: u64,
     ) -> Result<Self, SpeechError> {
         let window = treatment.window as f64 / f64::from(SAMPLE_RATE);
-        let division = divided(&clips, window, treatment.lengths || hear.is_some())?;
+        let division = divided(&clips, window, treatment.lengths || hear.is_some());
+        if let Some((clip, source)) = division.unusable.into_iter().next() {
+            return Err(SpeechError::Segments { name: clips.clip(clip).name.clone(), source });
+        }
         let mut pieces = division.pieces;
         match hear {
             Some(hear) if !division.long.is_empty() => {
@@ -191,6 +194,24 @@ impl Recordings {
                 ))
             }
         }
+    }
+
+    /// What is kept of the epochs.
+    pub fn cache(&self) -> Option<&Cache> {
+        self.treatment.cache.as_deref()
+    }
+
+    /// Puts what the cache keeps of every piece into it, and calls `done` after each, with its name where it cannot be.
+    pub fn keep(&self, done: &(dyn Fn(Result<(), (String, SampleError)>) + Sync)) {
+        // Neighbours in a file are read together.
+        self.pieces.iter().par_bridge().for_each(|piece| {
+            done(self.hear(piece).map(drop).map_err(|error| (piece.name(&self.clips), error)));
+        });
+    }
+
+    /// How many pieces there are to be heard.
+    pub fn pieces(&self) -> usize {
+        self.pieces.len()
     }
 
     /// A sample as demanding as any: as long as the longest, and with as many tokens as the longest text has.

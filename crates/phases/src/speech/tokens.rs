@@ -8,7 +8,7 @@ use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, TokenizerErr
 
 /// How text becomes tokens.
 #[derive(Clone, Debug)]
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     tokenizer: WhisperTokenizer,
     generation: GenerationConfig,
     language: String,
@@ -26,7 +26,7 @@ const LAST: u32 = 1500;
 
 /// What a sample says.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spoken<'a> {
+pub(crate) struct Spoken<'a> {
     /// The text.
     pub text: &'a str,
     /// When its parts are said: they become timestamp tokens.

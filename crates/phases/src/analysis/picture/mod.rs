@@ -5,11 +5,13 @@ mod bars;
 mod histogram;
 mod lines;
 mod matrix;
+mod panels;
 
 use super::{Analysis, AnalysisError, LossCurves, MetricsTable};
 
 pub(crate) use areas::{Areas, Interval, Part};
 pub(crate) use lines::{Axis, Curves};
+pub(crate) use panels::{Panel, panels};
 
 /// What a picture is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,139 @@
+//! What recordings sound like, without anybody listening.
+
+use crate::Progress;
+use rayon::prelude::*;
+use std::collections::HashSet;
+use undertone_data::audio::{AudioError, SAMPLE_RATE};
+use undertone_data::cache::Key;
+use undertone_data::clips::Clips;
+
+/// Below this nothing is heard, in dB of full scale: 16-bit audio ends at -96, and quiet rooms are at -60.
+const SILENT_DB: f64 = -60.0;
+/// Below this hardly anything is heard: speech is recorded at -30 to -15.
+const QUIET_DB: f64 = -45.0;
+/// What counts as full scale: the largest value that 16 bits hold, and what rounding makes of it.
+const FULL_SCALE: f32 = 0.999;
+/// So many values in a row at full scale are cut off: a tone that only just touches it has one or two.
+const FLAT: usize = 3;
+/// With this share of its values cut off a recording is heard to be clipped.
+const CLIPPED: f64 = 1e-3;
+
+/// What a recording sounds like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sound {
+    /// How long it is, in samples of 16 kHz.
+    pub samples: usize,
+    /// What it is known by: the same for the same 16-bit audio, in whatever file.
+    pub key: Key,
+    /// How loud it is, in dB of full scale; negative infinity of zeros.
+    pub db: f64,
+    /// The share of its values that are cut off.
+    pub flat: f64,
+}
+
+impl Sound {
+    pub fn of(audio: &[f32]) -> Self {
+        let bytes: Vec<u8> = audio.iter().flat_map(|x| ((x * 32_768.0).round() as i16).to_le_bytes()).collect();
+        let power = audio.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() / audio.len().max(1) as f64;
+        let flat = audio.chunk_by(|a, b| at_top(*a) && at_top(*b) && a.signum() == b.signum());
+        let flat: usize = flat.map(<[f32]>::len).filter(|length| *length >= FLAT).sum();
+        Self {
+            samples: audio.len(),
+            key: Key::new(&[b"sound", &bytes]),
+            db: 10.0 * power.log10(),
+            flat: flat as f64 / audio.len().max(1) as f64,
+        }
+    }
+
+    pub fn seconds(&self) -> f64 {
+        self.samples as f64 / f64::from(SAMPLE_RATE)
+    }
+
+    pub fn is_silent(&self) -> bool {
+        self.db < SILENT_DB
+    }
+
+    pub fn is_quiet(&self) -> bool {
+        !self.is_silent() && self.db < QUIET_DB
+    }
+
+    pub fn is_clipped(&self) -> bool {
+        self.flat >= CLIPPED
+    }
+}
+
+fn at_top(x: f32) -> bool {
+    x.abs() >= FULL_SCALE
+}
+
+/// Decodes every clip but those in `without`.
+pub(super) fn listen(
+    clips: &Clips,
+    without: &HashSet<usize>,
+    what: &str,
+    progress: &dyn Progress,
+) -> Vec<Option<Result<Sound, AudioError>>> {
+    progress.begin(what, clips.len());
+    let heard = (0..clips.len()).par_bridge().map(|index| {
+        // Neighbours in a file are read together, so the order is that of the clips.
+        let sound = (!without.contains(&index)).then(|| clips.load(index).map(|audio| Sound::of(&audio)));
+        progress.step();
+        (index, sound)
+    });
+    let mut heard: Vec<_> = heard.collect();
+    progress.end();
+    heard.sort_unstable_by_key(|(index, _)| *index);
+    heard.into_iter().map(|(_, sound)| sound).collect()
+}
+
+/// Characters a second that nobody speaks: 12 to 17 are usual, and 25 are fast.
+const CHARACTERS_PER_SECOND: f64 = 30.0;
+/// Characters that any clip may have: a word can begin before it and end after.
+const ANY: f64 = 10.0;
+
+/// Whether a text is longer than what can be said in so many seconds.
+pub(super) fn is_crowded(text: &str, seconds: f64) -> bool {
+    text.chars().count() as f64 > ANY + CHARACTERS_PER_SECOND * seconds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tone of 600 Hz, cut off where it is beyond full scale.
+    fn tone(amplitude: f32) -> Vec<f32> {
+        (0..16_000).map(|n| (amplitude * (0.235_619_45 * n as f32).sin()).clamp(-1.0, 1.0)).collect()
+    }
+
+    #[test]
+    fn what_is_silent_quiet_and_clipped_is_told_apart() {
+        let is = |audio: &[f32]| {
+            let sound = Sound::of(audio);
+            (sound.is_silent(), sound.is_quiet(), sound.is_clipped())
+        };
+        assert_eq!(is(&[0.0; 16_000]), (true, false, false));
+        // A sine of amplitude a has a power of a²/2: -63 dB and -47 dB.
+        assert_eq!(is(&tone(0.001)), (true, false, false));
+        assert_eq!(is(&tone(0.0063)), (false, true, false));
+        assert_eq!(is(&tone(0.3)), (false, false, false));
+        assert_eq!(is(&tone(1.0)), (false, false, false), "a tone at full scale is whole");
+        assert_eq!(is(&tone(1.3)), (false, false, true));
+        assert_eq!(is(&[]), (true, false, false));
+    }
+
+    #[test]
+    fn the_same_audio_has_the_same_key_in_16_bits() {
+        let whole = tone(0.3);
+        let rounded: Vec<f32> = whole.iter().map(|x| (x * 32_768.0).round() / 32_768.0).collect();
+        assert_ne!(whole, rounded);
+        assert_eq!(Sound::of(&whole).key, Sound::of(&rounded).key);
+        assert_ne!(Sound::of(&whole).key, Sound::of(&whole[1..]).key);
+    }
+
+    #[test]
+    fn a_text_is_crowded_when_nobody_can_say_it_in_time() {
+        assert!(!is_crowded("seven", 0.1));
+        assert!(!is_crowded(&"a".repeat(25), 1.0));
+        assert!(is_crowded(&"a".repeat(50), 1.0));
+    }
+}

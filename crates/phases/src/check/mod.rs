@@ -1,0 +1,278 @@
+//! An experiment's data, looked at before it is trained on.
+//!
+//! [`check`] reads what training would read, on the CPU and with the model's own vocabulary, and collects what it finds:
+//! how much there is, what is wrong with it, and what its splits have in common. Whether training would begin is decided
+//! by training's own code, so the two never differ.
+
+mod found;
+mod leak;
+mod listen;
+mod report;
+mod speech;
+mod table;
+mod written;
+
+pub use report::{
+    DataCheck, Leak, LeakKind, Long, Problem, ProblemKind, Severity, SourceCheck, SplitCheck, Spread, Unspellable,
+};
+
+use crate::analysis::{AnalysisError, Panel, panels};
+use crate::dynamo::{TaskConfig, seed_of};
+use crate::samples::splits;
+use crate::setup::{Setup, TEST_SEED, VALID_SEED, speaks};
+use crate::text::{Framer, TextError};
+use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDataset, Split};
+use found::Found;
+use leak::{Print, leaks, repeats};
+use speech::Speech;
+use undertone_data::cache::CacheConfig;
+use undertone_model::whisper::PretrainedWhisper;
+use undertone_ops::{DeviceError, DeviceSpec};
+use undertone_train::BoxError;
+use written::Written;
+
+/// How thoroughly data is looked at.
+#[derive(Clone, Copy)]
+pub struct CheckOptions<'a> {
+    /// Whether recordings are decoded: what is silent, clipped or the same shows only then.
+    pub audio: bool,
+    /// Who watches.
+    pub progress: &'a dyn Progress,
+}
+
+/// Why data cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The CPU cannot be had.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// There is no model, whose vocabulary is needed.
+    #[error(transparent)]
+    Model(#[from] SourceError),
+    /// The model's tokenizer is no text encoder's.
+    #[error(transparent)]
+    Tokenizer(#[from] TextError),
+}
+
+/// A split of the experiment, or of one of its tasks.
+struct Place<'a> {
+    task: Option<&'a TaskConfig>,
+    split: &'static str,
+    sources: Vec<&'a SourceConfig>,
+    seed: u64,
+}
+
+impl Place<'_> {
+    fn training(&self) -> bool {
+        self.split == "train"
+    }
+
+    fn task_name(&self) -> Option<&str> {
+        self.task.map(|task| task.name.as_str())
+    }
+
+    /// What messages call it.
+    fn name(&self) -> String {
+        self.task_name().map_or(String::new(), |task| format!("{task}/")) + self.split
+    }
+
+    /// Its sources, with what messages call them.
+    fn named(&self) -> impl Iterator<Item = (String, &SourceConfig)> {
+        let single = self.sources.len() == 1;
+        let name = move |index| if single { self.name() } else { format!("{}[{index}]", self.name()) };
+        self.sources.iter().enumerate().map(move |(index, source)| (name(index), *source))
+    }
+}
+
+/// Looks at all data of an experiment. Nothing is trained and no accelerator is touched, whatever `device` says.
+///
+/// # Errors
+/// When there is no model to look at the data for. Whatever is wrong with the data itself is in the report.
+pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataCheck, CheckError> {
+    let experiment = &on_host(experiment);
+    let device = experiment.device.resolve()?;
+    let mut collected = Collected::default();
+    let mut window = None;
+    if experiment.model.backbone.is_text() {
+        let text = experiment.model.load_text(&device)?;
+        let written = Written { tokenizer: &text.tokenizer, framer: &Framer::new(&text.tokenizer)? };
+        for place in places(experiment) {
+            let Some(task) = place.task else { continue };
+            collected.split(&place, |at, source, found| written.source(&place, at, task, source, found));
+        }
+    } else {
+        let mut whisper = experiment.model.load(&device, experiment.seed)?;
+        speaks(&mut whisper, &experiment.data);
+        let speech = Speech::new(experiment, &whisper, options);
+        window = Some(speech.seconds());
+        for place in places(experiment) {
+            collected.split(&place, |at, source, found| speech.source(&place, at, source, found));
+            if !collected.found.fails_at(&place.name())
+                && let Err(error) = rehearse(experiment, &whisper, &place, &collected)
+            {
+                let sentence = [error.to_string()];
+                collected.found.add(Severity::Failure, ProblemKind::Refused, &place.name(), 1, sentence);
+            }
+        }
+    }
+    Ok(collected.finish(experiment.model.to_string(), window))
+}
+
+/// The experiment without anything that data does not depend on: accelerators, and what earlier runs have kept.
+fn on_host(experiment: &Experiment) -> Experiment {
+    let mut experiment = experiment.clone();
+    experiment.device = DeviceSpec::Cpu;
+    experiment.data.cache = CacheConfig::default();
+    experiment
+}
+
+/// Every split that training or evaluation reads.
+fn places(experiment: &Experiment) -> Vec<Place<'_>> {
+    let (data, seed) = (&experiment.data, experiment.seed);
+    let seeded = |split: &str, seed: u64| match split {
+        "train" => seed,
+        "valid" => seed ^ VALID_SEED,
+        _ => seed ^ TEST_SEED,
+    };
+    if experiment.tasks.is_empty() {
+        let mut places = vec![Place { task: None, split: "train", sources: data.train.0.iter().collect(), seed }];
+        let others = [("valid", Some(&data.valid)), ("test", data.test.as_ref())];
+        places.extend(others.into_iter().filter_map(|(split, source)| {
+            Some(Place { task: None, split, sources: vec![source?], seed: seeded(split, seed) })
+        }));
+        return places;
+    }
+    let of_task = |task: &'_ TaskConfig| seed_of(seed, &task.name);
+    let places = experiment.tasks.iter().flat_map(|task| {
+        splits(&task.data.train, &task.data.valid, task.data.test.as_ref()).map(move |(split, source)| Place {
+            task: Some(task),
+            split,
+            sources: vec![source],
+            seed: seeded(split, of_task(task)),
+        })
+    });
+    places.collect()
+}
+
+/// Begins with a split as training does.
+///
+/// # Errors
+/// Those with which training would not begin.
+fn rehearse(
+    experiment: &Experiment,
+    whisper: &PretrainedWhisper,
+    place: &Place,
+    collected: &Collected,
+) -> Result<(), BoxError> {
+    if collected.waits_for_model(place) && experiment.data.long_audio == LongAudio::Align {
+        return Ok(());
+    }
+    if place.task.is_some() {
+        SpeechDataset::new(experiment, &place.sources, whisper, place.training(), place.seed)?;
+        return Ok(());
+    }
+    let setup = Setup { experiment, device: experiment.device.resolve()?, whisper: whisper.clone() };
+    let split = match place.split {
+        "train" => Split::Train,
+        "valid" => Split::Valid,
+        _ => Split::Test,
+    };
+    setup.loader(split)?;
+    if place.training() && experiment.data.pack {
+        // Texts that fit the decoder one by one may not do so together.
+        setup.dataset(split)?.most_demanding()?;
+    }
+    Ok(())
+}
+
+/// What has been found so far.
+#[derive(Default)]
+struct Collected {
+    splits: Vec<SplitCheck>,
+    found: Found,
+    leaks: Vec<Leak>,
+    /// The samples of the splits of one task.
+    prints: Vec<(&'static str, Vec<Print>)>,
+    task: Option<String>,
+}
+
+impl Collected {
+    /// Looks at each source of a split.
+    fn split(
+        &mut self,
+        place: &Place,
+        mut look: impl FnMut(&str, &SourceConfig, &mut Found) -> (SourceCheck, Vec<Print>),
+    ) {
+        let task = place.task_name().map(str::to_owned);
+        if task != self.task {
+            self.compare();
+        }
+        self.task = task.clone();
+        let (mut sources, mut prints) = (Vec::new(), Vec::new());
+        for (at, source) in place.named() {
+            let (check, more) = look(&at, source, &mut self.found);
+            sources.push(check);
+            prints.extend(more);
+        }
+        repeats(&place.name(), &prints, &mut self.found);
+        self.prints.push((place.split, prints));
+        self.splits.push(SplitCheck { task, split: place.split.to_owned(), sources });
+    }
+
+    /// Whether a split has recordings that the model is to be asked about.
+    fn waits_for_model(&self, place: &Place) -> bool {
+        let same = |check: &&SplitCheck| check.split == place.split && check.task.as_deref() == place.task_name();
+        self.splits.iter().find(same).is_some_and(|split| split.sources.iter().any(|s| s.long.without_times > 0))
+    }
+
+    /// Looks for what the splits so far have in common.
+    fn compare(&mut self) {
+        let prints = std::mem::take(&mut self.prints);
+        self.leaks.extend(leaks(self.task.as_deref(), &prints));
+    }
+
+    fn finish(mut self, model: String, window: Option<f64>) -> DataCheck {
+        self.compare();
+        DataCheck { model, window, splits: self.splits, leaks: self.leaks, problems: self.found.into_problems() }
+    }
+}
+
+impl DataCheck {
+    /// Durations and lengths of texts, a row for each source, as SVG.
+    ///
+    /// # Errors
+    /// When it cannot be drawn.
+    pub fn picture(&self) -> Result<String, AnalysisError> {
+        let panel = |title: String, axis, spread: Option<&Spread>, limit: Option<f64>| {
+            let (bin, counts) = spread.map_or((1.0, Vec::new()), |spread| (spread.bin, spread.histogram.clone()));
+            Panel { title, axis, bin, counts, limit }
+        };
+        let rows = self.splits.iter().flat_map(|split| {
+            split.sources.iter().map(move |source| {
+                let title = format!("{}: {}", split.name(), source.source);
+                let tokens = (source.tokens.as_ref(), Some(source.token_limit as f64));
+                match self.window {
+                    Some(window) => [
+                        panel(title, "Seconds", source.seconds.as_ref(), Some(window)),
+                        panel(String::new(), "Tokens of the text", tokens.0, tokens.1),
+                    ],
+                    None => {
+                        let limit = source.target_limit.map(|limit| limit as f64);
+                        [
+                            panel(title, "Tokens read", tokens.0, tokens.1),
+                            panel(String::new(), "Tokens written", source.target_tokens.as_ref(), limit),
+                        ]
+                    }
+                }
+            })
+        });
+        panels(&format!("Data for {}", self.model), &rows.collect::<Vec<_>>())
+    }
+}
+
+impl SplitCheck {
+    /// What messages call it.
+    pub fn name(&self) -> String {
+        self.task.as_ref().map_or(String::new(), |task| format!("{task}/")) + &self.split
+    }
+}

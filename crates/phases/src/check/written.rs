@@ -1,0 +1,144 @@
+//! Sources of text, as tasks on a text backbone read them.
+
+use super::Place;
+use super::found::Found;
+use super::leak::Print;
+use super::report::{ProblemKind, Severity, SourceCheck, Spread};
+use crate::SourceConfig;
+use crate::dynamo::{HeadConfig, Target, TaskConfig, TextDataError, TextDataset, TextSample};
+use crate::text::Framer;
+use std::collections::BTreeMap;
+use undertone_data::records::{ClassifyRecord, PairRecord, RecordsConfig, RecordsError, SpanRecord, TagRecord};
+use undertone_model::text::TextTokenizer;
+
+/// With more unknown tokens than this share, a vocabulary is not the text's own.
+const UNKNOWN: f64 = 0.05;
+
+/// What looks at sources of text for a model.
+pub(super) struct Written<'a> {
+    pub tokenizer: &'a TextTokenizer,
+    pub framer: &'a Framer,
+}
+
+impl Written<'_> {
+    /// A task's source.
+    pub fn source(
+        &self,
+        place: &Place,
+        at: &str,
+        task: &TaskConfig,
+        source: &SourceConfig,
+        found: &mut Found,
+    ) -> (SourceCheck, Vec<Print>) {
+        let (limit, target_limit) = match &task.head {
+            HeadConfig::Seq2seq(head) => (head.max_source, Some(head.max_target)),
+            HeadConfig::Classify(head) => (head.max_length, None),
+            HeadConfig::Span(head) => (head.max_length, None),
+            HeadConfig::Tag(head) => (head.max_length, None),
+        };
+        let mut check = SourceCheck { target_limit, ..SourceCheck::of(source, limit) };
+        let read = source.records().map_err(TextDataError::from).and_then(|records| {
+            let inputs = inputs(&task.head, &records)?;
+            Ok((inputs, TextDataset::new(task, source, self.framer)?))
+        });
+        let (inputs, dataset) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                found.add(Severity::Failure, ProblemKind::Source, at, 1, [error.to_string()]);
+                return (check, Vec::new());
+            }
+        };
+        let (samples, all) = (dataset.samples(), inputs.len());
+        check.samples = all;
+        check.empty_texts = inputs.iter().filter(|(_, text)| text.trim().is_empty()).count();
+        let empty = inputs.iter().filter(|(_, text)| text.trim().is_empty()).map(|(name, _)| name.clone());
+        found.add(Severity::Note, ProblemKind::Empty, at, all, empty);
+        check.tokens = Spread::of(samples.iter().map(|sample| sample.ids.len() as f64).collect(), 1.0);
+        check.target_tokens = Spread::of(samples.iter().filter_map(written).collect(), 1.0);
+        check.labels = labels(&task.head, samples);
+        for (severity, kind, count) in [
+            (Severity::Note, ProblemKind::CutInput, dataset.cut().inputs),
+            (Severity::Warning, ProblemKind::CutTarget, dataset.cut().targets),
+        ] {
+            found.add_unnamed(severity, kind, at, all, count);
+        }
+        if place.training() {
+            let missing = check.labels.iter().filter(|(_, count)| **count == 0).map(|(label, _)| format!("`{label}`"));
+            found.add(Severity::Warning, ProblemKind::NoSample, at, check.labels.len(), missing.collect::<Vec<_>>());
+        }
+        check.unknown_share = self.unknown(at, samples, found);
+        let print = |(name, text): (String, String)| {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            Print {
+                name,
+                recording: None,
+                audio: None,
+                seconds: None,
+                text: words.join(" ").to_lowercase(),
+                written: true,
+            }
+        };
+        (check, inputs.into_iter().map(print).collect())
+    }
+
+    /// The share of tokens that stand for something unknown, where the vocabulary has a token for that.
+    fn unknown(&self, at: &str, samples: &[TextSample], found: &mut Found) -> Option<f64> {
+        let unknown = ["[UNK]", "<unk>"].into_iter().find_map(|token| self.tokenizer.inner().token_to_id(token))?;
+        let all: usize = samples.iter().map(|sample| sample.ids.len()).sum();
+        let count: usize = samples.iter().map(|s| s.ids.iter().filter(|id| **id == unknown).count()).sum();
+        let share = count as f64 / all.max(1) as f64;
+        let severity = if share > UNKNOWN { Severity::Warning } else { Severity::Note };
+        found.add_unnamed(severity, ProblemKind::Unknown, at, all, count);
+        Some(share)
+    }
+}
+
+/// Where each record comes from, and what is read of it.
+fn inputs(head: &HeadConfig, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError> {
+    Ok(match head {
+        HeadConfig::Classify(head) => {
+            let text =
+                |r: ClassifyRecord| [Some(r.text), r.text_pair].into_iter().flatten().collect::<Vec<_>>().join("\n");
+            let read = ClassifyRecord::read(records, &head.labels)?.into_iter();
+            read.map(|record| (record.origin.to_string(), text(record))).collect()
+        }
+        HeadConfig::Span(_) => {
+            let read = SpanRecord::read(records)?.into_iter();
+            read.map(|record| (record.origin.to_string(), format!("{}\n{}", record.question, record.context))).collect()
+        }
+        HeadConfig::Tag(head) => {
+            let read = TagRecord::read(records, &head.labels)?.into_iter();
+            read.map(|record| (record.origin.to_string(), record.words.join(" "))).collect()
+        }
+        HeadConfig::Seq2seq(_) => {
+            let read = PairRecord::read(records)?.into_iter();
+            read.map(|record| (record.origin.to_string(), record.source)).collect()
+        }
+    })
+}
+
+/// Tokens of what is to be written, special ones included.
+fn written(sample: &TextSample) -> Option<f64> {
+    match &sample.target {
+        Target::Text { tokens, .. } => Some(tokens.len() as f64),
+        _ => None,
+    }
+}
+
+/// How often each label is the answer; of tags, each word's.
+fn labels(head: &HeadConfig, samples: &[TextSample]) -> BTreeMap<String, usize> {
+    let names = match head {
+        HeadConfig::Classify(head) => &head.labels,
+        HeadConfig::Tag(head) => &head.labels,
+        HeadConfig::Span(_) | HeadConfig::Seq2seq(_) => return BTreeMap::new(),
+    };
+    let mut counts = vec![0; names.len()];
+    for sample in samples {
+        match &sample.target {
+            Target::Label(label) => counts[*label] += 1,
+            Target::Tags { tags, .. } => tags.iter().for_each(|tag| counts[*tag] += 1),
+            Target::Span { .. } | Target::Text { .. } => {}
+        }
+    }
+    names.iter().cloned().zip(counts).collect()
+}

@@ -1,0 +1,76 @@
+//! `cargo xtask data cache`.
+
+use crate::progress::Bar;
+use crate::{Failure, train};
+use std::path::PathBuf;
+use undertone::data::cache::{Cache, CacheUsage};
+use undertone::phases::{Experiment, FillError, fill_cache};
+use undertone::train::Amount;
+
+/// What could not be read and is named.
+const NAMED: usize = 5;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The experiment's YAML file
+    #[arg(long)]
+    config: PathBuf,
+    /// Override one key of the configuration, like data.cache.what=audio
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Empty the cache, whoever filled it, instead of filling it
+    #[arg(long, conflicts_with = "verify")]
+    clear: bool,
+    /// Read every entry and remove those that are damaged, instead of filling it
+    #[arg(long)]
+    verify: bool,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let experiment = Experiment::load(Some(&train::find(&args.config)), &args.settings).map_err(Failure::bad_input)?;
+    match (args.clear, args.verify) {
+        (true, _) => {
+            let gone = open(&experiment)?.clear().map_err(Failure::bad_input)?;
+            println!("{} removed, {}", entries(gone.entries), Amount(gone.bytes));
+        }
+        (_, true) => {
+            let cache = open(&experiment)?;
+            let left = cache.verify().map_err(Failure::bad_input)?;
+            println!("{}; {} damaged and removed", holds(left), cache.counts().corrupted);
+        }
+        (false, false) => fill(&experiment)?,
+    }
+    Ok(())
+}
+
+fn fill(experiment: &Experiment) -> Result<(), Failure> {
+    let filled = fill_cache(experiment, &Bar::default()).map_err(Failure::bad_input)?;
+    let declined = match filled.declined {
+        0 => String::new(),
+        declined => format!(", {declined} without room in `data.cache.max_bytes`"),
+    };
+    println!("{}; {} written, {} there already{declined}", holds(filled.usage), filled.written, filled.hits);
+    for (name, reason) in filled.unreadable.iter().take(NAMED) {
+        eprintln!("`{name}` cannot be read: {reason}");
+    }
+    match filled.unreadable.len() {
+        0 => Ok(()),
+        count => {
+            let text = format!("{count} recordings cannot be read: look at them with cargo xtask data check");
+            Err(Failure::BadInput(text))
+        }
+    }
+}
+
+fn open(experiment: &Experiment) -> Result<Cache, Failure> {
+    let cache = experiment.data.cache.open().map_err(Failure::bad_input)?;
+    cache.ok_or_else(|| Failure::bad_input(FillError::Off))
+}
+
+fn holds(usage: CacheUsage) -> String {
+    format!("the cache holds {}, {}", entries(usage.entries), Amount(usage.bytes))
+}
+
+fn entries(count: u64) -> String {
+    if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
+}

@@ -1,0 +1,69 @@
+//! `cargo xtask data check`.
+
+use crate::progress::Bar;
+use crate::{Failure, train};
+use std::path::{Path, PathBuf};
+use undertone::phases::Experiment;
+use undertone::phases::check::{CheckOptions, DataCheck, Severity, check};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The experiment's YAML file
+    #[arg(long, default_value = train::DEFAULT_CONFIG)]
+    config: PathBuf,
+    /// Override one key of the configuration, like data.train.path=train.csv
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Write the report as JSON to this file; - is standard output, and the table then goes to standard error
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write data_check.json and the picture data_check.svg into this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Leave recordings undecoded: faster, but what is silent, clipped, damaged or the same is not found
+    #[arg(long)]
+    no_audio: bool,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let experiment = Experiment::load(Some(&train::find(&args.config)), &args.settings).map_err(Failure::bad_input)?;
+    let options = CheckOptions { audio: !args.no_audio, progress: &Bar::default() };
+    let found = check(&experiment, &options).map_err(Failure::bad_input)?;
+    let json = serde_json::to_string_pretty(&found.to_json()).map_err(|e| Failure::Machine(e.to_string()))? + "\n";
+    match args.json.as_deref() {
+        Some(file) if file == Path::new("-") => {
+            eprint!("{found}");
+            print!("{json}");
+        }
+        file => {
+            print!("{found}");
+            file.map_or(Ok(()), |file| write(file, &json))?;
+        }
+    }
+    if let Some(out) = &args.out {
+        std::fs::create_dir_all(out).map_err(|e| unwritable(out, &e))?;
+        write(&out.join("data_check.json"), &json)?;
+        let picture = found.picture().map_err(|e| Failure::Machine(e.to_string()))?;
+        write(&out.join("data_check.svg"), &picture)?;
+    }
+    verdict(&found)
+}
+
+/// The first reason for which training would fail, and how many more there are.
+fn verdict(found: &DataCheck) -> Result<(), Failure> {
+    let mut failures = found.of(Severity::Failure);
+    let Some(first) = failures.next() else { return Ok(()) };
+    let more = match failures.count() {
+        0 => String::new(),
+        more => format!(" (and {more} more, see above)"),
+    };
+    Err(Failure::BadInput(format!("training would fail: {first}{more}")))
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(file, text).map_err(|e| unwritable(file, &e))
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::BadInput(format!("cannot write `{}`: {error}", path.display()))
+}
