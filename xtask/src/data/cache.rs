@@ -56,7 +56,7 @@ fn fill(experiment: &Experiment) -> Result<(), Failure> {
     match filled.unreadable.len() {
         0 => Ok(()),
         count => {
-            let text = format!("{count} recordings cannot be read: look at them with cargo xtask data check");
+            let text = format!("{count} of the recordings cannot be read: look at them with cargo xtask data check");
             Err(Failure::BadInput(text))
         }
     }

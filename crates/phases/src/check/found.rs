@@ -3,7 +3,7 @@
 use super::report::{Problem, ProblemKind, Severity};
 
 /// Samples that are named for each problem.
-pub(super) const EXAMPLES: usize = 5;
+pub(super) const EXAMPLES: usize = 10;
 
 /// All that has been found so far.
 #[derive(Debug, Default)]

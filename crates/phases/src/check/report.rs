@@ -341,12 +341,16 @@ impl std::fmt::Display for Leak {
 
 /// As much as a line has room for.
 fn examples(examples: &[String], count: usize) -> String {
-    match (examples.is_empty(), count.saturating_sub(examples.len())) {
+    let shown = &examples[..examples.len().min(SHOWN)];
+    match (shown.is_empty(), count.saturating_sub(shown.len())) {
         (true, _) => String::new(),
-        (false, 0) => format!(": {}", examples.join(", ")),
-        (false, more) => format!(": {} and {more} more", examples.join(", ")),
+        (false, 0) => format!(": {}", shown.join(", ")),
+        (false, more) => format!(": {} and {more} more", shown.join(", ")),
     }
 }
+
+/// Examples that a line has room for.
+const SHOWN: usize = 3;
 
 impl DataCheck {
     /// Whether training would not begin, or would stop.

@@ -36,8 +36,19 @@ impl Display for DataCheck {
 
 fn head(speech: bool) -> Vec<String> {
     let columns: &[&str] = match speech {
-        true => &["split", "source", "samples", "hours", "shortest", "median", "longest", "tokens", "longest", "room"],
-        false => &["split", "source", "records", "read", "longest", "room", "written", "longest", "room"],
+        true => &[
+            "split",
+            "source",
+            "samples",
+            "hours",
+            "shortest",
+            "median",
+            "longest",
+            "tokens median",
+            "longest",
+            "room",
+        ],
+        false => &["split", "source", "records", "read median", "longest", "room", "written median", "longest", "room"],
     };
     columns.iter().map(|column| (*column).to_owned()).collect()
 }
