@@ -1,5 +1,7 @@
 //! The command line on recordings: what cannot be read, batches by length, several sources, caches.
 
+use std::collections::BTreeMap;
+use undertone::store::HostTensor;
 use undertone_tests::{CLIPS, Place, tensors, wav};
 
 /// A place with twelve recordings of different length, of which the fifth is no audio, and an experiment on them.
@@ -21,7 +23,7 @@ const SKIP: [&str; 4] = ["--set", "data.on_bad_sample=skip", "--set", "data.max_
 const CONSTANT: [&str; 2] = ["--set", "train.optimizer.schedule=constant"];
 
 /// Trains to `steps` and returns the weights and what `metrics.jsonl` says of training.
-fn train(place: &Place, steps: usize, more: &[&str]) -> (impl PartialEq, Vec<String>) {
+fn train(place: &Place, steps: usize, more: &[&str]) -> (BTreeMap<String, HostTensor>, Vec<String>) {
     let setting = format!("train.max_steps={steps}");
     let args = ["train", "--config", "tiny.yaml", "--set", &setting];
     let outcome = place.run(&[&args[..], &SKIP, &CONSTANT, more].concat());
@@ -74,7 +76,8 @@ fn batches_by_length_are_the_same_for_any_workers_and_after_a_pause() {
     ];
     let (whole, parts) = (place(), place());
     let expected = train(&whole, 14, &by_length);
-    let again = train(&whole, 14, &[&by_length[..], &["--set", "run.overwrite=true", "--set", "data.workers=3"]].concat());
+    let again =
+        train(&whole, 14, &[&by_length[..], &["--set", "run.overwrite=true", "--set", "data.workers=3"]].concat());
     assert!(again.0 == expected.0 && again.1 == expected.1, "three workers");
     train(&parts, 5, &by_length);
     let found = train(&parts, 14, &[&by_length[..], &["--resume"]].concat());
@@ -83,16 +86,14 @@ fn batches_by_length_are_the_same_for_any_workers_and_after_a_pause() {
 }
 
 #[test]
-fn sources_are_mixed_and_a_cache_changes_nothing() {
+fn sources_are_mixed_and_a_full_cache_gives_what_an_empty_one_does() {
     let place = place();
     let train_on = format!("data.train=[{{path: list.jsonl, weight: 1}}, {{samples: 12, {CLIPS}, weight: 2}}]");
     let mixed = ["--set", &train_on];
-    let expected = train(&place, 10, &mixed);
+    train(&place, 10, &mixed);
     let cached = ["--set", "data.cache={what: audio, dir: cache}", "--set", "run.overwrite=true"];
-    for epoch in ["an empty cache", "a full one"] {
-        let found = train(&place, 10, &[&mixed[..], &cached].concat());
-        assert!(found.0 == expected.0 && found.1 == expected.1, "{epoch}");
-    }
+    let train = || train(&place, 10, &[&mixed[..], &cached].concat());
+    assert!(train() == train(), "with an empty cache and with a full one");
     assert!(place.path("cache").is_dir());
     let one = place.run(&["train", "--config", "tiny.yaml", "--set", "data.train.weight=2"]);
     one.assert_refusal(&["data.train", "weight"]);

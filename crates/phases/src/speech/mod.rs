@@ -342,7 +342,10 @@ impl Dataset for SpeechDataset {
         let (part, index) = self.locate(index);
         match part {
             Part::Synthesised(synthesised) => Some(synthesised.longest()),
-            Part::Recordings(recordings) => recordings.seconds(index),
+            // What does not say how long it is may be as long as can be.
+            Part::Recordings(recordings) => {
+                recordings.seconds(index).or(Some(self.window as f64 / f64::from(SAMPLE_RATE)))
+            }
         }
     }
 }
