@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use undertone_tests::reference::{fixture, shared};
-use undertone_tests::{Outcome, Place, wav};
+use undertone_tests::{CLIPS, Outcome, Place, experiment, wav};
 
 /// So many seconds of a tone that nothing else is like, at a fifth of full scale.
 fn tone(seconds: f32, hertz: f32) -> Vec<f32> {
@@ -14,7 +14,10 @@ fn tone(seconds: f32, hertz: f32) -> Vec<f32> {
 /// A place whose model hears two seconds and writes 56 tokens, with clean recordings in both splits.
 fn clean() -> Place {
     let place = Place::default();
-    place.write_experiment("path: train.jsonl");
+    let yaml = experiment("path: train.jsonl");
+    let valid = format!("valid: {{samples: 2, {CLIPS}}}");
+    assert!(yaml.contains(&valid), "{yaml}");
+    place.write("tiny.yaml", yaml.replace(&valid, "valid: {path: valid.jsonl}"));
     for (name, hertz) in [("a", 440.0), ("b", 550.0), ("c", 660.0), ("v", 770.0), ("w", 880.0)] {
         place.write(&format!("{name}.wav"), wav(&tone(1.0, hertz)));
     }
@@ -31,8 +34,7 @@ const VALID: &str = r#"{"audio": "v.wav", "text": "PSE"}
 {"audio": "w.wav", "text": "QSL"}
 "#;
 
-const CHECK: [&str; 8] =
-    ["data", "check", "--config", "tiny.yaml", "--json", "check.json", "--set", "data.valid={path: valid.jsonl}"];
+const CHECK: [&str; 6] = ["data", "check", "--config", "tiny.yaml", "--json", "check.json"];
 
 /// What the check says, and its report.
 fn check(place: &Place, more: &[&str]) -> (Outcome, Value) {
@@ -101,7 +103,7 @@ fn clean_data_has_nothing_wrong_with_it() {
 #[test]
 fn the_report_goes_to_standard_output_alone_where_it_is_asked_for() {
     let place = clean();
-    let outcome = place.run(&[&CHECK[..4], &["--json", "-", "--set", "data.valid={path: valid.jsonl}"][..]].concat());
+    let outcome = place.run(&[&CHECK[..4], &["--json", "-"][..]].concat());
     let report: Value = serde_json::from_str(&outcome.stdout).expect("JSON and nothing else");
     assert_eq!(report["fails"], false);
     assert!(outcome.stderr.contains("nothing is wrong with it"), "{outcome:?}");
@@ -110,15 +112,15 @@ fn the_report_goes_to_standard_output_alone_where_it_is_asked_for() {
 #[test]
 fn what_a_synthesiser_makes_is_drawn_and_looked_at() {
     let place = Place::default();
-    place.write_experiment(&format!("samples: 8, {}", undertone_tests::CLIPS));
-    let outcome = place.run(&CHECK[..6]);
+    place.write_experiment(&format!("samples: 8, {}", CLIPS));
+    let outcome = place.run(&CHECK);
     assert_eq!((outcome.status, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
     let report: Value = serde_json::from_slice(&std::fs::read(place.path("check.json")).expect("read")).expect("JSON");
     let train = &report["splits"][0]["sources"][0];
     assert_eq!((&train["samples"], &train["drawn"]), (&8.into(), &8.into()));
     assert!(outcome.stdout.contains("8 samples were made"), "{}", outcome.stdout);
     // Two seconds are more than a model of one second hears.
-    let narrow = place.run(&[&CHECK[..6], &["--set", "model.source.config.max_source_positions=50"][..]].concat());
+    let narrow = place.run(&[&CHECK[..], &["--set", "model.source.config.max_source_positions=50"][..]].concat());
     narrow.assert_refusal(&["training would fail", "1.00 s"]);
 }
 
@@ -273,7 +275,7 @@ fn what_only_training_itself_refuses_is_found_too() {
 fn a_cache_is_filled_verified_and_emptied() {
     let place = clean();
     let run = |more: &[&str]| {
-        let base = ["data", "cache", "--config", "tiny.yaml", "--set", "data.valid={path: valid.jsonl}"];
+        let base = ["data", "cache", "--config", "tiny.yaml"];
         place.run(&[&base[..], &["--set", "data.cache.dir=cache"], more].concat())
     };
     run(&[]).assert_refusal(&["`data.cache.what` is off"]);
@@ -299,11 +301,11 @@ fn a_cache_is_filled_verified_and_emptied() {
 #[test]
 fn training_finds_what_was_kept() {
     let place = clean();
-    let cache = ["--set", "data.cache={what: features, dir: cache}", "--set", "data.valid={path: valid.jsonl}"];
+    let cache = ["--set", "data.cache={what: features, dir: cache}"];
     let outcome = place.run(&[&["data", "cache", "--config", "tiny.yaml"][..], &cache[..]].concat());
     assert_eq!(outcome.status, Some(0), "{outcome:?}");
     let kept = place.tree();
-    let train = ["train", "--config", "tiny.yaml", "--set", "train.max_steps=2", "--set", "train.evaluate.every=2"];
+    let train = ["train", "--config", "tiny.yaml", "--set", "train.max_steps=4", "--set", "train.evaluate.every=2"];
     let outcome = place.run(&[&train[..], &cache[..]].concat());
     assert_eq!(outcome.status, Some(0), "{outcome:?}");
     let files = |tree: std::collections::BTreeSet<std::path::PathBuf>| {
