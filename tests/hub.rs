@@ -201,7 +201,7 @@ impl Case {
     }
 
     fn online(&self) -> Hub {
-        Hub { cache: self.home.path().join("hub"), endpoint: Some(self.server.address.clone()), offline: false }
+        Hub { cache: self.home.path().join("hub"), endpoint: Some(self.server.address.clone()), offline: false, token: None }
     }
 
     fn offline(&self) -> Hub {
