@@ -59,18 +59,8 @@ impl Place {
                 let tail = remote.read(start, (remote.size() - start) as usize)?;
                 Self::Ahead(Arc::new(Ahead::new(remote.clone(), (start, tail.into()), wanted)))
             }
-            Self::Ahead(ahead) => {
-                Self::Ahead(Arc::new(Ahead::new(ahead.remote.clone(), ahead.tail.clone(), wanted)))
-            }
+            Self::Ahead(ahead) => Self::Ahead(Arc::new(Ahead::new(ahead.remote.clone(), ahead.tail.clone(), wanted))),
         })
-    }
-
-    /// The same file, with nothing of it in memory.
-    pub fn bare(&self) -> Self {
-        match self {
-            Self::Ahead(ahead) => Self::Remote(ahead.remote.clone()),
-            other => other.clone(),
-        }
     }
 }
 

@@ -121,7 +121,9 @@ impl Client {
             let answered = self.get(url, Some("bytes=0-0"))?;
             let answer = answered.expect(&[StatusCode::PARTIAL_CONTENT, StatusCode::OK, of_nothing], self)?;
             let size = match answer.status {
-                StatusCode::OK => answer.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok()),
+                StatusCode::OK => {
+                    answer.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok())
+                }
                 _ => answer.total(),
             };
             let lacks = |what: &str| HttpError::Unfit(format!("the answer does not say {what}"));

@@ -53,7 +53,8 @@ impl Hub {
     ) -> Result<Vec<Arc<dyn Remote>>, SourceError> {
         let wanted = Wanted { dataset, config, split, revision: revision.unwrap_or(CONVERSION) };
         if self.offline {
-            let reason = "cannot be streamed, because HF_HUB_OFFLINE is set: leave out `stream` to read what the cache has";
+            let reason =
+                "cannot be streamed, because HF_HUB_OFFLINE is set: leave out `stream` to read what the cache has";
             return Err(wanted.lacking(reason.into()));
         }
         let (snapshot, shards) = self.listed_dataset(&wanted)?;
