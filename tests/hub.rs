@@ -1,23 +1,25 @@
 //! Models and datasets from the hub: fetched from a server on loopback, then read from the cache alone.
 
+#[path = "hub/network.rs"]
+mod network;
+#[path = "hub/server.rs"]
+mod server;
+#[path = "hub/speech.rs"]
+mod speech;
+
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use server::{COMMIT, DATASET, MODEL, Repository, Server};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use undertone::data::records::{PairRecord, Paths, RecordsConfig, RecordsError};
 use undertone::phases::hub::Hub;
 
-const MODEL: &str = "someone/nano";
-const DATASET: &str = "someone/pairs";
 /// The branch of the hub's own conversion, as URLs have it.
 const CONVERSION: &str = "refs%2Fconvert%2Fparquet";
-const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 fn xtask() -> Command {
     let test = std::env::current_exe().expect("this test's path");
@@ -26,103 +28,6 @@ fn xtask() -> Command {
 
 fn bundled_files() -> BTreeMap<String, Vec<u8>> {
     undertone::model::whisper::bundled("whisper-nano-cw").expect("a bundled model")
-}
-
-/// A repository of the hub.
-struct Repository {
-    /// `NAME` of a model, `datasets/NAME` of a dataset.
-    name: String,
-    /// A branch, as URLs have it.
-    revision: &'static str,
-    commit: String,
-    files: BTreeMap<String, Vec<u8>>,
-    /// A file that is listed and not given.
-    withheld: Option<&'static str>,
-}
-
-impl Repository {
-    fn model(files: BTreeMap<String, Vec<u8>>) -> Self {
-        Self { name: MODEL.into(), revision: "main", commit: COMMIT.into(), files, withheld: None }
-    }
-
-    fn dataset(revision: &'static str, files: impl IntoIterator<Item = (&'static str, Vec<u8>)>) -> Self {
-        let files = files.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
-        Self { name: format!("datasets/{DATASET}"), revision, commit: COMMIT.into(), files, withheld: None }
-    }
-
-    /// What a path is answered with.
-    fn get(&self, path: &str) -> Option<Vec<u8>> {
-        let listed =
-            if self.name.starts_with("datasets/") { self.name.clone() } else { format!("models/{}", self.name) };
-        if path == format!("/api/{listed}/revision/{}", self.revision) {
-            let siblings: Vec<_> = self.files.keys().map(|name| serde_json::json!({"rfilename": name})).collect();
-            return Some(serde_json::json!({"siblings": siblings, "sha": self.commit}).to_string().into_bytes());
-        }
-        let (revision, file) = path.strip_prefix(&format!("/{}/resolve/", self.name))?.split_once('/')?;
-        let known = (revision == self.revision || revision == self.commit) && self.withheld != Some(file);
-        self.files.get(file).filter(|_| known).cloned()
-    }
-}
-
-/// The hub on loopback.
-struct Server {
-    address: String,
-    /// The paths of the files that were asked for.
-    asked: Arc<Mutex<BTreeSet<String>>>,
-}
-
-impl Server {
-    fn new(repository: Repository) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = format!("http://{}", listener.local_addr().expect("an address"));
-        let asked = Arc::new(Mutex::new(BTreeSet::new()));
-        let shared = (Arc::new(repository), asked.clone());
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (repository, asked) = shared.clone();
-                std::thread::spawn(move || answer(stream, &repository, &asked));
-            }
-        });
-        Self { address, asked }
-    }
-
-    /// The names of the files that were asked for since the last call.
-    fn asked(&self) -> Vec<String> {
-        let paths = std::mem::take(&mut *self.asked.lock().expect("not poisoned"));
-        paths.into_iter().filter_map(|path| Some(path.split_once(&format!("{COMMIT}/"))?.1.to_owned())).collect()
-    }
-}
-
-fn answer(mut stream: TcpStream, repository: &Repository, asked: &Mutex<BTreeSet<String>>) {
-    let mut lines = BufReader::new(stream.try_clone().expect("a reader")).lines().map_while(Result::ok);
-    let request = lines.next().unwrap_or_default();
-    let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-    let mut range = None;
-    for line in lines.take_while(|l| !l.is_empty()) {
-        if let Some(bytes) = line.to_ascii_lowercase().strip_prefix("range: bytes=") {
-            let (start, end) = bytes.split_once('-').expect("a range");
-            range = Some((start.parse::<usize>().expect("a start"), end.parse::<usize>().ok()));
-        }
-    }
-    let body = repository.get(&path);
-    asked.lock().expect("not poisoned").insert(path);
-    let Some(body) = body else {
-        let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-        return;
-    };
-    let total = body.len();
-    let (start, end) = range.map_or((0, total), |(s, e)| (s, e.map_or(total, |e| (e + 1).min(total))));
-    let mut hasher = DefaultHasher::new();
-    body.hash(&mut hasher);
-    let head = format!(
-        "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\nContent-Range: bytes {start}-{}/{total}\r\n\
-         ETag: \"{:016x}\"\r\nX-Repo-Commit: {}\r\nConnection: close\r\n\r\n",
-        end - start,
-        end - 1,
-        hasher.finish(),
-        repository.commit,
-    );
-    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body[start..end]));
 }
 
 fn eval(home: &Path, endpoint: &str, offline: bool, model: &str) -> Output {
@@ -201,7 +106,12 @@ impl Case {
     }
 
     fn online(&self) -> Hub {
-        Hub { cache: self.home.path().join("hub"), endpoint: Some(self.server.address.clone()), offline: false }
+        Hub {
+            cache: self.home.path().join("hub"),
+            endpoint: Some(self.server.address.clone()),
+            offline: false,
+            token: None,
+        }
     }
 
     fn offline(&self) -> Hub {

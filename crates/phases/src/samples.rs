@@ -1,7 +1,7 @@
 //! Where samples come from.
 
 use crate::experiment::sentence;
-use crate::{ConfigError, SourceError};
+use crate::{ConfigError, SourceError, SpeechError};
 use figment::Figment;
 use figment::providers::Serialized;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 use std::path::PathBuf;
+use undertone_data::clips::Clips;
 use undertone_data::cw::CwConfig;
 use undertone_data::records::{Column, Format, PartConfig, Paths, RecordsConfig};
 
@@ -36,6 +37,9 @@ pub struct SourceConfig {
     pub split: Option<String>,
     /// Branch, tag or commit; the hub's own conversion to Parquet if not given.
     pub revision: Option<String>,
+    /// Whether speech from the `hub` is read over the network as it is needed, rather than fetched as a whole before
+    /// training starts. Nothing is stored, so every epoch reads all of it again, unless `data.cache` keeps it.
+    pub stream: bool,
     /// The second of two plain text files, line by line.
     pub target_path: Option<PathBuf>,
     /// How records are written; by the extension if not given.
@@ -140,6 +144,7 @@ impl Default for SourceConfig {
             subset: None,
             split: None,
             revision: None,
+            stream: false,
             target_path: None,
             format: Format::default(),
             columns: BTreeMap::new(),
@@ -247,6 +252,9 @@ impl SourceConfig {
         if matches!(self.format, Format::Tar | Format::Audio) {
             return Err("`format` is one of speech: text is jsonl, json, csv, tsv, conll, text or parquet".into());
         }
+        if self.stream {
+            return Err("`stream` is for speech: text is small, so it is fetched as a whole; leave `stream` out".into());
+        }
         self.validate_recorded()
     }
 
@@ -263,7 +271,8 @@ impl SourceConfig {
             }
             (Some(_), None) => {
                 let hub = [("subset", &self.subset), ("split", &self.split), ("revision", &self.revision)];
-                if let Some((key, _)) = hub.iter().find(|(_, value)| value.is_some()) {
+                let given = hub.iter().find(|(_, value)| value.is_some()).map(|(key, _)| *key);
+                if let Some(key) = given.or(self.stream.then_some("stream")) {
                     return Err(format!("`{key}` is for `hub`, not for `path`"));
                 }
             }
@@ -291,6 +300,7 @@ impl SourceConfig {
             ("subset", self.subset.is_some()),
             ("split", self.split.is_some()),
             ("revision", self.revision.is_some()),
+            ("stream", self.stream),
             ("format", self.format != defaults.format),
             ("columns", !self.columns.is_empty()),
             ("header", self.header.is_some()),
@@ -306,6 +316,16 @@ impl SourceConfig {
         let split = self.split.as_deref().unwrap_or_default();
         let shards = crate::hub::dataset(dataset, self.subset.as_deref(), split, self.revision.as_deref())?;
         Ok(self.records_in(shards.into()))
+    }
+
+    /// The recordings, which are fetched from the hub, or opened there, if that is where they are.
+    pub(crate) fn clips(&self) -> Result<Clips, SpeechError> {
+        let Some(dataset) = self.hub.as_ref().filter(|_| self.stream) else {
+            return Ok(Clips::open(&self.records().map_err(Box::new)?)?);
+        };
+        let split = self.split.as_deref().unwrap_or_default();
+        let shards = crate::hub::stream(dataset, self.subset.as_deref(), split, self.revision.as_deref());
+        Ok(Clips::stream(&self.records_in(Paths::default()), shards.map_err(Box::new)?)?)
     }
 
     fn records_in(&self, path: Paths) -> RecordsConfig {

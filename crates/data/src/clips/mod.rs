@@ -56,6 +56,7 @@ mod error;
 mod layout;
 mod open;
 mod parquet;
+mod remote;
 mod source;
 mod tar;
 #[cfg(test)]
@@ -68,6 +69,7 @@ use std::sync::Arc;
 pub use block_shuffle::BlockShuffle;
 pub use clip::Clip;
 pub use error::ClipsError;
+pub use remote::Remote;
 
 use crate::audio::{AudioError, ROUNDING, Stored};
 use crate::records::RecordsConfig;
@@ -117,6 +119,15 @@ impl Clips {
     /// As [`Clips::open`], for whole files, and the first row's if no row can be used.
     pub fn open_usable(config: &RecordsConfig) -> Result<(Self, Vec<ClipsError>), ClipsError> {
         open::open_usable(config)
+    }
+
+    /// As [`Clips::open`], of Parquet files that lie elsewhere; the `path` of the configuration means nothing. Their ends
+    /// and their columns without the audio are read now, and pages of the audio when a clip in them is asked for.
+    ///
+    /// # Errors
+    /// As [`Clips::open`], and for a file whose rows do not have the audio in them.
+    pub fn stream(config: &RecordsConfig, shards: Vec<Arc<dyn Remote>>) -> Result<Self, ClipsError> {
+        open::stream(config, shards)
     }
 
     /// Keeps at most so many bytes of audio from Parquet files in memory; one page of such a file is always kept.
@@ -192,7 +203,7 @@ impl Clips {
     }
 
     /// What the audio of a clip is known by in a cache: the file's absolute path, size and time of change, the place in
-    /// the file where it holds many clips, and `start` and `end`.
+    /// the file where it holds many clips, and `start` and `end`. A [`Remote`] is known by its name and size.
     ///
     /// A hash of the content would need every byte of the data read before training starts. A file that is changed
     /// changes its time or size, as `make` and `rsync` rely on, too; one that is only moved is computed again.
@@ -205,8 +216,9 @@ impl Clips {
     /// What the recording that a clip is a part of is known by: [`Clips::key`] without `start` and `end`.
     pub fn recording(&self, index: usize) -> String {
         let source = &self.clips[index].source;
-        let AudioFile { path, size, modified, .. } = &self.files[source.file()];
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let AudioFile { path, size, modified, is_remote, .. } = &self.files[source.file()];
+        let absolute = std::path::absolute(path).ok().filter(|_| !is_remote);
+        let path = absolute.as_ref().unwrap_or(path);
         let place = match source {
             Source::File { .. } => String::new(),
             Source::Cell { row, .. } => format!("row {row}"),

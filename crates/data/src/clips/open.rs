@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use super::clip::{self, Clip};
 use super::parquet::{self, Pages, Shard};
+use super::remote::{Place, Remote};
 use super::source::{Files, Source};
 use super::tar::{self, AUDIO, Member};
 use super::{Clips, ClipsError, DEFAULT_MEMORY, layout};
-use crate::records::files::{Rows, file_rows};
+use crate::records::files::{Rows, file_rows, read_error};
 use crate::records::row::Row;
 use crate::records::task::Task;
 use crate::records::{Format, RecordsConfig, RecordsError, parquet as record_parquet};
@@ -35,17 +36,21 @@ enum Holder {
 /// What is known about the lists that have been opened so far, each of which is when its turn comes.
 #[derive(Default)]
 struct Opened {
+    /// Those that are not files here.
+    remotes: HashMap<PathBuf, Arc<dyn Remote>>,
     holders: HashMap<PathBuf, Holder>,
     shards: Vec<Shard>,
 }
 
 pub(super) fn open(config: &RecordsConfig) -> Result<Clips, ClipsError> {
-    open_rows(config, Err)
+    config.validate()?;
+    read(config, layout::files(config)?, Vec::new(), Err)
 }
 
 pub(super) fn open_usable(config: &RecordsConfig) -> Result<(Clips, Vec<ClipsError>), ClipsError> {
     let mut problems = Vec::new();
-    let clips = open_rows(config, |problem| {
+    config.validate()?;
+    let clips = read(config, layout::files(config)?, Vec::new(), |problem| {
         problems.push(problem);
         Ok(())
     })?;
@@ -55,22 +60,33 @@ pub(super) fn open_usable(config: &RecordsConfig) -> Result<(Clips, Vec<ClipsErr
     }
 }
 
+pub(super) fn stream(config: &RecordsConfig, shards: Vec<Arc<dyn Remote>>) -> Result<Clips, ClipsError> {
+    let names: Vec<PathBuf> = shards.iter().map(|shard| PathBuf::from(shard.name())).collect();
+    let config = RecordsConfig { path: names.clone().into(), format: Format::Parquet, ..config.clone() };
+    config.validate()?;
+    read(&config, names.into_iter().map(|name| (Format::Parquet, name)).collect(), shards, Err)
+}
+
 /// The clips of all rows but those that `on_problem` passes over.
-fn open_rows(
+fn read(
     config: &RecordsConfig,
+    lists: Vec<(Format, PathBuf)>,
+    shards: Vec<Arc<dyn Remote>>,
     mut on_problem: impl FnMut(ClipsError) -> Result<(), ClipsError>,
 ) -> Result<Clips, ClipsError> {
-    config.validate()?;
     let task = clip::task(config);
-    let opened = RefCell::new(Opened::default());
-    let lists = layout::files(config)?;
+    let mut files = Files::default();
+    for shard in &shards {
+        files.note_remote(shard.name(), shard.size());
+    }
+    let remotes = shards.into_iter().map(|shard| (PathBuf::from(shard.name()), shard)).collect();
+    let opened = RefCell::new(Opened { remotes, ..Opened::default() });
     let rows = lists.into_iter().flat_map(|(format, path)| {
         let rows = list_rows(&task, format, path.into(), &opened);
         rows.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
     });
     let rows = (1..).zip(rows).map(|(number, row)| Ok(Row { number, ..row? }));
 
-    let mut files = Files::default();
     let clips = task.select(rows, |row| {
         // A list that has rows has been opened.
         let holder = opened.borrow().holders.get(&*row.origin.path).cloned();
@@ -96,14 +112,24 @@ fn list_rows(task: &Task, format: Format, path: Arc<Path>, opened: &RefCell<Open
             let (rows, members): (Vec<_>, Vec<_>) = tar::samples(&path)?.into_iter().unzip();
             (Box::new(rows.into_iter().map(Ok)), Holder::Members(members.into()))
         }
-        Format::Parquet => match Shard::open(task, &path)? {
-            Some((shard, schema)) => {
-                opened.shards.push(shard);
-                let holder = Holder::Cells { shard: opened.shards.len() - 1 };
-                (record_parquet::rows(path.clone(), Some(schema))?, holder)
+        Format::Parquet => {
+            let remote = opened.remotes.get(&*path).cloned();
+            let is_remote = remote.is_some();
+            let place = remote.map_or_else(|| Place::File(path.clone()), Place::Remote);
+            match Shard::open(task, &path, place)? {
+                Some((shard, place, schema)) => {
+                    opened.shards.push(shard);
+                    let holder = Holder::Cells { shard: opened.shards.len() - 1 };
+                    (record_parquet::rows_in(path.clone(), place, Some(schema))?, holder)
+                }
+                None if is_remote => {
+                    let reason = "has no column with audio in it, and only such a file can be streamed; if its audio is \
+                                  in a column of another name, give that under `columns` as `audio`";
+                    return Err(read_error(&path, reason));
+                }
+                None => (record_parquet::rows(path.clone(), None)?, beside(&path)),
             }
-            None => (record_parquet::rows(path.clone(), None)?, beside(&path)),
-        },
+        }
         format => (file_rows(task, format, path.clone())?, beside(&path)),
     };
     opened.holders.insert(path.to_path_buf(), holder);

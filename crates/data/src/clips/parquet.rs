@@ -1,5 +1,5 @@
 use std::collections::HashMap;
-use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -8,34 +8,43 @@ use parquet::column::page::PageReader;
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::ParquetMetaData;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::page_index::offset_index::PageLocation;
+use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::{Type, TypePtr};
 
+use super::remote::Place;
 use crate::records::RecordsError;
-use crate::records::files::{open, read_error};
+use crate::records::files::read_error;
 use crate::records::parquet::guarded;
 use crate::records::row::Row;
 use crate::records::task::Task;
 
 /// A Parquet file whose audio is in its rows. Holds what its footer says, none of the audio.
 pub(super) struct Shard {
+    /// What messages call it.
     path: Arc<Path>,
+    place: Place,
     metadata: Arc<ParquetMetaData>,
     /// The column of the audio's bytes.
     leaf: usize,
     /// The first row of each row group, and the number of rows at the end.
     pub starts: Vec<usize>,
-    /// The pages of each row group, once they were asked for: their first rows, and the number of rows at the end.
-    pages: Vec<OnceLock<Vec<usize>>>,
+    /// The data pages of each row group, once they were asked for.
+    pages: Vec<OnceLock<Vec<PageLocation>>>,
 }
 
 impl Shard {
-    /// The shard, and its schema without the audio; None if it has no column of audio but, at most, paths.
-    pub fn open(task: &Task, path: &Arc<Path>) -> Result<Option<(Self, Type)>, RecordsError> {
-        let file = open(path)?;
-        let metadata = guarded(path, || Ok(Arc::new(SerializedFileReader::new(file)?.metadata().clone())))?;
+    /// The shard, what to read its rows from, and its schema without the audio; None if it has no column of audio but, at
+    /// most, paths.
+    pub fn open(task: &Task, path: &Arc<Path>, place: Place) -> Result<Option<(Self, Place, Type)>, RecordsError> {
+        let (end, metadata) = guarded(path, || {
+            let end = place.ahead(Vec::new())?;
+            let reader = ParquetMetaDataReader::new().with_offset_index_policy(PageIndexPolicy::Optional);
+            let metadata = reader.parse_and_finish(&end)?;
+            Ok((end, Arc::new(metadata)))
+        })?;
         let schema = metadata.file_metadata().schema_descr();
         let Some(name) = audio_column(task, schema.root_schema()) else { return Ok(None) };
         let leaf = (0..schema.num_columns()).find(|&leaf| {
@@ -46,12 +55,13 @@ impl Shard {
         });
         let Some(leaf) = leaf else { return Ok(None) };
         let rest = without(schema.root_schema(), &name).map_err(|error| read_error(path, error))?;
+        let rows = end.ahead(chunks(&metadata, &rest)).map_err(|error| read_error(path, error))?;
         let mut starts = vec![0];
         for group in metadata.row_groups() {
             starts.push(starts[starts.len() - 1] + usize::try_from(group.num_rows()).unwrap_or(0));
         }
         let pages = starts.iter().skip(1).map(|_| OnceLock::new()).collect();
-        Ok(Some((Self { path: path.clone(), metadata, leaf, starts, pages }, rest)))
+        Ok(Some((Self { path: path.clone(), place, metadata, leaf, starts, pages }, rows, rest)))
     }
 
     /// The row group of a row.
@@ -60,12 +70,14 @@ impl Shard {
     }
 
     /// Reads one page of the audio: a cell for each of its rows.
-    fn page(&self, group: usize, rows: std::ops::Range<usize>) -> Result<Vec<Option<ByteArray>>, RecordsError> {
+    fn page(&self, group: usize, rows: Range<usize>) -> Result<Vec<Option<ByteArray>>, RecordsError> {
+        let pages = self.pages(group)?.to_vec();
         guarded(&self.path, || {
             let column = self.metadata.row_group(group).column(self.leaf).column_descr_ptr();
             let optional = column.max_def_level() > 0;
             let defined = column.max_def_level();
-            let mut reader = ColumnReaderImpl::<ByteArrayType>::new(column, Box::new(self.reader(group)?));
+            let pages = self.reader(Arc::new(self.place.clone()), group, Some(pages))?;
+            let mut reader = ColumnReaderImpl::<ByteArrayType>::new(column, Box::new(pages));
             reader.skip_records(rows.start)?;
             let (mut levels, mut values) = (Vec::new(), Vec::new());
             while levels.len().max(values.len()) < rows.len() {
@@ -85,35 +97,115 @@ impl Shard {
         })
     }
 
-    /// The first rows of the pages of a row group, and the number of its rows.
-    fn pages(&self, group: usize) -> Result<&[usize], RecordsError> {
+    /// The page of a row, both counted within the row group, and the page's rows.
+    fn page_of(&self, group: usize, row: usize) -> Result<(usize, Range<usize>), RecordsError> {
+        let pages = self.pages(group)?;
+        let first_row = |page: usize| pages[page].first_row_index as usize;
+        let at = pages.partition_point(|page| page.first_row_index as usize <= row).saturating_sub(1);
+        let end = if at + 1 < pages.len() { first_row(at + 1) } else { self.rows_of(group) };
+        Ok((at, first_row(at)..end))
+    }
+
+    fn rows_of(&self, group: usize) -> usize {
+        self.starts[group + 1] - self.starts[group]
+    }
+
+    /// Where the data pages of a row group lie: what the file's index says, or else what the pages' headers say.
+    fn pages(&self, group: usize) -> Result<&[PageLocation], RecordsError> {
         if let Some(pages) = self.pages[group].get() {
             return Ok(pages);
         }
-        let rows = self.starts[group + 1] - self.starts[group];
-        let starts = guarded(&self.path, || {
-            let (mut starts, mut next, mut reader) = (Vec::new(), 0, self.reader(group)?);
-            while let Some(page) = reader.peek_next_page()? {
-                if !page.is_dict {
-                    starts.push(next);
-                    next += page.num_rows.or(page.num_levels).unwrap_or(rows - next);
+        let indexed = self.metadata.page_index_for_row_group(group).offset_index(self.leaf).cloned();
+        let indexed = indexed.map(|index| index.page_locations().clone()).filter(|pages| self.add_up(group, pages));
+        let pages = match indexed {
+            Some(pages) => pages,
+            None => guarded(&self.path, || {
+                let pages = self.walked(group)?;
+                match self.add_up(group, &pages) {
+                    true => Ok(pages),
+                    false => Err(ParquetError::General("the pages of its audio do not add up".into())),
                 }
-                reader.skip_next_page()?;
-            }
-            starts.push(rows);
-            if starts.len() < 2 || starts[0] != 0 || !starts.is_sorted() {
-                return Err(ParquetError::General("the pages of its audio do not add up".into()));
-            }
-            Ok(starts)
-        })?;
-        Ok(self.pages[group].get_or_init(|| starts))
+            })?,
+        };
+        Ok(self.pages[group].get_or_init(|| pages))
     }
 
-    /// Opens the file anew: readers of the same handle would share its position, and they run on many threads.
-    fn reader(&self, group: usize) -> Result<SerializedPageReader<File>, ParquetError> {
-        let group = self.metadata.row_group(group);
-        let rows = usize::try_from(group.num_rows()).unwrap_or(0);
-        SerializedPageReader::new(Arc::new(File::open(&self.path)?), group.column(self.leaf), rows, None)
+    /// Finds the data pages by their headers, without reading what is between them.
+    fn walked(&self, group: usize) -> Result<Vec<PageLocation>, ParquetError> {
+        let rows = self.rows_of(group) as i64;
+        let (_, length) = self.metadata.row_group(group).column(self.leaf).byte_range();
+        let place = Arc::new(Noted { place: self.place.clone(), start: Mutex::new(0) });
+        let mut reader = self.reader(place.clone(), group, None)?;
+        let (mut pages, mut next, mut before) = (Vec::<PageLocation>::new(), 0, None);
+        while let Some(page) = reader.peek_next_page()? {
+            let offset = *place.start.lock().unwrap_or_else(PoisonError::into_inner) as i64;
+            if let Some(PageLocation { compressed_page_size, offset: start, .. }) =
+                before.take().and_then(|before: usize| pages.get_mut(before))
+            {
+                *compressed_page_size = i32::try_from(offset - *start).unwrap_or(0);
+            }
+            if !page.is_dict {
+                before = Some(pages.len());
+                pages.push(PageLocation { offset, compressed_page_size: 0, first_row_index: next });
+                next += page.num_rows.or(page.num_levels).map_or(rows - next, |count| count as i64);
+            }
+            reader.skip_next_page()?;
+        }
+        let (start, _) = self.metadata.row_group(group).column(self.leaf).byte_range();
+        if let Some(last) = before.and_then(|before| pages.get_mut(before)) {
+            last.compressed_page_size = i32::try_from((start + length) as i64 - last.offset).unwrap_or(0);
+        }
+        Ok(pages)
+    }
+
+    /// Whether these can be the pages of a row group: in order, in its column, from the first row on.
+    fn add_up(&self, group: usize, pages: &[PageLocation]) -> bool {
+        let (start, length) = self.metadata.row_group(group).column(self.leaf).byte_range();
+        let (start, end) = (start as i64, (start + length) as i64);
+        let rows = self.rows_of(group) as i64;
+        let inside = |page: &PageLocation| {
+            let size = i64::from(page.compressed_page_size);
+            page.offset >= start && size > 0 && size <= end - page.offset && page.first_row_index < rows
+        };
+        pages.first().is_some_and(|first| first.first_row_index == 0)
+            && pages.iter().all(inside)
+            && pages.is_sorted_by(|a, b| {
+                a.first_row_index <= b.first_row_index && a.offset + i64::from(a.compressed_page_size) <= b.offset
+            })
+    }
+
+    fn reader<R: ChunkReader>(
+        &self,
+        place: Arc<R>,
+        group: usize,
+        pages: Option<Vec<PageLocation>>,
+    ) -> Result<SerializedPageReader<R>, ParquetError> {
+        SerializedPageReader::new(place, self.metadata.row_group(group).column(self.leaf), self.rows_of(group), pages)
+    }
+}
+
+/// Notes where a reader begins; one that looks for pages begins at each header.
+struct Noted {
+    place: Place,
+    start: Mutex<u64>,
+}
+
+impl Length for Noted {
+    fn len(&self) -> u64 {
+        self.place.len()
+    }
+}
+
+impl ChunkReader for Noted {
+    type T = Box<dyn std::io::Read>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        *self.start.lock().unwrap_or_else(PoisonError::into_inner) = start;
+        self.place.get_read(start)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<bytes::Bytes, ParquetError> {
+        self.place.get_bytes(start, length)
     }
 }
 
@@ -139,22 +231,45 @@ fn audio_column(task: &Task, schema: &Type) -> Option<String> {
     binary.then(|| found.name().to_owned())
 }
 
-/// A schema without the bytes of a column.
+/// A schema without the bytes of the audio's column, and of others like it: pictures, or the audio in another form.
 fn without(schema: &Type, name: &str) -> Result<Type, ParquetError> {
     let mut fields: Vec<TypePtr> = Vec::new();
     for field in schema.get_fields() {
-        if field.name() != name {
-            fields.push(field.clone());
-        } else if field.is_group() {
+        if field.is_group() && (field.name() == name || holds_bytes(field)) {
             let rest: Vec<_> = field.get_fields().iter().filter(|child| child.name() != "bytes").cloned().collect();
             if !rest.is_empty() {
                 let info = field.get_basic_info();
                 let group = Type::group_type_builder(field.name()).with_repetition(info.repetition()).with_fields(rest);
                 fields.push(Arc::new(group.build()?));
             }
+        } else if field.name() != name {
+            fields.push(field.clone());
         }
     }
     Type::group_type_builder(schema.name()).with_fields(fields).build()
+}
+
+/// Whether a column is a `struct<bytes, path>`, as Hugging Face stores audio and pictures.
+fn holds_bytes(field: &Type) -> bool {
+    let children = || field.get_fields().iter();
+    children().any(|child| child.name() == "path")
+        && children().any(|child| {
+            child.name() == "bytes" && child.is_primitive() && child.get_physical_type() == PhysicalType::BYTE_ARRAY
+        })
+}
+
+/// Where the columns of a part of the schema lie.
+fn chunks(metadata: &ParquetMetaData, part: &Type) -> Vec<Range<u64>> {
+    let is_wanted = |path: &[String]| {
+        let mut within = part;
+        path.iter().all(|name| {
+            let found = within.is_group().then(|| within.get_fields().iter().find(|field| field.name() == name));
+            found.flatten().map(|field| within = field).is_some()
+        })
+    };
+    let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
+    let wanted = columns.filter(|column| is_wanted(column.column_path().parts()));
+    wanted.map(|column| column.byte_range()).map(|(start, length)| start..start.saturating_add(length)).collect()
 }
 
 /// The path in the cell of a row, for a name.
@@ -201,9 +316,7 @@ impl Pages {
     pub fn cell(&self, shard: &Shard, number: usize, row: usize) -> Result<Option<ByteArray>, RecordsError> {
         let group = shard.group(row);
         let row = row - shard.starts[group];
-        let pages = shard.pages(group)?;
-        let at = pages.partition_point(|start| *start <= row).saturating_sub(1).min(pages.len() - 2);
-        let rows = pages[at]..pages[at + 1];
+        let (at, rows) = shard.page_of(group, row)?;
         let key = (number, group, at);
 
         let slot = self.slot(key);

@@ -30,6 +30,8 @@ pub(super) struct AudioFile {
     pub size: u64,
     /// When it was last changed, in nanoseconds since 1970; 0 where the system does not tell.
     pub modified: u128,
+    /// Whether `path` is the name of a remote file, which always has the same content.
+    pub is_remote: bool,
     /// Its length in seconds, once it was asked for.
     pub seconds: OnceLock<Option<f64>>,
 }
@@ -51,8 +53,16 @@ impl Files {
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let modified = modified.map_or(0, |since| since.as_nanos());
         let (number, size) = (self.list.len(), metadata.len());
-        self.list.push(AudioFile { path: path.into(), size, modified, seconds: OnceLock::new() });
+        let file = AudioFile { path: path.into(), size, modified, is_remote: false, seconds: OnceLock::new() };
+        self.list.push(file);
         self.numbers.insert(path.into(), number);
         Some(number)
+    }
+
+    /// Notes a remote file, which [`Files::number`] then knows by its name.
+    pub fn note_remote(&mut self, name: &str, size: u64) {
+        let path = PathBuf::from(name);
+        self.numbers.insert(path.clone(), self.list.len());
+        self.list.push(AudioFile { path, size, modified: 0, is_remote: true, seconds: OnceLock::new() });
     }
 }

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parquet::errors::ParquetError;
-use parquet::file::reader::SerializedFileReader;
+use parquet::file::reader::{ChunkReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row as ParquetRow};
 use parquet::schema::types::Type;
@@ -16,6 +16,15 @@ use super::{Origin, RecordsError};
 /// The rows of a Parquet file: of all its columns, or of those in a projection of its schema.
 pub(crate) fn rows(path: Arc<Path>, projection: Option<Type>) -> Result<Rows, RecordsError> {
     let file = open(&path)?;
+    rows_in(path, file, projection)
+}
+
+/// The rows of a Parquet file that can be read wherever it lies; errors name `path`.
+pub(crate) fn rows_in(
+    path: Arc<Path>,
+    file: impl ChunkReader + 'static,
+    projection: Option<Type>,
+) -> Result<Rows, RecordsError> {
     let mut rows =
         guarded(&path, || RowIter::from_file_into(Box::new(SerializedFileReader::new(file)?)).project(projection))?;
     let mut number = 0;

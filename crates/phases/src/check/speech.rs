@@ -56,8 +56,13 @@ impl<'a> Speech<'a> {
             self.synthesised(place, at, source, &mut check, found);
             return (check, Vec::new());
         }
-        let opened = source.records().map_err(|error| error.to_string());
-        let opened = opened.and_then(|records| Clips::open_usable(&records).map_err(|error| error.to_string()));
+        let said = |error: &dyn std::fmt::Display| error.to_string();
+        let opened = if source.stream {
+            source.clips().map(|clips| (clips, Vec::new())).map_err(|error| said(&error))
+        } else {
+            let records = source.records().map_err(|error| said(&error));
+            records.and_then(|records| Clips::open_usable(&records).map_err(|error| said(&error)))
+        };
         match opened {
             Ok((clips, unusable)) => {
                 let all = clips.len() + unusable.len();

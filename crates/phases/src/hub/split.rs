@@ -1,9 +1,12 @@
 use super::Hub;
+use super::snapshot::Snapshot;
+use super::stream::RemoteFile;
 use crate::SourceError;
-use hf_hub::api::sync::ApiError;
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use undertone_data::clips::Remote;
 
 /// The branch onto which the hub converts datasets of any format, as `CONFIG/SPLIT/0000.parquet` and so on.
 const CONVERSION: &str = "refs/convert/parquet";
@@ -37,26 +40,54 @@ impl Hub {
         if self.offline { self.cached_dataset(&wanted) } else { self.fetched_dataset(&wanted) }
     }
 
+    /// The same files, of which parts are read from the hub as they are needed; nothing is stored.
+    ///
+    /// # Errors
+    /// As [`Hub::dataset`]; offline there is nothing to stream.
+    pub fn stream(
+        &self,
+        dataset: &str,
+        config: Option<&str>,
+        split: &str,
+        revision: Option<&str>,
+    ) -> Result<Vec<Arc<dyn Remote>>, SourceError> {
+        let wanted = Wanted { dataset, config, split, revision: revision.unwrap_or(CONVERSION) };
+        if self.offline {
+            let reason =
+                "cannot be streamed, because HF_HUB_OFFLINE is set: leave out `stream` to read what the cache has";
+            return Err(wanted.lacking(reason.into()));
+        }
+        let (snapshot, shards) = self.listed_dataset(&wanted)?;
+        let open = |shard: String| {
+            let file = snapshot.address(&shard).and_then(|url| RemoteFile::open(&snapshot.client, url));
+            Ok(Arc::new(file.map_err(|e| wanted.failed(&shard, e.to_string()))?) as Arc<dyn Remote>)
+        };
+        shards.into_iter().map(open).collect()
+    }
+
     fn fetched_dataset(&self, wanted: &Wanted) -> Result<Vec<PathBuf>, SourceError> {
-        let list = |e: ApiError| {
-            let unconverted = match wanted.revision {
-                CONVERSION => "; where the hub has not converted it, a `revision` such as main may hold Parquet files",
+        let (snapshot, shards) = self.listed_dataset(wanted)?;
+        // The first comes last: so a split of the conversion that was broken off lacks it, and is known by that.
+        let fetch = |shard: &String| snapshot.file(shard).map_err(|e| wanted.failed(shard, e.to_string()));
+        let mut paths = shards.iter().rev().map(fetch).collect::<Result<Vec<_>, _>>()?;
+        snapshot.name_it().map_err(|e| wanted.failed("the name of the commit", e.to_string()))?;
+        paths.reverse();
+        Ok(paths)
+    }
+
+    /// What there is, and the shards that are wanted of it.
+    fn listed_dataset(&self, wanted: &Wanted) -> Result<(Snapshot, Vec<String>), SourceError> {
+        let snapshot = self.snapshot(RepoType::Dataset, wanted.dataset, wanted.revision).map_err(|e| {
+            let unconverted = match (wanted.revision, e.is_missing()) {
+                (CONVERSION, true) => {
+                    "; where the hub has not converted it, a `revision` such as main may hold Parquet files"
+                }
                 _ => "",
             };
             wanted.failed(&format!("the list of files at {}", wanted.revision), format!("{e}{unconverted}"))
-        };
-        let api = self.api().map_err(list)?;
-        let listed = api.repo(wanted.repo(wanted.revision)).info().map_err(list)?;
-        let shards = wanted.shards(listed.siblings.into_iter().map(|s| s.rfilename)).map_err(|e| wanted.lacking(e))?;
-        // The branch may move at any time, and then shards of two commits would be mixed; a commit stays.
-        let (cached, commit) = (self.cached(wanted), api.repo(wanted.repo(&listed.sha)));
-        let snapshot = cached.pointer_path(&listed.sha);
-        // The first comes last: so a split of the conversion that was broken off lacks it, and is known by that.
-        for shard in shards.iter().rev().filter(|shard| !snapshot.join(shard).exists()) {
-            commit.download(shard).map_err(|e| wanted.failed(shard, e.to_string()))?;
-        }
-        cached.create_ref(&listed.sha).map_err(|e| wanted.failed("the name of the commit", e.to_string()))?;
-        Ok(shards.into_iter().map(|shard| snapshot.join(shard)).collect())
+        })?;
+        let shards = wanted.shards(snapshot.files.iter().cloned()).map_err(|e| wanted.lacking(e))?;
+        Ok((snapshot, shards))
     }
 
     fn cached_dataset(&self, wanted: &Wanted) -> Result<Vec<PathBuf>, SourceError> {

@@ -20,7 +20,7 @@ use synthesised::Synthesised;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::augment::{Augment, AugmentError};
 use undertone_data::cache::{Cache, CacheError, CacheWhat};
-use undertone_data::clips::{Clips, ClipsError};
+use undertone_data::clips::ClipsError;
 use undertone_data::cut::SegmentError;
 use undertone_data::cw::CwError;
 use undertone_data::features::{FeatureError, LogMel, Mel};
@@ -196,7 +196,7 @@ impl SpeechDataset {
                 let aligned = experiment.loss.alignment.is_on();
                 return Ok(Part::Synthesised(Synthesised::new(source, &tokens, aligned, seed)?));
             }
-            let clips = Clips::open(&source.records().map_err(Box::new)?)?;
+            let clips = source.clips()?;
             let hear = hear.as_ref().map(|hear| hear as &dyn Fn(&[f32]) -> String);
             Ok(Part::Recordings(Box::new(Recordings::new(clips, &tokens, treatment.clone(), hear, seed)?)))
         });

@@ -1,0 +1,307 @@
+use std::fs::File;
+use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Buf, Bytes};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+
+/// A file that lies elsewhere, of which parts can be read: on a server, for example.
+pub trait Remote: Send + Sync {
+    /// What messages call it and caches know it by: an address that always means the same content.
+    fn name(&self) -> &str;
+
+    /// How many bytes it has.
+    fn size(&self) -> u64;
+
+    /// Exactly `length` bytes from `offset` on; any number of threads may read at the same time.
+    ///
+    /// # Errors
+    /// When they cannot be had.
+    fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>>;
+}
+
+/// What the end of a remote file is read with: most footers fit, and so need one request.
+const TAIL: u64 = 64 << 10;
+
+/// What a page's header is read with; it has some 30 bytes, or twice 64 more where it says the least and largest value.
+const HEADER: usize = 1 << 10;
+
+/// How many spans are fetched at the same time, and how many bytes together: opening waits for the server otherwise.
+const AT_ONCE: usize = 8;
+const BYTES_AT_ONCE: u64 = 8 << 20;
+
+/// Spans are fetched together if no more than so many bytes lie between them, up to so many bytes.
+const GAP: u64 = 16 << 10;
+const LONGEST_SPAN: u64 = 4 << 20;
+
+/// A Parquet file, wherever it lies. Its readers are independent of each other, so that many threads may have one.
+#[derive(Clone)]
+pub(super) enum Place {
+    File(Arc<Path>),
+    Remote(Arc<dyn Remote>),
+    /// A remote file of which certain parts will be needed.
+    Ahead(Arc<Ahead>),
+}
+
+impl Place {
+    /// The same file, ready to read its end or, once that is known, `wanted` parts of it in their order.
+    ///
+    /// # Errors
+    /// When the end cannot be had.
+    pub fn ahead(&self, wanted: Vec<Range<u64>>) -> io::Result<Self> {
+        Ok(match self {
+            Self::File(_) => self.clone(),
+            Self::Remote(remote) => {
+                let start = remote.size().saturating_sub(TAIL);
+                let tail = remote.read(start, (remote.size() - start) as usize)?;
+                Self::Ahead(Arc::new(Ahead::new(remote.clone(), (start, tail.into()), wanted)))
+            }
+            Self::Ahead(ahead) => Self::Ahead(Arc::new(Ahead::new(ahead.remote.clone(), ahead.tail.clone(), wanted))),
+        })
+    }
+}
+
+impl Length for Place {
+    fn len(&self) -> u64 {
+        match self {
+            Self::File(path) => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
+            Self::Remote(remote) => remote.size(),
+            Self::Ahead(ahead) => ahead.remote.size(),
+        }
+    }
+}
+
+impl ChunkReader for Place {
+    type T = Box<dyn Read>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        Ok(match self {
+            Self::File(path) => Box::new(BufReader::new(opened(path, start)?)),
+            Self::Remote(remote) => Box::new(Headers { remote: remote.clone(), at: start, read: Bytes::new() }),
+            Self::Ahead(ahead) => match ahead.held(start)? {
+                Some(bytes) => Box::new(bytes.reader()),
+                None => return Self::Remote(ahead.remote.clone()).get_read(start),
+            },
+        })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        match self {
+            Self::File(path) => {
+                let mut bytes = Vec::with_capacity(length);
+                opened(path, start)?.take(length as u64).read_to_end(&mut bytes)?;
+                match bytes.len() == length {
+                    true => Ok(bytes.into()),
+                    false => Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+                }
+            }
+            Self::Remote(remote) => Ok(read(&**remote, start, length)?.into()),
+            Self::Ahead(ahead) => match ahead.held(start)? {
+                Some(bytes) if bytes.len() >= length => Ok(bytes.slice(..length)),
+                _ => Ok(read(&*ahead.remote, start, length)?.into()),
+            },
+        }
+    }
+}
+
+fn opened(path: &Path, start: u64) -> io::Result<File> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(start))?;
+    Ok(file)
+}
+
+/// A part of a remote file; a damaged footer may ask for one that it does not have.
+fn read(remote: &dyn Remote, start: u64, length: usize) -> io::Result<Vec<u8>> {
+    match start.checked_add(length as u64) {
+        Some(end) if end <= remote.size() => remote.read(start, length),
+        _ => Err(ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Reads the little that a page's header is, and more if it is asked for.
+struct Headers {
+    remote: Arc<dyn Remote>,
+    at: u64,
+    read: Bytes,
+}
+
+impl Read for Headers {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.read.is_empty() {
+            let left = self.remote.size().saturating_sub(self.at);
+            let length = HEADER.max(buffer.len()).min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.read = read(&*self.remote, self.at, length)?.into();
+            self.at += length as u64;
+        }
+        let count = buffer.len().min(self.read.len());
+        self.read.copy_to_slice(&mut buffer[..count]);
+        Ok(count)
+    }
+}
+
+/// The parts of a remote file that are read one after the other, fetched before they are asked for.
+pub(super) struct Ahead {
+    remote: Arc<dyn Remote>,
+    /// In order and without overlap.
+    spans: Vec<Range<u64>>,
+    /// The end of the file.
+    tail: (u64, Bytes),
+    /// The spans that were fetched last, and where they begin.
+    held: Mutex<Vec<(u64, Bytes)>>,
+}
+
+impl Ahead {
+    fn new(remote: Arc<dyn Remote>, tail: (u64, Bytes), wanted: Vec<Range<u64>>) -> Self {
+        let mut spans = spans(wanted);
+        spans.retain(|span| span.start < tail.0);
+        Self { remote, spans, tail, held: Mutex::default() }
+    }
+
+    /// What is in memory from `start` on, fetched if a span begins or goes on there.
+    fn held(&self, start: u64) -> io::Result<Option<Bytes>> {
+        let from = |(begin, bytes): &(u64, Bytes)| {
+            let skipped = usize::try_from(start.checked_sub(*begin)?).ok()?;
+            (skipped < bytes.len()).then(|| bytes.slice(skipped..))
+        };
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = std::iter::once(&self.tail).chain(&*held).find_map(from) {
+            return Ok(Some(bytes));
+        }
+        let next = self.spans.partition_point(|span| span.end <= start);
+        if self.spans.get(next).is_none_or(|span| !span.contains(&start)) {
+            return Ok(None);
+        }
+        *held = self.fetch(&self.spans[next..])?;
+        Ok(held.iter().find_map(from))
+    }
+
+    /// The first of these spans, and as many more as are fetched at once.
+    fn fetch(&self, spans: &[Range<u64>]) -> io::Result<Vec<(u64, Bytes)>> {
+        let mut bytes = 0;
+        let few = spans.iter().take(AT_ONCE).take_while(|span| {
+            let first = bytes == 0;
+            bytes += span.end - span.start;
+            first || bytes <= BYTES_AT_ONCE
+        });
+        let remote = &*self.remote;
+        std::thread::scope(|scope| {
+            let fetch = |span: &Range<u64>| {
+                let (start, length) = (span.start, (span.end - span.start) as usize);
+                scope.spawn(move || Ok((start, read(remote, start, length)?.into())))
+            };
+            let threads: Vec<_> = few.map(fetch).collect();
+            let ended = |_| Err(io::Error::other("reading ended in a panic"));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect()
+        })
+    }
+}
+
+/// Ranges in order, those with little between them together.
+fn spans(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut spans: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match spans.last_mut() {
+            Some(last) if range.start < last.end => last.end = last.end.max(range.end),
+            Some(last) if range.start <= last.end + GAP && range.end - last.start <= LONGEST_SPAN => {
+                last.end = range.end;
+            }
+            _ => spans.push(range),
+        }
+    }
+    spans
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Bytes in memory that stand for a remote file, and what was read of them.
+    pub struct Memory {
+        pub name: String,
+        pub bytes: Vec<u8>,
+        pub read: Mutex<Vec<Range<u64>>>,
+    }
+
+    impl Memory {
+        pub fn new(name: &str, bytes: Vec<u8>) -> Arc<Self> {
+            Arc::new(Self { name: name.into(), bytes, read: Mutex::default() })
+        }
+
+        /// How many bytes were read since the last call.
+        pub fn count(&self) -> u64 {
+            std::mem::take(&mut *self.read.lock().unwrap()).iter().map(|range| range.end - range.start).sum()
+        }
+    }
+
+    impl Remote for Memory {
+        fn name(&self) -> &str {
+            &self.name
+        }
+
+        fn size(&self) -> u64 {
+            self.bytes.len() as u64
+        }
+
+        fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+            self.read.lock().unwrap().push(offset..offset + length as u64);
+            Ok(self.bytes[offset as usize..][..length].to_vec())
+        }
+    }
+
+    fn numbered(length: usize) -> Arc<Memory> {
+        Memory::new("memory", (0..length).map(|at| (at % 251) as u8).collect())
+    }
+
+    #[test]
+    fn parts_that_will_be_needed_are_fetched_once_and_together() {
+        let remote = numbered(400_000);
+        let wanted = vec![100..200, 210..300, 100_000..100_050, 399_000..399_100];
+        let ahead = Place::Remote(remote.clone()).ahead(wanted.clone()).unwrap();
+        for range in wanted {
+            let length = (range.end - range.start) as usize;
+            let bytes = ahead.get_bytes(range.start, length).unwrap();
+            assert_eq!(&bytes[..], &remote.bytes[range.start as usize..][..length]);
+            let mut read = vec![0; length];
+            ahead.get_read(range.start).unwrap().read_exact(&mut read).unwrap();
+            assert_eq!(read, bytes);
+        }
+        let mut read = remote.read.lock().unwrap().clone();
+        read.sort_by_key(|range| range.start);
+        // The last one lies in the end of the file, which is read first of all.
+        assert_eq!(read, [100..300, 100_000..100_050, 334_464..400_000]);
+    }
+
+    #[test]
+    fn what_a_remote_file_does_not_have_is_an_error() {
+        let remote: Arc<dyn Remote> = numbered(100);
+        let place = Place::Remote(remote.clone());
+        for place in [place.ahead(Vec::new()).unwrap(), place] {
+            assert!(place.get_bytes(90, 20).is_err());
+            assert!(place.get_bytes(u64::MAX, 20).is_err());
+            assert!(place.get_read(200).unwrap().read_exact(&mut [0; 4]).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_part_reads_as_it_is(parts in prop::collection::vec((0..300_000u64, 0..5000u64), 0..20), tests in prop::collection::vec((0..300_000u64, 0..9000usize), 1..20)) {
+            let remote = numbered(310_000);
+            let wanted = parts.iter().map(|(start, length)| *start..start + length).collect();
+            let ahead = Place::Remote(remote.clone()).ahead(wanted).unwrap();
+            for (start, length) in tests {
+                let expected = &remote.bytes[start as usize..][..length];
+                prop_assert_eq!(&ahead.get_bytes(start, length).unwrap()[..], expected);
+                let mut read = vec![0; length];
+                // A reader may end where its span ends, for what follows is not what it was asked for.
+                let count = ahead.get_read(start).unwrap().read(&mut read).unwrap();
+                prop_assert_eq!(&read[..count], &expected[..count]);
+                prop_assert!(count > 0 || length == 0);
+            }
+        }
+    }
+}
