@@ -45,7 +45,7 @@ mod tests;
 
 use std::path::Path;
 use std::sync::Once;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 pub use config::{CacheConfig, CacheWhat};
 pub use entry::Entry;
@@ -84,6 +84,9 @@ pub struct Cache {
     refused: Once,
 }
 
+/// How far the time of a file may be behind that of the clock: it is taken at the kernel's last tick, up to 10 ms ago.
+const TICK: Duration = Duration::from_millis(20);
+
 impl Cache {
     /// The cache in this folder, which is made if it is not there, with at most `max_bytes` on disk.
     ///
@@ -95,7 +98,7 @@ impl Cache {
         Ok(Self {
             folder: Folder::open(dir)?,
             room: Room::new(max_bytes),
-            opened: SystemTime::now(),
+            opened: SystemTime::now().checked_sub(TICK).unwrap_or(SystemTime::UNIX_EPOCH),
             counters: Counters::default(),
             refused: Once::new(),
         })
