@@ -216,25 +216,20 @@ fn spans(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use proptest::prelude::*;
 
     /// Bytes in memory that stand for a remote file, and what was read of them.
-    pub struct Memory {
-        pub name: String,
-        pub bytes: Vec<u8>,
-        pub read: Mutex<Vec<Range<u64>>>,
+    struct Memory {
+        name: String,
+        bytes: Vec<u8>,
+        read: Mutex<Vec<Range<u64>>>,
     }
 
     impl Memory {
-        pub fn new(name: &str, bytes: Vec<u8>) -> Arc<Self> {
+        fn new(name: &str, bytes: Vec<u8>) -> Arc<Self> {
             Arc::new(Self { name: name.into(), bytes, read: Mutex::default() })
-        }
-
-        /// How many bytes were read since the last call.
-        pub fn count(&self) -> u64 {
-            std::mem::take(&mut *self.read.lock().unwrap()).iter().map(|range| range.end - range.start).sum()
         }
     }
 
