@@ -336,7 +336,7 @@ fn folders_that_cannot_be_meant_are_refused_with_what_they_hold() {
 fn audio_in_parquet_is_read_by_row() {
     let bytes = RecordsConfig { columns: columns([("audio", "wav".into())]), ..at(fixture("bytes.parquet")) };
     for (config, blocks, segments) in
-        [(at(fixture("speech.parquet")), vec![0..3, 3..6], 2), (bytes, Vec::from_iter([0..6]), 0)]
+        [(at(fixture("speech.parquet")), vec![0..3, 3..6], 2), (bytes, std::iter::once(0..6).collect(), 0)]
     {
         // With memory for one page, and with enough for all.
         for memory in [1, DEFAULT_MEMORY] {

@@ -170,7 +170,7 @@ impl TaskBatch {
 /// Makes batches of several tasks.
 pub enum TaskCollate {
     /// For a speech backbone.
-    Speech(WhisperCollate),
+    Speech(Box<WhisperCollate>),
     /// For a text backbone, which pads with this token.
     Text {
         /// Its id.

@@ -95,7 +95,9 @@ impl<'a> Setup<'a> {
     /// What makes batches of samples, in training or where a model is judged.
     pub fn collate(&self, training: bool) -> Result<TaskCollate, DynamoError> {
         Ok(match &self.pretrained {
-            Pretrained::Whisper(whisper) => TaskCollate::Speech(collate(&self.experiment.data, whisper, training)?),
+            Pretrained::Whisper(whisper) => {
+                TaskCollate::Speech(Box::new(collate(&self.experiment.data, whisper, training)?))
+            }
             Pretrained::Text(backbone) => TaskCollate::Text { pad: backbone.tokenizer.pad() },
         })
     }

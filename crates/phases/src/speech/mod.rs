@@ -13,6 +13,7 @@ pub use recordings::Listed;
 pub(crate) use tokens::{Spoken, Tokens};
 
 use crate::{Alignment, ConfigError, Experiment, LongAudio, SourceConfig, SourceError, TranscribeError, Transcriber};
+use pieces::Hear;
 use recordings::{Recordings, Treatment};
 use std::ops::Range;
 use std::sync::Arc;
@@ -158,7 +159,7 @@ pub struct SpeechDataset {
 }
 
 enum Part {
-    Synthesised(Synthesised),
+    Synthesised(Box<Synthesised>),
     Recordings(Box<Recordings>),
 }
 
@@ -194,10 +195,11 @@ impl SpeechDataset {
             let seed = seed.wrapping_add(mixed(place) * u64::from(place > 0));
             if !source.is_recorded() {
                 let aligned = experiment.loss.alignment.is_on();
-                return Ok(Part::Synthesised(Synthesised::new(source, &tokens, aligned, seed)?));
+                let synthesised = Synthesised::new(source, &tokens, aligned, seed)?;
+                return Ok(Part::Synthesised(Box::new(synthesised)));
             }
             let clips = source.clips()?;
-            let hear = hear.as_ref().map(|hear| hear as &dyn Fn(&[f32]) -> String);
+            let hear = hear.as_ref().map(|hear| hear as &Hear);
             Ok(Part::Recordings(Box::new(Recordings::new(clips, &tokens, treatment.clone(), hear, seed)?)))
         });
         let parts = parts.collect::<Result<_, SpeechError>>()?;

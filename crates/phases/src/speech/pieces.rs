@@ -100,6 +100,9 @@ pub(crate) fn divided(clips: &Clips, window: f64, all_lengths: bool) -> Division
 /// to the audio, or the model cannot tell.
 const MISHEARD: f64 = 0.5;
 
+/// What a model writes down of 16 kHz audio.
+pub(super) type Hear<'a> = dyn Fn(&[f32]) -> String + 'a;
+
 /// Pieces of a clip that has no times: cut where it is silent, each with the part of the text that `hear` found in it;
 /// and how many were left out because something else was heard in them.
 ///
@@ -109,7 +112,7 @@ pub(super) fn aligned(
     clips: &Clips,
     clip: usize,
     window: usize,
-    hear: &dyn Fn(&[f32]) -> String,
+    hear: &Hear,
 ) -> Result<(Vec<Piece>, usize), SampleError> {
     let (audio, begin) = (clips.load(clip)?, clips.clip(clip).start.unwrap_or(0.0));
     let ranges = cut_in_silence(&audio, window);

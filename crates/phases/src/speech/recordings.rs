@@ -1,7 +1,7 @@
 //! Samples from recordings: what is cut from them, what is done to them, and the tokens that they become.
 
 use super::pack::packed;
-use super::pieces::{Piece, aligned, divided};
+use super::pieces::{Hear, Piece, aligned, divided};
 use super::tokens::{Spoken, Tokens};
 use super::{Heard, SpeechError, SpeechSample, mixed, too_long};
 use rayon::prelude::*;
@@ -60,7 +60,7 @@ impl Recordings {
         clips: Clips,
         tokens: &Tokens,
         treatment: Treatment,
-        hear: Option<&dyn Fn(&[f32]) -> String>,
+        hear: Option<&Hear>,
         seed: u64,
     ) -> Result<Self, SpeechError> {
         let window = treatment.window as f64 / f64::from(SAMPLE_RATE);
