@@ -3,6 +3,7 @@
 use undertone::data::clips::Clips;
 use undertone::data::records::RecordsConfig;
 use undertone::data::text::EnglishNormalizer;
+use undertone::model::whisper::WhisperTokenizer;
 use undertone::ops::DeviceSpec;
 use undertone::phases::Transcriber;
 use undertone::train::metrics::{ErrorRate, wer};
@@ -31,4 +32,14 @@ fn whisper_tiny_en_reads_ljspeech() {
     let rate = total.rate().expect("words");
     println!("{clips} clips, {} words, WER {:.2} %", total.length, 100.0 * rate);
     assert!(clips >= 20 && rate <= 0.08, "WER {rate} over {clips} clips");
+}
+
+#[test]
+fn openais_vocabulary_spells_every_text() {
+    let Some(tokenizer) = shared("models/whisper-tokenizer/tokenizer.json") else { return };
+    let tokenizer = WhisperTokenizer::from_bytes(std::fs::read(tokenizer).expect("read")).expect("a tokenizer");
+    for text in ["", " a  b ", "Grüße, 世界! \u{1F600}\u{0}\u{7f}\u{a0}\u{ad}\r\n\t", "ﬁ e\u{301} \u{e9}"] {
+        assert_eq!(tokenizer.decode(&tokenizer.encode(text).expect(text)), text);
+    }
+    assert!(tokenizer.encode("a<|endoftext|>").is_err());
 }

@@ -50,6 +50,8 @@ const WINDOW: usize = 480_000;
 const CLIPS: usize = 320;
 /// How long the consumer takes over a batch where its waiting is measured: a step of a fast accelerator.
 const STEP: Duration = Duration::from_millis(50);
+/// Batches before that: at first nothing is ready.
+const WARM_UP: usize = 8;
 /// Threads where the consumer's waiting is measured.
 const WAITED_FOR: usize = 4;
 /// Epochs over which memory is watched.
@@ -170,14 +172,16 @@ fn alone(files: &[PathBuf]) -> Result<Results, Failure> {
     Ok(results)
 }
 
-/// The share of its time that a consumer waits which takes 50 ms over each batch, once the first has come.
+/// The share of its time that a consumer waits which takes 50 ms over each batch, once the workers have begun.
 fn waited<D: Dataset + 'static, C: Collate<D::Item> + 'static>(loader: &Loader<D, C>) -> Result<f64, Failure>
 where
     C::Batch: 'static,
 {
     let mut batches = loader.epoch(0, 0);
-    let first = batches.next().transpose().map_err(Failure::bad_input)?;
-    drop(first);
+    for batch in batches.by_ref().take(WARM_UP) {
+        batch.map_err(Failure::bad_input)?;
+        std::thread::sleep(STEP);
+    }
     let (started, mut waited) = (Instant::now(), Duration::ZERO);
     loop {
         std::thread::sleep(STEP);
@@ -277,7 +281,7 @@ impl Dataset for Noise {
     type Item = Clip;
 
     fn len(&self) -> usize {
-        2 * CLIPS
+        10 * CLIPS
     }
 
     fn get(&self, _: usize, _: u64) -> Result<Clip, SampleError> {

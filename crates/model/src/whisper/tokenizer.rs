@@ -2,7 +2,7 @@
 
 use super::GenerationConfig;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tokenizers::Tokenizer;
 
 /// A `tokenizer.json` with Whisper's special tokens.
@@ -11,6 +11,9 @@ pub struct WhisperTokenizer {
     inner: Tokenizer,
     bytes: Vec<u8>,
     special: BTreeMap<String, u32>,
+    special_ids: BTreeSet<u32>,
+    /// Whether it has a token for every byte and changes no text: then it spells whatever there is.
+    spells_all: bool,
 }
 
 /// Why text or tokens do not fit a tokenizer.
@@ -67,8 +70,12 @@ impl WhisperTokenizer {
     /// When it is none, or lacks the tokens that start and end a transcript.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, TokenizerError> {
         let inner = Tokenizer::from_bytes(&bytes).map_err(|e| TokenizerError::Format(e.to_string()))?;
-        let special = inner.get_added_tokens_decoder().into_iter().map(|(id, token)| (token.content, id)).collect();
-        let this = Self { inner, bytes, special };
+        let special: BTreeMap<String, u32> =
+            inner.get_added_tokens_decoder().into_iter().map(|(id, token)| (token.content, id)).collect();
+        let special_ids = special.values().copied().collect();
+        let spells_all =
+            inner.get_normalizer().is_none() && byte_alphabet().all(|s| inner.token_to_id(&s.to_string()).is_some());
+        let this = Self { inner, bytes, special, special_ids, spells_all };
         for token in [SOT, EOT, NO_TIMESTAMPS] {
             this.special(token, ": it is not a Whisper tokenizer")?;
         }
@@ -130,8 +137,12 @@ impl WhisperTokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let encoding = self.inner.encode_fast(text, false).map_err(|e| TokenizerError::Format(e.to_string()))?;
         let ids = encoding.get_ids().to_vec();
-        if let Some((token, _)) = self.special.iter().find(|(_, id)| ids.contains(id)) {
-            return Err(TokenizerError::Control { token: token.clone(), text: text.to_owned() });
+        if let Some(id) = ids.iter().find(|id| self.special_ids.contains(id)) {
+            let token = self.inner.id_to_token(*id).unwrap_or_default();
+            return Err(TokenizerError::Control { token, text: text.to_owned() });
+        }
+        if self.spells_all {
+            return Ok(ids);
         }
         // A byte-pair model without an unknown token drops what it cannot spell; only the round trip shows it.
         let back = self.decode(&ids);
@@ -230,6 +241,14 @@ impl WhisperTokenizer {
     }
 }
 
+/// The characters that stand for bytes in the vocabularies of GPT-2 and its heirs: a printable one for itself, the others
+/// for characters from U+0100 on.
+fn byte_alphabet() -> impl Iterator<Item = char> {
+    let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+    let others = (0..=u8::MAX).filter(move |byte| !printable(byte)).count() as u32;
+    (0..=u8::MAX).filter(printable).map(char::from).chain((0x100..0x100 + others).filter_map(char::from_u32))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,6 +297,12 @@ mod tests {
         assert!(error.contains("<|xx|>"), "{error}");
         assert_eq!(t.languages().keys().collect::<Vec<_>>(), ["<|de|>", "<|en|>"]);
         assert!(!t.control_tokens().contains(&t.end()) && t.control_tokens().contains(&t.start()));
+    }
+
+    #[test]
+    fn a_vocabulary_of_characters_does_not_spell_all() {
+        assert!(!tokenizer().spells_all);
+        assert_eq!((byte_alphabet().count(), byte_alphabet().collect::<BTreeSet<_>>().len()), (256, 256));
     }
 
     #[test]
