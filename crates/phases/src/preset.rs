@@ -17,6 +17,7 @@ use std::fmt::{Display, Formatter};
 use std::path::Path;
 use std::process::Command;
 use std::str::FromStr;
+use undertone_data::loader::Workers;
 use undertone_model::text::TextEncoderConfig;
 use undertone_model::whisper::WhisperConfig;
 use undertone_ops::{Compute, DeviceSpec};
@@ -181,7 +182,9 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
 
 /// The keys of a card for a model. Batch and accumulation are one decision: who gives one of them has made it.
 fn chosen(card: &Card, why: &str, model: &ModelConfig, given: Option<&str>) -> Layer {
-    let mut data = json!({ "prefetch_batches": card.prefetch_batches });
+    // How many threads make samples is the host's affair, whatever the card.
+    let workers = Workers::Auto;
+    let mut data = json!({ "prefetch_batches": card.prefetch_batches, "workers": workers });
     let mut train = json!({ "compute": card.compute });
     let effective = DataConfig::default().batch_size;
     let split = match (given, column(model)) {
@@ -205,8 +208,10 @@ fn chosen(card: &Card, why: &str, model: &ModelConfig, given: Option<&str>) -> L
     };
     let Card { name, prefetch_batches, .. } = card;
     let compute = json!(card.compute).as_str().unwrap_or_default().to_owned();
-    let reason =
-        format!("device preset {name}: {why}; {split}; compute {compute}, prefetch_batches {prefetch_batches}");
+    let reason = format!(
+        "device preset {name}: {why}; {split}; compute {compute}, workers auto ({} here), prefetch_batches {prefetch_batches}",
+        workers.count()
+    );
     let keys = [("data".to_owned(), data), ("train".to_owned(), train)].into_iter().collect();
     Layer { keys, reason }
 }
