@@ -16,22 +16,11 @@
 //! order each epoch, evicting it would find f + (1 - f) ln(1 - f) of them (15 % for a half); keeping what is there
 //! finds f.
 //!
-//! **Why files.** 10 000 entries of 80 kB (5 s, 80 bins) on ext4 and two cores that others used too, one run; in µs per
-//! entry, each read with its checksum. "Two processes" each got or put all entries in the one folder. None of the
-//! stores held a damaged entry after five times SIGKILL.
-//!
-//! | store                           | put, 4 threads | get, 4 threads | get, cold | two processes | MB    |
-//! |---------------------------------|----------------|----------------|-----------|---------------|-------|
-//! | files                           |     238,   949 |       56,   59 |       271 |         1 210 |   819 |
-//! | LMDB (heed), unsynced           |     141,   140 |       32,   34 |       489 |           320 |   820 |
-//! | safetensors, 128 entries a file |     165,   178 |       68,   62 |       456 |           440 | 1 602 |
-//! | redb, synced every 256          |     554,   587 |       71,  102 |       641 |       refused | 1 312 |
-//! | redb, synced                    |   5 668, 5 572 |      108,  126 |       686 |       refused | 1 312 |
-//!
-//! Safetensors take 801 MB from one process; two write everything twice. LMDB is faster, above all where several write
-//! at once; an entry is written once and read every epoch. For that, its map has to be as large as the cap from the
-//! start, eviction needs an index of ages, a damaged page of its tree concerns more than one entry, and opening it is
-//! `unsafe`: no other process may ever cut the file short.
+//! **Why files.** Beside them LMDB, redb and shards of safetensors were tried on 10,000 entries of 80 kB. Only files and LMDB
+//! take two processes that write, leave nothing corrupt after SIGKILL and hold no more than what was put in. LMDB reads and
+//! writes faster, by a few hundredths of a millisecond an entry, where features take whole ones. For that, a damaged page of
+//! its tree concerns more than one entry, eviction needs an index of ages, its map has to be as large as the cap from the
+//! start, and opening it is `unsafe`: no other process may ever cut the file short. `cargo run --example cache_bench -p undertone-data` times these files.
 
 mod config;
 mod entry;
