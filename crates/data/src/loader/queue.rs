@@ -108,7 +108,9 @@ impl<B> Queue<B> {
             if let Some(made) = run.ready.remove(&run.delivered) {
                 run.delivered += 1;
                 run.ready_bytes -= made.bytes;
-                self.work.notify_all();
+                drop(state);
+                // One worker: more would take the cores from the training loop only to find that there is nothing to do.
+                self.work.notify_one();
                 return made;
             }
             state = wait(&self.done, state);
@@ -149,7 +151,12 @@ impl<B> Queue<B> {
             if let Some(run) = state.runs.iter_mut().find(|run| self.allows(run, largest)) {
                 let (plan, cancelled) = (run.plan.clone(), run.cancelled.clone());
                 run.claimed += 1;
-                return Some(Job { batch: run.claimed - 1, plan, run: run.id, cancelled });
+                let job = Job { batch: run.claimed - 1, plan, run: run.id, cancelled };
+                // Whoever finds work wakes the next worker, if there is more of it.
+                if state.runs.iter().any(|run| self.allows(run, largest)) {
+                    self.work.notify_one();
+                }
+                return Some(job);
             }
             state = wait(&self.work, state);
         }
@@ -170,8 +177,7 @@ impl<B> Queue<B> {
         };
         drop(state);
         self.done.notify_all();
-        // Its size may have been smaller than reserved, or the first one known.
-        self.work.notify_all();
+        // Its size may have been smaller than reserved, or the first one known: the worker that made it looks for more.
         drop(late);
     }
 
