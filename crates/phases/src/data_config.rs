@@ -173,6 +173,9 @@ impl DataConfig {
                 ));
             }
         }
+        if self.max_bad_share != Self::default().max_bad_share && self.on_bad_sample == OnBadSample::Stop {
+            return value("`data.max_bad_share` is for `data.on_bad_sample: skip`: give that, or leave it out".into());
+        }
         self.train.validate().map_err(|e| at(".train", &e))?;
         for (name, source) in self.train.named() {
             source.validate_speech(true).map_err(|e| at(&format!(".train{name}"), &e))?;
@@ -181,6 +184,27 @@ impl DataConfig {
             source.map_or(Ok(()), |source| source.validate_speech(false).map_err(|e| at(&format!(".{split}"), &e)))?;
         }
         Ok(())
+    }
+}
+
+impl DataConfig {
+    /// Refuses what is done with recordings alone: whether there are any to train on, and whether there are `any` at all.
+    pub(crate) fn validate_for(&self, trained: bool, any: bool) -> Result<(), ConfigError> {
+        let given = [
+            ("augment", trained, self.augment.changes_audio() || self.augment.text != Default::default()),
+            ("timestamps", trained, self.timestamps != 0.0),
+            ("previous_text", trained, self.previous_text != 0.0),
+            ("pack", trained, self.pack),
+            ("group_by_length", trained, self.group_by_length),
+            ("long_audio", any, self.long_audio != LongAudio::Refuse),
+            ("cache", any, self.cache.what != CacheWhat::Off),
+        ];
+        match given.iter().find(|(_, there, given)| *given && !there) {
+            Some((key, ..)) => Err(ConfigError::Value(format!(
+                "`data.{key}` is for recordings, and the samples are made by a synthesiser, which has settings of its own in `cw`: leave it out"
+            ))),
+            None => Ok(()),
+        }
     }
 }
 

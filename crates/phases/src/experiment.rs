@@ -2,7 +2,7 @@
 
 use crate::dynamo::{PhasesConfig, TaskConfig, validate_phases, validate_tasks};
 use crate::samples::splits;
-use crate::{AlignmentConfig, DataConfig, DevicePreset, ModelConfig, Pad, preset};
+use crate::{AlignmentConfig, DataConfig, DevicePreset, ModelConfig, Pad, SourceConfig, preset};
 use figment::providers::{Env, Format, Serialized, Yaml};
 use figment::value::{Dict, Map};
 use figment::{Figment, Metadata, Profile, Provider};
@@ -175,6 +175,8 @@ impl Experiment {
             );
         }
         self.data.validate(self.seed)?;
+        let (trained, any) = self.recorded();
+        self.data.validate_for(trained, any)?;
         if self.loss.alignment.is_on() {
             self.validate_alignment()?;
         }
@@ -192,15 +194,29 @@ impl Experiment {
         }
     }
 
+    /// Whether any sample that is trained on is recorded rather than synthesised, and whether any sample at all is.
+    fn recorded(&self) -> (bool, bool) {
+        let data = &self.data;
+        let trained: Vec<&SourceConfig> = match self.tasks.as_slice() {
+            [] => data.train.0.iter().collect(),
+            tasks => tasks.iter().map(|task| &task.data.train).collect(),
+        };
+        let judged: Vec<&SourceConfig> = match self.tasks.as_slice() {
+            [] => std::iter::once(&data.valid).chain(&data.test).collect(),
+            tasks => tasks.iter().flat_map(|task| std::iter::once(&task.data.valid).chain(&task.data.test)).collect(),
+        };
+        let recorded = |sources: &[&SourceConfig]| sources.iter().any(|source| source.is_recorded());
+        (recorded(&trained), recorded(&trained) || recorded(&judged))
+    }
+
     /// The terms on the encoder follow the timing of what is sent.
     fn validate_alignment(&self) -> Result<(), ConfigError> {
         let value = |text: String| Err(ConfigError::Value(text));
-        let needs = |key: &str| {
-            value(format!("`loss.alignment` needs the timing of `synth` samples: set its weights to 0 {key}"))
-        };
         for (_, source) in self.data.train.named() {
             if source.path.is_some() || source.hub.is_some() {
-                return needs("for recordings");
+                return value(
+                    "`loss.alignment` needs the timing of `synth` samples: set its weights to 0 for recordings".into(),
+                );
             }
             let stages = (0..source.stages.len()).map(|i| source.stage(i)).collect::<Result<Vec<_>, _>>()?;
             if let Some(cw) = std::iter::once(&source.cw).chain(&stages).find(|cw| cw.task != CwTask::Copy) {
@@ -209,9 +225,6 @@ impl Experiment {
                     cw.task
                 ));
             }
-        }
-        if self.data.augment.speed.p > 0.0 {
-            return needs("where `data.augment.speed` changes it");
         }
         Ok(())
     }
@@ -250,6 +263,7 @@ impl Experiment {
                 ("long_audio", self.data.long_audio != defaults.data.long_audio),
                 ("augment", self.data.augment != defaults.data.augment),
                 ("cache", self.data.cache != defaults.data.cache),
+                ("on_bad_sample", self.data.on_bad_sample != defaults.data.on_bad_sample),
             ];
             if let Some((key, _)) = audio.iter().find(|(_, given)| *given) {
                 return value(format!("`data.{key}` is for speech, and `model.backbone` reads text: leave it out"));
@@ -450,6 +464,11 @@ mod tests {
                 vec![],
                 vec!["data.train", "stages[0]", "wpn"],
             ),
+            ("data: {augment: {noise: {p: 1}}}", vec![], vec!["data.augment", "recordings"]),
+            ("data: {cache: {what: audio}}", vec![], vec!["data.cache", "recordings"]),
+            ("data: {pack: true}", vec![], vec!["data.pack"]),
+            ("data: {group_by_length: true, valid: {path: x.csv}}", vec![], vec!["data.group_by_length"]),
+            ("data: {max_bad_share: 0.1, train: {path: x.csv}}", vec![], vec!["data.max_bad_share", "on_bad_sample"]),
             ("run: {name: a/b}", vec![], vec!["run.name"]),
             ("data: {valid: {synth: cw, path: x.csv}}", vec![], vec!["data.valid", "synth"]),
             ("train: {evaluate: {metrics: [bleu]}, checkpoint: {metric: bleu}}", vec![], vec!["bleu"]),

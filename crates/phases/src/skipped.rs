@@ -23,10 +23,10 @@ impl SkipRecord {
     /// # Errors
     /// When the file cannot be written.
     pub fn update<D: Dataset, C: Collate<D::Item>>(&self, loader: &Loader<D, C>) -> Result<(), StoreError> {
-        if loader.skipped().samples == self.written.get() {
+        let skips = loader.skipped();
+        if skips.samples == self.written.get() {
             return Ok(());
         }
-        let skips = loader.skipped();
         let first: Vec<_> = skips.first.iter().map(|s| json!({"name": s.name, "reason": s.reason})).collect();
         let record = json!({"samples": skips.samples, "times": skips.times, "first": first});
         write_atomically(&self.path, serde_json::to_string_pretty(&record).unwrap_or_default().as_bytes())?;
