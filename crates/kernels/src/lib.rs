@@ -1,4 +1,5 @@
-//! Fused training operations for CPUs: slices of `f32` in, vectors of `f32` out, every backward pass by hand.
+//! Fused training operations for CPUs: slices of `f32` in, vectors of `f32` out, every backward pass by hand; and the
+//! filter bank under log-mel features.
 //!
 //! This crate knows no tensor and no autodiff: `undertone-ops` binds these functions to Burn. That keeps everything
 //! `unsafe` about Undertone's arithmetic in one small crate that builds in seconds and can be run under a sanitizer.
@@ -26,6 +27,7 @@ pub mod attention;
 mod bf16;
 pub mod conv;
 pub mod embedding;
+pub mod filter_bank;
 pub mod linear;
 pub mod lora;
 pub mod loss;

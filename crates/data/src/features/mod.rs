@@ -5,8 +5,8 @@
 //! Each frame's power spectrum passes through Slaney-normalised triangles from 0 to 8 kHz; the base-10 logarithm is
 //! held to at most 8 below the loudest value of the whole window, then mapped by `(x + 4) / 4`.
 
-mod filters;
-mod spectrum;
+mod mel;
+mod padded;
 #[cfg(test)]
 mod tests;
 
@@ -14,9 +14,9 @@ use std::cell::RefCell;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use undertone_kernels::filter_bank::{FilterBank, LANES, Scratch, log10_above};
 
-use filters::MelFilters;
-use spectrum::{LANES, Padded, Scratch, Spectrum};
+use padded::Padded;
 
 /// Samples between two frames: 10 ms at 16 kHz.
 pub const HOP: usize = 160;
@@ -104,20 +104,21 @@ impl Mel {
 ///
 /// Audio is 16 kHz mono, nominally in `[-1, 1]`, and finite ([`crate::audio::load`] sees to all three).
 pub struct LogMel {
-    spectrum: Spectrum,
-    filters: MelFilters,
+    bank: FilterBank,
 }
 
 impl LogMel {
     /// An extractor for 80 or 128 mel bins; any other number is an error.
     pub fn new(bins: usize) -> Result<Self, FeatureError> {
         LogMelConfig { bins }.validate()?;
-        Ok(Self { spectrum: Spectrum::new(), filters: MelFilters::new(bins) })
+        let turn = std::f64::consts::TAU / FRAME as f64;
+        let hann = (0..FRAME).map(|i| (0.5 - 0.5 * (turn * i as f64).cos()) as f32).collect();
+        Ok(Self { bank: FilterBank::new(hann, HOP, mel::filters(bins)) })
     }
 
     /// Mel bins: rows of the features.
     pub fn bins(&self) -> usize {
-        self.filters.bins()
+        self.bank.filters()
     }
 
     /// Frames in `n_samples` of audio: one per whole hop, as Whisper counts them (480 000 samples give 3000).
@@ -188,66 +189,24 @@ impl LogMel {
         // Frame t covers samples 160t - 200 .. 160t + 200: from here on all of them are padding, hence constant.
         let sounding = (signal.sounding() + FRAME / 2).div_ceil(HOP).min(frames);
 
+        let mut edge = vec![0.0; self.bank.span()];
         let peak = SCRATCH.with_borrow_mut(|scratch| {
             let mut peak = 0.0f32;
             for first in (0..sounding).step_by(LANES) {
-                let count = LANES.min(sounding - first);
-                let power = self.spectrum.power(&signal, first, scratch);
-                let mut loudest = [0.0f32; LANES];
-                for (row, out) in out.chunks_exact_mut(frames).enumerate() {
-                    let mel = self.filters.apply(row, power);
-                    for (loudest, mel) in loudest.iter_mut().zip(mel) {
-                        *loudest = larger(*loudest, mel);
-                    }
-                    out[first..first + count].copy_from_slice(&mel[..count]);
-                }
-                peak = loudest[..count].iter().copied().fold(peak, larger);
+                let samples = signal.around((first * HOP) as isize - (FRAME / 2) as isize, &mut edge);
+                let columns = first..sounding.min(first + LANES);
+                peak = peak.max(self.bank.energies(samples, scratch, columns, out, frames));
             }
             peak
         });
 
-        let floor = larger(SILENCE, peak * RANGE);
+        let floor = (peak * RANGE).max(SILENCE);
+        let mut silence = [floor];
+        log10_above(floor, 4.0, 0.25, &mut silence);
         for row in out.chunks_exact_mut(frames) {
             let (heard, padding) = row.split_at_mut(sounding);
-            for value in heard {
-                *value = scaled_log10(larger(*value, floor));
-            }
-            padding.fill(scaled_log10(floor));
+            log10_above(floor, 4.0, 0.25, heard);
+            padding.fill(silence[0]);
         }
     }
-}
-
-/// The larger of two finite numbers; unlike `f32::max` it is one instruction, because it need not look for NaN.
-#[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
-    if a > b { a } else { b }
-}
-
-/// `(log10(x) + 4) / 4` for a normal `x > 0`, to about one unit in the last place of the logarithm.
-///
-/// The library's `log10` is a call per value, a millisecond per clip; this is straight-line arithmetic that the
-/// compiler turns into vector code. It writes `x = 2^e · m` with `m` in `[√½, √2)`, and takes `ln m` from the
-/// polynomial of the Cephes library.
-#[inline(always)]
-fn scaled_log10(x: f32) -> f32 {
-    const SQRT_HALF: u32 = 0x3f35_04f3;
-    let exponent = (x.to_bits().wrapping_sub(SQRT_HALF) as i32) >> 23;
-    let z = f32::from_bits(x.to_bits().wrapping_sub((exponent << 23) as u32)) - 1.0;
-
-    let mut p = 7.037_683_6e-2;
-    for c in [
-        -1.151_461e-1,
-        1.167_699_9e-1,
-        -1.242_014_1e-1,
-        1.424_932_3e-1,
-        -1.666_805_8e-1,
-        2.000_071_5e-1,
-        -2.499_999_4e-1,
-        3.333_333e-1,
-    ] {
-        p = p * z + c;
-    }
-    let ln_m = z - 0.5 * z * z + z * z * z * p;
-    let log10 = ln_m * std::f32::consts::LOG10_E + exponent as f32 * std::f32::consts::LOG10_2;
-    (log10 + 4.0) * 0.25
 }
