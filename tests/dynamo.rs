@@ -1,7 +1,7 @@
 //! A DYNAMO run as a user sees it: phases that follow each other, resume by themselves, and refuse what cannot be.
 
 use serde_json::Value;
-use undertone_tests::{Outcome, Place, change_tensors, tensors};
+use undertone_tests::{Outcome, Place, change_tensors, tensors, wav};
 
 /// Two tasks that differ in pitch, on a frozen model of width 16 that knows nothing.
 fn yaml() -> String {
@@ -337,4 +337,32 @@ fn a_run_is_not_replaced_unasked_and_changed_adapters_are_noticed() {
     // Phase 1 anew would leave later phases without what they were made from.
     place.write("two.yaml", yaml());
     train(&place, &["--phase", "1", "--set", "phases.1.mixed=true"]).assert_refusal(&["phase2", "run.overwrite=true"]);
+}
+
+#[test]
+fn recordings_of_tasks_share_windows_and_what_they_lack_is_said_with_the_task() {
+    let place = place();
+    let mut list = String::new();
+    for index in 0..12 {
+        let audio: Vec<f32> = (0..6400).map(|n| 0.2 * (n as f32 * 0.3).sin()).collect();
+        place.write(&format!("{index:02}.wav"), wav(&audio));
+        list += &format!("{{\"audio\": \"{index:02}.wav\", \"text\": \"E\"}}\n");
+    }
+    place.write("list.jsonl", list);
+    let start = yaml().find("{synth: cw, samples: 12").expect("the first task's data");
+    let end = start + yaml()[start..].find(", valid").expect("its end");
+    place.write("two.yaml", yaml().replacen(&yaml()[start..end], "{path: list.jsonl}", 1));
+    // Twelve recordings of 0.4 s with a gap between them: four in a window of 2 s, and batches of one sample.
+    let epoch = ["--phase", "1", "--set", "data.batch_size=1", "--set", "phases.1.train={epochs: 1}"];
+    let steps = |more: &[&str]| {
+        trained(&place, &[&epoch[..], &["--set", "run.overwrite=true"], more].concat());
+        json(&place, "runs/two/phase1/low/summary.json")["steps"].as_u64()
+    };
+    assert_eq!(steps(&[]), Some(12));
+    let packed = steps(&["--set", "data.pack=true"]);
+    assert!(packed.is_some_and(|packed| (3..6).contains(&packed)), "{packed:?}");
+    let before = place.tree();
+    train(&place, &["--set", "run.overwrite=true", "--set", "data.timestamps=0.5"])
+        .assert_refusal(&["task `low`", "data.timestamps"]);
+    assert_eq!(place.tree(), before, "nothing is touched");
 }

@@ -5,7 +5,7 @@ use super::pretrained::BackboneError;
 use super::text_data::TextDataError;
 use crate::analysis::AnalysisError;
 use crate::text::TextError;
-use crate::{ConfigError, RunError, TranscribeError};
+use crate::{ConfigError, RunError, SpeechError, TranscribeError};
 use std::path::PathBuf;
 use undertone_model::lora::AdaptError;
 use undertone_store::StoreError;
@@ -33,6 +33,14 @@ pub enum DynamoError {
         task: String,
         /// Why not.
         source: Box<TextDataError>,
+    },
+    /// A task's recordings cannot be used.
+    #[error("task `{task}`: {source}")]
+    Speech {
+        /// The task.
+        task: String,
+        /// Why not.
+        source: Box<SpeechError>,
     },
     /// A head does not fit the backbone.
     #[error("task `{task}`: `head`: {reason}")]

@@ -47,7 +47,8 @@ impl<'a> Setup<'a> {
                 Pretrained::Whisper(whisper) => {
                     let training = split == Split::Train;
                     let samples = SpeechDataset::new(self.experiment, &[source], whisper, training, seed);
-                    let samples = samples.map_err(RunError::from)?;
+                    let samples = samples
+                        .map_err(|source| DynamoError::Speech { task: task.name.clone(), source: Box::new(source) })?;
                     Ok(TaskSamples::Speech(Box::new(samples)))
                 }
                 Pretrained::Text(backbone) => {
