@@ -140,8 +140,11 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
         .with_configuration(experiment.to_yaml())
         .with_display(session.display)
         .with_interrupt(session.interrupt.clone());
-    if resume && !learner.resume()? {
-        return Err(RunError::NothingToResume(directory));
+    if resume {
+        if !learner.resume()? {
+            return Err(RunError::NothingToResume(directory));
+        }
+        batches.skipped.resume();
     }
     std::fs::create_dir_all(&directory).map_err(|source| StoreError::Io {
         action: "create",
@@ -156,7 +159,7 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
             let _ = std::fs::remove_dir_all(&directory);
         }
     })?;
-    batches.skipped.sentence(&batches.loader).inspect(|sentence| eprintln!("{sentence}"));
+    batches.skipped.finish(&batches.loader)?.inspect(|sentence| eprintln!("{sentence}"));
     write_report(&directory)?;
     Ok(Finetuned { summary, directory })
 }

@@ -164,6 +164,11 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
         lock(&self.ledger).skips()
     }
 
+    /// How many samples that is: [`Skips::samples`], for those who ask after every batch.
+    pub fn skipped_samples(&self) -> usize {
+        lock(&self.ledger).samples()
+    }
+
     fn plan(&self, epoch: u64) -> Arc<Plan> {
         let mut last = lock(&self.plan);
         if let Some(plan) = last.as_ref().filter(|plan| plan.epoch == epoch) {
