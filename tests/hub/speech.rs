@@ -125,6 +125,23 @@ fn training_streams_what_it_hears_and_learns_the_same() {
 }
 
 #[test]
+fn reading_everything_for_its_length_is_said_before() {
+    let place = Place::default();
+    let server = Server::new(speech(true));
+    let said = |set: &[&str]| {
+        let mut command = training(&place, &server.address, ", stream: true");
+        let output = command.args(set).output().expect("a process");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{text}");
+        text.lines().filter(|line| line.contains("for their lengths")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(said(&[]), [""; 0], "nobody needs them");
+    let line =
+        "reading 48 recordings once for their lengths (data.group_by_length and data.max_batch_seconds need them)";
+    assert_eq!(said(&["--set", "data.group_by_length=true", "--set", "data.max_batch_seconds=4"]), [line]);
+}
+
+#[test]
 fn a_stream_without_the_network_and_one_of_something_else_are_refused() {
     let place = Place::default();
     let offline = train(&place, "http://127.0.0.1:9", ", stream: true", &[("HF_HUB_OFFLINE", "1")]);
@@ -226,20 +243,6 @@ fn a_stream_outlives_a_busy_hub_and_broken_answers() {
 }
 
 #[test]
-fn a_file_that_changes_under_a_stream_is_noticed() {
-    let case = Case::new(speech(true));
-    let shards = case.online().stream(DATASET, None, "train", None).expect("shards");
-    let clips = Clips::stream(&columns(), shards).expect("clips");
-    case.server.change(|repository| {
-        let file = repository.files.get_mut("default/train/0000.parquet").expect("a file");
-        file[1000] ^= 1;
-    });
-    let error = clips.load(0).expect_err("another file").to_string();
-    assert!(error.contains("0000.parquet") && error.contains("not what it was"), "{error}");
-    assert_eq!(clips.load(CLIPS).expect("audio").len(), SAMPLES);
-}
-
-#[test]
 fn one_interrupt_is_enough_while_the_hub_asks_to_wait() {
     let place = Place::default();
     let server = Server::new(speech(true));
@@ -264,6 +267,20 @@ fn one_interrupt_is_enough_while_the_hub_asks_to_wait() {
     let resumed = command.args(["--set", "data.valid.samples=200", "--resume"]).output().expect("a process");
     assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
     assert_eq!(losses(&place).len(), 3);
+}
+
+#[test]
+fn a_file_that_changes_under_a_stream_is_noticed() {
+    let case = Case::new(speech(true));
+    let shards = case.online().stream(DATASET, None, "train", None).expect("shards");
+    let clips = Clips::stream(&columns(), shards).expect("clips");
+    case.server.change(|repository| {
+        let file = repository.files.get_mut("default/train/0000.parquet").expect("a file");
+        file[1000] ^= 1;
+    });
+    let error = clips.load(0).expect_err("another file").to_string();
+    assert!(error.contains("0000.parquet") && error.contains("not what it was"), "{error}");
+    assert_eq!(clips.load(CLIPS).expect("audio").len(), SAMPLES);
 }
 
 #[test]
