@@ -1,6 +1,6 @@
 //! The command line on recordings: what cannot be read, batches by length, several sources, caches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use undertone::store::HostTensor;
 use undertone_tests::{CLIPS, Place, tensors, wav};
 
@@ -40,12 +40,42 @@ fn a_recording_that_cannot_be_read_stops_the_run_or_is_listed() {
     let stopped = place.run(&["train", "--config", "tiny.yaml"]);
     stopped.assert_refusal(&["04.wav"]);
     train(&place, 12, &[]);
-    let record = std::fs::read_to_string(place.path("runs/tiny/bad_samples.json")).expect("a record");
-    let record: serde_json::Value = serde_json::from_str(&record).expect("JSON");
+    let record = bad_samples(&place);
     assert_eq!((&record["samples"], &record["first"][0]["name"]), (&1.into(), &"04.wav".into()), "{record}");
     assert!(record["first"][0]["reason"].as_str().is_some_and(|reason| reason.contains("not audio")), "{record}");
     let args = ["train", "--config", "tiny.yaml", "--set", "run.overwrite=true", "--set", "data.on_bad_sample=skip"];
     place.run(&args).assert_refusal(&["max_bad_share", "04.wav"]);
+}
+
+/// What `bad_samples.json` says.
+fn bad_samples(place: &Place) -> serde_json::Value {
+    let record = std::fs::read_to_string(place.path("runs/tiny/bad_samples.json")).expect("a record");
+    serde_json::from_str(&record).expect("JSON")
+}
+
+#[test]
+fn what_was_left_out_is_listed_for_the_whole_run_and_a_sample_once() {
+    let place = place();
+    place.write("07.wav", "");
+    let names = |record: &serde_json::Value| {
+        let first = record["first"].as_array().expect("a list").iter();
+        first.map(|entry| entry["name"].as_str().expect("a name").to_owned()).collect::<BTreeSet<_>>()
+    };
+    // Three batches are an epoch.
+    train(&place, 3, &[]);
+    let before = bad_samples(&place);
+    assert_eq!((names(&before), &before["times"]), (BTreeSet::from(["04.wav".into(), "07.wav".into()]), &2.into()));
+    // What was broken is repaired, and something else breaks.
+    place.write("07.wav", wav(&[0.1; 8000]));
+    place.write("10.wav", "");
+    train(&place, 9, &["--resume"]);
+    let after = bad_samples(&place);
+    assert_eq!(names(&after), BTreeSet::from(["04.wav".into(), "07.wav".into(), "10.wav".into()]));
+    // Two of them in each of two more epochs.
+    assert_eq!((&after["samples"], &after["times"]), (&3.into(), &6.into()), "{after}");
+    train(&place, 3, &["--set", "run.overwrite=true"]);
+    let anew = bad_samples(&place);
+    assert_eq!(names(&anew), BTreeSet::from(["04.wav".into(), "10.wav".into()]), "a new run has a list of its own");
 }
 
 #[test]
@@ -79,7 +109,10 @@ fn batches_by_length_are_the_same_for_any_workers_and_after_a_pause() {
     let again =
         train(&whole, 14, &[&by_length[..], &["--set", "run.overwrite=true", "--set", "data.workers=3"]].concat());
     assert!(again.0 == expected.0 && again.1 == expected.1, "three workers");
-    train(&parts, 5, &by_length);
+    let args = ["train", "--config", "tiny.yaml", "--set", "train.max_steps=5"];
+    let outcome = parts.run(&[&args[..], &SKIP, &CONSTANT, &by_length].concat());
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    assert!(!outcome.stderr.contains("for their lengths"), "the headers of files are near: {outcome:?}");
     let found = train(&parts, 14, &[&by_length[..], &["--resume"]].concat());
     assert!(found.0 == expected.0, "the weights differ");
     assert_eq!(found.1, expected.1);

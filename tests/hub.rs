@@ -31,8 +31,13 @@ fn bundled_files() -> BTreeMap<String, Vec<u8>> {
 }
 
 fn eval(home: &Path, endpoint: &str, offline: bool, model: &str) -> Output {
+    evaluation(home, endpoint, offline, model).output().expect("xtask runs")
+}
+
+fn evaluation(home: &Path, endpoint: &str, offline: bool, model: &str) -> Command {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/cw-contest.yaml");
-    xtask()
+    let mut command = xtask();
+    command
         .args(["eval", "--config"])
         .arg(config)
         .args(["--set", "data.valid.samples=2", "--set", "model.source.bundled=null"])
@@ -40,8 +45,8 @@ fn eval(home: &Path, endpoint: &str, offline: bool, model: &str) -> Output {
         .env("HF_HOME", home)
         .env("HF_ENDPOINT", endpoint)
         .env("HF_HUB_OFFLINE", if offline { "1" } else { "0" })
-        .output()
-        .expect("xtask runs")
+        .env_remove("HF_HUB_CACHE");
+    command
 }
 
 fn stderr(output: &Output) -> String {
@@ -57,6 +62,22 @@ fn a_model_is_fetched_once_and_then_read_offline() {
     let offline = eval(home.path(), "http://127.0.0.1:9", true, MODEL);
     assert!(offline.status.success(), "{}", stderr(&offline));
     assert_eq!(online.stdout, offline.stdout);
+}
+
+#[test]
+fn the_cache_is_where_the_environment_says_with_or_without_a_home() {
+    let (home, cache) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let server = Server::new(Repository::model(bundled_files()));
+    let eval = |offline| {
+        let mut command = evaluation(home.path(), &server.address, offline, MODEL);
+        command.env("HF_HUB_CACHE", cache.path()).output().expect("xtask runs")
+    };
+    let online = eval(false);
+    assert!(online.status.success(), "{}", stderr(&online));
+    assert!(cache.path().join("models--someone--nano/refs/main").is_file(), "it lies where it was to");
+    assert!(!home.path().join("hub").exists(), "and nowhere else");
+    let offline = eval(true);
+    assert!(offline.status.success(), "{}", stderr(&offline));
 }
 
 #[test]
@@ -254,6 +275,7 @@ train: {{max_steps: 2, optimizer: {{warmup_steps: 1}}}}
         let mut command = xtask();
         command.args(["train", "--phase", "1", "--config"]).arg(config);
         command.env("HF_HOME", case.home.path()).env("HF_ENDPOINT", &case.server.address).env("HF_HUB_OFFLINE", "0");
+        command.env_remove("HF_HUB_CACHE");
         command.output().expect("xtask runs")
     };
     let refused = train("tset");

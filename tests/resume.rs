@@ -3,12 +3,12 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use undertone::phases::{Experiment, Session, finetune};
 use undertone::train::Checkpoints;
-use undertone_tests::{CLIPS, Outcome, Place, change_tensors, write_model};
+use undertone_tests::{CLIPS, Outcome, Place, change_tensors, wav, write_model};
 
 const TRAIN: [&str; 3] = ["train", "--config", "tiny.yaml"];
 /// The last step's checkpoint.
@@ -115,24 +115,81 @@ fn send(signal: &str, child: &Child) {
 #[test]
 fn a_second_interrupt_leaves_at_once() {
     let place = place();
-    // Steps of some seconds: the first would long be waiting for the end of one.
-    let slow = [
-        "model.source.config=null",
-        "model.source.bundled=whisper-nano-cw",
-        "train.accumulation=1000",
-        "data.train.samples=4000",
-    ];
+    // The evaluation before the first step takes a while: after the first it would be waited for.
+    let slow = ["model.source.config=null", "model.source.bundled=whisper-nano-cw", "data.valid.samples=4000"];
     let mut command = place.xtask(&TRAIN);
     slow.iter().for_each(|setting| _ = command.args(["--set", setting]));
     let mut child = command.spawn().expect("a process");
     let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-    let mut next = || lines.next().expect("a line").expect("text");
-    while !next().starts_with("step 0 ") {}
+    wait_until(|| place.path("runs/tiny/environment.json").exists(), "the run to begin");
+    // By then clips are made faster than they are judged: nothing is waited for.
+    std::thread::sleep(Duration::from_secs(1));
     send("-INT", &child);
-    assert!(next().contains("once more to leave at once"));
+    let said = lines.by_ref().map(|line| line.expect("text")).find(|line| line.contains("once more to leave at once"));
+    assert!(said.is_some());
     send("-INT", &child);
     assert_eq!(child.wait().expect("a status").code(), Some(130));
-    assert!(!place.path("runs/tiny/summary.json").exists(), "it waited for the step");
+    assert!(!place.path("runs/tiny/summary.json").exists(), "it waited for the evaluation");
+}
+
+/// Waits for something to happen, for a minute.
+fn wait_until(happened: impl Fn() -> bool, what: &str) {
+    let started = Instant::now();
+    while !happened() {
+        assert!(started.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn one_interrupt_is_enough_where_a_sample_hangs() {
+    let place = Place::default();
+    let mut list = String::new();
+    for index in 0..12 {
+        place.write(&format!("{index}.wav"), wav(&vec![0.1; 8000 + 1000 * index]));
+        list += &format!("{{\"audio\": \"{index}.wav\", \"text\": \"{}\"}}\n", "T".repeat(1 + index % 3));
+    }
+    place.write("list.jsonl", list);
+    place.write_experiment("path: list.jsonl");
+    // Windows of two of an epoch's three batches, so that one may have come; a first evaluation that takes a while.
+    let more = ["--set", "train.accumulation=2", "--set", "data.valid.samples=200"];
+    let mut child = place.xtask(&[&TRAIN[..], &more].concat()).spawn().expect("a process");
+    wait_until(|| place.path("runs/tiny/environment.json").exists(), "the run to begin");
+    // A pipe that nobody writes to: opening it never returns.
+    let (pipe, clip) = (place.path("pipe"), place.path("7.wav"));
+    let whole = std::fs::read(&clip).expect("a clip");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    std::fs::rename(&pipe, &clip).expect("a pipe in a clip's place");
+    let quiet = listen(&mut child);
+    wait_until(|| quiet.lock().expect("a time").is_some_and(|last| last.elapsed() > Duration::from_secs(2)), "a pause");
+    let asked = Instant::now();
+    send("-INT", &child);
+    assert_eq!(child.wait().expect("a status").code(), Some(130));
+    assert!(asked.elapsed() < Duration::from_secs(5), "it took {:?}", asked.elapsed());
+    let (newest, complaints) = Checkpoints::new(place.path("runs/tiny/checkpoints")).newest();
+    let stopped = newest.expect("a checkpoint").state;
+    assert!(stopped.step <= 1 && stopped.epoch == 0 && complaints.is_empty(), "{stopped:?} {complaints:?}");
+    // Repaired, the run goes on and ends in the bits of one that never met the pipe.
+    std::fs::remove_file(&clip).expect("removed");
+    std::fs::write(&clip, whole).expect("written");
+    finishes(&place, &[&more[..], &["--resume"]].concat());
+    let found = Records::of(&place);
+    finishes(&place, &[&more[..], &["--set", "run.overwrite=true"]].concat());
+    found.assert_same_as(&Records::of(&place));
+}
+
+/// When the process last said something from the first evaluation on, so far.
+fn listen(child: &mut Child) -> Arc<Mutex<Option<Instant>>> {
+    let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let last: Arc<Mutex<Option<Instant>>> = Arc::default();
+    let noted = last.clone();
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok).skip_while(|line| !line.starts_with("step 0 ")) {
+            drop(line);
+            *noted.lock().expect("a time") = Some(Instant::now());
+        }
+    });
+    last
 }
 
 #[test]

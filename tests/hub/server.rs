@@ -53,6 +53,8 @@ pub struct Mood {
     pub redirect: Option<String>,
     /// So many requests are answered with 503.
     pub unavailable: usize,
+    /// The seconds for which such an answer asks to wait.
+    pub retry_after: Option<u64>,
     /// The next answer with more bytes than that is broken off after them.
     pub broken_after: Option<usize>,
     /// Without this token nothing is given.
@@ -170,7 +172,8 @@ fn answered(request: &Request, shared: &Shared) -> (String, Vec<u8>, usize) {
     };
     if mood.unavailable > 0 {
         mood.unavailable -= 1;
-        return bare("503 Service Unavailable", "");
+        let wait = mood.retry_after.map(|seconds| format!("Retry-After: {seconds}\r\n"));
+        return bare("503 Service Unavailable", &wait.unwrap_or_default());
     }
     if let Some(token) = mood.token
         && request.authorization != Some(format!("Bearer {token}"))

@@ -6,8 +6,11 @@ use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use undertone::data::clips::{BlockShuffle, Clips};
 use undertone::data::loader::Order;
 use undertone::data::records::RecordsConfig;
@@ -72,15 +75,20 @@ fn columns() -> RecordsConfig {
 
 /// Trains on the hub for three steps.
 fn train(place: &Place, endpoint: &str, source: &str, environment: &[(&str, &str)]) -> Outcome {
+    let output = training(place, endpoint, source).envs(environment.iter().copied()).output().expect("a process");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    Outcome { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+fn training(place: &Place, endpoint: &str, source: &str) -> Command {
     place.write_experiment(&format!("hub: {DATASET}, split: train, columns: {{text: sentence}}{source}"));
     let set = ["train.max_steps=3", "train.evaluate.every=3", "run.overwrite=true"].map(|set| ["--set", set]);
     let arguments: Vec<&str> =
         ["train", "--config", "tiny.yaml"].into_iter().chain(set.into_iter().flatten()).collect();
     let mut command = place.xtask(&arguments);
-    command.env("HF_HOME", place.path("home")).env("HF_ENDPOINT", endpoint).env_remove("HF_TOKEN");
-    let output = command.envs(environment.iter().copied()).output().expect("a process");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    Outcome { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    command.env("HF_HOME", place.path("home")).env("HF_ENDPOINT", endpoint);
+    command.env_remove("HF_TOKEN").env_remove("HF_HUB_CACHE");
+    command
 }
 
 /// The losses of the run's steps.
@@ -114,6 +122,23 @@ fn training_streams_what_it_hears_and_learns_the_same() {
     let fetched = train(&place, &server.address, "", &[]);
     assert_eq!(fetched.status, Some(0), "{fetched:?}");
     assert!(!first.is_empty() && first == losses(&place), "{first:?}");
+}
+
+#[test]
+fn reading_everything_for_its_length_is_said_before() {
+    let place = Place::default();
+    let server = Server::new(speech(true));
+    let said = |set: &[&str]| {
+        let mut command = training(&place, &server.address, ", stream: true");
+        let output = command.args(set).output().expect("a process");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{text}");
+        text.lines().filter(|line| line.contains("for their lengths")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(said(&[]), [""; 0], "nobody needs them");
+    let line =
+        "reading 48 recordings once for their lengths (data.group_by_length and data.max_batch_seconds need them)";
+    assert_eq!(said(&["--set", "data.group_by_length=true", "--set", "data.max_batch_seconds=4"]), [line]);
 }
 
 #[test]
@@ -215,6 +240,33 @@ fn a_stream_outlives_a_busy_hub_and_broken_answers() {
     assert_eq!(clips.load(0).expect("audio"), local.load(0).expect("audio"));
     let statuses: Vec<_> = case.server.requests().iter().rev().take(4).map(|request| request.status).collect();
     assert_eq!(statuses, [206, 206, 503, 503]);
+}
+
+#[test]
+fn one_interrupt_is_enough_while_the_hub_asks_to_wait() {
+    let place = Place::default();
+    let server = Server::new(speech(true));
+    // A first evaluation long enough for the hub to become busy before audio is asked for.
+    let mut command = training(&place, &server.address, ", stream: true");
+    let mut child = command.args(["--set", "data.valid.samples=200"]).spawn().expect("a process");
+    while !place.path("runs/tiny/environment.json").exists() {
+        assert!(child.try_wait().expect("a status").is_none(), "it ended before it trained");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    server.set_mood(Mood { unavailable: usize::MAX, retry_after: Some(300), ..Mood::default() });
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("503") && line.contains("trying again in 300.0 s")), "it waits");
+    std::thread::spawn(move || lines.count());
+    let asked = Instant::now();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill").success());
+    assert_eq!(child.wait().expect("a status").code(), Some(130));
+    assert!(asked.elapsed() < Duration::from_secs(5), "it took {:?}", asked.elapsed());
+    assert!(place.path("runs/tiny/checkpoints/step-00000000/state.json").is_file());
+    server.set_mood(Mood::default());
+    let mut command = training(&place, &server.address, ", stream: true");
+    let resumed = command.args(["--set", "data.valid.samples=200", "--resume"]).output().expect("a process");
+    assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    assert_eq!(losses(&place).len(), 3);
 }
 
 #[test]

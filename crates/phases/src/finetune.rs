@@ -110,7 +110,8 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
     if !resume && directory.exists() && !is_blank(&directory) && !experiment.run.overwrite {
         return Err(RunError::Exists(directory));
     }
-    let setup = Setup::new(experiment)?;
+    let mut setup = Setup::new(experiment)?;
+    setup.interrupt = session.interrupt.clone();
     let alignment = &experiment.loss.alignment;
     let layers = setup.whisper.config.encoder_layers;
     if alignment.elements > 0.0 && alignment.elements_layer > layers {
@@ -140,8 +141,11 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
         .with_configuration(experiment.to_yaml())
         .with_display(session.display)
         .with_interrupt(session.interrupt.clone());
-    if resume && !learner.resume()? {
-        return Err(RunError::NothingToResume(directory));
+    if resume {
+        if !learner.resume()? {
+            return Err(RunError::NothingToResume(directory));
+        }
+        batches.skipped.resume();
     }
     std::fs::create_dir_all(&directory).map_err(|source| StoreError::Io {
         action: "create",
@@ -156,7 +160,7 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
             let _ = std::fs::remove_dir_all(&directory);
         }
     })?;
-    batches.skipped.sentence(&batches.loader).inspect(|sentence| eprintln!("{sentence}"));
+    batches.skipped.finish(&batches.loader)?.inspect(|sentence| eprintln!("{sentence}"));
     write_report(&directory)?;
     Ok(Finetuned { summary, directory })
 }

@@ -92,15 +92,16 @@ pub fn stream(
 }
 
 impl Hub {
-    /// What `HF_HOME`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `HF_TOKEN` say. Without `HF_TOKEN` the token is what
-    /// `hf auth login` stored, in the file `token` beside the cache, or in the one that `HF_TOKEN_PATH` names.
+    /// What `HF_HUB_CACHE`, `HF_HOME`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `HF_TOKEN` say, as Hugging Face's own libraries
+    /// read them. Without `HF_HUB_CACHE` the cache is the folder `hub` in `HF_HOME`. Without `HF_TOKEN` the token is what
+    /// `hf auth login` stored, in the file `token` in `HF_HOME`, or in the one that `HF_TOKEN_PATH` names.
     pub fn from_env() -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let cache = Cache::from_env();
-        let file = variable("HF_TOKEN_PATH").map_or_else(|| cache.token_path(), PathBuf::from);
+        let home = Cache::from_env();
+        let file = variable("HF_TOKEN_PATH").map_or_else(|| home.token_path(), PathBuf::from);
         let token = variable("HF_TOKEN").or_else(|| std::fs::read_to_string(file).ok());
         Self {
-            cache: cache.path().clone(),
+            cache: variable("HF_HUB_CACHE").map_or_else(|| home.path().clone(), PathBuf::from),
             endpoint: variable("HF_ENDPOINT"),
             offline: variable("HF_HUB_OFFLINE").is_some_and(|v| !matches!(v.as_str(), "0" | "false")),
             token: token.as_deref().and_then(Token::new),

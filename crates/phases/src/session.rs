@@ -9,7 +9,7 @@ use undertone_train::Display;
 pub struct Session {
     /// Whether it goes on from the newest checkpoint.
     pub resume: bool,
-    /// Once set, training ends after the current step with a checkpoint.
+    /// Once set, training ends with a checkpoint: after the current step, or at once where it waits for a batch.
     pub interrupt: Arc<AtomicBool>,
     /// What it is watched by.
     pub display: Display,

@@ -5,6 +5,7 @@ use crate::{
 };
 use burn::tensor::Device;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use undertone_data::augment::{Augment, AugmentConfig};
 use undertone_data::clips::BlockShuffle;
 use undertone_data::features::LogMel;
@@ -35,6 +36,8 @@ pub(crate) struct Setup<'a> {
     pub experiment: &'a Experiment,
     pub device: Device,
     pub whisper: PretrainedWhisper,
+    /// Once set, nobody waits for a batch any longer.
+    pub interrupt: Arc<AtomicBool>,
 }
 
 impl<'a> Setup<'a> {
@@ -43,7 +46,7 @@ impl<'a> Setup<'a> {
         set_kernels(experiment.kernels);
         let mut whisper = experiment.model.load(&device, experiment.seed)?;
         speaks(&mut whisper, &experiment.data);
-        Ok(Self { experiment, device, whisper })
+        Ok(Self { experiment, device, whisper, interrupt: Arc::default() })
     }
 
     /// Batches of a split: shuffled and anew every epoch for training, always the same otherwise.
@@ -53,7 +56,9 @@ impl<'a> Setup<'a> {
         let config = if training { data.training_loader(seed) } else { data.eval_loader(seed) };
         let dataset = self.dataset(split)?;
         let (sizes, blocks) = (dataset.sizes(), dataset.blocks());
+        let interrupt = self.interrupt.clone();
         let loader = Loader::new(Arc::new(dataset), Arc::new(self.collate(split)?), config)?;
+        let loader = loader.until(move || interrupt.load(Ordering::Relaxed));
         if !training {
             return Ok(loader);
         }

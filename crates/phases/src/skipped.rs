@@ -1,21 +1,60 @@
 //! What training left out, on record in the run's directory.
 
-use serde_json::json;
-use std::cell::Cell;
+use serde::{Deserialize, Serialize};
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use undertone_data::loader::{Collate, Dataset, Loader};
+use undertone_data::loader::{Collate, Dataset, Loader, Skips};
 use undertone_store::{StoreError, write_atomically};
 
 /// Keeps `bad_samples.json` up to date: how many samples could not be read, and the first of them with their reasons.
+///
+/// The file is about the whole run: a session that resumes goes on with what it finds there. A sample that an earlier
+/// session left out is known by its name and not counted in `samples` again. `times` is the sum over all sessions, written
+/// with every new sample and when a session ends; a batch that is made again after a kill counts again. `max_bad_share`
+/// does not look at the file: it bounds each reading of an epoch, and a resumed one counts what lies before its start as
+/// seen and good.
 pub(crate) struct SkipRecord {
     path: PathBuf,
-    written: Cell<usize>,
+    /// What sessions before this one left out.
+    earlier: RefCell<Record>,
+    /// This session's samples, and how many times they were left out, when the file was last written.
+    written: Cell<(usize, u64)>,
 }
 
+/// What the file says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Record {
+    samples: usize,
+    times: u64,
+    first: Vec<Entry>,
+    /// The names of the others.
+    #[serde(default)]
+    more: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    name: String,
+    reason: String,
+}
+
+/// How many samples the file lists with their reasons, as a loader does.
+const LISTED: usize = 100;
+
 impl SkipRecord {
-    /// For a run's directory.
+    /// For a run's directory; empty, whatever is there.
     pub fn new(directory: &Path) -> Self {
-        Self { path: directory.join("bad_samples.json"), written: Cell::new(0) }
+        Self { path: directory.join("bad_samples.json"), earlier: RefCell::default(), written: Cell::default() }
+    }
+
+    /// Goes on with what earlier sessions of the run have written, if they have.
+    pub fn resume(&self) {
+        let Ok(text) = std::fs::read_to_string(&self.path) else { return };
+        match serde_json::from_str(&text) {
+            Ok(record) => *self.earlier.borrow_mut() = record,
+            Err(error) => eprintln!("`{}` is no list of samples and begins anew: {error}", self.path.display()),
+        }
     }
 
     /// Writes what the loader has left out, if there is more of it than before.
@@ -23,27 +62,108 @@ impl SkipRecord {
     /// # Errors
     /// When the file cannot be written.
     pub fn update<D: Dataset, C: Collate<D::Item>>(&self, loader: &Loader<D, C>) -> Result<(), StoreError> {
-        let skips = loader.skipped();
-        if skips.samples == self.written.get() {
+        if loader.skipped_samples() == self.written.get().0 {
             return Ok(());
         }
-        let first: Vec<_> = skips.first.iter().map(|s| json!({"name": s.name, "reason": s.reason})).collect();
-        let record = json!({"samples": skips.samples, "times": skips.times, "first": first});
-        write_atomically(&self.path, serde_json::to_string_pretty(&record).unwrap_or_default().as_bytes())?;
-        self.written.set(skips.samples);
-        Ok(())
+        self.write(&loader.skipped())
     }
 
-    /// What to say at the end, if anything was left out.
-    pub fn sentence<D: Dataset, C: Collate<D::Item>>(&self, loader: &Loader<D, C>) -> Option<String> {
+    /// Writes how many times it was in the end, and returns what to say, if anything was left out.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn finish<D: Dataset, C: Collate<D::Item>>(&self, loader: &Loader<D, C>) -> Result<Option<String>, StoreError> {
         let skips = loader.skipped();
-        let first = skips.first.first()?;
-        Some(format!(
-            "{} samples could not be read and were left out, the first `{}` ({}): see {}",
-            skips.samples,
-            first.name,
-            first.reason,
-            self.path.display()
-        ))
+        if (skips.samples, skips.times) != self.written.get() {
+            self.write(&skips)?;
+        }
+        let record = self.earlier.borrow().with(&skips);
+        Ok(record.first.first().map(|first| {
+            format!(
+                "{} samples could not be read and were left out, the first `{}` ({}): see {}",
+                record.samples,
+                first.name,
+                first.reason,
+                self.path.display()
+            )
+        }))
+    }
+
+    fn write(&self, skips: &Skips) -> Result<(), StoreError> {
+        let record = self.earlier.borrow().with(skips);
+        write_atomically(&self.path, serde_json::to_string_pretty(&record).unwrap_or_default().as_bytes())?;
+        self.written.set((skips.samples, skips.times));
+        Ok(())
+    }
+}
+
+impl Record {
+    /// Together with what another session left out.
+    fn with(&self, session: &Skips) -> Self {
+        let listed = self.first.iter().map(|entry| &entry.name);
+        let known: HashSet<&String> = listed.chain(&self.more).collect();
+        let mut whole = self.clone();
+        whole.times += session.times;
+        for skipped in session.first.iter().filter(|skipped| !known.contains(&skipped.name)) {
+            whole.samples += 1;
+            if whole.first.len() < LISTED {
+                whole.first.push(Entry { name: skipped.name.clone(), reason: skipped.reason.clone() });
+            } else {
+                whole.more.push(skipped.name.clone());
+            }
+        }
+        for name in session.more.iter().filter(|name| !known.contains(name)) {
+            whole.samples += 1;
+            whole.more.push(name.clone());
+        }
+        whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use undertone_data::loader::Skipped;
+
+    /// A session that left out the samples of these numbers, once each.
+    fn session(numbers: std::ops::Range<usize>) -> Skips {
+        let name = |index: usize| format!("{index}.wav");
+        let listed = numbers.start..numbers.end.min(numbers.start + LISTED);
+        let skipped = |index| Skipped { index, name: name(index), epoch: 0, reason: "no audio".into() };
+        Skips {
+            samples: numbers.len(),
+            times: numbers.len() as u64,
+            more: (listed.end..numbers.end).map(name).collect(),
+            first: listed.map(skipped).collect(),
+        }
+    }
+
+    #[test]
+    fn sessions_add_up_and_no_sample_counts_twice_however_many_there_are() {
+        for (first, second, union) in [(0..3, 2..5, 5), (0..80, 40..160, 160), (0..250, 100..300, 300), (0..0, 0..1, 1)]
+        {
+            let times = (first.len() + second.len()) as u64;
+            let record = Record::default().with(&session(first)).with(&session(second));
+            assert_eq!((record.samples, record.times), (union, times));
+            assert_eq!(record.first.len(), union.min(LISTED));
+            let names: HashSet<_> = record.first.iter().map(|entry| &entry.name).chain(&record.more).collect();
+            assert_eq!((names.len(), record.first.len() + record.more.len()), (union, union), "each is named once");
+        }
+    }
+
+    #[test]
+    fn a_new_record_is_empty_and_a_resumed_one_goes_on_unless_the_file_is_damaged() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let record = SkipRecord::new(dir.path());
+        record.write(&session(0..2)).expect("written");
+        let found = || {
+            let record = SkipRecord::new(dir.path());
+            let fresh = record.earlier.borrow().samples;
+            record.resume();
+            (fresh, record.earlier.take().samples)
+        };
+        assert_eq!(found(), (0, 2));
+        std::fs::write(dir.path().join("bad_samples.json"), "{").expect("written");
+        assert_eq!(found(), (0, 0));
     }
 }

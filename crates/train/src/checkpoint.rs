@@ -49,6 +49,9 @@ pub struct TrainState {
     /// The best value of the averaged weights and the step it was reached at.
     #[serde(default)]
     pub best_ema: Option<(f64, u64)>,
+    /// Whether an interruption came before the evaluation at this step, which is then still to be made.
+    #[serde(default)]
+    pub unjudged: bool,
 }
 
 /// What a checkpoint holds.

@@ -6,7 +6,7 @@ use crate::error::io;
 use crate::guard::{Trouble, Verdict};
 use crate::hardware::Meter;
 use crate::loss_scale::LossScale;
-use crate::objective::{BatchStream, Batches, Evaluation, LossTerm, Objective};
+use crate::objective::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective};
 use crate::records::Records;
 use crate::report::{ExampleChange, ParameterCount, Summary, peak_memory_bytes};
 use crate::saver::Saver;
@@ -105,6 +105,9 @@ impl<O: Objective> Learner<O> {
     }
 
     /// A flag that, once set, ends training after the current step with a checkpoint.
+    ///
+    /// A step or an evaluation whose data fails by then is left to the next session, from its beginning: so whoever loads
+    /// data may give up waiting for it, and what is really broken is found again.
     pub fn with_interrupt(mut self, interrupt: Arc<AtomicBool>) -> Self {
         self.interrupt = interrupt;
         self
@@ -183,7 +186,8 @@ impl<O: Objective> Learner<O> {
         self.prepare_directory()?;
         // What was judged before the first step is judged again if no checkpoint has it.
         let from = if self.state.before.is_some() { self.state.step + 1 } else { 0 };
-        let going_on = self.state.step < steps && !self.has_stalled();
+        let unjudged = self.state.unjudged;
+        let going_on = unjudged || (self.state.step < steps && !self.has_stalled());
         let mut log = Records::open(&self.dir, from, self.config.csv, self.config.tensorboard && going_on)
             .map_err(io(&self.dir))?;
         if let Some(yaml) = &self.configuration {
@@ -208,12 +212,15 @@ impl<O: Objective> Learner<O> {
         if self.state.before.is_none() {
             self.evaluate(&mut log, &progress)?;
             self.state.before.clone_from(&self.state.latest);
+        } else if unjudged {
+            self.evaluate(&mut log, &progress)?;
+            self.checkpoint()?;
         }
         let mut stream = batches.epoch(self.state.epoch, self.state.cursor);
 
         while self.state.step < steps && !self.has_stalled() && !self.interrupt.load(Ordering::Relaxed) {
             watch.begin(self.is_logged(self.state.step + 1, steps));
-            let window = self.load(batches, &mut stream)?;
+            let Some(window) = self.load(batches, &mut stream, &progress)? else { break };
             watch.lap(Part::DataWait, &self.device);
             // Dropout draws from the device; seeding by step makes it the same whenever the step is taken.
             self.device.seed(self.state.seed ^ (self.state.step + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -270,7 +277,7 @@ impl<O: Objective> Learner<O> {
         }
 
         self.state.seconds = earlier + started.elapsed().as_secs_f64();
-        let completed = self.state.step >= steps || self.has_stalled();
+        let completed = !self.state.unjudged && (self.state.step >= steps || self.has_stalled());
         if !completed {
             self.checkpoint()?;
         }
@@ -279,7 +286,7 @@ impl<O: Objective> Learner<O> {
         let summary = self.summary(completed, &watch);
         let path = self.dir.join("summary.json");
         // Resuming a finished run trains nothing and has nothing to say that is not there already.
-        if watch.steps() > 0 || !path.exists() {
+        if watch.steps() > 0 || unjudged || !path.exists() {
             write_atomically(&path, serde_json::to_string_pretty(&summary).unwrap_or_default().as_bytes())?;
         }
         Ok(summary)
@@ -355,19 +362,26 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// The batches of one optimizer step; at the end of an epoch what is left of it, then the next epoch begins.
+    /// The batches of one optimizer step; at the end of an epoch what is left of it, then the next epoch begins. None where
+    /// they fail at an interruption: the step is then still to be taken, from its first batch on.
     fn load<'a, B: Batches<Batch = O::Batch>>(
         &mut self,
         batches: &'a B,
         stream: &mut BatchStream<'a, O::Batch>,
-    ) -> Result<Vec<O::Batch>, TrainError> {
+        progress: &Progress,
+    ) -> Result<Option<Vec<O::Batch>>, TrainError> {
+        let begin = (self.state.epoch, self.state.cursor);
         let mut window = Vec::with_capacity(self.config.accumulation);
         while window.len() < self.config.accumulation {
             match stream.next() {
-                Some(batch) => {
-                    let (next, batch) = batch.map_err(TrainError::Data)?;
+                Some(Ok((next, batch))) => {
                     window.push(batch);
                     self.state.cursor = next;
+                }
+                Some(Err(error)) => {
+                    self.gives_up(error, progress)?;
+                    (self.state.epoch, self.state.cursor) = begin;
+                    return Ok(None);
                 }
                 None => {
                     self.state.epoch += 1;
@@ -379,7 +393,16 @@ impl<O: Objective> Learner<O> {
                 }
             }
         }
-        Ok(window)
+        Ok(Some(window))
+    }
+
+    /// At an interruption, leaves it to the next session what this error of data is.
+    fn gives_up(&self, error: BoxError, progress: &Progress) -> Result<(), TrainError> {
+        if !self.interrupt.load(Ordering::Relaxed) {
+            return Err(TrainError::Data(error));
+        }
+        progress.say(&format!("step {}  interrupted: {error}", self.state.step));
+        Ok(())
     }
 
     /// Gradients of the window's mean loss: each term's sum over the window by its count over the window.
@@ -469,11 +492,23 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// Judges the model, and the average of its weights, records it, and exports what is the best so far.
+    /// Judges the model, and the average of its weights, records it, and exports what is the best so far. Where the data
+    /// fails at an interruption, nothing is recorded but that this is still to be done.
     fn evaluate(&mut self, log: &mut Records, progress: &Progress) -> Result<(), TrainError> {
-        let model = self.model().valid();
-        let evaluation = self.judge(&model, "valid", log, progress)?;
-        let step = self.state.step;
+        let (model, step) = (self.model().valid(), self.state.step);
+        let judge = |model: &O::Model| self.objective.evaluate(model, &self.config.evaluate.metrics);
+        let judged = judge(&model).and_then(|found| {
+            // Before the first step there is nothing to average.
+            let averaged = self.ema.as_ref().filter(|_| step > 0).map(|ema| ema.of(model.clone()));
+            let of_average = averaged.as_ref().map(judge).transpose()?;
+            Ok((found, averaged.zip(of_average)))
+        });
+        self.state.unjudged = judged.is_err();
+        let (evaluation, average) = match judged {
+            Ok(judged) => judged,
+            Err(error) => return self.gives_up(error, progress),
+        };
+        self.record(&evaluation, "valid", log, progress)?;
         let early_stopping = &self.config.early_stopping;
         let metric = early_stopping.metric.as_ref().unwrap_or(&self.config.checkpoint.metric);
         if early_stopping.patience > 0 && !evaluation.metrics.contains_key(metric) {
@@ -493,10 +528,8 @@ impl<O: Objective> Learner<O> {
             self.objective.export(&model, &self.dir.join("best")).map_err(TrainError::Export)?;
         }
         self.state.latest = Some(finite(evaluation));
-        // Before the first step there is nothing to average.
-        if let Some(ema) = self.ema.as_ref().filter(|_| step > 0) {
-            let model = ema.of(model);
-            let evaluation = self.judge(&model, "valid_ema", log, progress)?;
+        if let Some((model, evaluation)) = average {
+            self.record(&evaluation, "valid_ema", log, progress)?;
             let score = self.score(&evaluation);
             if let Some(score) = score.filter(|s| self.state.best_ema.is_none_or(|(best, _)| *s < best)) {
                 self.state.best_ema = Some((score, step));
@@ -506,22 +539,21 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// Judges `model` and writes down what was found.
-    fn judge(
+    /// Writes down what was found.
+    fn record(
         &self,
-        model: &O::Model,
+        evaluation: &Evaluation,
         split: &str,
         log: &mut Records,
         progress: &Progress,
-    ) -> Result<Evaluation, TrainError> {
-        let evaluation = self.objective.evaluate(model, &self.config.evaluate.metrics).map_err(TrainError::Data)?;
+    ) -> Result<(), TrainError> {
         let step = self.state.step;
         let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         log.write(step, split, &values).map_err(io(&self.dir))?;
         progress.metrics(split, values);
         let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
         progress.say(&format!("step {step}  {split}  {}", shown.join("  ")));
-        Ok(evaluation)
+        Ok(())
     }
 
     /// The deciding metric, where it is a number.

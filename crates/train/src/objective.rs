@@ -64,7 +64,7 @@ pub trait Objective {
     /// Judges `model`, which carries no gradients.
     ///
     /// # Errors
-    /// When the evaluation data cannot be read.
+    /// When the evaluation data cannot be read; or, once training is interrupted, would have to be waited for.
     fn evaluate(&self, model: &Self::Model, metrics: &[String]) -> Result<Evaluation, BoxError>;
 
     /// Writes `model` to a directory in the form its users load.
@@ -143,5 +143,8 @@ pub trait Batches {
 
     /// The batches of an epoch from `start` on, each with the `start` that goes on after it: where batches are passed
     /// over, that is more than one on.
+    ///
+    /// Once training is interrupted, a batch that would have to be waited for may be an error instead: see
+    /// [`Learner::with_interrupt`](crate::Learner::with_interrupt).
     fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, Self::Batch>;
 }

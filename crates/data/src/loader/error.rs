@@ -53,6 +53,14 @@ pub enum LoaderError {
         /// The first few, each with its reason.
         first: String,
     },
+    /// A batch was not ready, and [`Loader::until`](super::Loader::until) says that nobody waits for it.
+    #[error("batch {batch} of epoch {epoch} was not ready, and is no longer waited for")]
+    GivenUp {
+        /// The batch's place in the epoch.
+        batch: usize,
+        /// The epoch.
+        epoch: u64,
+    },
     /// Batches go by length, and a sample has none.
     #[error(
         "sample `{name}` (index {index}) has no length that batches could go by; give its length, or set neither \

@@ -33,7 +33,7 @@ pub use order::{Order, epoch_order};
 pub use skip::{Skipped, Skips};
 
 use plan::{Plan, Planner};
-use queue::Queue;
+use queue::{GivenUp, Queue};
 use skip::{Ledger, Tally};
 use worker::Worker;
 
@@ -92,6 +92,7 @@ pub struct Loader<D: Dataset, C: Collate<D::Item>> {
     plan: Mutex<Option<Arc<Plan>>>,
     ledger: Arc<Mutex<Ledger>>,
     queue: Arc<Queue<C::Batch>>,
+    given_up: Option<Box<GivenUp>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -115,6 +116,7 @@ where
             plan: Mutex::default(),
             ledger: Arc::default(),
             queue: Arc::new(Queue::new(config.prefetch_batches, config.prefetch_bytes)),
+            given_up: None,
             threads: Vec::with_capacity(workers),
             config,
         };
@@ -141,6 +143,14 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
         self
     }
 
+    /// Waits for batches only until `given_up` is true, which is asked ten times a second while there is one to wait for:
+    /// from then on a batch that is not ready is [`LoaderError::GivenUp`]. A sample may take for ever, one read from a
+    /// network for example, and this is the way out of waiting for it.
+    pub fn until(mut self, given_up: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.given_up = Some(Box::new(given_up));
+        self
+    }
+
     /// The batches of one epoch from `start_batch` on; loading begins at once, before the first `next`.
     ///
     /// A `start_batch` at or past the end gives an empty iterator. Several epochs may be read at the same time, each
@@ -149,7 +159,14 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
         let plan = self.plan(epoch);
         let start = start_batch.min(plan.batches());
         let tally = Tally::new(self.ledger.clone(), epoch, plan.len(), self.config.max_bad_share);
-        Epoch { queue: &self.queue, run: self.queue.open(plan.clone(), start), plan, next: start, tally }
+        Epoch {
+            queue: &self.queue,
+            run: self.queue.open(plan.clone(), start),
+            plan,
+            next: start,
+            tally,
+            given_up: self.given_up.as_deref(),
+        }
     }
 
     /// How many batches an epoch has, those included that lose all of their samples because they are bad.
@@ -162,6 +179,11 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
     /// What was left out of the batches delivered so far, by all epochs together.
     pub fn skipped(&self) -> Skips {
         lock(&self.ledger).skips()
+    }
+
+    /// How many samples that is: [`Skips::samples`], for those who ask after every batch.
+    pub fn skipped_samples(&self) -> usize {
+        lock(&self.ledger).samples()
     }
 
     fn plan(&self, epoch: u64) -> Arc<Plan> {
@@ -213,7 +235,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The batches of one epoch, in order. Dropping it midway gives up what was prefetched.
 ///
-/// An error stands for its batch alone: the next call goes on with the batch after it. A batch that loses all of its
+/// An error stands for its batch alone: the next call goes on with the batch after it, or asks for the same one again
+/// where waiting for it was given up. A batch that loses all of its
 /// samples is passed over.
 pub struct Epoch<'a, B> {
     queue: &'a Queue<B>,
@@ -221,6 +244,7 @@ pub struct Epoch<'a, B> {
     plan: Arc<Plan>,
     next: usize,
     tally: Tally,
+    given_up: Option<&'a GivenUp>,
 }
 
 impl<B> Epoch<'_, B> {
@@ -236,8 +260,10 @@ impl<B> Iterator for Epoch<'_, B> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.next < self.plan.batches() {
+            let Some(made) = self.queue.take(self.run, self.given_up) else {
+                return Some(Err(LoaderError::GivenUp { batch: self.next, epoch: self.plan.epoch }));
+            };
             self.next += 1;
-            let made = self.queue.take(self.run);
             let within = self.tally.count(self.plan.before(self.next), made.skipped);
             let batch = within.and(made.batch).transpose();
             if batch.is_some() {

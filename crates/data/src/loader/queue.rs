@@ -22,6 +22,12 @@ pub(super) struct Queue<B> {
     left: Condvar,
 }
 
+/// Whether nobody wants to wait for a batch any longer.
+pub(super) type GivenUp = dyn Fn() -> bool + Send + Sync;
+
+/// How long a wait goes on before it is asked whether it still should.
+const SLICE: Duration = Duration::from_millis(100);
+
 /// One batch to make.
 pub(super) struct Job {
     pub batch: usize,
@@ -100,8 +106,9 @@ impl<B> Queue<B> {
         id
     }
 
-    /// Waits for the next batch of an open epoch. The caller asks no more often than the epoch has batches.
-    pub fn take(&self, run: u64) -> Made<B> {
+    /// Waits for the next batch of an open epoch; `None` where it is not ready and `given_up` is true, which is asked
+    /// every [`SLICE`]. The caller asks no more often than the epoch has batches.
+    pub fn take(&self, run: u64, given_up: Option<&GivenUp>) -> Option<Made<B>> {
         let mut state = self.lock();
         loop {
             let run = state.run(run).expect("an epoch stays open as long as it is read");
@@ -111,9 +118,13 @@ impl<B> Queue<B> {
                 drop(state);
                 // One worker: more would take the cores from the training loop only to find that there is nothing to do.
                 self.work.notify_one();
-                return made;
+                return Some(made);
             }
-            state = wait(&self.done, state);
+            state = match given_up {
+                None => wait(&self.done, state),
+                Some(given_up) if given_up() => return None,
+                Some(_) => self.done.wait_timeout(state, SLICE).unwrap_or_else(PoisonError::into_inner).0,
+            };
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Skips {
     pub times: u64,
     /// The first hundred samples, in the order in which they were missed.
     pub first: Vec<Skipped>,
+    /// The names of the others, in the same order.
+    pub more: Vec<String>,
 }
 
 /// All that a loader has left out so far.
@@ -44,6 +46,10 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
+    pub fn samples(&self) -> usize {
+        self.skips.samples
+    }
+
     pub fn skips(&self) -> Skips {
         self.skips.clone()
     }
@@ -54,6 +60,8 @@ impl Ledger {
             self.skips.samples += 1;
             if self.skips.first.len() < LISTED {
                 self.skips.first.push(skipped);
+            } else {
+                self.skips.more.push(skipped.name);
             }
         }
     }

@@ -306,6 +306,33 @@ fn dropping_takes_less_than_a_second_even_when_a_sample_hangs() {
 }
 
 #[test]
+fn waiting_for_a_sample_that_hangs_is_given_up_when_asked_and_goes_on_from_there() {
+    let (begun, wait) = mpsc::sync_channel(1);
+    let release = Arc::new(AtomicBool::new(false));
+    let stuck = Stuck { begun, release: release.clone() };
+    let given_up = Arc::new(AtomicBool::new(false));
+    let asked = given_up.clone();
+    let loader = Loader::new(Arc::new(stuck), Arc::new(Collect::default()), config(4, 2)).unwrap();
+    let loader = loader.until(move || asked.load(Ordering::SeqCst));
+    let mut epoch = loader.epoch(7, 3);
+    wait.recv().unwrap();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            sleep(Duration::from_millis(300));
+            given_up.store(true, Ordering::SeqCst);
+        });
+        assert!(matches!(epoch.next(), Some(Err(LoaderError::GivenUp { batch: 3, epoch: 7 }))));
+    });
+    let waited = start.elapsed();
+    assert!((300..1000).contains(&waited.as_millis()), "{waited:?}");
+    assert_eq!(epoch.cursor(), 3, "the batch that did not come is still to come");
+    release.store(true, Ordering::SeqCst);
+    given_up.store(false, Ordering::SeqCst);
+    assert_eq!(epoch.filter(Result::is_ok).count(), 247);
+}
+
+#[test]
 fn dropping_in_the_middle_of_a_long_batch_joins_the_workers() {
     // A batch takes a minute, a sample at most 20 ms.
     let numbers = Arc::new(Numbers { delay: 20_000, ..Numbers::new(100_000) });

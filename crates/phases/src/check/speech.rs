@@ -90,7 +90,7 @@ impl<'a> Speech<'a> {
         let (window, seconds_at_once) = (self.window(), self.seconds());
         let mut bad: Vec<(usize, AudioError)> = clips.problems().into_iter().map(|p| (p.index, p.error)).collect();
         let known_bad: HashSet<usize> = bad.iter().map(|(index, _)| *index).collect();
-        let division = divided(clips, seconds_at_once, true);
+        let division = divided(clips, seconds_at_once, true, &|| {});
         let texts = self.texts(place, at, clips, &division.pieces, check, found);
 
         let mut sounds: Vec<Option<Sound>> = vec![None; clips.len()];

@@ -14,6 +14,7 @@ use burn::tensor::Device;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use undertone_data::loader::{Loader, LoaderConfig};
 use undertone_ops::set_kernels;
 
@@ -22,6 +23,8 @@ pub(super) struct Setup<'a> {
     pub experiment: &'a Experiment,
     pub device: Device,
     pub pretrained: Pretrained,
+    /// Once set, nobody waits for a batch any longer.
+    pub interrupt: Arc<AtomicBool>,
     /// Texts by task and split: stages and judges ask for the same again and again, and to read them takes a while.
     texts: RefCell<HashMap<(String, Split), Arc<TextDataset>>>,
 }
@@ -31,7 +34,7 @@ impl<'a> Setup<'a> {
         let device = experiment.device.resolve().map_err(RunError::from)?;
         set_kernels(experiment.kernels);
         let pretrained = Pretrained::load(experiment, &device)?;
-        Ok(Self { experiment, device, pretrained, texts: RefCell::default() })
+        Ok(Self { experiment, device, pretrained, interrupt: Arc::default(), texts: RefCell::default() })
     }
 
     /// The samples of a split of the given tasks.
@@ -86,7 +89,9 @@ impl<'a> Setup<'a> {
         let training = order.is_some();
         let loader = if training { self.training_loader() } else { data.eval_loader(self.experiment.seed) };
         let collate = Arc::new(self.collate(training)?);
+        let interrupt = self.interrupt.clone();
         let loader = Loader::new(Arc::new(dataset), collate, loader).map_err(RunError::from)?;
+        let loader = loader.until(move || interrupt.load(Ordering::Relaxed));
         Ok(match order {
             Some(order) => loader.with_order(order),
             None => loader,

@@ -297,12 +297,18 @@ impl Stage {
             .with_display(session.display)
             .with_interrupt(session.interrupt.clone());
         // A stage that was not begun has no checkpoint; one that finished must not be begun anew.
-        if session.resume && !learner.resume().map_err(RunError::from)? && is_complete(directory) {
-            return Err(RunError::NothingToResume(directory.to_owned()).into());
+        if session.resume {
+            match learner.resume().map_err(RunError::from)? {
+                true => batches.skipped.resume(),
+                false if is_complete(directory) => {
+                    return Err(RunError::NothingToResume(directory.to_owned()).into());
+                }
+                false => {}
+            }
         }
         scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
         let summary = train(&mut learner, &batches, &situation)?;
-        batches.skipped.sentence(&batches.loader).inspect(|sentence| eprintln!("{sentence}"));
+        batches.skipped.finish(&batches.loader).map_err(RunError::from)?.inspect(|sentence| eprintln!("{sentence}"));
         write_report(directory).map_err(RunError::from)?;
         Ok(summary)
     }

@@ -1,5 +1,6 @@
 //! Samples of speech, made by a synthesiser or read from recordings, ready for a Whisper.
 
+mod lengths;
 mod pack;
 mod pieces;
 mod recordings;
@@ -291,12 +292,14 @@ fn treatment(experiment: &Experiment, whisper: &PretrainedWhisper, training: boo
     if !training {
         return Ok(plain);
     }
+    let by_seconds = data.max_batch_seconds.is_some();
+    let by_length = [("pack", data.pack), ("group_by_length", data.group_by_length), ("max_batch_seconds", by_seconds)];
     Ok(Treatment {
         augment: Some(Arc::new(Augment::new(&data.augment, window)?)),
         timestamps: data.timestamps,
         previous_text: data.previous_text,
         pack: data.pack,
-        lengths: data.pack || data.group_by_length || data.max_batch_seconds.is_some(),
+        lengths: by_length.into_iter().filter(|(_, on)| *on).map(|(key, _)| key).collect(),
         ..plain
     })
 }

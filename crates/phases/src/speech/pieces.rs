@@ -52,10 +52,17 @@ pub(crate) struct Division {
 }
 
 /// Cuts clips that do not fit a window of so many seconds where the times of their text are known. With `all_lengths` the
-/// header of every recording is read, even where all of its audio has to be read for that.
-pub(crate) fn divided(clips: &Clips, window: f64, all_lengths: bool) -> Division {
+/// header of every recording is read, even where all of its audio has to be read for that; `read` is called after each of
+/// those.
+pub(crate) fn divided(clips: &Clips, window: f64, all_lengths: bool, read: &(dyn Fn() + Sync)) -> Division {
     let known = |index: &usize| all_lengths || clips.header_is_near(*index);
-    let seconds = |index: usize| Some(index).filter(known).and_then(|index| clips.seconds(index));
+    let seconds = |index: usize| {
+        let seconds = Some(index).filter(known).and_then(|index| clips.seconds(index));
+        if all_lengths && !clips.header_is_near(index) {
+            read();
+        }
+        seconds
+    };
     let seconds: Vec<Option<f64>> = (0..clips.len()).into_par_iter().map(seconds).collect();
     let mut division = Division { pieces: Vec::with_capacity(clips.len()), long: Vec::new(), unusable: Vec::new() };
     for (index, seconds) in seconds.into_iter().enumerate() {

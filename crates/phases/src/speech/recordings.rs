@@ -1,5 +1,6 @@
 //! Samples from recordings: what is cut from them, what is done to them, and the tokens that they become.
 
+use super::lengths::Reading;
 use super::pack::packed;
 use super::pieces::{Hear, Piece, aligned, divided};
 use super::tokens::{Spoken, Tokens};
@@ -41,8 +42,8 @@ pub(super) struct Treatment {
     pub previous_text: f64,
     /// Whether short recordings share a window.
     pub pack: bool,
-    /// Whether batches are made by length, so that it must be known of every recording.
-    pub lengths: bool,
+    /// The keys of `data` for which the length of every recording must be known: batches by length, or packing.
+    pub lengths: Vec<&'static str>,
     /// Whether what cannot be used is left out, up to this share.
     pub skip: Option<f64>,
 }
@@ -64,7 +65,10 @@ impl Recordings {
         seed: u64,
     ) -> Result<Self, SpeechError> {
         let window = treatment.window as f64 / f64::from(SAMPLE_RATE);
-        let division = divided(&clips, window, treatment.lengths || hear.is_some());
+        let keys = [&treatment.lengths[..], if hear.is_some() { &["long_audio"] } else { &[] }].concat();
+        let reading = Reading::begin(&clips, &keys);
+        let division = divided(&clips, window, !keys.is_empty(), &|| reading.step());
+        drop(reading);
         if let Some((clip, source)) = division.unusable.into_iter().next() {
             return Err(SpeechError::Segments { name: clips.clip(clip).name.clone(), source });
         }
