@@ -1,6 +1,11 @@
 //! The command line on recordings: what cannot be read, batches by length, several sources, caches.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+use undertone::data::clips::Clips;
+use undertone::data::records::RecordsConfig;
 use undertone::store::HostTensor;
 use undertone_tests::{CLIPS, Place, tensors, wav};
 
@@ -97,4 +102,96 @@ fn sources_are_mixed_and_a_full_cache_gives_what_an_empty_one_does() {
     assert!(place.path("cache").is_dir());
     let one = place.run(&["train", "--config", "tiny.yaml", "--set", "data.train.weight=2"]);
     one.assert_refusal(&["data.train", "weight"]);
+}
+
+/// A place with ten recordings of Morse, each some clips long, that the bundled model is to align.
+fn long_recordings() -> Place {
+    let place = Place::default();
+    place.write_experiment("path: list.jsonl");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ebook2cw/manifest.csv");
+    let clips = Clips::open(&RecordsConfig { path: manifest.into(), ..Default::default() }).expect("the manifest");
+    let mut list = String::new();
+    for index in 0..10 {
+        let (mut audio, mut text) = (Vec::new(), Vec::new());
+        while audio.len() < 14 * 16_000 {
+            let clip = (index + text.len()) % clips.len();
+            audio.extend(clips.load(clip).expect("audio"));
+            audio.extend([0.0; 8000]);
+            text.push(clips.clip(clip).text.clone());
+        }
+        let name = format!("{index}.wav");
+        place.write(&name, wav(&audio));
+        list += &format!("{}\n", serde_json::json!({"audio": name, "text": text.join(" ")}));
+    }
+    place.write("list.jsonl", list);
+    place
+}
+
+const ALIGN: [&str; 10] = [
+    "--set",
+    "model.source.config=null",
+    "--set",
+    "model.source.bundled=whisper-nano-cw",
+    "--set",
+    "data.long_audio=align",
+    "--set",
+    "data.cache.dir=kept",
+    "--set",
+    "data.batch_size=2",
+];
+
+/// How many recordings have been aligned.
+fn aligned(place: &Place) -> usize {
+    std::fs::read_dir(place.path("kept/aligned")).map_or(0, |files| files.count())
+}
+
+/// Waits for it; kills what has not ended after a minute.
+fn ends(mut child: Child) -> (Option<i32>, Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(60) {
+        if let Some(status) = child.try_wait().expect("a process") {
+            return (status.code(), begin.elapsed());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = child.kill();
+    panic!("it went on for a minute after its interruption");
+}
+
+#[test]
+fn what_was_heard_in_long_recordings_outlives_an_interruption_and_a_resumed_run_does_not_listen() {
+    let start = |place: &Place, steps: &str, more: &[&str]| {
+        let steps = format!("train.max_steps={steps}");
+        place.xtask(&[&["train", "--config", "tiny.yaml", "--set", &steps], &CONSTANT[..], &ALIGN, more].concat())
+    };
+    let finishes = |place: &Place, steps: &str, more: &[&str]| -> String {
+        let output = start(place, steps, more).output().expect("a process");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{stderr}");
+        stderr
+    };
+    let weights = |place: &Place| tensors(&place.path("runs/tiny/checkpoints/step-00000004/model.safetensors"));
+    let (whole, parts) = (long_recordings(), long_recordings());
+    let said = finishes(&whole, "4", &[]);
+    assert!(said.contains("listening to 10 recordings") && said.contains("were cut into"), "{said}");
+
+    let child = start(&parts, "2", &[]).stderr(std::process::Stdio::null()).spawn().expect("a process");
+    let begin = Instant::now();
+    while aligned(&parts) < 2 && begin.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    assert!(interrupted.success());
+    let (status, took) = ends(child);
+    assert_eq!(status, Some(130), "after {took:?}");
+    let before = aligned(&parts);
+    assert!((2..10).contains(&before), "{before} of 10 were aligned");
+    assert!(!parts.path("runs/tiny").exists(), "nothing is in the way of the next start");
+
+    let said = finishes(&parts, "2", &[]);
+    let rest = format!("listening to {} recordings", 10 - before);
+    assert!(said.contains(&rest) && said.contains(&format!("({before} more are on record)")), "{said}");
+    let said = finishes(&parts, "4", &["--resume"]);
+    assert!(!said.contains("listening") && said.contains("as on record in `kept/aligned`"), "{said}");
+    assert!(weights(&parts) == weights(&whole), "the weights differ");
 }

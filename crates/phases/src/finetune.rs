@@ -110,7 +110,8 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
     if !resume && directory.exists() && !is_blank(&directory) && !experiment.run.overwrite {
         return Err(RunError::Exists(directory));
     }
-    let setup = Setup::new(experiment)?;
+    let mut setup = Setup::new(experiment)?;
+    setup.interrupt = session.interrupt.clone();
     let alignment = &experiment.loss.alignment;
     let layers = setup.whisper.config.encoder_layers;
     if alignment.elements > 0.0 && alignment.elements_layer > layers {

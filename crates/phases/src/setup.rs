@@ -5,6 +5,7 @@ use crate::{
 };
 use burn::tensor::Device;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use undertone_data::augment::{Augment, AugmentConfig};
 use undertone_data::clips::BlockShuffle;
 use undertone_data::features::LogMel;
@@ -35,6 +36,8 @@ pub(crate) struct Setup<'a> {
     pub experiment: &'a Experiment,
     pub device: Device,
     pub whisper: PretrainedWhisper,
+    /// Once set, a model that is listening to long recordings stops.
+    pub interrupt: Arc<AtomicBool>,
 }
 
 impl<'a> Setup<'a> {
@@ -43,7 +46,7 @@ impl<'a> Setup<'a> {
         set_kernels(experiment.kernels);
         let mut whisper = experiment.model.load(&device, experiment.seed)?;
         speaks(&mut whisper, &experiment.data);
-        Ok(Self { experiment, device, whisper })
+        Ok(Self { experiment, device, whisper, interrupt: Arc::default() })
     }
 
     /// Batches of a split: shuffled and anew every epoch for training, always the same otherwise.
@@ -79,7 +82,10 @@ impl<'a> Setup<'a> {
                 (vec![source.ok_or(RunError::NoTest)?], seed ^ TEST_SEED)
             }
         };
-        Ok(SpeechDataset::new(self.experiment, &sources, &self.whisper, split == Split::Train, seed)?)
+        let training = split == Split::Train;
+        let samples =
+            SpeechDataset::interruptible(self.experiment, &sources, &self.whisper, training, seed, &self.interrupt);
+        Ok(samples?)
     }
 
     /// What makes batches of a split's samples.

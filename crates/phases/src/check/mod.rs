@@ -25,6 +25,7 @@ use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDa
 use found::Found;
 use leak::{Print, leaks, repeats};
 use speech::Speech;
+use std::sync::Arc;
 use undertone_data::cache::CacheConfig;
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::{DeviceError, DeviceSpec};
@@ -171,7 +172,8 @@ fn rehearse(
         SpeechDataset::new(experiment, &place.sources, whisper, place.training(), place.seed)?;
         return Ok(());
     }
-    let setup = Setup { experiment, device: experiment.device.resolve()?, whisper: whisper.clone() };
+    let device = experiment.device.resolve()?;
+    let setup = Setup { experiment, device, whisper: whisper.clone(), interrupt: Arc::default() };
     let split = match place.split {
         "train" => Split::Train,
         "valid" => Split::Valid,

@@ -100,7 +100,8 @@ fn run(
     if resume && taken.is_empty() {
         return Err(RunError::NothingToResume(root).into());
     }
-    let setup = Setup::new(experiment)?;
+    let mut setup = Setup::new(experiment)?;
+    setup.interrupt = session.interrupt.clone();
     // Every task's targets, head and data, before the first of them trains for minutes.
     check_fit(&setup)?;
     for split in [Split::Train, Split::Valid] {

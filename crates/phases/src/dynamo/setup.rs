@@ -14,6 +14,7 @@ use burn::tensor::Device;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use undertone_data::loader::{Loader, LoaderConfig};
 use undertone_ops::set_kernels;
 
@@ -22,6 +23,8 @@ pub(super) struct Setup<'a> {
     pub experiment: &'a Experiment,
     pub device: Device,
     pub pretrained: Pretrained,
+    /// Once set, a model that is listening to long recordings stops.
+    pub interrupt: Arc<AtomicBool>,
     /// Texts by task and split: stages and judges ask for the same again and again, and to read them takes a while.
     texts: RefCell<HashMap<(String, Split), Arc<TextDataset>>>,
 }
@@ -31,7 +34,7 @@ impl<'a> Setup<'a> {
         let device = experiment.device.resolve().map_err(RunError::from)?;
         set_kernels(experiment.kernels);
         let pretrained = Pretrained::load(experiment, &device)?;
-        Ok(Self { experiment, device, pretrained, texts: RefCell::default() })
+        Ok(Self { experiment, device, pretrained, interrupt: Arc::default(), texts: RefCell::default() })
     }
 
     /// The samples of a split of the given tasks.
@@ -46,7 +49,9 @@ impl<'a> Setup<'a> {
             match &self.pretrained {
                 Pretrained::Whisper(whisper) => {
                     let training = split == Split::Train;
-                    let samples = SpeechDataset::new(self.experiment, &[source], whisper, training, seed);
+                    let (experiment, interrupt) = (self.experiment, &self.interrupt);
+                    let samples =
+                        SpeechDataset::interruptible(experiment, &[source], whisper, training, seed, interrupt);
                     let samples = samples.map_err(RunError::from)?;
                     Ok(TaskSamples::Speech(Box::new(samples)))
                 }
