@@ -264,8 +264,8 @@ mod tests {
     }
 
     const WORDS: [&str; 6] = ["", "one", "two", "three", "four", "five"];
-    /// Two seconds.
-    const WINDOW: usize = 32_000;
+    /// 2.2 s: a word, and half of the silence on both sides of it.
+    const WINDOW: usize = 35_200;
 
     /// A recording with 1.6 s of sound and 0.4 s of silence for each word.
     fn write(dir: &Path, name: &str, words: &[usize]) {
