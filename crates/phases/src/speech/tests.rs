@@ -206,8 +206,7 @@ fn what_a_model_heard_in_long_recordings_is_on_record_whatever_the_cache_keeps()
     let list = r#"{"audio": "a.wav", "text": "E"}
 {"audio": "b.wav", "text": "T"}"#;
     let (dir, source) = recordings(&[("a.wav", 30), ("b.wav", 45)], list);
-    let mut experiment = Experiment::default();
-    experiment.device = undertone_ops::DeviceSpec::Cpu;
+    let mut experiment = Experiment { device: undertone_ops::DeviceSpec::Cpu, ..Experiment::default() };
     experiment.data.long_audio = LongAudio::Align;
     experiment.data.cache.dir = Some(dir.path().join("cache"));
     let on_record = || {
