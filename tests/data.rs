@@ -1,6 +1,11 @@
 //! The command line on recordings: what cannot be read, batches by length, several sources, caches.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use undertone::data::clips::Clips;
+use undertone::data::records::RecordsConfig;
 use undertone::store::HostTensor;
 use undertone_tests::{CLIPS, Place, tensors, wav};
 
@@ -130,4 +135,85 @@ fn sources_are_mixed_and_a_full_cache_gives_what_an_empty_one_does() {
     assert!(place.path("cache").is_dir());
     let one = place.run(&["train", "--config", "tiny.yaml", "--set", "data.train.weight=2"]);
     one.assert_refusal(&["data.train", "weight"]);
+}
+
+/// A place with ten recordings of Morse, each some clips long, that the bundled model is to align.
+fn long_recordings() -> Place {
+    let place = Place::default();
+    place.write_experiment("path: list.jsonl");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ebook2cw/manifest.csv");
+    let clips = Clips::open(&RecordsConfig { path: manifest.into(), ..Default::default() }).expect("the manifest");
+    let mut list = String::new();
+    for index in 0..10 {
+        let (mut audio, mut text) = (Vec::new(), Vec::new());
+        while audio.len() < 14 * 16_000 {
+            let clip = (index + text.len()) % clips.len();
+            audio.extend(clips.load(clip).expect("audio"));
+            audio.extend([0.0; 8000]);
+            text.push(clips.clip(clip).text.clone());
+        }
+        let name = format!("{index}.wav");
+        place.write(&name, wav(&audio));
+        list += &format!("{}\n", serde_json::json!({"audio": name, "text": text.join(" ")}));
+    }
+    place.write("list.jsonl", list);
+    place
+}
+
+const ALIGN: [&str; 10] = [
+    "--set",
+    "model.source.config=null",
+    "--set",
+    "model.source.bundled=whisper-nano-cw",
+    "--set",
+    "data.long_audio=align",
+    "--set",
+    "data.cache.dir=kept",
+    "--set",
+    "data.batch_size=2",
+];
+
+/// How many recordings have been aligned.
+fn aligned(place: &Place) -> usize {
+    let whole = |file: std::io::Result<std::fs::DirEntry>| file.is_ok_and(|f| f.path().extension().is_some());
+    std::fs::read_dir(place.path("kept/aligned")).map_or(0, |files| files.map(whole).filter(|whole| *whole).count())
+}
+
+#[test]
+fn what_was_heard_in_long_recordings_outlives_an_interruption_and_a_resumed_run_does_not_listen() {
+    let start = |place: &Place, steps: &str, more: &[&str]| {
+        let steps = format!("train.max_steps={steps}");
+        place.xtask(&[&["train", "--config", "tiny.yaml", "--set", &steps], &CONSTANT[..], &ALIGN, more].concat())
+    };
+    let finishes = |place: &Place, steps: &str, more: &[&str]| -> String {
+        let output = start(place, steps, more).output().expect("a process");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{stderr}");
+        stderr
+    };
+    let weights = |place: &Place| tensors(&place.path("runs/tiny/checkpoints/step-00000008/model.safetensors"));
+    let (whole, parts) = (long_recordings(), long_recordings());
+    let said = finishes(&whole, "8", &[]);
+    assert!(said.contains("listening to 10 recordings") && said.contains("were cut into"), "{said}");
+
+    let mut child = start(&parts, "4", &[]).spawn().expect("a process");
+    while aligned(&parts) < 2 && child.try_wait().expect("a process").is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (begin, id) = (Instant::now(), child.id().to_string());
+    assert!(Command::new("kill").args(["-INT", &id]).status().expect("kill").success());
+    let output = child.wait_with_output().expect("an end");
+    let (said, took) = (String::from_utf8_lossy(&output.stderr), begin.elapsed());
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(took < Duration::from_secs(30), "it went on for {took:?}");
+    let before = aligned(&parts);
+    assert!((2..10).contains(&before) && said.contains(&format!("for {before} of 10")), "{before}: {said}");
+    assert!(!parts.path("runs/tiny").exists(), "nothing is in the way of the next start");
+
+    let said = finishes(&parts, "4", &[]);
+    let rest = format!("listening to {} recordings", 10 - before);
+    assert!(said.contains(&rest) && said.contains(&format!("({before} more are on record)")), "{said}");
+    let said = finishes(&parts, "8", &["--resume"]);
+    assert!(!said.contains("listening") && said.contains("as on record in `kept/aligned`"), "{said}");
+    assert!(weights(&parts) == weights(&whole), "the weights differ");
 }

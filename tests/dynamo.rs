@@ -353,7 +353,7 @@ fn recordings_of_tasks_share_windows_and_what_they_lack_is_said_with_the_task() 
     let end = start + yaml()[start..].find(", valid").expect("its end");
     place.write("two.yaml", yaml().replacen(&yaml()[start..end], "{path: list.jsonl}", 1));
     // Twelve recordings of 0.4 s with a gap between them: four in a window of 2 s, and batches of one sample.
-    let epoch = ["--phase", "1", "--set", "data.batch_size=1", "--set", "phases.1.train={epochs: 1}"];
+    let epoch = ["--phase", "1", "--set", "data.batch_size=1", "--set", "phases.1.train={epochs: 1, max_steps: null}"];
     let steps = |more: &[&str]| {
         trained(&place, &[&epoch[..], &["--set", "run.overwrite=true"], more].concat());
         json(&place, "runs/two/phase1/low/summary.json")["steps"].as_u64()

@@ -20,8 +20,8 @@ mod tune;
 use clap::{Parser, Subcommand};
 use std::fmt::Display;
 use std::process::ExitCode;
-use undertone::phases::RunError;
 use undertone::phases::dynamo::DynamoError;
+use undertone::phases::{RunError, SpeechError};
 
 #[derive(Parser)]
 #[command(
@@ -87,10 +87,21 @@ impl Failure {
     }
 
     fn of_dynamo(error: DynamoError) -> Self {
-        if error.is_bad_input() { Self::bad_input(error) } else { Self::Machine(error.to_string()) }
+        match error {
+            DynamoError::Run(error) => Self::of_run(error),
+            DynamoError::Speech { source, .. } if matches!(*source, SpeechError::Interrupted { .. }) => {
+                Self::of_run(RunError::Data(*source))
+            }
+            error if error.is_bad_input() => Self::bad_input(error),
+            error => Self::Machine(error.to_string()),
+        }
     }
 
     fn of_run(error: RunError) -> Self {
+        if let RunError::Data(SpeechError::Interrupted { .. }) = error {
+            eprintln!("{error}");
+            return Self::Interrupted;
+        }
         if error.is_bad_input() { Self::bad_input(error) } else { Self::Machine(error.to_string()) }
     }
 }

@@ -76,6 +76,8 @@ pub enum LongAudio {
     Refuse,
     /// It is cut where it is silent. The model that the run begins with says what it hears in each part, and the text is
     /// divided by what of it was heard where; parts in which it heard something else are left out, and counted.
+    /// What was found is kept in the folder `aligned` in that of the cache, whatever the cache keeps, and found again as long
+    /// as recording, text, window and the model's weights are the same.
     Align,
 }
 

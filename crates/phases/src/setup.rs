@@ -36,7 +36,7 @@ pub(crate) struct Setup<'a> {
     pub experiment: &'a Experiment,
     pub device: Device,
     pub whisper: PretrainedWhisper,
-    /// Once set, nobody waits for a batch any longer.
+    /// Once set, nobody waits for a batch any longer, and a model that listens to long recordings stops.
     pub interrupt: Arc<AtomicBool>,
 }
 
@@ -84,7 +84,10 @@ impl<'a> Setup<'a> {
                 (vec![source.ok_or(RunError::NoTest)?], seed ^ TEST_SEED)
             }
         };
-        Ok(SpeechDataset::new(self.experiment, &sources, &self.whisper, split == Split::Train, seed)?)
+        let training = split == Split::Train;
+        let samples =
+            SpeechDataset::interruptible(self.experiment, &sources, &self.whisper, training, seed, &self.interrupt);
+        Ok(samples?)
     }
 
     /// What makes batches of a split's samples.

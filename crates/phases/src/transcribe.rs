@@ -1,11 +1,14 @@
 //! Audio files to text.
 
+use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
+use sha2::{Digest, Sha256};
 use std::path::Path;
 use undertone_data::audio::{self, AudioError};
 use undertone_data::cut::pieces;
 use undertone_data::features::{FeatureError, LogMel};
 use undertone_model::whisper::{FolderError, PretrainedWhisper, TokenizerError};
+use undertone_store::frozen_checksum;
 
 /// A Whisper that reads audio of any length.
 pub struct Transcriber {
@@ -77,11 +80,67 @@ impl Transcriber {
         texts.iter().map(|t| t.trim()).filter(|t| !t.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
+    /// What its texts depend on besides the audio: the values of the weights, whatever file they are from and whether they
+    /// are trained, dimensions, vocabulary, prompt and way of decoding. The device is no part of it: a run that goes on
+    /// elsewhere is to find what was heard before.
+    pub(crate) fn fingerprint(&self) -> String {
+        let whisper = &self.whisper;
+        let weights = frozen_checksum(&whisper.model.clone().no_grad());
+        let rest = format!("{:?} {:?} {:?}", whisper.config, self.prompt, whisper.generate_options());
+        let sum = Sha256::new().chain_update(whisper.tokenizer.to_bytes()).chain_update(rest).finalize();
+        let rest: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{weights:08x} {rest}")
+    }
+
     fn piece(&self, audio: &[f32], window: usize) -> String {
         let mel = self.log_mel.features_padded(audio, window);
         let mel = Tensor::from_data(TensorData::new(mel.data, [1, mel.bins, mel.frames]), &self.device);
         let tokens =
             self.whisper.model.generate(mel, std::slice::from_ref(&self.prompt), &self.whisper.generate_options());
         tokens.first().map(|tokens| self.whisper.tokenizer.decode(tokens)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use undertone_model::whisper::{GenerationConfig, WhisperConfig, WhisperTokenizer};
+    use undertone_store::load_parameters;
+
+    #[test]
+    fn a_fingerprint_tells_what_is_heard_differently_and_nothing_else() {
+        let device = Device::flex();
+        let config = WhisperConfig {
+            d_model: 16,
+            encoder_layers: 1,
+            decoder_layers: 1,
+            encoder_attention_heads: 2,
+            decoder_attention_heads: 2,
+            encoder_ffn_dim: 32,
+            decoder_ffn_dim: 32,
+            max_source_positions: 100,
+            max_target_positions: 56,
+            ..Default::default()
+        };
+        let tokenizer = WhisperTokenizer::of_characters("ABC", &["en", "de"]).expect("a tokenizer");
+        let whisper =
+            PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &device).expect("a model");
+        let of = |whisper: PretrainedWhisper, language| {
+            Transcriber::new(whisper, &device, Some(language), Some("transcribe")).expect("ready").fingerprint()
+        };
+        let known = of(whisper.clone(), "en");
+        let mut frozen = whisper.clone();
+        frozen.model = frozen.model.no_grad();
+        assert_eq!(of(frozen, "en"), known, "what is trained of it is no matter");
+        assert_ne!(of(whisper.clone(), "de"), known, "another language");
+        let mut parameters = undertone_store::parameters(&whisper.model);
+        let changed = parameters.values_mut().last().expect("parameters");
+        changed.data[0] = f32::from_bits(changed.data[0].to_bits() ^ 1);
+        let mut other = whisper.clone();
+        other.model = load_parameters(other.model, |name| Ok(parameters[name].clone())).expect("loaded");
+        assert_ne!(of(other, "en"), known, "one bit of a weight");
+        let mut whisper = whisper;
+        whisper.generation.suppress_tokens.push(3);
+        assert_ne!(of(whisper, "en"), known, "a character that it never writes");
     }
 }

@@ -154,8 +154,8 @@ impl TrainConfig {
     pub fn validate(&self) -> Result<(), TrainConfigError> {
         let error = |key: &'static str, value: &dyn Debug, rule: &str| Err(TrainConfigError::new(key, value, rule));
         match (self.max_steps, self.epochs) {
-            (Some(_), Some(_)) => {
-                return error("epochs", &self.epochs, "give either `max_steps` or `epochs`, not both");
+            (Some(_), Some(epochs)) => {
+                return error("epochs", &epochs, "give either that or `max_steps`, not both");
             }
             (Some(0), _) => return error("max_steps", &0, "must be at least 1"),
             (_, Some(0)) => return error("epochs", &0, "must be at least 1"),

@@ -13,7 +13,7 @@ use super::{Cache, CacheError};
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
     /// The folder; several processes may share it. Without one, `$XDG_CACHE_HOME/undertone/samples`, or
-    /// `~/.cache/undertone/samples`.
+    /// `~/.cache/undertone/samples`. What else lies in it is neither counted nor removed.
     pub dir: Option<PathBuf>,
     /// What is kept: `off`, `audio` or `features`.
     pub what: CacheWhat,

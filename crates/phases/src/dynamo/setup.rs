@@ -23,7 +23,7 @@ pub(super) struct Setup<'a> {
     pub experiment: &'a Experiment,
     pub device: Device,
     pub pretrained: Pretrained,
-    /// Once set, nobody waits for a batch any longer.
+    /// Once set, nobody waits for a batch any longer, and a model that listens to long recordings stops.
     pub interrupt: Arc<AtomicBool>,
     /// Texts by task and split: stages and judges ask for the same again and again, and to read them takes a while.
     texts: RefCell<HashMap<(String, Split), Arc<TextDataset>>>,
@@ -49,7 +49,9 @@ impl<'a> Setup<'a> {
             match &self.pretrained {
                 Pretrained::Whisper(whisper) => {
                     let training = split == Split::Train;
-                    let samples = SpeechDataset::new(self.experiment, &[source], whisper, training, seed);
+                    let (experiment, interrupt) = (self.experiment, &self.interrupt);
+                    let samples =
+                        SpeechDataset::interruptible(experiment, &[source], whisper, training, seed, interrupt);
                     let samples = samples
                         .map_err(|source| DynamoError::Speech { task: task.name.clone(), source: Box::new(source) })?;
                     Ok(TaskSamples::Speech(Box::new(samples)))

@@ -1,8 +1,10 @@
 //! Samples of speech, made by a synthesiser or read from recordings, ready for a Whisper.
 
+mod align;
 mod lengths;
 mod pack;
 mod pieces;
+mod record;
 mod recordings;
 mod synthesised;
 #[cfg(test)]
@@ -14,10 +16,11 @@ pub use recordings::Listed;
 pub(crate) use tokens::{Spoken, Tokens};
 
 use crate::{Alignment, ConfigError, Experiment, LongAudio, SourceConfig, SourceError, TranscribeError, Transcriber};
-use pieces::Hear;
+use align::Aligner;
 use recordings::{Recordings, Treatment};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use synthesised::Synthesised;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::augment::{Augment, AugmentError};
@@ -140,6 +143,16 @@ pub enum SpeechError {
         /// Why.
         source: SampleError,
     },
+    /// The user's wish, while the model was asked what it hears.
+    #[error(
+        "interrupted: what is said where is on record for {aligned} of {of} long recordings, and the same command goes on from there"
+    )]
+    Interrupted {
+        /// The recordings that need not be listened to again.
+        aligned: usize,
+        /// All that are longer than the window.
+        of: usize,
+    },
     /// Something was asked for that recordings or model cannot give.
     #[error("`data.{key}` cannot be: {reason}; leave it out")]
     Option {
@@ -178,19 +191,36 @@ impl SpeechDataset {
         training: bool,
         seed: u64,
     ) -> Result<Self, SpeechError> {
+        Self::interruptible(experiment, sources, whisper, training, seed, &AtomicBool::new(false))
+    }
+
+    /// As [`SpeechDataset::new`]; once `interrupt` is set, a model that is listening to long recordings stops.
+    ///
+    /// # Errors
+    /// As [`SpeechDataset::new`], and [`SpeechError::Interrupted`].
+    pub fn interruptible(
+        experiment: &Experiment,
+        sources: &[&SourceConfig],
+        whisper: &PretrainedWhisper,
+        training: bool,
+        seed: u64,
+        interrupt: &AtomicBool,
+    ) -> Result<Self, SpeechError> {
         let tokens = Tokens::new(experiment, whisper);
         let window = whisper.config.max_frames() * 160;
         let treatment = treatment(experiment, whisper, training)?;
         let data = &experiment.data;
-        let transcriber = match data.long_audio {
+        let aligner = match data.long_audio {
             LongAudio::Refuse => None,
             LongAudio::Align => {
                 let device = experiment.device.resolve()?;
                 let (language, task) = (Some(data.language.as_str()), Some(data.task.as_str()));
-                Some(Transcriber::new(whisper.clone(), &device, language, task).map_err(Box::new)?)
+                let transcriber = Transcriber::new(whisper.clone(), &device, language, task).map_err(Box::new)?;
+                // Whatever the cache is to keep.
+                let folder = data.cache.folder().map(|folder| folder.join("aligned"));
+                Some(Aligner::new(transcriber, folder, interrupt))
             }
         };
-        let hear = transcriber.as_ref().map(|transcriber| |audio: &[f32]| transcriber.audio(audio));
         let parts = (0..).zip(sources).map(|(place, source)| {
             // The first has the split's own seed.
             let seed = seed.wrapping_add(mixed(place) * u64::from(place > 0));
@@ -200,8 +230,8 @@ impl SpeechDataset {
                 return Ok(Part::Synthesised(Box::new(synthesised)));
             }
             let clips = source.clips()?;
-            let hear = hear.as_ref().map(|hear| hear as &Hear);
-            Ok(Part::Recordings(Box::new(Recordings::new(clips, &tokens, treatment.clone(), hear, seed)?)))
+            let recordings = Recordings::new(clips, &tokens, treatment.clone(), aligner.as_ref(), seed)?;
+            Ok(Part::Recordings(Box::new(recordings)))
         });
         let parts = parts.collect::<Result<_, SpeechError>>()?;
         Ok(Self { parts, tokens, window, seed })

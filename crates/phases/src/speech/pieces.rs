@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::clips::Clips;
-use undertone_data::cut::{SegmentError, TimedText, divide, group, pieces as cut_in_silence};
+use undertone_data::cut::{SegmentError, TimedText, group};
 use undertone_data::loader::SampleError;
 
 /// A clip, or a part of one.
@@ -101,43 +101,4 @@ pub(crate) fn divided(clips: &Clips, window: f64, all_lengths: bool, read: &(dyn
         }
     }
     division
-}
-
-/// Pieces of which more than this share of the words was heard differently are left out: there the text does not belong
-/// to the audio, or the model cannot tell.
-const MISHEARD: f64 = 0.5;
-
-/// What a model writes down of 16 kHz audio.
-pub(super) type Hear<'a> = dyn Fn(&[f32]) -> String + 'a;
-
-/// Pieces of a clip that has no times: cut where it is silent, each with the part of the text that `hear` found in it;
-/// and how many were left out because something else was heard in them.
-///
-/// # Errors
-/// When the audio cannot be read.
-pub(super) fn aligned(
-    clips: &Clips,
-    clip: usize,
-    window: usize,
-    hear: &Hear,
-) -> Result<(Vec<Piece>, usize), SampleError> {
-    let (audio, begin) = (clips.load(clip)?, clips.clip(clip).start.unwrap_or(0.0));
-    let ranges = cut_in_silence(&audio, window);
-    let heard: Vec<String> = ranges.iter().map(|range| hear(&audio[range.clone()])).collect();
-    let Some(division) = divide(&clips.clip(clip).text, &heard) else { return Ok((Vec::new(), ranges.len())) };
-    let mut pieces = Vec::with_capacity(ranges.len());
-    let (mut left_out, mut follows) = (0, false);
-    for (range, part) in ranges.into_iter().zip(division.parts) {
-        let kept = part.error_rate() <= MISHEARD && !part.text.is_empty();
-        if kept {
-            let at = |sample: usize| begin + sample as f64 / f64::from(SAMPLE_RATE);
-            let (start, end) = (at(range.start), at(range.end));
-            let seconds = Some(end - start);
-            pieces.push(Piece { clip, part: Some((start, end)), text: part.text, timed: None, seconds, follows });
-        } else if part.words > 0 || !part.text.is_empty() {
-            left_out += 1;
-        }
-        follows = kept;
-    }
-    Ok((pieces, left_out))
 }

@@ -1,8 +1,9 @@
 //! Samples from recordings: what is cut from them, what is done to them, and the tokens that they become.
 
+use super::align::{Aligner, Listener};
 use super::lengths::Reading;
 use super::pack::packed;
-use super::pieces::{Hear, Piece, aligned, divided};
+use super::pieces::{Piece, divided};
 use super::tokens::{Spoken, Tokens};
 use super::{Heard, SpeechError, SpeechSample, mixed, too_long};
 use rayon::prelude::*;
@@ -52,20 +53,20 @@ pub(super) struct Treatment {
 pub(super) const GAP: usize = SAMPLE_RATE as usize / 3;
 
 impl Recordings {
-    /// Cuts clips into what a model can hear at once, and makes sure that it can write what they say. `hear` is asked for
-    /// what is said in a piece of a long clip that has no times; without it, such clips are refused.
+    /// Cuts clips into what a model can hear at once, and makes sure that it can write what they say. `aligner` finds out
+    /// what is said in the pieces of a long clip that has no times; without it, such clips are refused.
     ///
     /// # Errors
     /// Says how many clips cannot be used, and names the first.
-    pub fn new(
+    pub fn new<L: Listener>(
         clips: Clips,
         tokens: &Tokens,
         treatment: Treatment,
-        hear: Option<&Hear>,
+        aligner: Option<&Aligner<L>>,
         seed: u64,
     ) -> Result<Self, SpeechError> {
         let window = treatment.window as f64 / f64::from(SAMPLE_RATE);
-        let keys = [&treatment.lengths[..], if hear.is_some() { &["long_audio"] } else { &[] }].concat();
+        let keys = [&treatment.lengths[..], if aligner.is_some() { &["long_audio"] } else { &[] }].concat();
         let reading = Reading::begin(&clips, &keys);
         let division = divided(&clips, window, !keys.is_empty(), &|| reading.step());
         drop(reading);
@@ -73,20 +74,9 @@ impl Recordings {
             return Err(SpeechError::Segments { name: clips.clip(clip).name.clone(), source });
         }
         let mut pieces = division.pieces;
-        match hear {
-            Some(hear) if !division.long.is_empty() => {
-                let (mut found, mut left_out) = (0, 0);
-                for (clip, _) in &division.long {
-                    let (more, misheard) = aligned(&clips, *clip, treatment.window, hear)
-                        .map_err(|source| SpeechError::Align { name: clips.clip(*clip).name.clone(), source })?;
-                    (found, left_out) = (found + more.len(), left_out + misheard);
-                    pieces.extend(more);
-                }
-                eprintln!(
-                    "{} recordings longer than {window:.2} s were cut into {found} pieces; {left_out} more are left out, \
-                     because the model heard something else in them",
-                    division.long.len()
-                );
+        match aligner {
+            Some(aligner) if !division.long.is_empty() => {
+                pieces.extend(aligner.align(&clips, &division.long, treatment.window)?);
             }
             _ if !division.long.is_empty() => {
                 let names = division.long.iter().map(|(clip, s)| format!("`{}` ({s:.2} s)", clips.clip(*clip).name));

@@ -200,3 +200,33 @@ fn sources_lie_one_behind_the_other() {
     let heard = |dataset: &SpeechDataset| dataset.get(1, 0).expect("a sample").heard;
     assert_eq!(heard(&both), heard(&alone), "another source beside it changes nothing in the first epoch");
 }
+
+#[test]
+fn what_a_model_heard_in_long_recordings_is_on_record_whatever_the_cache_keeps() {
+    let list = r#"{"audio": "a.wav", "text": "E"}
+{"audio": "b.wav", "text": "T"}"#;
+    let (dir, source) = recordings(&[("a.wav", 30), ("b.wav", 45)], list);
+    let mut experiment = Experiment { device: undertone_ops::DeviceSpec::Cpu, ..Experiment::default() };
+    experiment.data.long_audio = LongAudio::Align;
+    experiment.data.cache.dir = Some(dir.path().join("cache"));
+    let on_record = || {
+        let files = std::fs::read_dir(dir.path().join("cache/aligned")).expect("a folder");
+        let age = |file: std::io::Result<std::fs::DirEntry>| file?.metadata()?.modified();
+        let mut ages: Vec<_> = files.map(|file| age(file).expect("a file")).collect();
+        ages.sort_unstable();
+        ages
+    };
+    let model = whisper();
+    let start = |experiment: &Experiment, training| {
+        SpeechDataset::new(experiment, &[&source], &model, training, 7).expect("aligned").len()
+    };
+    let found = start(&experiment, true);
+    let first = on_record();
+    assert_eq!(first.len(), 2);
+    experiment.data.cache.what = CacheWhat::Audio;
+    assert_eq!((start(&experiment, true), start(&experiment, false)), (found, found));
+    assert_eq!(on_record(), first, "nothing was written again");
+    // Other random weights.
+    dataset(&experiment, &source).expect("aligned");
+    assert_eq!(on_record().len(), 4);
+}

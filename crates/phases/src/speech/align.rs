@@ -1,0 +1,403 @@
+//! Recordings longer than a model's window whose text has no times: cut where they are silent, the text divided by what the
+//! model hears where.
+
+use super::SpeechError;
+use super::pieces::Piece;
+use super::record::{Aligned, Part, Record, key};
+use crate::Transcriber;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::cell::OnceCell;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use undertone_data::audio::SAMPLE_RATE;
+use undertone_data::cache::CacheError;
+use undertone_data::clips::Clips;
+use undertone_data::cut::{divide, pieces as cut_in_silence};
+use undertone_data::loader::SampleError;
+
+/// Says what is heard.
+pub(super) trait Listener {
+    /// What it writes down of 16 kHz audio.
+    fn hear(&self, audio: &[f32]) -> String;
+    /// What that depends on besides the audio.
+    fn fingerprint(&self) -> String;
+}
+
+impl Listener for Transcriber {
+    fn hear(&self, audio: &[f32]) -> String {
+        self.audio(audio)
+    }
+
+    fn fingerprint(&self) -> String {
+        Transcriber::fingerprint(self)
+    }
+}
+
+/// Finds out what is said where in long recordings, and remembers it.
+pub(super) struct Aligner<'a, L> {
+    listener: L,
+    /// Read from all of a model's weights, and only where there are long recordings.
+    fingerprint: OnceCell<String>,
+    /// Where it is kept on record.
+    folder: Result<PathBuf, CacheError>,
+    /// Once set, no more is listened to.
+    interrupt: &'a AtomicBool,
+}
+
+/// Pieces of which more than this share of the words was heard differently are left out: there the text does not belong
+/// to the audio, or the model cannot tell.
+const MISHEARD: f64 = 0.5;
+
+/// Where there is no terminal for a bar, a line says how far it is so often.
+const LINES: Duration = Duration::from_secs(60);
+
+/// Why a recording has not been aligned.
+enum Stop {
+    Unreadable(SampleError),
+    Interrupted,
+}
+
+impl<'a, L: Listener> Aligner<'a, L> {
+    /// Asks `listener`, and keeps what it found in `folder`; without one it is asked again at every start.
+    pub fn new(listener: L, folder: Result<PathBuf, CacheError>, interrupt: &'a AtomicBool) -> Self {
+        Self { listener, fingerprint: OnceCell::new(), folder, interrupt }
+    }
+
+    /// The pieces of clips, given with their seconds, that do not fit a window of so many samples; those in which something
+    /// else was heard than their text are left out. Clips whose pieces are on record are not even decoded.
+    ///
+    /// # Errors
+    /// When audio cannot be read, or on an interruption: then all that was done until then is on record.
+    pub fn align(&self, clips: &Clips, long: &[(usize, f64)], window: usize) -> Result<Vec<Piece>, SpeechError> {
+        let fingerprint = self.fingerprint.get_or_init(|| self.listener.fingerprint());
+        let key_of = |clip: usize| {
+            let (recording, text) = (clips.key(clip), &clips.clip(clip).text);
+            key(&[fingerprint.as_bytes(), &(window as u64).to_le_bytes(), recording.as_bytes(), text.as_bytes()])
+        };
+        let record = self.record();
+        let found = |(clip, _): &(usize, f64)| record.as_ref().and_then(|record| record.read(&key_of(*clip)));
+        let mut all: Vec<Option<Aligned>> = long.iter().map(found).collect();
+        let left = |all: &[Option<Aligned>]| all.iter().filter(|aligned| aligned.is_none()).count();
+        let (window_s, known) = (window as f64 / f64::from(SAMPLE_RATE), long.len() - left(&all));
+        if known < long.len() {
+            let seconds = long.iter().zip(&all).filter(|(_, found)| found.is_none()).map(|((_, seconds), _)| seconds);
+            let mut watch = Watch::new(long.len() - known, seconds.sum(), window_s, known);
+            let mut kept = record.is_some();
+            for (place, (clip, _)) in long.iter().enumerate() {
+                if all[place].is_some() {
+                    continue;
+                }
+                let aligned = self.listen(clips, *clip, window, &mut watch).map_err(|stop| match stop {
+                    Stop::Unreadable(source) => SpeechError::Align { name: clips.clip(*clip).name.clone(), source },
+                    Stop::Interrupted => {
+                        let aligned = if record.is_some() { long.len() - left(&all) } else { 0 };
+                        SpeechError::Interrupted { aligned, of: long.len() }
+                    }
+                })?;
+                // Where two processes listen at the same time, what the first has found holds for both.
+                let before = found(&long[place]);
+                if before.is_none()
+                    && let Some(record) = record.as_ref().filter(|_| kept)
+                    && let Err(error) = record.write(&key_of(*clip), &aligned)
+                {
+                    watch.say(&format!("what the model hears is no longer put on record: {error}"));
+                    kept = false;
+                }
+                all[place] = Some(before.unwrap_or(aligned));
+                watch.done();
+            }
+        }
+        let all: Vec<Aligned> = all.into_iter().flatten().collect();
+        let (parts, left_out): (usize, usize) =
+            all.iter().fold((0, 0), |(parts, out), one| (parts + one.parts.len(), out + one.left_out));
+        let on_record = match record.as_ref().filter(|_| known == long.len()) {
+            Some(record) => format!(" as on record in `{}`", record.folder().display()),
+            None => String::new(),
+        };
+        eprintln!(
+            "{} recordings longer than {window_s:.2} s were cut into {parts} pieces{on_record}; {left_out} more are left \
+             out, because the model heard something else in them",
+            long.len()
+        );
+        Ok(long.iter().zip(all).flat_map(|((clip, _), aligned)| aligned.pieces(clips, *clip)).collect())
+    }
+
+    /// The record; without one, says why not.
+    fn record(&self) -> Option<Record> {
+        let opened = match &self.folder {
+            Ok(folder) => Record::open(folder.clone()).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let complain = |reason: &String| {
+            eprintln!("what the model hears cannot be put on record, and is found anew at every start: {reason}");
+        };
+        opened.inspect_err(complain).ok()
+    }
+
+    fn listen(&self, clips: &Clips, clip: usize, window: usize, watch: &mut Watch) -> Result<Aligned, Stop> {
+        let stopped = || self.interrupt.load(Ordering::Relaxed);
+        if stopped() {
+            return Err(Stop::Interrupted);
+        }
+        let audio = clips.load(clip).map_err(|error| Stop::Unreadable(error.into()))?;
+        let clip = clips.clip(clip);
+        let ranges = cut_in_silence(&audio, window);
+        let mut heard = Vec::with_capacity(ranges.len());
+        for range in &ranges {
+            if stopped() {
+                return Err(Stop::Interrupted);
+            }
+            heard.push(self.listener.hear(&audio[range.clone()]));
+            watch.heard(range.len());
+        }
+        let mut aligned = Aligned { name: clip.name.clone(), parts: Vec::with_capacity(ranges.len()), left_out: 0 };
+        let Some(division) = divide(&clip.text, &heard) else {
+            return Ok(Aligned { left_out: ranges.len(), ..aligned });
+        };
+        let mut follows = false;
+        for (range, part) in ranges.into_iter().zip(division.parts) {
+            let kept = part.error_rate() <= MISHEARD && !part.text.is_empty();
+            if kept {
+                aligned.parts.push(Part { start: range.start, end: range.end, text: part.text, follows });
+            } else if part.words > 0 || !part.text.is_empty() {
+                aligned.left_out += 1;
+            }
+            follows = kept;
+        }
+        Ok(aligned)
+    }
+}
+
+impl Aligned {
+    fn pieces(self, clips: &Clips, clip: usize) -> impl Iterator<Item = Piece> {
+        let begin = clips.clip(clip).start.unwrap_or(0.0);
+        let at = move |sample: usize| begin + sample as f64 / f64::from(SAMPLE_RATE);
+        self.parts.into_iter().map(move |Part { start, end, text, follows }| {
+            let (start, end) = (at(start), at(end));
+            Piece { clip, part: Some((start, end)), text, timed: None, seconds: Some(end - start), follows }
+        })
+    }
+}
+
+/// Shows how far it is, in seconds of audio: a bar on a terminal, a line now and then elsewhere.
+struct Watch {
+    bar: ProgressBar,
+    recordings: (usize, usize),
+    /// Samples heard.
+    samples: usize,
+    said: Instant,
+}
+
+impl Watch {
+    fn new(recordings: usize, seconds: f64, window: f64, known: usize) -> Self {
+        let more = if known > 0 { format!(" ({known} more are on record)") } else { String::new() };
+        eprintln!(
+            "listening to {recordings} recordings longer than {window:.2} s, {:.2} h together, for what is said where{more}",
+            seconds / 3600.0
+        );
+        let bar = ProgressBar::new(seconds as u64).with_message("aligning");
+        let style = ProgressStyle::with_template("{msg}  {bar:28} {pos}/{len} s  ETA {eta}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self { bar, recordings: (0, recordings), samples: 0, said: Instant::now() }
+    }
+
+    fn heard(&mut self, samples: usize) {
+        self.samples += samples;
+        self.bar.set_position(self.samples as u64 / u64::from(SAMPLE_RATE));
+        if self.said.elapsed() >= LINES && !std::io::stderr().is_terminal() {
+            self.said = Instant::now();
+            let (done, of) = self.recordings;
+            let hours = |seconds: u64| seconds as f64 / 3600.0;
+            let (heard, all) = (hours(self.bar.position()), hours(self.bar.length().unwrap_or_default()));
+            eprintln!("aligned {done} of {of} recordings, heard {heard:.2} of {all:.2} h");
+        }
+    }
+
+    fn done(&mut self) {
+        self.recordings.0 += 1;
+    }
+
+    /// Prints a line that stays.
+    fn say(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::path::Path;
+    use undertone_data::audio::write_wav;
+    use undertone_data::records::RecordsConfig;
+
+    /// Hears how loud it is: a word for each tenth of full scale.
+    struct Loudness<'a> {
+        fingerprint: &'static str,
+        asked: &'a Cell<usize>,
+        /// Ctrl-C is pressed while it hears this one.
+        stops_at: usize,
+        interrupt: &'a AtomicBool,
+    }
+
+    impl Listener for Loudness<'_> {
+        fn hear(&self, audio: &[f32]) -> String {
+            self.asked.set(self.asked.get() + 1);
+            if self.asked.get() == self.stops_at {
+                self.interrupt.store(true, Ordering::Relaxed);
+            }
+            let peak = audio.iter().fold(0.0, |peak: f32, x| peak.max(x.abs()));
+            WORDS[(peak * 10.0).round() as usize].to_owned()
+        }
+
+        fn fingerprint(&self) -> String {
+            self.fingerprint.to_owned()
+        }
+    }
+
+    const WORDS: [&str; 6] = ["", "one", "two", "three", "four", "five"];
+    /// 2.2 s: a word, and half of the silence on both sides of it.
+    const WINDOW: usize = 35_200;
+
+    /// A recording with 1.6 s of sound and 0.4 s of silence for each word.
+    fn write(dir: &Path, name: &str, words: &[usize]) {
+        let second = |loud: &usize| {
+            let loud = *loud as f32 / 10.0;
+            (0..32_000).map(move |n| if n < 25_600 { loud * if n % 20 < 10 { 1.0 } else { -1.0 } } else { 0.0 })
+        };
+        write_wav(&dir.join(name), &words.iter().flat_map(second).collect::<Vec<_>>()).expect("written");
+    }
+
+    /// Three recordings of 6, 8 and 4 s, of which the second says something else than its text for two of them.
+    fn recordings() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("a directory");
+        write(dir.path(), "a.wav", &[1, 2, 3]);
+        write(dir.path(), "b.wav", &[3, 5, 4, 1]);
+        write(dir.path(), "c.wav", &[4, 5]);
+        list(dir.path(), "One, two: three!");
+        dir
+    }
+
+    fn list(dir: &Path, first: &str) {
+        let row = |(name, text)| format!("{}\n", serde_json::json!({"audio": name, "text": text}));
+        let rows = [("a.wav", first), ("b.wav", "Three two two four. One."), ("c.wav", "four five")].map(row);
+        std::fs::write(dir.join("list.jsonl"), rows.concat()).expect("written");
+    }
+
+    struct Start {
+        fingerprint: &'static str,
+        window: usize,
+        stops_at: usize,
+        folder: Option<PathBuf>,
+    }
+
+    impl Start {
+        fn new(dir: &Path) -> Self {
+            Self { fingerprint: "a model", window: WINDOW, stops_at: 0, folder: Some(dir.join("cache/aligned")) }
+        }
+
+        /// The pieces, and how often was listened.
+        fn align(&self, dir: &Path) -> (Result<Vec<Piece>, SpeechError>, usize) {
+            let records = RecordsConfig { path: dir.join("list.jsonl").into(), ..RecordsConfig::default() };
+            let clips = Clips::open(&records).expect("clips");
+            let long: Vec<(usize, f64)> =
+                (0..clips.len()).map(|clip| (clip, clips.seconds(clip).expect("known"))).collect();
+            let (asked, interrupt) = (Cell::new(0), AtomicBool::new(false));
+            let listener = Loudness {
+                fingerprint: self.fingerprint,
+                asked: &asked,
+                stops_at: self.stops_at,
+                interrupt: &interrupt,
+            };
+            let aligner = Aligner::new(listener, self.folder.clone().ok_or(CacheError::NoHome), &interrupt);
+            let pieces = aligner.align(&clips, &long, self.window);
+            (pieces, asked.get())
+        }
+    }
+
+    #[test]
+    fn a_second_start_finds_the_same_pieces_and_does_not_listen() {
+        let dir = recordings();
+        let (first, asked) = Start::new(dir.path()).align(dir.path());
+        let first = first.expect("aligned");
+        let texts: Vec<(usize, &str, bool)> =
+            first.iter().map(|piece| (piece.clip, piece.text.as_str(), piece.follows)).collect();
+        let expected = [
+            (0, "One,", false),
+            (0, "two:", true),
+            (0, "three!", true),
+            (1, "Three", false),
+            (1, "four.", false),
+            (1, "One.", true),
+            (2, "four", false),
+            (2, "five", true),
+        ];
+        assert_eq!((texts.as_slice(), asked), (&expected[..], 9));
+        let (again, asked) = Start::new(dir.path()).align(dir.path());
+        assert_eq!((again.expect("on record"), asked), (first, 0));
+    }
+
+    #[test]
+    fn what_the_pieces_depend_on_is_listened_to_again_when_it_changes() {
+        let dir = recordings();
+        let asked = |start: &Start| start.align(dir.path()).1;
+        let start = Start::new(dir.path());
+        assert_eq!((asked(&start), asked(&start)), (9, 0));
+        let other = Start { fingerprint: "another model", ..Start::new(dir.path()) };
+        assert_eq!((asked(&other), asked(&other), asked(&start)), (9, 0, 0));
+        let wider = Start { window: 2 * WINDOW, ..Start::new(dir.path()) };
+        assert!(asked(&wider) > 0);
+        list(dir.path(), "One, two, three!");
+        assert_eq!((asked(&start), asked(&start)), (3, 0), "another text of the first");
+        write(dir.path(), "c.wav", &[4, 5, 1]);
+        assert_eq!((asked(&start), asked(&start)), (3, 0), "a longer third");
+    }
+
+    #[test]
+    fn an_interruption_ends_it_at_the_next_piece_and_the_next_start_goes_on_from_there() {
+        let (dir, whole) = (recordings(), recordings());
+        let expected = Start::new(whole.path()).align(whole.path()).0.expect("aligned");
+        let stopped = Start { stops_at: 5, ..Start::new(dir.path()) };
+        let (stopped, asked) = stopped.align(dir.path());
+        assert!(matches!(stopped, Err(SpeechError::Interrupted { aligned: 1, of: 3 })), "{stopped:?}");
+        assert_eq!(asked, 5);
+        let (pieces, asked) = Start::new(dir.path()).align(dir.path());
+        assert_eq!((pieces.expect("aligned"), asked), (expected, 6), "the first of three was done");
+    }
+
+    #[test]
+    fn a_damaged_record_is_made_anew_and_one_that_cannot_be_kept_is_done_without() {
+        let dir = recordings();
+        let start = Start::new(dir.path());
+        let expected = start.align(dir.path()).0.expect("aligned");
+        let files: Vec<PathBuf> = std::fs::read_dir(dir.path().join("cache/aligned"))
+            .expect("a folder")
+            .map(|file| file.expect("a file").path())
+            .collect();
+        assert_eq!(files.len(), 3);
+        for file in &files {
+            let half = std::fs::metadata(file).expect("there").len() / 2;
+            std::fs::OpenOptions::new().write(true).open(file).and_then(|file| file.set_len(half)).expect("cut");
+        }
+        for asked in [9, 0] {
+            let found = start.align(dir.path());
+            assert_eq!((found.0.expect("aligned"), found.1), (expected.clone(), asked));
+        }
+        // Without any place, and with a file where the folder should be.
+        for folder in [None, Some(dir.path().join("a.wav"))] {
+            let start = Start { folder, ..Start::new(dir.path()) };
+            for _ in 0..2 {
+                let found = start.align(dir.path());
+                assert_eq!((found.0.expect("aligned"), found.1), (expected.clone(), 9));
+            }
+        }
+    }
+}
