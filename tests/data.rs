@@ -216,4 +216,10 @@ fn what_was_heard_in_long_recordings_outlives_an_interruption_and_a_resumed_run_
     let said = finishes(&parts, "8", &["--resume"]);
     assert!(!said.contains("listening") && said.contains("as on record in `kept/aligned`"), "{said}");
     assert!(weights(&parts) == weights(&whole), "the weights differ");
+
+    // What training made of the model is judged on the pieces that it was trained on.
+    let args = ["eval", "--run", "runs/tiny", "--split", "train"];
+    let judged = parts.run(&args);
+    assert_eq!(judged.status, Some(0), "{judged:?}");
+    assert!(!judged.stderr.contains("listening") && judged.stderr.contains("as on record"), "{judged:?}");
 }

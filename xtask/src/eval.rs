@@ -88,8 +88,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             return Err(Failure::BadInput(text.into()));
         }
         run => {
-            experiment.model.path = run.as_ref().map(|run| run.join("best")).or(experiment.model.path);
-            evaluate(&experiment, split).map_err(Failure::of_run)?
+            let trained = run.as_ref().map(|run| run.join("best"));
+            evaluate(&experiment, trained.as_deref(), split).map_err(Failure::of_run)?
         }
     };
     for example in &evaluation.examples {

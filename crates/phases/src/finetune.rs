@@ -118,7 +118,7 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
         return Err(RunError::Layer { layer: alignment.elements_layer, layers });
     }
     let batches = Epochs { loader: setup.loader(Split::Train)?, skipped: SkipRecord::new(&directory) };
-    let objective = setup.objective(Split::Valid)?;
+    let objective = setup.objective(setup.loader(Split::Valid)?);
     let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device)
         .with_gradient_checkpointing(experiment.train.gradient_checkpointing.every());
     let mut config = experiment.train.clone();

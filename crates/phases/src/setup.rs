@@ -95,10 +95,10 @@ impl<'a> Setup<'a> {
         collate(&self.experiment.data, &self.whisper, split == Split::Train)
     }
 
-    /// The objective, judged on a split.
-    pub fn objective(&self, judged_on: Split) -> Result<WhisperObjective, RunError> {
+    /// The objective, judged on these batches.
+    pub fn objective(&self, judged_on: Loader<SpeechDataset, WhisperCollate>) -> WhisperObjective {
         let (loss, normalizer) = (self.experiment.loss.clone(), self.experiment.data.normalizer);
-        Ok(WhisperObjective::new(self.whisper.clone(), loss, normalizer, self.loader(judged_on)?, self.device.clone()))
+        WhisperObjective::new(self.whisper.clone(), loss, normalizer, judged_on, self.device.clone())
     }
 }
 
