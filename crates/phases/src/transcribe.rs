@@ -14,6 +14,8 @@ use undertone_store::frozen_checksum;
 pub struct Transcriber {
     whisper: PretrainedWhisper,
     log_mel: LogMel,
+    language: Option<String>,
+    task: Option<String>,
     prompt: Vec<u32>,
     device: Device,
 }
@@ -61,7 +63,8 @@ impl Transcriber {
     ) -> Result<Self, TranscribeError> {
         let prompt = whisper.tokenizer.prompt(&whisper.generation, language, task)?;
         let log_mel = LogMel::new(whisper.config.num_mel_bins)?;
-        Ok(Self { whisper, log_mel, prompt, device: device.clone() })
+        let (language, task) = (language.map(str::to_owned), task.map(str::to_owned));
+        Ok(Self { whisper, log_mel, language, task, prompt, device: device.clone() })
     }
 
     /// The text of an audio file.
@@ -74,9 +77,24 @@ impl Transcriber {
 
     /// The text of 16 kHz mono audio. What does not fit the model's window is cut where it is quietest.
     pub fn audio(&self, audio: &[f32]) -> String {
+        self.prompted(audio, &self.prompt)
+    }
+
+    /// [`Transcriber::audio`] in another language, or for another task, where these are given; where the model knows them.
+    pub(crate) fn audio_in(&self, audio: &[f32], language: Option<&str>, task: Option<&str>) -> String {
+        self.prompted(audio, &self.prompt_in(language, task))
+    }
+
+    fn prompt_in(&self, language: Option<&str>, task: Option<&str>) -> Vec<u32> {
+        let (language, task) = (language.or(self.language.as_deref()), task.or(self.task.as_deref()));
+        let prompt = self.whisper.tokenizer.prompt(&self.whisper.generation, language, task);
+        prompt.unwrap_or_else(|_| self.prompt.clone())
+    }
+
+    fn prompted(&self, audio: &[f32], prompt: &[u32]) -> String {
         let window = self.whisper.config.max_frames() * 160;
         let texts: Vec<String> =
-            pieces(audio, window).into_iter().map(|piece| self.piece(&audio[piece], window)).collect();
+            pieces(audio, window).into_iter().map(|piece| self.piece(&audio[piece], window, prompt)).collect();
         texts.iter().map(|t| t.trim()).filter(|t| !t.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
@@ -92,11 +110,10 @@ impl Transcriber {
         format!("{weights:08x} {rest}")
     }
 
-    fn piece(&self, audio: &[f32], window: usize) -> String {
+    fn piece(&self, audio: &[f32], window: usize, prompt: &[u32]) -> String {
         let mel = self.log_mel.features_padded(audio, window);
         let mel = Tensor::from_data(TensorData::new(mel.data, [1, mel.bins, mel.frames]), &self.device);
-        let tokens =
-            self.whisper.model.generate(mel, std::slice::from_ref(&self.prompt), &self.whisper.generate_options());
+        let tokens = self.whisper.model.generate(mel, &[prompt.to_vec()], &self.whisper.generate_options());
         tokens.first().map(|tokens| self.whisper.tokenizer.decode(tokens)).unwrap_or_default()
     }
 }
@@ -107,9 +124,7 @@ mod tests {
     use undertone_model::whisper::{GenerationConfig, WhisperConfig, WhisperTokenizer};
     use undertone_store::load_parameters;
 
-    #[test]
-    fn a_fingerprint_tells_what_is_heard_differently_and_nothing_else() {
-        let device = Device::flex();
+    fn untrained(device: &Device) -> PretrainedWhisper {
         let config = WhisperConfig {
             d_model: 16,
             encoder_layers: 1,
@@ -123,8 +138,33 @@ mod tests {
             ..Default::default()
         };
         let tokenizer = WhisperTokenizer::of_characters("ABC", &["en", "de"]).expect("a tokenizer");
-        let whisper =
-            PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &device).expect("a model");
+        PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), device).expect("a model")
+    }
+
+    #[test]
+    fn another_language_or_task_is_asked_for_as_their_own_transcriber_asks() {
+        let device = Device::flex();
+        let whisper = untrained(&device);
+        let [english, german, translating] =
+            [("en", "transcribe"), ("de", "transcribe"), ("de", "translate")].map(|(language, task)| {
+                Transcriber::new(whisper.clone(), &device, Some(language), Some(task)).expect("ready")
+            });
+        assert_eq!(english.prompt_in(None, None), english.prompt);
+        assert_eq!(english.prompt_in(Some("de"), None), german.prompt);
+        assert_eq!(english.prompt_in(Some("de"), Some("translate")), translating.prompt);
+        assert_eq!(german.prompt_in(None, Some("translate")), translating.prompt);
+        assert_eq!(
+            german.prompt_in(Some("xx"), None),
+            german.prompt,
+            "what the model does not know is refused elsewhere"
+        );
+        assert!(english.prompt != german.prompt && german.prompt != translating.prompt);
+    }
+
+    #[test]
+    fn a_fingerprint_tells_what_is_heard_differently_and_nothing_else() {
+        let device = Device::flex();
+        let whisper = untrained(&device);
         let of = |whisper: PretrainedWhisper, language| {
             Transcriber::new(whisper, &device, Some(language), Some("transcribe")).expect("ready").fingerprint()
         };

@@ -19,15 +19,15 @@ use undertone_data::loader::SampleError;
 
 /// Says what is heard.
 pub(super) trait Listener {
-    /// What it writes down of 16 kHz audio.
-    fn hear(&self, audio: &[f32]) -> String;
+    /// What it writes down of 16 kHz audio; in another language than that of all data, or for another task, where given.
+    fn hear(&self, audio: &[f32], language: Option<&str>, task: Option<&str>) -> String;
     /// What that depends on besides the audio.
     fn fingerprint(&self) -> String;
 }
 
 impl Listener for Transcriber {
-    fn hear(&self, audio: &[f32]) -> String {
-        self.audio(audio)
+    fn hear(&self, audio: &[f32], language: Option<&str>, task: Option<&str>) -> String {
+        self.audio_in(audio, language, task)
     }
 
     fn fingerprint(&self) -> String {
@@ -73,8 +73,10 @@ impl<'a, L: Listener> Aligner<'a, L> {
     pub fn align(&self, clips: &Clips, long: &[(usize, f64)], window: usize) -> Result<Vec<Piece>, SpeechError> {
         let fingerprint = self.fingerprint.get_or_init(|| self.listener.fingerprint());
         let key_of = |clip: usize| {
-            let (recording, text) = (clips.key(clip), &clips.clip(clip).text);
-            key(&[fingerprint.as_bytes(), &(window as u64).to_le_bytes(), recording.as_bytes(), text.as_bytes()])
+            let (recording, clip) = (clips.key(clip), clips.clip(clip));
+            let [language, task] = [&clip.language, &clip.task].map(|own| own.as_deref().unwrap_or_default());
+            let said = [recording.as_str(), &clip.text, language, task].map(str::as_bytes);
+            key(&[&[fingerprint.as_bytes(), &(window as u64).to_le_bytes()], &said[..]].concat())
         };
         let record = self.record();
         let found = |(clip, _): &(usize, f64)| record.as_ref().and_then(|record| record.read(&key_of(*clip)));
@@ -149,7 +151,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
             if stopped() {
                 return Err(Stop::Interrupted);
             }
-            heard.push(self.listener.hear(&audio[range.clone()]));
+            heard.push(self.listener.hear(&audio[range.clone()], clip.language.as_deref(), clip.task.as_deref()));
             watch.heard(range.len());
         }
         let mut aligned = Aligned { name: clip.name.clone(), parts: Vec::with_capacity(ranges.len()), left_out: 0 };
@@ -249,13 +251,14 @@ mod tests {
     }
 
     impl Listener for Loudness<'_> {
-        fn hear(&self, audio: &[f32]) -> String {
+        fn hear(&self, audio: &[f32], language: Option<&str>, _task: Option<&str>) -> String {
             self.asked.set(self.asked.get() + 1);
             if self.asked.get() == self.stops_at {
                 self.interrupt.store(true, Ordering::Relaxed);
             }
             let peak = audio.iter().fold(0.0, |peak: f32, x| peak.max(x.abs()));
-            WORDS[(peak * 10.0).round() as usize].to_owned()
+            let words = if language == Some("de") { GERMAN } else { WORDS };
+            words[(peak * 10.0).round() as usize].to_owned()
         }
 
         fn fingerprint(&self) -> String {
@@ -264,6 +267,7 @@ mod tests {
     }
 
     const WORDS: [&str; 6] = ["", "one", "two", "three", "four", "five"];
+    const GERMAN: [&str; 6] = ["", "eins", "zwei", "drei", "vier", "fünf"];
     /// 2.2 s: a word, and half of the silence on both sides of it.
     const WINDOW: usize = 35_200;
 
@@ -359,6 +363,19 @@ mod tests {
         assert_eq!((asked(&start), asked(&start)), (3, 0), "another text of the first");
         write(dir.path(), "c.wav", &[4, 5, 1]);
         assert_eq!((asked(&start), asked(&start)), (3, 0), "a longer third");
+    }
+
+    #[test]
+    fn a_recording_in_a_language_of_its_own_is_listened_to_in_that() {
+        let dir = recordings();
+        let row =
+            |language: &str| format!(r#"{{"audio": "a.wav", "text": "Eins, zwei, drei", "language": "{language}"}}"#);
+        let heard = |language: &str| {
+            std::fs::write(dir.path().join("list.jsonl"), row(language)).expect("written");
+            let (pieces, asked) = Start::new(dir.path()).align(dir.path());
+            (pieces.expect("aligned").len(), asked)
+        };
+        assert_eq!((heard("en"), heard("de"), heard("de")), ((0, 3), (3, 3), (3, 0)));
     }
 
     #[test]
