@@ -53,6 +53,18 @@ fn resampling_does_not_alias() {
 }
 
 #[test]
+fn what_was_resampled_before_leaves_no_trace() {
+    let samples = |rate: u32, n: u32| (0..n).map(|i| ((i * i % rate) as f32 / rate as f32) - 0.5).collect::<Vec<f32>>();
+    // A thread of its own has resampled nothing yet.
+    let fresh = |rate, n| std::thread::spawn(move || super::to_16k(samples(rate, n), rate).unwrap()).join().unwrap();
+    for (rate, n) in
+        [(8_000, 9_000), (44_100, 50_000), (22_050, 700), (48_000, 1), (11_025, 5_000), (8_000, 3), (44_100, 60_000)]
+    {
+        assert_eq!(super::to_16k(samples(rate, n), rate).unwrap(), fresh(rate, n), "{n} at {rate} Hz");
+    }
+}
+
+#[test]
 fn resampled_length_rounds_up() {
     let dir = TempDir::new().unwrap();
     for n in [1, 2, 100, 44_099, 44_101] {
