@@ -219,7 +219,7 @@ impl Objective for Zero {
         vec![1.0]
     }
 
-    fn upload(&self, _: &usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+    fn upload(&self, _: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
         Ok(Tensor::ones([1, 1], device))
     }
 
@@ -291,7 +291,7 @@ impl Objective for Rare {
         vec![1.0, f64::from(u8::from(*batch >= self.0))]
     }
 
-    fn upload(&self, batch: &usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
         Zero.upload(batch, device)
     }
 
@@ -445,7 +445,7 @@ impl Objective for Poisoned {
         vec![1.0]
     }
 
-    fn upload(&self, batch: &usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
         self.seen.lock().expect("a list").push(*batch);
         Zero.upload(batch, device)
     }
@@ -612,7 +612,7 @@ impl Objective for Waits {
         Zero.counts(batch)
     }
 
-    fn upload(&self, batch: &usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
         Zero.upload(batch, device)
     }
 

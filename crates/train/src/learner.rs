@@ -220,12 +220,12 @@ impl<O: Objective> Learner<O> {
 
         while self.state.step < steps && !self.has_stalled() && !self.interrupt.load(Ordering::Relaxed) {
             watch.begin(self.is_logged(self.state.step + 1, steps));
-            let Some(window) = self.load(batches, &mut stream, &progress)? else { break };
+            let Some(mut window) = self.load(batches, &mut stream, &progress)? else { break };
             watch.lap(Part::DataWait, &self.device);
             // Dropout draws from the device; seeding by step makes it the same whenever the step is taken.
             self.device.seed(self.state.seed ^ (self.state.step + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let (mut gradients, mut report) =
-                autocast(self.config.compute, || self.forward_backward(&window, &mut watch))?;
+                autocast(self.config.compute, || self.forward_backward(&mut window, &mut watch))?;
             without_gradient.retain(|name| !gradients.names().any(|n| n == name));
             heard.resize(report.counts.len(), false);
             heard.iter_mut().zip(&report.counts).for_each(|(heard, count)| *heard |= *count > 0.0);
@@ -408,11 +408,11 @@ impl<O: Objective> Learner<O> {
     /// Gradients of the window's mean loss: each term's sum over the window by its count over the window.
     fn forward_backward(
         &self,
-        window: &[O::Batch],
+        window: &mut [O::Batch],
         watch: &mut Stopwatch,
     ) -> Result<(GradientSum, StepReport), TrainError> {
         let mut totals: Vec<f64> = Vec::new();
-        for batch in window {
+        for batch in window.iter() {
             let counts = self.objective.counts(batch);
             if totals.is_empty() {
                 totals.resize(counts.len(), 0.0);
@@ -425,7 +425,7 @@ impl<O: Objective> Learner<O> {
         let scale = self.state.loss_scale.map_or(1.0, |scale| scale.scale);
         let mut gradients = GradientSum::of_scaled_loss(scale);
         let mut report = StepReport::default();
-        for batch in window {
+        for batch in window.iter_mut() {
             let input = self.objective.upload(batch, &self.device).map_err(TrainError::Data)?;
             watch.lap(Part::Transfer, &self.device);
             let terms = self.objective.losses(self.model(), batch, input, &self.device).map_err(TrainError::Data)?;

@@ -19,7 +19,7 @@
 //!     type Input = Tensor<2>;
 //!     fn samples(&self, _: &f32) -> usize { 1 }
 //!     fn counts(&self, _: &f32) -> Vec<f64> { vec![1.0] }
-//!     fn upload(&self, x: &f32, device: &Device) -> Result<Tensor<2>, BoxError> {
+//!     fn upload(&self, x: &mut f32, device: &Device) -> Result<Tensor<2>, BoxError> {
 //!         Ok(Tensor::from_floats([[*x]], device))
 //!     }
 //!     fn losses(&self, model: &Linear, x: &f32, input: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {

@@ -33,11 +33,12 @@ pub trait Objective {
         Work::default()
     }
 
-    /// Brings to `device` what the network reads of `batch`.
+    /// Brings to `device` what the network reads of `batch`, and may move it there: each batch is uploaded once, and nobody
+    /// reads that part of it again.
     ///
     /// # Errors
     /// When the batch does not fit the model.
-    fn upload(&self, batch: &Self::Batch, device: &Device) -> Result<Self::Input, BoxError>;
+    fn upload(&self, batch: &mut Self::Batch, device: &Device) -> Result<Self::Input, BoxError>;
 
     /// What each loss term of `batch` is divided by, in the order of [`losses`](Self::losses). It must be known before
     /// the forward pass, so that the batches of one optimizer step can be averaged exactly.

@@ -9,6 +9,7 @@ use super::score::{Said, TaskScore};
 use super::text_data::TextSample;
 use crate::advice::{Moment, begins};
 use crate::analysis::RoutedSample;
+use crate::whisper_objective::mel;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -72,8 +73,8 @@ impl Judge {
         let mut routed = Vec::new();
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         for batch in data.epoch(0, 0) {
-            let batch = batch?;
-            let tapped = self.tap(model, &batch);
+            let mut batch = batch?;
+            let tapped = self.tap(model, &mut batch);
             let (gates, chosen) = self.decide(model, &tapped, &batch, kind, &mut rng, &mut routed);
             let answers = model.answer(&self.pretrained, &self.tasks, &tapped, gates, &batch, &chosen);
             for (row, answer) in answers.iter().enumerate() {
@@ -87,15 +88,15 @@ impl Judge {
     pub fn route(&self, model: &Dynamo, data: &Loader<TaskDataset, TaskCollate>) -> Result<Judged, BoxError> {
         let mut judged = Judged::default();
         for batch in data.epoch(0, 0) {
-            let batch = batch?;
-            if let Some(routing) = routing(model, &self.tap(model, &batch)) {
+            let mut batch = batch?;
+            if let Some(routing) = routing(model, &self.tap(model, &mut batch)) {
                 judged.routed.extend(routed(&routing, &batch.tasks));
             }
         }
         Ok(judged)
     }
 
-    fn tap(&self, model: &Dynamo, batch: &TaskBatch) -> Tapped {
+    fn tap(&self, model: &Dynamo, batch: &mut TaskBatch) -> Tapped {
         begins(Moment::Judging(batch.shape()));
         let (input, padding) = input(batch, &self.device);
         model.tap(input, padding)
@@ -232,16 +233,13 @@ pub(super) fn ints(values: &[i64], device: &Device) -> Tensor<1, Int> {
     Tensor::from_ints(TensorData::from(values), device)
 }
 
-/// What the backbone reads of a batch, and where its samples have ended, on `device`.
-pub(super) fn input(batch: &TaskBatch, device: &Device) -> (Input, Tensor<2, Bool>) {
+/// What the backbone reads of a batch, and where its samples have ended, on `device`; log-mel features leave the batch.
+pub(super) fn input(batch: &mut TaskBatch, device: &Device) -> (Input, Tensor<2, Bool>) {
     let (rows, positions) = (batch.tasks.len(), batch.positions());
     let ended: Vec<bool> = batch.lengths.iter().flat_map(|n| (0..positions).map(move |i| i >= *n)).collect();
     let padding = Tensor::from_data(TensorData::new(ended, [rows, positions]), device);
-    let input = match &batch.input {
-        BatchInput::Speech(speech) => Input::Mel(Tensor::from_data(
-            TensorData::new(speech.mel.clone(), [rows, speech.bins, speech.frames]),
-            device,
-        )),
+    let input = match &mut batch.input {
+        BatchInput::Speech(speech) => Input::Mel(mel(speech, device)),
         BatchInput::Text(text) => {
             let ids = |values: &[i64]| Tensor::from_data(TensorData::new(values.to_vec(), [rows, text.tokens]), device);
             Input::Tokens(ids(&text.ids), ids(&text.type_ids))

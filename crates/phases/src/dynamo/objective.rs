@@ -152,7 +152,7 @@ impl Objective for DynamoObjective {
         }
     }
 
-    fn upload(&self, batch: &TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
+    fn upload(&self, batch: &mut TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
         begins(Moment::Training(batch.shape()));
         Ok(input(batch, device))
     }

@@ -101,8 +101,8 @@ impl<'a> Predictor<'a> {
                 alignment: None,
                 draw: 0,
             };
-            let batch = self.batch(vec![SampleInput::Speech(sample)])?;
-            let tapped = self.tap(&batch);
+            let mut batch = self.batch(vec![SampleInput::Speech(sample)])?;
+            let tapped = self.tap(&mut batch);
             let decision = self.decide(&tapped);
             let text = self.answers(&tapped, &decision, &batch).remove(0).text();
             Ok(Prediction { start, ..self.prediction(decision, text) })
@@ -120,7 +120,7 @@ impl<'a> Predictor<'a> {
             return Err(DynamoError::Modality("audio: give a file with --audio"));
         };
         let row = self.plain(backbone, text, context, backbone.text.model.max_tokens())?;
-        let task = self.decide(&self.tap(&self.batch(vec![SampleInput::Text(row)])?)).task;
+        let task = self.decide(&self.tap(&mut self.batch(vec![SampleInput::Text(row)])?)).task;
         let reading = Reading { backbone, task, text, context };
         match &self.setup.experiment.tasks[task].head {
             HeadConfig::Classify(head) => self.whole(&reading, head.max_length),
@@ -217,8 +217,8 @@ impl<'a> Predictor<'a> {
     /// What a task's head says to rows, each through the adapters that the router opens for it; and the decision for the
     /// first.
     fn answer_as(&self, task: usize, rows: Vec<TextSample>) -> Result<(Vec<Answer>, Decision), DynamoError> {
-        let batch = self.batch(rows.into_iter().map(SampleInput::Text).collect())?;
-        let tapped = self.tap(&batch);
+        let mut batch = self.batch(rows.into_iter().map(SampleInput::Text).collect())?;
+        let tapped = self.tap(&mut batch);
         let decision = Decision { task, ..self.decide(&tapped) };
         Ok((self.answers(&tapped, &decision, &batch), decision))
     }
@@ -228,7 +228,7 @@ impl<'a> Predictor<'a> {
         self.collate.collate(items).map_err(DynamoError::Judge)
     }
 
-    fn tap(&self, batch: &TaskBatch) -> Tapped {
+    fn tap(&self, batch: &mut TaskBatch) -> Tapped {
         let (input, padding) = input(batch, &self.setup.device);
         self.model.tap(input, padding)
     }

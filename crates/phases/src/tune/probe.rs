@@ -243,7 +243,7 @@ impl<O: Objective> Objective for Timed<O> {
         self.objective.counts(batch)
     }
 
-    fn upload(&self, batch: &O::Batch, device: &Device) -> Result<O::Input, BoxError> {
+    fn upload(&self, batch: &mut O::Batch, device: &Device) -> Result<O::Input, BoxError> {
         let mut calls = self.calls.borrow_mut();
         calls.push(Instant::now());
         if calls.len() > self.last {
@@ -296,7 +296,7 @@ mod tests {
             vec![1.0]
         }
 
-        fn upload(&self, x: &f32, device: &Device) -> Result<Tensor<2>, BoxError> {
+        fn upload(&self, x: &mut f32, device: &Device) -> Result<Tensor<2>, BoxError> {
             Ok(Tensor::from_floats([[*x]], device))
         }
 
