@@ -129,9 +129,9 @@ fn filled(task: &Task, row: &Row, field: &'static str) -> Result<Option<String>,
     Ok(text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()))
 }
 
-/// A list of objects as Whisper writes it, or its JSON text.
+/// A list of objects as Whisper writes it, an object of lists as datasets on the hub store that, or the JSON text of either.
 fn segments(task: &Task, row: &Row, start: Option<f64>, end: Option<f64>) -> Result<Vec<TimedText>, RecordsError> {
-    let needs = "a list of {start, end, text}";
+    let needs = "a list of {start, end, text}, or equally long lists of each";
     let Some(value) = task.optional(row, "segments")? else { return Ok(Vec::new()) };
     let parsed = match value {
         Value::String(text) if text.trim().is_empty() => return Ok(Vec::new()),
@@ -139,11 +139,14 @@ fn segments(task: &Task, row: &Row, start: Option<f64>, end: Option<f64>) -> Res
         _ => None,
     };
     let value = parsed.as_ref().unwrap_or(value);
-    let items = value.as_array().ok_or_else(|| task.mistyped(row, "segments", value, needs))?;
+    let items = match value {
+        Value::Array(items) => Some(items.iter().map(segment).collect()),
+        columns => segments_of(columns),
+    };
+    let items = items.ok_or_else(|| task.mistyped(row, "segments", value, needs))?;
     let mut segments: Vec<TimedText> = Vec::with_capacity(items.len());
     for (number, item) in (1..).zip(items) {
-        let segment =
-            segment(item).ok_or_else(|| malformed(row, format!("has no {{start, end, text}} in segment {number}")))?;
+        let segment = item.ok_or_else(|| malformed(row, format!("has no {{start, end, text}} in segment {number}")))?;
         let TimedText { start: from, end: to, .. } = segment;
         let earliest = segments.last().map_or(start.unwrap_or(0.0), |before| before.end);
         let latest = end.unwrap_or(f64::INFINITY);
@@ -160,8 +163,19 @@ fn segments(task: &Task, row: &Row, start: Option<f64>, end: Option<f64>) -> Res
 }
 
 fn segment(item: &Value) -> Option<TimedText> {
-    let number = |key: &str| item.get(key)?.as_f64();
-    Some(TimedText { start: number("start")?, end: number("end")?, text: item.get("text")?.as_str()?.to_owned() })
+    timed(item.get("start")?, item.get("end")?, item.get("text")?)
+}
+
+/// Segments by column; none where a column is missing or they are not equally long.
+fn segments_of(columns: &Value) -> Option<Vec<Option<TimedText>>> {
+    let column = |key: &str| columns.get(key)?.as_array();
+    let (starts, ends, texts) = (column("start")?, column("end")?, column("text")?);
+    let equal = starts.len() == ends.len() && ends.len() == texts.len();
+    equal.then(|| starts.iter().zip(ends).zip(texts).map(|((start, end), text)| timed(start, end, text)).collect())
+}
+
+fn timed(start: &Value, end: &Value, text: &Value) -> Option<TimedText> {
+    Some(TimedText { start: start.as_f64()?, end: end.as_f64()?, text: text.as_str()?.to_owned() })
 }
 
 /// Refuses a name that nearly is that of an optional field: whoever writes `strat` would train on whole files and never

@@ -22,7 +22,7 @@
 //! | `language` | its language, such as `en` |
 //! | `task` | the task that the clip belongs to |
 //! | `start`, `end` | the part of the file that counts, in seconds; or NeMo's `offset` and `duration` |
-//! | `segments` | a list of `{start, end, text}` as Whisper writes it, in seconds of the file |
+//! | `segments` | a list of `{start, end, text}` as Whisper writes it, or equally long lists of each, in seconds of the file |
 //!
 //! Names may be written in upper case, and empty cells are as if absent. Other columns are passed over, but a name that
 //! is nearly one of these, such as `strat` or `lang`, is refused unless `columns` is given: a typing error there would

@@ -219,6 +219,9 @@ fn segments_are_parsed_and_checked() {
     let clip = clips.clip(0);
     assert_eq!((clip.text.as_str(), clip.segments.len()), ("one two", 2));
     assert_eq!(clip.segments[1], TimedText { start: 1.495, end: 2.0, text: " two".into() });
+    let by_column = r#"{"start": [0, 1.495], "end": [1.5, 2], "text": [" one", " two"], "id": [0, 1]}"#;
+    let columns = Clips::open(&folder.file("c.jsonl", line(by_column, ""))).unwrap();
+    assert_eq!(columns.clip(0).segments, clip.segments);
     let part = clips.load_between(0, Some(clip.segments[1].start), Some(clip.segments[1].end)).unwrap();
     assert_eq!(part.len(), 8_080);
     let csv = format!("audio,text,segments\na.wav,x,\"{}\"\nb.wav,y,\n", good.replace('"', "\"\""));
@@ -233,7 +236,11 @@ fn segments_are_parsed_and_checked() {
     fails(&format!("[{}]", one(0.0, 2.0)), ", \"start\": 0.5", "segment 1");
     fails(&format!("[{}]", one(0.0, 2.0)), ", \"end\": 1.5", "ends after the clip");
     fails("[{\"start\": 0, \"text\": \"\"}]", "", "has no {start, end, text} in segment 1");
+    fails(r#"{"start": [0], "end": ["1"], "text": ["x"]}"#, "", "has no {start, end, text} in segment 1");
     fails("7", "", "a number in segments, where the task needs a list of {start, end, text}");
+    for uneven in [r#"{"start": [0, 1], "end": [1], "text": ["x"]}"#, r#"{"start": [0], "text": ["x"]}"#] {
+        fails(uneven, "", "an object in segments, where the task needs a list of {start, end, text}, or equally long");
+    }
     fails("[]", "", "the task needs audio");
 }
 
