@@ -42,7 +42,8 @@ pub struct DataConfig {
     pub prefetch_bytes: usize,
     /// Whether an incomplete last batch of an epoch is left out.
     pub drop_last: bool,
-    /// What is done about a sample that cannot be read: `stop`, or `skip` and say so.
+    /// What is done about a sample of training that cannot be read: `stop`, or `skip` and say so. What the model is judged on
+    /// is never left out.
     pub on_bad_sample: OnBadSample,
     /// The share of samples that may be skipped before the run stops after all.
     pub max_bad_share: f64,
@@ -77,7 +78,7 @@ pub enum LongAudio {
     /// It is cut where it is silent. The model that the run begins with says what it hears in each part, and the text is
     /// divided by what of it was heard where; parts in which it heard something else are left out, and counted.
     /// What was found is kept in the folder `aligned` in that of the cache, whatever the cache keeps, and found again as long
-    /// as recording, text, window and the model's weights are the same.
+    /// as the recording's file (its path, size and time), text, window and the model's weights are the same.
     Align,
 }
 
@@ -158,6 +159,9 @@ impl DataConfig {
             if !(0.0..=1.0).contains(&share) {
                 return value(format!("`data.{key}` is {share}: it is a share of the samples, from 0 to 1"));
             }
+        }
+        if self.pack && self.previous_text > 0.0 {
+            return value("`data.pack` puts recordings together by chance, so that none goes on from the one before it: leave out that or `data.previous_text`".into());
         }
         self.augment.validate().map_err(|e| at(".augment", &e))?;
         self.cache.validate().map_err(|e| at(".cache", &e))?;

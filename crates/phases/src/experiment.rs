@@ -467,6 +467,7 @@ mod tests {
             ("data: {augment: {noise: {p: 1}}}", vec![], vec!["data.augment", "recordings"]),
             ("data: {cache: {what: audio}}", vec![], vec!["data.cache", "recordings"]),
             ("data: {pack: true}", vec![], vec!["data.pack"]),
+            ("data: {pack: true, previous_text: 1, train: {path: x}}", vec![], vec!["data.pack", "data.previous_text"]),
             ("data: {group_by_length: true, valid: {path: x.csv}}", vec![], vec!["data.group_by_length"]),
             ("data: {max_bad_share: 0.1, train: {path: x.csv}}", vec![], vec!["data.max_bad_share", "on_bad_sample"]),
             ("run: {name: a/b}", vec![], vec!["run.name"]),

@@ -10,7 +10,7 @@ use undertone_store::{StoreError, write_atomically};
 /// Keeps `bad_samples.json` up to date: how many samples could not be read, and the first of them with their reasons.
 ///
 /// The file is about the whole run: a session that resumes goes on with what it finds there. A sample that an earlier
-/// session left out is known by its name and not counted in `samples` again. `times` is the sum over all sessions, written
+/// session left out is known by its number in the data and not counted in `samples` again. `times` is the sum over all sessions, written
 /// with every new sample and when a session ends; a batch that is made again after a kill counts again. `max_bad_share`
 /// does not look at the file: it bounds each reading of an epoch, and a resumed one counts what lies before its start as
 /// seen and good.
@@ -28,13 +28,15 @@ struct Record {
     samples: usize,
     times: u64,
     first: Vec<Entry>,
-    /// The names of the others.
+    /// The others, by number and name.
     #[serde(default)]
-    more: Vec<String>,
+    more: Vec<(usize, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Entry {
+    /// Its number among all samples, counted from 0: names need not differ.
+    index: usize,
     name: String,
     reason: String,
 }
@@ -100,21 +102,22 @@ impl SkipRecord {
 impl Record {
     /// Together with what another session left out.
     fn with(&self, session: &Skips) -> Self {
-        let listed = self.first.iter().map(|entry| &entry.name);
-        let known: HashSet<&String> = listed.chain(&self.more).collect();
+        let listed = self.first.iter().map(|entry| entry.index);
+        let known: HashSet<usize> = listed.chain(self.more.iter().map(|(index, _)| *index)).collect();
         let mut whole = self.clone();
         whole.times += session.times;
-        for skipped in session.first.iter().filter(|skipped| !known.contains(&skipped.name)) {
+        for skipped in session.first.iter().filter(|skipped| !known.contains(&skipped.index)) {
             whole.samples += 1;
+            let (index, name) = (skipped.index, skipped.name.clone());
             if whole.first.len() < LISTED {
-                whole.first.push(Entry { name: skipped.name.clone(), reason: skipped.reason.clone() });
+                whole.first.push(Entry { index, name, reason: skipped.reason.clone() });
             } else {
-                whole.more.push(skipped.name.clone());
+                whole.more.push((index, name));
             }
         }
-        for name in session.more.iter().filter(|name| !known.contains(name)) {
+        for (index, name) in session.more.iter().filter(|(index, _)| !known.contains(index)) {
             whole.samples += 1;
-            whole.more.push(name.clone());
+            whole.more.push((*index, name.clone()));
         }
         whole
     }
@@ -127,13 +130,14 @@ mod tests {
 
     /// A session that left out the samples of these numbers, once each.
     fn session(numbers: std::ops::Range<usize>) -> Skips {
-        let name = |index: usize| format!("{index}.wav");
+        // Recordings of different folders may be called the same.
+        let name = |index: usize| format!("{}.wav", index / 2);
         let listed = numbers.start..numbers.end.min(numbers.start + LISTED);
         let skipped = |index| Skipped { index, name: name(index), epoch: 0, reason: "no audio".into() };
         Skips {
             samples: numbers.len(),
             times: numbers.len() as u64,
-            more: (listed.end..numbers.end).map(name).collect(),
+            more: (listed.end..numbers.end).map(|index| (index, name(index))).collect(),
             first: listed.map(skipped).collect(),
         }
     }
@@ -146,8 +150,9 @@ mod tests {
             let record = Record::default().with(&session(first)).with(&session(second));
             assert_eq!((record.samples, record.times), (union, times));
             assert_eq!(record.first.len(), union.min(LISTED));
-            let names: HashSet<_> = record.first.iter().map(|entry| &entry.name).chain(&record.more).collect();
-            assert_eq!((names.len(), record.first.len() + record.more.len()), (union, union), "each is named once");
+            let listed = record.first.iter().map(|entry| entry.index);
+            let numbers: HashSet<usize> = listed.chain(record.more.iter().map(|(index, _)| *index)).collect();
+            assert_eq!((numbers.len(), record.first.len() + record.more.len()), (union, union), "each is listed once");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Audio files to text.
 
+use crate::speech::record::hex;
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use sha2::{Digest, Sha256};
@@ -100,14 +101,13 @@ impl Transcriber {
 
     /// What its texts depend on besides the audio: the values of the weights, whatever file they are from and whether they
     /// are trained, dimensions, vocabulary, prompt and way of decoding. The device is no part of it: a run that goes on
-    /// elsewhere is to find what was heard before.
+    /// on another is to find what was heard before.
     pub(crate) fn fingerprint(&self) -> String {
         let whisper = &self.whisper;
         let weights = frozen_checksum(&whisper.model.clone().no_grad());
         let rest = format!("{:?} {:?} {:?}", whisper.config, self.prompt, whisper.generate_options());
-        let sum = Sha256::new().chain_update(whisper.tokenizer.to_bytes()).chain_update(rest).finalize();
-        let rest: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{weights:08x} {rest}")
+        let rest = Sha256::new().chain_update(whisper.tokenizer.to_bytes()).chain_update(rest);
+        format!("{weights:08x} {}", hex(rest))
     }
 
     fn piece(&self, audio: &[f32], window: usize, prompt: &[u32]) -> String {

@@ -10,8 +10,10 @@ use super::SAMPLE_RATE;
 const MIN_CHUNK: u32 = 2048;
 
 /// Resamplers a thread keeps: to make one takes as long as to use it on two seconds of audio. The 21 speeds of up to 10 %
-/// fit, and some files' rates; each is about 100 kB.
+/// fit, and some files' rates.
 const KEPT: usize = 24;
+/// One of a longer transform, for a rate that has little in common with 16 kHz, is not kept: this one is 200 kB.
+const LONGEST: u32 = 4 * MIN_CHUNK;
 
 thread_local! {
     /// This thread's, by rate, the last used first.
@@ -33,8 +35,10 @@ pub(crate) fn to_16k(samples: Vec<f32>, rate: u32) -> Result<Vec<f32>, String> {
         };
         let input = InterleavedSlice::new(&samples, 1, samples.len()).map_err(|error| fail(&error))?;
         let output = resampler.process_all(&input, samples.len(), None).map_err(|error| fail(&error))?;
-        kept.truncate(KEPT - 1);
-        kept.insert(0, (rate, resampler));
+        if chunk(rate) <= LONGEST {
+            kept.truncate(KEPT - 1);
+            kept.insert(0, (rate, resampler));
+        }
         Ok(output.take_data())
     })
 }
@@ -44,19 +48,23 @@ fn resampler(rate: u32) -> Result<Fft<f32>, String> {
     if !(1_000..=768_000).contains(&rate) {
         return Err(format!("a sampling rate of {rate} Hz is outside 1 to 768 kHz"));
     }
-    // An even multiple of the ratio's terms: the filter's delay is half a transform, which must be a whole sample.
-    let unit = rate / gcd(rate, SAMPLE_RATE);
-    let chunk = unit * MIN_CHUNK.div_ceil(unit).next_multiple_of(2);
     Fft::new_custom(
         rate as usize,
         SAMPLE_RATE as usize,
-        chunk as usize,
+        chunk(rate) as usize,
         1,
         1,
         WindowFunction::BlackmanHarris2,
         FixedSync::Input,
     )
     .map_err(|error| format!("resampling from {rate} Hz cannot be prepared: {error}"))
+}
+
+/// Input samples per transform: an even multiple of the ratio's terms, for the filter's delay is half a transform, which must
+/// be a whole sample.
+fn chunk(rate: u32) -> u32 {
+    let unit = rate / gcd(rate, SAMPLE_RATE);
+    unit * MIN_CHUNK.div_ceil(unit).next_multiple_of(2)
 }
 
 fn gcd(a: u32, b: u32) -> u32 {

@@ -41,6 +41,14 @@ pub struct SpeedConfig {
     pub range: Range,
 }
 
+impl SpeedConfig {
+    /// By which factor a clip may become longer.
+    pub fn stretch(&self) -> f64 {
+        let slowest = (f64::from(self.range[0]) * 100.0).round() / 100.0;
+        if self.p > 0.0 { (1.0 / slowest).max(1.0) } else { 1.0 }
+    }
+}
+
 /// A change of level. What would exceed full scale is raised to full scale only, so nothing is ever clipped.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -34,8 +34,8 @@ pub struct Skips {
     pub times: u64,
     /// The first hundred samples, in the order in which they were missed.
     pub first: Vec<Skipped>,
-    /// The names of the others, in the same order.
-    pub more: Vec<String>,
+    /// The others' indices and names, in the same order.
+    pub more: Vec<(usize, String)>,
 }
 
 /// All that a loader has left out so far.
@@ -61,7 +61,7 @@ impl Ledger {
             if self.skips.first.len() < LISTED {
                 self.skips.first.push(skipped);
             } else {
-                self.skips.more.push(skipped.name);
+                self.skips.more.push((skipped.index, skipped.name));
             }
         }
     }

@@ -1,5 +1,5 @@
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -148,23 +148,42 @@ fn json_row(origin: Origin, value: Value) -> Result<Row, RecordsError> {
     }
 }
 
+/// A line behind the last of a table: where it stands in a cell, the quote that the cell begins with was never closed.
+const END: &str = "\0 end of table \0";
+
 fn table(task: &Task, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsError> {
+    let end = std::io::Cursor::new(format!("\n{END}\n"));
     let mut records = csv::ReaderBuilder::new()
         .delimiter(delimiter)
         .has_headers(false)
+        // The number of cells is checked here, for the last line has one.
+        .flexible(true)
         // Only in comma-separated files do quotes mean something; elsewhere they belong to the text.
         .quoting(delimiter == b',')
-        .from_reader(BufReader::new(open(&path)?))
+        .from_reader(BufReader::new(open(&path)?).chain(end))
         .into_records();
     let Some(first) = records.next() else { return Ok(Box::new(std::iter::empty())) };
     let first = first.map_err(|error| table_error(&path, &error))?;
     let names: Arc<[String]> = first.iter().map(|cell| cell.trim().to_owned()).collect();
+    let width = names.len();
     let (header, first) = if task.is_header(&names) { (Some(names), None) } else { (None, Some(Ok(first))) };
-    Ok(Box::new(first.into_iter().chain(records).map(move |record| {
-        let record = record.map_err(|error| table_error(&path, &error))?;
+    Ok(Box::new(first.into_iter().chain(records).filter_map(move |record| {
+        let record = match record {
+            Ok(record) if record.iter().eq([END]) => return None,
+            Ok(record) => record,
+            Err(error) => return Some(Err(table_error(&path, &error))),
+        };
         let origin = Origin::line(&path, record.position().map_or(1, csv::Position::line));
-        let cells = record.iter().map(Value::from).collect();
-        Ok(Row::new(origin, Content::Cells { header: header.clone(), cells }))
+        let reason = if record.iter().next_back().is_some_and(|cell| cell.contains(END)) {
+            "opens a quote that is never closed; close it, or put two for one that belongs to the text".into()
+        } else if record.len() != width {
+            let cells = record.len();
+            format!("has {cells} cells where the first row has {width}; quote text that holds the separator")
+        } else {
+            let cells = record.iter().map(Value::from).collect();
+            return Some(Ok(Row::new(origin, Content::Cells { header: header.clone(), cells })));
+        };
+        Some(Err(RecordsError::Malformed { origin, reason }))
     })))
 }
 
@@ -204,11 +223,6 @@ fn table_error(path: &Arc<Path>, error: &csv::Error) -> RecordsError {
     let origin = Origin::line(path, error.position().map_or(1, csv::Position::line));
     match error.kind() {
         csv::ErrorKind::Utf8 { .. } => RecordsError::Encoding { origin },
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            let reason =
-                format!("has {len} cells where the first row has {expected_len}; quote text that holds the separator");
-            RecordsError::Malformed { origin, reason }
-        }
         _ => read_error(path, error),
     }
 }

@@ -156,6 +156,10 @@ fn faults_of_tables_are_named() {
     let fails =
         |name: &str, text: &[u8]| error(&folder, ClassifyRecord::read(&folder.file(name, text), &labels(&["x"])));
     assert!(fails("a.csv", b"text,label\na,x\nb\n").starts_with("a.csv line 3 has 1 cells where the first row has 2"));
+    for open in ["text,label\na,x\nb,\"y\nc,x\n", "text,label\na,x\nb,\"y\nc,x", "text,label\na,x\n\"b,y"] {
+        let said = fails("a.csv", open.as_bytes());
+        assert!(said.starts_with("a.csv line 3 opens a quote that is never closed"), "{said}");
+    }
     assert!(fails("a.csv", b"text,label\na,x\n\xff,x\n").starts_with("a.csv line 3 is not UTF-8"));
     assert!(fails("a.csv", b"\xff,x\n").starts_with("a.csv line 1 is not UTF-8"));
     assert!(

@@ -1,9 +1,9 @@
 //! Recordings longer than a model's window whose text has no times: cut where they are silent, the text divided by what the
 //! model hears where.
 
-use super::SpeechError;
 use super::pieces::Piece;
 use super::record::{Aligned, Part, Record, key};
+use super::{Listed, SpeechError};
 use crate::Transcriber;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::OnceCell;
@@ -66,11 +66,18 @@ impl<'a, L: Listener> Aligner<'a, L> {
     }
 
     /// The pieces of clips, given with their seconds, that do not fit a window of so many samples; those in which something
-    /// else was heard than their text are left out. Clips whose pieces are on record are not even decoded.
+    /// else was heard than their text are left out. Clips whose pieces are on record are not even decoded. Of clips that
+    /// cannot be read, the second list says why: all, if they are to be left out, or none.
     ///
     /// # Errors
     /// When audio cannot be read, or on an interruption: then all that was done until then is on record.
-    pub fn align(&self, clips: &Clips, long: &[(usize, f64)], window: usize) -> Result<Vec<Piece>, SpeechError> {
+    pub fn align(
+        &self,
+        clips: &Clips,
+        long: &[(usize, f64)],
+        window: usize,
+        skip: bool,
+    ) -> Result<(Vec<Piece>, Vec<SpeechError>), SpeechError> {
         let fingerprint = self.fingerprint.get_or_init(|| self.listener.fingerprint());
         let key_of = |clip: usize| {
             let (recording, clip) = (clips.key(clip), clips.clip(clip));
@@ -83,6 +90,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
         let mut all: Vec<Option<Aligned>> = long.iter().map(found).collect();
         let left = |all: &[Option<Aligned>]| all.iter().filter(|aligned| aligned.is_none()).count();
         let (window_s, known) = (window as f64 / f64::from(SAMPLE_RATE), long.len() - left(&all));
+        let mut unreadable = Vec::new();
         if known < long.len() {
             let seconds = long.iter().zip(&all).filter(|(_, found)| found.is_none()).map(|((_, seconds), _)| seconds);
             let mut watch = Watch::new(long.len() - known, seconds.sum(), window_s, known);
@@ -91,13 +99,21 @@ impl<'a, L: Listener> Aligner<'a, L> {
                 if all[place].is_some() {
                     continue;
                 }
-                let aligned = self.listen(clips, *clip, window, &mut watch).map_err(|stop| match stop {
-                    Stop::Unreadable(source) => SpeechError::Align { name: clips.clip(*clip).name.clone(), source },
-                    Stop::Interrupted => {
-                        let aligned = if record.is_some() { long.len() - left(&all) } else { 0 };
-                        SpeechError::Interrupted { aligned, of: long.len() }
+                let aligned = match self.listen(clips, *clip, window, &mut watch) {
+                    Ok(aligned) => aligned,
+                    Err(Stop::Unreadable(source)) => {
+                        let error = SpeechError::Align { name: clips.clip(*clip).name.clone(), source };
+                        if !skip {
+                            return Err(error);
+                        }
+                        unreadable.push(error);
+                        continue;
                     }
-                })?;
+                    Err(Stop::Interrupted) => {
+                        let aligned = if record.is_some() { long.len() - left(&all) } else { 0 };
+                        return Err(SpeechError::Interrupted { aligned, of: long.len() });
+                    }
+                };
                 // Where two processes listen at the same time, what the first has found holds for both.
                 let before = found(&long[place]);
                 if before.is_none()
@@ -111,19 +127,21 @@ impl<'a, L: Listener> Aligner<'a, L> {
                 watch.done();
             }
         }
-        let all: Vec<Aligned> = all.into_iter().flatten().collect();
-        let (parts, left_out): (usize, usize) =
-            all.iter().fold((0, 0), |(parts, out), one| (parts + one.parts.len(), out + one.left_out));
+        let all: Vec<(usize, Aligned)> =
+            long.iter().zip(all).filter_map(|((clip, _), one)| Some((*clip, one?))).collect();
+        let parts: usize = all.iter().map(|(_, one)| one.parts.len()).sum();
+        let left_out: Vec<String> = all.iter().flat_map(|(clip, one)| one.left_out(clips, *clip)).collect();
         let on_record = match record.as_ref().filter(|_| known == long.len()) {
             Some(record) => format!(" as on record in `{}`", record.folder().display()),
             None => String::new(),
         };
-        eprintln!(
-            "{} recordings longer than {window_s:.2} s were cut into {parts} pieces{on_record}; {left_out} more are left \
-             out, because the model heard something else in them",
-            long.len()
-        );
-        Ok(long.iter().zip(all).flat_map(|((clip, _), aligned)| aligned.pieces(clips, *clip)).collect())
+        eprintln!("{} recordings longer than {window_s:.2} s were cut into {parts} pieces{on_record}", all.len());
+        if !left_out.is_empty() {
+            let pieces = parts + left_out.len();
+            let listed = Listed::new(left_out, pieces);
+            eprintln!("left out, because the model heard something else than their text: {listed}");
+        }
+        Ok((all.into_iter().flat_map(|(clip, aligned)| aligned.pieces(clips, clip)).collect(), unreadable))
     }
 
     /// The record; without one, says why not.
@@ -154,9 +172,10 @@ impl<'a, L: Listener> Aligner<'a, L> {
             heard.push(self.listener.hear(&audio[range.clone()], clip.language.as_deref(), clip.task.as_deref()));
             watch.heard(range.len());
         }
-        let mut aligned = Aligned { name: clip.name.clone(), parts: Vec::with_capacity(ranges.len()), left_out: 0 };
+        let mut aligned =
+            Aligned { name: clip.name.clone(), parts: Vec::with_capacity(ranges.len()), left_out: Vec::new() };
         let Some(division) = divide(&clip.text, &heard) else {
-            return Ok(Aligned { left_out: ranges.len(), ..aligned });
+            return Ok(Aligned { left_out: ranges.iter().map(|range| (range.start, range.end)).collect(), ..aligned });
         };
         let mut follows = false;
         for (range, part) in ranges.into_iter().zip(division.parts) {
@@ -164,7 +183,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
             if kept {
                 aligned.parts.push(Part { start: range.start, end: range.end, text: part.text, follows });
             } else if part.words > 0 || !part.text.is_empty() {
-                aligned.left_out += 1;
+                aligned.left_out.push((range.start, range.end));
             }
             follows = kept;
         }
@@ -173,6 +192,13 @@ impl<'a, L: Listener> Aligner<'a, L> {
 }
 
 impl Aligned {
+    /// What is left out, as a person would call it.
+    fn left_out(&self, clips: &Clips, clip: usize) -> impl Iterator<Item = String> {
+        let (name, begin) = (&clips.clip(clip).name, clips.clip(clip).start.unwrap_or(0.0));
+        let at = move |sample: usize| begin + sample as f64 / f64::from(SAMPLE_RATE);
+        self.left_out.iter().map(move |(start, end)| format!("`{name}` from {:.2} to {:.2} s", at(*start), at(*end)))
+    }
+
     fn pieces(self, clips: &Clips, clip: usize) -> impl Iterator<Item = Piece> {
         let begin = clips.clip(clip).start.unwrap_or(0.0);
         let at = move |sample: usize| begin + sample as f64 / f64::from(SAMPLE_RATE);
@@ -322,7 +348,7 @@ mod tests {
                 interrupt: &interrupt,
             };
             let aligner = Aligner::new(listener, self.folder.clone().ok_or(CacheError::NoHome), &interrupt);
-            let pieces = aligner.align(&clips, &long, self.window);
+            let pieces = aligner.align(&clips, &long, self.window, false).map(|(pieces, _)| pieces);
             (pieces, asked.get())
         }
     }
@@ -363,6 +389,24 @@ mod tests {
         assert_eq!((asked(&start), asked(&start)), (3, 0), "another text of the first");
         write(dir.path(), "c.wav", &[4, 5, 1]);
         assert_eq!((asked(&start), asked(&start)), (3, 0), "a longer third");
+    }
+
+    #[test]
+    fn a_recording_that_cannot_be_read_stops_the_start_or_is_left_out() {
+        let dir = recordings();
+        let whole = std::fs::read(dir.path().join("b.wav")).expect("read");
+        std::fs::write(dir.path().join("b.wav"), &whole[..whole.len() / 2]).expect("written");
+        let error = Start::new(dir.path()).align(dir.path()).0.expect_err("refused").to_string();
+        assert!(error.contains("b.wav"), "{error}");
+        let records = RecordsConfig { path: dir.path().join("list.jsonl").into(), ..RecordsConfig::default() };
+        let clips = Clips::open(&records).expect("clips");
+        let (asked, interrupt) = (Cell::new(0), AtomicBool::new(false));
+        let listener = Loudness { fingerprint: "a model", asked: &asked, stops_at: 0, interrupt: &interrupt };
+        let aligner = Aligner::new(listener, Ok(dir.path().join("cache/aligned")), &interrupt);
+        let (pieces, unreadable) =
+            aligner.align(&clips, &[(0, 6.0), (1, 8.0), (2, 4.0)], WINDOW, true).expect("aligned");
+        assert_eq!(pieces.iter().map(|piece| piece.clip).collect::<Vec<_>>(), [0, 0, 0, 2, 2]);
+        assert!(matches!(unreadable.as_slice(), [SpeechError::Align { name, .. }] if name.contains("b.wav")));
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod align;
 mod lengths;
 mod pack;
 mod pieces;
-mod record;
+pub(crate) mod record;
 mod recordings;
 mod synthesised;
 #[cfg(test)]
@@ -113,6 +113,20 @@ pub enum SpeechError {
     Texts {
         /// Which, and why.
         listed: Listed,
+    },
+    /// Several long recordings cannot be read.
+    #[error("more recordings than `data.max_bad_share` allows cannot be used: {listed}; repair or remove them")]
+    Unreadable {
+        /// Which, and why.
+        listed: Listed,
+    },
+    /// All was left out.
+    #[error(
+        "nothing is left of {of} recordings, for the reasons above: correct them, or the texts that they come with"
+    )]
+    Nothing {
+        /// How many there were.
+        of: usize,
     },
     /// The times of a recording's text cannot be used.
     #[error("recording `{name}`: {source}")]
@@ -329,6 +343,7 @@ fn treatment(experiment: &Experiment, whisper: &PretrainedWhisper, training: boo
         timestamps: data.timestamps,
         previous_text: data.previous_text,
         pack: data.pack,
+        stretch: data.augment.speed.stretch(),
         lengths: by_length.into_iter().filter(|(_, on)| *on).map(|(key, _)| key).collect(),
         ..plain
     })

@@ -95,7 +95,8 @@ pub(crate) fn divided(clips: &Clips, window: f64, all_lengths: bool, read: &(dyn
             } else {
                 Some(clip.segments.iter().map(|s| s.later(-begin)).collect())
             };
-            let follows = clips.continues(index);
+            let before = division.pieces.last().map(|piece| piece.clip + 1);
+            let follows = clips.continues(index) && before == Some(index);
             let text = clip.text.clone();
             division.pieces.push(Piece { clip: index, part: None, text, timed, seconds, follows });
         }

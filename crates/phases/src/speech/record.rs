@@ -25,8 +25,8 @@ pub(super) struct Aligned {
     pub name: String,
     /// What it was cut into.
     pub parts: Vec<Part>,
-    /// How many more pieces are left out because something else was heard in them.
-    pub left_out: usize,
+    /// First and last sample of the pieces that are left out because something else was heard in them.
+    pub left_out: Vec<(usize, usize)>,
 }
 
 /// A piece of a recording, with the part of the text that belongs to it.
@@ -111,7 +111,8 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-fn hex(hasher: Sha256) -> String {
+/// A finished hash, for names.
+pub(crate) fn hex(hasher: Sha256) -> String {
     hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -122,7 +123,11 @@ mod tests {
 
     fn aligned(text: &str) -> Aligned {
         let part = |start, end, follows| Part { start, end, text: text.into(), follows };
-        Aligned { name: "a.wav".into(), parts: vec![part(0, 31_999, false), part(31_999, 60_001, true)], left_out: 1 }
+        Aligned {
+            name: "a.wav".into(),
+            parts: vec![part(0, 31_999, false), part(31_999, 60_001, true)],
+            left_out: vec![(60_001, 80_000)],
+        }
     }
 
     #[test]

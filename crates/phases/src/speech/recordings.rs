@@ -43,6 +43,8 @@ pub(super) struct Treatment {
     pub previous_text: f64,
     /// Whether short recordings share a window.
     pub pack: bool,
+    /// How much longer a recording may become.
+    pub stretch: f64,
     /// The keys of `data` for which the length of every recording must be known: batches by length, or packing.
     pub lengths: Vec<&'static str>,
     /// Whether what cannot be used is left out, up to this share.
@@ -76,7 +78,10 @@ impl Recordings {
         let mut pieces = division.pieces;
         match aligner {
             Some(aligner) if !division.long.is_empty() => {
-                pieces.extend(aligner.align(&clips, &division.long, treatment.window)?);
+                let (aligned, unreadable) =
+                    aligner.align(&clips, &division.long, treatment.window, treatment.skip.is_some())?;
+                leave_out(&unreadable, clips.len(), treatment.skip, |listed| SpeechError::Unreadable { listed })?;
+                pieces.extend(aligned);
             }
             _ if !division.long.is_empty() => {
                 let names = division.long.iter().map(|(clip, s)| format!("`{}` ({s:.2} s)", clips.clip(*clip).name));
@@ -84,12 +89,17 @@ impl Recordings {
             }
             _ => {}
         }
-        check_options(&pieces, tokens, &treatment)?;
-        pieces = spelt(pieces, &clips, tokens, &treatment)?;
+        if !pieces.is_empty() {
+            check_options(&pieces, tokens, &treatment)?;
+            pieces = spelt(pieces, &clips, tokens, &treatment)?;
+        }
+        if pieces.is_empty() && clips.len() > 0 {
+            return Err(SpeechError::Nothing { of: clips.len() });
+        }
         let samples;
         (pieces, samples) = if treatment.pack {
             let prompt = |piece: &Piece| (&clips.clip(piece.clip).language, &clips.clip(piece.clip).task);
-            packed(pieces, window, seed, |a, b| prompt(a) == prompt(b))
+            packed(pieces, window, treatment.stretch, seed, |a, b| prompt(a) == prompt(b))
         } else {
             let each = (0..pieces.len()).map(|index| index..index + 1).collect();
             (pieces, each)
@@ -303,20 +313,40 @@ fn spelt(pieces: Vec<Piece>, clips: &Clips, tokens: &Tokens, treatment: &Treatme
         let (language, task) = (clip.language.as_deref(), clip.task.as_deref());
         tokens.encode(&piece.name(clips), Spoken { text: &piece.text, timed, previous: None, language, task }).err()
     };
-    let mut problems: Vec<Option<SpeechError>> = pieces.par_iter().map(check).collect();
+    let problems: Vec<Option<SpeechError>> = pieces.par_iter().map(check).collect();
     let bad = problems.iter().flatten().count();
     match (bad, treatment.skip) {
         (0, _) => return Ok(pieces),
         (1, None) => return problems.into_iter().flatten().next().map_or(Ok(pieces), Err),
         _ => {}
     }
-    let listed = Listed::new(problems.iter().flatten().map(ToString::to_string), pieces.len());
-    if treatment.skip.is_none_or(|share| bad as f64 > share * pieces.len() as f64) {
-        return Err(SpeechError::Texts { listed });
+    leave_out(problems.iter().flatten(), pieces.len(), treatment.skip, |listed| SpeechError::Texts { listed })?;
+    Ok(without(pieces, |place| problems[place].is_some()))
+}
+
+/// Says what is left out of so many, if that is wanted of so many.
+fn leave_out<'a>(
+    problems: impl IntoIterator<Item = &'a SpeechError>,
+    of: usize,
+    skip: Option<f64>,
+    refusal: impl FnOnce(Listed) -> SpeechError,
+) -> Result<(), SpeechError> {
+    let listed = Listed::new(problems.into_iter().map(ToString::to_string), of);
+    if listed.count == 0 {
+        return Ok(());
+    }
+    if skip.is_none_or(|share| listed.count as f64 > share * of as f64) {
+        return Err(refusal(listed));
     }
     eprintln!("left out: {listed}");
-    problems.reverse();
-    Ok(pieces.into_iter().filter(|_| problems.pop().flatten().is_none()).collect())
+    Ok(())
+}
+
+/// The pieces but for those at these places; what came behind one of those no longer follows what stands before it.
+fn without(pieces: Vec<Piece>, dropped: impl Fn(usize) -> bool) -> Vec<Piece> {
+    let follows = |place: usize| place > 0 && !dropped(place - 1);
+    let kept = pieces.into_iter().enumerate().filter(|(place, _)| !dropped(*place));
+    kept.map(|(place, piece)| Piece { follows: piece.follows && follows(place), ..piece }).collect()
 }
 
 /// How many of how many, and the first of them.

@@ -164,6 +164,56 @@ fn short_recordings_share_a_window() {
 }
 
 #[test]
+fn recordings_that_become_slower_still_fit_the_window_that_they_share() {
+    let list: String = (0..12).map(|i| format!("{{\"audio\": \"{}.wav\", \"text\": \"T\"}}\n", i % 3)).collect();
+    let (_dir, source) = recordings(&[("0.wav", 5), ("1.wav", 6), ("2.wav", 7)], &list);
+    let mut experiment = Experiment::default();
+    experiment.data.pack = true;
+    (experiment.data.augment.speed.p, experiment.data.augment.speed.range) = (1.0, [0.8, 0.9]);
+    let packed = dataset(&experiment, &source).expect("packed");
+    assert!(packed.len() < 12, "some share a window");
+    for (index, epoch) in (0..packed.len()).flat_map(|index| [(index, 0), (index, 1), (index, 2)]) {
+        let sample = packed.get(index, epoch).expect("it fits");
+        assert!(sample.heard.samples() <= 32_000);
+    }
+}
+
+#[test]
+fn what_was_said_before_is_told_only_where_it_was_said_before() {
+    // A stranger, a text that cannot be written, what continues that, and what continues this.
+    let list = r#"{"audio": "a.wav", "text": "R"}
+{"audio": "b.wav", "text": "é", "start": 0, "end": 1}
+{"audio": "b.wav", "text": "CQ", "start": 1, "end": 2}
+{"audio": "b.wav", "text": "DE", "start": 2, "end": 3}"#;
+    let mut experiment = Experiment::default();
+    experiment.data.previous_text = 1.0;
+    (experiment.data.on_bad_sample, experiment.data.max_bad_share) = (OnBadSample::Skip, 0.5);
+    for skipped_first in [false, true] {
+        let list = if skipped_first { list.split_once('\n').expect("lines").1 } else { list };
+        let (_dir, source) = recordings(&[("a.wav", 10), ("b.wav", 30)], list);
+        let dataset = dataset(&experiment, &source).expect("recordings");
+        let prompts: Vec<bool> = (0..dataset.len())
+            .map(|index| spelt(&dataset.get(index, 0).expect("a sample").tokens).contains("CQ"))
+            .collect();
+        let told: Vec<usize> = (0..dataset.len()).map(|i| dataset.get(i, 0).expect("a sample").prompt).collect();
+        let (last, others) = told.split_last().expect("samples");
+        assert!(others.iter().all(|prompt| prompt < last), "{told:?}");
+        assert!(prompts.last().is_some_and(|told| *told), "the last is told CQ");
+    }
+}
+
+#[test]
+fn nothing_follows_a_long_recording_that_is_still_to_be_cut() {
+    let list = r#"{"audio": "a.wav", "text": "E", "start": 0, "end": 2.5}
+{"audio": "a.wav", "text": "T", "start": 2.5, "end": 3}
+{"audio": "a.wav", "text": "T", "start": 3, "end": 4}"#;
+    let (_dir, source) = recordings(&[("a.wav", 40)], list);
+    let division = pieces::divided(&source.clips().expect("clips"), 2.0, true, &|| {});
+    assert_eq!(division.long.len(), 1);
+    assert_eq!(division.pieces.iter().map(|piece| piece.follows).collect::<Vec<_>>(), [false, true]);
+}
+
+#[test]
 fn a_cache_changes_nothing_but_the_rounding_of_features() {
     let (dir, source) = recordings(&[("a.wav", 10)], r#"{"audio": "a.wav", "text": "E"}"#);
     let heard = |what: CacheWhat| -> Heard {
@@ -204,8 +254,9 @@ fn sources_lie_one_behind_the_other() {
 #[test]
 fn what_a_model_heard_in_long_recordings_is_on_record_whatever_the_cache_keeps() {
     let list = r#"{"audio": "a.wav", "text": "E"}
-{"audio": "b.wav", "text": "T"}"#;
-    let (dir, source) = recordings(&[("a.wav", 30), ("b.wav", 45)], list);
+{"audio": "b.wav", "text": "T"}
+{"audio": "c.wav", "text": "K"}"#;
+    let (dir, source) = recordings(&[("a.wav", 30), ("b.wav", 45), ("c.wav", 10)], list);
     let mut experiment = Experiment { device: undertone_ops::DeviceSpec::Cpu, ..Experiment::default() };
     experiment.data.long_audio = LongAudio::Align;
     experiment.data.cache.dir = Some(dir.path().join("cache"));
