@@ -121,24 +121,13 @@ impl Transcriber {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use undertone_model::whisper::{GenerationConfig, WhisperConfig, WhisperTokenizer};
+    use crate::speech::tests::two_seconds;
+    use undertone_model::whisper::{GenerationConfig, WhisperTokenizer};
     use undertone_store::load_parameters;
 
     fn untrained(device: &Device) -> PretrainedWhisper {
-        let config = WhisperConfig {
-            d_model: 16,
-            encoder_layers: 1,
-            decoder_layers: 1,
-            encoder_attention_heads: 2,
-            decoder_attention_heads: 2,
-            encoder_ffn_dim: 32,
-            decoder_ffn_dim: 32,
-            max_source_positions: 100,
-            max_target_positions: 56,
-            ..Default::default()
-        };
         let tokenizer = WhisperTokenizer::of_characters("ABC", &["en", "de"]).expect("a tokenizer");
-        PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), device).expect("a model")
+        PretrainedWhisper::init(two_seconds(), tokenizer, GenerationConfig::new(true), device).expect("a model")
     }
 
     #[test]

@@ -236,8 +236,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The batches of one epoch, in order. Dropping it midway gives up what was prefetched.
 ///
 /// An error stands for its batch alone: the next call goes on with the batch after it, or asks for the same one again
-/// where waiting for it was given up. A batch that loses all of its
-/// samples is passed over.
+/// where waiting for it was given up. A batch that loses all of its samples is passed over.
 pub struct Epoch<'a, B> {
     queue: &'a Queue<B>,
     run: u64,

@@ -8,7 +8,7 @@ pub(crate) mod record;
 mod recordings;
 mod synthesised;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tokens;
 
 pub(crate) use pieces::{Piece, divided};

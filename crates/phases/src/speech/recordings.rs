@@ -93,7 +93,7 @@ impl Recordings {
             check_options(&pieces, tokens, &treatment)?;
             pieces = spelt(pieces, &clips, tokens, &treatment)?;
         }
-        if pieces.is_empty() && clips.len() > 0 {
+        if pieces.is_empty() && !clips.is_empty() {
             return Err(SpeechError::Nothing { of: clips.len() });
         }
         let samples;

@@ -5,9 +5,9 @@ use undertone_data::cw::morse;
 use undertone_data::loader::Dataset;
 use undertone_model::whisper::{GenerationConfig, WhisperConfig, WhisperTokenizer};
 
-/// A model with a window of two seconds and tokens for times, that never hears anything.
-fn whisper() -> PretrainedWhisper {
-    let config = WhisperConfig {
+/// The smallest model, with a window of two seconds.
+pub(crate) fn two_seconds() -> WhisperConfig {
+    WhisperConfig {
         d_model: 16,
         encoder_layers: 1,
         decoder_layers: 1,
@@ -18,12 +18,16 @@ fn whisper() -> PretrainedWhisper {
         max_source_positions: 100,
         max_target_positions: 56,
         ..Default::default()
-    };
+    }
+}
+
+/// A model with tokens for times, that never hears anything.
+fn whisper() -> PretrainedWhisper {
     let characters: String = morse::alphabet().collect();
     let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"]).expect("a tokenizer");
     let device = Device::flex();
     let mut whisper =
-        PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &device).expect("a model");
+        PretrainedWhisper::init(two_seconds(), tokenizer, GenerationConfig::new(true), &device).expect("a model");
     whisper.config.vocab_size += 1501;
     whisper
 }
