@@ -23,6 +23,8 @@ pub(super) struct Member {
     pub length: u64,
 }
 
+/// What an archive is made of, in bytes.
+const BLOCK: u64 = 512;
 /// A text that is larger than this is none.
 const MAX_TEXT: u64 = 16 << 20;
 
@@ -44,9 +46,11 @@ pub(super) fn samples(path: &Arc<Path>) -> Result<Vec<(Row, Member)>, RecordsErr
     let size = file.seek(std::io::SeekFrom::End(0)).map_err(|error| read_error(path, error))?;
     file.rewind().map_err(|error| read_error(path, error))?;
     let mut archive = tar::Archive::new(file);
+    let mut end = 0;
     let damaged = |error: std::io::Error| fail(format!("{error}; is it a whole .tar file that is not compressed?"));
     for entry in archive.entries_with_seek().map_err(damaged)? {
         let entry = entry.map_err(damaged)?;
+        end = entry.raw_file_position().saturating_add(entry.size()).div_ceil(BLOCK).saturating_mul(BLOCK);
         if !entry.header().entry_type().is_file() {
             continue;
         }
@@ -94,6 +98,10 @@ pub(super) fn samples(path: &Arc<Path>) -> Result<Vec<(Row, Member)>, RecordsErr
             // Numbers, pictures and whatever else a set has.
             _ => {}
         }
+    }
+    // Empty blocks say that nothing follows. Without them the file may have been cut between two members.
+    if size < end.saturating_add(BLOCK) {
+        return Err(fail("ends without the mark at an archive's end: it was cut off; copy it again".into()));
     }
     (1..).zip(samples).map(|(number, sample)| row(path, number, sample)).collect()
 }
