@@ -42,8 +42,8 @@ pub struct DataConfig {
     pub prefetch_bytes: usize,
     /// Whether an incomplete last batch of an epoch is left out.
     pub drop_last: bool,
-    /// What is done about a sample of training that cannot be read: `stop`, or `skip` and say so. What the model is judged on
-    /// is never left out.
+    /// What is done about a sample that cannot be used: `stop`, or `skip` and say so. Of what the model is judged on, texts
+    /// that it cannot write and long recordings that cannot be cut are left out; any other that cannot be read stops the run.
     pub on_bad_sample: OnBadSample,
     /// The share of samples that may be skipped before the run stops after all.
     pub max_bad_share: f64,
@@ -191,9 +191,7 @@ impl DataConfig {
         }
         Ok(())
     }
-}
 
-impl DataConfig {
     /// Refuses what is done with recordings alone: whether there are any to train on, and whether there are `any` at all.
     pub(crate) fn validate_for(&self, trained: bool, any: bool) -> Result<(), ConfigError> {
         let given = [

@@ -10,10 +10,10 @@ use undertone_store::{StoreError, write_atomically};
 /// Keeps `bad_samples.json` up to date: how many samples could not be read, and the first of them with their reasons.
 ///
 /// The file is about the whole run: a session that resumes goes on with what it finds there. A sample that an earlier
-/// session left out is known by its number in the data and not counted in `samples` again. `times` is the sum over all sessions, written
-/// with every new sample and when a session ends; a batch that is made again after a kill counts again. `max_bad_share`
-/// does not look at the file: it bounds each reading of an epoch, and a resumed one counts what lies before its start as
-/// seen and good.
+/// session left out is known by its number in the data and not counted in `samples` again. `times` is the sum over all
+/// sessions, written with every new sample and when a session ends; a batch that is made again after a kill counts again.
+/// `max_bad_share` does not look at the file: it bounds each reading of an epoch, and a resumed one counts what lies before
+/// its start as seen and good.
 pub(crate) struct SkipRecord {
     path: PathBuf,
     /// What sessions before this one left out.

@@ -100,8 +100,8 @@ impl Transcriber {
     }
 
     /// What its texts depend on besides the audio: the values of the weights, whatever file they are from and whether they
-    /// are trained, dimensions, vocabulary, prompt and way of decoding. The device is no part of it: a run that goes on
-    /// on another is to find what was heard before.
+    /// are trained, dimensions, vocabulary, prompt and way of decoding. The device is no part of it: a run that is
+    /// resumed on another is to find what was heard before.
     pub(crate) fn fingerprint(&self) -> String {
         let whisper = &self.whisper;
         let weights = frozen_checksum(&whisper.model.clone().no_grad());

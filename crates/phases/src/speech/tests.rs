@@ -149,12 +149,18 @@ fn what_recordings_or_model_cannot_give_is_refused() {
     }
 }
 
-#[test]
-fn short_recordings_share_a_window() {
+/// Twelve recordings of half a second and more, to be packed.
+fn packing() -> (tempfile::TempDir, SourceConfig, Experiment) {
     let list: String = (0..12).map(|i| format!("{{\"audio\": \"{}.wav\", \"text\": \"T\"}}\n", i % 3)).collect();
-    let (_dir, source) = recordings(&[("0.wav", 5), ("1.wav", 6), ("2.wav", 7)], &list);
+    let (dir, source) = recordings(&[("0.wav", 5), ("1.wav", 6), ("2.wav", 7)], &list);
     let mut experiment = Experiment::default();
     experiment.data.pack = true;
+    (dir, source, experiment)
+}
+
+#[test]
+fn short_recordings_share_a_window() {
+    let (_dir, source, experiment) = packing();
     let packed = dataset(&experiment, &source).expect("packed");
     assert!(packed.len() <= 7, "{} windows for 7.2 s of audio and the gaps", packed.len());
     let mut said = 0;
@@ -169,10 +175,7 @@ fn short_recordings_share_a_window() {
 
 #[test]
 fn recordings_that_become_slower_still_fit_the_window_that_they_share() {
-    let list: String = (0..12).map(|i| format!("{{\"audio\": \"{}.wav\", \"text\": \"T\"}}\n", i % 3)).collect();
-    let (_dir, source) = recordings(&[("0.wav", 5), ("1.wav", 6), ("2.wav", 7)], &list);
-    let mut experiment = Experiment::default();
-    experiment.data.pack = true;
+    let (_dir, source, mut experiment) = packing();
     (experiment.data.augment.speed.p, experiment.data.augment.speed.range) = (1.0, [0.8, 0.9]);
     let packed = dataset(&experiment, &source).expect("packed");
     assert!(packed.len() < 12, "some share a window");
