@@ -1,21 +1,22 @@
 //! Fine-tuning (or training from nothing) of a Whisper, as an experiment says.
 
 use crate::advice::Situation;
+use crate::changes::{changes, listed};
 use crate::footprint::Footprint;
 use crate::report::{ReportError, write_report};
+use crate::run_directory::{CONFIG, RunDirectory, has_learned, record, recorded};
 use crate::setup::Setup;
 use crate::skipped::SkipRecord;
 use crate::{
     Experiment, Session, SourceError, SpeechDataset, SpeechError, SpeechModel, Split, WhisperBatch, WhisperCollate,
 };
-use burn::module::Module;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use undertone_data::features::FeatureError;
 use undertone_data::loader::{Loader, LoaderError, MixtureError};
 use undertone_ops::DeviceError;
-use undertone_store::{StoreError, is_blank, parameter_infos, write_atomically};
+use undertone_store::{LockError, StoreError};
 use undertone_train::{
-    BatchStream, Batches, BoxError, Checkpoints, Learner, Objective, Summary, TrainError, catch_out_of_memory,
+    BatchStream, Batches, BoxError, Learner, Objective, Summary, TrainError, catch_out_of_memory,
 };
 
 /// What a finished or interrupted run left.
@@ -59,6 +60,28 @@ pub enum RunError {
     /// The directory to be replaced was not made by a run.
     #[error("`{}` holds something that is no run: choose another name with --set run.name=NAME, or delete it yourself", .0.display())]
     NotARun(PathBuf),
+    /// Another process trains there.
+    #[error("{0}: wait until it has ended, or choose another name with --set run.name=NAME")]
+    Owned(LockError),
+    /// The run to go on with was begun with a configuration that means something else.
+    #[error(
+        "`{}` cannot go on with another configuration than it was begun with: {changes}; set it back, begin a run of its own with --set run.name=NAME, or write the new value into that file if it means the same (data that was moved, say)",
+        path.display()
+    )]
+    Changed {
+        /// The configuration it was begun with.
+        path: PathBuf,
+        /// The keys with both values.
+        changes: String,
+    },
+    /// What the run was begun with is unknown.
+    #[error("`{}` cannot be read ({reason}): it says what the run was begun with, so repair it before you go on with --resume", path.display())]
+    Recorded {
+        /// The configuration.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// There is no run to go on with.
     #[error("there is no checkpoint to resume from in `{}`: start without --resume, and with --set run.overwrite=true if the directory exists", .0.display())]
     NothingToResume(PathBuf),
@@ -84,11 +107,20 @@ pub enum RunError {
     Report(#[from] ReportError),
 }
 
+impl From<LockError> for RunError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Store(error) => Self::Store(error),
+            owned => Self::Owned(owned),
+        }
+    }
+}
+
 impl RunError {
     /// Whether the cause is something the user gave: configuration, model or data.
     pub fn is_bad_input(&self) -> bool {
         match self {
-            Self::Store(error) | Self::Train(TrainError::Store(error)) => {
+            Self::Store(error) | Self::Train(TrainError::Store(error) | TrainError::Lock(LockError::Store(error))) => {
                 matches!(error, StoreError::Missing { .. } | StoreError::Shape { .. })
             }
             Self::Report(error) => error.is_bad_input(),
@@ -100,16 +132,15 @@ impl RunError {
 }
 
 /// Trains what `experiment` says, from its start or, where the session resumes, from its newest checkpoint, until it is
-/// done or interrupted.
+/// done or interrupted. The run's directory is this process's own from the first moment on. A run that fails keeps what it
+/// has learned; one that learned nothing leaves nothing.
 ///
 /// # Errors
-/// Whatever is wrong with device, model or data is found before the run's directory is made.
+/// Whatever is wrong with device, model or data, and with the configuration of a run that is resumed, is found before
+/// anything is written.
 pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned, RunError> {
-    let resume = session.resume;
-    let directory = experiment.directory();
-    if !resume && directory.exists() && !is_blank(&directory) && !experiment.run.overwrite {
-        return Err(RunError::Exists(directory));
-    }
+    let directory = RunDirectory::own(experiment.directory())?;
+    let resume = goes_on(experiment, session, &directory)?;
     let mut setup = Setup::new(experiment)?;
     setup.interrupt = session.interrupt.clone();
     let alignment = &experiment.loss.alignment;
@@ -117,52 +148,85 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
     if alignment.elements > 0.0 && alignment.elements_layer > layers {
         return Err(RunError::Layer { layer: alignment.elements_layer, layers });
     }
-    let batches = Epochs { loader: setup.loader(Split::Train)?, skipped: SkipRecord::new(&directory) };
+    let batches = Epochs { loader: setup.loader(Split::Train)?, skipped: SkipRecord::new(directory.path()) };
     let objective = setup.objective(setup.loader(Split::Valid)?);
     let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device)
         .with_gradient_checkpointing(experiment.train.gradient_checkpointing.every());
     let mut config = experiment.train.clone();
     let (optimizer, scaled) = config.optimizer.for_batch(experiment.data.batch_size * config.accumulation);
-    optimizer.check(&parameter_infos(&model.clone().train())).map_err(TrainError::from)?;
     config.optimizer = optimizer;
     let situation = Situation::new(experiment, Footprint::whisper(&setup.whisper.config), &model, &setup.device);
     situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
-    if !resume && directory.exists() {
-        if !directory.join("config.yaml").exists() && !is_blank(&directory) {
-            return Err(RunError::NotARun(directory));
-        }
-        std::fs::remove_dir_all(&directory).map_err(|source| StoreError::Io {
-            action: "delete",
-            path: directory.clone(),
-            source,
-        })?;
-    }
-    let mut learner = Learner::new(config, objective, model, setup.device, &directory, experiment.seed)
+    let mut learner = Learner::new(config, objective, model, setup.device, directory.path(), experiment.seed)
+        .with_lock(directory.lock())
         .with_configuration(experiment.to_yaml())
         .with_display(session.display)
         .with_interrupt(session.interrupt.clone());
     if resume {
         if !learner.resume()? {
-            return Err(RunError::NothingToResume(directory));
+            return Err(RunError::NothingToResume(directory.path().to_owned()));
         }
         batches.skipped.resume();
     }
-    std::fs::create_dir_all(&directory).map_err(|source| StoreError::Io {
-        action: "create",
-        path: directory.clone(),
-        source,
-    })?;
-    write_atomically(&directory.join("config.yaml"), experiment.to_yaml().as_bytes())?;
+    learner.check(&batches)?;
+    if !resume {
+        directory.clear()?;
+    }
+    record_changes(experiment, &directory.path().join(CONFIG), learner.steps())?;
     scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
     let summary = train(&mut learner, &batches, &situation).inspect_err(|_| {
-        // A run that failed before its first checkpoint has nothing to go on with and should not be in the way.
-        if !resume && Checkpoints::new(directory.join("checkpoints")).is_empty() {
-            let _ = std::fs::remove_dir_all(&directory);
+        // A run that failed before its first step has nothing to go on with and should not be in the way.
+        if !session.resume && learner.steps() == 0 && !has_learned(directory.path()) {
+            let _ = directory.clear();
         }
     })?;
     batches.skipped.finish(&batches.loader)?.inspect(|sentence| eprintln!("{sentence}"));
-    write_report(&directory)?;
-    Ok(Finetuned { summary, directory })
+    write_report(directory.path())?;
+    Ok(Finetuned { summary, directory: directory.path().to_owned() })
+}
+
+/// Whether the run goes on from a checkpoint; one that has learned nothing yet begins again.
+fn goes_on(experiment: &Experiment, session: &Session, directory: &RunDirectory) -> Result<bool, RunError> {
+    let path = directory.path();
+    match (session.resume, directory.is_blank()) {
+        (true, true) => Err(RunError::NothingToResume(path.to_owned())),
+        (true, false) if has_learned(path) => {
+            check_changes(experiment, &path.join(CONFIG), |_| true)?;
+            Ok(true)
+        }
+        (true, false) => {
+            eprintln!("`{}` has learned nothing yet: it begins again", path.display());
+            Ok(false)
+        }
+        (false, false) if !experiment.run.overwrite => Err(RunError::Exists(path.to_owned())),
+        (false, _) => Ok(false),
+    }
+}
+
+/// Refuses a configuration that means something else than the one in the file, as far as `concerns` is true of its keys.
+pub(crate) fn check_changes(
+    experiment: &Experiment,
+    path: &Path,
+    concerns: impl Fn(&str) -> bool,
+) -> Result<(), RunError> {
+    let Some(begun) = recorded(path)? else { return Ok(()) };
+    let mut changes = changes(&begun, experiment);
+    changes.retain(|change| !change.is_harmless() && concerns(&change.key));
+    if changes.is_empty() {
+        return Ok(());
+    }
+    Err(RunError::Changed { path: path.to_owned(), changes: listed(&changes) })
+}
+
+/// Writes the configuration to the file, and says what is another than in the session before, which ended after `step`.
+pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) -> Result<(), RunError> {
+    let before = recorded(path)?;
+    let kept = record(experiment, path)?;
+    let changes = before.map(|before| changes(&before, experiment)).unwrap_or_default();
+    if let (Some(kept), false) = (kept, changes.is_empty()) {
+        eprintln!("from step {} on: {} (before: `{}`)", step + 1, listed(&changes), kept.display());
+    }
+    Ok(())
 }
 
 /// Trains; where memory runs out, the error says what helps.
@@ -173,7 +237,10 @@ pub(crate) fn train<O: Objective, B: Batches<Batch = O::Batch>>(
 ) -> Result<Summary, RunError> {
     match catch_out_of_memory(|| learner.train(batches)) {
         Ok(trained) => Ok(trained?),
-        Err(reason) => Err(RunError::OutOfMemory(situation.out_of_memory(&reason))),
+        Err(reason) => {
+            learner.rescue();
+            Err(RunError::OutOfMemory(situation.out_of_memory(&reason)))
+        }
     }
 }
 

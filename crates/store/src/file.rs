@@ -1,6 +1,7 @@
 //! Safetensors files: reading by name, writing whole.
 
 use crate::host::{Dtype, HostTensor, decode};
+use crate::lock::DirectoryLock;
 use memmap2::Mmap;
 use safetensors::{SafeTensors, tensor::TensorView};
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +15,7 @@ pub enum StoreError {
     /// The file system refused.
     #[error("cannot {action} `{}`: {source}", path.display())]
     Io {
-        /// `read` or `write`.
+        /// `read`, `write`, `lock` or the like.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -161,7 +162,10 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// The first error of `write`, or when the file system refuses; then what was at `path` is still there.
-pub fn write_directory(path: &Path, write: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<(), StoreError> {
+pub fn write_directory<E: From<StoreError>>(
+    path: &Path,
+    write: impl FnOnce(&Path) -> Result<(), E>,
+) -> Result<(), E> {
     let io = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(io)?;
@@ -176,7 +180,7 @@ pub fn write_directory(path: &Path, write: impl FnOnce(&Path) -> Result<(), Stor
         std::fs::set_permissions(new.path(), std::fs::Permissions::from_mode(0o755)).map_err(io)?;
     }
     swap(new, path).map_err(io)?;
-    File::open(parent).and_then(|d| d.sync_all()).map_err(io)
+    Ok(File::open(parent).and_then(|d| d.sync_all()).map_err(io)?)
 }
 
 /// Puts `new` in the place of `path`; what was there is deleted.
@@ -199,12 +203,13 @@ fn swap(new: tempfile::TempDir, path: &Path) -> std::io::Result<()> {
     std::fs::rename(new.keep(), path)
 }
 
-/// Whether there is nothing in `dir`, or nothing but what a killed process was writing with this module's functions.
+/// Whether there is nothing in `dir`, or nothing but what a killed process was writing with this module's functions, and its
+/// lock.
 pub fn is_blank(dir: &Path) -> bool {
     let leftover = |entry: std::fs::DirEntry| {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        name.starts_with(NEW) || name.starts_with(OLD)
+        name.starts_with(NEW) || name.starts_with(OLD) || name == DirectoryLock::FILE
     };
     std::fs::read_dir(dir).is_ok_and(|entries| entries.flatten().all(leftover))
 }
@@ -237,7 +242,9 @@ mod tests {
     fn a_directory_with_leftovers_alone_is_blank() {
         let dir = tempfile::tempdir().expect("a directory");
         assert!(is_blank(dir.path()) && !is_blank(&dir.path().join("none")));
-        std::fs::write(dir.path().join(".tmp-a1"), "half").expect("written");
+        for name in [".tmp-a1", DirectoryLock::FILE] {
+            std::fs::write(dir.path().join(name), "half").expect("written");
+        }
         assert!(is_blank(dir.path()));
         std::fs::write(dir.path().join("thesis.tex"), "whole").expect("written");
         assert!(!is_blank(dir.path()));

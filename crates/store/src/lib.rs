@@ -2,7 +2,7 @@
 //!
 //! Models and checkpoints both need it, and know nothing of each other. A parameter's name is its path in the module
 //! (`encoder.layers.0.self_attn.q_proj.weight`); what a file calls it is the caller's to map. Files appear whole or not
-//! at all: they are written beside their place, synced and renamed.
+//! at all: they are written beside their place, synced and renamed. A [`DirectoryLock`] keeps a directory to one writer.
 //!
 //! It is deliberately not a checkpoint format: it knows neither steps nor optimizers, and neither models nor folders.
 //!
@@ -23,10 +23,12 @@
 
 mod file;
 mod host;
+mod lock;
 mod parameters;
 
 pub use file::{StoreError, TensorFile, is_blank, remove_leftovers, write_atomically, write_directory, write_tensors};
 pub use host::{Dtype, HostTensor};
+pub use lock::{DirectoryLock, LockError};
 pub use parameters::{
     ParameterInfo, frozen_checksum, load_parameters, load_trainable, parameter_infos, parameters, set_trainable,
     trainable_parameters,

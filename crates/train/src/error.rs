@@ -4,7 +4,7 @@ use crate::TrainConfigError;
 use crate::guard::Trouble;
 use crate::objective::BoxError;
 use std::path::{Path, PathBuf};
-use undertone_store::StoreError;
+use undertone_store::{LockError, StoreError};
 
 /// Why training stopped short.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +91,9 @@ pub enum TrainError {
         /// Those of this run.
         expected: (usize, usize),
     },
+    /// Another process trains in the run's directory.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// The run's directory cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -3,7 +3,8 @@
 use crate::checkpoint::{Checkpoint, Checkpoints, Contents, TrainState};
 use crate::ema::Ema;
 use crate::error::io;
-use crate::guard::{Trouble, Verdict};
+use crate::exported::Exported;
+use crate::guard::{GuardState, Trouble, Verdict};
 use crate::hardware::Meter;
 use crate::loss_scale::LossScale;
 use crate::objective::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective};
@@ -22,7 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use undertone_ops::{Compute, autocast, runs_ahead};
 use undertone_store::{
-    frozen_checksum, load_trainable, parameter_infos, remove_leftovers, trainable_parameters, write_atomically,
+    DirectoryLock, frozen_checksum, load_trainable, parameter_infos, remove_leftovers, trainable_parameters,
+    write_atomically, write_directory,
 };
 
 /// Trains a model on an objective and keeps its records in a directory.
@@ -35,8 +37,13 @@ pub struct Learner<O: Objective> {
     optimizer: Optimizer,
     ema: Option<Ema>,
     state: TrainState,
+    within: Within,
+    /// The step that this session went on from.
+    resumed: Option<u64>,
     saver: Saver,
     dir: PathBuf,
+    /// Held from the first moment that the directory's content matters.
+    lock: Option<Arc<DirectoryLock>>,
     name: String,
     configuration: Option<String>,
     display: Display,
@@ -45,6 +52,10 @@ pub struct Learner<O: Objective> {
 
 /// After this many steps a trainable parameter without a gradient is a mistake, not a rare branch.
 const GRADIENT_PATIENCE: u64 = 20;
+
+/// The folders of the model, and of the average of its weights, that scored best.
+const BEST: &str = "best";
+const BEST_EMA: &str = "best_ema";
 
 const MODEL: &str = "the learner has its model between optimizer steps";
 
@@ -60,6 +71,24 @@ struct StepReport {
     rate: f64,
     samples: usize,
     work: Work,
+}
+
+/// Where within an optimizer step training is: what an error there leaves of the state.
+enum Within {
+    /// Between two steps: state, parameters and records agree.
+    Nothing,
+    /// Before the parameters move: all agree once these parts of the state are as they were when the step began.
+    Begun(StepStart),
+    /// Parameters move, or the step is written down: the state is no longer that of the last step and not yet the next's.
+    Moving,
+}
+
+/// What a step changes of the state before the parameters move.
+struct StepStart {
+    epoch: u64,
+    cursor: usize,
+    loss_scale: Option<LossScale>,
+    guard: GuardState,
 }
 
 /// What became of an optimizer step.
@@ -84,7 +113,10 @@ impl<O: Objective> Learner<O> {
             model: Some(model.train()),
             device: device.autodiff(),
             state: TrainState { seed, loss_scale, ..Default::default() },
+            within: Within::Nothing,
+            resumed: None,
             dir: dir.to_owned(),
+            lock: None,
             name,
             configuration: None,
             display: Display::default(),
@@ -95,6 +127,13 @@ impl<O: Objective> Learner<O> {
     /// The whole configuration as YAML, for records that have a place for it.
     pub fn with_configuration(mut self, yaml: String) -> Self {
         self.configuration = Some(yaml);
+        self
+    }
+
+    /// A lock on the directory that is held already. Without it the learner locks the directory itself, as soon as it is
+    /// told to resume or to train.
+    pub fn with_lock(mut self, lock: Arc<DirectoryLock>) -> Self {
+        self.lock = Some(lock);
         self
     }
 
@@ -113,15 +152,17 @@ impl<O: Objective> Learner<O> {
         self
     }
 
-    /// Goes on from the newest whole checkpoint and says where that is; false when there is none.
+    /// Goes on from the newest whole checkpoint and says where that is; false when there is none. Nothing is written before
+    /// [`train`](Self::train).
     ///
     /// A finished run goes on where the configuration asks for more steps by now. From there on its learning rate is that
     /// of the longer run, so that it ends in other bits than one which was as long from the start.
     ///
     /// # Errors
     /// When the checkpoint does not fit the model, or was made with other frozen parameters, another optimizer or another
-    /// seed.
+    /// seed; and when another process trains in the directory.
     pub fn resume(&mut self) -> Result<bool, TrainError> {
+        self.own_directory()?;
         let (newest, complaints) = self.checkpoints().newest();
         for complaint in complaints {
             eprintln!("{complaint}");
@@ -133,10 +174,17 @@ impl<O: Objective> Learner<O> {
         }
         let path = checkpoint.path.clone();
         self.restore(checkpoint)?;
+        self.resumed = Some(self.state.step);
         eprintln!("resuming from `{}`, step {}", path.display(), self.state.step);
-        // What lies beyond is damaged; left there, rotation would take it for the newest.
-        self.checkpoints().remove_after(self.state.step)?;
         Ok(true)
+    }
+
+    /// Whether it can be trained on these batches; nothing is written.
+    ///
+    /// # Errors
+    /// When there is no data, the configuration does not fit the model, or a checkpoint was made with other batches.
+    pub fn check<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> Result<(), TrainError> {
+        self.steps_over(batches).map(|_| ())
     }
 
     /// Takes over everything a checkpoint holds.
@@ -166,23 +214,27 @@ impl<O: Objective> Learner<O> {
         // A run that begins to scale its loss, or no longer does, is asked by the configuration.
         let loss_scale = self.state.loss_scale.and_then(|fresh| checkpoint.state.loss_scale.or(Some(fresh)));
         self.state = TrainState { frozen, loss_scale, ..checkpoint.state };
+        // What was found best after the checkpoint lies there, and nothing worse may replace it.
+        let metric = &self.config.checkpoint.metric;
+        self.state.best = Exported::agree(&self.dir.join(BEST), metric, self.state.best);
+        self.state.best_ema = Exported::agree(&self.dir.join(BEST_EMA), metric, self.state.best_ema);
         Ok(())
     }
 
-    /// Trains to the end, or to an interruption.
+    /// Trains to the end, or to an interruption. Where it stops with an error, what was learned until then is saved if it
+    /// can be, so that [`resume`](Self::resume) goes on from there once the cause is mended.
     ///
     /// # Errors
-    /// When data or files fail, the loss is no number, or a trainable parameter is out of reach.
+    /// When data or files fail, the loss is no number, or a trainable parameter is out of reach; and when another process
+    /// trains in the directory.
     pub fn train<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Summary, TrainError> {
-        if batches.per_epoch() == 0 {
-            return Err(TrainError::NoData);
-        }
-        let steps = self.config.steps_over(|epoch| batches.in_epoch(epoch));
-        if self.config.optimizer.warmup_steps >= steps {
-            return Err(TrainError::Warmup { warmup: self.config.optimizer.warmup_steps, steps });
-        }
-        self.config.optimizer.check(&parameter_infos(self.model()))?;
-        self.check_position(batches.per_epoch())?;
+        self.run(batches).inspect_err(|_| self.rescue())
+    }
+
+    fn run<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Summary, TrainError> {
+        let steps = self.steps_over(batches)?;
+        self.own_directory()?;
+        self.state.batching = Some(self.batching(batches));
         self.prepare_directory()?;
         // What was judged before the first step is judged again if no checkpoint has it.
         let from = if self.state.before.is_some() { self.state.step + 1 } else { 0 };
@@ -220,6 +272,7 @@ impl<O: Objective> Learner<O> {
 
         while self.state.step < steps && !self.has_stalled() && !self.interrupt.load(Ordering::Relaxed) {
             watch.begin(self.is_logged(self.state.step + 1, steps));
+            self.within = Within::Begun(self.step_start());
             let Some(mut window) = self.load(batches, &mut stream, &progress)? else { break };
             watch.lap(Part::DataWait, &self.device);
             // Dropout draws from the device; seeding by step makes it the same whenever the step is taken.
@@ -235,7 +288,9 @@ impl<O: Objective> Learner<O> {
             }
             report.norm = gradients.clip(self.config.optimizer.clip_norm);
             report.rate = self.config.optimizer.rate(self.state.step, steps);
-            match self.decide(&report, &window, &progress)? {
+            let outcome = self.decide(&report, &window, &progress)?;
+            self.within = Within::Moving;
+            match outcome {
                 Outcome::Taken => {
                     // Moved, not cloned: a parameter that nothing else holds is changed where it lies.
                     let model = self.model.take().expect(MODEL);
@@ -247,6 +302,7 @@ impl<O: Objective> Learner<O> {
                 Outcome::Skipped => {}
                 Outcome::RolledBack => {
                     log.rewind(self.state.step + 1).map_err(io(&self.dir))?;
+                    self.within = Within::Nothing;
                     continue;
                 }
             }
@@ -258,7 +314,9 @@ impl<O: Objective> Learner<O> {
 
             let last = self.state.step == steps;
             self.state.score = None;
-            if last || due(self.state.step, self.config.evaluate.every) {
+            self.state.unjudged = last || due(self.state.step, self.config.evaluate.every);
+            self.within = Within::Nothing;
+            if self.state.unjudged {
                 self.evaluate(&mut log, &progress)?;
             }
             let stopped = self.has_stalled();
@@ -326,6 +384,7 @@ impl<O: Objective> Learner<O> {
     /// Goes back to the last checkpoint and leaves out the data up to here. Without a checkpoint the step is skipped.
     fn roll_back(&mut self, trouble: &Trouble, progress: &Progress) -> Result<Outcome, TrainError> {
         self.saver.wait()?;
+        self.within = Within::Moving;
         let Some(checkpoint) = self.checkpoints().newest().0 else {
             progress.say(&format!("{trouble}: there is no checkpoint to go back to, so the step is skipped"));
             return Ok(Outcome::Skipped);
@@ -340,16 +399,34 @@ impl<O: Objective> Learner<O> {
         Ok(Outcome::RolledBack)
     }
 
-    /// A cursor means nothing once batches are cut differently.
-    fn check_position(&mut self, per_epoch: usize) -> Result<(), TrainError> {
-        let batching = (per_epoch, self.config.accumulation);
-        match self.state.batching {
-            Some(found) if found != batching => Err(TrainError::Batching { found, expected: batching }),
-            _ => {
-                self.state.batching = Some(batching);
-                Ok(())
-            }
+    /// How many optimizer steps the run has over these batches, once it is clear that it can be trained on them.
+    fn steps_over<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> Result<u64, TrainError> {
+        if batches.per_epoch() == 0 {
+            return Err(TrainError::NoData);
         }
+        let steps = self.config.steps_over(|epoch| batches.in_epoch(epoch));
+        if self.config.optimizer.warmup_steps >= steps {
+            return Err(TrainError::Warmup { warmup: self.config.optimizer.warmup_steps, steps });
+        }
+        self.config.optimizer.check(&parameter_infos(self.model()))?;
+        // A cursor means nothing once batches are cut differently.
+        let expected = self.batching(batches);
+        match self.state.batching {
+            Some(found) if found != expected => Err(TrainError::Batching { found, expected }),
+            _ => Ok(steps),
+        }
+    }
+
+    /// What the cursor counts in.
+    fn batching<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> (usize, usize) {
+        (batches.per_epoch(), self.config.accumulation)
+    }
+
+    fn own_directory(&mut self) -> Result<(), TrainError> {
+        if self.lock.is_none() {
+            self.lock = Some(Arc::new(DirectoryLock::acquire(&self.dir)?));
+        }
+        Ok(())
     }
 
     /// Makes the run's directory, or clears it of what a killed session was writing.
@@ -359,7 +436,34 @@ impl<O: Objective> Learner<O> {
         for dir in [&self.dir, &checkpoints] {
             remove_leftovers(dir)?;
         }
-        Ok(())
+        // What lies beyond the one that was resumed is damaged; left there, rotation would take it for the newest.
+        self.resumed.map_or(Ok(()), |step| Ok(self.checkpoints().remove_after(step)?))
+    }
+
+    fn step_start(&self) -> StepStart {
+        let TrainState { epoch, cursor, loss_scale, ref guard, .. } = self.state;
+        StepStart { epoch, cursor, loss_scale, guard: guard.clone() }
+    }
+
+    /// After an error, saves where training stood before it, if that is further than the newest checkpoint. What cannot
+    /// be saved either is left: the error is the one to be told.
+    pub fn rescue(&mut self) {
+        match std::mem::replace(&mut self.within, Within::Moving) {
+            Within::Nothing => {}
+            Within::Begun(StepStart { epoch, cursor, loss_scale, guard }) => {
+                self.state = TrainState { epoch, cursor, loss_scale, guard, ..self.state.clone() };
+            }
+            Within::Moving => return,
+        }
+        let _ = self.saver.wait();
+        let step = self.state.step;
+        let saved = self.checkpoints().newest().0.map_or(0, |checkpoint| checkpoint.state.step);
+        if self.lock.is_none() || self.model.is_none() || step <= saved {
+            return;
+        }
+        if self.checkpoint().is_ok() && self.saver.wait().is_ok() {
+            eprintln!("what was learned in {step} steps is saved: once the cause is mended, go on with --resume");
+        }
     }
 
     /// The batches of one optimizer step; at the end of an epoch what is left of it, then the next epoch begins. None where
@@ -503,12 +607,42 @@ impl<O: Objective> Learner<O> {
             let of_average = averaged.as_ref().map(judge).transpose()?;
             Ok((found, averaged.zip(of_average)))
         });
-        self.state.unjudged = judged.is_err();
+        self.state.unjudged = true;
         let (evaluation, average) = match judged {
             Ok(judged) => judged,
             Err(error) => return self.gives_up(error, progress),
         };
+        let watched = self.watched(&evaluation)?;
+        let score = self.score(&evaluation);
+        let best = self.export_if_best(&model, BEST, self.state.best, score)?;
+        let mut best_ema = self.state.best_ema;
+        if let Some((model, evaluation)) = &average {
+            best_ema = self.export_if_best(model, BEST_EMA, best_ema, self.score(evaluation))?;
+        }
+        self.within = Within::Moving;
         self.record(&evaluation, "valid", log, progress)?;
+        if let Some((_, evaluation)) = &average {
+            self.record(evaluation, "valid_ema", log, progress)?;
+        }
+        let (reference, min_delta) = (self.state.reference, self.config.early_stopping.min_delta);
+        match watched.filter(|score| reference.is_none_or(|reference| *score < reference - min_delta)) {
+            Some(score) => (self.state.reference, self.state.stalled) = (Some(score), 0),
+            None => self.state.stalled += 1,
+        }
+        self.state = TrainState {
+            score,
+            best,
+            best_ema,
+            latest: Some(finite(evaluation)),
+            unjudged: false,
+            ..std::mem::take(&mut self.state)
+        };
+        self.within = Within::Nothing;
+        Ok(())
+    }
+
+    /// What early stopping goes by, lower for better, where it is a number.
+    fn watched(&self, evaluation: &Evaluation) -> Result<Option<f64>, TrainError> {
         let early_stopping = &self.config.early_stopping;
         let metric = early_stopping.metric.as_ref().unwrap_or(&self.config.checkpoint.metric);
         if early_stopping.patience > 0 && !evaluation.metrics.contains_key(metric) {
@@ -516,29 +650,25 @@ impl<O: Objective> Learner<O> {
             return Err(TrainError::NoMetric { metric: metric.clone(), found: found.join(", ") });
         }
         let sign = if early_stopping.greater_is_better { -1.0 } else { 1.0 };
-        let watched = evaluation.metrics.get(metric).map(|value| sign * value).filter(|value| value.is_finite());
-        let (reference, min_delta) = (self.state.reference, early_stopping.min_delta);
-        match watched.filter(|score| reference.is_none_or(|reference| *score < reference - min_delta)) {
-            Some(score) => (self.state.reference, self.state.stalled) = (Some(score), 0),
-            None => self.state.stalled += 1,
-        }
-        self.state.score = self.score(&evaluation);
-        if let Some(score) = self.state.score.filter(|s| self.state.best.is_none_or(|(best, _)| *s < best)) {
-            self.state.best = Some((score, step));
-            self.objective.export(&model, &self.dir.join("best")).map_err(TrainError::Export)?;
-        }
-        self.state.latest = Some(finite(evaluation));
-        if let Some((model, evaluation)) = average {
-            self.record(&evaluation, "valid_ema", log, progress)?;
-            let score = self.score(&evaluation);
-            if let Some(score) = score.filter(|s| self.state.best_ema.is_none_or(|(best, _)| *s < best)) {
-                self.state.best_ema = Some((score, step));
-                self.objective.export(&model, &self.dir.join("best_ema")).map_err(TrainError::Export)?;
-            }
-        }
-        Ok(())
+        Ok(evaluation.metrics.get(metric).map(|value| sign * value).filter(|value| value.is_finite()))
     }
 
+    /// Exports a model to a folder of the run's, if it scored better than the best one there; the best by now and its step.
+    fn export_if_best(
+        &self,
+        model: &O::Model,
+        folder: &str,
+        best: Option<(f64, u64)>,
+        score: Option<f64>,
+    ) -> Result<Option<(f64, u64)>, TrainError> {
+        let Some(value) = score.filter(|score| best.is_none_or(|(best, _)| *score < best)) else { return Ok(best) };
+        let exported = Exported { metric: self.config.checkpoint.metric.clone(), value, step: self.state.step };
+        write_directory(&self.dir.join(folder), |folder| {
+            self.objective.export(model, folder).map_err(TrainError::Export)?;
+            Ok::<(), TrainError>(exported.write(folder)?)
+        })?;
+        Ok(Some((value, exported.step)))
+    }
     /// Writes down what was found.
     fn record(
         &self,
@@ -561,9 +691,9 @@ impl<O: Objective> Learner<O> {
         evaluation.metrics.get(&self.config.checkpoint.metric).copied().filter(|score| score.is_finite())
     }
 
-    /// Whether early stopping ends the run.
+    /// Whether early stopping ends the run; never before there was something to compare with.
     fn has_stalled(&self) -> bool {
-        self.config.early_stopping.ends(self.state.stalled) && self.state.best.is_some()
+        self.config.early_stopping.ends(self.state.stalled) && self.state.reference.is_some()
     }
 
     fn is_logged(&self, step: u64, steps: u64) -> bool {
@@ -625,6 +755,11 @@ impl<O: Objective> Learner<O> {
 
     fn checkpoints(&self) -> Checkpoints {
         Checkpoints::new(self.dir.join("checkpoints"))
+    }
+
+    /// Optimizer steps taken, those of earlier sessions included.
+    pub fn steps(&self) -> u64 {
+        self.state.step
     }
 
     /// The model as it stands, with gradients.

@@ -10,9 +10,11 @@ use super::pretrained::Pretrained;
 use super::setup::Setup;
 use super::stage::{Stage, is_complete};
 use super::text_data::Cut;
+use crate::finetune::check_changes;
+use crate::run_directory::{CONFIG, RunDirectory, STAGE, has_learned, record, recorded};
 use crate::{Experiment, RunError, Session, Split};
 use std::path::{Path, PathBuf};
-use undertone_store::{StoreError, is_blank, write_atomically};
+use undertone_store::StoreError;
 use undertone_train::Summary;
 
 /// What a stage left.
@@ -87,19 +89,20 @@ fn run(
     if experiment.tasks.is_empty() {
         return Err(DynamoError::NoTasks);
     }
-    let root = experiment.directory();
+    let directory = RunDirectory::own(experiment.directory())?;
+    let root = directory.path();
     // Later phases were made from what an earlier one found: they go with it.
     let replaced = stages.iter().chain(outdated);
     let taken: Vec<PathBuf> = replaced.map(|stage| stage.directory(experiment)).filter(|d| d.exists()).collect();
     if let Some(directory) = taken.first().filter(|_| !resume && !experiment.run.overwrite) {
         return Err(RunError::Exists(directory.clone()).into());
     }
-    if root.exists() && !root.join("config.yaml").exists() && !is_blank(&root) {
-        return Err(RunError::NotARun(root).into());
-    }
     if resume && taken.is_empty() {
-        return Err(RunError::NothingToResume(root).into());
+        return Err(RunError::NothingToResume(root.to_owned()).into());
     }
+    let begun = if resume { recorded(&root.join(CONFIG))? } else { recorded(&root.join(CONFIG)).unwrap_or_default() };
+    let experiment = &in_order_of(experiment, begun.as_ref());
+    check_stages(experiment, stages, resume)?;
     let mut setup = Setup::new(experiment)?;
     setup.interrupt = session.interrupt.clone();
     // Every task's targets, head and data, before the first of them trains for minutes.
@@ -108,20 +111,12 @@ fn run(
         report_cuts(&setup.dataset(&experiment.tasks, split)?, &experiment.tasks, split);
     }
     stages.iter().try_for_each(|stage| stage.check_optimizer(&setup))?;
-    // What the first stage begins with, while nothing has been touched; later stages begin with what is not there yet.
-    if let Some(first @ (Stage::Router | Stage::Joint)) = stages.first() {
-        first.model(&setup)?;
-    }
-    let replaced = if resume { outrun(&setup, stages)? } else { taken };
+    let mut replaced = if resume { outrun(&setup, stages)? } else { taken };
     if let Some(directory) = replaced.first().filter(|_| resume && !experiment.run.overwrite) {
         return Err(DynamoError::Outrun(directory.clone()));
     }
-    for directory in replaced {
-        std::fs::remove_dir_all(&directory).map_err(store("delete", &directory))?;
-    }
-    std::fs::create_dir_all(&root).map_err(store("create", &root))?;
-    write_atomically(&root.join("config.yaml"), experiment.to_yaml().as_bytes()).map_err(RunError::from)?;
     let mut outcomes = Vec::new();
+    let mut is_recorded = false;
     for stage in stages {
         let directory = stage.directory(experiment);
         if resume && stage.is_finished(&setup, &directory)? {
@@ -129,7 +124,15 @@ fn run(
             continue;
         }
         eprintln!("{}", stage.title(experiment));
-        let summary = stage.train(&setup, &directory, session)?;
+        let prepared = stage.prepare(&setup, &directory, session)?;
+        // Until here nothing has been touched; what later stages begin with is not there yet.
+        for directory in replaced.drain(..) {
+            std::fs::remove_dir_all(&directory).map_err(store("delete", &directory))?;
+        }
+        if !std::mem::replace(&mut is_recorded, true) {
+            record(experiment, &root.join(CONFIG)).map_err(RunError::from)?;
+        }
+        let summary = prepared.train(experiment)?;
         let completed = summary.completed;
         outcomes.push(StageOutcome { directory, summary: Some(summary) });
         if !completed {
@@ -137,6 +140,40 @@ fn run(
         }
     }
     Ok(outcomes)
+}
+
+/// The experiment with its tasks in the order that the run was begun with, new ones last: parameters, gates and the
+/// router's outputs are numbered by it.
+fn in_order_of(experiment: &Experiment, begun: Option<&Experiment>) -> Experiment {
+    let mut experiment = experiment.clone();
+    let place = |task: &TaskConfig| begun?.tasks.iter().position(|begun| begun.name == task.name);
+    experiment.tasks.sort_by_key(|task| place(task).unwrap_or(usize::MAX));
+    experiment
+}
+
+/// Refuses a configuration by which what is stored would mean something else: that of stages that go on, and of those
+/// that the first one is made from, whose tasks must have been the same.
+fn check_stages(experiment: &Experiment, stages: &[Stage], resume: bool) -> Result<(), RunError> {
+    let root = experiment.directory().join(CONFIG);
+    let begun_with = |stage: &Stage| {
+        let own = stage.directory(experiment).join(STAGE);
+        // Stages of earlier versions have none of their own.
+        if own.exists() { own } else { root.clone() }
+    };
+    let going_on = stages.iter().filter(|stage| resume && has_learned(&stage.directory(experiment)));
+    for stage in going_on {
+        check_changes(experiment, &begun_with(stage), |key| stage.concerns(experiment, key))?;
+    }
+    let made_from = match stages.first() {
+        Some(Stage::Router) => self::stages(experiment, Phase::Adapters),
+        Some(Stage::Joint) => self::stages(experiment, Phase::Router),
+        _ => Vec::new(),
+    };
+    for stage in made_from {
+        let of_task = |key: &str| matches!(key.split('.').collect::<Vec<_>>()[..], ["tasks", _, "data", "train", ..]);
+        check_changes(experiment, &begun_with(&stage), |key| of_task(key) && stage.concerns(experiment, key))?;
+    }
+    Ok(())
 }
 
 /// Every stage of a run, baselines included, that was begun: what it is called and where it is.

@@ -8,10 +8,12 @@ use super::head_config::HeadConfig;
 use super::model::Dynamo;
 use super::objective::{DynamoObjective, Scheme, TaskEpochs};
 use super::order::TaskOrder;
+use super::run::store;
 use super::setup::{Setup, seed_of};
 use crate::advice::Situation;
-use crate::finetune::train;
+use crate::finetune::{record_changes, train};
 use crate::report::write_report;
+use crate::run_directory::{STAGE, has_learned};
 use crate::skipped::SkipRecord;
 use crate::{ConfigError, Experiment, RunError, Session, Split};
 use burn::module::Module;
@@ -145,6 +147,28 @@ impl Stage {
         Ok(summary.is_finished(&config, config.steps(batches)))
     }
 
+    /// Whether a key of the configuration has a part in what it learns.
+    pub(super) fn concerns(&self, experiment: &Experiment, key: &str) -> bool {
+        let parts: Vec<&str> = key.split('.').collect();
+        let routed = matches!(self, Self::Router | Self::Joint);
+        match parts[..] {
+            ["tasks", name, ..] if !self.tasks(experiment).iter().any(|task| task.name == name) => {
+                // A task that is new or gone is a matter of those that train all.
+                !matches!(self, Self::Adapter(_) | Self::Head(_))
+            }
+            ["tasks", _, "train", ..] | ["phases", "1", ..] => !routed,
+            ["router", "tap", ..] => true,
+            ["router", ..] => routed,
+            ["phases", "2", ..] => *self == Self::Router,
+            ["phases", "3", "gumbel", ..] => routed,
+            ["phases", "3", ..] => *self == Self::Joint,
+            ["phases", "baselines", "head", ..] => matches!(self, Self::Head(_)),
+            ["phases", "baselines", "shared", ..] => *self == Self::Shared,
+            ["phases", "baselines", "full", ..] => *self == Self::Full,
+            _ => true,
+        }
+    }
+
     pub(super) fn scheme(&self, experiment: &Experiment) -> Scheme {
         let phases = &experiment.phases;
         match self {
@@ -275,7 +299,14 @@ impl Stage {
         }
     }
 
-    pub(super) fn train(&self, setup: &Setup, directory: &Path, session: &Session) -> Result<Summary, DynamoError> {
+    /// Everything that it takes to train in `directory`, from the start or, where the session resumes, from where it
+    /// stopped. Nothing is written.
+    pub(super) fn prepare<'a>(
+        &self,
+        setup: &Setup<'a>,
+        directory: &Path,
+        session: &Session,
+    ) -> Result<PreparedStage<'a>, DynamoError> {
         let experiment = setup.experiment;
         let (tasks, mut config) = (self.tasks(experiment), self.config(setup)?);
         let (optimizer, scaled) = self.optimizer(experiment, &config);
@@ -296,21 +327,18 @@ impl Stage {
             .with_configuration(experiment.to_yaml())
             .with_display(session.display)
             .with_interrupt(session.interrupt.clone());
-        // A stage that was not begun has no checkpoint; one that finished must not be begun anew.
-        if session.resume {
+        // A stage that has learned nothing has no checkpoint; one that has must not be begun anew.
+        if session.resume && directory.exists() {
             match learner.resume().map_err(RunError::from)? {
                 true => batches.skipped.resume(),
-                false if is_complete(directory) => {
+                false if has_learned(directory) => {
                     return Err(RunError::NothingToResume(directory.to_owned()).into());
                 }
                 false => {}
             }
         }
-        scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
-        let summary = train(&mut learner, &batches, &situation)?;
-        batches.skipped.finish(&batches.loader).map_err(RunError::from)?.inspect(|sentence| eprintln!("{sentence}"));
-        write_report(directory).map_err(RunError::from)?;
-        Ok(summary)
+        learner.check(&batches).map_err(RunError::from)?;
+        Ok(PreparedStage { learner, batches, situation, scaled, directory: directory.to_owned() })
     }
 
     fn batches(
@@ -336,6 +364,35 @@ impl Stage {
         }
         let loader = setup.loader(dataset, Some(order.clone()))?;
         Ok(TaskEpochs { loader, order, skipped: SkipRecord::new(directory) })
+    }
+}
+
+/// A stage that nothing is in the way of any more.
+pub(super) struct PreparedStage<'a> {
+    learner: Learner<DynamoObjective>,
+    batches: TaskEpochs,
+    situation: Situation<'a>,
+    /// What its learning rate was made of.
+    scaled: Option<String>,
+    directory: PathBuf,
+}
+
+impl PreparedStage<'_> {
+    /// Trains it to its end, or to an interruption.
+    pub fn train(mut self, experiment: &Experiment) -> Result<Summary, DynamoError> {
+        let (directory, batches) = (&self.directory, &self.batches);
+        std::fs::create_dir_all(directory).map_err(store("create", directory))?;
+        record_changes(experiment, &directory.join(STAGE), self.learner.steps())?;
+        self.scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
+        let summary = train(&mut self.learner, batches, &self.situation).inspect_err(|_| {
+            // A stage that failed before its first step has nothing to go on with and should not be in the way.
+            if self.learner.steps() == 0 && !has_learned(directory) {
+                let _ = std::fs::remove_dir_all(directory);
+            }
+        })?;
+        batches.skipped.finish(&batches.loader).map_err(RunError::from)?.inspect(|sentence| eprintln!("{sentence}"));
+        write_report(directory).map_err(RunError::from)?;
+        Ok(summary)
     }
 }
 

@@ -1,0 +1,211 @@
+//! What a run that goes on may change of its configuration, and what it may not.
+
+use crate::Experiment;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Keys with all that is below them whose change leaves what a run has stored as meaningful as it was. Every other key says
+/// what was learned, on what, or what a stored number is; the README lists these.
+///
+/// `train` stands for what changes it in phases, baselines and tasks too, `data.test` for that of tasks.
+pub const CHANGEABLE: &[&str] = &[
+    "device",
+    "device_preset",
+    "kernels",
+    "data.workers",
+    "data.prefetch_batches",
+    "data.prefetch_bytes",
+    "data.eval_batch_size",
+    "data.cache",
+    "data.on_bad_sample",
+    "data.max_bad_share",
+    "data.test",
+    "train.max_steps",
+    "train.epochs",
+    "train.optimizer",
+    "train.compute",
+    "train.loss_scale",
+    "train.guard",
+    "train.ema_decay",
+    "train.gradient_checkpointing",
+    "train.evaluate",
+    "train.checkpoint.every",
+    "train.checkpoint.keep_last",
+    "train.checkpoint.keep_best",
+    "train.early_stopping.patience",
+    "train.early_stopping.min_delta",
+    "train.log_every",
+    "train.tensorboard",
+    "train.csv",
+    "phases.3.lr",
+];
+
+/// A key with another value than a run was begun with.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Change {
+    /// Its path, a task called by its name: `tasks.copy.lora.r`.
+    pub key: String,
+    before: Value,
+    after: Value,
+}
+
+/// Every key in which `now` differs from `before`, but for those of `run`, which say where a run lies.
+pub(crate) fn changes(before: &Experiment, now: &Experiment) -> Vec<Change> {
+    let [before, now] = [before, now].map(|experiment| serde_json::to_value(experiment).unwrap_or_default());
+    let mut found = Vec::new();
+    compare("", &before, &now, &mut found);
+    found.retain(|change| !is_below(&change.key, "run"));
+    found
+}
+
+fn compare(path: &str, before: &Value, after: &Value, found: &mut Vec<Change>) {
+    if before == after {
+        return;
+    }
+    let (Some(olds), Some(news)) = (fields(before), fields(after)) else {
+        let (key, before, after) = (path.to_owned(), before.clone(), after.clone());
+        return found.push(Change { key, before, after });
+    };
+    let names: BTreeSet<&String> = olds.iter().chain(&news).map(|(name, _)| name).collect();
+    let value = |fields: &[(String, Value)], name: &String| {
+        fields.iter().find(|(field, _)| field == name).map_or(Value::Null, |(_, value)| value.clone())
+    };
+    for name in names {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        compare(&path, &value(&olds, name), &value(&news, name), found);
+    }
+}
+
+/// The parts of an object, or of a list whose elements have names.
+fn fields(value: &Value) -> Option<Vec<(String, Value)>> {
+    match value {
+        Value::Object(fields) => Some(fields.iter().map(|(name, value)| (name.clone(), value.clone())).collect()),
+        Value::Array(items) if !items.is_empty() => {
+            items.iter().map(|item| Some((item.get("name")?.as_str()?.to_owned(), item.clone()))).collect()
+        }
+        _ => None,
+    }
+}
+
+impl Change {
+    /// Whether what is stored means the same afterwards.
+    pub fn is_harmless(&self) -> bool {
+        let key = general(&self.key);
+        key != "train.optimizer.name" && CHANGEABLE.iter().any(|changeable| is_below(&key, changeable))
+    }
+}
+
+/// What a key is for all phases, baselines and tasks: `tasks.copy.train.max_steps` is `train.max_steps`.
+fn general(key: &str) -> String {
+    let parts: Vec<&str> = key.split('.').collect();
+    match parts[..] {
+        ["tasks", _, "train", ..] | ["phases", "1" | "2" | "3", "train", ..] => parts[2..].join("."),
+        ["phases", "baselines", _, ..] => ["train"].iter().chain(&parts[3..]).copied().collect::<Vec<_>>().join("."),
+        ["tasks", _, "data", "test", ..] => parts[2..].join("."),
+        _ => key.to_owned(),
+    }
+}
+
+/// Whether `key` is `other` or a key below it.
+pub(crate) fn is_below(key: &str, other: &str) -> bool {
+    key.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// `key` before → after, each value as short as a line wants it.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let short = |value: &Value| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            if text.chars().count() <= LONGEST { text } else { text.chars().take(LONGEST).chain(['…']).collect() }
+        };
+        write!(f, "`{}` {} → {}", self.key, short(&self.before), short(&self.after))
+    }
+}
+
+/// Characters of a value that are shown.
+const LONGEST: usize = 40;
+
+/// The first of them in a sentence, and how many more there are.
+pub(crate) fn listed(changes: &[Change]) -> String {
+    let mut shown: Vec<String> = changes.iter().take(SHOWN).map(Change::to_string).collect();
+    if changes.len() > SHOWN {
+        shown.push(format!("and {} more", changes.len() - SHOWN));
+    }
+    shown.join(", ")
+}
+
+const SHOWN: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn experiment(settings: &[&str]) -> Experiment {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("test.yaml");
+        let task = |name: &str| format!("{{name: {name}, data: {{train: {{synth: cw}}, valid: {{synth: cw}}}}}}");
+        std::fs::write(&file, format!("tasks: [{}, {}]", task("a"), task("b"))).expect("written");
+        Experiment::load(Some(&file), &settings.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()).expect("loaded")
+    }
+
+    /// The keys that change, and whether the change is harmless.
+    fn keys(settings: &[&str]) -> Vec<(String, bool)> {
+        let changes = changes(&experiment(&[]), &experiment(settings));
+        changes.into_iter().map(|change| (change.key.clone(), change.is_harmless())).collect()
+    }
+
+    #[test]
+    fn a_key_is_harmless_wherever_it_stands_and_only_if_it_is_listed() {
+        for (setting, key, harmless) in [
+            ("train.max_steps=7", "train.max_steps", true),
+            ("train.optimizer.lr=1e-5", "train.optimizer.lr", true),
+            ("train.optimizer.name=adafactor", "train.optimizer.name", false),
+            ("train.evaluate.every=7", "train.evaluate.every", true),
+            ("train.accumulation=2", "train.accumulation", false),
+            ("data.workers=3", "data.workers", true),
+            ("data.batch_size=3", "data.batch_size", false),
+            ("seed=7", "seed", false),
+            ("tasks.b.train.max_steps=7", "tasks.b.train.max_steps", true),
+            ("tasks.b.train.accumulation=7", "tasks.b.train.accumulation", false),
+            ("tasks.a.lora.r=3", "tasks.a.lora.r", false),
+            ("tasks.a.data.train.samples=3", "tasks.a.data.train.samples", false),
+            ("tasks.a.data.test={synth: cw}", "tasks.a.data.test", true),
+            ("phases.2.train.max_steps=7", "phases.2.train.max_steps", true),
+            ("phases.2.losses.routing=7", "phases.2.losses.routing", false),
+            ("phases.3.lr.router=7", "phases.3.lr.router", true),
+            ("phases.baselines.full.max_steps=7", "phases.baselines.full.max_steps", true),
+            ("phases.baselines.full.accumulation=7", "phases.baselines.full.accumulation", false),
+        ] {
+            assert_eq!(keys(&[setting]), [(key.to_owned(), harmless)], "{setting}");
+        }
+        assert_eq!(keys(&["run.name=another", "run.overwrite=true"]), []);
+    }
+
+    #[test]
+    fn tasks_are_compared_by_name_and_not_by_place() {
+        let (one, mut other) = (experiment(&[]), experiment(&[]));
+        other.tasks.reverse();
+        assert_eq!(changes(&one, &other), []);
+        other.tasks.pop();
+        assert_eq!(changes(&one, &other).iter().map(|change| change.key.as_str()).collect::<Vec<_>>(), ["tasks.a"]);
+    }
+
+    #[test]
+    fn a_sentence_names_the_first_changes_and_counts_the_others() {
+        let before = Experiment::default();
+        let now = Experiment { seed: 7, ..Default::default() };
+        assert_eq!(listed(&changes(&before, &now)), "`seed` 42 → 7");
+        let change = Change { key: "k".into(), before: Value::Null, after: "x".repeat(100).into() };
+        let text = listed(&vec![change; 10]);
+        assert!(text.ends_with("…, and 2 more") && text.starts_with("`k` null → xxxx"), "{text}");
+    }
+
+    #[test]
+    fn the_readme_lists_every_key_that_may_change() {
+        let readme = include_str!("../../../README.md");
+        for key in CHANGEABLE {
+            assert!(readme.contains(&format!("`{key}`")), "{key} is not in README.md");
+        }
+    }
+}
