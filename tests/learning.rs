@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use undertone::phases::{Experiment, RunError, Session, finetune};
 use undertone::store::{HostTensor, set_trainable};
 use undertone::train::{
-    BatchStream, Batches, BoxError, Checkpoints, Contents, Evaluation, Learner, LossTerm, Objective, OnNan, OnSpike,
+    BatchStream, Batches, BoxError, Checkpoints, Contents, EvaluateConfig, Evaluation, Learner, LossTerm, Objective, OnNan,
+    OnSpike,
     Summary, TrainConfig, TrainError, TrainState,
 };
 use undertone_tests::{CLIPS, Place, tensors};
@@ -499,7 +500,7 @@ fn a_loss_that_is_no_number_stops_the_run_with_the_names_of_its_samples() {
     let text = result.expect_err("stopped").to_string();
     assert!(text.contains("step 26") && text.contains("NaN") && text.contains("`clip 25`"), "{text}");
     let newest = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint");
-    assert_eq!(newest.state.step, 20, "what was saved before stays");
+    assert_eq!(newest.state.step, 25, "all that was learned before it is saved");
 }
 
 #[test]
@@ -682,4 +683,103 @@ fn an_evaluation_that_fails_without_an_interruption_is_an_error() {
     let model = Partial::new(false, false, &Device::default());
     let error = Learner::new(config, objective, model, Device::default(), dir.path(), 1).train(&Hundred);
     assert!(matches!(error, Err(TrainError::Data(_))), "{error:?}");
+}
+
+/// Judged by a list of error rates, one after the other; what is exported says which of them it was. Its batch of number
+/// `broken` cannot be trained on, and that of number `nan` gives a loss that is no number.
+struct Scripted {
+    rates: Vec<f64>,
+    judged: AtomicUsize,
+    broken: Option<usize>,
+    nan: Option<usize>,
+}
+
+impl Objective for Scripted {
+    type Model = Partial;
+    type Batch = usize;
+    type Input = Tensor<2>;
+
+    fn samples(&self, _: &usize) -> usize {
+        1
+    }
+
+    fn counts(&self, _: &usize) -> Vec<f64> {
+        vec![1.0]
+    }
+
+    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+        if self.broken == Some(*batch) {
+            return Err(format!("batch {batch} is broken").into());
+        }
+        Zero.upload(batch, device)
+    }
+
+    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        let factor = if self.nan == Some(*batch) { f64::NAN } else { 1.0 };
+        let sum = model.used.forward(one).square().sum().mul_scalar(factor);
+        Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum }])
+    }
+
+    fn evaluate(&self, _: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
+        let rate = self.rates[self.judged.fetch_add(1, Ordering::Relaxed)];
+        Ok(Evaluation { metrics: [("cer".to_owned(), rate)].into(), examples: Vec::new() })
+    }
+
+    fn export(&self, _: &Partial, directory: &Path) -> Result<(), BoxError> {
+        std::fs::create_dir_all(directory)?;
+        Ok(std::fs::write(directory.join("which"), self.judged.load(Ordering::Relaxed).to_string())?)
+    }
+}
+
+fn scripted(rates: &[f64], broken: Option<usize>, nan: Option<usize>, dir: &Path) -> Learner<Scripted> {
+    let mut config = TrainConfig { max_steps: Some(30), ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    config.checkpoint.every = 10;
+    config.evaluate = EvaluateConfig { every: 5, metrics: vec!["cer".into()] };
+    config.guard.on_nan = OnNan::Rollback;
+    let objective = Scripted { rates: rates.to_vec(), judged: AtomicUsize::default(), broken, nan };
+    Learner::new(config, objective, Partial::new(false, false, &Device::default()), Device::default(), dir, 1)
+}
+
+#[test]
+fn the_best_model_stays_the_best_when_training_goes_back_behind_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // Judged at 0, 5, 10, 15, 20 and 25; at step 27 training goes back to 20, and judges again at 25 and 30.
+    let rates = [0.9, 0.8, 0.7, 0.6, 0.5, 0.1, 0.4, 0.3];
+    let summary = scripted(&rates, None, Some(26), dir.path()).train(&Hundred).expect("trained");
+    assert_eq!(summary.best, Some((0.1, 25)));
+    let read = |name: &str| std::fs::read_to_string(dir.path().join("best").join(name)).expect(name);
+    assert_eq!(read("which"), "6", "a worse model has taken its place");
+    let score: serde_json::Value = serde_json::from_str(&read("score.json")).expect("JSON");
+    assert_eq!(score, serde_json::json!({ "metric": "cer", "value": 0.1, "step": 25 }));
+}
+
+#[test]
+fn what_was_learned_before_an_error_is_saved_with_the_data_still_to_come() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rates = [0.5; 20];
+    let error = scripted(&rates, Some(17), None, dir.path()).train(&Hundred).expect_err("broken");
+    assert!(error.to_string().contains("batch 17"), "{error}");
+    let state = || Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint").state;
+    assert_eq!((state().step, state().cursor), (17, 17));
+    // The same error again changes nothing, and without it the run ends.
+    let mut again = scripted(&rates, Some(17), None, dir.path());
+    assert!(again.resume().expect("resumed") && again.train(&Hundred).is_err());
+    assert_eq!(state().step, 17);
+    let mut mended = scripted(&rates, None, None, dir.path());
+    assert!(mended.resume().expect("resumed"));
+    assert!(mended.train(&Hundred).expect("trained").completed);
+}
+
+#[test]
+fn two_learners_do_not_train_in_one_directory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rates = [0.5; 20];
+    scripted(&rates, None, None, dir.path()).train(&Hundred).expect("trained");
+    let mut first = scripted(&rates, None, None, dir.path());
+    assert!(first.resume().expect("free"));
+    let error = scripted(&rates, None, None, dir.path()).train(&Hundred).expect_err("owned");
+    assert!(matches!(error, TrainError::Lock(_)), "{error}");
+    first.train(&Hundred).expect("nothing is left to do");
+    assert!(scripted(&rates, None, None, dir.path()).resume().expect("free again"));
 }

@@ -2,6 +2,7 @@
 //! the answers of reference implementations.
 
 pub mod reference;
+pub mod runs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

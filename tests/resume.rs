@@ -1,6 +1,6 @@
 //! A run that is stopped and goes on ends in the same bits as one that never stopped.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -8,68 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use undertone::phases::{Experiment, Session, finetune};
 use undertone::train::Checkpoints;
+use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, train_to, wait_until};
 use undertone_tests::{CLIPS, Outcome, Place, change_tensors, wav, write_model};
-
-const TRAIN: [&str; 3] = ["train", "--config", "tiny.yaml"];
-/// The last step's checkpoint.
-const LAST: &str = "step-00000024";
-
-/// Epochs of three batches in windows of two, so that stops fall inside epochs and after tails.
-fn place() -> Place {
-    let place = Place::default();
-    let yaml = undertone_tests::experiment(&format!("samples: 12, {CLIPS}"));
-    place.write("tiny.yaml", yaml.replace("max_steps", "accumulation: 2\n  max_steps"));
-    place
-}
-
-/// What a run of the tiny experiment leaves that must be the same every time.
-#[derive(PartialEq)]
-struct Records {
-    model: Vec<u8>,
-    optimizer: Vec<u8>,
-    metrics: String,
-}
-
-impl Records {
-    fn of(place: &Place) -> Self {
-        let run = place.path("runs/tiny");
-        let read = |name: &str| std::fs::read(run.join("checkpoints").join(LAST).join(name)).expect(name);
-        let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
-        Self { model: read("model.safetensors"), optimizer: read("optimizer.safetensors"), metrics }
-    }
-
-    fn uninterrupted() -> Self {
-        let place = place();
-        finishes(&place, &[]);
-        Self::of(&place)
-    }
-
-    fn assert_same_as(&self, other: &Self) {
-        assert_eq!(self.metrics, other.metrics);
-        assert!(self.model == other.model, "the models differ");
-        assert!(self.optimizer == other.optimizer, "the optimizers differ");
-    }
-}
-
-fn finishes(place: &Place, more: &[&str]) -> Outcome {
-    let outcome = place.run(&[&TRAIN, more].concat());
-    assert_eq!(outcome.status, Some(0), "{outcome:?}");
-    outcome
-}
-
-/// Trains until the line of `step`, leaving the process as it is there.
-fn train_to(place: &Place, step: u64) -> Child {
-    let mut child = place.xtask(&TRAIN).spawn().expect("a process");
-    let mut lines = BufReader::new(child.stderr.take().expect("a pipe"));
-    let mut line = String::new();
-    while !line.starts_with(&format!("step {step}/")) {
-        line.clear();
-        assert!(lines.read_line(&mut line).expect("a line") > 0, "the run ended before step {step}");
-    }
-    // Somebody has to listen on, or the process dies of its broken pipe.
-    std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
-    child
-}
 
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
@@ -107,11 +47,6 @@ fn an_interrupted_run_goes_on_to_the_same_bits() {
     }
 }
 
-fn send(signal: &str, child: &Child) {
-    let id = child.id().to_string();
-    assert!(Command::new("kill").args([signal, &id]).status().expect("kill").success());
-}
-
 #[test]
 fn a_second_interrupt_leaves_at_once() {
     let place = place();
@@ -130,15 +65,6 @@ fn a_second_interrupt_leaves_at_once() {
     send("-INT", &child);
     assert_eq!(child.wait().expect("a status").code(), Some(130));
     assert!(!place.path("runs/tiny/summary.json").exists(), "it waited for the evaluation");
-}
-
-/// Waits for something to happen, for a minute.
-fn wait_until(happened: impl Fn() -> bool, what: &str) {
-    let started = Instant::now();
-    while !happened() {
-        assert!(started.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub struct Learner<O: Objective> {
     resumed: Option<u64>,
     saver: Saver,
     dir: PathBuf,
-    /// Held from the first moment that the directory's content matters.
+    /// Held from the first moment that the directory's content matters until training ends.
     lock: Option<Arc<DirectoryLock>>,
     name: String,
     configuration: Option<String>,
@@ -130,8 +130,8 @@ impl<O: Objective> Learner<O> {
         self
     }
 
-    /// A lock on the directory that is held already. Without it the learner locks the directory itself, as soon as it is
-    /// told to resume or to train.
+    /// A lock on the directory that is held already. Without it the learner locks the directory itself, from the moment
+    /// that it is told to resume or to train until training ends.
     pub fn with_lock(mut self, lock: Arc<DirectoryLock>) -> Self {
         self.lock = Some(lock);
         self
@@ -228,7 +228,9 @@ impl<O: Objective> Learner<O> {
     /// When data or files fail, the loss is no number, or a trainable parameter is out of reach; and when another process
     /// trains in the directory.
     pub fn train<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Summary, TrainError> {
-        self.run(batches).inspect_err(|_| self.rescue())
+        let trained = self.run(batches).inspect_err(|_| self.rescue());
+        self.lock = None;
+        trained
     }
 
     fn run<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Summary, TrainError> {

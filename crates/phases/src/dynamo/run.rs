@@ -97,7 +97,7 @@ fn run(
     if let Some(directory) = taken.first().filter(|_| !resume && !experiment.run.overwrite) {
         return Err(RunError::Exists(directory.clone()).into());
     }
-    if resume && taken.is_empty() {
+    if resume && directory.is_blank() {
         return Err(RunError::NothingToResume(root.to_owned()).into());
     }
     let begun = if resume { recorded(&root.join(CONFIG))? } else { recorded(&root.join(CONFIG)).unwrap_or_default() };

@@ -1,0 +1,184 @@
+//! A run's directory has one owner; a run that fails keeps what it learned; and a run goes on with nothing but what it was
+//! begun with.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use undertone::train::Checkpoints;
+use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, train_to, wait_until};
+use undertone_tests::{Outcome, Place, wav, write_model};
+
+const OVERWRITE: [&str; 2] = ["--set", "run.overwrite=true"];
+
+fn train(place: &Place, more: &[&str]) -> Outcome {
+    place.run(&[&TRAIN, more].concat())
+}
+
+/// Every file of the run with what is in it.
+fn contents(place: &Place) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = place.tree().into_iter().filter(|path| path.is_file());
+    files.map(|path| (path.clone(), std::fs::read(&path).expect("read"))).collect()
+}
+
+/// A place that trains on twelve recordings, without checkpoints on the way.
+fn with_recordings(sample: f32) -> Place {
+    let place = Place::default();
+    let mut list = String::new();
+    for index in 0..12 {
+        place.write(&format!("{index}.wav"), wav(&vec![sample; 8000 + 1000 * index]));
+        list += &format!("{{\"audio\": \"{index}.wav\", \"text\": \"{}\"}}\n", "T".repeat(1 + index % 3));
+    }
+    place.write("list.jsonl", list);
+    place.write("tiny.yaml", undertone_tests::experiment("path: list.jsonl").replace("{every: 4}", "{every: 0}"));
+    place
+}
+
+#[test]
+fn a_run_that_is_alive_is_left_alone_by_every_other_start() {
+    let place = place();
+    let mut first = train_to(&place, 3);
+    // Asleep, it is as alive as ever, and changes nothing that is compared.
+    send("-STOP", &first);
+    let before = contents(&place);
+    let owner = format!("process {} on ", first.id());
+    for more in [&[][..], &["--resume"], &OVERWRITE] {
+        train(&place, more).assert_refusal(&["`runs/tiny` is in use by", &owner, " since ", "run.name=NAME"]);
+    }
+    assert!(contents(&place) == before, "something was changed");
+    send("-CONT", &first);
+    assert_eq!(first.wait().expect("a status").code(), Some(0));
+    Records::of(&place).assert_same_as(&Records::uninterrupted());
+}
+
+#[test]
+fn of_two_that_start_together_one_trains_and_the_other_is_refused() {
+    let place = place();
+    let both = [(); 2].map(|()| place.xtask(&TRAIN).spawn().expect("a process"));
+    let mut codes = both.map(|child| child.wait_with_output().expect("a process").status.code());
+    codes.sort();
+    assert_eq!(codes, [Some(0), Some(2)]);
+    Records::of(&place).assert_same_as(&Records::uninterrupted());
+}
+
+#[test]
+fn a_directory_is_owned_before_anything_slow_begins() {
+    let place = place();
+    write_model(&place.path("model"));
+    // A pipe that nobody writes to: whoever reads the model waits.
+    let tokenizer = place.path("model/tokenizer.json");
+    let whole = std::fs::read(&tokenizer).expect("a tokenizer");
+    std::fs::remove_file(&tokenizer).expect("removed");
+    assert!(Command::new("mkfifo").arg(&tokenizer).status().expect("mkfifo").success());
+    let model = ["--set", "model.source.config=null", "--set", "model.path=model"];
+    let mut first = place.xtask(&[&TRAIN[..], &model].concat()).stderr(Stdio::null()).spawn().expect("a process");
+    wait_until(|| place.path("runs/tiny/.lock").exists(), "the run's directory");
+    train(&place, &[]).assert_refusal(&["runs/tiny", "is in use by"]);
+    first.kill().expect("killed");
+    first.wait().expect("a status");
+    // What a killed process leaves owns nothing and is in nobody's way.
+    std::fs::remove_file(&tokenizer).expect("removed");
+    std::fs::write(&tokenizer, whole).expect("written");
+    finishes(&place, &model);
+    assert!(!place.path("runs/tiny/.lock").exists());
+}
+
+#[test]
+fn a_run_that_fails_goes_on_from_the_step_it_failed_at() {
+    let whole = {
+        let place = with_recordings(0.1);
+        finishes(&place, &[]);
+        Records::of(&place)
+    };
+    let place = with_recordings(0.1);
+    let clip = std::fs::read(place.path("7.wav")).expect("a clip");
+    let mut first = train_to(&place, 3);
+    place.write("7.wav", "no longer audio");
+    assert_eq!(first.wait().expect("a status").code(), Some(2));
+    let (newest, complaints) = Checkpoints::new(place.path("runs/tiny/checkpoints")).newest();
+    let stopped = newest.expect("a checkpoint").state;
+    assert!((3..24).contains(&stopped.step) && complaints.is_empty(), "{stopped:?} {complaints:?}");
+    train(&place, &["--resume"]).assert_refusal(&["7.wav"]);
+    place.write("7.wav", clip);
+    finishes(&place, &["--resume"]);
+    Records::of(&place).assert_same_as(&whole);
+}
+
+#[test]
+fn a_run_that_fails_before_its_first_step_leaves_nothing() {
+    let place = with_recordings(f32::NAN);
+    let before = place.tree();
+    train(&place, &[]).assert_refusal(&[".wav"]);
+    assert_eq!(place.tree(), before);
+}
+
+#[test]
+fn a_run_that_was_killed_before_it_learned_anything_begins_again() {
+    let place = place();
+    let every = ["--set", "train.checkpoint.every=0", "--set", "train.evaluate.every=0"];
+    let mut first = place.xtask(&[&TRAIN[..], &every].concat()).stderr(Stdio::null()).spawn().expect("a process");
+    wait_until(|| place.path("runs/tiny/metrics.jsonl").exists(), "the run to begin");
+    first.kill().expect("killed");
+    first.wait().expect("a status");
+    train(&place, &[]).assert_refusal(&["runs/tiny", "--resume"]);
+    let outcome = finishes(&place, &["--resume"]);
+    assert!(outcome.stderr.contains("learned nothing yet"), "{}", outcome.stderr);
+    Records::of(&place).assert_same_as(&Records::uninterrupted());
+}
+
+#[test]
+fn a_best_model_without_checkpoints_is_not_begun_anew() {
+    let place = place();
+    finishes(&place, &[]);
+    std::fs::remove_dir_all(place.path("runs/tiny/checkpoints")).expect("removed");
+    for name in ["summary.json", "best/score.json"] {
+        let before = contents(&place);
+        train(&place, &["--resume"]).assert_refusal(&["no checkpoint", "runs/tiny"]);
+        assert!(contents(&place) == before, "something was changed");
+        // Without these two nothing says how far it came, and it is still not deleted.
+        std::fs::remove_file(place.path("runs/tiny").join(name)).expect("removed");
+    }
+    train(&place, &["--resume"]).assert_refusal(&["no checkpoint", "runs/tiny"]);
+}
+
+#[test]
+fn a_run_does_not_go_on_with_what_changes_the_meaning_of_what_it_stored() {
+    let place = place();
+    finishes(&place, &["--set", "train.max_steps=4"]);
+    let before = contents(&place);
+    for (setting, change) in [
+        ("data.batch_size=2", "`data.batch_size` 4 → 2"),
+        ("data.train.samples=13", "`data.train"),
+        ("data.valid.samples=3", "`data.valid.samples` 2 → 3"),
+        ("train.checkpoint.metric=loss", "`train.checkpoint.metric` cer → loss"),
+        ("train.accumulation=1", "`train.accumulation` 2 → 1"),
+        ("train.optimizer.name=adafactor", "`train.optimizer.name` adamw → adafactor"),
+        ("loss.label_smoothing=0.1", "`loss.label_smoothing` 0.0 → 0.1"),
+        ("model.trainable=decoder", "`model.trainable` all → decoder"),
+        ("seed=7", "`seed` 42 → 7"),
+    ] {
+        let outcome = train(&place, &["--resume", "--set", "train.max_steps=8", "--set", setting]);
+        outcome.assert_refusal(&["runs/tiny/config.yaml", change]);
+        assert!(!outcome.stderr.contains("max_steps"), "what may change is no reason: {}", outcome.stderr);
+        assert!(contents(&place) == before, "{setting} was refused and something was changed");
+    }
+    // Whoever knows that it means the same says so where the run says what it was begun with.
+    let config = std::fs::read_to_string(place.path("runs/tiny/config.yaml")).expect("a configuration");
+    place.write("runs/tiny/config.yaml", config.replace("label_smoothing: 0.0", "label_smoothing: 0.1"));
+    finishes(&place, &["--resume", "--set", "train.max_steps=8", "--set", "loss.label_smoothing=0.1"]);
+    place.write("runs/tiny/config.yaml", "trian: {}");
+    train(&place, &["--resume"]).assert_refusal(&["runs/tiny/config.yaml", "trian"]);
+}
+
+#[test]
+fn what_may_change_is_said_and_the_configuration_before_is_kept() {
+    let place = place();
+    finishes(&place, &["--set", "train.max_steps=4"]);
+    let config = std::fs::read(place.path("runs/tiny/config.yaml")).expect("a configuration");
+    let outcome = finishes(&place, &["--resume", "--set", "train.optimizer.lr=1.0e-4"]);
+    let said = "from step 5 on: `train.max_steps` 4 → 24, `train.optimizer.lr` 0.001 → 0.0001 (before: `runs/tiny/config.1.yaml`)";
+    assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
+    assert!(std::fs::read(place.path("runs/tiny/config.1.yaml")).expect("kept") == config);
+    assert!(place.path("runs/tiny/checkpoints").join(LAST).is_dir());
+    // Another place is no change, and neither is nothing.
+    finishes(&place, &["--resume", "--set", "train.optimizer.lr=1.0e-4"]);
+    assert!(!place.path("runs/tiny/config.2.yaml").exists());
+}

@@ -1,0 +1,87 @@
+//! A run of seconds as a process: begun, watched, stopped, and what it leaves.
+
+use crate::{CLIPS, Outcome, Place, experiment};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// Trains the experiment of [`place`].
+pub const TRAIN: [&str; 3] = ["train", "--config", "tiny.yaml"];
+/// The last step's checkpoint.
+pub const LAST: &str = "step-00000024";
+
+/// Epochs of three batches in windows of two, so that stops fall inside epochs and after tails.
+pub fn place() -> Place {
+    let place = Place::default();
+    let yaml = experiment(&format!("samples: 12, {CLIPS}"));
+    place.write("tiny.yaml", yaml.replace("max_steps", "accumulation: 2\n  max_steps"));
+    place
+}
+
+/// What a run of the tiny experiment leaves that must be the same every time.
+#[derive(PartialEq)]
+pub struct Records {
+    model: Vec<u8>,
+    optimizer: Vec<u8>,
+    metrics: String,
+}
+
+impl Records {
+    /// What the run in `place` left.
+    pub fn of(place: &Place) -> Self {
+        let run = place.path("runs/tiny");
+        let read = |name: &str| std::fs::read(run.join("checkpoints").join(LAST).join(name)).expect(name);
+        let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
+        Self { model: read("model.safetensors"), optimizer: read("optimizer.safetensors"), metrics }
+    }
+
+    /// What a run that nothing happens to leaves.
+    pub fn uninterrupted() -> Self {
+        let place = place();
+        finishes(&place, &[]);
+        Self::of(&place)
+    }
+
+    /// Bit by bit.
+    pub fn assert_same_as(&self, other: &Self) {
+        assert_eq!(self.metrics, other.metrics);
+        assert!(self.model == other.model, "the models differ");
+        assert!(self.optimizer == other.optimizer, "the optimizers differ");
+    }
+}
+
+/// Trains to the end.
+pub fn finishes(place: &Place, more: &[&str]) -> Outcome {
+    let outcome = place.run(&[&TRAIN, more].concat());
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    outcome
+}
+
+/// Trains until the line of `step`, leaving the process as it is there.
+pub fn train_to(place: &Place, step: u64) -> Child {
+    let mut child = place.xtask(&TRAIN).spawn().expect("a process");
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    while !line.starts_with(&format!("step {step}/")) {
+        line.clear();
+        assert!(lines.read_line(&mut line).expect("a line") > 0, "the run ended before step {step}");
+    }
+    // Somebody has to listen on, or the process dies of its broken pipe.
+    std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
+    child
+}
+
+/// Sends a signal to a process.
+pub fn send(signal: &str, child: &Child) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args([signal, &id]).status().expect("kill").success());
+}
+
+/// Waits for something to happen, for a minute.
+pub fn wait_until(happened: impl Fn() -> bool, what: &str) {
+    let started = Instant::now();
+    while !happened() {
+        assert!(started.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,158 @@
+//! What can happen to a run.
+
+use std::fmt;
+use std::fs::Permissions;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+/// Something that happens to a process while it trains, or to what it has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// The process is killed.
+    Kill,
+    /// It is asked to end.
+    Terminate,
+    /// No byte more can be written, until the process has ended.
+    FullDisk,
+    /// The run's directories are read-only, until the process has ended.
+    ReadOnly,
+    /// The process is killed, and a file of its newest checkpoint has lost its end.
+    Truncated,
+    /// The process is killed, and one bit of its newest checkpoint is another.
+    BitFlip,
+    /// A file of its newest checkpoint loses its end while the process goes on; then it is killed.
+    TruncatedUnderIt,
+    /// A second process is started on the same run; then the first is killed.
+    SecondStart,
+}
+
+impl Fault {
+    pub const ALL: [Self; 8] = [
+        Self::Kill,
+        Self::Terminate,
+        Self::FullDisk,
+        Self::ReadOnly,
+        Self::Truncated,
+        Self::BitFlip,
+        Self::TruncatedUnderIt,
+        Self::SecondStart,
+    ];
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kill => "SIGKILL",
+            Self::Terminate => "SIGTERM",
+            Self::FullDisk => "full disk",
+            Self::ReadOnly => "read-only directories",
+            Self::Truncated => "SIGKILL, newest checkpoint cut",
+            Self::BitFlip => "SIGKILL, newest checkpoint with a bit flipped",
+            Self::TruncatedUnderIt => "newest checkpoint cut under the process, SIGKILL",
+            Self::SecondStart => "second start, SIGKILL",
+        })
+    }
+}
+
+/// Numbers by SplitMix64: the same for a seed on every machine.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+
+    /// A part of `whole`.
+    pub fn part(&mut self, whole: Duration) -> Duration {
+        whole.mul_f64((self.next() >> 11) as f64 / (1_u64 << 53) as f64)
+    }
+}
+
+/// Ends a process with a signal it cannot refuse.
+pub fn kill(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Asks a process to end.
+pub fn terminate(child: &Child) {
+    let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+}
+
+/// Fills the file system that `place` is on; returns what has to be deleted to have room again.
+pub fn fill(place: &Path) -> PathBuf {
+    let filler = place.join("filler");
+    let block = vec![0_u8; 1 << 20];
+    if let Ok(mut file) = std::fs::File::create(&filler) {
+        // Smaller and smaller pieces, until not a byte is left.
+        for size in [1 << 20, 1 << 12, 1] {
+            while std::io::Write::write_all(&mut file, &block[..size]).is_ok() {}
+        }
+    }
+    filler
+}
+
+/// Makes a run's directories writable, or not.
+pub fn set_writable(run: &Path, writable: bool) {
+    #[cfg(unix)]
+    for dir in directories(run) {
+        use std::os::unix::fs::PermissionsExt;
+        let _ = std::fs::set_permissions(dir, Permissions::from_mode(if writable { 0o755 } else { 0o555 }));
+    }
+}
+
+fn directories(dir: &Path) -> Vec<PathBuf> {
+    let below = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found = vec![dir.to_owned()];
+    below.filter(|path| path.is_dir()).for_each(|path| found.extend(directories(&path)));
+    found
+}
+
+/// A file of the newest checkpoint of a run, of the stage that was written to last; only where an older one is left.
+pub fn in_newest_checkpoint(run: &Path, random: &mut Random) -> Option<PathBuf> {
+    let all: Vec<PathBuf> = directories(run).into_iter().filter(|dir| dir.ends_with("checkpoints")).collect();
+    let steps = |dir: &PathBuf| {
+        let below = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_step = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("step-"));
+        let mut steps: Vec<PathBuf> = below.filter(is_step).collect();
+        steps.sort();
+        steps
+    };
+    let modified = |path: &PathBuf| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    let stage = all.into_iter().max_by_key(modified)?;
+    let mut steps = steps(&stage);
+    let newest = steps.pop().filter(|_| !steps.is_empty())?;
+    let files = std::fs::read_dir(newest).ok()?.flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = files.filter(|path| path.is_file()).collect();
+    files.sort();
+    let index = random.below(files.len());
+    files.into_iter().nth(index)
+}
+
+/// Cuts a file somewhere.
+pub fn truncate(file: &Path, random: &mut Random) {
+    let Ok(length) = std::fs::metadata(file).map(|metadata| metadata.len()) else { return };
+    if let Ok(file) = std::fs::OpenOptions::new().write(true).open(file) {
+        let _ = file.set_len(random.next() % length.max(1));
+    }
+}
+
+/// Flips one bit of a file.
+pub fn flip(file: &Path, random: &mut Random) {
+    let Ok(mut bytes) = std::fs::read(file) else { return };
+    let at = random.below(bytes.len());
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte ^= 1 << random.below(8);
+        let _ = std::fs::write(file, bytes);
+    }
+}
