@@ -203,7 +203,8 @@ fn a_stage_goes_on_only_with_what_concerns_it_unchanged() {
         ("phases.1.train.accumulation=2", "`phases.1.train.accumulation` null → 2"),
         ("seed=7", "`seed` 42 → 7"),
     ] {
-        train(&place, &["--phase", "1", "--resume", "--set", setting]).assert_refusal(&["phase1/low/stage.yaml", change]);
+        train(&place, &["--phase", "1", "--resume", "--set", setting])
+            .assert_refusal(&["phase1/low/stage.yaml", change]);
     }
     assert_eq!(place.tree(), before, "nothing is touched");
     // What later phases do is theirs, and a task that is new is trained besides.
@@ -213,7 +214,8 @@ fn a_stage_goes_on_only_with_what_concerns_it_unchanged() {
     let outcome = trained(&place, &["--phase", "1", "--resume"]);
     assert_eq!(outcome.stdout.matches("finished earlier").count(), 2, "{outcome:?}");
     assert!(place.path("runs/two/phase1/third/best/score.json").is_file());
-    let tasks = |name: &str| std::fs::read_to_string(place.path("runs/two").join(name)).expect(name).matches("- name:").count();
+    let tasks =
+        |name: &str| std::fs::read_to_string(place.path("runs/two").join(name)).expect(name).matches("- name:").count();
     assert_eq!((tasks("config.yaml"), tasks("config.1.yaml")), (3, 2), "what was is kept");
 }
 

@@ -10,9 +10,8 @@ use std::sync::{Arc, Mutex};
 use undertone::phases::{Experiment, RunError, Session, finetune};
 use undertone::store::{HostTensor, set_trainable};
 use undertone::train::{
-    BatchStream, Batches, BoxError, Checkpoints, Contents, EvaluateConfig, Evaluation, Learner, LossTerm, Objective, OnNan,
-    OnSpike,
-    Summary, TrainConfig, TrainError, TrainState,
+    BatchStream, Batches, BoxError, Checkpoints, Contents, EvaluateConfig, Evaluation, Learner, LossTerm, Objective,
+    OnNan, OnSpike, Summary, TrainConfig, TrainError, TrainState,
 };
 use undertone_tests::{CLIPS, Place, tensors};
 

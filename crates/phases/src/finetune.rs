@@ -15,9 +15,7 @@ use undertone_data::features::FeatureError;
 use undertone_data::loader::{Loader, LoaderError, MixtureError};
 use undertone_ops::DeviceError;
 use undertone_store::{LockError, StoreError};
-use undertone_train::{
-    BatchStream, Batches, BoxError, Learner, Objective, Summary, TrainError, catch_out_of_memory,
-};
+use undertone_train::{BatchStream, Batches, BoxError, Learner, Objective, Summary, TrainError, catch_out_of_memory};
 
 /// What a finished or interrupted run left.
 #[derive(Clone, Debug)]

@@ -162,10 +162,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// The first error of `write`, or when the file system refuses; then what was at `path` is still there.
-pub fn write_directory<E: From<StoreError>>(
-    path: &Path,
-    write: impl FnOnce(&Path) -> Result<(), E>,
-) -> Result<(), E> {
+pub fn write_directory<E: From<StoreError>>(path: &Path, write: impl FnOnce(&Path) -> Result<(), E>) -> Result<(), E> {
     let io = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(io)?;

@@ -148,7 +148,10 @@ mod tests {
         let written = std::fs::read(run.join(DirectoryLock::FILE)).expect("a lock");
         let refused = DirectoryLock::acquire(&run).expect_err("owned twice").to_string();
         let process = format!("process {} on ", std::process::id());
-        assert!(refused.contains("runs/one") && refused.contains(&process) && refused.contains(" since 20"), "{refused}");
+        assert!(
+            refused.contains("runs/one") && refused.contains(&process) && refused.contains(" since 20"),
+            "{refused}"
+        );
         assert_eq!(std::fs::read(run.join(DirectoryLock::FILE)).expect("a lock"), written);
         drop(first);
         DirectoryLock::acquire(&run).expect("free again");

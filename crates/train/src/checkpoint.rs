@@ -199,7 +199,8 @@ impl Checkpoint {
             path: sums_path,
             source,
         })?;
-        let averaged = sums.lines().any(|line| line.ends_with(EMA));
+        // Damaged, the list could leave them out, and training would begin to average anew.
+        let averaged = path.join(EMA).exists() || sums.lines().any(|line| line.ends_with(EMA));
         for name in [MODEL, OPTIMIZER, STATE].into_iter().chain(averaged.then_some(EMA)) {
             let file = path.join(name);
             let line = format!("{:08x}  {name}", checksum(&file)?);
@@ -305,6 +306,10 @@ mod tests {
         let path = checkpoints.path(0);
         let whole = Checkpoint::open(&path).expect("whole");
         assert_eq!(whole.ema.expect("averages").read("w").expect("a tensor").data, [0.25]);
+        let sums = std::fs::read_to_string(path.join(CHECKSUMS)).expect("read");
+        std::fs::write(path.join(CHECKSUMS), sums.replace(EMA, "emu.safetensors")).expect("written");
+        assert!(Checkpoint::open(&path).expect_err("not in the list").to_string().contains(EMA));
+        std::fs::write(path.join(CHECKSUMS), sums).expect("written");
         std::fs::remove_file(path.join(EMA)).expect("removed");
         assert!(Checkpoint::open(&path).expect_err("a file is gone").to_string().contains(EMA));
     }

@@ -9,7 +9,7 @@ use crate::hardware::Meter;
 use crate::loss_scale::LossScale;
 use crate::objective::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective};
 use crate::records::Records;
-use crate::report::{ExampleChange, ParameterCount, Summary, peak_memory_bytes};
+use crate::report::{ExampleChange, METRICS, ParameterCount, Summary, drop_evaluation, peak_memory_bytes};
 use crate::saver::Saver;
 use crate::stopwatch::{Part, Stopwatch};
 use crate::{Display, Environment, GradientSum, Optimizer, Progress, TrainConfig, TrainError, Work};
@@ -241,6 +241,9 @@ impl<O: Objective> Learner<O> {
         // What was judged before the first step is judged again if no checkpoint has it.
         let from = if self.state.before.is_some() { self.state.step + 1 } else { 0 };
         let unjudged = self.state.unjudged;
+        if unjudged {
+            drop_evaluation(&self.dir.join(METRICS), self.state.step).map_err(io(&self.dir))?;
+        }
         let going_on = unjudged || (self.state.step < steps && !self.has_stalled());
         let mut log = Records::open(&self.dir, from, self.config.csv, self.config.tensorboard && going_on)
             .map_err(io(&self.dir))?;

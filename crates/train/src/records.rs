@@ -2,7 +2,7 @@
 //! files.
 
 use crate::performance::{Performance, PerformanceLog};
-use crate::report::MetricsLog;
+use crate::report::{METRICS, MetricsLog};
 use crate::table::MetricsTable;
 use crate::tensorboard::EventFile;
 use std::io::Result;
@@ -23,7 +23,7 @@ impl Records {
     /// Opens those of the run in `dir` for a session whose first step will be `from`; whatever earlier sessions left of
     /// that step and later is dropped, for it will be written again.
     pub fn open(dir: &Path, from: u64, csv: bool, tensorboard: bool) -> Result<Self> {
-        let path = dir.join("metrics.jsonl");
+        let path = dir.join(METRICS);
         let metrics = MetricsLog::open(&path, from)?;
         let performance = PerformanceLog::open(dir, from)?;
         let table = csv.then(|| MetricsTable::open(&dir.join("metrics.csv"), &path)).transpose()?;

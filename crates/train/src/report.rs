@@ -93,6 +93,9 @@ impl ExampleChange {
     }
 }
 
+/// The file's name in a run's directory.
+pub(crate) const METRICS: &str = "metrics.jsonl";
+
 /// `metrics.jsonl`: one JSON object a line with step, split, and name → value.
 #[derive(Debug)]
 pub struct MetricsLog {
@@ -131,19 +134,30 @@ impl MetricsLog {
 
 /// A file of JSON lines with steps, ready for more, without its lines of step `from` and later.
 pub(crate) fn open_lines(path: &Path, from: u64) -> std::io::Result<File> {
+    retain_lines(path, |step, _| step < from)?;
+    OpenOptions::new().append(true).open(path)
+}
+
+/// Drops what an evaluation at `step` wrote into `metrics.jsonl`, where that step is judged again: a session may have been
+/// lost between writing it down and saving that it had.
+pub(crate) fn drop_evaluation(path: &Path, step: u64) -> std::io::Result<()> {
+    retain_lines(path, |at, line| at != step || line["split"] == "train")
+}
+
+/// Writes a file of JSON lines with steps again, without those that `keeps` is false of and those that are none.
+fn retain_lines(path: &Path, keeps: impl Fn(u64, &Value) -> bool) -> std::io::Result<()> {
     let mut kept = String::new();
     if path.exists() {
         for line in BufReader::new(File::open(path)?).lines() {
             let line = line?;
-            let at = serde_json::from_str::<Value>(&line).ok().and_then(|v| v.get("step")?.as_u64());
-            if at.is_some_and(|at| at < from) {
+            let Ok(value) = serde_json::from_str::<Value>(&line) else { continue };
+            if value["step"].as_u64().is_some_and(|step| keeps(step, &value)) {
                 kept.push_str(&line);
                 kept.push('\n');
             }
         }
     }
-    write_atomically(path, kept.as_bytes()).map_err(std::io::Error::other)?;
-    OpenOptions::new().append(true).open(path)
+    write_atomically(path, kept.as_bytes()).map_err(std::io::Error::other)
 }
 
 /// Seven significant digits: what an f32 has.
@@ -218,5 +232,11 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[0], r#"{"step":1,"split":"train","loss":0.3333333}"#);
         assert_eq!(lines[2], r#"{"step":3,"split":"valid","cer":null}"#);
+        let mut log = MetricsLog::open(&path, 4).expect("opened");
+        log.write(3, "train", [("loss", 0.5)]).expect("written");
+        drop_evaluation(&path, 3).expect("dropped");
+        let text = std::fs::read_to_string(&path).expect("read");
+        assert_eq!(text.lines().last(), Some(r#"{"step":3,"split":"train","loss":0.5}"#), "{text}");
+        assert_eq!(text.lines().count(), 3, "{text}");
     }
 }

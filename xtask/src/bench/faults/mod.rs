@@ -22,6 +22,9 @@ pub struct Args {
     /// The seed of the first run; the others' follow it
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// The program that is tested; this one, if not given
+    #[arg(long)]
+    program: Option<PathBuf>,
     /// Runs at the same time; as many as there are processors, if not given
     #[arg(long)]
     jobs: Option<usize>,
@@ -35,8 +38,8 @@ pub struct Args {
 enum End {
     /// In the same bits as one that nothing happened to.
     Same,
-    /// With something else; the file that differs first.
-    Different(PathBuf),
+    /// With something else: the file that differs first, and how.
+    Different(String),
     /// It could not be resumed; what was said.
     Lost(String),
 }
@@ -53,7 +56,7 @@ struct Tally {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let started = Instant::now();
     let machine = |error: std::io::Error| Failure::Machine(format!("the harness cannot run: {error}"));
-    let ground = Ground::new().map_err(machine)?;
+    let ground = Ground::new(args.program.as_deref()).map_err(machine)?;
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1);
     let mut whole = Vec::new();
     for subject in &SUBJECTS {
@@ -103,7 +106,7 @@ impl Tally {
         }
         match end {
             End::Same => {}
-            End::Different(file) => self.failed.push((seed, format!("`{}` differs", file.display()))),
+            End::Different(how) => self.failed.push((seed, how)),
             End::Lost(said) => self.failed.push((seed, format!("lost: {said}"))),
         }
     }

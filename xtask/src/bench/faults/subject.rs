@@ -27,6 +27,11 @@ pub const SUBJECTS: [Subject; 2] = [
 ];
 
 impl Subject {
+    /// Whether it has parts that end before it does.
+    pub fn has_stages(&self) -> bool {
+        self.stages.len() > 1
+    }
+
     /// What the run in `directory` has left.
     pub fn trace(&self, directory: &Path) -> Trace {
         let mut trace = Trace::new();

@@ -27,10 +27,11 @@ const FAULTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 impl Ground {
-    pub fn new() -> std::io::Result<Self> {
+    pub fn new(program: Option<&Path>) -> std::io::Result<Self> {
         let dir = tempfile::tempdir()?;
+        let tested = program.map_or_else(std::env::current_exe, |program| Ok(program.to_owned()))?;
         let program = dir.path().join("xtask");
-        std::fs::copy(std::env::current_exe()?, &program)?;
+        std::fs::copy(tested, &program)?;
         let mut ground = Self { dir, program, is_root: false };
         ground.is_root = Disk::mount(&ground.dir.path().join("probe")).is_ok();
         if ground.is_root {
@@ -84,6 +85,8 @@ pub struct Trial<'a> {
     random: Random,
     /// What has happened to it while it was alive, and whether it went on afterwards.
     pub faults: Vec<(Fault, bool)>,
+    /// Files that were damaged, and what they were then. Nobody writes the checkpoints of a stage again that had ended.
+    damaged: Vec<(PathBuf, Vec<u8>)>,
     _disk: Option<Disk>,
 }
 
@@ -103,7 +106,7 @@ impl<'a> Trial<'a> {
             Ok::<(), std::io::Error>(())
         };
         prepare().map_err(|e| format!("`{}`: {e}", place.display()))?;
-        Ok(Self { ground, subject, place, random: Random(seed), faults: Vec::new(), _disk: disk })
+        Ok(Self { ground, subject, place, random: Random(seed), faults: Vec::new(), damaged: Vec::new(), _disk: disk })
     }
 
     /// What the run leaves when nothing happens to it.
@@ -121,20 +124,25 @@ impl<'a> Trial<'a> {
         for turn in 0.. {
             let before = self.faults.len();
             let ended = self.session(length, turn < FAULTS);
-            // Going on after a fault is what is asked of the session behind it.
-            let went_on = !matches!(ended, Err(_));
-            if let Some(last) = before.checked_sub(1) {
-                self.faults[last].1 = went_on;
-            }
-            match ended {
-                Err(said) => return End::Lost(said),
-                Ok(true) => break,
-                Ok(false) => {}
+            let Ok(is_done) = ended else { return End::Lost(ended.unwrap_err()) };
+            // Going on after a fault is asked of the session behind it, unless the process ended well all the same.
+            let survived = if is_done { self.faults.len() } else { before };
+            self.faults[..survived].iter_mut().for_each(|(_, went_on)| *went_on = true);
+            if is_done {
+                break;
             }
         }
         let found = self.subject.trace(&self.run_dir());
-        let differs = expected.iter().find(|(path, content)| found.get(*path) != Some(content));
-        differs.map_or(End::Same, |(path, _)| End::Different(path.clone()))
+        let is_ours = |path: &Path| {
+            let (file, content) = (self.run_dir().join(path), found.get(path));
+            self.subject.has_stages() && self.damaged.iter().any(|(at, left)| *at == file && Some(left) == content)
+        };
+        let differs =
+            expected.iter().find(|(path, content)| found.get(*path) != Some(content) && !is_ours(path.as_path()));
+        differs.map_or(End::Same, |(path, content)| {
+            let found = found.get(path).map(Vec::as_slice).unwrap_or_default();
+            End::Different(format!("`{}` differs: {}", path.display(), difference(content, found)))
+        })
     }
 
     /// One process, with a fault or without; whether the run is done.
@@ -184,17 +192,20 @@ impl<'a> Trial<'a> {
             Fault::Truncated | Fault::BitFlip => {
                 kill(child);
                 if let Some(file) = in_newest_checkpoint(&run, &mut self.random) {
-                    let damage = if fault == Fault::BitFlip { flip } else { truncate };
-                    damage(&file, &mut self.random);
+                    self.damage(file, if fault == Fault::BitFlip { flip } else { truncate });
                 }
             }
             Fault::TruncatedUnderIt => {
                 if let Some(file) = in_newest_checkpoint(&run, &mut self.random) {
-                    truncate(&file, &mut self.random);
+                    self.damage(file, truncate);
                 }
                 kill(child);
             }
             Fault::SecondStart => {
+                if !self.is_owned_by(child) {
+                    kill(child);
+                    return Ok(false);
+                }
                 let mut second = self.start()?;
                 let status = wait(&mut second)?;
                 let first = child.try_wait().map_err(|e| e.to_string())?;
@@ -206,6 +217,23 @@ impl<'a> Trial<'a> {
             }
         }
         Ok(false)
+    }
+
+    /// Waits until a process owns the run's directory; whether it does, and has not ended.
+    fn is_owned_by(&self, child: &mut Child) -> bool {
+        let owner = format!("\"pid\":{},", child.id());
+        while matches!(child.try_wait(), Ok(None)) {
+            if std::fs::read_to_string(self.run_dir().join(".lock")).is_ok_and(|text| text.contains(&owner)) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    fn damage(&mut self, file: PathBuf, damage: impl Fn(&Path, &mut Random)) {
+        damage(&file, &mut self.random);
+        self.damaged.push((file.clone(), std::fs::read(file).unwrap_or_default()));
     }
 
     /// Whether a process that ended by itself is done.
@@ -238,6 +266,16 @@ impl<'a> Trial<'a> {
     fn run_dir(&self) -> PathBuf {
         self.place.join("runs").join(self.subject.name)
     }
+}
+
+/// The first line that is another, of files of text.
+fn difference(expected: &[u8], found: &[u8]) -> String {
+    let (Ok(expected), Ok(found)) = (std::str::from_utf8(expected), std::str::from_utf8(found)) else {
+        return format!("{} and {} bytes", expected.len(), found.len());
+    };
+    let lines = expected.lines().map(Some).chain(std::iter::repeat(None)).zip(found.lines().map(Some).chain([None]));
+    let first = lines.into_iter().find(|(expected, found)| expected != found);
+    first.map_or_else(String::new, |(expected, found)| format!("{expected:?} became {found:?}"))
 }
 
 /// Waits for a process, but not for ever.
