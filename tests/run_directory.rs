@@ -182,3 +182,15 @@ fn what_may_change_is_said_and_the_configuration_before_is_kept() {
     finishes(&place, &["--resume", "--set", "train.optimizer.lr=1.0e-4"]);
     assert!(!place.path("runs/tiny/config.2.yaml").exists());
 }
+
+#[test]
+fn runs_under_faults_end_in_the_bits_of_undisturbed_ones() {
+    // Another seed each time: what a failure says is enough to look for it again.
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs();
+    let outcome = Place::default().run(&["bench", "faults", "--runs", "10", "--seed", &seed.to_string()]);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.contains(": 0 lost, 0 ended in other bits"), "{outcome:?}");
+    // The harness would see it: a program that trains nothing loses every run.
+    let outcome = Place::default().run(&["bench", "faults", "--runs", "1", "--program", "/bin/true"]);
+    assert_eq!(outcome.status, Some(1), "{outcome:?}");
+}
