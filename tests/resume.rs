@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use undertone::phases::{Experiment, Session, finetune};
 use undertone::train::Checkpoints;
 use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, train_to, wait_until};
-use undertone_tests::{CLIPS, Outcome, Place, change_tensors, wav, write_model};
+use undertone_tests::{Place, change_tensors, wav, write_model};
 
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
