@@ -2,7 +2,8 @@
 //! keeps what training then finds.
 
 use serde_json::Value;
-use undertone_tests::reference::{fixture, shared};
+use undertone_testing::shared;
+use undertone_tests::reference::fixture;
 use undertone_tests::{CLIPS, Outcome, Place, experiment, wav};
 
 /// So many seconds of a tone that nothing else is like, at a fifth of full scale.

@@ -64,7 +64,11 @@ impl Place {
     pub fn xtask(&self, args: &[&str]) -> Command {
         let test = std::env::current_exe().expect("a path");
         let binary = test.ancestors().nth(2).expect("target/debug/deps/TEST").join("xtask");
-        assert!(binary.is_file(), "`{}` is missing: test with `cargo nextest run --workspace`", binary.display());
+        assert!(
+            binary.is_file(),
+            "`{}` is missing: `cargo build -p xtask`, or test with `cargo xtask test`",
+            binary.display()
+        );
         let mut command = Command::new(binary);
         command.args(args).current_dir(self.dir.path()).env("TMPDIR", self.path("tmp"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

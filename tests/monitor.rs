@@ -58,8 +58,8 @@ fn a_missing_run_is_refused_in_one_sentence() {
     assert!(alone.status == Some(2) && alone.stderr.contains("--once"), "{alone:?}");
 }
 
-#[cfg(unix)]
 #[test]
+#[cfg_attr(not(unix), ignore = "signals are sent as Unix sends them")]
 fn an_interrupt_ends_the_live_view_with_status_0() {
     let place = place();
     let log = std::fs::File::create(place.path("log")).expect("created");

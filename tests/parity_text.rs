@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use undertone::model::layers::mean_pool;
 use undertone::model::text::{PretrainedText, tensor_name};
-use undertone_tests::reference::{Expected, assert_close, assert_within, fixture, gradients, shared, values};
+use undertone_testing::shared;
+use undertone_tests::reference::{Expected, assert_close, assert_within, fixture, gradients, values};
 
 /// A model and its expected answers.
 fn load(name: &str) -> (PretrainedText, Expected) {

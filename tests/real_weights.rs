@@ -7,7 +7,7 @@ use undertone::model::whisper::WhisperTokenizer;
 use undertone::ops::DeviceSpec;
 use undertone::phases::Transcriber;
 use undertone::train::metrics::{ErrorRate, wer};
-use undertone_tests::reference::shared;
+use undertone_testing::shared;
 
 #[test]
 fn whisper_tiny_en_reads_ljspeech() {

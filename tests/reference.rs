@@ -10,15 +10,6 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
 }
 
-/// A file or folder in `../shared` beside the repository; says so and gives none where it is not at hand.
-pub fn shared(path: &str) -> Option<PathBuf> {
-    let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(path);
-    if !found.exists() {
-        eprintln!("skipped: {path} is not at hand");
-    }
-    Some(found).filter(|p| p.exists())
-}
-
 /// The tensors of a safetensors file.
 pub struct Expected {
     tensors: safetensors::SafeTensors<'static>,

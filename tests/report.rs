@@ -72,8 +72,8 @@ fn a_report_can_be_made_again() {
     assert!(text(&place, "report.html").contains("Not ended"));
 }
 
-#[cfg(feature = "tui")]
 #[test]
+#[cfg_attr(not(feature = "tui"), ignore = "the dashboard is not in this build: it needs the feature `tui`")]
 fn without_a_terminal_the_dashboard_says_so_and_gives_way_to_lines() {
     let place = place();
     let outcome = train(&place, &["--tui", "--set", "train.max_steps=4"]);

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use undertone::train::Checkpoints;
+use undertone_testing::skipped;
 use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, train_to, wait_until};
 use undertone_tests::{Outcome, Place, wav, write_model};
 
@@ -190,6 +191,9 @@ fn runs_under_faults_end_in_the_bits_of_undisturbed_ones() {
     let outcome = Place::default().run(&["bench", "faults", "--runs", "10", "--seed", &seed.to_string()]);
     assert_eq!(outcome.status, Some(0), "{outcome:?}");
     assert!(outcome.stdout.contains(": 0 lost, 0 ended in other bits"), "{outcome:?}");
+    if outcome.stdout.contains("not possible here") {
+        skipped("no file system can be mounted here (that needs root), so no disk was full");
+    }
     // The harness would see it: a program that trains nothing loses every run.
     let outcome = Place::default().run(&["bench", "faults", "--runs", "1", "--program", "/bin/true"]);
     assert_eq!(outcome.status, Some(1), "{outcome:?}");

@@ -26,8 +26,8 @@ fn probes(stdout: &str) -> Vec<(usize, bool)> {
     stdout.lines().skip(1).map_while(cells).collect()
 }
 
-#[cfg(target_os = "linux")]
 #[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "only Linux tells a process how much memory it holds")]
 fn a_budget_bounds_the_batch_and_accumulation_makes_up_for_it() {
     let place = place();
     // What one process holds with a single sample, and what 64 take beyond that, are this machine's own.
@@ -56,8 +56,8 @@ fn a_budget_bounds_the_batch_and_accumulation_makes_up_for_it() {
     assert_eq!(trained.status, Some(0), "{trained:?}");
 }
 
-#[cfg(target_os = "linux")]
 #[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "only Linux tells a process how much memory it holds")]
 fn a_budget_too_small_for_one_sample_is_refused_in_words() {
     let place = place();
     let outcome = place.run(&[&TUNE[..], &["--memory", "1MB"]].concat());
@@ -86,8 +86,8 @@ fn what_cannot_be_is_refused_before_anything_is_tried() {
     assert_eq!(std::fs::read_to_string(place.path("mine.yaml")).expect("there"), "seed: 1\n");
 }
 
-#[cfg(target_os = "linux")]
 #[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "only Linux tells a process how much memory it holds")]
 fn a_run_with_tasks_is_tried_in_its_last_phase_and_an_earlier_answer_is_replaced() {
     let place = place();
     let task = |name: &str| {

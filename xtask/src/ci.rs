@@ -1,31 +1,35 @@
 //! `cargo xtask ci`: everything that must hold before a change lands, cheapest first.
 
 use crate::Failure;
+use crate::test::{self, Skips};
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
 /// A cargo command that must succeed, and variables it needs.
-struct Check {
-    name: &'static str,
-    args: &'static [&'static str],
-    variables: &'static [(&'static str, &'static str)],
+pub struct Check {
+    pub name: &'static str,
+    pub args: &'static [&'static str],
+    pub variables: &'static [(&'static str, &'static str)],
 }
 
 /// Where the sanitizer's runtime comes with the toolchain.
 const SANITIZED: &str = "x86_64-unknown-linux-gnu";
 
-const CHECKS: [Check; 8] = [
+const BEFORE_TESTS: [Check; 3] = [
     Check { name: "format", args: &["fmt", "--all", "--check"], variables: &[] },
     Check { name: "clippy", args: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], variables: &[] },
     Check { name: "docs", args: &["doc", "--workspace", "--no-deps"], variables: &[("RUSTDOCFLAGS", "-D warnings")] },
-    Check { name: "tests", args: &["nextest", "run", "--workspace"], variables: &[] },
-    Check { name: "doc tests", args: &["test", "--workspace", "--doc"], variables: &[] },
+];
+
+const AFTER_TESTS: [Check; 3] = [
     // All of `unsafe` in Undertone's arithmetic, with every access checked. It needs a flag that stable compilers know but
     // hide, and a folder of its own: flags are part of what is built.
     Check {
         name: "kernels under AddressSanitizer",
         args: &["test", "-p", "undertone-kernels", "--lib", "--target", SANITIZED, "--target-dir", "target/sanitized"],
-        variables: &[("RUSTC_BOOTSTRAP", "1"), ("RUSTFLAGS", "-Zsanitizer=address")],
+        // Kernels have no state, and AddressSanitizer takes its time.
+        variables: &[("RUSTC_BOOTSTRAP", "1"), ("RUSTFLAGS", "-Zsanitizer=address"), ("RUST_TEST_THREADS", "4")],
     },
     Check {
         name: "clippy with the dashboard",
@@ -41,19 +45,38 @@ const CHECKS: [Check; 8] = [
 ];
 
 pub fn run() -> Result<(), Failure> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    for Check { name, args, variables } in CHECKS {
+    let skips = Skips::new()?;
+    let result = checks(&skips);
+    skips.print();
+    result
+}
+
+fn checks(skips: &Skips) -> Result<(), Failure> {
+    BEFORE_TESTS.iter().try_for_each(|check| check.run(skips, &[]))?;
+    test::all(skips)?;
+    AFTER_TESTS.iter().try_for_each(|check| check.run(skips, &[]))
+}
+
+impl Check {
+    /// Runs it with `more` arguments, where its platform is this one.
+    pub fn run(&self, skips: &Skips, more: &[OsString]) -> Result<(), Failure> {
+        let Self { name, args, .. } = self;
         if args.contains(&SANITIZED) && !cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")) {
-            eprintln!("── {name}: not on this platform");
-            continue;
+            return skips.note(name, "not on this platform");
         }
-        eprintln!("── {name}: cargo {}", args.join(" "));
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(args).current_dir(&root).envs(variables.iter().copied());
-        let status = command.status().map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
-        if !status.success() {
-            return Err(Failure::Machine(format!("{name} failed")));
-        }
+        let more_said: String = more.iter().map(|argument| format!(" {}", argument.display())).collect();
+        eprintln!("── {name}: cargo {}{more_said}", args.join(" "));
+        let (variable, file) = skips.variable();
+        let status = self.command().args(more).env(variable, file).status();
+        let status = status.map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
+        if status.success() { Ok(()) } else { Err(Failure::Machine(format!("{name} failed"))) }
     }
-    Ok(())
+
+    /// The command, in the repository's root.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        command.args(self.args).current_dir(root).envs(self.variables.iter().copied());
+        command
+    }
 }

@@ -2,15 +2,25 @@
 
 use crate::{Failure, data::refuse_to_replace};
 use std::path::PathBuf;
-use undertone::model::whisper::PretrainedWhisper;
 use undertone::ops::DeviceSpec;
+use undertone::phases::ModelConfig;
 use undertone::store::Dtype;
 
 #[derive(clap::Args)]
-pub struct Args {
+#[group(id = "what", required = true, multiple = false)]
+struct What {
     /// A run's directory: exports its best model
     #[arg(long)]
-    run: PathBuf,
+    run: Option<PathBuf>,
+    /// A model: whisper-nano-cw, which is bundled, or a folder in the Hugging Face layout
+    #[arg(long)]
+    model: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    what: What,
     /// The layout: `hf` is a folder that transformers and this program load
     #[arg(long, default_value = "hf")]
     format: Format,
@@ -42,7 +52,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     refuse_to_replace(&args.out)?;
     let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
-    let whisper = PretrainedWhisper::load(&args.run.join("best"), &device).map_err(Failure::bad_input)?;
+    let model = match (&args.what.run, &args.what.model) {
+        (Some(run), _) => ModelConfig { path: Some(run.join("best")), ..Default::default() },
+        (None, Some(model)) => ModelConfig::named(model),
+        (None, None) => return Err(Failure::BadInput("give --run or --model".into())),
+    };
+    let whisper = model.load(&device, 0).map_err(Failure::bad_input)?;
     match args.format {
         Format::Hf => whisper.save(&args.out, dtype).map_err(|e| Failure::Machine(e.to_string()))?,
     }

@@ -13,6 +13,7 @@ mod monitor;
 mod predict;
 mod progress;
 mod report;
+mod test;
 mod train;
 mod transcribe;
 mod tune;
@@ -67,6 +68,8 @@ enum Command {
     /// Try one batch; one JSON line
     #[command(hide = true)]
     TuneProbe(tune::ProbeArgs),
+    /// Run the tests; what they need is installed first
+    Test(test::Args),
     /// Run every check of the repository
     Ci,
 }
@@ -122,6 +125,7 @@ fn main() -> ExitCode {
         Command::Bench { command } => bench::run(&command),
         Command::Tune(args) => tune::run(&args),
         Command::TuneProbe(args) => tune::probe(&args),
+        Command::Test(args) => test::run(&args),
         Command::Ci => ci::run(),
     };
     match result {

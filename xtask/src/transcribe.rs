@@ -7,7 +7,7 @@ use undertone::phases::Transcriber;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// A model folder in the Hugging Face layout, like runs/NAME/best
+    /// whisper-nano-cw, which is bundled; a run's directory, for its best model; or a folder in the Hugging Face layout
     #[arg(long)]
     model: PathBuf,
     /// Language code for multilingual models; the model's own default if not given

@@ -428,6 +428,7 @@ mod tests {
     use super::*;
     use crate::testing::{on_threads, random};
     use proptest::prelude::*;
+    use undertone_testing::skipped;
 
     /// By the definition of bfloat16: to nearest, ties to even.
     fn rounded(x: &[f32]) -> Vec<f64> {
@@ -508,7 +509,7 @@ mod tests {
     /// Whether to run a test here at all.
     fn possible() -> bool {
         if !available() {
-            eprintln!("skipped: this processor has no AVX512-BF16");
+            skipped("this processor has no AVX512-BF16");
         }
         available()
     }

@@ -120,6 +120,12 @@ pub enum SourceError {
         /// The name.
         name: String,
     },
+    /// There is no folder of a Whisper.
+    #[error(
+        "`{}` is no folder: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json) \
+         or a bundled model ({}; in a configuration as `model.source.bundled`)", .0.display(), BUNDLED.join(", ")
+    )]
+    NoWhisper(PathBuf),
     /// The folder is no model.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -192,6 +198,19 @@ impl Display for ModelConfig {
 }
 
 impl ModelConfig {
+    /// The Whisper that is called `name` where there is no configuration: a folder, a run's directory, which stands for its
+    /// best model, or a bundled model. A folder that is there comes before a bundled model of its name.
+    pub fn named(name: &Path) -> Self {
+        let best = name.join("best");
+        let path = if best.is_dir() && !name.join("config.json").exists() { best } else { name.to_owned() };
+        match name.to_str().filter(|name| BUNDLED.contains(name) && !path.is_dir()) {
+            Some(bundled) => {
+                Self { source: ModelSource { bundled: Some(bundled.into()), ..Default::default() }, ..Self::default() }
+            }
+            None => Self { path: Some(path), ..Self::default() },
+        }
+    }
+
     /// # Errors
     /// When more than one source is given, or `revision` without `hub`.
     pub fn validate(&self) -> Result<(), ConfigError> {
@@ -267,7 +286,10 @@ impl ModelConfig {
     fn open(&self, device: &Device) -> Result<PretrainedWhisper, SourceError> {
         let source = &self.source;
         if let Some(folder) = self.folder()? {
-            return Ok(PretrainedWhisper::load(&folder, device)?);
+            return PretrainedWhisper::load(&folder, device).map_err(|error| match error {
+                FolderError::NoFolder(path) => SourceError::NoWhisper(path),
+                error => SourceError::Folder(error),
+            });
         }
         if let Some(config) = &source.config {
             return fresh(config.clone(), source.initializer, device);

@@ -1,6 +1,7 @@
 //! Audio files to text.
 
 use crate::speech::record::hex;
+use crate::{ModelConfig, SourceError};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use sha2::{Digest, Sha256};
@@ -8,7 +9,7 @@ use std::path::Path;
 use undertone_data::audio::{self, AudioError};
 use undertone_data::cut::pieces;
 use undertone_data::features::{FeatureError, LogMel};
-use undertone_model::whisper::{FolderError, PretrainedWhisper, TokenizerError};
+use undertone_model::whisper::{PretrainedWhisper, TokenizerError};
 use undertone_store::frozen_checksum;
 
 /// A Whisper that reads audio of any length.
@@ -24,9 +25,9 @@ pub struct Transcriber {
 /// Why audio cannot be transcribed.
 #[derive(Debug, thiserror::Error)]
 pub enum TranscribeError {
-    /// The folder is no model.
+    /// The model cannot be had.
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    Model(#[from] SourceError),
     /// The model's mel bins are none that Whisper has.
     #[error(transparent)]
     Features(#[from] FeatureError),
@@ -39,17 +40,18 @@ pub enum TranscribeError {
 }
 
 impl Transcriber {
-    /// Loads a folder onto a device; language and task matter to multilingual models only.
+    /// Loads the Whisper that is [`named`](ModelConfig::named) so onto a device: a folder, a run's directory or a bundled
+    /// model. Language and task matter to multilingual models only.
     ///
     /// # Errors
-    /// When the folder is no Whisper, or does not know the language.
+    /// When there is no such Whisper, or it does not know the language.
     pub fn load(
-        dir: &Path,
+        name: &Path,
         device: &Device,
         language: Option<&str>,
         task: Option<&str>,
     ) -> Result<Self, TranscribeError> {
-        Self::new(PretrainedWhisper::load(dir, device)?, device, language, task)
+        Self::new(ModelConfig::named(name).load(device, 0)?, device, language, task)
     }
 
     /// Around a model that is already there.

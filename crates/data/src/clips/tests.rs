@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use tempfile::TempDir;
+use undertone_testing::shared;
 
 use super::*;
 use crate::audio::{load, load_segment, write_wav};
@@ -500,13 +501,10 @@ fn a_block_shuffle_of_clips_has_each_once() {
 
 #[test]
 fn real_recordings_open() {
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    if !shared.is_dir() {
-        return;
-    }
-    let speech = Clips::open(&at(shared.join("speech-en"))).unwrap();
+    let (Some(speech), Some(fsdd)) = (shared("data/speech-en"), shared("data/fsdd")) else { return };
+    let speech = Clips::open(&at(speech)).unwrap();
     assert_eq!((speech.len(), speech.problems().len()), (29, 0));
-    let fsdd = RecordsConfig { columns: columns([("text", "parts.0".into())]), ..at(shared.join("fsdd")) };
+    let fsdd = RecordsConfig { columns: columns([("text", "parts.0".into())]), ..at(fsdd) };
     let fsdd = Clips::open(&fsdd).unwrap();
     assert_eq!((fsdd.len(), fsdd.problems().len()), (1000, 0));
     for clips in [&speech, &fsdd] {

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use tempfile::TempDir;
+use undertone_testing::shared;
 
 use super::*;
 
@@ -520,22 +521,17 @@ fn a_folder_that_cannot_be_meant_is_named() {
     assert_eq!(fails(empty), "json and 1 more: holds no records; give a file that has some");
 }
 
-/// A path in the folder of shared data beside the repository, if that is there.
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    path.exists().then_some(path)
-}
-
 #[test]
 fn published_data_sets_read_whole() {
-    let Some(path) = shared("squad/squad_36_articles.jsonl") else { return };
+    let Some(path) = shared("data/squad/squad_36_articles.jsonl") else { return };
     let squad = at(path);
     assert_eq!(SpanRecord::read(&squad).unwrap().len(), 4309);
     let part = |from, to| Some(PartConfig { from, to, by: Some("title".into()) });
     let cut = |from, to| SpanRecord::read(&RecordsConfig { part: part(from, to), ..squad.clone() }).unwrap().len();
     assert_eq!(cut(0.0, 0.6) + cut(0.6, 0.8) + cut(0.8, 1.0), 4309);
 
-    let config = |path: &str| at(shared(path).unwrap());
+    let data = |path: &str| shared(&format!("data/{path}")).unwrap();
+    let config = |path: &str| at(data(path));
     let sst2 = |config: &RecordsConfig| classes(config).len();
     assert_eq!((sst2(&config("sst2/train.tsv")), sst2(&config("sst2/dev.tsv"))), (6920, 872));
     assert_eq!(sst2(&mapped(config("sst2/dynamo_train_glue_sst2.jsonl"), [("text", "sentence")])), 7000);
@@ -551,7 +547,7 @@ fn published_data_sets_read_whole() {
     let conala = mapped(config("codegen/conala-train.json"), [("source", "intent"), ("target", "snippet")]);
     assert_eq!(pairs(&conala).len(), 2378);
 
-    let two = |path: &str, target: &str| RecordsConfig { target_path: shared(target), ..config(path) };
+    let two = |path: &str, target: &str| RecordsConfig { target_path: Some(data(target)), ..config(path) };
     assert_eq!(pairs(&two("translation/train.en", "translation/train.de")).len(), 29_000);
     assert_eq!(pairs(&two("translation/val.en", "translation/val.de")).len(), 1014);
     for (name, names, count) in [

@@ -187,11 +187,12 @@ fn number(score: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{bytes, origin, real, shared, words};
+    use super::super::testing::{bytes, origin, real, words};
     use super::super::{Framer, WindowConfig, span_windows};
     use super::*;
     use proptest::prelude::*;
     use undertone_data::records::{Answer, RecordsConfig, SpanRecord};
+    use undertone_testing::shared;
 
     const CONTEXT: &str = "a is a the lions a is a";
 

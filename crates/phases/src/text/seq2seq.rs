@@ -62,10 +62,11 @@ pub fn seq2seq_text(tokenizer: &TextTokenizer, ids: &[u32]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{bytes, bytes_json, framer, real_tokenizer, shared, tokenizer, words};
+    use super::super::testing::{bytes, bytes_json, framer, real_tokenizer, tokenizer, words};
     use super::*;
     use proptest::prelude::*;
     use undertone_data::records::{PairRecord, RecordsConfig};
+    use undertone_testing::shared;
 
     #[test]
     fn the_decoder_reads_from_the_start_and_says_until_the_end() {

@@ -77,10 +77,11 @@ fn firsts(words: &[Option<usize>]) -> impl Iterator<Item = Option<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{bytes, origin, real, shared, words};
+    use super::super::testing::{bytes, origin, real, words};
     use super::*;
     use proptest::prelude::*;
     use undertone_data::records::{RecordsConfig, tag_set};
+    use undertone_testing::shared;
 
     fn record(words: &[&str]) -> TagRecord {
         let tags = (0..words.len()).map(|at| at % 5).collect();

@@ -1,11 +1,11 @@
 //! Small tokenizers for tests, and real ones where they are at hand beside the repository.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use undertone_data::records::{Origin, Place};
 use undertone_model::text::TextTokenizer;
+use undertone_testing::shared;
 
 use super::Framer;
 
@@ -89,12 +89,6 @@ pub(super) fn real(name: &str) -> Option<Framer> {
 pub(super) fn real_tokenizer(name: &str) -> Option<TextTokenizer> {
     let path = shared(&format!("models/{name}/tokenizer.json"))?;
     Some(TextTokenizer::from_bytes(std::fs::read(path).expect("a file"), &[]).expect("a tokenizer"))
-}
-
-/// A file of the shared folder beside the repository, if it is there.
-pub(super) fn shared(path: &str) -> Option<std::path::PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().map(|folder| folder.join("shared").join(path)).find(|path| path.exists())
 }
 
 /// Where a record of a test comes from.

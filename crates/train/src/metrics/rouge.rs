@@ -112,7 +112,6 @@ fn common_subsequence<T: PartialEq>(a: &[T], b: &[T]) -> usize {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::Path;
 
     use proptest::prelude::*;
     use serde::Deserialize;
@@ -186,12 +185,9 @@ mod tests {
     /// The expected figures are those of rouge-score 0.1.2 over the same files.
     #[test]
     fn the_lead_baseline_of_xsum_scores_as_rouge_score_has_it() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/summarization/rouge_check");
-        let read = |name: &str| fs::read_to_string(folder.join(name));
-        let (Ok(gold), Ok(lead)) = (read("gold-test-sentences.txt"), read("lead-test-output.txt")) else {
-            eprintln!("skipped: {} is not at hand", folder.display());
-            return;
-        };
+        let Some(folder) = undertone_testing::shared("data/summarization/rouge_check") else { return };
+        let read = |name: &str| fs::read_to_string(folder.join(name)).expect(name);
+        let (gold, lead) = (read("gold-test-sentences.txt"), read("lead-test-output.txt"));
         let total: Rouge = gold.lines().zip(lead.lines()).map(|(reference, summary)| rouge(reference, summary)).sum();
         assert_eq!(total.texts(), 11_334);
         let theirs = Scores {

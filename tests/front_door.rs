@@ -1,0 +1,119 @@
+//! What somebody does first: the tests on a machine that has Rust alone, and the bundled model on a recording.
+
+use std::process::Command;
+use undertone_tests::reference::fixture;
+use undertone_tests::{Outcome, Place, write_model};
+
+/// A `cargo` that notes how it is called, in `calls`. Its nextest is there once it is installed, if it can be installed;
+/// its tests note a skip.
+const CARGO: &str = r#"#!/bin/sh
+echo "$*" >> calls
+case "$1 $2" in
+    "nextest --version") test -e installed ;;
+    "install cargo-nextest") test -e network && touch installed ;;
+    "nextest run") test -z "$SKIPPED_TESTS" || printf 'pack a_test\tno disk\npack a_test\tno disk\n' >> "$SKIPPED_TESTS" ;;
+esac
+"#;
+
+/// A place with that `cargo` and files by name.
+fn bare_machine(files: &[&str]) -> Place {
+    let place = Place::default();
+    place.write("cargo", CARGO);
+    files.iter().for_each(|file| place.write(file, ""));
+    place
+}
+
+/// `cargo xtask ARGS` with that `cargo`, and how it was called.
+fn run(place: &Place, args: &[&str]) -> (Outcome, Vec<String>) {
+    // The program calls cargo from the repository's root; this one's files are here.
+    let script = format!("#!/bin/sh\ncd '{}' && exec ./cargo \"$@\"\n", place.path("").display());
+    place.write("here", script);
+    let programs = [place.path("cargo"), place.path("here")];
+    assert!(Command::new("chmod").arg("+x").args(&programs).status().is_ok_and(|status| status.success()));
+    let output = place.xtask(args).env("CARGO", &programs[1]).output().expect("a process");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    let outcome = Outcome { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) };
+    let calls = std::fs::read_to_string(place.path("calls")).unwrap_or_default();
+    (outcome, calls.lines().map(str::to_owned).collect())
+}
+
+#[test]
+#[cfg_attr(not(unix), ignore = "it needs a shell")]
+fn a_missing_test_runner_is_announced_and_installed_and_skips_are_counted() {
+    let place = bare_machine(&["network"]);
+    let (outcome, calls) = run(&place, &["test"]);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let whole =
+        ["nextest --version", "install cargo-nextest --locked", "nextest run --workspace", "test --workspace --doc"];
+    assert_eq!(calls, whole);
+    assert!(outcome.stderr.starts_with("── test runner: cargo-nextest is not here; installing it"), "{outcome:?}");
+    let end = "1 test or check could not run here, or only in part:\n  pack a_test: no disk\n";
+    assert!(outcome.stderr.ends_with(end), "{outcome:?}");
+
+    let (outcome, calls) = run(&place, &["test", "--", "-E", "test(x)", "--no-fail-fast"]);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let again = ["nextest --version", "nextest run --workspace -E test(x) --no-fail-fast"];
+    assert_eq!(calls[whole.len()..], again, "it is there, and some tests are not all");
+}
+
+#[test]
+#[cfg_attr(not(unix), ignore = "it needs a shell")]
+fn without_a_network_there_is_another_way_to_run_the_tests() {
+    let (outcome, calls) = run(&bare_machine(&[]), &["test"]);
+    assert_eq!(outcome.status, Some(1), "{outcome:?}");
+    assert_eq!(calls, ["nextest --version", "install cargo-nextest --locked"]);
+    let said = "error: cargo-nextest could not be installed";
+    assert!(outcome.stderr.contains(said) && outcome.stderr.contains("`cargo test --workspace`"), "{outcome:?}");
+}
+
+#[test]
+#[cfg_attr(not(unix), ignore = "it needs a shell")]
+fn all_checks_run_the_tests_as_the_command_for_tests_does() {
+    let (outcome, calls) = run(&bare_machine(&["network"]), &["ci"]);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let tests =
+        ["nextest --version", "install cargo-nextest --locked", "nextest run --workspace", "test --workspace --doc"];
+    assert!(calls.windows(tests.len()).any(|calls| calls == tests), "{calls:?}");
+    assert!(outcome.stderr.contains("  pack a_test: no disk\n"), "{outcome:?}");
+}
+
+#[test]
+fn the_bundled_model_reads_a_recording_by_its_name() {
+    let clip = fixture("ebook2cw").join("clip00.mp3");
+    let outcome = Place::default().run(&["transcribe", "--model", "whisper-nano-cw", &clip.to_string_lossy()]);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let manifest = std::fs::read_to_string(fixture("ebook2cw").join("manifest.csv")).expect("a manifest");
+    let said = manifest.lines().find_map(|line| line.strip_prefix("clip00.mp3,")).expect("a row");
+    assert_eq!(outcome.stdout.trim_end(), said.trim_matches('"'));
+}
+
+#[test]
+fn a_run_stands_for_its_best_model() {
+    let place = Place::default();
+    write_model(&place.path("tiny/best"));
+    let clip = fixture("ebook2cw").join("clip05.mp3");
+    let read = |model: &str| place.run(&["transcribe", "--model", model, &clip.to_string_lossy()]);
+    let (run, best) = (read("tiny"), read("tiny/best"));
+    assert_eq!((run.status, &run.stdout), (Some(0), &best.stdout), "{run:?}");
+}
+
+#[test]
+fn a_model_that_is_not_there_is_answered_with_what_is_bundled() {
+    let place = Place::default();
+    place.write("clip.wav", undertone_tests::wav(&[0.0; 1600]));
+    let outcome = place.run(&["transcribe", "--model", "whisper-nano", "clip.wav"]);
+    outcome.assert_refusal(&["`whisper-nano`", "whisper-nano-cw"]);
+    // A folder that is there is meant, whatever it is called.
+    std::fs::create_dir(place.path("whisper-nano-cw")).expect("a directory");
+    let outcome = place.run(&["transcribe", "--model", "whisper-nano-cw", "clip.wav"]);
+    outcome.assert_refusal(&["whisper-nano-cw/model.safetensors"]);
+}
+
+#[test]
+fn the_bundled_model_is_exported_by_its_name() {
+    let place = Place::default();
+    let outcome = place.run(&["export", "--model", "whisper-nano-cw", "--dtype", "f16", "--out", "nano"]);
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (Some(0), "nano\n"), "{outcome:?}");
+    assert!(place.path("nano/model.safetensors").is_file() && place.path("nano/config.json").is_file());
+    place.run(&["export", "--model", "nono", "--out", "x"]).assert_refusal(&["`nono`", "whisper-nano-cw"]);
+}
