@@ -93,5 +93,5 @@ pub(super) fn real_tokenizer(name: &str) -> Option<TextTokenizer> {
 
 /// Where a record of a test comes from.
 pub(super) fn origin() -> Origin {
-    Origin { path: Arc::from(Path::new("test.jsonl")), place: Place::Line(1) }
+    Origin { path: Arc::from(std::path::Path::new("test.jsonl")), place: Place::Line(1) }
 }
