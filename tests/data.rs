@@ -52,6 +52,27 @@ fn a_recording_that_cannot_be_read_stops_the_run_or_is_listed() {
     place.run(&args).assert_refusal(&["max_bad_share", "04.wav"]);
 }
 
+#[test]
+fn a_run_that_can_read_nothing_ends_and_names_the_first() {
+    let place = place();
+    (0..12).for_each(|index| place.write(&format!("{index:02}.wav"), b"no audio"));
+    let skip_all = ["--set", "data.on_bad_sample=skip", "--set", "data.max_bad_share=1.0"];
+    let ended = place.run(&[&["train", "--config", "tiny.yaml"], &skip_all[..]].concat());
+    ended.assert_refusal(&["not one of the 12 samples", ".wav` (", "not audio", "data check", "bad_samples.json"]);
+}
+
+#[test]
+fn recordings_that_all_break_end_a_run_that_is_under_way() {
+    let place = place();
+    train(&place, 3, &[]);
+    (0..12).for_each(|index| place.write(&format!("{index:02}.wav"), b"no audio"));
+    let settings =
+        ["--set", "train.max_steps=60", "--set", "data.on_bad_sample=skip", "--set", "data.max_bad_share=1.0"];
+    let ended = place.run(&[&["train", "--config", "tiny.yaml", "--resume"], &settings[..], &CONSTANT].concat());
+    ended.assert_refusal(&["not one of the 12 samples of epoch 1", "bad_samples.json"]);
+    assert_eq!(bad_samples(&place)["samples"], 12, "the run has a checkpoint, and so its list stays");
+}
+
 /// What `bad_samples.json` says.
 fn bad_samples(place: &Place) -> serde_json::Value {
     let record = std::fs::read_to_string(place.path("runs/tiny/bad_samples.json")).expect("a record");

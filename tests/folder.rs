@@ -186,6 +186,55 @@ fn a_missing_shard_is_named() {
 }
 
 #[test]
+fn sizes_that_the_weights_do_not_have_are_refused_by_key_before_anything_is_made() {
+    let folder = Folder::copy("tiny-80");
+    let path = folder.path().join("config.json");
+    let whole = read_json(&path);
+    for (key, large) in [
+        ("d_model", 8_000_000_u64),
+        ("encoder_layers", 1000),
+        ("decoder_layers", 1000),
+        ("encoder_ffn_dim", 8_000_000),
+        ("decoder_ffn_dim", 8_000_000),
+        ("num_mel_bins", 8_000_000),
+        ("vocab_size", 8_000_000),
+        ("max_source_positions", 200_000),
+        ("max_target_positions", 200_000),
+    ] {
+        for value in [large, 1_000_000_000_000, u64::MAX] {
+            let mut config = whole.clone();
+            config[key] = value.into();
+            folder.write_json("config.json", &config);
+            let error = folder.refusal();
+            let named = if value == large && key.ends_with("_layers") { "layers.2." } else { key };
+            assert!(error.contains(named) && error.contains(folder.path().to_str().expect("UTF-8")), "{key}: {error}");
+        }
+    }
+    folder.write_json("config.json", &whole);
+    folder.load();
+    assert!(undertone::train::peak_memory_bytes().is_none_or(|peak| peak < 1 << 30));
+}
+
+#[test]
+fn odd_numbers_beside_the_weights_are_refused_or_without_effect() {
+    let folder = Folder::copy("tiny-80");
+    let odd = json!({
+        "is_multilingual": true, "suppress_tokens": [u64::MAX, -5, 4_000_000_000_u64, 1e300, "x"], "max_length": u64::MAX,
+        "begin_suppress_tokens": [1_000_000_000], "language": "", "alignment_heads": [[u64::MAX, -1]],
+    });
+    folder.write_json("generation_config.json", &odd);
+    let whisper = folder.load();
+    let mel = burn::tensor::Tensor::zeros([1, 80, 8], &Device::default());
+    let options = whisper.generate_options();
+    assert!(whisper.model.generate(mel, &[vec![3]], &options).len() == 1);
+    let mut tokenizer: Value = serde_json::from_slice(whisper.tokenizer.to_bytes()).expect("JSON");
+    tokenizer["model"]["vocab"]["far"] = 4_000_000_000_u64.into();
+    folder.write_json("tokenizer.json", &tokenizer);
+    let error = folder.refusal();
+    assert!(error.contains("tokenizer.json") && error.contains("4000000001"), "{error}");
+}
+
+#[test]
 fn a_misshapen_tensor_is_named_with_both_shapes() {
     let folder = Folder::copy("tiny-80");
     let name = "decoder.layers.1.fc2.weight";

@@ -259,6 +259,29 @@ impl Batches for Hundred {
     }
 }
 
+/// Says that there is a batch, and has none in any epoch.
+struct Empty;
+
+impl Batches for Empty {
+    type Batch = usize;
+
+    fn per_epoch(&self) -> usize {
+        1
+    }
+
+    fn epoch(&self, _: u64, _: usize) -> BatchStream<'_, usize> {
+        Box::new(std::iter::empty())
+    }
+}
+
+#[test]
+fn epochs_without_a_batch_end_a_run_instead_of_following_each_other_for_ever() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let model = Partial::new(false, false, &Device::default());
+    let error = learner(model, 50, dir.path()).train(&Empty).expect_err("refused");
+    assert!(matches!(error, TrainError::NoData), "{error}");
+}
+
 fn learner(model: Partial, steps: u64, dir: &Path) -> Learner<Zero> {
     let mut config = TrainConfig { max_steps: Some(steps), ..Default::default() };
     config.optimizer.warmup_steps = 1;

@@ -27,6 +27,7 @@ pub mod cw;
 pub mod features;
 mod fourier;
 mod level;
+pub mod limits;
 pub mod loader;
 pub mod records;
 pub mod text;

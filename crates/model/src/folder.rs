@@ -45,6 +45,22 @@ pub enum FolderError {
         /// How.
         reason: String,
     },
+    /// The configuration gives another size than the weights have.
+    #[error("`{}` says that `{key}` is {value}, and tensor `{tensor}` of the weights beside it has shape {found:?} instead of {expected:?}: take both from the same model", path.display())]
+    Size {
+        /// The configuration.
+        path: PathBuf,
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: usize,
+        /// The tensor.
+        tensor: String,
+        /// Its shape by the configuration.
+        expected: Vec<usize>,
+        /// Its shape in the file.
+        found: Vec<usize>,
+    },
     /// The weights do not fit the model.
     #[error("`{}`: {source}", path.display())]
     Weights {
@@ -74,6 +90,8 @@ pub(crate) struct Weights {
     files: BTreeMap<String, TensorFile>,
     /// Tensor → file; empty when there is one file.
     index: BTreeMap<String, String>,
+    /// What the files' headers say.
+    shapes: BTreeMap<String, Vec<usize>>,
     origin: PathBuf,
 }
 
@@ -82,8 +100,7 @@ impl Weights {
         let single = dir.join(WEIGHTS);
         let index_path = dir.join(INDEX);
         if single.exists() || !index_path.exists() {
-            let files = BTreeMap::from([(WEIGHTS.to_owned(), TensorFile::open(&single)?)]);
-            return Ok(Self { files, index: BTreeMap::new(), origin: single });
+            return Self::single(&single);
         }
         let bytes =
             std::fs::read(&index_path).map_err(|source| FolderError::Io { path: index_path.clone(), source })?;
@@ -100,11 +117,31 @@ impl Weights {
                 files.insert(name.clone(), TensorFile::open(&dir.join(name))?);
             }
         }
-        Ok(Self { files, index, origin: index_path })
+        let mut shapes: BTreeMap<&String, _> = files.iter().map(|(name, file)| (name, file.shapes())).collect();
+        let shape = |(name, file): (&String, &String)| Some((name.clone(), shapes.get_mut(file)?.remove(name)?));
+        let shapes = index.iter().filter_map(shape).collect();
+        Ok(Self { files, index, shapes, origin: index_path })
+    }
+
+    /// The weights of one file.
+    pub(crate) fn single(path: &Path) -> Result<Self, FolderError> {
+        let file = TensorFile::open(path)?;
+        let (shapes, files) = (file.shapes(), BTreeMap::from([(WEIGHTS.to_owned(), file)]));
+        Ok(Self { files, index: BTreeMap::new(), shapes, origin: path.to_owned() })
+    }
+
+    /// The shape of a tensor, if there is one of that name.
+    pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.shapes.get(name).map(Vec::as_slice)
+    }
+
+    /// The error that there is none.
+    pub(crate) fn missing(&self, name: &str) -> StoreError {
+        StoreError::Missing { name: name.to_owned(), origin: format!("`{}`", self.origin.display()) }
     }
 
     pub(crate) fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
-        let missing = || StoreError::Missing { name: name.to_owned(), origin: format!("`{}`", self.origin.display()) };
+        let missing = || self.missing(name);
         let file = match self.index.is_empty() {
             true => WEIGHTS,
             false => self.index.get(name).ok_or_else(missing)?,

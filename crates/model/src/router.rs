@@ -4,6 +4,7 @@
 //! enough; the adapters lie above.
 
 use crate::layers::{LayerNorm, Linear};
+use crate::limits::{MOST_ROUTER_LAYERS, WIDEST_ROUTER};
 use burn::module::{Module, Param};
 use burn::tensor::activation::{relu, softmax};
 use burn::tensor::{Device, Distribution, Int, Tensor};
@@ -162,6 +163,10 @@ impl RouterConfig {
         };
         if self.hidden.contains(&0) {
             return error("hidden", &self.hidden, "widths of at least 1");
+        }
+        if self.hidden.len() > MOST_ROUTER_LAYERS || self.hidden.iter().any(|width| *width > WIDEST_ROUTER) {
+            let rule = format!("at most {MOST_ROUTER_LAYERS} widths of at most {WIDEST_ROUTER}");
+            return error("hidden", &self.hidden, &rule);
         }
         if !(0.0..1.0).contains(&self.dropout) {
             return error("dropout", &self.dropout, "at least 0 and below 1");

@@ -1,6 +1,7 @@
 //! A small decoder that writes text from the states of any encoder.
 
 use crate::layers::Embedding;
+use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_POSITIONS};
 use crate::whisper::{WhisperConfig, WhisperDecoder};
 use burn::module::Param;
 use burn::tensor::{Device, Tensor};
@@ -34,6 +35,24 @@ pub enum TextDecoderConfigError {
     /// A number that must not be 0.
     #[error("`{0}` is 0: it must be at least 1")]
     Zero(&'static str),
+    /// A number that is no size of a decoder.
+    #[error("`{key}` is {value}: it must be at most {most}")]
+    Large {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: usize,
+        /// The most it may be.
+        most: usize,
+    },
+    /// More parameters than are initialised.
+    #[error(
+        "`layers`, `ffn` and `max_length` make a decoder of {parameters} parameters, and at most {MOST_NEW_PARAMETERS} are initialised: make them smaller"
+    )]
+    TooLarge {
+        /// How many it would have.
+        parameters: u128,
+    },
     /// The heads do not share the width evenly.
     #[error("`heads` is {heads}: it must divide the width of the token embeddings, which is {d_model}")]
     Heads {
@@ -57,6 +76,22 @@ impl TextDecoderConfig {
             [("layers", self.layers), ("heads", self.heads), ("ffn", self.ffn), ("max_length", self.max_length)];
         if let Some((key, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
             return Err(TextDecoderConfigError::Zero(key));
+        }
+        for (key, value) in positive {
+            let most = match key {
+                "layers" => MOST_LAYERS,
+                "max_length" => MOST_POSITIONS,
+                _ => LARGEST_DIMENSION,
+            };
+            if value > most {
+                return Err(TextDecoderConfigError::Large { key, value, most });
+            }
+        }
+        // Two attentions and the wide layers of each block, and the positions.
+        let [d, layers, ffn, positions] = [d_model, self.layers, self.ffn, self.max_length].map(|n| n as u128);
+        let parameters = layers.saturating_mul(8 * d * d + 2 * d * ffn) + positions * d;
+        if parameters > u128::from(MOST_NEW_PARAMETERS) {
+            return Err(TextDecoderConfigError::TooLarge { parameters });
         }
         if !d_model.is_multiple_of(self.heads) {
             return Err(TextDecoderConfigError::Heads { heads: self.heads, d_model });

@@ -4,6 +4,7 @@ use crate::{ConfigError, SourceConfig, Sources};
 use serde::{Deserialize, Serialize};
 use undertone_data::augment::AugmentConfig;
 use undertone_data::cache::{CacheConfig, CacheWhat};
+use undertone_data::limits::MOST_BATCH;
 use undertone_data::loader::{Budget, LoaderConfig, OnBadSample, Workers};
 
 /// Training and validation data.
@@ -150,6 +151,12 @@ impl DataConfig {
         let at = |key: &str, e: &dyn std::fmt::Display| ConfigError::Value(format!("`data{key}`: {e}"));
         if self.eval_batch_size == 0 {
             return value("`data.eval_batch_size` is 0: it must be at least 1".into());
+        }
+        if self.eval_batch_size > MOST_BATCH {
+            return value(format!(
+                "`data.eval_batch_size` is {}: it must be at most {MOST_BATCH}",
+                self.eval_batch_size
+            ));
         }
         self.training_loader(seed).validate().map_err(|e| at("", &e))?;
         if self.attention_cost != 0.0 && self.max_batch_seconds.is_none() {

@@ -174,7 +174,8 @@ impl Footprint {
 
     /// Peak memory of training with batches of `batch` samples, `accumulation` of them to a step, in bytes.
     pub fn bytes(&self, batch: usize, accumulation: usize, treatment: &Treatment) -> u64 {
-        FIXED + self.state_bytes(accumulation, treatment) + batch as u64 * self.sample_bytes(treatment)
+        let batch = (batch as u64).saturating_mul(self.sample_bytes(treatment));
+        batch.saturating_add(FIXED + self.state_bytes(accumulation, treatment))
     }
 
     /// The largest batch that fits into so many bytes; 0 if not one sample does.
@@ -197,41 +198,44 @@ impl Footprint {
     pub fn sample_bytes(&self, treatment: &Treatment) -> u64 {
         let encoder = self.encoder.kept(0, treatment);
         let mut elements = match self.trains_encoder {
-            true => self.front + encoder,
+            true => u128::from(self.front) + encoder,
             // Two blocks' worth are alive at once while it runs.
-            false => 2 * encoder / self.encoder.layers.max(1),
+            false => 2 * encoder / u128::from(self.encoder.layers.max(1)),
         };
         let mut logits = 0;
         if let Some(decoder) = &self.decoder {
             // Keys and values of the encoder's states, in each of its blocks.
-            let memory = 2 * decoder.layers * decoder.width * self.encoder.positions;
+            let [layers, width, positions] = [decoder.layers, decoder.width, self.encoder.positions].map(u128::from);
+            let memory = 2 * layers * width * positions;
             elements += memory + decoder.kept(self.encoder.positions, treatment);
             if treatment.kernels == Kernels::Composed {
                 // Logits, their logarithms and their gradient, in f32 whatever the rest is in.
-                logits = 3 * 4 * decoder.positions * self.vocabulary;
+                logits = 3 * 4 * u128::from(decoder.positions) * u128::from(self.vocabulary);
             }
         }
-        treatment.element_bytes * elements + logits
+        u64::try_from(u128::from(treatment.element_bytes) * elements + logits).unwrap_or(u64::MAX)
     }
 }
 
 impl Stack {
     /// Elements of all blocks: those with a `memory` of so many positions have a second attention.
-    fn kept(&self, memory: u64, treatment: &Treatment) -> u64 {
+    fn kept(&self, memory: u64, treatment: &Treatment) -> u128 {
         let composed = treatment.kernels == Kernels::Composed;
-        let row = self.width * self.positions;
+        let [layers, width, ffn, heads, positions, memory] =
+            [self.layers, self.width, self.ffn, self.heads, self.positions, memory].map(u128::from);
+        let row = width * positions;
         // The stream and its norm, queries, keys, values and what is mixed of them; the stream and its norm again; then the
         // wide layer before and after its GELU. Attention to a memory adds stream, norm, queries and mixture.
-        let fused = row * if memory > 0 { 12 } else { 8 } + 2 * self.ffn * self.positions;
+        let fused = row * if memory > 0 { 12 } else { 8 } + 2 * ffn * positions;
         // A composed norm keeps its input centred, squared and scaled; a composed GELU its parts.
         let unfused = if composed { 8 * row } else { 0 };
-        let weights = if composed { self.heads * self.positions * (self.positions + memory) } else { 0 };
+        let weights = if composed { heads * positions * (positions + memory) } else { 0 };
         let block = fused + unfused + weights * if self.drops { 3 } else { 1 };
         // While a block's attention runs backwards: scores, weights and their gradients.
         let working = 4 * weights;
         match treatment.checkpointed {
-            true => self.layers * row + block + working,
-            false => self.layers * block + working,
+            true => layers * row + block + working,
+            false => layers * block + working,
         }
     }
 }

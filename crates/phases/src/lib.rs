@@ -21,6 +21,8 @@ mod data_config;
 pub mod dynamo;
 mod evaluate;
 mod experiment;
+#[cfg(test)]
+mod extremes;
 mod fill_cache;
 mod finetune;
 pub mod footprint;

@@ -273,7 +273,10 @@ fn column(model: &ModelConfig) -> Result<(usize, String), String> {
     let own = match (folder, &model.source.config) {
         (Some(folder), _) => in_folder(folder, model.backbone)
             .ok_or(format!("`{}` has no config.json of such a model", folder.display()))?,
-        (None, Some(config)) => Footprint::whisper(config),
+        (None, Some(config)) => match config.check_new() {
+            Ok(()) => Footprint::whisper(config),
+            Err(error) => return Err(error.to_string()),
+        },
         (None, None) if speech => return Ok((0, format!("{model}, which is smaller than {}", MODELS[0].0))),
         (None, None) => return Err("there is no model".into()),
     };

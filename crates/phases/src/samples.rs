@@ -12,7 +12,9 @@ use std::fmt::{Display, Formatter};
 use std::path::PathBuf;
 use undertone_data::clips::Clips;
 use undertone_data::cw::CwConfig;
+use undertone_data::limits::MOST_SAMPLES;
 use undertone_data::records::{Column, Format, PartConfig, Paths, RecordsConfig};
+use undertone_train::limits::MOST_EPOCHS;
 
 /// Where samples come from: give one of `synth`, `path` and `hub`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -87,6 +89,11 @@ impl Sources {
         }
         if self.0.len() == 1 && self.0[0].weight.is_some() {
             return Err("`weight` is for several sources: leave it out where there is one".into());
+        }
+        let made = self.0.iter().filter(|source| !source.is_recorded()).map(|source| source.samples);
+        let made = made.fold(0, usize::saturating_add);
+        if made > MOST_SAMPLES {
+            return Err(format!("`samples` are {made} in all: a synthesiser makes at most {MOST_SAMPLES} per epoch"));
         }
         let weighted = self.0.iter().filter(|source| source.weight.is_some()).count();
         if weighted > 0 && weighted < self.0.len() {
@@ -226,11 +233,19 @@ impl SourceConfig {
         if self.samples == 0 {
             return Err("`samples` is 0: a synthesiser makes at least 1 per epoch".into());
         }
+        if self.samples > MOST_SAMPLES {
+            let samples = self.samples;
+            return Err(format!("`samples` is {samples}: a synthesiser makes at most {MOST_SAMPLES} per epoch"));
+        }
         if !training && !self.stages.is_empty() {
             return Err("`stages` are for training: other data is the same every time".into());
         }
-        if let Some(index) = self.stages.iter().position(|stage| stage.epochs == 0) {
-            return Err(format!("`stages[{index}].epochs` is 0: it must be at least 1"));
+        let lasts = |stage: &StageConfig| (1..=MOST_EPOCHS).contains(&stage.epochs);
+        if let Some((index, stage)) = self.stages.iter().enumerate().find(|(_, stage)| !lasts(stage)) {
+            let epochs = stage.epochs;
+            return Err(format!(
+                "`stages[{index}].epochs` is {epochs}: it must be at least 1 and at most {MOST_EPOCHS}"
+            ));
         }
         self.cw.validate().map_err(|e| e.to_string())?;
         for index in 0..self.stages.len() {

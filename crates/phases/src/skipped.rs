@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use undertone_data::loader::{Collate, Dataset, Loader, Skips};
+use undertone_data::loader::{Collate, Dataset, Loader, LoaderError, Skips};
 use undertone_store::{StoreError, write_atomically};
+use undertone_train::BoxError;
 
 /// Keeps `bad_samples.json` up to date: how many samples could not be read, and the first of them with their reasons.
 ///
@@ -89,6 +90,18 @@ impl SkipRecord {
                 self.path.display()
             )
         }))
+    }
+
+    /// An error of the loader, and where more is to be found where it is about more samples than it names.
+    pub fn explained(&self, error: LoaderError) -> BoxError {
+        match &error {
+            LoaderError::NothingReadable { .. } | LoaderError::TooManyBad { .. } => format!(
+                "{error} (`cargo xtask data check` says what is wrong with each; a run that has a checkpoint also lists them in `{}`)",
+                self.path.display()
+            )
+            .into(),
+            _ => error.into(),
+        }
     }
 
     fn write(&self, skips: &Skips) -> Result<(), StoreError> {

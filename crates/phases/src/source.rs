@@ -233,6 +233,9 @@ impl ModelConfig {
                 "`model.source` has several of bundled, path, hub and config: give one".into(),
             ));
         }
+        if let Some(config) = &s.config {
+            config.check_new().map_err(|e| ConfigError::Value(format!("`model.source.config`: {e}")))?;
+        }
         if s.revision.is_some() && s.hub.is_none() {
             return Err(ConfigError::Value("`model.source.revision` needs `model.source.hub`".into()));
         }
@@ -302,6 +305,7 @@ impl ModelConfig {
 
 /// A new model that spells in Morse characters, with Whisper's special tokens for one language.
 fn fresh(config: WhisperConfig, initializer: Initializer, device: &Device) -> Result<PretrainedWhisper, SourceError> {
+    config.check_new()?;
     let characters: String = morse::alphabet().collect();
     let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"])?;
     let mut generation = GenerationConfig::new(true);

@@ -95,6 +95,14 @@ impl TensorFile {
         self.header().map(|h| h.names().into_iter().map(str::to_owned).collect()).unwrap_or_default()
     }
 
+    /// The shapes of the tensors in the file, by name: what its header says, without reading any.
+    pub fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
+        let shapes = |header: SafeTensors| {
+            header.iter().map(|(name, view)| (name.to_owned(), view.shape().to_vec())).collect::<BTreeMap<_, _>>()
+        };
+        self.header().map(shapes).unwrap_or_default()
+    }
+
     /// One tensor as f32.
     ///
     /// # Errors

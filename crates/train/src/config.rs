@@ -1,7 +1,8 @@
 //! How a training run goes, as a user writes it.
 
 use crate::guard::{GuardConfig, OnSpike};
-use crate::loss_scale::LossScaleConfig;
+use crate::limits::{MOST_ACCUMULATED, MOST_EPOCHS, MOST_STEPS};
+use crate::loss_scale::{LARGEST_SCALE, LossScaleConfig};
 use crate::{GradientCheckpointing, OptimizerConfig};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -69,6 +70,14 @@ impl Default for TrainConfig {
 }
 
 const DEFAULT_STEPS: u64 = 1000;
+
+/// Refuses 0, and more than there can be.
+fn in_range(key: &'static str, value: u64, most: u64) -> Result<(), TrainConfigError> {
+    match (1..=most).contains(&value) {
+        true => Ok(()),
+        false => Err(TrainConfigError::new(key, &value, &format!("must be at least 1 and at most {most}"))),
+    }
+}
 
 /// When and by what the model is judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -157,13 +166,11 @@ impl TrainConfig {
             (Some(_), Some(epochs)) => {
                 return error("epochs", &epochs, "give either that or `max_steps`, not both");
             }
-            (Some(0), _) => return error("max_steps", &0, "must be at least 1"),
-            (_, Some(0)) => return error("epochs", &0, "must be at least 1"),
+            (Some(steps), _) => in_range("max_steps", steps, MOST_STEPS)?,
+            (_, Some(epochs)) => in_range("epochs", epochs, MOST_EPOCHS)?,
             _ => {}
         }
-        if self.accumulation == 0 {
-            return error("accumulation", &0, "must be at least 1");
-        }
+        in_range("accumulation", self.accumulation as u64, MOST_ACCUMULATED as u64)?;
         if self.gradient_checkpointing.is_empty() {
             return error(
                 "gradient_checkpointing.every",
@@ -195,8 +202,8 @@ impl TrainConfig {
             return error("ema_decay", &decay, "must be at least 0 and below 1");
         }
         let scale = &self.loss_scale;
-        if !(scale.initial.is_finite() && scale.initial >= 1.0) {
-            return error("loss_scale.initial", &scale.initial, "must be at least 1");
+        if !(1.0..=LARGEST_SCALE).contains(&scale.initial) {
+            return error("loss_scale.initial", &scale.initial, "must be at least 1 and at most 2^40");
         }
         if scale.growth_interval == 0 {
             return error("loss_scale.growth_interval", &0, "must be at least 1");
@@ -230,15 +237,22 @@ impl TrainConfig {
 
     /// How many optimizer steps the run has when an epoch has `batches` batches; each epoch's tail is a step of its own.
     pub fn steps(&self, batches: usize) -> u64 {
-        self.steps_over(|_| batches)
+        match (self.max_steps, self.epochs) {
+            (None, Some(epochs)) => epochs.saturating_mul(self.steps_of(batches)),
+            _ => self.steps_over(|_| batches),
+        }
+    }
+
+    /// Of one epoch with so many batches.
+    fn steps_of(&self, batches: usize) -> u64 {
+        batches.div_ceil(self.accumulation.max(1)) as u64
     }
 
     /// How many optimizer steps the run has when each epoch has so many batches.
     pub fn steps_over(&self, batches: impl Fn(u64) -> usize) -> u64 {
-        let in_epoch = |epoch| batches(epoch).div_ceil(self.accumulation) as u64;
         match (self.max_steps, self.epochs) {
             (Some(steps), _) => steps,
-            (None, Some(epochs)) => (0..epochs).map(in_epoch).sum(),
+            (None, Some(epochs)) => (0..epochs).map(|epoch| self.steps_of(batches(epoch))).fold(0, u64::saturating_add),
             (None, None) => DEFAULT_STEPS,
         }
     }
@@ -254,8 +268,13 @@ mod tests {
         let valid = TrainConfig { max_steps: Some(1000), ..Default::default() };
         assert_eq!(valid.validate(), Ok(()));
         type Spoil = fn(&mut TrainConfig);
-        let cases: [(&str, Spoil); 15] = [
+        let cases: [(&str, Spoil); 20] = [
             ("max_steps", |c| c.max_steps = Some(0)),
+            ("max_steps", |c| c.max_steps = Some(u64::MAX)),
+            ("epochs", |c| (c.max_steps, c.epochs) = (None, Some(1 << 60))),
+            ("accumulation", |c| c.accumulation = usize::MAX),
+            ("loss_scale.initial", |c| c.loss_scale.initial = 1e300),
+            ("loss_scale.initial", |c| c.loss_scale.initial = f64::NAN),
             ("epochs", |c| c.epochs = Some(2)),
             ("accumulation", |c| c.accumulation = 0),
             ("gradient_checkpointing.every", |c| {

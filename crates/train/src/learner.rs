@@ -57,6 +57,9 @@ const GRADIENT_PATIENCE: u64 = 20;
 const BEST: &str = "best";
 const BEST_EMA: &str = "best_ema";
 
+/// An epoch may be without a batch where batches are cut by length and incomplete ones left out, but not so many in a row.
+const EMPTY_EPOCHS: usize = 100;
+
 const MODEL: &str = "the learner has its model between optimizer steps";
 
 /// The share of an optimizer step's time and what it found.
@@ -480,7 +483,7 @@ impl<O: Objective> Learner<O> {
         progress: &Progress,
     ) -> Result<Option<Vec<O::Batch>>, TrainError> {
         let begin = (self.state.epoch, self.state.cursor);
-        let mut window = Vec::with_capacity(self.config.accumulation);
+        let (mut window, mut empty) = (Vec::new(), 0);
         while window.len() < self.config.accumulation {
             match stream.next() {
                 Some(Ok((next, batch))) => {
@@ -498,6 +501,10 @@ impl<O: Objective> Learner<O> {
                     *stream = batches.epoch(self.state.epoch, 0);
                     if !window.is_empty() {
                         break;
+                    }
+                    empty += 1;
+                    if empty > EMPTY_EPOCHS {
+                        return Err(TrainError::NoData);
                     }
                 }
             }

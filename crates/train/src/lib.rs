@@ -66,6 +66,7 @@ mod gradients;
 mod guard;
 mod hardware;
 mod learner;
+pub mod limits;
 mod loss_scale;
 mod memory;
 pub mod metrics;

@@ -30,7 +30,7 @@ pub struct LossScale {
 }
 
 /// Beyond it a loss of 1 would come near the end of f32.
-const LARGEST: f64 = (1_u64 << 40) as f64;
+pub(crate) const LARGEST_SCALE: f64 = (1_u64 << 40) as f64;
 
 impl LossScale {
     pub(crate) fn new(config: &LossScaleConfig) -> Self {
@@ -40,7 +40,7 @@ impl LossScale {
     /// After a step whose gradient was finite.
     pub(crate) fn good(&mut self, config: &LossScaleConfig) {
         self.good_steps += 1;
-        if self.good_steps >= config.growth_interval && self.scale < LARGEST {
+        if self.good_steps >= config.growth_interval && self.scale < LARGEST_SCALE {
             (self.scale, self.good_steps) = (2.0 * self.scale, 0);
         }
     }

@@ -1,4 +1,7 @@
-use std::io::ErrorKind;
+use std::any::Any;
+use std::io::{ErrorKind, Read};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use symphonia::core::audio::GenericAudioBufferRef;
@@ -7,9 +10,11 @@ use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::{FormatReader, SeekMode, SeekTo, TrackType};
 use symphonia::core::io::MediaSourceStream;
+use symphonia::core::packet::Packet;
 use symphonia::core::units::Timestamp;
 
-use super::{AudioError, Stored};
+use super::resample::Resampling;
+use super::{AudioError, SAMPLE_RATE, Stored};
 
 /// How far past the file's end a segment may reach, in seconds: one hop, which manifests round away.
 pub(crate) const ROUNDING: f64 = 0.01;
@@ -18,14 +23,54 @@ pub(crate) const ROUNDING: f64 = 0.01;
 /// needs one packet (at most 8192 samples); MP3 may refer to 511 bytes back, which is half a second at 8 kbit/s.
 const PREROLL: f64 = 1.0;
 
-/// Mono audio at the file's own sampling rate.
-pub(super) struct Clip {
-    pub(super) samples: Vec<f32>,
-    pub(super) rate: u32,
+/// How much more than its header promises a file may hold, in seconds and as a share: headers are a little wrong at
+/// times, and one that is very wrong is no reason to decode without end.
+const SLACK: (f64, f64) = (10.0, 0.1);
+
+/// Decodes from `start` to `end` in seconds (to the end of the file if `None`) to 16 kHz mono; the bounds are known to be
+/// sane. More than `longest` seconds are an error.
+pub(super) fn decode(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> Result<Vec<f32>, AudioError> {
+    caught(stored, || decode_part(stored, start, end, longest))
 }
 
-/// Decodes from `start` to `end` in seconds (to the end of the file if `None`); the bounds are known to be sane.
-pub(super) fn decode(stored: &Stored, start: f64, end: Option<f64>) -> Result<Clip, AudioError> {
+/// How long the audio is by its header, in seconds, if the header tells.
+pub(super) fn seconds(stored: &Stored) -> Result<Option<f64>, AudioError> {
+    caught(stored, || {
+        let source = Source::open(stored)?;
+        Ok(source.promised.map(|frames| frames as f64 / f64::from(source.rate)))
+    })
+}
+
+/// How long the audio is by the packets that it has, in seconds: all of it is read, and nothing is decoded.
+pub(super) fn counted_seconds(stored: &Stored) -> Result<f64, AudioError> {
+    caught(stored, || {
+        let mut source = Source::open(stored)?;
+        let (mut frames, mut before) = (0_u64, None);
+        while let Some(packet) = source.next_packet(frames)? {
+            let begins = u64::try_from(packet.pts.get()).unwrap_or(0);
+            // Where the length was guessed, packets say of what lies beyond the guess that it is padding; they are all of
+            // one size.
+            frames = match before {
+                Some(before) if !source.trims => begins.saturating_add(begins.saturating_sub(before)),
+                _ => frames.saturating_add(packet.dur.get()),
+            };
+            before = Some(begins);
+        }
+        Ok(frames as f64 / f64::from(source.rate))
+    })
+}
+
+/// A panic in somebody else's decoder as an error about the file.
+fn caught<T>(stored: &Stored, read: impl FnOnce() -> Result<T, AudioError>) -> Result<T, AudioError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic: Box<dyn Any + Send>| {
+        let said = panic.downcast_ref::<&str>().map(|text| text.to_string());
+        let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        let reason = format!("the decoder gave up: {said}");
+        Err(AudioError::Unsupported { path: stored.name().into(), reason })
+    })
+}
+
+fn decode_part(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> Result<Vec<f32>, AudioError> {
     let path = stored.name();
     let mut source = Source::open(stored)?;
     let rate = f64::from(source.rate);
@@ -42,35 +87,88 @@ pub(super) fn decode(stored: &Stored, start: f64, end: Option<f64>) -> Result<Cl
     if let Some(frames) = source.promised.filter(|&frames| source.exact && first >= frames) {
         return Err(outside(frames));
     }
+    if let Some(frames) = source.promised.map(|frames| frames.min(last.unwrap_or(u64::MAX)))
+        && frames.saturating_sub(first) as f64 / rate > longest
+    {
+        return Err(AudioError::TooLong { path: path.into(), hours: longest / 3600.0 });
+    }
 
-    // Samples `position .. position + samples.len()` of the file; what precedes `first` goes at the end.
-    let (position, mut samples) = match source.seek(first)? {
-        Some(begun) => begun,
-        None => {
-            source = Source::open(stored)?;
-            (0, Vec::new())
+    // What precedes `first` is decoded and goes nowhere.
+    let mut cut = Cut::new(path, source.rate, first..last.unwrap_or(u64::MAX), longest)?;
+    match source.seek(first)? {
+        Some((position, begun)) => {
+            cut.position = position;
+            cut.push(&begun)?;
         }
-    };
-    let wanted = last.map_or(u64::MAX, |last| last - position);
-    while (samples.len() as u64) < wanted && source.append_packet(position, &mut samples)? {}
+        None => source = Source::open(stored)?,
+    }
+    let most = source.promised.map(|promised| promised as f64 * (1.0 + SLACK.1) + SLACK.0 * rate);
+    let mut samples = Vec::new();
+    while last.is_none_or(|last| cut.position < last) && source.decode_packet(cut.position, &mut samples)? {
+        cut.push(&samples)?;
+        if let (Some(most), Some(promised)) = (most, source.promised)
+            && cut.position as f64 > most
+        {
+            return Err(AudioError::MoreThanPromised { path: path.into(), promised: promised as f64 / rate });
+        }
+    }
 
-    let reached = position + samples.len() as u64;
+    let reached = cut.position;
     if reached == 0 {
         return Err(AudioError::Empty { path: path.into() });
     }
     let slack = (ROUNDING * rate) as u64;
-    if first >= reached || last.is_some_and(|last| last > reached + slack) {
+    if first >= reached || last.is_some_and(|last| last > reached.saturating_add(slack)) {
         return Err(outside(reached));
     }
-    samples.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
-    samples.drain(..(first - position) as usize);
-    Ok(Clip { samples, rate: source.rate })
+    cut.finish()
 }
 
-/// How long the audio is by its header, in seconds, if the header tells.
-pub(super) fn seconds(stored: &Stored) -> Result<Option<f64>, AudioError> {
-    let source = Source::open(stored)?;
-    Ok(source.promised.map(|frames| frames as f64 / f64::from(source.rate)))
+/// What is wanted of a file's samples, on its way to 16 kHz.
+struct Cut<'a> {
+    path: &'a Path,
+    rate: u32,
+    wanted: Range<u64>,
+    /// The most seconds that there may be.
+    longest: f64,
+    /// The sample of the file that comes next.
+    position: u64,
+    resampling: Resampling,
+}
+
+impl<'a> Cut<'a> {
+    fn new(path: &'a Path, rate: u32, wanted: Range<u64>, longest: f64) -> Result<Self, AudioError> {
+        let unsupported = |reason| AudioError::Unsupported { path: path.into(), reason };
+        let resampling = Resampling::begin(rate).map_err(unsupported)?;
+        Ok(Self { path, rate, wanted, longest, position: 0, resampling })
+    }
+
+    /// Takes the file's next samples, and of them what is wanted.
+    fn push(&mut self, samples: &[f32]) -> Result<(), AudioError> {
+        let place =
+            |at: u64| usize::try_from(at.saturating_sub(self.position)).unwrap_or(usize::MAX).min(samples.len());
+        let begin = place(self.wanted.start);
+        let wanted = &samples[begin..place(self.wanted.end).max(begin)];
+        if let Some(at) = wanted.iter().position(|sample| !sample.is_finite()) {
+            let at = (self.position + (begin + at) as u64) as f64 / f64::from(self.rate);
+            return Err(AudioError::NotFinite { path: self.path.into(), at });
+        }
+        self.resampling.push(wanted).map_err(|reason| self.unsupported(reason))?;
+        self.position += samples.len() as u64;
+        if self.resampling.len() as f64 > self.longest * f64::from(SAMPLE_RATE) {
+            return Err(AudioError::TooLong { path: self.path.into(), hours: self.longest / 3600.0 });
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Vec<f32>, AudioError> {
+        let path = self.path;
+        self.resampling.finish().map_err(|reason| AudioError::Unsupported { path: path.into(), reason })
+    }
+
+    fn unsupported(&self, reason: String) -> AudioError {
+        AudioError::Unsupported { path: self.path.into(), reason }
+    }
 }
 
 /// An open file, its one audio track and the decoder for it.
@@ -84,6 +182,8 @@ struct Source<'a> {
     promised: Option<u64>,
     /// Whether packets decode independently and hold exactly the samples they say: WAV and FLAC.
     exact: bool,
+    /// Whether the decoder leaves out what packets say is the encoder's delay and padding.
+    trims: bool,
     interleaved: Vec<f32>,
 }
 
@@ -102,15 +202,17 @@ impl<'a> Source<'a> {
         let codec = codec.ok_or_else(|| unsupported("unknown codec".into()))?;
         let rate = codec.sample_rate.filter(|&rate| rate > 0);
         let rate = rate.ok_or_else(|| unsupported("the header gives no sampling rate".into()))?;
-        let decoder = symphonia::default::get_codecs()
-            .make_audio_decoder(codec, &AudioDecoderOptions::default())
-            .map_err(|error| unsupported(error.to_string()))?;
 
         let format = reader.format_info().short_name;
-        // Without an encoder's tag (which also gives the delay) an MP3's length is a guess from its first frames.
-        let promised = track.num_frames.filter(|_| format != "mp3" || track.delay.is_some());
+        // Without an encoder's tag (which also gives the delay) an MP3's length is a guess from its first frames. What
+        // lies beyond the guess is no padding.
+        let guessed = format == "mp3" && track.delay.is_none();
+        let decoder = symphonia::default::get_codecs()
+            .make_audio_decoder(codec, &AudioDecoderOptions::default().gapless(!guessed))
+            .map_err(|error| unsupported(error.to_string()))?;
+        let promised = track.num_frames.filter(|_| !guessed && !(format == "wave" && is_piped_wav(stored)));
         let (track, exact) = (track.id, matches!(format, "wave" | "flac"));
-        Ok(Self { path, reader, decoder, track, rate, promised, exact, interleaved: Vec::new() })
+        Ok(Self { path, reader, decoder, track, rate, promised, exact, trims: !guessed, interleaved: Vec::new() })
     }
 
     /// Moves to sample `first` or to somewhere before it; says where, with what it had to decode on the way. None where
@@ -145,7 +247,8 @@ impl<'a> Source<'a> {
             }
             let position = packet.pts.get();
             let decoded = self.decoder.decode(&packet);
-            let next = position + i64::try_from(packet.dur.get()).ok()?;
+            let frames = decoded.as_ref().map_or(packet.dur.get(), |buffer| buffer.frames() as u64);
+            let next = position.checked_add(i64::try_from(frames).ok()?)?;
             if next > i64::try_from(first).ok()? {
                 let position = u64::try_from(position).ok().filter(|position| *position <= first)?;
                 let mut samples = Vec::new();
@@ -155,25 +258,34 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Decodes one packet onto `samples`, which start at sample `position` of the file; false at the file's end.
-    fn append_packet(&mut self, position: u64, samples: &mut Vec<f32>) -> Result<bool, AudioError> {
-        let reached = position + samples.len() as u64;
-        let packet = match self.reader.next_packet() {
-            Ok(Some(packet)) => packet,
-            Ok(None) => return self.finish(reached),
-            Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => return self.finish(reached),
-            Err(error) => return Err(self.damaged(reached, &error)),
-        };
-        if packet.track_id != self.track {
-            return Ok(true);
+    /// The next packet of the track; `reached` is the sample of the file that it begins with.
+    fn next_packet(&mut self, reached: u64) -> Result<Option<Packet>, AudioError> {
+        loop {
+            match self.reader.next_packet() {
+                Ok(Some(packet)) if packet.track_id == self.track => return Ok(Some(packet)),
+                Ok(Some(_)) => {}
+                Ok(None) => return self.finish(reached).map(|()| None),
+                Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+                    return self.finish(reached).map(|()| None);
+                }
+                Err(error) => return Err(self.damaged(reached, &error)),
+            }
         }
+    }
+
+    /// Decodes one packet into `samples`, of which the first is sample `reached` of the file; false at the file's end.
+    fn decode_packet(&mut self, reached: u64, samples: &mut Vec<f32>) -> Result<bool, AudioError> {
+        samples.clear();
+        let Some(packet) = self.next_packet(reached)? else { return Ok(false) };
         match self.decoder.decode(&packet) {
             Ok(buffer) => {
                 mix_down(&buffer, &mut self.interleaved, samples);
                 Ok(true)
             }
             // A packet that the end of the file cut through.
-            Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => self.finish(reached),
+            Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+                self.finish(reached).map(|()| false)
+            }
             Err(error) => Err(self.damaged(reached, &error)),
         }
     }
@@ -181,7 +293,7 @@ impl<'a> Source<'a> {
     /// The file ended: was that all of it?
     ///
     /// The lossy formats count in packets and trim the encoder's delay, so there a tenth of a second is allowed.
-    fn finish(&self, reached: u64) -> Result<bool, AudioError> {
+    fn finish(&self, reached: u64) -> Result<(), AudioError> {
         let slack = if self.exact { 0 } else { u64::from(self.rate) / 10 };
         match self.promised {
             Some(promised) if reached + slack < promised => Err(AudioError::Truncated {
@@ -189,7 +301,7 @@ impl<'a> Source<'a> {
                 at: reached as f64 / f64::from(self.rate),
                 promised: promised as f64 / f64::from(self.rate),
             }),
-            _ => Ok(false),
+            _ => Ok(()),
         }
     }
 
@@ -197,6 +309,18 @@ impl<'a> Source<'a> {
         let at = reached as f64 / f64::from(self.rate);
         AudioError::Damaged { path: self.path.into(), at, reason: error.to_string() }
     }
+}
+
+/// Whether a WAV gives no length though its header has one: what is written to a pipe cannot go back to its header, and
+/// programs write the largest number there that they dare to, 2³² - 1 or about 2³¹.
+fn is_piped_wav(stored: &Stored) -> bool {
+    let mut head = [0; 8];
+    let mut read = || stored.open().ok()?.read_exact(&mut head).ok();
+    let size = read().map(|()| u32::from_le_bytes([head[4], head[5], head[6], head[7]]));
+    size.is_some_and(|size| {
+        let unknown = size >= 0xFFFF_FF00 || (0x7FFF_0000..=0x8001_0000).contains(&size);
+        unknown && stored.bytes().is_some_and(|bytes| bytes < u64::from(size))
+    })
 }
 
 /// Appends the mean over the channels.

@@ -65,6 +65,24 @@ pub enum AudioError {
         /// What the decoder said.
         reason: String,
     },
+    /// The file holds far more than its header says.
+    #[error(
+        "{path}: holds far more than the {promised:.2} s that its header promises, so the file is not what it says; write it again"
+    )]
+    MoreThanPromised {
+        /// The file.
+        path: PathBuf,
+        /// How long its header says that it is.
+        promised: f64,
+    },
+    /// More audio than is read at once.
+    #[error("{path}: has more than the {hours} h of audio that are read at once; cut it, or give a start and an end")]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// The most that is read at once.
+        hours: f64,
+    },
     /// A sample is NaN or infinite.
     #[error("{path}: the sample at {at:.3} s is not a finite number; write the file again without it")]
     NotFinite {

@@ -22,7 +22,8 @@ pub const SAMPLE_RATE: u32 = 16_000;
 
 /// The whole file as 16 kHz mono samples, full scale being `[-1, 1]`.
 ///
-/// Fails if the file is missing, is not audio, is damaged or cut short, holds no samples, or holds NaN or infinity.
+/// Fails if the file is missing, is not audio, is damaged or cut short, holds no samples, or holds NaN or infinity; and if
+/// it holds far more than its header promises, or more than [`LONGEST_HOURS`](crate::limits::LONGEST_HOURS).
 pub fn load(path: &Path) -> Result<Vec<f32>, AudioError> {
     load_segment(path, None, None)
 }

@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 
 use rubato::audioadapter_buffers::direct::InterleavedSlice;
-use rubato::{Fft, FixedSync, Resampler, WindowFunction};
+use rubato::{Fft, FixedSync, Indexing, Resampler, WindowFunction};
 
 use super::SAMPLE_RATE;
 
@@ -27,27 +27,144 @@ pub(crate) fn to_16k(samples: Vec<f32>, rate: u32) -> Result<Vec<f32>, String> {
     if rate == SAMPLE_RATE {
         return Ok(samples);
     }
-    let fail = |error: &dyn std::fmt::Display| format!("resampling from {rate} Hz failed: {error}");
-    RESAMPLERS.with_borrow_mut(|kept| {
-        let mut resampler = match kept.iter().position(|(known, _)| *known == rate) {
-            Some(place) => kept.remove(place).1,
-            None => resampler(rate)?,
-        };
-        let input = InterleavedSlice::new(&samples, 1, samples.len()).map_err(|error| fail(&error))?;
-        let output = resampler.process_all(&input, samples.len(), None).map_err(|error| fail(&error))?;
-        if chunk(rate) <= LONGEST {
-            kept.truncate(KEPT - 1);
-            kept.insert(0, (rate, resampler));
+    let mut resampling = Resampling::begin(rate)?;
+    resampling.push(&samples)?;
+    resampling.finish()
+}
+
+/// Mono samples of one rate on their way to 16 kHz, piece by piece: only what comes out is ever in memory as a whole.
+pub(super) struct Resampling {
+    rate: u32,
+    /// None where the rate is 16 kHz as it is.
+    resampler: Option<Fft<f32>>,
+    /// What does not fill a transform yet.
+    pending: Vec<f32>,
+    /// What one transform gives.
+    scratch: Vec<f32>,
+    /// How much of what comes next is the filter's delay.
+    delay: usize,
+    taken: usize,
+    made: Vec<f32>,
+}
+
+impl Resampling {
+    /// # Errors
+    /// For a rate that no recording has.
+    pub fn begin(rate: u32) -> Result<Self, String> {
+        // The transform is as long as the rates' lowest common terms, so a header's nonsense rate must not set its size.
+        if !(1_000..=768_000).contains(&rate) {
+            return Err(format!("a sampling rate of {rate} Hz is outside 1 to 768 kHz"));
         }
-        Ok(output.take_data())
-    })
+        let resampler = (rate != SAMPLE_RATE).then(|| kept(rate)).transpose()?;
+        let (delay, longest) = resampler.as_ref().map_or((0, 0), |fft| (fft.output_delay(), fft.output_frames_max()));
+        Ok(Self {
+            rate,
+            resampler,
+            pending: Vec::new(),
+            scratch: vec![0.0; longest],
+            delay,
+            taken: 0,
+            made: Vec::new(),
+        })
+    }
+
+    /// Takes more samples.
+    pub fn push(&mut self, mut samples: &[f32]) -> Result<(), String> {
+        self.taken += samples.len();
+        let Some(chunk) = self.resampler.as_ref().map(Fft::input_frames_next) else {
+            append(&mut self.made, samples);
+            return Ok(());
+        };
+        if !self.pending.is_empty() {
+            let (more, rest) = samples.split_at(samples.len().min(chunk - self.pending.len()));
+            self.pending.extend_from_slice(more);
+            samples = rest;
+            if self.pending.len() < chunk {
+                return Ok(());
+            }
+            let whole = std::mem::take(&mut self.pending);
+            self.transform(&whole)?;
+            self.pending = whole;
+            self.pending.clear();
+        }
+        let mut chunks = samples.chunks_exact(chunk);
+        for whole in &mut chunks {
+            self.transform(whole)?;
+        }
+        self.pending.extend_from_slice(chunks.remainder());
+        Ok(())
+    }
+
+    /// How many samples of 16 kHz there are so far, to a transform.
+    pub fn len(&self) -> usize {
+        self.made.len()
+    }
+
+    /// All of it: what is pending, and silence until the delay is out.
+    pub fn finish(mut self) -> Result<Vec<f32>, String> {
+        if let Some(ratio) = self.resampler.as_ref().map(Fft::resample_ratio) {
+            let expected = (ratio * self.taken as f64).ceil() as usize;
+            let mut rest = std::mem::take(&mut self.pending);
+            while self.made.len() < expected {
+                self.transform(&rest)?;
+                rest.clear();
+            }
+            self.made.truncate(expected);
+            keep(self.rate, self.resampler);
+        }
+        Ok(self.made)
+    }
+
+    /// Brings one transform's worth, or less and silence after it, to 16 kHz.
+    fn transform(&mut self, samples: &[f32]) -> Result<(), String> {
+        let Some(resampler) = &mut self.resampler else { return Ok(()) };
+        let fail = |error: &dyn std::fmt::Display| format!("resampling from {} Hz failed: {error}", self.rate);
+        let partial_len = (samples.len() < resampler.input_frames_next()).then_some(samples.len());
+        let indexing = Indexing { input_offset: 0, output_offset: 0, active_channels_mask: None, partial_len };
+        let longest = self.scratch.len();
+        let input = InterleavedSlice::new(samples, 1, samples.len()).map_err(|error| fail(&error))?;
+        let mut output = InterleavedSlice::new_mut(&mut self.scratch, 1, longest).map_err(|error| fail(&error))?;
+        let (_, made) =
+            resampler.process_into_buffer(&input, &mut output, Some(&indexing)).map_err(|error| fail(&error))?;
+        let delayed = self.delay.min(made);
+        self.delay -= delayed;
+        append(&mut self.made, &self.scratch[delayed..made]);
+        Ok(())
+    }
+}
+
+/// Grows by a quarter where it must, not to the double: of hours of audio that is a gigabyte less.
+fn append(samples: &mut Vec<f32>, more: &[f32]) {
+    if samples.capacity() - samples.len() < more.len() {
+        samples.reserve_exact(more.len().max(samples.len() / 4));
+    }
+    samples.extend_from_slice(more);
+}
+
+/// This thread's resampler for a rate, as if it were new.
+fn kept(rate: u32) -> Result<Fft<f32>, String> {
+    let known = RESAMPLERS.with_borrow_mut(|kept| {
+        let place = kept.iter().position(|(known, _)| *known == rate)?;
+        Some(kept.remove(place).1)
+    });
+    match known {
+        Some(mut resampler) => {
+            resampler.reset();
+            Ok(resampler)
+        }
+        None => resampler(rate),
+    }
+}
+
+fn keep(rate: u32, resampler: Option<Fft<f32>>) {
+    let Some(resampler) = resampler.filter(|_| chunk(rate) <= LONGEST) else { return };
+    RESAMPLERS.with_borrow_mut(|kept| {
+        kept.truncate(KEPT - 1);
+        kept.insert(0, (rate, resampler));
+    });
 }
 
 fn resampler(rate: u32) -> Result<Fft<f32>, String> {
-    // The transform is as long as the rates' lowest common terms, so a header's nonsense rate must not set its size.
-    if !(1_000..=768_000).contains(&rate) {
-        return Err(format!("a sampling rate of {rate} Hz is outside 1 to 768 kHz"));
-    }
     Fft::new_custom(
         rate as usize,
         SAMPLE_RATE as usize,

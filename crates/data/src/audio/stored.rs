@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use symphonia::core::io::MediaSource;
 
-use super::{AudioError, decode, resample};
+use super::{AudioError, decode};
+use crate::limits::LONGEST_HOURS;
 
 /// Encoded audio, wherever it lies: a file of its own, a part of a larger file, or memory.
 #[derive(Clone)]
@@ -52,13 +53,7 @@ impl Stored {
         if !from.is_finite() || from < 0.0 || end.is_some_and(|end| !end.is_finite() || end <= from) {
             return Err(AudioError::BadSegment { path: path.into(), start: from, end });
         }
-        let clip = decode::decode(self, from, end)?;
-        if let Some(at) = clip.samples.iter().position(|sample| !sample.is_finite()) {
-            let at = from + at as f64 / f64::from(clip.rate);
-            return Err(AudioError::NotFinite { path: path.into(), at });
-        }
-        let unsupported = |reason| AudioError::Unsupported { path: path.into(), reason };
-        resample::to_16k(clip.samples, clip.rate).map_err(unsupported)
+        decode::decode(self, from, end, LONGEST_HOURS * 3600.0)
     }
 
     /// How long it is by its header, in seconds, without decoding: None where the header does not tell, as in an MP3
@@ -68,6 +63,23 @@ impl Stored {
     /// If it is missing, empty or no audio.
     pub fn seconds(&self) -> Result<Option<f64>, AudioError> {
         decode::seconds(self)
+    }
+
+    /// How long it is by the packets that it holds, in seconds: all of it is read, and nothing is decoded.
+    ///
+    /// # Errors
+    /// If it is missing, empty or no audio, or is damaged on the way.
+    pub fn counted_seconds(&self) -> Result<f64, AudioError> {
+        decode::counted_seconds(self)
+    }
+
+    /// How many bytes it has, where that can be known.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        match &self.place {
+            Place::File => std::fs::metadata(&self.name).ok().map(|metadata| metadata.len()),
+            Place::Part { length, .. } => Some(*length),
+            Place::Memory(bytes) => Some((**bytes).as_ref().len() as u64),
+        }
     }
 
     /// Opens it for reading; it has at least one byte.

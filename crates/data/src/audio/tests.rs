@@ -1,3 +1,5 @@
+mod limits;
+
 use std::f64::consts::TAU;
 use std::path::{Path, PathBuf};
 
@@ -147,9 +149,12 @@ fn segments_are_cut_where_asked() {
     }
 }
 
+fn packed(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/clips/fixtures").join(name)
+}
+
 /// A tone that rises for six seconds, in every format.
 fn long(dir: &TempDir) -> [PathBuf; 4] {
-    let packed = |name| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/clips/fixtures").join(name);
     let tone: Vec<f32> = (0..6 * 16_000)
         .map(|i| f64::from(i) / 16_000.0)
         .map(|t| (0.5 * (TAU * (200.0 * t + 50.0 * t * t)).sin()) as f32)

@@ -74,7 +74,7 @@ pub use remote::Remote;
 use crate::audio::{AudioError, ROUNDING, Stored};
 use crate::records::RecordsConfig;
 use parquet::{Pages, Shard};
-use source::{AudioFile, Source};
+use source::{AudioFile, Length, Source, Told};
 
 /// How much audio of Parquet files is kept in memory, in bytes, unless [`Clips::with_memory`] says otherwise.
 pub const DEFAULT_MEMORY: usize = 256 << 20;
@@ -88,6 +88,8 @@ pub struct Clips {
     shards: Vec<Shard>,
     blocks: Option<Vec<Range<usize>>>,
     pages: Pages,
+    /// Of each clip, unless all are files of their own, which know it themselves.
+    lengths: Vec<Length>,
 }
 
 /// A clip that cannot be loaded as it is listed.
@@ -155,15 +157,48 @@ impl Clips {
     /// header of audio in a Parquet file is read with the audio around it, so go through those in order.
     pub fn seconds(&self, index: usize) -> Option<f64> {
         let clip = &self.clips[index];
-        let start = clip.start.unwrap_or(0.0);
-        let end = match (clip.end, &clip.source) {
-            (Some(end), _) => Some(end),
-            (None, Source::File { file }) => {
-                *self.files[*file].seconds.get_or_init(|| self.stored(index).ok()?.seconds().ok()?)
-            }
-            (None, _) => self.stored(index).ok()?.seconds().ok()?,
-        };
+        let end = clip.end.or_else(|| match self.told(index) {
+            Told::Seconds(seconds) => Some(seconds),
+            Told::Nothing | Told::Unreadable => None,
+        });
+        self.from_start(index, end)
+    }
+
+    /// As [`Clips::seconds`], and where the header does not tell, by reading all of the recording, once: its packets are
+    /// counted, not decoded. None where it cannot be read.
+    pub fn counted_seconds(&self, index: usize) -> Option<f64> {
+        let clip = &self.clips[index];
+        if clip.end.is_some() || self.told(index) != Told::Nothing {
+            return self.seconds(index);
+        }
+        let count = || self.stored(index).ok()?.counted_seconds().ok();
+        self.from_start(index, *self.length(index).counted.get_or_init(count))
+    }
+
+    /// Whether only [`Clips::counted_seconds`] tells a clip's length: its header can be read, and does not say.
+    pub fn is_untold(&self, index: usize) -> bool {
+        self.clips[index].end.is_none() && self.told(index) == Told::Nothing
+    }
+
+    fn from_start(&self, index: usize, end: Option<f64>) -> Option<f64> {
+        let start = self.clips[index].start.unwrap_or(0.0);
         end.map(|end| end - start).filter(|seconds| *seconds > 0.0)
+    }
+
+    fn told(&self, index: usize) -> Told {
+        let read = || match self.stored(index).and_then(|stored| stored.seconds()) {
+            Ok(Some(seconds)) => Told::Seconds(seconds),
+            Ok(None) => Told::Nothing,
+            Err(_) => Told::Unreadable,
+        };
+        *self.length(index).told.get_or_init(read)
+    }
+
+    fn length(&self, index: usize) -> &Length {
+        match &self.clips[index].source {
+            Source::File { file } => &self.files[*file].length,
+            Source::Cell { .. } | Source::Member { .. } => &self.lengths[index],
+        }
     }
 
     /// Whether [`Clips::seconds`] costs no more than reading a header: not so where the audio around it is read with it.
@@ -234,8 +269,9 @@ impl Clips {
     }
 
     /// Looks at the header of every audio file for what would fail later: audio that is missing, empty or no audio, and
-    /// clips or segments that end past the file by more than the 10 ms that pass for rounding, or begin there. Of audio
-    /// in Parquet files only that with times is looked at, for it has to be read as a whole.
+    /// clips or segments that end past the file by more than the 10 ms that pass for rounding, or begin there. A file whose
+    /// header does not tell its length is read for it. Of audio in Parquet files only that with times is looked at, for it
+    /// has to be read as a whole.
     pub fn problems(&self) -> Vec<ClipProblem> {
         let problem = |index: usize| {
             let error = self.check(index).err()?;
@@ -251,18 +287,22 @@ impl Clips {
         if matches!(clip.source, Source::Cell { .. }) && clip.start.is_none() && end.is_none() {
             return Ok(());
         }
-        let known = match &clip.source {
-            Source::File { file } => self.files[*file].seconds.get().copied().flatten(),
-            _ => None,
-        };
         let stored = self.stored(index)?;
-        let duration = match known {
-            Some(seconds) => Some(seconds),
-            None => stored.seconds()?,
+        let duration = match self.told(index) {
+            Told::Seconds(seconds) => Some(seconds),
+            Told::Unreadable => stored.seconds()?,
+            Told::Nothing => {
+                let counted = &self.length(index).counted;
+                match counted.get() {
+                    Some(Some(seconds)) => Some(*seconds),
+                    _ => {
+                        let seconds = stored.counted_seconds()?;
+                        counted.get_or_init(|| Some(seconds));
+                        Some(seconds)
+                    }
+                }
+            }
         };
-        if let Source::File { file } = &clip.source {
-            self.files[*file].seconds.get_or_init(|| duration);
-        }
         let start = clip.start.unwrap_or(0.0);
         let path = stored.name().to_path_buf();
         match duration {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::clip::{self, Clip};
 use super::parquet::{self, Pages, Shard};
 use super::remote::{Place, Remote};
-use super::source::{Files, Source};
+use super::source::{Files, Length, Source};
 use super::tar::{self, AUDIO, Member};
 use super::{Clips, ClipsError, DEFAULT_MEMORY, layout};
 use crate::records::files::{Rows, file_rows, read_error};
@@ -98,7 +98,9 @@ fn read(
     let clips: Vec<Clip> = clips.into_iter().flatten().collect();
     let shards = opened.into_inner().shards;
     let blocks = blocks(&clips, &shards);
-    Ok(Clips { clips, files: files.list, shards, blocks, pages: Pages::new(DEFAULT_MEMORY) })
+    let own_files = clips.iter().all(|clip| matches!(clip.source, Source::File { .. }));
+    let lengths = if own_files { Vec::new() } else { clips.iter().map(|_| Length::default()).collect() };
+    Ok(Clips { clips, files: files.list, shards, blocks, pages: Pages::new(DEFAULT_MEMORY), lengths })
 }
 
 /// The rows of one list, without the audio; notes where that lies.

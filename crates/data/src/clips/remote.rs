@@ -91,7 +91,9 @@ impl ChunkReader for Place {
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
         match self {
             Self::File(path) => {
-                let mut bytes = Vec::with_capacity(length);
+                // A damaged footer may ask for more than there is.
+                let left = self.len().saturating_sub(start);
+                let mut bytes = Vec::with_capacity(length.min(usize::try_from(left).unwrap_or(usize::MAX)));
                 opened(path, start)?.take(length as u64).read_to_end(&mut bytes)?;
                 match bytes.len() == length {
                     true => Ok(bytes.into()),

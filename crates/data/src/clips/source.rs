@@ -32,8 +32,26 @@ pub(super) struct AudioFile {
     pub modified: u128,
     /// Whether `path` is the name of a remote file, which always has the same content.
     pub is_remote: bool,
-    /// Its length in seconds, once it was asked for.
-    pub seconds: OnceLock<Option<f64>>,
+    /// How long it is, where it holds a single recording.
+    pub length: Length,
+}
+
+/// How long a recording is, once it was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Length {
+    /// By its header.
+    pub told: OnceLock<Told>,
+    /// By its packets, in seconds; none if they cannot be read.
+    pub counted: OnceLock<Option<f64>>,
+}
+
+/// What the header of a recording says about its length.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Told {
+    Seconds(f64),
+    /// It is a good header, and does not say.
+    Nothing,
+    Unreadable,
 }
 
 /// Files by number, each once.
@@ -53,7 +71,7 @@ impl Files {
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let modified = modified.map_or(0, |since| since.as_nanos());
         let (number, size) = (self.list.len(), metadata.len());
-        let file = AudioFile { path: path.into(), size, modified, is_remote: false, seconds: OnceLock::new() };
+        let file = AudioFile { path: path.into(), size, modified, is_remote: false, length: Length::default() };
         self.list.push(file);
         self.numbers.insert(path.into(), number);
         Some(number)
@@ -63,6 +81,6 @@ impl Files {
     pub fn note_remote(&mut self, name: &str, size: u64) {
         let path = PathBuf::from(name);
         self.numbers.insert(path.clone(), self.list.len());
-        self.list.push(AudioFile { path, size, modified: 0, is_remote: true, seconds: OnceLock::new() });
+        self.list.push(AudioFile { path, size, modified: 0, is_remote: true, length: Length::default() });
     }
 }

@@ -6,6 +6,8 @@ use std::thread::available_parallelism;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::limits::{MOST_BATCH, MOST_PREFETCHED, MOST_WORKERS};
+
 /// How the [`Loader`](super::Loader) batches, orders and prefetches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -72,6 +74,11 @@ impl LoaderConfig {
         if let Some((field, _)) = counts.into_iter().find(|&(_, count)| count == 0) {
             return Err(LoaderConfigError::Zero { field });
         }
+        let counts =
+            [("batch_size", self.batch_size, MOST_BATCH), ("prefetch_batches", self.prefetch_batches, MOST_PREFETCHED)];
+        if let Some((field, count, most)) = counts.into_iter().find(|(_, count, most)| count > most) {
+            return Err(LoaderConfigError::TooMany { field, count, most });
+        }
         if let Some(budget) = self.budget {
             budget.validate()?;
         }
@@ -79,14 +86,11 @@ impl LoaderConfig {
             return Err(LoaderConfigError::Share { share: self.max_bad_share });
         }
         match self.workers {
-            Workers::Count(count) if !(1..=MAX_WORKERS).contains(&count) => Err(LoaderConfigError::Workers { count }),
+            Workers::Count(count) if !(1..=MOST_WORKERS).contains(&count) => Err(LoaderConfigError::Workers { count }),
             _ => Ok(()),
         }
     }
 }
-
-/// More threads than this is a typing error, not a wish.
-const MAX_WORKERS: usize = 1024;
 
 /// What a batch may cost when it is padded to its longest sample.
 ///
@@ -151,6 +155,16 @@ pub enum LoaderConfigError {
         /// The key.
         field: &'static str,
     },
+    /// A size that no machine has a use for.
+    #[error("the loader's `{field}` is {count}; set it to at most {most}")]
+    TooMany {
+        /// The key.
+        field: &'static str,
+        /// The number given.
+        count: usize,
+        /// The most there may be.
+        most: usize,
+    },
     /// A budget that is not positive and finite.
     #[error("the loader's `budget.max` is {max}; set it to a positive number, such as the seconds that fit in memory")]
     Budget {
@@ -172,7 +186,7 @@ pub enum LoaderConfigError {
         share: f64,
     },
     /// No threads, or absurdly many.
-    #[error("the loader's `workers` is {count}; set it to `auto` or to a number from 1 to {MAX_WORKERS}")]
+    #[error("the loader's `workers` is {count}; set it to `auto` or to a number from 1 to {MOST_WORKERS}")]
     Workers {
         /// The number given.
         count: usize,

@@ -53,6 +53,16 @@ pub enum LoaderError {
         /// The first few, each with its reason.
         first: String,
     },
+    /// All samples of an epoch were left out.
+    #[error("not one of the {samples} samples of epoch {epoch} can be loaded: {first}; repair or replace them")]
+    NothingReadable {
+        /// Samples in the epoch.
+        samples: usize,
+        /// The epoch.
+        epoch: u64,
+        /// The first few, each with its reason.
+        first: String,
+    },
     /// A batch was not ready, and [`Loader::until`](super::Loader::until) says that nobody waits for it.
     #[error("batch {batch} of epoch {epoch} was not ready, and is no longer waited for")]
     GivenUp {

@@ -164,6 +164,8 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
             run: self.queue.open(plan.clone(), start),
             plan,
             next: start,
+            // Of a part of an epoch it is no wonder that nothing can be read.
+            answered: start > 0,
             tally,
             given_up: self.given_up.as_deref(),
         }
@@ -173,7 +175,9 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
     ///
     /// It is the same for every epoch unless there is a `budget`. The first call for an epoch makes its order.
     pub fn batches(&self, epoch: u64) -> usize {
-        self.plan(epoch).batches()
+        // Those of any epoch, so that nobody waits for the orders of a thousand.
+        let known = if self.config.budget.is_none() { lock(&self.plan).clone() } else { None };
+        known.unwrap_or_else(|| self.plan(epoch)).batches()
     }
 
     /// What was left out of the batches delivered so far, by all epochs together.
@@ -236,12 +240,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The batches of one epoch, in order. Dropping it midway gives up what was prefetched.
 ///
 /// An error stands for its batch alone: the next call goes on with the batch after it, or asks for the same one again
-/// where waiting for it was given up. A batch that loses all of its samples is passed over.
+/// where waiting for it was given up. A batch that loses all of its samples is passed over; an epoch that loses all of its
+/// batches so ends with [`LoaderError::NothingReadable`], or whoever reads epoch after epoch would do so for ever.
 pub struct Epoch<'a, B> {
     queue: &'a Queue<B>,
     run: u64,
     plan: Arc<Plan>,
     next: usize,
+    /// Whether anything came of it: a batch, or an error.
+    answered: bool,
     tally: Tally,
     given_up: Option<&'a GivenUp>,
 }
@@ -266,15 +273,18 @@ impl<B> Iterator for Epoch<'_, B> {
             let within = self.tally.count(self.plan.before(self.next), made.skipped);
             let batch = within.and(made.batch).transpose();
             if batch.is_some() {
+                self.answered = true;
                 return batch;
             }
         }
-        None
+        let unreadable = (!self.answered).then(|| self.tally.nothing_readable()).flatten();
+        self.answered = true;
+        unreadable.map(Err)
     }
 
-    /// At most the batches that are left.
+    /// At most the batches that are left, or the error that there was none.
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, Some(self.plan.batches() - self.next))
+        (0, Some((self.plan.batches() - self.next).max(usize::from(!self.answered))))
     }
 }
 

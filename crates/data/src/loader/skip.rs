@@ -102,15 +102,26 @@ impl Tally {
         if self.skipped as f64 <= self.share * counted as f64 {
             return Ok(());
         }
-        let more = self.skipped - self.first.len();
-        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
         Err(LoaderError::TooManyBad {
             skipped: self.skipped,
             seen,
             samples: self.samples,
             epoch: self.epoch,
             share: self.share,
-            first: self.first.join(", ") + &rest,
+            first: self.named(),
         })
+    }
+
+    /// The error for an epoch of which nothing is left; none where nothing was left out either.
+    pub fn nothing_readable(&self) -> Option<LoaderError> {
+        let Self { samples, epoch, .. } = *self;
+        (self.skipped > 0).then(|| LoaderError::NothingReadable { samples, epoch, first: self.named() })
+    }
+
+    /// The first few that were left out, and how many more there are.
+    fn named(&self) -> String {
+        let more = self.skipped - self.first.len();
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        self.first.join(", ") + &rest
     }
 }

@@ -1,5 +1,6 @@
 //! What one adapter is, in PEFT's words.
 
+use crate::limits::MOST_RANK;
 use serde::{Deserialize, Serialize};
 
 /// One task's adapter. Key names are those of PEFT's `adapter_config.json`.
@@ -30,6 +31,9 @@ pub enum LoraConfigError {
     /// The rank is 0.
     #[error("`r` is 0: an adapter has at least rank 1")]
     Rank,
+    /// The rank is above that of any linear map there is.
+    #[error("`r` is {0}: it must be at most {MOST_RANK}")]
+    HighRank(usize),
     /// The scale is no positive number.
     #[error("`lora_alpha` is {0}: it must be above 0")]
     Alpha(f64),
@@ -44,6 +48,9 @@ impl LoraConfig {
     pub fn validate(&self) -> Result<(), LoraConfigError> {
         if self.r == 0 {
             return Err(LoraConfigError::Rank);
+        }
+        if self.r > MOST_RANK {
+            return Err(LoraConfigError::HighRank(self.r));
         }
         if !(self.lora_alpha > 0.0 && self.lora_alpha.is_finite()) {
             return Err(LoraConfigError::Alpha(self.lora_alpha));
@@ -75,6 +82,7 @@ mod tests {
     fn impossible_values_are_refused_by_name() {
         let refused = |config: LoraConfig| config.validate().expect_err("refused").to_string();
         assert!(refused(LoraConfig { r: 0, ..Default::default() }).starts_with("`r`"));
+        assert!(refused(LoraConfig { r: usize::MAX, ..Default::default() }).starts_with("`r`"));
         assert!(refused(LoraConfig { lora_alpha: f64::NAN, ..Default::default() }).starts_with("`lora_alpha`"));
         assert!(refused(LoraConfig { lora_dropout: 1.0, ..Default::default() }).starts_with("`lora_dropout`"));
         assert_eq!(LoraConfig::default().validate(), Ok(()));

@@ -1,5 +1,7 @@
 //! A text encoder's dimensions, under Hugging Face's names.
 
+use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_PARAMETERS, MOST_POSITIONS};
+use crate::shapes::{Asked, linear, norm};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -109,6 +111,14 @@ pub enum TextConfigError {
         /// What it must be.
         rule: String,
     },
+    /// More parameters than are initialised.
+    #[error(
+        "it describes a model of {parameters} parameters, and at most {MOST_NEW_PARAMETERS} are initialised: make it narrower, or with fewer layers"
+    )]
+    TooLarge {
+        /// How many it has.
+        parameters: u128,
+    },
     /// A `config.json` of something else.
     #[error("{0}")]
     Foreign(String),
@@ -126,10 +136,19 @@ impl TextEncoderConfig {
             ("intermediate_size", self.intermediate_size),
             ("vocab_size", self.vocab_size),
             ("type_vocab_size", self.type_vocab_size),
+            ("max_position_embeddings", self.max_position_embeddings),
         ] {
             if value == 0 {
                 return Err(invalid(key, value, "must be at least 1"));
             }
+            let most = if key == "max_position_embeddings" { MOST_POSITIONS } else { LARGEST_DIMENSION };
+            if value > most {
+                return Err(invalid(key, value, &format!("must be at most {most}")));
+            }
+        }
+        if self.num_hidden_layers > MOST_LAYERS {
+            let rule = format!("must be at most {MOST_LAYERS}");
+            return Err(invalid("num_hidden_layers", self.num_hidden_layers, &rule));
         }
         if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
             let rule = format!("must divide hidden_size, which is {}", self.hidden_size);
@@ -138,6 +157,11 @@ impl TextEncoderConfig {
         if self.max_position_embeddings <= self.first_position() {
             let rule = format!("must be above {}, where positions begin", self.first_position());
             return Err(invalid("max_position_embeddings", self.max_position_embeddings, &rule));
+        }
+        let parameters = self.parameters();
+        if parameters > u128::from(MOST_PARAMETERS) {
+            let rule = format!("makes a model of {parameters} parameters, and there is none above {MOST_PARAMETERS}");
+            return Err(invalid("hidden_size", self.hidden_size, &rule));
         }
         for (key, p) in [
             ("hidden_dropout_prob", self.hidden_dropout_prob),
@@ -157,6 +181,56 @@ impl TextEncoderConfig {
             return Err(invalid("pad_token_id", self.pad_token_id, &rule));
         }
         Ok(())
+    }
+
+    /// Refuses a model with more parameters than are initialised.
+    ///
+    /// # Errors
+    /// Says how many it has.
+    pub(super) fn check_new(&self) -> Result<(), TextConfigError> {
+        let parameters = self.parameters();
+        match parameters > u128::from(MOST_NEW_PARAMETERS) {
+            true => Err(TextConfigError::TooLarge { parameters }),
+            false => Ok(()),
+        }
+    }
+
+    fn parameters(&self) -> u128 {
+        let count = |tensors: Vec<Asked>| tensors.iter().map(Asked::count).fold(0, u128::saturating_add);
+        count(self.embeddings()).saturating_add(count(self.layer(0)).saturating_mul(self.num_hidden_layers as u128))
+    }
+
+    /// The tensors of the network by their paths.
+    pub(super) fn tensors(&self) -> impl Iterator<Item = Asked> {
+        self.embeddings().into_iter().chain((0..self.num_hidden_layers).flat_map(|layer| self.layer(layer)))
+    }
+
+    fn embeddings(&self) -> Vec<Asked> {
+        let width = ("hidden_size", self.hidden_size);
+        let table = |name: &str, rows| Asked::new(format!("embeddings.{name}_embeddings.weight"), &[rows, width]);
+        let mut tensors = vec![
+            table("word", ("vocab_size", self.vocab_size)),
+            table("position", ("max_position_embeddings", self.max_position_embeddings)),
+            table("token_type", ("type_vocab_size", self.type_vocab_size)),
+        ];
+        tensors.extend(norm("embeddings.layer_norm", width));
+        tensors
+    }
+
+    fn layer(&self, layer: usize) -> Vec<Asked> {
+        let (width, wide) = (("hidden_size", self.hidden_size), ("intermediate_size", self.intermediate_size));
+        let at = format!("encoder.layer.{layer}");
+        let map = |name: &str, out, into| linear(&format!("{at}.{name}"), out, into);
+        let attention =
+            ["query", "key", "value"].map(|name| map(&format!("attention.self_attention.{name}"), width, width));
+        let rest = [
+            map("attention.output.dense", width, width),
+            norm(&format!("{at}.attention.output.layer_norm"), width),
+            map("intermediate.dense", wide, width),
+            map("output.dense", width, wide),
+            norm(&format!("{at}.output.layer_norm"), width),
+        ];
+        [attention.concat(), rest.concat()].concat()
     }
 
     /// Reads the keys of a Hugging Face `config.json`; keys that do not shape the network are left alone.
@@ -245,6 +319,7 @@ fn invalid(key: &'static str, value: impl ToString, rule: &str) -> TextConfigErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     fn hf(json: &str) -> Result<TextEncoderConfig, TextConfigError> {
         TextEncoderConfig::from_hf(&serde_json::from_str(json).expect("an object"))
@@ -262,6 +337,23 @@ mod tests {
             assert_eq!((&json["use_cache"], &json["classifier_dropout"]), (&Value::Bool(true), &Value::Null));
             assert_eq!(TextEncoderConfig::from_hf(&json), Ok(config));
         }
+    }
+
+    #[test]
+    fn the_tensors_asked_for_are_those_of_the_network() {
+        let config = TextEncoderConfig {
+            hidden_size: 6,
+            num_hidden_layers: 2,
+            num_attention_heads: 2,
+            intermediate_size: 10,
+            vocab_size: 30,
+            max_position_embeddings: 9,
+            ..Default::default()
+        };
+        let asked: BTreeMap<String, Vec<usize>> =
+            config.tensors().map(|tensor| (tensor.path.clone(), tensor.shape())).collect();
+        let infos = undertone_store::parameter_infos(&config.init(&Default::default()));
+        assert_eq!(asked, infos.into_iter().map(|p| (p.name, p.shape)).collect());
     }
 
     #[test]
@@ -293,6 +385,8 @@ mod tests {
             (with("hidden_dropout_prob", "1.0"), "`hidden_dropout_prob`"),
             (with("pad_token_id", "20"), "`pad_token_id`"),
             (with("max_position_embeddings", r#""many""#), "many"),
+            (with("max_position_embeddings", "1000000000000"), "`max_position_embeddings` is 1000000000000"),
+            (with("type_vocab_size", "100000000"), "`type_vocab_size` is 100000000"),
             (format!(r#""model_type": "roberta", {heads}, "max_position_embeddings": 2"#), "`max_position_embeddings`"),
         ] {
             let error = hf(&format!("{{{BASE}, {json}}}")).expect_err(&json).to_string();

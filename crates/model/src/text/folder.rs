@@ -2,6 +2,7 @@
 
 use super::{TextConfigError, TextEncoder, TextEncoderConfig, TextModelType, TextTokenizer, tensor_name};
 use crate::folder::{self, FolderError, Weights, base_parameters, first_named, object, required};
+use crate::shapes::compare;
 use burn::tensor::Device;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ impl PretrainedText {
         config.vocab_size = tokenizer.vocab_size();
         config.pad_token_id = tokenizer.pad();
         config.validate()?;
+        config.check_new()?;
         let model = config.init(device);
         Ok(Self { model, config, tokenizer, raw_config: Map::new(), files: BTreeMap::new() })
     }
@@ -55,6 +57,7 @@ impl PretrainedText {
         let config = TextEncoderConfig::from_hf(&raw_config).map_err(|e| FolderError::content(config_path, e))?;
         let tokenizer = read_tokenizer(dir, &mut files)?;
         check(&tokenizer, &config, dir.join("tokenizer.json"))?;
+        compare(dir, &weights, config.tensors(), |path| names(path, config.model_type))?;
         let model = load_parameters(config.init(device), |path| {
             first_named(names(path, config.model_type), |name| weights.read(name))
         })

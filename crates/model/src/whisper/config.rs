@@ -1,5 +1,7 @@
 //! Whisper's dimensions, under Hugging Face's names.
 
+use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_PARAMETERS, MOST_POSITIONS};
+use crate::shapes::{Asked, Axis, linear, norm};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -86,6 +88,14 @@ pub enum WhisperConfigError {
         /// What it must be.
         rule: String,
     },
+    /// More parameters than are initialised.
+    #[error(
+        "it describes a model of {parameters} parameters, and at most {MOST_NEW_PARAMETERS} are initialised: make it narrower, or with fewer layers or positions"
+    )]
+    TooLarge {
+        /// How many it has.
+        parameters: u128,
+    },
     /// A `config.json` that is not a Whisper's.
     #[error("{0}")]
     NotWhisper(String),
@@ -97,22 +107,7 @@ impl WhisperConfig {
     /// # Errors
     /// Names the first key that does not.
     pub fn validate(&self) -> Result<(), WhisperConfigError> {
-        let positive: [(&'static str, usize); 9] = [
-            ("d_model", self.d_model),
-            ("encoder_attention_heads", self.encoder_attention_heads),
-            ("decoder_attention_heads", self.decoder_attention_heads),
-            ("encoder_ffn_dim", self.encoder_ffn_dim),
-            ("decoder_ffn_dim", self.decoder_ffn_dim),
-            ("num_mel_bins", self.num_mel_bins),
-            ("vocab_size", self.vocab_size),
-            ("max_source_positions", self.max_source_positions),
-            ("max_target_positions", self.max_target_positions),
-        ];
-        for (key, value) in positive {
-            if value == 0 {
-                return Err(invalid(key, value, "must be at least 1"));
-            }
-        }
+        self.check_sizes()?;
         // The sinusoids come in sine/cosine pairs, and `ln(10000) / (d_model / 2 - 1)` needs two of them.
         if !self.d_model.is_multiple_of(2) || self.d_model < 4 {
             return Err(invalid("d_model", self.d_model, "must be even and at least 4"));
@@ -147,6 +142,117 @@ impl WhisperConfig {
             }
         }
         Ok(())
+    }
+
+    /// Refuses what is no size of a model: nothing, or more than any machine holds.
+    ///
+    /// # Errors
+    /// Names the key.
+    fn check_sizes(&self) -> Result<(), WhisperConfigError> {
+        let positive: [(&'static str, usize); 9] = [
+            ("d_model", self.d_model),
+            ("encoder_attention_heads", self.encoder_attention_heads),
+            ("decoder_attention_heads", self.decoder_attention_heads),
+            ("encoder_ffn_dim", self.encoder_ffn_dim),
+            ("decoder_ffn_dim", self.decoder_ffn_dim),
+            ("num_mel_bins", self.num_mel_bins),
+            ("vocab_size", self.vocab_size),
+            ("max_source_positions", self.max_source_positions),
+            ("max_target_positions", self.max_target_positions),
+        ];
+        for (key, value) in positive {
+            if value == 0 {
+                return Err(invalid(key, value, "must be at least 1"));
+            }
+            let most = if key.ends_with("_positions") { MOST_POSITIONS } else { LARGEST_DIMENSION };
+            if value > most {
+                return Err(invalid(key, value, &format!("must be at most {most}")));
+            }
+        }
+        for (key, layers) in [("encoder_layers", self.encoder_layers), ("decoder_layers", self.decoder_layers)] {
+            if layers > MOST_LAYERS {
+                return Err(invalid(key, layers, &format!("must be at most {MOST_LAYERS}")));
+            }
+        }
+        let parameters = self.parameters();
+        if parameters > u128::from(MOST_PARAMETERS) {
+            let rule = format!("makes a model of {parameters} parameters, and there is none above {MOST_PARAMETERS}");
+            return Err(invalid("d_model", self.d_model, &rule));
+        }
+        Ok(())
+    }
+
+    /// Refuses a model of sizes that cannot be, or of more parameters than are initialised
+    /// ([`MOST_NEW_PARAMETERS`]).
+    ///
+    /// # Errors
+    /// Names the key, or says how many there are.
+    pub fn check_new(&self) -> Result<(), WhisperConfigError> {
+        self.check_sizes()?;
+        let parameters = self.parameters();
+        match parameters > u128::from(MOST_NEW_PARAMETERS) {
+            true => Err(WhisperConfigError::TooLarge { parameters }),
+            false => Ok(()),
+        }
+    }
+
+    /// How many parameters it has, the positions that are never trained included.
+    fn parameters(&self) -> u128 {
+        let count = |tensors: Vec<Asked>| tensors.iter().map(Asked::count).fold(0, u128::saturating_add);
+        let layers = |one: Vec<Asked>, layers: usize| count(one).saturating_mul(layers as u128);
+        let blocks = layers(self.encoder_layer(0), self.encoder_layers)
+            .saturating_add(layers(self.decoder_layer(0), self.decoder_layers));
+        count(self.outer_tensors()).saturating_add(blocks)
+    }
+
+    /// The tensors of the network by their paths.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = Asked> {
+        let encoder = (0..self.encoder_layers).flat_map(|layer| self.encoder_layer(layer));
+        let decoder = (0..self.decoder_layers).flat_map(|layer| self.decoder_layer(layer));
+        self.outer_tensors().into_iter().chain(encoder).chain(decoder)
+    }
+
+    /// All but the blocks.
+    fn outer_tensors(&self) -> Vec<Asked> {
+        let (d, mel) = (("d_model", self.d_model), ("num_mel_bins", self.num_mel_bins));
+        let table = |path: &str, rows| Asked::new(format!("{path}.weight"), &[rows, d]);
+        let conv = |path: &str, into| {
+            [Asked::new(format!("{path}.weight"), &[d, into, ("", 3)]), Asked::new(format!("{path}.bias"), &[d])]
+        };
+        let mut tensors = vec![
+            table("encoder.embed_positions", ("max_source_positions", self.max_source_positions)),
+            table("decoder.embed_tokens", ("vocab_size", self.vocab_size)),
+            table("decoder.embed_positions", ("max_target_positions", self.max_target_positions)),
+        ];
+        tensors.extend([conv("encoder.conv1", mel), conv("encoder.conv2", d)].concat());
+        tensors.extend([norm("encoder.layer_norm", d), norm("decoder.layer_norm", d)].concat());
+        tensors
+    }
+
+    fn encoder_layer(&self, layer: usize) -> Vec<Asked> {
+        let at = format!("encoder.layers.{layer}");
+        let attention = self.attention(&at, "self_attn");
+        [attention, self.feed_forward(&at, ("encoder_ffn_dim", self.encoder_ffn_dim))].concat()
+    }
+
+    fn decoder_layer(&self, layer: usize) -> Vec<Asked> {
+        let at = format!("decoder.layers.{layer}");
+        let attentions = [self.attention(&at, "self_attn"), self.attention(&at, "encoder_attn")].concat();
+        [attentions, self.feed_forward(&at, ("decoder_ffn_dim", self.decoder_ffn_dim))].concat()
+    }
+
+    fn attention(&self, at: &str, name: &str) -> Vec<Asked> {
+        let d = ("d_model", self.d_model);
+        let maps = ["q_proj", "k_proj", "v_proj", "out_proj"].map(|map| linear(&format!("{at}.{name}.{map}"), d, d));
+        let has_bias = |tensor: &Asked| !tensor.path.ends_with("k_proj.bias");
+        let maps = maps.concat().into_iter().filter(has_bias);
+        maps.chain(norm(&format!("{at}.{name}_layer_norm"), d)).collect()
+    }
+
+    fn feed_forward(&self, at: &str, ffn: Axis) -> Vec<Asked> {
+        let d = ("d_model", self.d_model);
+        let (fc1, fc2) = (linear(&format!("{at}.fc1"), ffn, d), linear(&format!("{at}.fc2"), d, ffn));
+        [fc1, fc2, norm(&format!("{at}.final_layer_norm"), d)].concat()
     }
 
     /// Reads the keys of a Hugging Face `config.json`; keys that do not shape the network are left alone.
@@ -212,6 +318,7 @@ fn invalid(key: &'static str, value: impl ToString, rule: &str) -> WhisperConfig
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     fn hf(json: &str) -> Result<WhisperConfig, WhisperConfigError> {
         WhisperConfig::from_hf(&serde_json::from_str(json).expect("an object"))
@@ -225,6 +332,60 @@ mod tests {
         config.write_hf(&mut json);
         assert_eq!(json["torch_dtype"], "float16");
         assert_eq!(WhisperConfig::from_hf(&json), Ok(config));
+    }
+
+    #[test]
+    fn the_tensors_asked_for_are_those_of_the_network() {
+        let config = WhisperConfig {
+            d_model: 8,
+            encoder_layers: 2,
+            decoder_layers: 1,
+            encoder_attention_heads: 2,
+            decoder_attention_heads: 2,
+            encoder_ffn_dim: 12,
+            decoder_ffn_dim: 20,
+            num_mel_bins: 5,
+            vocab_size: 30,
+            max_source_positions: 7,
+            max_target_positions: 9,
+            ..Default::default()
+        };
+        let asked: BTreeMap<String, Vec<usize>> =
+            config.tensors().map(|tensor| (tensor.path.clone(), tensor.shape())).collect();
+        let infos = undertone_store::parameter_infos(&config.init(&Default::default()));
+        assert_eq!(asked, infos.into_iter().map(|p| (p.name, p.shape)).collect());
+        let count = asked.values().map(|shape| shape.iter().product::<usize>() as u128).sum::<u128>();
+        assert_eq!(config.parameters(), count);
+    }
+
+    #[test]
+    fn sizes_that_no_machine_holds_are_refused_by_name() {
+        type Spoil = fn(&mut WhisperConfig, usize);
+        let keys: [(&str, Spoil); 8] = [
+            ("d_model", |c, n| c.d_model = n),
+            ("encoder_layers", |c, n| c.encoder_layers = n),
+            ("decoder_layers", |c, n| c.decoder_layers = n),
+            ("encoder_ffn_dim", |c, n| c.encoder_ffn_dim = n),
+            ("num_mel_bins", |c, n| c.num_mel_bins = n),
+            ("vocab_size", |c, n| c.vocab_size = n),
+            ("max_source_positions", |c, n| c.max_source_positions = n),
+            ("max_target_positions", |c, n| c.max_target_positions = n),
+        ];
+        for (key, spoil) in keys {
+            for value in [1 << 25, 1 << 40, usize::MAX - 1] {
+                let mut config = WhisperConfig::default();
+                spoil(&mut config, value);
+                let error = config.validate().expect_err(key).to_string();
+                assert!(error.contains(key) && error.contains("at most"), "{error}");
+            }
+        }
+        // Each of its sizes is possible, and all of them together are not.
+        let whole = WhisperConfig { d_model: 1 << 23, ..Default::default() };
+        assert!(whole.validate().expect_err("refused").to_string().contains("parameters"));
+        let large = WhisperConfig { d_model: 16_384, ..Default::default() };
+        let whole = WhisperConfig { encoder_attention_heads: 1, decoder_attention_heads: 1, ..large };
+        assert_eq!(whole.validate(), Ok(()));
+        assert!(matches!(whole.check_new(), Err(WhisperConfigError::TooLarge { .. })));
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use super::{GenerateOptions, GenerationConfig, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer};
 use crate::folder::{self, FolderError, WEIGHTS, Weights, base_parameters, first_named, object, pretty, required};
+use crate::shapes::compare;
 use burn::tensor::Device;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
-use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, load_parameters};
+use undertone_store::{Dtype, load_parameters};
 
 /// A model with everything that travels with it.
 #[derive(Clone, Debug)]
@@ -29,7 +30,8 @@ impl PretrainedWhisper {
     /// A freshly initialised model around a tokenizer; token ids in `config` are taken from the tokenizer.
     ///
     /// # Errors
-    /// When the configuration describes no model.
+    /// When the configuration describes no model, or one of more than
+    /// [`MOST_NEW_PARAMETERS`](crate::limits::MOST_NEW_PARAMETERS).
     pub fn init(
         mut config: WhisperConfig,
         tokenizer: WhisperTokenizer,
@@ -41,6 +43,7 @@ impl PretrainedWhisper {
         config.eos_token_id = tokenizer.end();
         config.pad_token_id = tokenizer.end();
         config.validate()?;
+        config.check_new()?;
         let window = config.max_frames() * 160;
         let preprocessor = serde_json::json!({
             "feature_extractor_type": "WhisperFeatureExtractor", "processor_class": "WhisperProcessor",
@@ -68,7 +71,7 @@ impl PretrainedWhisper {
     pub fn load(dir: &Path, device: &Device) -> Result<Self, FolderError> {
         let files = folder::read_files(dir)?;
         let weights = Weights::open(dir)?;
-        Self::assemble(dir, files, device, |name| weights.read(name))
+        Self::assemble(dir, files, device, &weights)
     }
 
     /// Builds a model from the files of a folder held in memory, weights included.
@@ -85,15 +88,15 @@ impl PretrainedWhisper {
         let dir = tempfile::tempdir().map_err(|source| FolderError::Io { path: origin.to_owned(), source })?;
         let path = dir.path().join(WEIGHTS);
         std::fs::write(&path, weights).map_err(|source| FolderError::Io { path: path.clone(), source })?;
-        let file = TensorFile::open(&path)?;
-        Self::assemble(origin, files, device, |name| file.read(name))
+        let weights = Weights::single(&path)?;
+        Self::assemble(origin, files, device, &weights)
     }
 
     fn assemble(
         dir: &Path,
         mut files: BTreeMap<String, Vec<u8>>,
         device: &Device,
-        mut weights: impl FnMut(&str) -> Result<HostTensor, StoreError>,
+        weights: &Weights,
     ) -> Result<Self, FolderError> {
         let config_path = dir.join("config.json");
         let raw_config = object(&config_path, &required(&mut files, dir, "config.json")?)?;
@@ -128,8 +131,9 @@ impl PretrainedWhisper {
             }
         }
         // A `WhisperModel` saved without its head has no prefix.
-        let names = |name: &str| [format!("model.{name}"), name.to_owned()];
-        let model = load_parameters(config.init(device), |name| first_named(names(name), &mut weights))
+        let names = |name: &str| vec![format!("model.{name}"), name.to_owned()];
+        compare(dir, weights, config.tensors(), names)?;
+        let model = load_parameters(config.init(device), |name| first_named(names(name), |name| weights.read(name)))
             .map_err(|source| FolderError::Weights { path: dir.to_owned(), source })?;
         Ok(Self { model, config, tokenizer, generation, raw_config, files })
     }

@@ -125,9 +125,9 @@ impl WhisperTokenizer {
         &self.bytes
     }
 
-    /// How many ids there are, special tokens included.
+    /// One more than the highest id, that of a special token included.
     pub fn vocab_size(&self) -> usize {
-        self.inner.get_vocab_size(true)
+        self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
     }
 
     /// The ids of `text`, without special tokens.

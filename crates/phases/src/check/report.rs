@@ -45,7 +45,7 @@ pub struct SourceCheck {
     pub hours: Option<f64>,
     /// How long samples are, in seconds.
     pub seconds: Option<Spread>,
-    /// Recordings whose length nothing tells.
+    /// Recordings whose length is not known, for they cannot be read.
     pub unknown_lengths: usize,
     /// Recordings longer than the window.
     pub long: Long,

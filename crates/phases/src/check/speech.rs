@@ -5,8 +5,9 @@ use super::leak::Print;
 use super::listen::{Sound, is_crowded, listen};
 use super::report::{Long, ProblemKind, Severity, SourceCheck, Spread, Unspellable};
 use super::{CheckOptions, Place};
-use crate::speech::{Piece, Spoken, Tokens, divided};
+use crate::speech::{Piece, Spoken, Tokens, divided, lengths};
 use crate::{Experiment, LongAudio, SourceConfig, SpeechDataset, SpeechError, SpeechSample};
+use indicatif::ProgressBar;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use undertone_data::audio::{AudioError, SAMPLE_RATE};
@@ -90,7 +91,8 @@ impl<'a> Speech<'a> {
         let (window, seconds_at_once) = (self.window(), self.seconds());
         let mut bad: Vec<(usize, AudioError)> = clips.problems().into_iter().map(|p| (p.index, p.error)).collect();
         let known_bad: HashSet<usize> = bad.iter().map(|(index, _)| *index).collect();
-        let division = divided(clips, seconds_at_once, true, &|| {});
+        let lengths = lengths(clips, &["long_audio"], |_| ProgressBar::hidden());
+        let division = divided(clips, seconds_at_once, &lengths);
         let texts = self.texts(place, at, clips, &division.pieces, check, found);
 
         let mut sounds: Vec<Option<Sound>> = vec![None; clips.len()];
@@ -109,7 +111,7 @@ impl<'a> Speech<'a> {
             .map(|index| match sounds[index] {
                 Some(sound) => Some(sound.seconds()),
                 None if known_bad.contains(&index) => None,
-                None => clips.seconds(index),
+                None => lengths[index],
             })
             .collect();
 
@@ -127,7 +129,7 @@ impl<'a> Speech<'a> {
             LongAudio::Refuse => found.add(Severity::Failure, ProblemKind::TooLong, at, clips.len(), long),
             LongAudio::Align => found.add(Severity::Note, ProblemKind::Aligned, at, clips.len(), long),
         }
-        // Those whose header did not say so.
+        // Those whose header says less than they have.
         let whole = division.pieces.iter().filter(|piece| piece.part.is_none()).map(|piece| piece.clip);
         let longer: Vec<(usize, Sound)> =
             whole.filter_map(|clip| Some((clip, sounds[clip]?))).filter(|(_, sound)| sound.samples > window).collect();

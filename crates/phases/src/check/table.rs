@@ -99,7 +99,7 @@ fn details(f: &mut Formatter, split: &SplitCheck, source: &SourceCheck, speech: 
         lines.push(("cut", format!("{} recordings longer than the window, into {} pieces", long.cut, long.pieces)));
     }
     if source.unknown_lengths > 0 {
-        lines.push(("length", format!("{} recordings do not tell theirs", source.unknown_lengths)));
+        lines.push(("length", format!("{} recordings cannot be read for theirs", source.unknown_lengths)));
     }
     for (name, counts) in [("languages", &source.languages), ("tasks", &source.tasks), ("labels", &source.labels)] {
         if !counts.is_empty() {

@@ -7,6 +7,7 @@ use figment::Figment;
 use figment::providers::Serialized;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use undertone_model::limits::MOST_BEAMS;
 use undertone_model::lora::LoraConfig;
 use undertone_model::router::GateKind;
 use undertone_model::whisper::GenerateOptions;
@@ -83,7 +84,7 @@ impl GenerationSettings {
     /// `options` with what a task changes, for prompts of so many tokens.
     pub(super) fn applied(&self, options: GenerateOptions, positions: usize, prompt: usize) -> GenerateOptions {
         GenerateOptions {
-            max_length: self.max_new_tokens.map_or(positions, |tokens| (prompt + tokens).min(positions)),
+            max_length: self.max_new_tokens.map_or(positions, |tokens| prompt.saturating_add(tokens).min(positions)),
             beams: self.num_beams,
             length_penalty: self.length_penalty,
             no_repeat_ngram: self.no_repeat_ngram_size,
@@ -501,6 +502,10 @@ pub(crate) fn validate_tasks(
         }
         if generation.max_new_tokens == Some(0) || generation.num_beams == 0 {
             return value(format!("task `{name}`: `generation`: `max_new_tokens` and `num_beams` are at least 1"));
+        }
+        if generation.num_beams > MOST_BEAMS {
+            let beams = generation.num_beams;
+            return value(format!("task `{name}`: `generation.num_beams` is {beams}: it must be at most {MOST_BEAMS}"));
         }
         if let (HeadConfig::Seq2seq(head), Some(tokens), true) =
             (&task.head, generation.max_new_tokens, backbone.is_text())

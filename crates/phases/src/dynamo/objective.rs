@@ -234,7 +234,7 @@ impl Batches for TaskEpochs {
     fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, TaskBatch> {
         let mut batches = self.loader.epoch(epoch, start);
         Box::new(std::iter::from_fn(move || {
-            let batch = batches.next()?.map_err(BoxError::from);
+            let batch = batches.next()?.map_err(|error| self.skipped.explained(error));
             let recorded = self.skipped.update(&self.loader).map_err(BoxError::from);
             Some(recorded.and(batch).map(|batch| {
                 let next = batches.cursor();

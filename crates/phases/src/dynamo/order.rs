@@ -58,7 +58,8 @@ impl TaskOrder {
 
     /// The optimizer step a batch of an epoch belongs to: each epoch's tail is a step of its own.
     pub fn step(&self, epoch: u64, batch: usize) -> u64 {
-        epoch * self.batches.div_ceil(self.accumulation) as u64 + (batch / self.accumulation) as u64
+        let before = epoch.saturating_mul(self.batches.div_ceil(self.accumulation) as u64);
+        before.saturating_add((batch / self.accumulation) as u64)
     }
 }
 

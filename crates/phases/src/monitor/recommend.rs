@@ -173,7 +173,7 @@ fn memory(facts: &Facts) -> Option<Recommendation> {
     (batch.is_multiple_of(2)).then(|| {
         let changes = vec![
             change("data.batch_size", batch, batch / 2),
-            change("train.accumulation", accumulation, accumulation * 2),
+            change("train.accumulation", accumulation, accumulation.saturating_mul(2)),
         ];
         advised(finding, changes, "the same steps with half the activations")
     })
@@ -196,7 +196,11 @@ fn data_wait(facts: &Facts) -> Option<Recommendation> {
     let finding = format!("data wait {}", percent(wait));
     if prefetch < workers {
         let reason = "no more workers than that are ever busy";
-        return Some(advised(finding, vec![change("data.prefetch_batches", prefetch, 2 * workers)], reason));
+        return Some(advised(
+            finding,
+            vec![change("data.prefetch_batches", prefetch, workers.saturating_mul(2))],
+            reason,
+        ));
     }
     // While the model waits, the workers are busy all the time and make a batch per step. A step without the wait takes
     // 1 − wait of that, so as many workers divided by it keep up; half as many again for batches that take longer.
@@ -208,7 +212,7 @@ fn data_wait(facts: &Facts) -> Option<Recommendation> {
     if wanted > workers && !saturated {
         let mut changes = vec![change("data.workers", workers, wanted)];
         if prefetch < wanted {
-            changes.push(change("data.prefetch_batches", prefetch, 2 * wanted));
+            changes.push(change("data.prefetch_batches", prefetch, wanted.saturating_mul(2)));
         }
         return Some(advised(finding, changes, ""));
     }
@@ -250,7 +254,7 @@ fn batch(facts: &Facts) -> Option<Recommendation> {
     match [8, 4, 2].into_iter().find(|k| *k <= room && accumulation.is_multiple_of(*k)) {
         Some(k) => {
             let changes = vec![
-                change("data.batch_size", batch, batch * k),
+                change("data.batch_size", batch, batch.saturating_mul(k)),
                 change("train.accumulation", accumulation, accumulation / k),
             ];
             Some(advised(finding, changes, "the same steps in fewer, larger batches"))
@@ -258,7 +262,7 @@ fn batch(facts: &Facts) -> Option<Recommendation> {
         None => {
             let reason =
                 "at least that fits, and `cargo xtask tune` finds the most; the learning rate may have to follow";
-            Some(advised(finding, vec![change("data.batch_size", batch, batch * room)], reason))
+            Some(advised(finding, vec![change("data.batch_size", batch, batch.saturating_mul(room))], reason))
         }
     }
 }
@@ -283,7 +287,7 @@ fn optimizer(facts: &Facts) -> Option<Recommendation> {
             percent(then)
         );
         let finding = format!("optimizer {}", percent(share));
-        advised(finding, vec![change("train.accumulation", accumulation, 2 * accumulation)], &reason)
+        advised(finding, vec![change("train.accumulation", accumulation, accumulation.saturating_mul(2))], &reason)
     })
 }
 

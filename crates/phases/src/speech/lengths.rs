@@ -1,44 +1,56 @@
-//! Lengths that are known only after all audio has been read: of recordings in Parquet files, here or on the hub.
+//! How long recordings are: what their headers say, and what is known only after all of a recording has been read. That is
+//! those in Parquet files, here or on the hub, and those whose header does not tell, such as what was written to a pipe.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use rayon::prelude::*;
 use undertone_data::clips::Clips;
 
-/// Reading recordings for their lengths, as far as it takes a while: it is said before it begins, and on a terminal there
-/// is a bar until it is done.
-pub(super) struct Reading(Option<ProgressBar>);
-
-impl Reading {
-    /// Begins what `keys` of `data` need. Nothing is said where there are none, or every length is in a header that is
-    /// near.
-    pub fn begin(clips: &Clips, keys: &[&str]) -> Self {
-        let far = (0..clips.len()).filter(|index| !clips.header_is_near(*index)).count();
-        if keys.is_empty() || far == 0 {
-            return Self(None);
-        }
-        eprintln!("{}", sentence(far, keys));
-        let bar = ProgressBar::new(far as u64).with_message("lengths");
-        let style = ProgressStyle::with_template("{msg}  {bar:28} {pos}/{len}  ETA {eta}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Self(Some(bar))
+/// The seconds of every clip; none where it cannot be read, or would have to be read as a whole without a need. A length
+/// that its header does not tell is always needed, or a recording longer than the window would show only in training; those
+/// in Parquet files are needed for `keys` of `data`.
+pub(crate) fn lengths(clips: &Clips, keys: &[&str], said: impl FnOnce(&str) -> ProgressBar) -> Vec<Option<f64>> {
+    let near = |index: usize| clips.header_is_near(index);
+    let mut seconds: Vec<Option<f64>> =
+        (0..clips.len()).into_par_iter().map(|index| if near(index) { clips.seconds(index) } else { None }).collect();
+    let untold = (0..clips.len()).filter(|index| seconds[*index].is_none() && near(*index) && clips.is_untold(*index));
+    let far = (0..clips.len()).filter(|index| !keys.is_empty() && !near(*index));
+    let (untold, far): (Vec<usize>, Vec<usize>) = (untold.collect(), far.collect());
+    if untold.is_empty() && far.is_empty() {
+        return seconds;
     }
-
-    /// One more is read.
-    pub fn step(&self) {
-        self.0.iter().for_each(|bar| bar.inc(1));
-    }
+    let bar = said(&sentence(untold.len(), far.len(), keys));
+    let read = |index: &usize| {
+        let counted = (*index, clips.counted_seconds(*index));
+        bar.inc(1);
+        counted
+    };
+    bar.set_length((untold.len() + far.len()) as u64);
+    let counted: Vec<(usize, Option<f64>)> = [untold, far].concat().par_iter().map(read).collect();
+    bar.finish_and_clear();
+    counted.into_iter().for_each(|(index, counted)| seconds[index] = counted);
+    seconds
 }
 
-impl Drop for Reading {
-    fn drop(&mut self) {
-        self.0.iter().for_each(ProgressBar::finish_and_clear);
-    }
+/// Says what is read before it is, with a bar on a terminal until it is done.
+pub(super) fn aloud(sentence: &str) -> ProgressBar {
+    eprintln!("{sentence}");
+    let style = ProgressStyle::with_template("{msg}  {bar:28} {pos}/{len}  ETA {eta}");
+    ProgressBar::no_length().with_message("lengths").with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn sentence(recordings: usize, keys: &[&str]) -> String {
-    let needed = keys.iter().map(|key| format!("data.{key}")).collect::<Vec<_>>().join(" and ");
-    let (needs, them) = (if keys.len() == 1 { "needs" } else { "need" }, if recordings == 1 { "it" } else { "them" });
+fn sentence(untold: usize, far: usize, keys: &[&str]) -> String {
+    let recordings = untold + far;
+    let them = if recordings == 1 { "it" } else { "them" };
     let what = if recordings == 1 { "recording once for its length" } else { "recordings once for their lengths" };
-    format!("reading {} {what} ({needed} {needs} {them})", grouped(recordings))
+    let needed = keys.iter().map(|key| format!("data.{key}")).collect::<Vec<_>>().join(" and ");
+    let needs = if keys.len() == 1 { "needs" } else { "need" };
+    let why = match (untold, far) {
+        (1, 0) => "its header does not tell".to_owned(),
+        (_, 0) => "their headers do not tell".to_owned(),
+        (0, _) => format!("{needed} {needs} {them}"),
+        _ => format!("{} headers do not tell, and {needed} {needs} those in Parquet files", grouped(untold)),
+    };
+    format!("reading {} {what} ({why})", grouped(recordings))
 }
 
 /// With a comma between thousands.
@@ -56,9 +68,13 @@ mod tests {
     #[test]
     fn it_is_said_how_many_are_read_and_for_what() {
         let expected = "reading 12,345 recordings once for their lengths (data.group_by_length needs them)";
-        assert_eq!(sentence(12_345, &["group_by_length"]), expected);
+        assert_eq!(sentence(0, 12_345, &["group_by_length"]), expected);
         let expected = "reading 1 recording once for its length (data.pack and data.long_audio need it)";
-        assert_eq!(sentence(1, &["pack", "long_audio"]), expected);
+        assert_eq!(sentence(0, 1, &["pack", "long_audio"]), expected);
+        let expected = "reading 1 recording once for its length (its header does not tell)";
+        assert_eq!(sentence(1, 0, &["pack"]), expected);
+        let expected = "reading 7 recordings once for their lengths (3 headers do not tell, and data.pack needs those in Parquet files)";
+        assert_eq!(sentence(3, 4, &["pack"]), expected);
         assert_eq!([0, 999, 1000, 1_000_001].map(grouped), ["0", "999", "1,000", "1,000,001"]);
     }
 }

@@ -11,6 +11,7 @@ mod synthesised;
 pub(crate) mod tests;
 mod tokens;
 
+pub(crate) use lengths::lengths;
 pub(crate) use pieces::{Piece, divided};
 pub use recordings::Listed;
 pub(crate) use tokens::{Spoken, Tokens};
@@ -366,7 +367,7 @@ impl Dataset for SpeechDataset {
     }
 
     fn get(&self, index: usize, epoch: u64) -> Result<SpeechSample, SampleError> {
-        let draw = mixed(self.seed ^ mixed(epoch * self.len() as u64 + index as u64));
+        let draw = mixed(self.seed ^ mixed(epoch.wrapping_mul(self.len() as u64).wrapping_add(index as u64)));
         let (part, index) = self.locate(index);
         match part {
             Part::Synthesised(synthesised) => {

@@ -1,6 +1,5 @@
 //! What of a recording a model can hear at once.
 
-use rayon::prelude::*;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::clips::Clips;
 use undertone_data::cut::{SegmentError, TimedText, group};
@@ -51,21 +50,11 @@ pub(crate) struct Division {
     pub unusable: Vec<(usize, SegmentError)>,
 }
 
-/// Cuts clips that do not fit a window of so many seconds where the times of their text are known. With `all_lengths` the
-/// header of every recording is read, even where all of its audio has to be read for that; `read` is called after each of
-/// those.
-pub(crate) fn divided(clips: &Clips, window: f64, all_lengths: bool, read: &(dyn Fn() + Sync)) -> Division {
-    let known = |index: &usize| all_lengths || clips.header_is_near(*index);
-    let seconds = |index: usize| {
-        let seconds = Some(index).filter(known).and_then(|index| clips.seconds(index));
-        if all_lengths && !clips.header_is_near(index) {
-            read();
-        }
-        seconds
-    };
-    let seconds: Vec<Option<f64>> = (0..clips.len()).into_par_iter().map(seconds).collect();
+/// Cuts clips that do not fit a window of so many seconds where the times of their text are known. `seconds` are those of
+/// the clips, as far as they are known.
+pub(crate) fn divided(clips: &Clips, window: f64, seconds: &[Option<f64>]) -> Division {
     let mut division = Division { pieces: Vec::with_capacity(clips.len()), long: Vec::new(), unusable: Vec::new() };
-    for (index, seconds) in seconds.into_iter().enumerate() {
+    for (index, seconds) in seconds.iter().copied().enumerate() {
         let clip = clips.clip(index);
         let fits = seconds.is_some_and(|seconds| seconds <= window + 1.0 / f64::from(SAMPLE_RATE));
         if !clip.segments.is_empty() && !fits {

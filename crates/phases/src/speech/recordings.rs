@@ -1,7 +1,7 @@
 //! Samples from recordings: what is cut from them, what is done to them, and the tokens that they become.
 
 use super::align::{Aligner, Listener};
-use super::lengths::Reading;
+use super::lengths::{aloud, lengths};
 use super::pack::packed;
 use super::pieces::{Piece, divided};
 use super::tokens::{Spoken, Tokens};
@@ -69,9 +69,7 @@ impl Recordings {
     ) -> Result<Self, SpeechError> {
         let window = treatment.window as f64 / f64::from(SAMPLE_RATE);
         let keys = [&treatment.lengths[..], if aligner.is_some() { &["long_audio"] } else { &[] }].concat();
-        let reading = Reading::begin(&clips, &keys);
-        let division = divided(&clips, window, !keys.is_empty(), &|| reading.step());
-        drop(reading);
+        let division = divided(&clips, window, &lengths(&clips, &keys, aloud));
         if let Some((clip, source)) = division.unusable.into_iter().next() {
             return Err(SpeechError::Segments { name: clips.clip(clip).name.clone(), source });
         }

@@ -41,7 +41,7 @@ impl Synthesised {
     /// # Errors
     /// When its text is too long for the decoder.
     pub fn get(&self, index: usize, epoch: u64, tokens: &Tokens) -> Result<SpeechSample, SpeechError> {
-        let ordinal = epoch * self.samples as u64 + index as u64;
+        let ordinal = epoch.wrapping_mul(self.samples as u64).wrapping_add(index as u64);
         let CwSample { audio, text, marks, .. } = self.curriculum.at(epoch).sample(ordinal);
         let name = self.name(index);
         let (ids, prompt) = tokens.encode(&name, Spoken { text: &text, ..Spoken::default() })?;
@@ -102,7 +102,7 @@ impl Curriculum {
         let mut stages = Vec::with_capacity(source.stages.len());
         let mut end = 0;
         for (index, stage) in source.stages.iter().enumerate() {
-            end += stage.epochs;
+            end = stage.epochs.saturating_add(end);
             stages.push((end, CwSynth::new(source.stage(index)?, seed)?));
         }
         Ok(Self { stages, rest: CwSynth::new(source.cw.clone(), seed)? })

@@ -1,5 +1,6 @@
 use super::*;
 use burn::tensor::Device;
+use std::path::Path;
 use undertone_data::audio::write_wav;
 use undertone_data::cw::morse;
 use undertone_data::loader::Dataset;
@@ -121,6 +122,34 @@ fn long_recordings_without_times_are_refused_with_their_number() {
 }
 
 #[test]
+fn long_recordings_whose_header_tells_no_length_are_refused_before_training_or_aligned() {
+    let (dir, source) = recordings(
+        &[("a.wav", 10)],
+        "{\"audio\": \"long.mp3\", \"text\": \"E\"}\n{\"audio\": \"a.wav\", \"text\": \"E\"}",
+    );
+    let untold = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/tests/fixtures/loud-then-quiet.mp3");
+    std::fs::copy(untold, dir.path().join("long.mp3")).expect("copied");
+    let clips = source.clips().expect("clips");
+    assert_eq!((clips.seconds(0), clips.is_untold(0), clips.is_untold(1)), (None, true, false));
+    let said = std::cell::RefCell::new(String::new());
+    let seconds = lengths(&clips, &[], |sentence| {
+        said.replace(sentence.to_owned());
+        indicatif::ProgressBar::hidden()
+    });
+    assert_eq!(seconds[1], Some(1.0));
+    assert!(seconds[0].is_some_and(|seconds| (seconds - 12.1).abs() < 0.1), "{seconds:?}");
+    assert_eq!(said.into_inner(), "reading 1 recording once for its length (its header does not tell)");
+    let error = dataset(&Experiment::default(), &source).err().expect("refused").to_string();
+    assert!(error.contains("1 of 2") && error.contains("long.mp3` (12.10 s)"), "{error}");
+    // A model that hears nothing leaves all of it out, but it was asked.
+    let mut experiment = Experiment::default();
+    experiment.data.long_audio = LongAudio::Align;
+    experiment.data.cache.dir = Some(dir.path().join("cache"));
+    assert_eq!(dataset(&experiment, &source).expect("aligned").len(), 1);
+    assert_eq!(std::fs::read_dir(dir.path().join("cache/aligned")).expect("a record").count(), 1);
+}
+
+#[test]
 fn texts_that_cannot_be_written_are_counted_or_left_out() {
     let bad = "{\"audio\": \"a.wav\", \"text\": \"é\"}\n".repeat(2);
     let good = "{\"audio\": \"a.wav\", \"text\": \"E\"}\n".repeat(8);
@@ -215,7 +244,9 @@ fn nothing_follows_a_long_recording_that_is_still_to_be_cut() {
 {"audio": "a.wav", "text": "T", "start": 2.5, "end": 3}
 {"audio": "a.wav", "text": "T", "start": 3, "end": 4}"#;
     let (_dir, source) = recordings(&[("a.wav", 40)], list);
-    let division = pieces::divided(&source.clips().expect("clips"), 2.0, true, &|| {});
+    let clips = source.clips().expect("clips");
+    let seconds = lengths(&clips, &[], |_| indicatif::ProgressBar::hidden());
+    let division = pieces::divided(&clips, 2.0, &seconds);
     assert_eq!(division.long.len(), 1);
     assert_eq!(division.pieces.iter().map(|piece| piece.follows).collect::<Vec<_>>(), [false, true]);
 }

@@ -22,6 +22,9 @@ impl Default for AnswerConfig {
     }
 }
 
+/// The most answers that are kept: each is compared with all others.
+const MOST_ANSWERS: usize = 1000;
+
 impl AnswerConfig {
     /// Checks the values.
     ///
@@ -31,6 +34,9 @@ impl AnswerConfig {
         let fail = |reason: &str| Err(TextError::Config { reason: reason.into() });
         match self {
             Self { n_best: 0, .. } => fail("`n_best` is 0: keep at least 1 answer"),
+            Self { n_best, .. } if *n_best > MOST_ANSWERS => {
+                fail(&format!("`n_best` is {n_best}: keep at most {MOST_ANSWERS} answers"))
+            }
             Self { max_answer_length: 0, .. } => fail("`max_answer_length` is 0: an answer has at least 1 token"),
             Self { null_score_diff_threshold: Some(threshold), .. } if threshold.is_nan() => {
                 fail("`null_score_diff_threshold` is not a number: give 0 or a margin")

@@ -99,7 +99,7 @@ fn window(record: usize, row: &Encoding, target: Option<(usize, usize)>) -> Span
 
 /// The first and the last token that hold characters of an answer; none if no token does.
 fn answer_tokens(context: &Encoding, answer: &Answer) -> Option<(usize, usize)> {
-    let (start, end) = (answer.start, answer.start + answer.text.chars().count());
+    let (start, end) = (answer.start, answer.start.saturating_add(answer.text.chars().count()));
     let holds = |(from, to): &(usize, usize)| *from < end && start < *to;
     let offsets = context.get_offsets();
     Some((offsets.iter().position(holds)?, offsets.iter().rposition(holds)?))

@@ -13,6 +13,7 @@ pub use probe::{Attempt, Limits, run_probe, runs_on_host};
 use crate::Experiment;
 use crate::dynamo;
 use std::fmt::Write;
+use undertone_data::limits::MOST_BATCH;
 use undertone_train::Amount;
 use undertone_train::tune::{Goal, NOISE, Outcome, Plan, Probe, Search, choose};
 use undertone_train::{GradientCheckpointing, LrScaling};
@@ -90,7 +91,7 @@ pub fn tune(
     mut found: impl FnMut(&Probe),
 ) -> Result<Tuned, TuneError> {
     let effective = experiment.data.batch_size * experiment.train.accumulation;
-    let cap = if options.grow { effective.max(GROWN) } else { effective };
+    let cap = if options.grow { effective.max(GROWN) } else { effective }.min(MOST_BATCH);
     let mut searched = |checkpointing| -> Result<(Search, Vec<Probe>), TuneError> {
         let (mut search, mut probes) = (Search::new(cap), Vec::new());
         while let Some(batch) = search.next() {

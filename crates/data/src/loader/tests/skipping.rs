@@ -89,6 +89,26 @@ fn a_batch_without_samples_is_passed_over_and_the_cursor_knows() {
 }
 
 #[test]
+fn an_epoch_of_which_nothing_can_be_read_is_an_error_that_names_the_first() {
+    let loader = loader(bad(10, 0..10), LoaderConfig { shuffle: false, ..skip(1.0, config(4, 2)) });
+    for epoch in [0, 1] {
+        let mut batches = loader.epoch(epoch, 0);
+        assert_eq!(
+            batches.next().unwrap().unwrap_err().to_string(),
+            format!(
+                "not one of the 10 samples of epoch {epoch} can be loaded: `clip-000.wav` (the header is cut off), \
+                 `clip-001.wav` (the header is cut off), `clip-002.wav` (the header is cut off) and 7 more; repair or \
+                 replace them"
+            )
+        );
+        assert!(batches.next().is_none(), "once");
+        assert_eq!(batches.cursor(), 3);
+    }
+    assert!(loader.epoch(2, 1).next().is_none(), "the rest of an epoch may be unreadable");
+    assert_eq!(loader.skipped().samples, 10);
+}
+
+#[test]
 fn too_many_bad_samples_are_an_error_at_the_same_batch_for_any_number_of_workers() {
     for workers in 1..=5 {
         // Every fifth is bad, and of a hundred thousand the first thousand may have ten: the eleventh is number 50.

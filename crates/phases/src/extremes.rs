@@ -1,0 +1,201 @@
+//! Every number of a configuration, replaced by numbers that nobody means: each is refused by a sentence, or can be lived
+//! with.
+
+use crate::dynamo::TaskOrder;
+use crate::setup::collate;
+use crate::{ConfigError, Experiment, SourceConfig, SpeechDataset};
+use burn::tensor::Device;
+use proptest::prelude::*;
+use rayon::prelude::*;
+use serde_yaml::Value;
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use undertone_data::loader::{Dataset, Loader, Mixture, Order, Workers};
+use undertone_model::whisper::PretrainedWhisper;
+use undertone_train::peak_memory_bytes;
+
+/// What nobody means, in YAML, and what is only just allowed.
+const EXTREMES: [&str; 10] = [
+    "0",
+    "-1",
+    "65536",
+    "10000000",
+    "1000000000000000000",
+    "18446744073709551615",
+    "1.0e-300",
+    "1.0e300",
+    ".nan",
+    ".inf",
+];
+
+/// Whole configurations, every default spelt out: the usual one, and those that come with the project.
+fn bases() -> &'static [Value] {
+    static BASES: OnceLock<Vec<Value>> = OnceLock::new();
+    BASES.get_or_init(|| {
+        let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+        let mut files: Vec<_> =
+            std::fs::read_dir(configs).expect("listed").map(|e| e.expect("an entry").path()).collect();
+        files.sort();
+        let shipped = files.iter().map(|file| Experiment::load(Some(file), &[]).expect("a configuration"));
+        let usual = [Experiment::default()].into_iter();
+        usual.chain(shipped).map(|e| serde_yaml::from_str(&e.to_yaml()).expect("YAML")).collect()
+    })
+}
+
+/// Where numbers stand, or could stand: a null is a key that is not given.
+fn places(value: &Value, path: &[String], found: &mut Vec<Vec<String>>) {
+    let below = |key: String| [path, &[key]].concat();
+    match value {
+        Value::Number(_) | Value::Null => found.push(path.to_vec()),
+        Value::Sequence(items) => {
+            items.iter().enumerate().for_each(|(at, item)| places(item, &below(at.to_string()), found));
+        }
+        Value::Mapping(map) => map.iter().for_each(|(key, item)| {
+            places(item, &below(key.as_str().unwrap_or_default().to_owned()), found);
+        }),
+        Value::Bool(_) | Value::String(_) | Value::Tagged(_) => {}
+    }
+}
+
+fn set(value: &mut Value, path: &[String], number: &str) {
+    let Some((key, rest)) = path.split_first() else {
+        *value = serde_yaml::from_str(number).expect("YAML");
+        return;
+    };
+    match value {
+        Value::Sequence(items) => set(&mut items[key.parse::<usize>().expect("an index")], rest, number),
+        other => set(other.get_mut(key.as_str()).expect("a key"), rest, number),
+    }
+}
+
+/// Loads a configuration, and of one that is accepted computes what a run begins with.
+fn try_out(yaml: &Value) -> Result<(), ConfigError> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("extreme.yaml");
+    std::fs::write(&file, serde_yaml::to_string(yaml).expect("YAML")).expect("written");
+    let experiment = Experiment::load(Some(&file), &[])?;
+    let (data, train) = (&experiment.data, &experiment.train);
+    let mut loader = data.training_loader(experiment.seed);
+    loader.workers = Workers::Count(1);
+    let of_text = experiment.model.backbone.is_text();
+    let batches = if !experiment.tasks.is_empty() {
+        let lengths: Vec<usize> = experiment.tasks.iter().map(|task| task.data.train.samples).collect();
+        let order = TaskOrder::new(lengths.clone(), &loader).with_accumulation(train.accumulation);
+        let temperature = experiment.phases.joint.task_temperature;
+        if let Ok(order) = order.clone().with_temperature(temperature) {
+            assert_eq!(order.epoch(3).len(), lengths.iter().sum::<usize>());
+            order.step(u64::MAX, order.batches());
+        }
+        order.batches()
+    } else if of_text || data.train.0.iter().any(SourceConfig::is_recorded) {
+        100
+    } else {
+        let sources: Vec<&SourceConfig> = data.train.0.iter().collect();
+        let Ok(dataset) = SpeechDataset::new(&experiment, &sources, whisper(), true, experiment.seed) else {
+            return Ok(());
+        };
+        let (sizes, last) = (dataset.sizes(), dataset.len() - 1);
+        let _ = dataset.get(last, 1_000_000);
+        if let Some(Ok(order)) = data.train.weights().map(|weights| Mixture::weighted(sizes, &weights, 1)) {
+            assert_eq!(order.epoch(7).len(), dataset.len());
+        }
+        let Ok(collate) = collate(data, whisper(), true) else { return Ok(()) };
+        let Ok(loader) = Loader::new(Arc::new(dataset), Arc::new(collate), loader) else { return Ok(()) };
+        let steps = train.steps_over(|epoch| loader.batches(epoch));
+        assert!(steps > 0 || loader.batches(0) == 0);
+        loader.batches(0)
+    };
+    let steps = train.steps(batches);
+    let (optimizer, _) = train.optimizer.for_batch(data.batch_size * train.accumulation);
+    for step in [0, steps / 2, steps.saturating_sub(1), steps] {
+        assert!(!optimizer.rate(step, steps).is_nan());
+    }
+    Ok(())
+}
+
+fn whisper() -> &'static PretrainedWhisper {
+    static WHISPER: OnceLock<PretrainedWhisper> = OnceLock::new();
+    WHISPER.get_or_init(|| crate::ModelConfig::default().load(&Device::flex(), 1).expect("the bundled model"))
+}
+
+/// What is computed of any configuration stays below it.
+const MEMORY: u64 = 2 << 30;
+
+fn assert_modest() {
+    assert!(peak_memory_bytes().is_none_or(|peak| peak < MEMORY), "{:?} bytes", peak_memory_bytes());
+}
+
+#[test]
+fn every_number_alone_may_be_anything() {
+    let (mut cases, mut tried) = (Vec::new(), HashSet::new());
+    for base in bases() {
+        let mut found = Vec::new();
+        places(base, &[], &mut found);
+        assert!(found.len() > 50, "{} numbers", found.len());
+        // A key is tried where it first comes up, and of a list of tasks or sources the first.
+        let key =
+            |path: &[String]| path.iter().filter(|part| part.parse::<usize>().is_err()).cloned().collect::<Vec<_>>();
+        cases.extend(found.into_iter().filter(|path| tried.insert(key(path))).map(|path| (base, path)));
+    }
+    assert!(cases.len() > 200, "{} keys", cases.len());
+    let refused = |(base, path): &(&Value, Vec<String>)| {
+        let refused = EXTREMES.iter().filter(|number| {
+            let mut yaml = (*base).clone();
+            set(&mut yaml, path, number);
+            try_out(&yaml).is_err_and(|error| error.to_string().len() > 10)
+        });
+        refused.count()
+    };
+    let refused: usize = cases.par_iter().map(refused).sum();
+    assert!(refused > 1000, "only {refused} were refused");
+    assert_modest();
+}
+
+#[test]
+fn what_is_too_much_is_refused_by_the_name_of_its_key() {
+    let huge = "1000000000000000000";
+    for (key, named) in [
+        ("data.batch_size", "batch_size"),
+        ("data.eval_batch_size", "data.eval_batch_size"),
+        ("data.prefetch_batches", "prefetch_batches"),
+        ("data.workers", "workers"),
+        ("data.train.samples", "samples"),
+        ("data.valid.samples", "samples"),
+        ("train.max_steps", "train.max_steps"),
+        ("train.epochs", "train.epochs"),
+        ("train.accumulation", "train.accumulation"),
+        ("data.train.stages", "stages[0].epochs"),
+        ("data.train.cw.duration_s", "duration_s"),
+        ("data.train.cw.wpm", "wpm"),
+    ] {
+        let value = match key {
+            "data.train.stages" => format!("[{{epochs: {huge}, cw: {{}}}}]"),
+            _ if key.contains(".cw.") => format!("[{huge}, {huge}]"),
+            _ => huge.to_owned(),
+        };
+        let error = Experiment::load(None, &[format!("{key}={value}")]).expect_err(key).to_string();
+        assert!(error.contains(named) && (error.contains("most") || error.contains("from")), "{key}: {error}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn several_numbers_together_may_be_anything(
+        base in any::<prop::sample::Index>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(&EXTREMES[..])), 2..5),
+    ) {
+        let base = base.get(bases());
+        let mut found = Vec::new();
+        places(base, &[], &mut found);
+        let mut yaml = base.clone();
+        for (at, number) in changes {
+            let path: &Vec<String> = at.get(&found);
+            set(&mut yaml, path, number);
+        }
+        let _ = try_out(&yaml);
+        assert_modest();
+    }
+}
