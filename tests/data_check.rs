@@ -146,6 +146,71 @@ fn audio_in_two_splits_is_a_leak_whatever_it_is_called() {
 }
 
 #[test]
+fn recordings_without_validation_are_refused_by_every_command_that_judges() {
+    let place = clean();
+    let yaml = std::fs::read_to_string(place.path("tiny.yaml")).expect("read");
+    place.write("tiny.yaml", yaml.replace("  valid: {path: valid.jsonl}\n", ""));
+    let before = place.tree();
+    for command in [&["train"][..], &["eval"], &["data", "check"], &["data", "cache"], &["tune"]] {
+        let outcome = place.run(&[command, &["--config", "tiny.yaml"]].concat());
+        outcome.assert_refusal(&["`data.valid`", "`path` or `hub`", "`part:`", "{part_of_train: 0.05}"]);
+    }
+    // How many samples, but not of what: Morse is not what anybody meant.
+    let vague = place.run(&["train", "--config", "tiny.yaml", "--set", "data.valid.samples=8"]);
+    vague.assert_refusal(&["`data.valid`", "`synth: cw`"]);
+    assert_eq!(place.tree(), before, "nothing is written");
+    let morse = format!("data.valid={{samples: 2, {CLIPS}}}");
+    assert_eq!(place.run(&[&CHECK[..4], &["--set", &morse]].concat()).status, Some(0), "if that is what is said");
+}
+
+/// A place with forty recordings, each in two rows of its list, and a share of them to judge by.
+fn with_a_share() -> Place {
+    let place = clean();
+    let yaml = std::fs::read_to_string(place.path("tiny.yaml")).expect("read");
+    place.write("tiny.yaml", yaml.replace("valid: {path: valid.jsonl}", "valid: {part_of_train: 0.25}"));
+    let mut rows = String::new();
+    for (start, end) in [(0.0, 0.5), (0.5, 1.0)] {
+        for n in 0..40_u8 {
+            place.write(&format!("{n}.wav"), wav(&tone(1.0, 300.0 + 20.0 * f32::from(n))));
+            rows += &format!("{{\"audio\": \"{n}.wav\", \"text\": \"E{n}\", \"start\": {start}, \"end\": {end}}}\n");
+        }
+    }
+    place.write("train.jsonl", rows);
+    place
+}
+
+#[test]
+fn a_share_of_the_training_data_is_judged_and_not_trained_on() {
+    let place = with_a_share();
+    let (outcome, report) = check(&place, &[]);
+    assert_eq!((outcome.status, &report["leaks"]), (Some(0), &serde_json::json!([])), "{outcome:?}");
+    let source = |split: usize| &report["splits"][split]["sources"][0];
+    assert_eq!((&report["splits"][0]["split"], &report["splits"][1]["split"]), (&"train".into(), &"valid".into()));
+    let names = [source(0)["source"].as_str(), source(1)["source"].as_str()];
+    assert_eq!(names, [Some("train.jsonl (75 % of it)"), Some("train.jsonl (25 % of it)")]);
+    let [trained, judged] = [0, 1].map(|split| source(split)["samples"].as_u64().expect("a number"));
+    assert!(trained + judged == 80 && (8..32).contains(&judged) && judged % 2 == 0, "{trained} and {judged}");
+    assert!(outcome.stdout.contains("train.jsonl (25 % of it)"), "{}", outcome.stdout);
+
+    let cache = ["--set", "data.cache={what: audio, dir: cache}"];
+    let outcome = place.run(&[&["data", "cache", "--config", "tiny.yaml"][..], &cache[..]].concat());
+    assert!(outcome.stdout.contains("80 entries"), "{outcome:?}");
+    let steps = ["--set", "train.max_steps=4", "--set", "train.evaluate={every: 2, metrics: [cer, loss]}"];
+    let outcome = place.run(&[&["train", "--config", "tiny.yaml"][..], &steps[..]].concat());
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    // The configuration that is saved means the same: the best model scores there what it scored in training.
+    let valid = place.run(&["eval", "--run", "runs/tiny"]);
+    let score: Value = serde_json::from_str(&valid.stdout).unwrap_or_else(|e| panic!("{e}: {valid:?}"));
+    let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");
+    let lines = metrics.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let scores: Vec<f64> =
+        lines.filter(|line| line["split"] == "valid").filter_map(|line| line["cer"].as_f64()).collect();
+    let cer = score["cer"].as_f64().expect("a score");
+    assert!(scores.iter().any(|score| (score - cer).abs() < 1e-4), "{score} {scores:?}");
+    place.run(&["eval", "--run", "runs/tiny", "--split", "test"]).assert_refusal(&["no `data.test`"]);
+}
+
+#[test]
 fn the_same_text_in_two_splits_is_only_a_note() {
     let place = clean();
     place.write("valid.jsonl", VALID.replace("PSE", "cq"));

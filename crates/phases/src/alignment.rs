@@ -52,6 +52,10 @@ impl AlignmentConfig {
                 return Err(ConfigError::Value(format!("`loss.alignment.{key}` is {weight}: it must be at least 0")));
             }
         }
+        if self.elements == 0.0 && self.elements_layer != Self::default().elements_layer {
+            let reason = "is for `loss.alignment.elements`, which is 0: give that a weight, or leave it out";
+            return Err(ConfigError::Value(format!("`loss.alignment.elements_layer` {reason}")));
+        }
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Training and validation data, and how batches are made of it.
 
-use crate::{ConfigError, SourceConfig, Sources};
+use crate::splits::Splits;
+use crate::{ConfigError, SourceConfig, Sources, Split};
 use serde::{Deserialize, Serialize};
 use undertone_data::augment::AugmentConfig;
 use undertone_data::cache::{CacheConfig, CacheWhat};
@@ -16,8 +17,10 @@ pub struct DataConfig {
     /// Where several sources have no weights: draws from them in proportion to this root of their sizes, as they are
     /// with 1, evenly where it is large.
     pub source_temperature: f64,
-    /// What the model is judged by while it is trained.
-    pub valid: SourceConfig,
+    /// What the model is judged by while it is trained: a source of its own, or `{part_of_train: 0.05}`, which keeps that
+    /// share of the recordings from training. If nothing is said: 64 other samples of each synthesiser that is trained on;
+    /// for recordings it must be said.
+    pub valid: Option<SourceConfig>,
     /// What it is judged by afterwards; like `valid`, but with other samples where they are synthesised, if not given.
     pub test: Option<SourceConfig>,
     /// Language of samples that name none, as `en`; multilingual models only.
@@ -89,7 +92,7 @@ impl Default for DataConfig {
         Self {
             train: Sources::default(),
             source_temperature: 1.0,
-            valid: SourceConfig { samples: 64, ..Default::default() },
+            valid: None,
             test: None,
             language: "en".into(),
             task: "transcribe".into(),
@@ -172,6 +175,15 @@ impl DataConfig {
         }
         self.augment.validate().map_err(|e| at(".augment", &e))?;
         self.cache.validate().map_err(|e| at(".cache", &e))?;
+        let (usual, cache) = (CacheConfig::default(), &self.cache);
+        // Where long recordings are aligned, what was found is kept in the folder whatever else is.
+        let kept = self.long_audio == LongAudio::Align;
+        let unread = [("dir", cache.dir != usual.dir && !kept), ("max_bytes", cache.max_bytes != usual.max_bytes)];
+        if let Some((key, _)) = unread.iter().find(|(_, unread)| *unread && cache.what == CacheWhat::Off) {
+            return value(format!(
+                "`data.cache.what` is off, so that `data.cache.{key}` has no effect: set the one to `audio` or `features`, or leave the other out"
+            ));
+        }
         if !(self.source_temperature.is_finite() && self.source_temperature > 0.0) {
             return value(format!("`data.source_temperature` is {}: it must be above 0", self.source_temperature));
         }
@@ -193,10 +205,16 @@ impl DataConfig {
         for (name, source) in self.train.named() {
             source.validate_speech(true).map_err(|e| at(&format!(".train{name}"), &e))?;
         }
-        for (split, source) in [("valid", Some(&self.valid)), ("test", self.test.as_ref())] {
-            source.map_or(Ok(()), |source| source.validate_speech(false).map_err(|e| at(&format!(".{split}"), &e)))?;
+        let splits = self.splits();
+        for (split, source) in splits.written().filter(|(split, _)| *split != Split::Train) {
+            source.validate_speech(false).map_err(|e| at(&format!(".{}", split.name()), &e))?;
         }
-        Ok(())
+        splits.validate().map_err(|(split, e)| at(&format!(".{}", split.name()), &e))
+    }
+
+    /// What is trained on and judged by.
+    pub(crate) fn splits(&self) -> Splits<'_> {
+        Splits { train: &self.train.0, valid: self.valid.as_ref(), test: self.test.as_ref() }
     }
 
     /// Refuses what is done with recordings alone: whether there are any to train on, and whether there are `any` at all.

@@ -1,15 +1,15 @@
 //! An experiment as a user writes it.
 
 use crate::dynamo::{PhasesConfig, TaskConfig, validate_phases, validate_tasks};
-use crate::samples::splits;
-use crate::{AlignmentConfig, DataConfig, DevicePreset, ModelConfig, Pad, SourceConfig, preset};
+use crate::splits::Splits;
+use crate::{AlignmentConfig, DataConfig, DevicePreset, ModelConfig, Pad, SourceConfig, Split, preset};
 use figment::providers::{Env, Format, Serialized, Yaml};
 use figment::value::{Dict, Map};
 use figment::{Figment, Metadata, Profile, Provider};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use undertone_data::cw::CwTask;
-use undertone_model::router::RouterConfig;
+use undertone_model::router::{GateKind, RouterConfig};
 use undertone_ops::{DeviceSpec, Kernels};
 use undertone_train::TrainConfig;
 
@@ -196,17 +196,12 @@ impl Experiment {
 
     /// Whether any sample that is trained on is recorded rather than synthesised, and whether any sample at all is.
     fn recorded(&self) -> (bool, bool) {
-        let data = &self.data;
-        let trained: Vec<&SourceConfig> = match self.tasks.as_slice() {
-            [] => data.train.0.iter().collect(),
-            tasks => tasks.iter().map(|task| &task.data.train).collect(),
+        let splits: Vec<Splits> = match self.tasks.as_slice() {
+            [] => vec![self.data.splits()],
+            tasks => tasks.iter().map(|task| task.data.splits()).collect(),
         };
-        let judged: Vec<&SourceConfig> = match self.tasks.as_slice() {
-            [] => std::iter::once(&data.valid).chain(&data.test).collect(),
-            tasks => tasks.iter().flat_map(|task| std::iter::once(&task.data.valid).chain(&task.data.test)).collect(),
-        };
-        let recorded = |sources: &[&SourceConfig]| sources.iter().any(|source| source.is_recorded());
-        (recorded(&trained), recorded(&trained) || recorded(&judged))
+        let written = || splits.iter().flat_map(Splits::written).filter(|(_, source)| source.is_recorded());
+        (written().any(|(split, _)| split == Split::Train), written().next().is_some())
     }
 
     /// The terms on the encoder follow the timing of what is sent.
@@ -232,10 +227,11 @@ impl Experiment {
     /// What a run with tasks needs besides.
     fn validate_tasks(&self) -> Result<(), ConfigError> {
         let value = |text: String| Err(ConfigError::Value(text));
-        let defaults = Self::default();
+        let (defaults, unsaid) = (Self::default(), SourceConfig { samples: 64, ..Default::default() });
         let unused = [
             ("data.train", self.data.train != defaults.data.train),
-            ("data.valid", self.data.valid != defaults.data.valid),
+            // Every configuration saved before validation could be left out has these samples of a synthesiser.
+            ("data.valid", self.data.valid.as_ref().is_some_and(|valid| *valid != unsaid)),
             ("data.test", self.data.test != defaults.data.test),
             ("data.normalizer", self.data.normalizer != defaults.data.normalizer),
             ("data.source_temperature", self.data.source_temperature != defaults.data.source_temperature),
@@ -270,8 +266,11 @@ impl Experiment {
             }
         }
         for task in &self.tasks {
-            for (split, source) in splits(&task.data.train, &task.data.valid, task.data.test.as_ref()) {
-                let at = |text: String| ConfigError::Value(format!("task `{}`: `data.{split}`: {text}", task.name));
+            let at = |split: Split, text: String| {
+                ConfigError::Value(format!("task `{}`: `data.{}`: {text}", task.name, split.name()))
+            };
+            for (split, source) in task.data.splits().written() {
+                let at = |text: String| at(split, text);
                 if self.model.backbone.is_text() {
                     source.validate_text().map_err(at)?;
                     continue;
@@ -279,8 +278,9 @@ impl Experiment {
                 if source.synth.is_none() && !source.is_recorded() {
                     return Err(at("there is no data: give `synth: cw`, or recordings as `path` or `hub`".into()));
                 }
-                source.validate_speech(split == "train").map_err(at)?;
+                source.validate_speech(split == Split::Train).map_err(at)?;
             }
+            task.data.splits().validate().map_err(|(split, text)| at(split, text))?;
         }
         self.router.validate().map_err(|e| ConfigError::Value(format!("`router`: {e}")))?;
         let judged = [self.phases.router.losses.confidence, self.phases.joint.losses.confidence];
@@ -291,7 +291,60 @@ impl Experiment {
             );
         }
         validate_phases(&self.phases, &self.train)?;
+        self.validate_routing()?;
         validate_tasks(&self.tasks, self.model.backbone, &self.phases.adapters, &self.train)
+    }
+
+    /// Refuses settings of router and phases that nothing reads.
+    fn validate_routing(&self) -> Result<(), ConfigError> {
+        let (router, PhasesConfig { router: second, joint: third, .. }) = (&self.router, &self.phases);
+        let (usual, usual_phases) = (RouterConfig::default(), PhasesConfig::default());
+        // Without the tasks' losses phase 2 makes no gates.
+        let second_gates = Some(second.gates).filter(|_| second.losses.task > 0.0);
+        let trained = |kind: GateKind| third.gates == kind || second_gates == Some(kind);
+        let layered = !router.hidden.is_empty();
+        let (hidden, temperature) = ("`router.hidden` has no layers", "`router.learn_temperature` is false");
+        let settings = [
+            (
+                "router.top_k",
+                router.top_k != usual.top_k,
+                router.gates == GateKind::TopK || trained(GateKind::TopK),
+                "no `gates` are `top_k`",
+            ),
+            ("router.activation", router.activation != usual.activation, layered, hidden),
+            ("router.layer_norm", router.layer_norm != usual.layer_norm, layered, hidden),
+            ("router.dropout", router.dropout != usual.dropout, layered, hidden),
+            (
+                "phases.2.gates",
+                second.gates != usual_phases.router.gates,
+                second_gates.is_some(),
+                "`phases.2.losses.task` is 0, so that nothing goes through them",
+            ),
+            (
+                "phases.3.gumbel",
+                third.gumbel != usual_phases.joint.gumbel,
+                trained(GateKind::Gumbel),
+                "neither phase has `gates: gumbel`",
+            ),
+            (
+                "phases.2.losses.temperature",
+                second.losses.temperature != usual_phases.router.losses.temperature && second.losses.temperature > 0.0,
+                router.learn_temperature,
+                temperature,
+            ),
+            (
+                "phases.3.losses.temperature",
+                third.losses.temperature != usual_phases.joint.losses.temperature && third.losses.temperature > 0.0,
+                router.learn_temperature,
+                temperature,
+            ),
+        ];
+        match settings.iter().find(|(_, set, read, _)| *set && !read) {
+            Some((key, .., why)) => {
+                Err(ConfigError::Value(format!("`{key}` has no effect, for {why}: change that, or leave it out")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Makes `directory` the run's own, wherever it was moved to.
@@ -449,6 +502,76 @@ mod tests {
     }
 
     #[test]
+    fn what_validation_is_may_be_left_unsaid_or_be_a_part_of_the_training_data() {
+        let said = |settings: &[&str]| load("data: {train: {path: x.csv}}", settings).map(|e| e.data.valid);
+        let path = |name: &str| Some(SourceConfig { path: Some(PathBuf::from(name).into()), ..Default::default() });
+        assert_eq!(said(&["data.valid.path=y.csv"]), Ok(path("y.csv")));
+        let part = load("data: {train: {path: x.csv}, valid: {part_of_train: 0.05}}", &[]).expect("loaded");
+        assert_eq!(part.data.splits().sources(Split::Valid).expect("some")[0].to_string(), "x.csv (5 % of it)");
+        assert_eq!(load(&part.to_yaml(), &[]), Ok(part));
+        let unsaid = load("data: {train: {cw: {wpm: [20, 25]}}}", &[]).expect("loaded");
+        assert_eq!(unsaid.data.valid, None);
+        assert_eq!(unsaid.data.splits().sources(Split::Valid).expect("some")[0].cw.wpm, [20.0, 25.0]);
+        assert_eq!(load(&unsaid.to_yaml(), &[]), Ok(unsaid));
+        let fewer = load("", &["data.valid.samples=8"]).expect("loaded");
+        assert_eq!(fewer.data.valid, Some(SourceConfig { samples: 8, ..Default::default() }));
+    }
+
+    const TASKS: &str = "train: {optimizer: {warmup_steps: 1}}\ntasks: [{name: a, data: &d {train: {synth: cw}, valid: {synth: cw}}}, {name: b, data: *d}]\n";
+
+    #[test]
+    fn tasks_are_judged_as_other_runs_are() {
+        let experiment = load(&TASKS.replace(", valid: {synth: cw}", ""), &[]).expect("other samples");
+        assert_eq!(experiment.tasks[0].data.splits().sources(Split::Valid).expect("some")[0].samples, 64);
+        for (valid, culprits) in [("", ["`data.valid`", "part_of_train"]), (", valid: {}", ["`data.valid`", "no data"])]
+        {
+            let yaml = TASKS.replace("{synth: cw}, valid: {synth: cw}", &format!("{{path: x.csv}}{valid}"));
+            let error = load(&yaml, &[]).expect_err("refused").to_string();
+            assert!(error.starts_with("task `a`") && culprits.iter().all(|it| error.contains(it)), "{error}");
+        }
+        let yaml = TASKS
+            .replace("valid: {synth: cw}", "valid: {part_of_train: 0.1}")
+            .replace("train: {synth: cw}", "train: {path: x.csv}");
+        let part = load(&yaml, &[]).expect("loaded");
+        assert_eq!(load(&part.to_yaml(), &[]), Ok(part.clone()));
+        // What was saved by versions that had a default for the validation of runs without tasks.
+        let earlier = Experiment {
+            data: DataConfig { valid: Some(SourceConfig { samples: 64, ..Default::default() }), ..part.data.clone() },
+            ..part
+        };
+        assert_eq!(earlier.validate(), Ok(()));
+    }
+
+    #[test]
+    fn settings_that_nothing_reads_are_refused() {
+        for (more, culprit) in [
+            ("router: {top_k: 1}", "`router.top_k`"),
+            ("router: {hidden: [], dropout: 0.2}", "`router.dropout`"),
+            ("phases: {2: {gates: hard}}", "`phases.2.gates`"),
+            ("phases: {3: {gates: soft, gumbel: {floor: 0.2}}}", "`phases.3.gumbel`"),
+            ("phases: {2: {gates: gumbel}, 3: {gates: soft, gumbel: {floor: 0.2}}}", "`phases.2.gates`"),
+            (
+                "router: {learn_temperature: false}\nphases: {3: {losses: {temperature: 1}}}",
+                "`phases.3.losses.temperature`",
+            ),
+            ("phases: {3: {train: {loss_scale: {initial: 2}}}}", "`train.loss_scale.initial`"),
+        ] {
+            let error = load(&format!("{TASKS}{more}"), &[]).expect_err(more).to_string();
+            assert!(error.contains(culprit), "{error}");
+        }
+        for more in [
+            "router: {top_k: 1, gates: top_k}",
+            "router: {top_k: 1}\nphases: {3: {gates: top_k}}",
+            "phases: {3: {gumbel: {floor: 0.2}}}",
+            "phases: {2: {gates: gumbel, losses: {task: 1}}, 3: {gates: soft, gumbel: {floor: 0.2}}}",
+            "phases: {2: {train: {compute: f32}}, 3: {train: {compute: f16, loss_scale: {initial: 2}}}}",
+        ] {
+            let experiment = load(&format!("{TASKS}{more}"), &[]).expect(more);
+            assert_eq!(load(&experiment.to_yaml(), &[]), Ok(experiment));
+        }
+    }
+
+    #[test]
     fn refusals_name_the_key_and_the_place() {
         for (yaml, settings, culprits) in [
             ("trian: {max_steps: 5}", vec![], vec!["trian", "test.yaml"]),
@@ -466,8 +589,18 @@ mod tests {
             ),
             ("data: {augment: {noise: {p: 1}}}", vec![], vec!["data.augment", "recordings"]),
             ("data: {cache: {what: audio}}", vec![], vec!["data.cache", "recordings"]),
+            ("data: {cache: {dir: kept}}", vec![], vec!["`data.cache.dir`", "`data.cache.what` is off"]),
+            ("loss: {alignment: {elements_layer: 1}}", vec![], vec!["`loss.alignment.elements_layer`", "elements`"]),
+            ("data: {train: {path: x.csv}}", vec![], vec!["`data.valid`", "`path`", "`part:`", "part_of_train: 0.05"]),
+            ("data: {train: [{path: x.csv}, {synth: cw}]}", vec![], vec!["`data.valid`", "part_of_train: 0.05"]),
+            ("data: {train: {path: x.csv}, valid: {samples: 8}}", vec![], vec!["`data.valid`", "synth: cw"]),
+            ("data: {valid: {part_of_train: 0.1}}", vec![], vec!["`data.valid`", "part_of_train", "recordings"]),
             ("data: {pack: true}", vec![], vec!["data.pack"]),
-            ("data: {pack: true, previous_text: 1, train: {path: x}}", vec![], vec!["data.pack", "data.previous_text"]),
+            (
+                "data: {pack: true, previous_text: 1, train: {path: x}, valid: {path: y}}",
+                vec![],
+                vec!["data.pack", "data.previous_text"],
+            ),
             ("data: {group_by_length: true, valid: {path: x.csv}}", vec![], vec!["data.group_by_length"]),
             ("data: {max_bad_share: 0.1, train: {path: x.csv}}", vec![], vec!["data.max_bad_share", "on_bad_sample"]),
             ("run: {name: a/b}", vec![], vec!["run.name"]),

@@ -107,7 +107,7 @@ fn try_out(yaml: &Value) -> Result<(), ConfigError> {
         loader.batches(0)
     };
     let steps = train.steps(batches);
-    let (optimizer, _) = train.optimizer.for_batch(data.batch_size * train.accumulation);
+    let (optimizer, _) = train.optimizer.for_batch(data.batch_size as f64 * train.accumulation as f64);
     for step in [0, steps / 2, steps.saturating_sub(1), steps] {
         assert!(!optimizer.rate(step, steps).is_nan());
     }

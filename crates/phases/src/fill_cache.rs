@@ -1,8 +1,9 @@
 //! What training keeps of samples between epochs, computed before it begins.
 
 use crate::dynamo::seed_of;
-use crate::setup::{VALID_SEED, speaks};
-use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDataset, SpeechError};
+use crate::setup::speaks;
+use crate::splits::Splits;
+use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDataset, SpeechError, Split};
 use std::sync::Mutex;
 use undertone_data::cache::{Cache, CacheError, CacheUsage, CacheWhat};
 use undertone_ops::{DeviceError, DeviceSpec};
@@ -67,7 +68,8 @@ pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Fi
     let (mut hits, mut written, mut declined) = (0, 0, 0);
     let unreadable = Mutex::new(Vec::new());
     for part in parts.iter().filter(|part| !part.sources.is_empty()) {
-        let samples = SpeechDataset::new(&experiment, &part.sources, &whisper, part.training, part.seed)?;
+        let sources: Vec<&SourceConfig> = part.sources.iter().collect();
+        let samples = SpeechDataset::new(&experiment, &sources, &whisper, part.training, part.seed)?;
         progress.begin(&part.name, samples.pieces());
         samples.keep(&|kept| {
             if let Err((name, error)) = kept {
@@ -92,34 +94,27 @@ pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Fi
 }
 
 /// Recordings of a split, as training opens them.
-struct Part<'a> {
+struct Part {
     name: String,
-    sources: Vec<&'a SourceConfig>,
+    sources: Vec<SourceConfig>,
     training: bool,
     seed: u64,
 }
 
-fn parts(experiment: &Experiment) -> Vec<Part<'_>> {
+fn parts(experiment: &Experiment) -> Vec<Part> {
     let (data, seed) = (&experiment.data, experiment.seed);
     if experiment.tasks.is_empty() {
-        return vec![
-            Part::new("train".into(), data.train.0.iter().collect(), true, seed),
-            Part::new("valid".into(), vec![&data.valid], false, seed ^ VALID_SEED),
-        ];
+        return parts_of("", data.splits(), seed).into();
     }
-    let tasks = experiment.tasks.iter().flat_map(|task| {
-        let (name, seed) = (&task.name, seed_of(seed, &task.name));
-        [
-            Part::new(format!("{name}/train"), vec![&task.data.train], true, seed),
-            Part::new(format!("{name}/valid"), vec![&task.data.valid], false, seed ^ VALID_SEED),
-        ]
-    });
-    tasks.collect()
+    let tasks = experiment.tasks.iter();
+    tasks.flat_map(|task| parts_of(&format!("{}/", task.name), task.data.splits(), seed_of(seed, &task.name))).collect()
 }
 
-impl<'a> Part<'a> {
-    fn new(name: String, sources: Vec<&'a SourceConfig>, training: bool, seed: u64) -> Self {
-        let sources = sources.into_iter().filter(|source| source.is_recorded()).collect();
-        Self { name, sources, training, seed }
-    }
+/// Those of an experiment or a task, whose samples have a seed of their own.
+fn parts_of(prefix: &str, splits: Splits, seed: u64) -> [Part; 2] {
+    [Split::Train, Split::Valid].map(|split| {
+        let sources = splits.sources(split).unwrap_or_default().into_iter().filter(SourceConfig::is_recorded).collect();
+        let name = format!("{prefix}{}", split.name());
+        Part { name, sources, training: split == Split::Train, seed: split.seed(seed) }
+    })
 }

@@ -7,6 +7,7 @@ use crate::report::{ReportError, write_report};
 use crate::run_directory::{CONFIG, RunDirectory, has_learned, record, recorded};
 use crate::setup::Setup;
 use crate::skipped::SkipRecord;
+use crate::splits::NONE;
 use crate::{
     Experiment, Session, SourceError, SpeechDataset, SpeechError, SpeechModel, Split, WhisperBatch, WhisperCollate,
 };
@@ -52,6 +53,9 @@ pub enum RunError {
         "there is no `data.test`, and `data.valid` are recordings that chose the best checkpoint: name others with --set data.test.path=FILE"
     )]
     NoTest,
+    /// Nothing says what the model is to be judged by.
+    #[error("`data.valid`: {NONE}")]
+    NoValid,
     /// There is a run of that name.
     #[error("there is a run in `{}`: continue it with --resume, choose another name with --set run.name=NAME, or replace it with --set run.overwrite=true", .0.display())]
     Exists(PathBuf),
@@ -115,6 +119,11 @@ impl From<LockError> for RunError {
 }
 
 impl RunError {
+    /// Of a split that nothing says the data of.
+    pub(crate) fn unsaid(split: Split) -> Self {
+        if split == Split::Test { Self::NoTest } else { Self::NoValid }
+    }
+
     /// Whether the cause is something the user gave: configuration, model or data.
     pub fn is_bad_input(&self) -> bool {
         match self {
@@ -151,7 +160,7 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
     let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device)
         .with_gradient_checkpointing(experiment.train.gradient_checkpointing.every());
     let mut config = experiment.train.clone();
-    let (optimizer, scaled) = config.optimizer.for_batch(experiment.data.batch_size * config.accumulation);
+    let (optimizer, scaled) = config.optimizer.for_batch(batches.loader.samples_per_step(0, config.accumulation));
     config.optimizer = optimizer;
     let situation = Situation::new(experiment, Footprint::whisper(&setup.whisper.config), &model, &setup.device);
     situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));

@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use undertone_data::clips::Clips;
 use undertone_data::cw::CwConfig;
 use undertone_data::limits::MOST_SAMPLES;
-use undertone_data::records::{Column, Format, PartConfig, Paths, RecordsConfig};
+use undertone_data::records::{Column, Format, PartConfig, Paths, RecordsConfig, Share};
 use undertone_train::limits::MOST_EPOCHS;
 
-/// Where samples come from: give one of `synth`, `path` and `hub`.
+/// Where samples come from: give one of `synth`, `path` and `hub`, or `part_of_train`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SourceConfig {
@@ -57,6 +57,13 @@ pub struct SourceConfig {
     /// Among several sources: how many of an epoch's samples come from this one, relative to the others' weights. Without
     /// weights every source gives what it has.
     pub weight: Option<f64>,
+    /// Of `data.valid` alone, and instead of all others: this share of the recordings that would be trained on is kept from
+    /// training and judges the model. Which ones is the same in every run: as with `part`, a hash of its name says of each
+    /// recording, with all rows that are cut from it, or of each group of `part.by`, where it belongs.
+    pub part_of_train: Option<f64>,
+    /// What a split takes of its records, where another takes the rest: what `part_of_train` comes to. No key of the YAML.
+    #[serde(skip)]
+    pub share: Option<Share>,
 }
 
 /// One source, or a list of sources that are mixed: an epoch has as many samples as all of them together.
@@ -159,6 +166,8 @@ impl Default for SourceConfig {
             limit: None,
             part: None,
             weight: None,
+            part_of_train: None,
+            share: None,
         }
     }
 }
@@ -181,15 +190,6 @@ pub struct StageConfig {
     pub cw: serde_json::Map<String, serde_json::Value>,
 }
 
-/// Sources by the name of their split.
-pub(crate) fn splits<'a>(
-    train: &'a SourceConfig,
-    valid: &'a SourceConfig,
-    test: Option<&'a SourceConfig>,
-) -> impl Iterator<Item = (&'static str, &'a SourceConfig)> {
-    [("train", train), ("valid", valid)].into_iter().chain(test.map(|test| ("test", test)))
-}
-
 impl Display for SourceConfig {
     /// Where its samples come from, as a person would say it.
     fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
@@ -198,8 +198,11 @@ impl Display for SourceConfig {
             (None, Some(dataset)) => write!(f, "{dataset} {}", self.split.as_deref().unwrap_or_default())?,
             (None, None) => f.write_str("synth: cw")?,
         }
-        match &self.part {
-            Some(part) => write!(f, " ({} to {})", part.from, part.to),
+        if let Some(part) = &self.part {
+            write!(f, " ({} to {})", part.from, part.to)?;
+        }
+        match &self.share {
+            Some(share) => write!(f, " ({share} of it)"),
             None => Ok(()),
         }
     }
@@ -209,6 +212,14 @@ impl SourceConfig {
     /// Whether its samples are read rather than made.
     pub fn is_recorded(&self) -> bool {
         self.path.is_some() || self.hub.is_some()
+    }
+
+    /// The first key that is given besides `part_of_train`.
+    pub(crate) fn key_beside_part_of_train(&self) -> Option<String> {
+        let keys = |source: &Self| serde_json::to_value(source).unwrap_or_default();
+        let (given, usual) = (keys(&Self { part_of_train: None, ..self.clone() }), keys(&Self::default()));
+        let mut given = given.as_object()?.iter();
+        given.find(|(key, value)| usual.get(key.as_str()) != Some(value)).map(|(key, _)| key.clone())
     }
 
     /// Whether it makes sense as speech, in training or elsewhere; if not, why.
@@ -352,6 +363,7 @@ impl SourceConfig {
             header: self.header,
             limit: self.limit,
             part: self.part.clone(),
+            share: self.share,
         }
     }
 

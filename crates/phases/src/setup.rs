@@ -1,8 +1,6 @@
 //! What training and evaluation both begin with: device, model, and loaders for it.
 
-use crate::{
-    DataConfig, Experiment, RunError, SourceConfig, SpeechDataset, SpeechError, WhisperCollate, WhisperObjective,
-};
+use crate::{DataConfig, Experiment, RunError, SpeechDataset, SpeechError, Split, WhisperCollate, WhisperObjective};
 use burn::tensor::Device;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,23 +11,8 @@ use undertone_data::loader::{Loader, Mixture};
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::set_kernels;
 
-/// Sets validation and test data apart from training data: fractional parts of the golden ratio and of √2, in 64 bits.
-pub(crate) const VALID_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
-pub(crate) const TEST_SEED: u64 = 0x6A09_E667_F3BC_C908;
-
 /// Row groups, or tar files, whose samples are shuffled among each other: what of shards is read at the same time.
 const BLOCKS: usize = 8;
-
-/// A part of an experiment's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Split {
-    /// What is trained on.
-    Train,
-    /// What decides which checkpoint is best.
-    Valid,
-    /// What nothing was decided by.
-    Test,
-}
 
 /// An experiment with its device and model in place.
 pub(crate) struct Setup<'a> {
@@ -75,15 +58,8 @@ impl<'a> Setup<'a> {
     /// The samples of a split.
     pub fn dataset(&self, split: Split) -> Result<SpeechDataset, RunError> {
         let (data, seed) = (&self.experiment.data, self.experiment.seed);
-        let (sources, seed): (Vec<&SourceConfig>, _) = match split {
-            Split::Train => (data.train.0.iter().collect(), seed),
-            Split::Valid => (vec![&data.valid], seed ^ VALID_SEED),
-            Split::Test => {
-                // A synthesiser makes other samples from another seed; recordings would be the ones already used.
-                let source = data.test.as_ref().or((!data.valid.is_recorded()).then_some(&data.valid));
-                (vec![source.ok_or(RunError::NoTest)?], seed ^ TEST_SEED)
-            }
-        };
+        let sources = data.splits().sources(split).ok_or_else(|| RunError::unsaid(split))?;
+        let (sources, seed) = (sources.iter().collect::<Vec<_>>(), split.seed(seed));
         let training = split == Split::Train;
         let samples =
             SpeechDataset::interruptible(self.experiment, &sources, &self.whisper, training, seed, &self.interrupt);
@@ -130,6 +106,7 @@ pub(crate) fn speaks(whisper: &mut PretrainedWhisper, data: &DataConfig) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SourceConfig;
 
     #[test]
     fn a_manifest_that_chose_the_best_is_no_test_data() {
@@ -138,10 +115,11 @@ mod tests {
         undertone_data::audio::write_wav(&audio, &[0.1; 16_000]).expect("written");
         std::fs::write(&manifest, "audio,text\na.wav,CQ\n").expect("written");
         let mut experiment = Experiment::default();
-        experiment.data.valid.path = Some(manifest.clone().into());
+        let recorded = SourceConfig { path: Some(manifest.into()), ..Default::default() };
+        experiment.data.valid = Some(recorded.clone());
         let refused = Setup::new(&experiment).expect("a setup").loader(Split::Test).err();
         assert!(matches!(refused, Some(RunError::NoTest)), "{refused:?}");
-        experiment.data.test = Some(SourceConfig { path: Some(manifest.into()), ..Default::default() });
+        experiment.data.test = Some(recorded);
         assert!(Setup::new(&experiment).expect("a setup").loader(Split::Test).is_ok());
     }
 }

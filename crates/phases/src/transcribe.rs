@@ -9,6 +9,7 @@ use std::path::Path;
 use undertone_data::audio::{self, AudioError};
 use undertone_data::cut::pieces;
 use undertone_data::features::{FeatureError, LogMel};
+use undertone_data::text::append;
 use undertone_model::whisper::{PretrainedWhisper, TokenizerError};
 use undertone_store::frozen_checksum;
 
@@ -96,9 +97,10 @@ impl Transcriber {
 
     fn prompted(&self, audio: &[f32], prompt: &[u32]) -> String {
         let window = self.whisper.config.max_frames() * 160;
-        let texts: Vec<String> =
-            pieces(audio, window).into_iter().map(|piece| self.piece(&audio[piece], window, prompt)).collect();
-        texts.iter().map(|t| t.trim()).filter(|t| !t.is_empty()).collect::<Vec<_>>().join(" ")
+        pieces(audio, window).into_iter().fold(String::new(), |mut text, piece| {
+            append(&mut text, self.piece(&audio[piece], window, prompt).trim());
+            text
+        })
     }
 
     /// What its texts depend on besides the audio: the values of the weights, whatever file they are from and whether they

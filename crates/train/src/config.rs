@@ -1,6 +1,6 @@
 //! How a training run goes, as a user writes it.
 
-use crate::guard::{GuardConfig, OnSpike};
+use crate::guard::{GuardConfig, OnNan, OnSpike};
 use crate::limits::{MOST_ACCUMULATED, MOST_EPOCHS, MOST_STEPS};
 use crate::loss_scale::{LARGEST_SCALE, LossScaleConfig};
 use crate::{GradientCheckpointing, OptimizerConfig};
@@ -161,6 +161,15 @@ impl TrainConfig {
     /// # Errors
     /// Names the first key that cannot be.
     pub fn validate(&self) -> Result<(), TrainConfigError> {
+        self.validate_beside(&Self::default())
+    }
+
+    /// As [`validate`](Self::validate), where `usual` are the values that nobody has set: of a part of a run, what holds for
+    /// the whole. A setting without effect is refused where it is made, not where it is inherited.
+    ///
+    /// # Errors
+    /// Names the first key that cannot be.
+    pub fn validate_beside(&self, usual: &Self) -> Result<(), TrainConfigError> {
         let error = |key: &'static str, value: &dyn Debug, rule: &str| Err(TrainConfigError::new(key, value, rule));
         match (self.max_steps, self.epochs) {
             (Some(_), Some(epochs)) => {
@@ -181,7 +190,7 @@ impl TrainConfig {
         if self.log_every == 0 {
             return error("log_every", &0, "must be at least 1");
         }
-        self.optimizer.validate()?;
+        self.optimizer.validate_beside(&usual.optimizer)?;
         let steps = self.max_steps.or(self.epochs.is_none().then_some(DEFAULT_STEPS));
         if steps.is_some_and(|steps| self.optimizer.warmup_steps >= steps) {
             return error(
@@ -232,7 +241,57 @@ impl TrainConfig {
         if self.checkpoint.keep_best == 0 {
             return error("checkpoint.keep_best", &0, "must be at least 1: the best checkpoint is never deleted");
         }
-        Ok(())
+        self.validate_belonging(usual)
+    }
+
+    /// Whether everything that differs from its usual value is read by what was chosen.
+    fn validate_belonging(&self, usual: &Self) -> Result<(), TrainConfigError> {
+        let scaled = self.compute == Compute::F16;
+        let f16 = "it is for `compute: f16`: leave it out";
+        let leaps = self.guard.on_spike != OnSpike::Ignore;
+        let counts =
+            !matches!((self.guard.on_nan, self.guard.on_spike), (OnNan::Stop, OnSpike::Ignore | OnSpike::Warn));
+        let waits = self.early_stopping.patience > 0;
+        let patience = "it is for `early_stopping.patience` above 0: give that, or leave it out";
+        let (scale, guard, stopping) = (&self.loss_scale, &self.guard, &self.early_stopping);
+        let was = (&usual.loss_scale, &usual.guard, &usual.early_stopping);
+        let settings: [(&'static str, bool, bool, &dyn Debug, &str); 7] = [
+            ("loss_scale.initial", scaled, scale.initial != was.0.initial, &scale.initial, f16),
+            (
+                "loss_scale.growth_interval",
+                scaled,
+                scale.growth_interval != was.0.growth_interval,
+                &scale.growth_interval,
+                f16,
+            ),
+            (
+                "guard.spike_factor",
+                leaps,
+                guard.spike_factor != was.1.spike_factor,
+                &guard.spike_factor,
+                "`guard.on_spike: ignore` does not look at it: leave it out",
+            ),
+            (
+                "guard.limit",
+                counts,
+                guard.limit != was.1.limit,
+                &guard.limit,
+                "it counts skips and rollbacks: give `guard.on_nan` or `guard.on_spike` one of these, or leave it out",
+            ),
+            ("early_stopping.metric", waits, stopping.metric != was.2.metric, &stopping.metric, patience),
+            (
+                "early_stopping.greater_is_better",
+                waits,
+                stopping.greater_is_better != was.2.greater_is_better,
+                &stopping.greater_is_better,
+                patience,
+            ),
+            ("early_stopping.min_delta", waits, stopping.min_delta != was.2.min_delta, &stopping.min_delta, patience),
+        ];
+        match settings.iter().find(|(_, read, set, ..)| *set && !read) {
+            Some((key, .., value, rule)) => Err(TrainConfigError::new(*key, value, rule)),
+            None => Ok(()),
+        }
     }
 
     /// How many optimizer steps the run has when an epoch has `batches` batches; each epoch's tail is a step of its own.
@@ -268,7 +327,7 @@ mod tests {
         let valid = TrainConfig { max_steps: Some(1000), ..Default::default() };
         assert_eq!(valid.validate(), Ok(()));
         type Spoil = fn(&mut TrainConfig);
-        let cases: [(&str, Spoil); 20] = [
+        let cases: [(&str, Spoil); 26] = [
             ("max_steps", |c| c.max_steps = Some(0)),
             ("max_steps", |c| c.max_steps = Some(u64::MAX)),
             ("epochs", |c| (c.max_steps, c.epochs) = (None, Some(1 << 60))),
@@ -291,12 +350,36 @@ mod tests {
             ("loss_scale.growth_interval", |c| c.loss_scale.growth_interval = 0),
             ("guard.spike_factor", |c| c.guard.spike_factor = f64::NAN),
             ("early_stopping.greater_is_better", |c| c.early_stopping.greater_is_better = true),
+            // Without effect.
+            ("loss_scale.initial", |c| c.loss_scale.initial = 1024.0),
+            ("loss_scale.growth_interval", |c| {
+                (c.compute, c.loss_scale.growth_interval) = (Compute::Bf16, 10);
+            }),
+            ("guard.spike_factor", |c| (c.guard.on_spike, c.guard.spike_factor) = (OnSpike::Ignore, 3.0)),
+            ("guard.limit", |c| c.guard.limit = 1),
+            ("early_stopping.metric", |c| c.early_stopping.metric = Some("cer".into())),
+            ("early_stopping.min_delta", |c| c.early_stopping.min_delta = 0.1),
         ];
         for (key, spoil) in cases {
             let mut config = valid.clone();
             spoil(&mut config);
             assert_eq!(config.validate().expect_err(key).key, key);
         }
+    }
+
+    #[test]
+    fn what_is_inherited_may_be_without_effect() {
+        let mut base = TrainConfig { compute: Compute::F16, max_steps: Some(1000), ..Default::default() };
+        base.loss_scale.initial = 1024.0;
+        (base.guard.on_nan, base.guard.limit, base.early_stopping.patience) = (OnNan::Skip, 2, 3);
+        base.early_stopping.min_delta = 0.1;
+        assert_eq!(base.validate(), Ok(()));
+        let mut part = TrainConfig { compute: Compute::F32, ..base.clone() };
+        (part.guard.on_nan, part.early_stopping.patience) = (OnNan::Stop, 0);
+        assert_eq!(part.validate_beside(&base), Ok(()));
+        assert_eq!(part.validate().expect_err("without effect").key, "loss_scale.initial");
+        part.early_stopping.min_delta = 0.2;
+        assert_eq!(part.validate_beside(&base).expect_err("its own").key, "early_stopping.min_delta");
     }
 
     #[test]

@@ -188,6 +188,11 @@ impl AugmentConfig {
         paths("reverb.path", reverb.path.as_ref())?;
         range("reverb.rt60_s", reverb.rt60_s, 0.05, 5.0)?;
         range("reverb.direct_db", reverb.direct_db, -20.0, 60.0)?;
+        let usual = ReverbConfig::default();
+        let made = [("rt60_s", reverb.rt60_s != usual.rt60_s), ("direct_db", reverb.direct_db != usual.direct_db)];
+        if let Some((key, _)) = made.iter().find(|(_, given)| *given && reverb.path.is_some()) {
+            return Err(AugmentError::RoomAndPath { key });
+        }
         cw.validate()?;
         spec.validate()?;
         probability("text.lowercase", text.lowercase)?;

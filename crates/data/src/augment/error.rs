@@ -45,6 +45,12 @@ pub enum AugmentError {
         "augment.noise has both a kind and a path: leave out kind for recorded noise, or path for noise of that kind"
     )]
     KindAndPath,
+    /// Recorded rooms together with how made-up ones sound.
+    #[error("augment.reverb has both a path and {key}: leave out {key} for recorded rooms, or path for made-up ones")]
+    RoomAndPath {
+        /// The key.
+        key: &'static str,
+    },
     /// SpecAugment is on and masks nothing.
     #[error("augment.spec_augment.p is above 0, but time_masks and freq_masks are both 0: raise one, or set p to 0")]
     NoMasks,

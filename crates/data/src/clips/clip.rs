@@ -4,6 +4,7 @@ use crate::cut::TimedText;
 use crate::records::row::{Content, Row};
 use crate::records::task::{Aliases, Task};
 use crate::records::{Column, Origin, RecordsConfig, RecordsError};
+use crate::text::append;
 
 use super::source::Source;
 
@@ -53,7 +54,10 @@ pub(super) fn read(task: &Task, row: &Row, name: String, source: Source) -> Resu
     let (start, end) = bounds(task, row)?;
     let segments = segments(task, row, start, end)?;
     let text = match row.get(&task.column(row, "text")) {
-        None if !segments.is_empty() => segments.iter().map(|part| part.text.trim()).collect::<Vec<_>>().join(" "),
+        None if !segments.is_empty() => segments.iter().fold(String::new(), |mut text, part| {
+            append(&mut text, part.text.trim());
+            text
+        }),
         _ => task.text(row, "text")?,
     };
     let name = match start {

@@ -85,7 +85,15 @@ fn read(
         let rows = list_rows(&task, format, path.into(), &opened);
         rows.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
     });
-    let rows = (1..).zip(rows).map(|(number, row)| Ok(Row { number, ..row? }));
+    // What is cut from one file is known by that file, which a share does not divide.
+    let recording = |row: &Row| match opened.borrow().holders.get(&*row.origin.path) {
+        Some(Holder::Folders(_)) if config.share.is_some() => clip::audio_path(&task, row).ok(),
+        _ => None,
+    };
+    let rows = (1..).zip(rows).map(|(number, row)| {
+        let row = row?;
+        Ok(Row { number, recording: recording(&row), ..row })
+    });
 
     let clips = task.select(rows, |row| {
         // A list that has rows has been opened.

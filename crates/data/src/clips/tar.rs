@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::records::files::{open, read_error};
+use crate::records::json::{self, Noted};
 use crate::records::row::{Content, Row};
 use crate::records::{Origin, RecordsError};
 
@@ -32,6 +33,7 @@ const MAX_TEXT: u64 = 16 << 20;
 struct Sample {
     key: String,
     fields: Map<String, Value>,
+    repeated: Vec<String>,
     text: Option<String>,
     audio: Option<Member>,
 }
@@ -75,8 +77,12 @@ pub(super) fn samples(path: &Arc<Path>) -> Result<Vec<(Row, Member)>, RecordsErr
                 if extension == "txt" {
                     sample.text = Some(text.trim_end_matches(['\r', '\n']).trim_start_matches('\u{feff}').to_owned());
                 } else {
-                    let fields = serde_json::from_str(&text);
-                    sample.fields =
+                    let said = json::parse(&text).map_err(|error| error.to_string());
+                    let fields = said.and_then(|Noted { value, repeated }| match value {
+                        Value::Object(fields) => Ok((fields, repeated)),
+                        _ => Err("it is another value".into()),
+                    });
+                    (sample.fields, sample.repeated) =
                         fields.map_err(|error| fail(format!("its member {name} is no JSON object: {error}")))?;
                 }
             }
@@ -107,7 +113,7 @@ pub(super) fn samples(path: &Arc<Path>) -> Result<Vec<(Row, Member)>, RecordsErr
 }
 
 fn row(path: &Arc<Path>, number: u64, sample: Sample) -> Result<(Row, Member), RecordsError> {
-    let Sample { key, mut fields, text, audio } = sample;
+    let Sample { key, mut fields, repeated, text, audio } = sample;
     let origin = Origin::row(path, number);
     let Some(member) = audio else {
         let reason = format!("has the sample {key} without audio; it needs a member {key}.wav, .flac, .mp3 or .ogg");
@@ -118,7 +124,7 @@ fn row(path: &Arc<Path>, number: u64, sample: Sample) -> Result<(Row, Member), R
     }
     fields.insert("audio".into(), (*member.name).into());
     fields.entry("__key__").or_insert(key.into());
-    Ok((Row::new(origin, Content::Fields(fields)), member))
+    Ok((Row { repeated, ..Row::new(origin, Content::Fields(fields)) }, member))
 }
 
 /// A member's name up to the first dot of its last part, and its ending in lower case; None for hidden files and those

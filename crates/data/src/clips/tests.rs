@@ -9,7 +9,7 @@ use super::*;
 use crate::audio::{load, load_segment, write_wav};
 use crate::cut::TimedText;
 use crate::loader::Order;
-use crate::records::{Column, Format, PartConfig, Paths};
+use crate::records::{Column, Format, PartConfig, Paths, Share};
 
 /// A folder that ends with its test.
 struct Folder(TempDir);
@@ -260,6 +260,60 @@ fn limits_and_parts_are_those_of_records() {
     let (train, valid) = (cut(0.0, 0.7), cut(0.7, 1.0));
     assert_eq!(train.len() + valid.len(), 50);
     assert!(train.iter().all(|n| valid.iter().all(|m| n / 5 != m / 5)));
+}
+
+#[test]
+fn shares_of_a_list_have_no_recording_in_common() {
+    let folder = Folder::new();
+    for name in 0..30 {
+        folder.wav(&format!("{name}.wav"), 0.5, 0.1);
+    }
+    // Five clips of each file, in the order of their times, not of their files.
+    let lines: String = (0..150)
+        .map(|n| {
+            format!("{{\"file\": \"{}.wav\", \"text\": \"{n}\", \"start\": {}, \"by\": {}}}\n", n % 30, n / 30, n % 7)
+        })
+        .collect();
+    let config = folder.file("m.jsonl", lines.replace("\"start\": ", "\"start\": 0.0"));
+    let cut = |config: &RecordsConfig, from, to| {
+        let clips = Clips::open(&RecordsConfig { share: Some(Share { from, to }), ..config.clone() }).unwrap();
+        texts(&clips).iter().map(|text| text.parse::<u32>().unwrap()).collect::<Vec<_>>()
+    };
+    let apart = |config: &RecordsConfig, all: usize, group: u32| {
+        let (train, valid) = (cut(config, 0.0, 0.8), cut(config, 0.8, 1.0));
+        assert_eq!(train.len() + valid.len(), all);
+        assert!(train.iter().all(|n| valid.iter().all(|m| n % group != m % group)), "{train:?} {valid:?}");
+    };
+    apart(&config, 150, 30);
+    // Also of a part that divides rows, and by the column that a part goes by where it has one.
+    let part = Some(PartConfig { to: 0.5, ..Default::default() });
+    let half = RecordsConfig { part, ..config.clone() };
+    apart(&half, Clips::open(&half).unwrap().len(), 30);
+    let part = Some(PartConfig { by: Some("by".into()), ..Default::default() });
+    apart(&RecordsConfig { part, ..config.clone() }, 150, 7);
+    let sliver = RecordsConfig { share: Some(Share { from: 1.0 - 1e-4, to: 1.0 }), ..config };
+    assert_eq!(
+        folder.error(&sliver),
+        "m.jsonl: none of its 150 records falls into a share of 0.01 %; make it larger, or give each split files of its own"
+    );
+    // Rows that hold their audio themselves are recordings of their own, whatever their names.
+    let clips = |from, to| {
+        let share = Some(Share { from, to });
+        Clips::open(&RecordsConfig { share, ..at(fixture("speech.parquet")) }).map_or(0, |clips| clips.len())
+    };
+    assert_eq!(clips(0.0, 0.5) + clips(0.5, 1.0), clips(0.0, 1.0));
+    assert!(clips(0.0, 0.5) > 0 && clips(0.5, 1.0) > 0);
+}
+
+#[test]
+fn a_column_or_name_that_is_used_is_there_once() {
+    let folder = two_files();
+    folder.fails("m.csv", "path,sentence,path\na.wav,x,b.wav\n", "line 1 has several columns called `path`, 0 and 2");
+    folder.fails("m.tsv", "audio\tText\ttext\na.wav\tx\ty\n", "line 1 has several columns called `text`, 1 and 2");
+    folder.fails("m.csv", "audio|text|audio\na|x|b\n", "line 1 has several columns called `audio`, 0 and 2");
+    folder.fails("m.jsonl", r#"{"audio": "a.wav", "text": "x", "end": 1, "end": 2}"#, "line 1 has `end` twice");
+    let fine = folder.file("m.csv", "audio,text,note,note,,\na.wav,x,1,2,3,4\n");
+    assert_eq!(Clips::open(&fine).unwrap().len(), 1);
 }
 
 #[test]

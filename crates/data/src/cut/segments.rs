@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::text::is_unspaced;
+use crate::text::append;
 
 /// Rounding that is not counted as being too long, in seconds: half a sample at 16 kHz.
 const ROUNDING: f64 = 0.5 / 16_000.0;
@@ -126,11 +126,7 @@ pub fn group(segments: &[TimedText], window: f64) -> Result<Vec<Group>, SegmentE
 impl Group {
     fn push(&mut self, segment: &TimedText) {
         let text = segment.text.trim();
-        let spaced = !(self.text.ends_with(is_unspaced) && text.starts_with(is_unspaced));
-        if spaced && !self.text.is_empty() && !text.is_empty() {
-            self.text.push(' ');
-        }
-        self.text.push_str(text);
+        append(&mut self.text, text);
         self.end = self.end.max(segment.end);
         let [start, end] = [segment.start, segment.end].map(|time| time - self.start);
         self.segments.push(TimedText { start, end, text: text.to_owned() });

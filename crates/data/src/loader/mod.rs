@@ -180,6 +180,17 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
         known.unwrap_or_else(|| self.plan(epoch)).batches()
     }
 
+    /// How many samples an optimizer step has in the mean, if each takes so many batches of this epoch. The last step, which
+    /// the epoch may leave short, counts only where it is the only one.
+    pub fn samples_per_step(&self, epoch: u64, batches: usize) -> f64 {
+        let plan = self.plan(epoch);
+        match (plan.batches().div_ceil(batches), plan.batches()) {
+            (0, _) => 0.0,
+            (1, all) => plan.before(all) as f64,
+            (steps, _) => plan.before((steps - 1) * batches) as f64 / (steps - 1) as f64,
+        }
+    }
+
     /// What was left out of the batches delivered so far, by all epochs together.
     pub fn skipped(&self) -> Skips {
         lock(&self.ledger).skips()

@@ -159,6 +159,23 @@ fn the_order_never_changes() {
 const ORDER_42_0: [usize; 10] = [9, 2, 5, 0, 8, 4, 3, 1, 6, 7];
 
 #[test]
+fn steps_are_as_large_as_their_batches() {
+    let steps =
+        |samples, config: LoaderConfig, batches| loader(Numbers::new(samples), config).samples_per_step(0, batches);
+    // Ten batches of 4 and one of 2: in steps of three batches the last step has two of them.
+    assert_eq!([1, 3, 11, 99].map(|batches| steps(42, config(4, 1), batches)), [4.0, 12.0, 42.0, 42.0]);
+    assert_eq!(steps(3, config(4, 1), 2), 3.0);
+    // As long as their number says: at most 8 together, wherever they meet.
+    let budget = Some(Budget { max: 8.0, quadratic: 0.0 });
+    let of = |lengths: Vec<f64>| Numbers { len: lengths.len(), lengths, ..Numbers::default() };
+    let by_cost = loader(of(vec![1.0; 64]), LoaderConfig { budget, ..config(64, 1) });
+    assert_eq!(by_cost.samples_per_step(0, 2), 16.0);
+    let mixed = loader(of((0..400).map(|n| [1.0, 7.0][n % 2]).collect()), LoaderConfig { budget, ..config(64, 1) });
+    let (batches, mean) = (mixed.batches(0), mixed.samples_per_step(0, 1));
+    assert!((mean - 400.0 / batches as f64).abs() < 0.1 && mean < 2.1, "{mean} in {batches}");
+}
+
+#[test]
 fn resuming_loads_nothing_before_the_cursor() {
     let loader = loader(Numbers::new(20), config(4, 2));
     let whole = read(&loader, 7, 0);

@@ -26,6 +26,8 @@ pub struct RecordsConfig {
     pub limit: Option<usize>,
     /// A fixed share of the records, so that training, validation and test can be cut from one file; all by default.
     pub part: Option<PartConfig>,
+    /// A share of what that leaves, of which another split takes the rest.
+    pub share: Option<Share>,
 }
 
 /// How a file is written.
@@ -83,6 +85,27 @@ pub struct PartConfig {
     pub by: Option<Column>,
 }
 
+/// A share of the records, the same in every run, in which what belongs together stays together: the records of a group of
+/// [`PartConfig::by`] where that is given, otherwise those that are cut from one audio file, otherwise each by itself.
+///
+/// As for a [`PartConfig`], a hash of a group's name is its place between 0 and 1. It is another hash, so that a share of a
+/// part is as large a share of it as of the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// Where it begins, from 0.
+    pub from: f64,
+    /// Where it ends, to 1.
+    pub to: f64,
+}
+
+impl std::fmt::Display for Share {
+    /// How much it is: `5 %`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} %", (1e4 * (self.to - self.from)).round() / 1e2)
+    }
+}
+
 impl Default for PartConfig {
     fn default() -> Self {
         Self { from: 0.0, to: 1.0, by: None }
@@ -113,6 +136,11 @@ impl RecordsConfig {
             && !(0.0 <= from && from < to && to <= 1.0)
         {
             return fail(format!("`part` is from {from} to {to}: make 0 <= from < to <= 1"));
+        }
+        if let Some(Share { from, to }) = self.share
+            && !(0.0 <= from && from < to && to <= 1.0)
+        {
+            return fail(format!("`share` is from {from} to {to}: make 0 <= from < to <= 1"));
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use super::{Origin, Paths};
+use super::{Origin, Paths, Share};
 
 /// Why records could not be read; lines and rows count from 1, columns from 0.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +72,18 @@ pub enum RecordsError {
         from: f64,
         /// Where it ends.
         to: f64,
+    },
+    /// Records, but none in the share.
+    #[error(
+        "{path}: none of its {records} records falls into a share of {share}; make it larger, or give each split files of its own"
+    )]
+    EmptyShare {
+        /// The files.
+        path: Paths,
+        /// Records in them.
+        records: u64,
+        /// How much was wanted.
+        share: Share,
     },
     /// Two files that should belong together line by line, and do not.
     #[error("{} has {lines} lines and {} has {target_lines}: line n of one must belong to line n of the other", path.display(), target_path.display())]

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
@@ -5,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::json::{self, Noted};
 use super::row::{Content, Row};
 use super::task::Task;
 use super::{Format, Origin, RecordsError, parquet, paths};
@@ -91,7 +93,7 @@ fn jsonl(path: Arc<Path>) -> Result<Rows, RecordsError> {
     Ok(Box::new(lines.map(move |line| {
         let (number, text) = line?;
         let origin = Origin::line(&path, number);
-        let value = serde_json::from_str(&text).map_err(|error| {
+        let Noted { value, repeated } = json::parse(&text).map_err(|error| {
             // It counts lines within the one line it was given, so only the column means anything.
             let reason = error.to_string();
             let reason = reason.split(" at line ").next().unwrap_or(&reason);
@@ -101,7 +103,7 @@ fn jsonl(path: Arc<Path>) -> Result<Rows, RecordsError> {
             );
             RecordsError::Malformed { origin: origin.clone(), reason }
         })?;
-        json_row(origin, value)
+        Ok(Row { repeated, ..json_row(origin, value)? })
     })))
 }
 
@@ -114,29 +116,44 @@ fn json(path: Arc<Path>) -> Result<Rows, RecordsError> {
     if text.trim().is_empty() {
         return Ok(Box::new(std::iter::empty()));
     }
-    let value: Value = serde_json::from_str(&text).map_err(|error| {
+    let Noted { value, repeated } = json::parse(&text).map_err(|error| {
         let reason = error.to_string();
         let reason = reason.split(" at line ").next().unwrap_or(&reason);
         let reason = format!("is no JSON at column {}: {reason}; one object a line is `format: jsonl`", error.column());
         RecordsError::Malformed { origin: Origin::line(&path, error.line() as u64), reason }
     })?;
     let fail = |reason: String| RecordsError::Malformed { origin: Origin::line(&path, 1), reason };
+    let mut list = String::new();
     let items = match value {
         Value::Array(items) => items,
         Value::Object(fields) => {
             let names = fields.keys().cloned().collect::<Vec<_>>().join(", ");
-            let mut arrays = fields.into_iter().filter_map(|(_, value)| match value {
-                Value::Array(items) => Some(items),
+            if let Some(name) = repeated.iter().find(|path| fields.contains_key(path.as_str())) {
+                return Err(fail(format!("begins an object that has `{name}` twice; keep one of them")));
+            }
+            let mut arrays = fields.into_iter().filter_map(|(name, value)| match value {
+                Value::Array(items) => Some((name, items)),
                 _ => None,
             });
             match (arrays.next(), arrays.next()) {
-                (Some(items), None) => items,
+                (Some((name, items)), None) => {
+                    list = name + ".";
+                    items
+                }
                 _ => return Err(fail(format!("begins an object with the fields {names}; just one must be an array"))),
             }
         }
         _ => return Err(fail("begins neither an array nor an object with one".into())),
     };
-    Ok(Box::new((1..).zip(items).map(move |(number, item)| json_row(Origin::row(&path, number), item))))
+    let mut repeats: HashMap<u64, Vec<String>> = HashMap::new();
+    for (number, name) in repeated.iter().filter_map(|at| at.strip_prefix(&list)?.split_once('.')) {
+        let number: u64 = number.parse().unwrap_or_default();
+        repeats.entry(number + 1).or_default().push(name.to_owned());
+    }
+    Ok(Box::new((1..).zip(items).map(move |(number, item)| {
+        let repeated = repeats.remove(&number).unwrap_or_default();
+        Ok(Row { repeated, ..json_row(Origin::row(&path, number), item)? })
+    })))
 }
 
 /// A row from an object, or from an array of cells.
@@ -167,6 +184,7 @@ fn table(task: &Task, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsErr
     let names: Arc<[String]> = first.iter().map(|cell| cell.trim().to_owned()).collect();
     let width = names.len();
     let (header, first) = if task.is_header(&names) { (Some(names), None) } else { (None, Some(Ok(first))) };
+    task.check_header(&path, header.as_ref())?;
     Ok(Box::new(first.into_iter().chain(records).filter_map(move |record| {
         let record = match record {
             Ok(record) if record.iter().eq([END]) => return None,
@@ -201,6 +219,7 @@ fn pipes(task: &Task, path: Arc<Path>) -> Result<Rows, RecordsError> {
     let split = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
     let names = lines.peek().and_then(|line| line.as_ref().ok()).map(|(_, first)| split(first)).unwrap_or_default();
     let header: Option<Arc<[String]>> = task.is_header(&names).then(|| names.into());
+    task.check_header(&path, header.as_ref())?;
     if header.is_some() {
         lines.next();
     }

@@ -41,6 +41,7 @@ mod classify;
 mod config;
 mod error;
 pub(crate) mod files;
+pub(crate) mod json;
 mod pair;
 pub(crate) mod parquet;
 mod part;
@@ -53,7 +54,7 @@ pub(crate) mod task;
 mod tests;
 
 pub use classify::ClassifyRecord;
-pub use config::{Column, Format, PartConfig, RecordsConfig};
+pub use config::{Column, Format, PartConfig, RecordsConfig, Share};
 pub use error::RecordsError;
 pub use pair::PairRecord;
 pub use paths::Paths;

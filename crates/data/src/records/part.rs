@@ -1,16 +1,28 @@
+use std::borrow::Cow;
+
 use serde_json::Value;
 
-use super::PartConfig;
+use super::{PartConfig, Share};
 
 impl PartConfig {
     /// Whether the group with this name is in the part.
     pub(super) fn has(&self, group: &Value) -> bool {
-        let place = match group {
-            Value::String(name) => place(name),
-            // So that a number means the same in JSON and CSV.
-            other => place(&other.to_string()),
-        };
-        (self.from..self.to).contains(&place)
+        (self.from..self.to).contains(&place(&name(group)))
+    }
+}
+
+impl Share {
+    /// Whether the group with this name is in the share.
+    pub(super) fn has(&self, group: &Value) -> bool {
+        (self.from..self.to).contains(&place(&format!("share of {}", name(group))))
+    }
+}
+
+/// A group's name; of a number its text, so that it means the same in JSON and CSV.
+fn name(group: &Value) -> Cow<'_, str> {
+    match group {
+        Value::String(name) => name.into(),
+        other => other.to_string().into(),
     }
 }
 
@@ -48,6 +60,21 @@ mod tests {
         // 20,000 draws at 0.8 have a standard deviation of 0.0028.
         let inside = (1..=20_000).filter(|n| part(0.0, 0.8).has(&Value::from(*n))).count();
         assert!((inside as f64 / 20_000.0 - 0.8).abs() < 0.01, "{inside}");
+    }
+
+    #[test]
+    fn a_share_of_a_part_is_as_large_as_one_of_the_whole() {
+        let share = Share { from: 0.9, to: 1.0 };
+        let inside = |part: PartConfig| {
+            let within: Vec<Value> = (1..=20_000).map(Value::from).filter(|n| part.has(n)).collect();
+            within.iter().filter(|n| share.has(n)).count() as f64 / within.len() as f64
+        };
+        for part in [part(0.0, 1.0), part(0.0, 0.5), part(0.9, 1.0)] {
+            // 2,000 draws at 0.1 have a standard deviation of 0.007.
+            let found = inside(part.clone());
+            assert!((found - 0.1).abs() < 0.02, "{part:?}: {found}");
+        }
+        assert_eq!(share.to_string(), "10 %");
     }
 
     proptest! {

@@ -29,6 +29,10 @@ pub(crate) struct Row {
     pub origin: Origin,
     /// Its number among the records of all files, from 1; 0 before they are counted.
     pub number: u64,
+    /// The audio file that it is a part of, or all of; none of text, and where a row holds its audio itself.
+    pub recording: Option<String>,
+    /// The names that it has twice, of which `content` has the last value: dotted paths, in lists with numbers.
+    pub repeated: Vec<String>,
     pub content: Content,
 }
 
@@ -46,7 +50,7 @@ pub(crate) enum Content {
 impl Row {
     /// A row that is not counted yet.
     pub fn new(origin: Origin, content: Content) -> Self {
-        Self { origin, number: 0, content }
+        Self { origin, number: 0, recording: None, repeated: Vec::new(), content }
     }
 
     /// The value of a column, if the row has it.

@@ -1,7 +1,10 @@
+use std::path::Path;
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::row::{Content, Row};
-use super::{Column, Origin, Place, RecordsConfig, RecordsError, files};
+use super::{Column, Origin, Place, RecordsConfig, RecordsError, Share, files};
 
 /// The fields of a task, and where a configuration says they are.
 pub(crate) struct Task<'c> {
@@ -43,6 +46,7 @@ impl Task<'_> {
         for row in rows {
             let row = row?;
             seen = row.number;
+            self.check_repeated(&row)?;
             if self.wants(&row)? {
                 records.push(record(&row)?);
                 if config.limit == Some(records.len()) {
@@ -52,6 +56,9 @@ impl Task<'_> {
         }
         match (&config.part, records.len()) {
             (_, 0) if seen == 0 => Err(RecordsError::Empty { path: config.path.clone() }.into()),
+            (_, 0) if let Some(share) = config.share => {
+                Err(RecordsError::EmptyShare { path: config.path.clone(), records: seen, share }.into())
+            }
             (Some(part), 0) => {
                 let (path, from, to) = (config.path.clone(), part.from, part.to);
                 Err(RecordsError::EmptyPart { path, records: seen, from, to }.into())
@@ -123,18 +130,75 @@ impl Task<'_> {
         self.config.header.unwrap_or_else(known)
     }
 
+    /// Refuses a header in which a column that is used is there twice: nothing says which one is meant.
+    pub fn check_header(&self, path: &Arc<Path>, header: Option<&Arc<[String]>>) -> Result<(), RecordsError> {
+        let Some(header) = header else { return Ok(()) };
+        let origin = Origin::line(path, 1);
+        let row = Row::new(origin.clone(), Content::Cells { header: Some(header.clone()), cells: Vec::new() });
+        for (name, key) in self.used(&row) {
+            // Where upper and lower case are alike, so are names that differ in nothing else.
+            let alike =
+                !self.aliases.is_empty() && !self.config.columns.values().any(|column| *column == name.as_str().into());
+            let same = |cell: &String| *cell == name || alike && cell.eq_ignore_ascii_case(&name);
+            let places: Vec<_> = (0..header.len()).filter(|at| same(&header[*at])).map(|at| at.to_string()).collect();
+            if let [first, _, ..] = places.as_slice() {
+                let reason = format!(
+                    "has several columns called `{name}`, {} (from 0); rename all but one, or say which by its number, as `{key}: {first}}}`",
+                    places.join(" and ")
+                );
+                return Err(RecordsError::Malformed { origin, reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses an object that has a name twice which is used: of its two values there would be the last, in silence.
+    fn check_repeated(&self, row: &Row) -> Result<(), RecordsError> {
+        if row.repeated.is_empty() {
+            return Ok(());
+        }
+        let within = |path: &str, outer: &str| {
+            path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let used: Vec<String> = self.used(row).map(|(name, _)| name).collect();
+        let is_used = |repeated: &&String| used.iter().any(|name| within(name, repeated) || within(repeated, name));
+        match row.repeated.iter().find(is_used) {
+            Some(name) => {
+                let reason = format!("has `{name}` twice; keep one of them");
+                Err(RecordsError::Malformed { origin: row.origin.clone(), reason })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The names of the columns that are used of a row, and how a configuration begins to say which column that is.
+    fn used(&self, row: &Row) -> impl Iterator<Item = (String, String)> {
+        let fields = self.fields().map(|field| (self.column(row, field), format!("columns: {{{field}")));
+        let by = self.config.part.as_ref().and_then(|part| part.by.clone());
+        let named = |(column, key)| match column {
+            Column::Name(name) => Some((name, key)),
+            Column::Number(_) => None,
+        };
+        fields.chain(by.map(|by| (by, "part: {by".into()))).filter_map(named)
+    }
+
     fn fields(&self) -> impl Iterator<Item = &str> {
         self.required.iter().chain(self.optional).copied()
     }
 
     fn wants(&self, row: &Row) -> Result<bool, RecordsError> {
-        let Some(part) = &self.config.part else { return Ok(true) };
-        match &part.by {
-            None => Ok(part.has(&row.number.into())),
-            Some(by) => {
-                Ok(part.has(row.get(by).ok_or_else(|| self.missing(row, format!("{by}, by which it is cut")))?))
-            }
-        }
+        let (part, number) = (&self.config.part, Value::from(row.number));
+        let group = match part.as_ref().and_then(|part| part.by.as_ref()) {
+            Some(by) => Some(row.get(by).ok_or_else(|| self.missing(row, format!("{by}, by which it is cut")))?),
+            None => None,
+        };
+        let in_part = part.as_ref().is_none_or(|part| part.has(group.unwrap_or(&number)));
+        let in_share = |share: Share| match (group, &row.recording) {
+            (Some(group), _) => share.has(group),
+            (None, Some(recording)) => share.has(&recording.as_str().into()),
+            (None, None) => share.has(&number),
+        };
+        Ok(in_part && self.config.share.is_none_or(in_share))
     }
 
     /// Where a row has a field.

@@ -174,6 +174,51 @@ fn faults_of_tables_are_named() {
 }
 
 #[test]
+fn a_column_that_is_used_is_there_once() {
+    let folder = Folder::new();
+    let read = |config: &RecordsConfig| ClassifyRecord::read(config, &labels(&["0", "1"]));
+    let twice = folder.file("a.csv", "text,label,text,note,note\na,0,b,x,y\n");
+    assert_eq!(
+        error(&folder, read(&twice)),
+        "a.csv line 1 has several columns called `text`, 0 and 2 (from 0); rename all but one, or say which by its \
+         number, as `columns: {text: 0}`"
+    );
+    assert_eq!(
+        read(&mapped(twice.clone(), [("text", 2)])).unwrap()[0].text,
+        "b",
+        "others may be called what they like"
+    );
+    let by = Some(PartConfig { by: Some("note".into()), ..Default::default() });
+    let message = error(&folder, read(&RecordsConfig { part: by, ..mapped(twice, [("text", 2)]) }));
+    assert!(message.contains("`note`, 3 and 4 (from 0)") && message.contains("`part: {by: 3}`"), "{message}");
+    let named = mapped(folder.file("b.tsv", "s\ts\tlabel\t\t\na\tb\t0\t\t\n"), [("text", "s")]);
+    assert!(error(&folder, read(&named)).starts_with("b.tsv line 1 has several columns called `s`, 0 and 1"));
+}
+
+#[test]
+fn a_name_that_is_used_is_once_in_an_object() {
+    let folder = Folder::new();
+    let twice = r#"{"text": "a", "label": 0, "text": "b", "x": 1, "x": 2}"#;
+    let read = |config: &RecordsConfig| ClassifyRecord::read(config, &labels(&["0", "1"]));
+    for (name, content, place) in [
+        ("a.jsonl", format!("{{\"text\": \"a\", \"label\": 1}}\n{twice}\n"), "a.jsonl line 2"),
+        ("a.json", format!("[{{\"text\": \"a\", \"label\": 1}}, {twice}]"), "a.json row 2"),
+        ("b.json", format!("{{\"n\": 2, \"data\": [{twice}]}}"), "b.json row 1"),
+    ] {
+        let config = folder.file(name, content);
+        assert_eq!(error(&folder, read(&config)), format!("{place} has `text` twice; keep one of them"));
+    }
+    let unused = folder.file("b.jsonl", twice.replacen("\"text\"", "\"other\"", 1));
+    assert_eq!(read(&unused).unwrap()[0].text, "b");
+    let nested = r#"{"t": {"en": "a", "de": "b", "en": "c"}, "label": 0}"#;
+    let nested = |column| read(&mapped(folder.file("n.jsonl", nested), [("text", column)]));
+    assert_eq!(error(&folder, nested("t.en")), "n.jsonl line 1 has `t.en` twice; keep one of them");
+    assert_eq!(nested("t.de").unwrap()[0].text, "b");
+    let message = error(&folder, read(&folder.file("c.json", r#"{"data": [], "data": [1]}"#)));
+    assert!(message.contains("c.json line 1 begins an object that has `data` twice"), "{message}");
+}
+
+#[test]
 fn a_file_of_another_task_is_refused_with_its_fields() {
     let folder = Folder::new();
     let config = folder.file("xsum.jsonl", "{\"sentence\": \"s\", \"label\": 0, \"idx\": 1}\n");

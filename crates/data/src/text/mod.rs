@@ -11,4 +11,4 @@ mod vocabulary;
 
 pub use basic::BasicNormalizer;
 pub use english::{EnglishNormalizer, NormalizerError};
-pub use script::is_unspaced;
+pub use script::{append, is_unspaced};

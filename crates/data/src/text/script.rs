@@ -18,3 +18,55 @@ pub fn is_unspaced(character: char) -> bool {
         | 0x20000..=0x323af // further ideographs
     )
 }
+
+/// Puts a text behind another, with a space between them unless their script has none.
+///
+/// The letters next to the joint say so, whatever marks and figures lie between: `你好。` and `世界` are one text, so are
+/// `今年は` and `2024年`, and `Hello.` and `World` have a space. A side without letters takes after the other one, and an
+/// ideographic mark at the joint is a space of its own. A language would know less: lists often name none, or one for
+/// recordings of several, and a Chinese one may have English lines.
+pub fn append(text: &mut String, more: &str) {
+    let mark = |c: char| matches!(c, '\u{3000}'..='\u{3003}' | '\u{3008}'..='\u{301f}' | '\u{ff01}'..='\u{ff0f}' | '\u{ff1a}'..='\u{ff20}' | '\u{ff5b}'..='\u{ff65}');
+    let letter = |c: &char| is_unspaced(*c) || c.is_alphabetic();
+    let unspaced = |c: Option<char>| c.map(is_unspaced);
+    let [before, after] = [text.chars().rev().find(letter), more.chars().find(letter)].map(unspaced);
+    let joined = before.or(after) == Some(true) && after.or(before) == Some(true);
+    let marked = text.ends_with(mark) || more.starts_with(mark);
+    if !(text.is_empty() || more.is_empty() || joined || marked) {
+        text.push(' ');
+    }
+    text.push_str(more);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_joined_as_their_script_has_it() {
+        for (before, after, joined) in [
+            ("Hello.", "World", "Hello. World"),
+            ("CQ", "DE K1ABC", "CQ DE K1ABC"),
+            ("", "a", "a"),
+            ("a", "", "a"),
+            ("5", "7", "5 7"),
+            ("안녕", "하세요", "안녕 하세요"),
+            ("你好", "世界", "你好世界"),
+            ("你好。", "世界", "你好。世界"),
+            ("こんにちは!", "「はい」", "こんにちは!「はい」"),
+            ("今年は", "2024年", "今年は2024年"),
+            ("三", "3", "三3"),
+            ("สวัสดีครับ", "ขอบคุณ", "สวัสดีครับขอบคุณ"),
+            ("សួស្តី", "អរគុណ", "សួស្តីអរគុណ"),
+            ("ສະບາຍດີ", "ຂອບໃຈ", "ສະບາຍດີຂອບໃຈ"),
+            ("မင်္ဂလာပါ", "ကျေးဇူး", "မင်္ဂလာပါကျေးဇူး"),
+            ("谢谢。", "OK", "谢谢。OK"),
+            ("我用", "Python", "我用 Python"),
+            ("Python", "好", "Python 好"),
+        ] {
+            let mut text = before.to_owned();
+            append(&mut text, after);
+            assert_eq!(text, joined);
+        }
+    }
+}

@@ -18,8 +18,8 @@ pub use report::{
 
 use crate::analysis::{AnalysisError, Panel, panels};
 use crate::dynamo::{TaskConfig, seed_of};
-use crate::samples::splits;
-use crate::setup::{Setup, TEST_SEED, VALID_SEED, speaks};
+use crate::setup::{Setup, speaks};
+use crate::splits::Splits;
 use crate::text::{Framer, TextError};
 use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDataset, Split};
 use found::Found;
@@ -58,14 +58,14 @@ pub enum CheckError {
 /// A split of the experiment, or of one of its tasks.
 struct Place<'a> {
     task: Option<&'a TaskConfig>,
-    split: &'static str,
-    sources: Vec<&'a SourceConfig>,
+    split: Split,
+    sources: Vec<SourceConfig>,
     seed: u64,
 }
 
 impl Place<'_> {
     fn training(&self) -> bool {
-        self.split == "train"
+        self.split == Split::Train
     }
 
     fn task_name(&self) -> Option<&str> {
@@ -74,14 +74,14 @@ impl Place<'_> {
 
     /// What messages call it.
     fn name(&self) -> String {
-        self.task_name().map_or(String::new(), |task| format!("{task}/")) + self.split
+        self.task_name().map_or(String::new(), |task| format!("{task}/")) + self.split.name()
     }
 
     /// Its sources, with what messages call them.
     fn named(&self) -> impl Iterator<Item = (String, &SourceConfig)> {
         let single = self.sources.len() == 1;
         let name = move |index| if single { self.name() } else { format!("{}[{index}]", self.name()) };
-        self.sources.iter().enumerate().map(move |(index, source)| (name(index), *source))
+        self.sources.iter().enumerate().map(move |(index, source)| (name(index), source))
     }
 }
 
@@ -129,30 +129,17 @@ fn on_host(experiment: &Experiment) -> Experiment {
 
 /// Every split that training or evaluation reads.
 fn places(experiment: &Experiment) -> Vec<Place<'_>> {
-    let (data, seed) = (&experiment.data, experiment.seed);
-    let seeded = |split: &str, seed: u64| match split {
-        "train" => seed,
-        "valid" => seed ^ VALID_SEED,
-        _ => seed ^ TEST_SEED,
-    };
     if experiment.tasks.is_empty() {
-        let mut places = vec![Place { task: None, split: "train", sources: data.train.0.iter().collect(), seed }];
-        let others = [("valid", Some(&data.valid)), ("test", data.test.as_ref())];
-        places.extend(others.into_iter().filter_map(|(split, source)| {
-            Some(Place { task: None, split, sources: vec![source?], seed: seeded(split, seed) })
-        }));
-        return places;
+        return places_of(None, experiment.data.splits(), experiment.seed);
     }
-    let of_task = |task: &'_ TaskConfig| seed_of(seed, &task.name);
-    let places = experiment.tasks.iter().flat_map(|task| {
-        splits(&task.data.train, &task.data.valid, task.data.test.as_ref()).map(move |(split, source)| Place {
-            task: Some(task),
-            split,
-            sources: vec![source],
-            seed: seeded(split, of_task(task)),
-        })
-    });
-    places.collect()
+    let tasks = experiment.tasks.iter();
+    tasks.flat_map(|task| places_of(Some(task), task.data.splits(), seed_of(experiment.seed, &task.name))).collect()
+}
+
+/// Those of the experiment or of a task, whose samples have a seed of their own.
+fn places_of<'a>(task: Option<&'a TaskConfig>, splits: Splits, seed: u64) -> Vec<Place<'a>> {
+    let place = |split: Split| Some(Place { task, split, sources: splits.sources(split)?, seed: split.seed(seed) });
+    splits.all().filter_map(place).collect()
 }
 
 /// Begins with a split as training does.
@@ -169,21 +156,13 @@ fn rehearse(
         return Ok(());
     }
     if place.task.is_some() {
-        SpeechDataset::new(experiment, &place.sources, whisper, place.training(), place.seed)?;
+        let sources: Vec<&SourceConfig> = place.sources.iter().collect();
+        SpeechDataset::new(experiment, &sources, whisper, place.training(), place.seed)?;
         return Ok(());
     }
     let device = experiment.device.resolve()?;
     let setup = Setup { experiment, device, whisper: whisper.clone(), interrupt: Arc::default() };
-    let split = match place.split {
-        "train" => Split::Train,
-        "valid" => Split::Valid,
-        _ => Split::Test,
-    };
-    setup.loader(split)?;
-    if place.training() && experiment.data.pack {
-        // Texts that fit the decoder one by one may not do so together.
-        setup.dataset(split)?.most_demanding()?;
-    }
+    setup.loader(place.split)?;
     Ok(())
 }
 
@@ -217,13 +196,14 @@ impl Collected {
             prints.extend(more);
         }
         repeats(&place.name(), &prints, &mut self.found);
-        self.prints.push((place.split, prints));
-        self.splits.push(SplitCheck { task, split: place.split.to_owned(), sources });
+        self.prints.push((place.split.name(), prints));
+        self.splits.push(SplitCheck { task, split: place.split.name().to_owned(), sources });
     }
 
     /// Whether a split has recordings that the model is to be asked about.
     fn waits_for_model(&self, place: &Place) -> bool {
-        let same = |check: &&SplitCheck| check.split == place.split && check.task.as_deref() == place.task_name();
+        let same =
+            |check: &&SplitCheck| check.split == place.split.name() && check.task.as_deref() == place.task_name();
         self.splits.iter().find(same).is_some_and(|split| split.sources.iter().any(|s| s.long.without_times > 0))
     }
 

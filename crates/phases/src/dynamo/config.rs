@@ -2,6 +2,7 @@
 
 use super::head_config::HeadConfig;
 use super::objective::GUMBEL_TEMPERATURE;
+use crate::splits::Splits;
 use crate::{Backbone, ConfigError, SourceConfig};
 use figment::Figment;
 use figment::providers::Serialized;
@@ -94,30 +95,22 @@ impl GenerationSettings {
 }
 
 /// A task's samples.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskData {
     /// What it is trained on.
     pub train: SourceConfig,
-    /// What it is judged by in training.
-    pub valid: SourceConfig,
+    /// What it is judged by in training: a source of its own, or `{part_of_train: 0.05}`, which keeps that share of the
+    /// records from training. If nothing is said: 64 other samples of the synthesiser; for records it must be said.
+    pub valid: Option<SourceConfig>,
     /// What it is judged by afterwards; like `valid`, but with other samples where they are synthesised, if not given.
     pub test: Option<SourceConfig>,
 }
 
-impl Default for TaskData {
-    fn default() -> Self {
-        let valid = SourceConfig { samples: 64, ..Default::default() };
-        Self { train: SourceConfig::default(), valid, test: None }
-    }
-}
-
 impl TaskData {
-    /// What it is judged by afterwards. A synthesiser makes other samples from another seed; a file would give the ones
-    /// already used.
-    pub(super) fn test_source(&self) -> Option<&SourceConfig> {
-        let anew = self.valid.path.is_none() && self.valid.hub.is_none();
-        self.test.as_ref().or(anew.then_some(&self.valid))
+    /// What is trained on and judged by.
+    pub(crate) fn splits(&self) -> Splits<'_> {
+        Splits { train: std::slice::from_ref(&self.train), valid: self.valid.as_ref(), test: self.test.as_ref() }
     }
 }
 
@@ -443,7 +436,7 @@ pub(crate) fn phase_train(base: &TrainConfig, changes: &Map<String, Value>) -> R
     let mut train = changed(base, changes)?;
     train.evaluate.metrics = vec![ERROR.into()];
     train.checkpoint.metric = ERROR.into();
-    train.validate().map_err(|e| ConfigError::Value(e.to_string()))?;
+    train.validate_beside(base).map_err(|e| ConfigError::Value(e.to_string()))?;
     Ok(train)
 }
 

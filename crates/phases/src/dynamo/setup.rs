@@ -8,8 +8,8 @@ use super::order::TaskOrder;
 use super::pretrained::Pretrained;
 use super::text_data::TextDataset;
 use crate::footprint::Footprint;
-use crate::setup::{TEST_SEED, VALID_SEED, collate};
-use crate::{Experiment, RunError, SourceConfig, SpeechDataset, Split};
+use crate::setup::collate;
+use crate::{Experiment, RunError, SpeechDataset, Split};
 use burn::tensor::Device;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -40,12 +40,10 @@ impl<'a> Setup<'a> {
     /// The samples of a split of the given tasks.
     pub fn dataset(&self, tasks: &[TaskConfig], split: Split) -> Result<TaskDataset, DynamoError> {
         let sets = tasks.iter().map(|task| {
-            let seed = seed_of(self.experiment.seed, &task.name);
-            let (source, seed): (&SourceConfig, u64) = match split {
-                Split::Train => (&task.data.train, seed),
-                Split::Valid => (&task.data.valid, seed ^ VALID_SEED),
-                Split::Test => (task.data.test_source().ok_or(RunError::NoTest)?, seed ^ TEST_SEED),
-            };
+            let seed = split.seed(seed_of(self.experiment.seed, &task.name));
+            // One, for a task is trained on one.
+            let sources = task.data.splits().sources(split).ok_or_else(|| RunError::unsaid(split))?;
+            let source = sources.first().ok_or_else(|| RunError::unsaid(split))?;
             match &self.pretrained {
                 Pretrained::Whisper(whisper) => {
                     let training = split == Split::Train;

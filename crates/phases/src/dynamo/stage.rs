@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use undertone_data::loader::Loader;
 use undertone_model::lora::LoraConfig;
 use undertone_store::{parameter_infos, set_trainable};
-use undertone_train::{Learner, OptimizerConfig, Summary, TrainConfig};
+use undertone_train::{Learner, LrScaling, OptimizerConfig, Summary, TrainConfig};
 
 /// A training run of its own within an experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,8 +110,8 @@ impl Stage {
         Ok(phase_train(&config, changes)?)
     }
 
-    /// How its parameters move: by the phase's own rates, and as its batches ask for; and the sentence that says so.
-    fn optimizer(&self, experiment: &Experiment, config: &TrainConfig) -> (OptimizerConfig, Option<String>) {
+    /// How its parameters move, by the phase's own rates.
+    fn optimizer(&self, experiment: &Experiment, config: &TrainConfig) -> OptimizerConfig {
         let mut optimizer = config.optimizer.clone();
         if *self == Self::Joint {
             optimizer.groups.extend(experiment.phases.joint.lr.groups());
@@ -120,12 +120,17 @@ impl Stage {
         if matches!(self, Self::Router | Self::Head(_) | Self::Full) {
             optimizer.lora_plus_ratio = None;
         }
-        optimizer.for_batch(experiment.data.batch_size * config.accumulation)
+        optimizer
     }
 
     /// Whether its parameter groups are those of its model.
     pub(super) fn check_optimizer(&self, setup: &Setup) -> Result<(), DynamoError> {
-        let (optimizer, _) = self.optimizer(setup.experiment, &self.config(setup)?);
+        // What its rates are multiplied by is known once there are batches.
+        let optimizer = OptimizerConfig {
+            lr_scaling: LrScaling::None,
+            base_batch: None,
+            ..self.optimizer(setup.experiment, &self.config(setup)?)
+        };
         if optimizer.groups.is_empty() && optimizer.lora_plus_ratio.is_none() {
             return Ok(());
         }
@@ -309,14 +314,15 @@ impl Stage {
     ) -> Result<PreparedStage<'a>, DynamoError> {
         let experiment = setup.experiment;
         let (tasks, mut config) = (self.tasks(experiment), self.config(setup)?);
-        let (optimizer, scaled) = self.optimizer(experiment, &config);
-        config.optimizer = optimizer;
         let seed = seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy());
         setup.device.seed(seed);
         let model = self.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
         let situation = Situation::new(experiment, setup.footprint(), &model, &setup.device);
         situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
         let batches = self.batches(setup, &tasks, &config, directory)?;
+        let samples = batches.loader.samples_per_step(0, config.accumulation);
+        let (optimizer, scaled) = self.optimizer(experiment, &config).for_batch(samples);
+        config.optimizer = optimizer;
         let objective = DynamoObjective {
             scheme: self.scheme(experiment),
             judge: setup.judge(tasks.clone()),

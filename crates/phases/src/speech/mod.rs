@@ -225,6 +225,11 @@ impl SpeechDataset {
         let window = whisper.config.max_frames() * 160;
         let treatment = treatment(experiment, whisper, training)?;
         let data = &experiment.data;
+        let asked = [("language", data.language != "en"), ("task", data.task != "transcribe")];
+        if let Some((key, _)) = asked.iter().find(|(_, asked)| *asked && !whisper.generation.is_multilingual) {
+            let reason = "the model transcribes English and nothing else, whatever it is told".to_owned();
+            return Err(SpeechError::Option { key, reason });
+        }
         let aligner = match data.long_audio {
             LongAudio::Refuse => None,
             LongAudio::Align => {

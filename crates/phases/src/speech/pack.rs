@@ -6,41 +6,54 @@ use std::ops::Range;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::loader::epoch_order;
 
-/// Pieces in a new order, and the ranges of them that fit a window of so many seconds together, gaps included, also if each
-/// becomes longer by the factor `stretch`; only such as are `alike` share one.
+/// What there is room for in a window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Of audio, gaps included.
+    pub seconds: f64,
+    /// Of what is written, without the prompt.
+    pub tokens: usize,
+}
+
+/// Pieces in a new order, and the ranges of them that fit a window together, also if the audio of each becomes longer by the
+/// factor `stretch`; only such as are `alike` share one. `tokens` are how many each of them is written with.
 ///
 /// They meet by chance, always the same way for a seed: neighbours in a file are often alike. First fit over the windows
 /// still open fills them well; pieces of unknown length stay alone. A piece that continues another no longer stands
 /// behind it, and says so.
 pub(super) fn packed(
     pieces: Vec<Piece>,
-    window: f64,
+    tokens: &[usize],
+    room: Room,
     stretch: f64,
     seed: u64,
     alike: impl Fn(&Piece, &Piece) -> bool,
 ) -> (Vec<Piece>, Vec<Range<usize>>) {
     let gap = GAP as f64 / f64::from(SAMPLE_RATE);
-    let mut windows: Vec<(f64, Vec<usize>)> = Vec::new();
+    let window = room.seconds;
+    let mut windows: Vec<(f64, usize, Vec<usize>)> = Vec::new();
     let mut open = 0;
     for index in epoch_order(pieces.len(), seed, 0) {
         let Some(seconds) = pieces[index].seconds else {
-            windows.push((f64::INFINITY, vec![index]));
+            windows.push((f64::INFINITY, tokens[index], vec![index]));
             continue;
         };
         // To a whole sample, which resampling may add.
         let seconds = if stretch > 1.0 { seconds * stretch + 1.0 / f64::from(SAMPLE_RATE) } else { seconds };
         let same = |other: usize| alike(&pieces[other], &pieces[index]);
-        let fitting =
-            windows[open..].iter_mut().find(|(filled, members)| *filled + gap + seconds <= window && same(members[0]));
+        let fitting = windows[open..].iter_mut().find(|(filled, written, members)| {
+            *filled + gap + seconds <= window && written + tokens[index] <= room.tokens && same(members[0])
+        });
         match fitting {
-            Some((filled, members)) => {
+            Some((filled, written, members)) => {
                 *filled += gap + seconds;
+                *written += tokens[index];
                 members.push(index);
             }
-            None => windows.push((seconds, vec![index])),
+            None => windows.push((seconds, tokens[index], vec![index])),
         }
         // Windows that so little fits into are closed, so that the search stays short.
-        while windows.get(open).is_some_and(|(filled, _)| window - filled < window / 20.0) {
+        while windows.get(open).is_some_and(|(filled, ..)| window - filled < window / 20.0) {
             open += 1;
         }
         open = open.max(windows.len().saturating_sub(OPEN));
@@ -48,7 +61,7 @@ pub(super) fn packed(
     let mut places: Vec<Option<Piece>> = pieces.into_iter().map(Some).collect();
     let mut ordered = Vec::with_capacity(places.len());
     let mut ranges = Vec::with_capacity(windows.len());
-    for (_, members) in windows {
+    for (.., members) in windows {
         let start = ordered.len();
         ordered.extend(
             members.into_iter().filter_map(|index| places[index].take()).map(|p| Piece { follows: false, ..p }),
@@ -73,10 +86,12 @@ mod tests {
     proptest! {
         #[test]
         fn every_piece_is_in_one_window_and_none_is_too_full(
-            seconds in prop::collection::vec(0.1_f64..12.0, 1..80), stretch in 1.0_f64..1.5, seed: u64,
+            sizes in prop::collection::vec((0.1_f64..12.0, 0_usize..40), 1..80), stretch in 1.0_f64..1.5, seed: u64,
         ) {
+            let (seconds, tokens): (Vec<f64>, Vec<usize>) = sizes.into_iter().unzip();
             let pieces: Vec<Piece> = seconds.iter().enumerate().map(|(clip, s)| piece(clip, *s)).collect();
-            let (ordered, ranges) = packed(pieces, 12.0, stretch, seed, |_, _| true);
+            let room = Room { seconds: 12.0, tokens: 30 };
+            let (ordered, ranges) = packed(pieces, &tokens, room, stretch, seed, |_, _| true);
             let mut clips: Vec<usize> = ordered.iter().map(|piece| piece.clip).collect();
             clips.sort_unstable();
             prop_assert_eq!(clips, (0..seconds.len()).collect::<Vec<_>>());
@@ -84,7 +99,8 @@ mod tests {
             for range in ranges {
                 let gaps = (range.len() - 1) as f64 * GAP as f64 / f64::from(SAMPLE_RATE);
                 let filled: f64 = ordered[range.clone()].iter().filter_map(|piece| piece.seconds).sum();
-                prop_assert!(range.len() == 1 || filled * stretch + gaps <= 12.0 + 1e-9);
+                let written: usize = ordered[range.clone()].iter().map(|piece| tokens[piece.clip]).sum();
+                prop_assert!(range.len() == 1 || filled * stretch + gaps <= 12.0 + 1e-9 && written <= 30);
             }
         }
     }
@@ -93,7 +109,7 @@ mod tests {
     fn windows_are_filled() {
         let pieces: Vec<Piece> = (0..600).map(|clip| piece(clip, 2.0 + (clip % 7) as f64)).collect();
         let total: f64 = pieces.iter().filter_map(|piece| piece.seconds).sum();
-        let (_, ranges) = packed(pieces, 30.0, 1.0, 1, |_, _| true);
+        let (_, ranges) = packed(pieces, &[0; 600], Room { seconds: 30.0, tokens: 1 }, 1.0, 1, |_, _| true);
         let used = total / (30.0 * ranges.len() as f64);
         assert!(used > 0.85, "{used}");
     }

@@ -2,7 +2,7 @@
 
 use super::align::{Aligner, Listener};
 use super::lengths::{aloud, lengths};
-use super::pack::packed;
+use super::pack::{Room, packed};
 use super::pieces::{Piece, divided};
 use super::tokens::{Spoken, Tokens};
 use super::{Heard, SpeechError, SpeechSample, mixed, too_long};
@@ -16,6 +16,8 @@ use undertone_data::clips::Clips;
 use undertone_data::cut::TimedText;
 use undertone_data::features::{LogMel, Mel};
 use undertone_data::loader::SampleError;
+use undertone_data::text::append;
+use undertone_model::whisper::TokenizerError;
 
 /// Samples of a manifest, a folder or shards: whole clips, pieces of long ones, or short ones together.
 pub(super) struct Recordings {
@@ -96,8 +98,7 @@ impl Recordings {
         }
         let samples;
         (pieces, samples) = if treatment.pack {
-            let prompt = |piece: &Piece| (&clips.clip(piece.clip).language, &clips.clip(piece.clip).task);
-            packed(pieces, window, treatment.stretch, seed, |a, b| prompt(a) == prompt(b))
+            shared(pieces, &clips, tokens, &treatment, seed)
         } else {
             let each = (0..pieces.len()).map(|index| index..index + 1).collect();
             (pieces, each)
@@ -145,20 +146,30 @@ impl Recordings {
             whole.append(self.part(piece, mixed(draw.wrapping_add(place)))?);
         }
         let first = &self.pieces[range.start];
-        let clip = self.clips.clip(first.clip);
         let Treatment { timestamps, previous_text, window, .. } = self.treatment;
         if whole.heard.samples() > window {
             return Err(too_long(&name, whole.heard.samples(), window).into());
         }
         let previous = first.follows.then(|| self.pieces[range.start - 1].text.as_str());
-        let spoken = Spoken {
-            text: &whole.text,
-            timed: whole.timed.as_deref().filter(|_| chance(draw, "timestamps", timestamps)),
-            previous: previous.filter(|_| chance(draw, "previous_text", previous_text)),
-            language: clip.language.as_deref(),
-            task: clip.task.as_deref(),
+        let encoded = |whole: &Part| {
+            let spoken = Spoken {
+                text: &whole.text,
+                timed: whole.timed.as_deref().filter(|_| chance(draw, "timestamps", timestamps)),
+                previous: previous.filter(|_| chance(draw, "previous_text", previous_text)),
+                ..prompting(&self.clips, first)
+            };
+            tokens.encode(&name, spoken)
         };
-        let (ids, prompt) = tokens.encode(&name, spoken)?;
+        let (ids, prompt) = match encoded(&whole) {
+            // A text may take more tokens once it is changed; as the data has it, it is known to fit.
+            Err(SpeechError::Text { source: TokenizerError::TooLong { .. }, .. })
+                if self.treatment.augment.is_some() =>
+            {
+                whole.say_again(&self.pieces[range.clone()]);
+                encoded(&whole)?
+            }
+            encoded => encoded?,
+        };
         Ok(SpeechSample { name, heard: whole.heard, text: whole.text, tokens: ids, prompt, alignment: None, draw })
     }
 
@@ -224,20 +235,14 @@ impl Recordings {
         let mut longest: Option<(Vec<u32>, usize)> = None;
         let mut audio = 0;
         for (index, range) in self.samples.iter().enumerate() {
-            let clip = self.clips.clip(self.pieces[range.start].clip);
-            let texts: Vec<&str> = self.pieces[range.clone()].iter().map(|piece| piece.text.as_str()).collect();
-            let times: Option<Vec<TimedText>> = self.pieces[range.clone()]
-                .iter()
-                .map(|piece| piece.timed.clone())
-                .collect::<Option<Vec<_>>>()
-                .map(|t| t.concat());
-            let previous = self.pieces[range.start].follows.then(|| self.pieces[range.start - 1].text.as_str());
+            let (text, times) = said(&self.pieces[range.clone()]);
+            let first = &self.pieces[range.start];
+            let previous = first.follows.then(|| self.pieces[range.start - 1].text.as_str());
             let spoken = Spoken {
-                text: &texts.join(" "),
+                text: &text,
                 timed: times.as_deref().filter(|_| self.treatment.timestamps > 0.0),
                 previous: previous.filter(|_| self.treatment.previous_text > 0.0),
-                language: clip.language.as_deref(),
-                task: clip.task.as_deref(),
+                ..prompting(&self.clips, first)
             };
             let found = tokens.encode(&self.name(index), spoken)?;
             if longest.as_ref().is_none_or(|(ids, _)| found.0.len() > ids.len()) {
@@ -267,15 +272,71 @@ impl Part {
         audio.extend(std::iter::repeat_n(0.0, GAP));
         let from = audio.len() as f64 / f64::from(SAMPLE_RATE);
         audio.extend(more);
-        if !other.text.is_empty() {
-            let space = if self.text.is_empty() { "" } else { " " };
-            self.text = format!("{}{space}{}", self.text, other.text);
-        }
+        append(&mut self.text, &other.text);
         self.timed = self.timed.take().zip(other.timed).map(|(mut timed, more)| {
             timed.extend(more.iter().map(|part| part.later(from)));
             timed
         });
     }
+
+    /// Says what its pieces say in the data, as it was before it was changed.
+    fn say_again(&mut self, pieces: &[Piece]) {
+        let (text, timed) = said(pieces);
+        self.text = text;
+        for (part, unchanged) in self.timed.iter_mut().flatten().zip(timed.into_iter().flatten()) {
+            part.text = unchanged.text;
+        }
+    }
+}
+
+/// What is said in pieces that share a window, and in which parts, where that is known of all of them; each part's times are
+/// those in its own piece.
+fn said(pieces: &[Piece]) -> (String, Option<Vec<TimedText>>) {
+    let text = pieces.iter().fold(String::new(), |mut text, piece| {
+        append(&mut text, &piece.text);
+        text
+    });
+    let timed: Option<Vec<_>> = pieces.iter().map(|piece| piece.timed.clone()).collect();
+    (text, timed.map(|timed| timed.concat()))
+}
+
+/// The language and task of a piece, with nothing said yet.
+fn prompting<'a>(clips: &'a Clips, piece: &Piece) -> Spoken<'a> {
+    let clip = clips.clip(piece.clip);
+    Spoken { language: clip.language.as_deref(), task: clip.task.as_deref(), ..Spoken::default() }
+}
+
+/// Pieces by the windows that they share, and the ranges of them: none of more than a window and the decoder have room for.
+fn shared(
+    pieces: Vec<Piece>,
+    clips: &Clips,
+    tokens: &Tokens,
+    treatment: &Treatment,
+    seed: u64,
+) -> (Vec<Piece>, Vec<Range<usize>>) {
+    fn told<'t>(timed: &'t Option<Vec<TimedText>>, treatment: &Treatment) -> Option<&'t [TimedText]> {
+        timed.as_deref().filter(|_| treatment.timestamps > 0.0)
+    }
+    let needed = |piece: &Piece| tokens.room(&piece.text, told(&piece.timed, treatment));
+    let needs: Vec<usize> = pieces.par_iter().map(|p| needed(p).unwrap_or(tokens.positions())).collect();
+    let prompts = pieces.iter().filter_map(|piece| tokens.prompt(prompting(clips, piece)).ok());
+    let prompt = prompts.map(|prompt| prompt.len()).max().unwrap_or_default();
+    let seconds = treatment.window as f64 / f64::from(SAMPLE_RATE);
+    let room = Room { seconds, tokens: tokens.positions().saturating_sub(prompt) };
+    let prompt = |piece: &Piece| (&clips.clip(piece.clip).language, &clips.clip(piece.clip).task);
+    let (pieces, windows) = packed(pieces, &needs, room, treatment.stretch, seed, |a, b| prompt(a) == prompt(b));
+    // Texts that are joined without a space may take other tokens than each by itself.
+    let fits = |range: &Range<usize>| {
+        let (text, timed) = said(&pieces[range.clone()]);
+        let spoken = |timed| Spoken { text: &text, timed, ..prompting(clips, &pieces[range.start]) };
+        [None, told(&timed, treatment)].into_iter().all(|timed| tokens.encode("", spoken(timed)).is_ok())
+    };
+    let alone = |range: Range<usize>| match range.len() == 1 || fits(&range) {
+        true => vec![range],
+        false => range.map(|index| index..index + 1).collect(),
+    };
+    let windows = windows.into_par_iter().flat_map_iter(alone).collect();
+    (pieces, windows)
 }
 
 /// What was asked for and these recordings or this model cannot give.
@@ -306,10 +367,9 @@ fn check_options(pieces: &[Piece], tokens: &Tokens, treatment: &Treatment) -> Re
 /// The pieces whose text the model can write; the others are refused together, or left out if that is what is wanted.
 fn spelt(pieces: Vec<Piece>, clips: &Clips, tokens: &Tokens, treatment: &Treatment) -> Result<Vec<Piece>, SpeechError> {
     let check = |piece: &Piece| {
-        let clip = clips.clip(piece.clip);
         let timed = piece.timed.as_deref().filter(|_| treatment.timestamps > 0.0);
-        let (language, task) = (clip.language.as_deref(), clip.task.as_deref());
-        tokens.encode(&piece.name(clips), Spoken { text: &piece.text, timed, previous: None, language, task }).err()
+        let spoken = Spoken { text: &piece.text, timed, ..prompting(clips, piece) };
+        tokens.encode(&piece.name(clips), spoken).err()
     };
     let problems: Vec<Option<SpeechError>> = pieces.par_iter().map(check).collect();
     let bad = problems.iter().flatten().count();

@@ -33,6 +33,23 @@ fn whisper() -> PretrainedWhisper {
     whisper
 }
 
+/// A tokenizer that spells every text, byte by byte, in GPT-2's alphabet of bytes.
+fn of_bytes() -> WhisperTokenizer {
+    let one = WhisperTokenizer::of_characters("A", &["en"]).expect("a tokenizer");
+    let mut file: serde_json::Value = serde_json::from_slice(&one.to_bytes()).expect("JSON");
+    let printed = |byte: &u8| matches!(*byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..);
+    let (printable, others): (Vec<u8>, Vec<u8>) = (0..=u8::MAX).partition(printed);
+    let symbols =
+        printable.into_iter().map(char::from).chain((0x100..).zip(others).filter_map(|(c, _)| char::from_u32(c)));
+    let vocabulary: serde_json::Map<_, _> =
+        symbols.enumerate().map(|(id, symbol)| (symbol.to_string(), id.into())).collect();
+    file["model"]["vocab"] = vocabulary.into();
+    for token in file["added_tokens"].as_array_mut().expect("a list") {
+        token["id"] = (token["id"].as_u64().expect("a number") + 255).into();
+    }
+    WhisperTokenizer::from_bytes(file.to_string().into_bytes()).expect("a tokenizer")
+}
+
 /// A folder of recordings: each a tone of so many tenths of a second, and a list of them.
 fn recordings(tenths: &[(&str, usize)], list: &str) -> (tempfile::TempDir, SourceConfig) {
     let dir = tempfile::tempdir().expect("a directory");
@@ -212,6 +229,59 @@ fn recordings_that_become_slower_still_fit_the_window_that_they_share() {
         let sample = packed.get(index, epoch).expect("it fits");
         assert!(sample.heard.samples() <= 32_000);
     }
+}
+
+#[test]
+fn recordings_share_a_window_only_if_the_decoder_has_room_for_their_texts() {
+    // Of 56 positions the prompt takes 4; times take two more for each text, and one less for the prompt.
+    for (letters, timestamps, most) in [(25, 0.0, 2), (26, 0.0, 1), (16, 0.0, 3), (16, 0.5, 2), (52, 0.0, 1)] {
+        let text = "E".repeat(letters);
+        let list: String = (0..12)
+            .map(|i| {
+                let (start, end) = (f64::from(i), f64::from(i) + 0.3);
+                format!("{{\"audio\": \"a.wav\", \"start\": {start}, \"end\": {end}, \"text\": \"{text}\"}}\n")
+            })
+            .collect();
+        let (_dir, source) = recordings(&[("a.wav", 120)], &list);
+        let mut experiment = Experiment::default();
+        (experiment.data.pack, experiment.data.timestamps) = (true, timestamps);
+        let packed = dataset(&experiment, &source).expect("packed");
+        let mut texts = Vec::new();
+        for (index, epoch) in (0..packed.len()).flat_map(|index| [(index, 0), (index, 1)]) {
+            let sample = packed.get(index, epoch).unwrap_or_else(|error| panic!("{letters} letters: {error}"));
+            assert!(sample.tokens.len() <= 57, "all but the last take a position");
+            texts.push(sample.text.split(' ').count());
+        }
+        assert_eq!((texts.iter().max(), texts.iter().sum::<usize>()), (Some(&most), 24), "{letters} letters");
+        packed.most_demanding().expect("what fits one by one fits together");
+    }
+}
+
+#[test]
+fn texts_of_scripts_without_spaces_are_packed_without() {
+    let list: String =
+        ["你好。", "世界", "再见"].map(|text| format!("{{\"audio\": \"a.wav\", \"text\": \"{text}\"}}\n")).concat();
+    let (_dir, source) = recordings(&[("a.wav", 2)], &list);
+    let mut experiment = Experiment::default();
+    experiment.data.pack = true;
+    let mut whisper = whisper();
+    whisper.tokenizer = of_bytes();
+    let packed = SpeechDataset::new(&experiment, &[&source], &whisper, true, 7).expect("packed");
+    let text = packed.get(0, 0).expect("a sample").text;
+    assert!(packed.len() == 1 && text.chars().count() == 7 && !text.contains(' '), "{text}");
+}
+
+#[test]
+fn a_text_that_only_fits_as_it_is_written_is_not_changed() {
+    // Its lower case has another character, and so a byte more.
+    let letters = "\u{130}".repeat(20);
+    let (_dir, source) = recordings(&[("a.wav", 2)], &format!("{{\"audio\": \"a.wav\", \"text\": \"{letters}\"}}"));
+    let mut experiment = Experiment::default();
+    experiment.data.augment.text.lowercase = 1.0;
+    let mut whisper = whisper();
+    whisper.tokenizer = of_bytes();
+    let dataset = SpeechDataset::new(&experiment, &[&source], &whisper, true, 7).expect("a dataset");
+    assert_eq!(dataset.get(0, 0).expect("a sample").text, letters);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::SpeechError;
 use crate::Experiment;
 use undertone_data::cut::{Mark, TimedText, marks};
-use undertone_data::text::is_unspaced;
+use undertone_data::text::append;
 use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, TokenizerError, WhisperTokenizer};
 
 /// How text becomes tokens.
@@ -72,6 +72,20 @@ impl Tokens {
         self.positions
     }
 
+    /// How many of the decoder's positions a text takes at most beside others, without a prompt, whether times are told
+    /// or not.
+    ///
+    /// # Errors
+    /// When the vocabulary cannot spell it.
+    pub fn room(&self, text: &str, timed: Option<&[TimedText]>) -> Result<usize, TokenizerError> {
+        let (plain, spaced) = (self.tokenizer.encode(text)?.len(), self.tokenizer.encode(&format!(" {text}"))?.len());
+        let timed = timed.map_or(Ok(0), |timed| {
+            // A space for each text but the first, which is one token at most.
+            self.text(Spoken { text, timed: Some(timed), ..Spoken::default() }).map(|tokens| tokens.len() + 1)
+        });
+        Ok(plain.max(spaced).max(timed?))
+    }
+
     /// Prompt, text and end, and the prompt's length.
     ///
     /// # Errors
@@ -98,7 +112,7 @@ impl Tokens {
     }
 
     /// From the start of a transcript to where its text begins.
-    fn prompt(&self, spoken: Spoken) -> Result<Vec<u32>, TokenizerError> {
+    pub fn prompt(&self, spoken: Spoken) -> Result<Vec<u32>, TokenizerError> {
         let language = spoken.language.unwrap_or(&self.language);
         let task = spoken.task.unwrap_or(&self.task);
         let mut prompt = self.tokenizer.prompt(&self.generation, Some(language), Some(task))?;
@@ -111,15 +125,16 @@ impl Tokens {
 
     fn text(&self, spoken: Spoken) -> Result<Vec<u32>, TokenizerError> {
         let (Some(timed), Some(first)) = (spoken.timed, self.times) else { return self.tokenizer.encode(spoken.text) };
-        let mut tokens = Vec::new();
+        let (mut tokens, mut said) = (Vec::new(), String::new());
         for mark in marks(timed, self.window) {
             match mark {
                 Mark::Time(steps) => tokens.push(first + steps),
                 // Times leave no trace in the transcript, so the space between two texts is the second one's own.
-                Mark::Text(text) if tokens.len() > 1 && !text.starts_with(is_unspaced) => {
-                    tokens.extend(self.tokenizer.encode(&format!(" {text}"))?);
+                Mark::Text(text) => {
+                    let end = said.len();
+                    append(&mut said, text);
+                    tokens.extend(self.tokenizer.encode(&said[end..])?);
                 }
-                Mark::Text(text) => tokens.extend(self.tokenizer.encode(text)?),
             }
         }
         Ok(tokens)

@@ -178,7 +178,7 @@ impl Tuned {
             let rate = before.train.optimizer.lr;
             let own = before.train.optimizer.lr_scaling;
             let rate = if own == LrScaling::None {
-                let rescaled = rate * scaling.factor(now, was);
+                let rescaled = rate * scaling.factor(now as f64, was);
                 self.experiment.train.optimizer.lr = rescaled;
                 let rule = format!("{scaling:?}").to_lowercase();
                 format!("learning rate {rate} → {rescaled} by the rule `{rule}`")

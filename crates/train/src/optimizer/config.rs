@@ -137,8 +137,8 @@ impl FromStr for LrScaling {
 
 impl LrScaling {
     /// What a rate that is right for steps of `base` samples is multiplied by for steps of `samples`.
-    pub fn factor(self, samples: usize, base: usize) -> f64 {
-        let ratio = samples as f64 / base as f64;
+    pub fn factor(self, samples: f64, base: usize) -> f64 {
+        let ratio = samples / base as f64;
         match self {
             Self::None => 1.0,
             Self::Linear => ratio,
@@ -153,6 +153,11 @@ impl OptimizerConfig {
     /// # Errors
     /// Names the first key that cannot be.
     pub fn validate(&self) -> Result<(), TrainConfigError> {
+        self.validate_beside(&Self::default())
+    }
+
+    /// As [`validate`](Self::validate), where `usual` are the values that nobody has set.
+    pub(crate) fn validate_beside(&self, usual: &Self) -> Result<(), TrainConfigError> {
         let adafactor = &self.adafactor;
         above_zero("optimizer.lr", self.lr)?;
         for (key, value) in [("optimizer.weight_decay", self.weight_decay), ("optimizer.clip_norm", self.clip_norm)] {
@@ -169,7 +174,7 @@ impl OptimizerConfig {
         above_zero("optimizer.adafactor.clip_threshold", adafactor.clip_threshold)?;
         let decay = adafactor.decay_rate;
         check(decay.is_finite() && decay < 0.0, "optimizer.adafactor.decay_rate", &decay, "must be below 0")?;
-        self.validate_belonging()?;
+        self.validate_belonging(usual)?;
         let share = self.decay_share;
         check(share > 0.0 && share <= 1.0, "optimizer.decay_share", &share, "must be above 0 and at most 1")?;
         if let Some(ratio) = self.lora_plus_ratio {
@@ -184,10 +189,9 @@ impl OptimizerConfig {
         self.groups.iter().enumerate().try_for_each(|(index, group)| group.validate(index))
     }
 
-    /// Whether everything that differs from its default is read by what was chosen: a setting without effect would be
+    /// Whether everything that differs from its usual value is read by what was chosen: a setting without effect would be
     /// taken for one.
-    fn validate_belonging(&self) -> Result<(), TrainConfigError> {
-        let usual = Self::default();
+    fn validate_belonging(&self, usual: &Self) -> Result<(), TrainConfigError> {
         let adafactor = self.name == OptimizerName::Adafactor;
         if !adafactor && self.adafactor != usual.adafactor {
             let rule = "it is for `optimizer.name: adafactor`: leave it out";
@@ -209,7 +213,10 @@ impl OptimizerConfig {
         let read = self.adafactor.scale_parameter || epsilon2 == usual.adafactor.epsilon2;
         check(read, key, &epsilon2, "it is for `scale_parameter: true`: leave it out")?;
         let decays = self.schedule == Schedule::Wsd || self.decay_share == usual.decay_share;
-        check(decays, "optimizer.decay_share", &self.decay_share, "it is for `optimizer.schedule: wsd`: leave it out")
+        check(decays, "optimizer.decay_share", &self.decay_share, "it is for `optimizer.schedule: wsd`: leave it out")?;
+        let (scaled, base) = (self.lr_scaling != LrScaling::None, self.base_batch.unwrap_or_default());
+        let rule = "it is for `optimizer.lr_scaling`: give that, `linear` or `sqrt`, or leave it out";
+        check(scaled || self.base_batch == usual.base_batch, "optimizer.base_batch", &base, rule)
     }
 
     /// The learning rate of optimizer step `step` (from 0) of `steps`; groups and LoRA+ have theirs in proportion to it.
@@ -217,9 +224,9 @@ impl OptimizerConfig {
         self.lr * self.schedule.factor(step, self.warmup_steps, steps, self.decay_share)
     }
 
-    /// With `lr_scaling` done, for optimizer steps of so many samples, and the sentence that says what was done; as it
-    /// is, without a rule for it.
-    pub fn for_batch(&self, samples: usize) -> (Self, Option<String>) {
+    /// With `lr_scaling` done, for optimizer steps of so many samples in the mean, and the sentence that says what was done;
+    /// as it is, without a rule for it.
+    pub fn for_batch(&self, samples: f64) -> (Self, Option<String>) {
         let (LrScaling::Linear | LrScaling::Sqrt, Some(base)) = (self.lr_scaling, self.base_batch) else {
             return (self.clone(), None);
         };
@@ -228,13 +235,16 @@ impl OptimizerConfig {
         scaled.lr_scaling = LrScaling::None;
         scaled.lr *= factor;
         scaled.groups.iter_mut().filter_map(|group| group.lr.as_mut()).for_each(|lr| *lr *= factor);
+        let by_number = samples.fract() == 0.0;
+        let samples = if by_number { samples.to_string() } else { format!("{samples:.1}") };
         let by = match self.lr_scaling {
             LrScaling::Sqrt => format!("sqrt({samples} / {base})"),
             _ => format!("{samples} / {base}"),
         };
         let groups =
             if scaled.groups.iter().any(|group| group.lr.is_some()) { ", and those of groups alike" } else { "" };
-        let said = format!("learning rate {} × {by} = {}{groups}", short(self.lr), short(scaled.lr));
+        let mean = if by_number { String::new() } else { format!(": its steps have {samples} samples in the mean") };
+        let said = format!("learning rate {} × {by} = {}{groups}{mean}", short(self.lr), short(scaled.lr));
         (scaled, Some(said))
     }
 }
@@ -261,7 +271,7 @@ mod tests {
         assert_eq!(OptimizerConfig::default().validate(), Ok(()));
         type Spoil = fn(&mut OptimizerConfig);
         let adafactor: Spoil = |c| c.name = OptimizerName::Adafactor;
-        let cases: [(&str, [Spoil; 2]); 14] = [
+        let cases: [(&str, [Spoil; 2]); 15] = [
             ("lr", [adafactor, |c| c.lr = 0.0]),
             ("beta2", [adafactor, |c| c.beta2 = 0.999]),
             ("adafactor", [|c| c.lr = 1.0, |c| c.adafactor.scale_parameter = true]),
@@ -275,6 +285,7 @@ mod tests {
             ("lora_plus_ratio", [adafactor, |c| c.lora_plus_ratio = Some(0.5)]),
             ("base_batch", [|c| c.lr_scaling = LrScaling::Sqrt, |c| c.clip_norm = 0.0]),
             ("base_batch", [|c| c.lr_scaling = LrScaling::Linear, |c| c.base_batch = Some(0)]),
+            ("base_batch", [|c| c.lr_scaling = LrScaling::None, |c| c.base_batch = Some(16)]),
             ("weight_decay", [adafactor, |c| c.weight_decay = -0.1]),
         ];
         for (key, spoil) in cases {
@@ -295,17 +306,20 @@ mod tests {
     fn rates_follow_the_batch_by_the_rule() {
         let group = |lr| serde_json::from_value(serde_json::json!({"match": "head", "lr": lr})).expect("a group");
         let config = |lr_scaling| OptimizerConfig { lr_scaling, base_batch: Some(16), ..Default::default() };
-        let (same, said) = config(LrScaling::None).for_batch(64);
+        let (same, said) = config(LrScaling::None).for_batch(64.0);
         assert_eq!((same.lr, said), (3e-4, None));
-        let (doubled, said) = config(LrScaling::Sqrt).for_batch(64);
+        let (doubled, said) = config(LrScaling::Sqrt).for_batch(64.0);
         assert_eq!((doubled.lr, doubled.lr_scaling), (6e-4, LrScaling::None));
         assert_eq!(said.as_deref(), Some("learning rate 3e-4 × sqrt(64 / 16) = 6e-4"));
         let config = OptimizerConfig { groups: vec![group(Some(1.0)), group(None)], ..config(LrScaling::Linear) };
-        let (halved, said) = config.for_batch(8);
+        let (halved, said) = config.for_batch(8.0);
         assert_eq!((halved.lr, halved.groups[0].lr, halved.groups[1].lr), (1.5e-4, Some(0.5), None));
         assert_eq!(said.as_deref(), Some("learning rate 3e-4 × 8 / 16 = 1.5e-4, and those of groups alike"));
-        assert_eq!(halved.for_batch(8), (halved.clone(), None), "and once");
-        let (_, said) = OptimizerConfig { lr_scaling: LrScaling::Sqrt, ..config }.for_batch(32);
+        assert_eq!(halved.for_batch(8.0), (halved.clone(), None), "and once");
+        let (_, said) = OptimizerConfig { lr_scaling: LrScaling::Sqrt, ..config.clone() }.for_batch(32.0);
         assert!(said.expect("a sentence").contains("= 4.243e-4"));
+        let (_, said) = OptimizerConfig { groups: Vec::new(), ..config }.for_batch(23.987);
+        let expected = "learning rate 3e-4 × 24.0 / 16 = 4.498e-4: its steps have 24.0 samples in the mean";
+        assert_eq!(said.as_deref(), Some(expected));
     }
 }
