@@ -2,11 +2,11 @@
 //! begun with.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use undertone::train::Checkpoints;
 use undertone_testing::skipped;
 use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, train_to, wait_until};
-use undertone_tests::{Outcome, Place, wav, write_model};
+use undertone_tests::{Outcome, Place, wav};
 
 const OVERWRITE: [&str; 2] = ["--set", "run.overwrite=true"];
 
@@ -63,22 +63,19 @@ fn of_two_that_start_together_one_trains_and_the_other_is_refused() {
 #[test]
 fn a_directory_is_owned_before_anything_slow_begins() {
     let place = place();
-    write_model(&place.path("model"));
-    // A pipe that nobody writes to: whoever reads the model waits.
-    let tokenizer = place.path("model/tokenizer.json");
-    let whole = std::fs::read(&tokenizer).expect("a tokenizer");
-    std::fs::remove_file(&tokenizer).expect("removed");
-    assert!(Command::new("mkfifo").arg(&tokenizer).status().expect("mkfifo").success());
-    let model = ["--set", "model.source.config=null", "--set", "model.path=model"];
-    let mut first = place.xtask(&[&TRAIN[..], &model].concat()).stderr(Stdio::null()).spawn().expect("a process");
-    wait_until(|| place.path("runs/tiny/.lock").exists(), "the run's directory");
+    // Larger than the others' model, so that it takes a moment to load.
+    let bundled = ["--set", "model.source.config=null", "--set", "model.source.bundled=whisper-nano-cw"];
+    let mut first = place.xtask(&[&TRAIN[..], &bundled].concat()).stderr(Stdio::null()).spawn().expect("a process");
+    while !place.path("runs/tiny/.lock").exists() {
+        assert!(first.try_wait().expect("a status").is_none(), "it ended before it owned anything");
+    }
+    send("-STOP", &first);
+    assert!(!place.path("runs/tiny/config.yaml").exists(), "it had loaded everything by then");
     train(&place, &[]).assert_refusal(&["runs/tiny", "is in use by"]);
     first.kill().expect("killed");
     first.wait().expect("a status");
     // What a killed process leaves owns nothing and is in nobody's way.
-    std::fs::remove_file(&tokenizer).expect("removed");
-    std::fs::write(&tokenizer, whole).expect("written");
-    finishes(&place, &model);
+    finishes(&place, &[]);
     assert!(!place.path("runs/tiny/.lock").exists());
 }
 
