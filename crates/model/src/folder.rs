@@ -46,21 +46,8 @@ pub enum FolderError {
         reason: String,
     },
     /// The configuration gives another size than the weights have.
-    #[error("`{}` says that `{key}` is {value}, and tensor `{tensor}` of the weights beside it has shape {found:?} instead of {expected:?}: take both from the same model", path.display())]
-    Size {
-        /// The configuration.
-        path: PathBuf,
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        value: usize,
-        /// The tensor.
-        tensor: String,
-        /// Its shape by the configuration.
-        expected: Vec<usize>,
-        /// Its shape in the file.
-        found: Vec<usize>,
-    },
+    #[error(transparent)]
+    Size(#[from] Box<WrongSize>),
     /// The weights do not fit the model.
     #[error("`{}`: {source}", path.display())]
     Weights {
@@ -72,6 +59,24 @@ pub enum FolderError {
     /// The weights cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// A size in a configuration that is not that of the weights.
+#[derive(Debug, thiserror::Error)]
+#[error("`{}` says that `{key}` is {value}, and tensor `{tensor}` of the weights beside it has shape {found:?} instead of {expected:?}: take both from the same model", path.display())]
+pub struct WrongSize {
+    /// The configuration.
+    pub path: PathBuf,
+    /// The key.
+    pub key: &'static str,
+    /// Its value.
+    pub value: usize,
+    /// The tensor.
+    pub tensor: String,
+    /// Its shape by the configuration.
+    pub expected: Vec<usize>,
+    /// Its shape in the file.
+    pub found: Vec<usize>,
 }
 
 impl FolderError {

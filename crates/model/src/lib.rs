@@ -32,4 +32,4 @@ pub mod text;
 pub mod text_decoder;
 pub mod whisper;
 
-pub use folder::FolderError;
+pub use folder::{FolderError, WrongSize};

@@ -1,6 +1,6 @@
 //! The tensors that a configuration asks for, without a single one being made.
 
-use crate::folder::{FolderError, Weights};
+use crate::folder::{FolderError, Weights, WrongSize};
 use std::path::Path;
 use undertone_store::StoreError;
 
@@ -66,7 +66,8 @@ pub(crate) fn compare(
         let culprit = asked.axes.iter().zip(&found).find_map(differs).filter(|_| found.len() == expected.len());
         return Err(match culprit {
             Some((key, value)) => {
-                FolderError::Size { path: dir.join("config.json"), key, value, tensor: name, expected, found }
+                let path = dir.join("config.json");
+                FolderError::Size(Box::new(WrongSize { path, key, value, tensor: name, expected, found }))
             }
             None => FolderError::Weights { path: dir.to_owned(), source: StoreError::Shape { name, expected, found } },
         });

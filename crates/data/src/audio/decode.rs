@@ -210,7 +210,8 @@ impl<'a> Source<'a> {
         let decoder = symphonia::default::get_codecs()
             .make_audio_decoder(codec, &AudioDecoderOptions::default().gapless(!guessed))
             .map_err(|error| unsupported(error.to_string()))?;
-        let promised = track.num_frames.filter(|_| !guessed && !(format == "wave" && is_piped_wav(stored)));
+        let untold = guessed || format == "wave" && is_piped_wav(stored);
+        let promised = track.num_frames.filter(|_| !untold);
         let (track, exact) = (track.id, matches!(format, "wave" | "flac"));
         Ok(Self { path, reader, decoder, track, rate, promised, exact, trims: !guessed, interleaved: Vec::new() })
     }

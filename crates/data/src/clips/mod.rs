@@ -161,7 +161,7 @@ impl Clips {
             Told::Seconds(seconds) => Some(seconds),
             Told::Nothing | Told::Unreadable => None,
         });
-        self.from_start(index, end)
+        self.length_to(index, end)
     }
 
     /// As [`Clips::seconds`], and where the header does not tell, by reading all of the recording, once: its packets are
@@ -172,7 +172,7 @@ impl Clips {
             return self.seconds(index);
         }
         let count = || self.stored(index).ok()?.counted_seconds().ok();
-        self.from_start(index, *self.length(index).counted.get_or_init(count))
+        self.length_to(index, *self.length(index).counted.get_or_init(count))
     }
 
     /// Whether only [`Clips::counted_seconds`] tells a clip's length: its header can be read, and does not say.
@@ -180,11 +180,13 @@ impl Clips {
         self.clips[index].end.is_none() && self.told(index) == Told::Nothing
     }
 
-    fn from_start(&self, index: usize, end: Option<f64>) -> Option<f64> {
+    /// From a clip's start to where it ends, in seconds, if that is behind it.
+    fn length_to(&self, index: usize, end: Option<f64>) -> Option<f64> {
         let start = self.clips[index].start.unwrap_or(0.0);
         end.map(|end| end - start).filter(|seconds| *seconds > 0.0)
     }
 
+    /// What the header of a clip's recording says, read once.
     fn told(&self, index: usize) -> Told {
         let read = || match self.stored(index).and_then(|stored| stored.seconds()) {
             Ok(Some(seconds)) => Told::Seconds(seconds),
@@ -194,6 +196,7 @@ impl Clips {
         *self.length(index).told.get_or_init(read)
     }
 
+    /// What is known so far of how long a clip's recording is.
     fn length(&self, index: usize) -> &Length {
         match &self.clips[index].source {
             Source::File { file } => &self.files[*file].length,

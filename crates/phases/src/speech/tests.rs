@@ -36,7 +36,7 @@ fn whisper() -> PretrainedWhisper {
 /// A tokenizer that spells every text, byte by byte, in GPT-2's alphabet of bytes.
 fn of_bytes() -> WhisperTokenizer {
     let one = WhisperTokenizer::of_characters("A", &["en"]).expect("a tokenizer");
-    let mut file: serde_json::Value = serde_json::from_slice(&one.to_bytes()).expect("JSON");
+    let mut file: serde_json::Value = serde_json::from_slice(one.to_bytes()).expect("JSON");
     let printed = |byte: &u8| matches!(*byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..);
     let (printable, others): (Vec<u8>, Vec<u8>) = (0..=u8::MAX).partition(printed);
     let symbols =
