@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use undertone::phases::{Experiment, RunError, Session, finetune};
 use undertone::store::{HostTensor, set_trainable};
+use undertone::train::metrics::{Direction, direction_of};
 use undertone::train::{
-    BatchStream, Batches, BoxError, Checkpoints, Contents, EvaluateConfig, Evaluation, Learner, LossTerm, Objective,
-    OnNan, OnSpike, Summary, TrainConfig, TrainError, TrainState,
+    BatchStream, Batches, BoxError, CheckpointConfig, Checkpoints, Contents, EvaluateConfig, Evaluation, Learner,
+    LossTerm, Objective, OnNan, OnSpike, Summary, TrainConfig, TrainError, TrainState,
 };
 use undertone_tests::{CLIPS, Place, tensors};
 
@@ -236,7 +237,7 @@ impl Objective for Zero {
     }
 
     fn evaluate(&self, _: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
-        Ok(Evaluation { metrics: [("cer".to_owned(), 0.0)].into(), examples: Vec::new() })
+        Ok(Evaluation { metrics: [("cer".to_owned(), 0.0)].into(), ..Default::default() })
     }
 
     fn export(&self, _: &Partial, _: &Path) -> Result<(), BoxError> {
@@ -423,6 +424,172 @@ fn gauges_of_a_steps_last_batch_are_logged_after_its_losses() {
     assert_eq!(names, ["step", "split", "loss", "number", "half", "lr", "grad_norm"]);
 }
 
+/// Loss terms with names and counts of one's own.
+struct Terms {
+    /// Those of the batch with that number.
+    names: fn(usize) -> Vec<&'static str>,
+    /// The first is that of the first batch alone.
+    counts: Vec<f64>,
+}
+
+impl Objective for Terms {
+    type Model = Partial;
+    type Batch = usize;
+    type Input = Tensor<2>;
+
+    fn samples(&self, _: &usize) -> usize {
+        1
+    }
+
+    /// The first term counts as many more as the batch's number says.
+    fn counts(&self, batch: &usize) -> Vec<f64> {
+        let mut counts = self.counts.clone();
+        counts[0] += *batch as f64;
+        counts
+    }
+
+    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+        Zero.upload(batch, device)
+    }
+
+    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        let square = model.used.forward(one).square().sum() + (batch % 3 + 1) as f64;
+        let names = (self.names)(*batch).into_iter();
+        Ok(names.map(|name| LossTerm { name: name.into(), weight: 0.5, sum: square.clone() }).collect())
+    }
+
+    fn evaluate(&self, model: &Partial, metrics: &[String]) -> Result<Evaluation, BoxError> {
+        Zero.evaluate(model, metrics)
+    }
+
+    fn export(&self, _: &Partial, _: &Path) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+/// Twelve steps of two batches each on `terms`, with a line every `log_every`, from where the run in `dir` stands; it is
+/// interrupted after the step `stop`.
+fn terms(terms: Terms, log_every: u64, dir: &Path, stop: Option<u64>) -> Result<Summary, TrainError> {
+    let mut config = TrainConfig { max_steps: Some(12), accumulation: 2, log_every, ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    config.checkpoint.every = 1;
+    let stopped = Arc::new(AtomicBool::new(false));
+    let batches = Stopping { after: stop.map(|step| 2 * step as usize), interrupt: stopped.clone() };
+    // The same weights every time.
+    let device = Device::default();
+    device.seed(3);
+    let model = Partial::new(false, false, &device);
+    let mut learner = Learner::new(config, terms, model, device, dir, 1).with_interrupt(stopped);
+    learner.resume()?;
+    learner.train(&batches)
+}
+
+/// As [`Hundred`], but asks for an interruption once so many batches were taken.
+struct Stopping {
+    after: Option<usize>,
+    interrupt: Arc<AtomicBool>,
+}
+
+impl Batches for Stopping {
+    type Batch = usize;
+
+    fn per_epoch(&self) -> usize {
+        100
+    }
+
+    fn epoch(&self, _: u64, start: usize) -> BatchStream<'_, usize> {
+        Box::new((start..100).map(|batch| {
+            if self.after == Some(batch + 1) {
+                self.interrupt.store(true, Ordering::Relaxed);
+            }
+            Ok((batch + 1, batch))
+        }))
+    }
+}
+
+#[test]
+fn loss_terms_without_a_count_or_a_name_of_their_own_are_refused_by_name() {
+    for (names, counts, expected) in [
+        ((|_| vec!["text", "style"]) as fn(usize) -> Vec<&'static str>, vec![1.0], vec!["1 loss terms", "`style`"]),
+        (|_| vec!["text"], vec![1.0, 1.0], vec!["2 loss terms", "only 1", "`text`"]),
+        (|_| vec!["text", "text"], vec![1.0, 1.0], vec!["`text`", "two loss terms"]),
+        (|b| if b == 0 { vec!["a", "b"] } else { vec!["b", "a"] }, vec![1.0, 1.0], vec!["`a`, `b`", "`b`, `a`"]),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let error = terms(Terms { names, counts }, 1, dir.path(), None).expect_err("refused").to_string();
+        assert!(expected.iter().all(|part| error.contains(part)), "{error}");
+    }
+}
+
+#[test]
+fn a_line_has_the_loss_of_all_steps_since_the_line_before_it() {
+    let objective = || Terms { names: |_| vec!["text", "style"], counts: vec![1.0, 2.0] };
+    let run = |log_every| {
+        let dir = tempfile::tempdir().expect("a directory");
+        terms(objective(), log_every, dir.path(), None).expect("trained");
+        let of = |name: &str| logged(dir.path(), name);
+        [of("loss"), of("text"), of("style"), of("last_loss")]
+    };
+    let ([each, text, style, none], [lines, lines_text, lines_style, last]) = (run(1), run(5));
+    assert!(none.is_empty(), "where a line is a step there is no other");
+    // Steps 5, 10 and the last, 12.
+    assert_eq!((each.len(), lines.len()), (12, 3));
+    assert_eq!(last, [each[4], each[9], each[11]]);
+    // A step has two batches; the counts of the first term are their numbers and one.
+    let count = |step: usize| (4 * step + 3) as f64;
+    for (line, steps) in [0..5, 5..10, 10..12].into_iter().enumerate() {
+        let counted: f64 = steps.clone().map(count).sum();
+        let expected_text = steps.clone().map(|step| text[step] * count(step)).sum::<f64>() / counted;
+        let expected_style = style[steps.clone()].iter().sum::<f64>() / steps.len() as f64;
+        let expected = 0.5 * (expected_text + expected_style);
+        for (found, expected) in
+            [(lines_text[line], expected_text), (lines_style[line], expected_style), (lines[line], expected)]
+        {
+            assert!((found - expected).abs() <= 1e-6 * expected, "line {line}: {found}, not {expected}");
+        }
+        let mean = each[steps.clone()].iter().sum::<f64>() / steps.len() as f64;
+        assert!((lines[line] - mean).abs() > 1e-3 * mean, "a mean of means would pass for it");
+    }
+}
+
+#[test]
+fn a_run_interrupted_between_two_lines_writes_the_lines_of_one_that_was_not() {
+    let objective = || Terms { names: |_| vec!["text", "style"], counts: vec![1.0, 2.0] };
+    let metrics = |dir: &Path| std::fs::read_to_string(dir.join("metrics.jsonl")).expect("metrics");
+    let whole = tempfile::tempdir().expect("a directory");
+    terms(objective(), 5, whole.path(), None).expect("trained");
+    for stop in 1..12 {
+        let dir = tempfile::tempdir().expect("a directory");
+        let stopped = terms(objective(), 5, dir.path(), Some(stop)).expect("trained");
+        assert!(!stopped.completed && stopped.steps == stop, "{} steps", stopped.steps);
+        assert!(terms(objective(), 5, dir.path(), None).expect("trained").completed);
+        assert_eq!(metrics(dir.path()), metrics(whole.path()), "interrupted after step {stop}");
+    }
+}
+
+#[test]
+fn steps_whose_loss_is_no_number_are_not_in_the_mean_and_those_rolled_back_count_once() {
+    for on_nan in [OnNan::Skip, OnNan::Rollback] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (result, _) = poisoned(&[12, 13, 27], &[], dir.path(), |config| {
+            (config.guard.on_nan, config.log_every) = (on_nan, 20);
+        });
+        assert_eq!(result.expect("trained").steps, 60);
+        let lines = logged(dir.path(), "loss");
+        // Each loss is 1 and a square that shrinks.
+        assert!(lines.len() == 3 && lines.iter().all(|loss| (1.0..2.0).contains(loss)), "{lines:?}");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let all: Vec<usize> = (0..10).collect();
+    let (result, _) = poisoned(&all, &[], dir.path(), |config| {
+        (config.guard.on_nan, config.guard.limit, config.log_every) = (OnNan::Skip, 20, 10);
+    });
+    result.expect("trained");
+    let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");
+    let first = metrics.lines().find(|line| line.contains("\"train\"")).expect("a line");
+    assert!(first.contains("\"loss\":null"), "no step of these had a loss: {first}");
+}
+
 #[test]
 fn training_stops_when_nothing_has_got_better_for_a_while_and_stays_stopped() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -486,7 +653,7 @@ impl Objective for Poisoned {
     fn evaluate(&self, model: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
         let weight = f64::from(model.used.weight.val().into_scalar::<f32>());
         let metrics = [("cer", 0.5), ("size", weight.abs())].map(|(name, value)| (name.to_owned(), value));
-        Ok(Evaluation { metrics: metrics.into(), examples: Vec::new() })
+        Ok(Evaluation { metrics: metrics.into(), ..Default::default() })
     }
 
     fn export(&self, _: &Partial, directory: &Path) -> Result<(), BoxError> {
@@ -570,7 +737,7 @@ fn a_leap_of_the_loss_is_rolled_back_when_that_is_asked_for() {
 
 #[test]
 fn early_stopping_watches_any_metric_in_either_direction() {
-    let stops = |metric: &str, greater_is_better| {
+    let stops = |metric: &str, greater_is_better: Option<bool>| {
         let dir = tempfile::tempdir().expect("a directory");
         let (result, _) = poisoned(&[], &[], dir.path(), |config| {
             config.evaluate.every = 5;
@@ -581,11 +748,79 @@ fn early_stopping_watches_any_metric_in_either_direction() {
         result.map(|summary| summary.steps)
     };
     // The weight shrinks all the time.
-    assert_eq!(stops("size", false).expect("trained"), 60);
-    assert_eq!(stops("size", true).expect("trained"), 15);
-    assert_eq!(stops("cer", false).expect("trained"), 15, "always the same");
-    let error = stops("bleu", false).expect_err("refused").to_string();
+    assert_eq!(stops("size", Some(false)).expect("trained"), 60);
+    assert_eq!(stops("size", Some(true)).expect("trained"), 15);
+    assert_eq!(stops("cer", None).expect("trained"), 15, "always the same");
+    let error = stops("bleu", None).expect_err("refused").to_string();
     assert!(error.contains("`bleu`") && error.contains("`cer`, `size`"), "{error}");
+    // Nobody says which way the size of a weight is better; of error rates everybody knows.
+    let error = stops("size", None).expect_err("refused").to_string();
+    assert!(error.contains("early_stopping.metric") && error.contains("`size`"), "{error}");
+    let error = stops("cer", Some(true)).expect_err("refused").to_string();
+    assert!(error.contains("early_stopping.greater_is_better") && error.contains("lower is better"), "{error}");
+}
+
+/// As [`Poisoned`], and says which way its own metric is better.
+struct Judged(Poisoned, Option<Direction>);
+
+impl Objective for Judged {
+    type Model = Partial;
+    type Batch = usize;
+    type Input = Tensor<2>;
+
+    fn samples(&self, batch: &usize) -> usize {
+        self.0.samples(batch)
+    }
+
+    fn counts(&self, batch: &usize) -> Vec<f64> {
+        self.0.counts(batch)
+    }
+
+    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+        self.0.upload(batch, device)
+    }
+
+    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, d: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        self.0.losses(model, batch, one, d)
+    }
+
+    fn evaluate(&self, model: &Partial, metrics: &[String]) -> Result<Evaluation, BoxError> {
+        self.0.evaluate(model, metrics)
+    }
+
+    fn direction(&self, metric: &str) -> Option<Direction> {
+        direction_of(metric).or(self.1)
+    }
+
+    fn export(&self, model: &Partial, directory: &Path) -> Result<(), BoxError> {
+        self.0.export(model, directory)
+    }
+}
+
+#[test]
+fn the_best_model_is_that_of_the_metrics_own_direction() {
+    let run = |direction: Option<Direction>| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut config = TrainConfig { max_steps: Some(60), ema_decay: Some(0.5), ..Default::default() };
+        config.optimizer.warmup_steps = 1;
+        config.optimizer.lr = 1e-2;
+        config.evaluate = EvaluateConfig { every: 20, metrics: vec!["size".into()] };
+        config.checkpoint = CheckpointConfig { every: 20, keep_last: 1, metric: "size".into(), ..Default::default() };
+        let objective = Judged(Poisoned { nan: vec![], high: vec![], seen: Arc::default() }, direction);
+        let model = Partial::new(false, false, &Device::default());
+        let summary = Learner::new(config, objective, model, Device::default(), dir.path(), 1).train(&Hundred)?;
+        let kept = [20, 40, 60].map(|step| dir.path().join(format!("checkpoints/step-{step:08}")).is_dir());
+        let state = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint").state;
+        let best_ema = state.best_ema.expect("judged").1;
+        Ok::<_, TrainError>((summary.best.expect("judged").1, best_ema, kept, summary.directions["size"]))
+    };
+    // The weight shrinks all the time. Before the first step there is no average.
+    let lower = run(Some(Direction::Lower)).expect("trained");
+    assert_eq!(lower, (60, 60, [false, false, true], Direction::Lower));
+    let higher = run(Some(Direction::Higher)).expect("trained");
+    assert_eq!(higher, (0, 20, [true, false, true], Direction::Higher));
+    let error = run(None).expect_err("refused").to_string();
+    assert!(error.contains("train.checkpoint.metric` is `size`") && error.contains("Objective::direction"), "{error}");
 }
 
 #[test]
@@ -649,7 +884,7 @@ impl Objective for Waits {
             return Err("nobody waits for it".into());
         }
         let weight = model.used.weight.val().sum().into_scalar::<f32>();
-        Ok(Evaluation { metrics: [("cer".to_owned(), f64::from(weight))].into(), examples: Vec::new() })
+        Ok(Evaluation { metrics: [("cer".to_owned(), f64::from(weight))].into(), ..Default::default() })
     }
 
     fn export(&self, _: &Partial, _: &Path) -> Result<(), BoxError> {
@@ -744,7 +979,7 @@ impl Objective for Scripted {
 
     fn evaluate(&self, _: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
         let rate = self.rates[self.judged.fetch_add(1, Ordering::Relaxed)];
-        Ok(Evaluation { metrics: [("cer".to_owned(), rate)].into(), examples: Vec::new() })
+        Ok(Evaluation { metrics: [("cer".to_owned(), rate)].into(), ..Default::default() })
     }
 
     fn export(&self, _: &Partial, directory: &Path) -> Result<(), BoxError> {

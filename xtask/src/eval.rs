@@ -95,6 +95,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     for example in &evaluation.examples {
         eprintln!("{}\n  said  {}\n  read  {}", example.name, example.reference, example.hypothesis);
     }
-    println!("{}", serde_json::json!(evaluation.metrics));
+    let mut line = serde_json::json!(evaluation.metrics);
+    if !evaluation.remarks.is_empty() {
+        line["remarks"] = evaluation.remarks.into();
+    }
+    println!("{line}");
     Ok(())
 }

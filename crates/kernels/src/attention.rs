@@ -223,6 +223,12 @@ impl<'a> Head<'a> {
         }
     }
 
+    /// Whether there is a key that query `i` sees.
+    fn sees_any(&self, i: usize) -> bool {
+        let visible = self.visible(i);
+        self.padding.map_or(visible > 0, |padding| padding[..visible].contains(&false))
+    }
+
     /// The index of query `i`'s first weight among all weights: what dropout hashes.
     fn first_weight(&self, i: usize) -> u64 {
         ((self.index * self.attention.queries + i) * self.attention.keys) as u64
@@ -259,13 +265,17 @@ impl<'a> Head<'a> {
                 self.hide(scores);
                 let most;
                 (most, *total) = exponentials(scores, self.visible(i));
-                sums[start + row] = if *total > 0.0 { most + total.ln() } else { f32::INFINITY };
+                if *total == 0.0 && self.sees_any(i) {
+                    // Not one of its scores is above -∞, and it is not because all were hidden.
+                    *total = f32::NAN;
+                }
+                sums[start + row] = if *total == 0.0 { f32::INFINITY } else { most + total.ln() };
                 self.drop_weights(i, scores);
             }
             let values = self.rows(value, a.keys, 0, seen);
             product(out.rows_from(start, count), Matrix::new(scores, count, seen), values, 1.0, Threads::One);
             for (row, total) in totals.iter().enumerate().take(count) {
-                let factor = if *total > 0.0 { total.recip() } else { 0.0 };
+                let factor = if *total == 0.0 { 0.0 } else { total.recip() };
                 // SAFETY: the product above has written this row.
                 let row = unsafe { assume_written(out.row(start + row)) };
                 row.iter_mut().for_each(|x| *x *= factor);
@@ -330,7 +340,8 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// Turns the first `visible` scores into `exp(score - largest)` and the rest into 0: (largest, sum).
+    /// Turns the first `visible` scores into `exp(score - largest)` and the rest into 0: (largest, sum). The sum is NaN
+    /// where a score is NaN or +∞, and 0 where none is above -∞.
     fn exponentials<S>(scores: &mut [f32], visible: usize) -> (f32, f32) {
         let (seen, hidden) = scores.split_at_mut(visible);
         hidden.fill(0.0);
@@ -481,6 +492,44 @@ mod tests {
             let gradients = a.backward([&q, &k, &k], &out, &sums, &q);
             assert_eq!(gradients.query[..2], [0.0, 0.0]);
             assert!(gradients.key.iter().chain(&gradients.value).all(|g| g.is_finite()));
+        }
+    }
+
+    #[test]
+    fn scores_that_are_no_numbers_are_not_taken_for_hidden_keys() {
+        // All keys' scores of a query at once: a NaN in it, or infinities that make every score -∞.
+        for (query, key) in [(f32::NAN, 1.0), (f32::NEG_INFINITY, 1.0), (1.0, f32::NEG_INFINITY)] {
+            for (causal, padded) in [(false, false), (true, false), (false, true), (true, true)] {
+                let case = Case { shape: [1, 1, 3, 5, 1], causal, padded, dropout: 0.0 };
+                case.with(|a, [mut q, mut k, v, d_out]| {
+                    (q[1], k) = (query, vec![key; k.len()]);
+                    let (out, sums) = a.forward(&q, &k, &v);
+                    assert!(out[1].is_nan() && sums[1].is_nan(), "{query} {key}: {out:?}");
+                    let gradients = a.backward([&q, &k, &v], &out, &sums, &d_out);
+                    assert!(gradients.query[1].is_nan() && gradients.value[0].is_nan(), "{gradients:?}");
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn a_causal_query_is_no_number_from_the_key_on_that_is_none() {
+        for poison in [f32::NAN, f32::INFINITY] {
+            let (time, at) = (TILE + 6, TILE + 2);
+            let case = Case { shape: [1, 1, time, time, 1], causal: true, padded: false, dropout: 0.0 };
+            case.with(|a, [q, mut k, v, d_out]| {
+                // Above 0, for the product of -∞ with them would be the weight 0.
+                let q: Vec<f32> = q.iter().map(|q| q.abs() + 0.1).collect();
+                k[at] = poison;
+                let (out, sums) = a.forward(&q, &k, &v);
+                for (i, out) in out.iter().enumerate() {
+                    assert_eq!(out.is_nan(), i >= at, "{poison}: query {i} gives {out}");
+                }
+                let gradients = a.backward([&q, &k, &v], &out, &sums, &d_out);
+                for (i, gradient) in gradients.query.iter().enumerate() {
+                    assert!(gradient.is_nan() || i < at, "{poison}: query {i} has the gradient {gradient}");
+                }
+            });
         }
     }
 

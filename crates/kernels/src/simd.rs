@@ -117,7 +117,7 @@ pub(crate) fn sum_by(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     halve(sums, |a, b| a + b)
 }
 
-/// The largest of `x`; -∞ for none.
+/// The largest of `x` that is a number; -∞ for none.
 #[inline(always)]
 pub(crate) fn max_of(x: &[f32]) -> f32 {
     let mut most = [f32::NEG_INFINITY; LANES];
@@ -146,7 +146,7 @@ pub(crate) fn halve(mut lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32
 }
 
 /// `exp(x)` for `x ≤ 88`, to 1.2e-7 relative; 0 below -87.3, where f32's normal numbers end, so that masked scores of -∞
-/// weigh nothing.
+/// weigh nothing; NaN of NaN.
 ///
 /// `x = n ln 2 + r` with `|r| ≤ ln 2 / 2`: Taylor's polynomial of degree 7 for `exp(r)`, `n` into the exponent's bits.
 #[inline(always)]
@@ -154,7 +154,8 @@ pub(crate) fn exp<S: Isa>(x: f32) -> f32 {
     // Adding 1.5 · 2²³ rounds to the nearest integer in any vector instruction set, and leaves it in the low bits, from
     // where it goes into the exponent's place: `as i32` would saturate, which LLVM does one lane at a time.
     const ROUND: f32 = 12_582_912.0;
-    let clamped = if x > -87.3 { x } else { -87.3 };
+    // Both comparisons are false for a NaN, which so stays in the polynomial; `x > -87.3` would make a weight of 0 of it.
+    let clamped = if x < -87.3 { -87.3 } else { x };
     let rounded = S::fma(clamped, std::f32::consts::LOG2_E, ROUND);
     let power = f32::from_bits(rounded.to_bits().wrapping_add(127) << 23);
     let n = rounded - ROUND;
@@ -166,7 +167,7 @@ pub(crate) fn exp<S: Isa>(x: f32) -> f32 {
     p = S::fma(r, p, 0.499_999_94);
     p = S::fma(r, p, 1.0);
     p = S::fma(r, p, 1.0);
-    if x > -87.3 { p * power } else { 0.0 }
+    if x < -87.3 { 0.0 } else { p * power }
 }
 
 #[cfg(test)]
@@ -218,5 +219,15 @@ mod tests {
         let mut y = [1.0; 3];
         exp_all(&[f32::NEG_INFINITY, -1000.0, 0.0], &mut y);
         assert_eq!(y, [0.0, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn what_is_no_number_has_no_exponential() {
+        // In a vector and in the scalar rest of the loop.
+        for n in [1, 2 * LANES + 3] {
+            let mut y = vec![0.0; n];
+            exp_all(&vec![f32::NAN; n], &mut y);
+            assert!(y.iter().all(|y| y.is_nan()), "{y:?}");
+        }
     }
 }

@@ -93,7 +93,7 @@ impl HostOp<2> for Dropout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Inputs, assert_close, compare, device};
+    use crate::testing::{Inputs, assert_close, compare, compare_not_finite, device};
     use proptest::prelude::*;
 
     #[test]
@@ -144,5 +144,12 @@ mod tests {
         let branch: Vec<f32> = (y.inner() - 10.0).try_into_vec_as().expect("floats");
         assert_close(x.grad(&gradients).expect("a gradient"), &branch, 0.0);
         assert!(branch.iter().all(|b| *b == 0.0 || *b == 2.0));
+    }
+
+    #[test]
+    fn what_is_no_number_is_none_in_either_body() {
+        let inputs = Inputs::default();
+        let [residual, x] = [(); 2].map(|()| inputs.tensor([3, 40]));
+        compare_not_finite([residual, x], |[r, x]| residual_dropout(r, x, 0.0), |[r, x]| r + x);
     }
 }

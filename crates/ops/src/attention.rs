@@ -203,7 +203,7 @@ fn differentiable(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Inputs, assert_close, compare, device, pseudo_random};
+    use crate::testing::{Inputs, assert_close, compare, compare_not_finite, device, pseudo_random};
     use proptest::prelude::*;
 
     /// Attention by its definition, a loop at a time, on the host.
@@ -302,6 +302,26 @@ mod tests {
             // 64 queries of 64 weights: the mean's deviation is 1 / √(64 · 64).
             assert!((mean - 1.0).abs() < 0.08, "mean {mean}");
             assert!(y.iter().any(|y| (y - 1.0).abs() > 0.05), "nothing was dropped");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_none_in_either_body() {
+        // One query, few, and more than a tile of the kernel; one head is poisoned, the other is not.
+        for (queries, keys) in [(1, 3), (4, 4), (70, 71)] {
+            for padded in [false, true] {
+                let inputs = Inputs::default();
+                let q = inputs.tensor([2, queries, 6]);
+                let [k, v] = [(); 2].map(|()| inputs.tensor([2, keys, 6]));
+                let mask: Vec<bool> = (0..2 * keys).map(|i| i % keys == 0).collect();
+                let mask = Tensor::<1, Bool>::from_bool(mask.as_slice(), &device()).reshape([2, keys]);
+                let options = AttentionOptions::new(2).with_key_padding(padded.then_some(mask));
+                let run = |f: fn(Tensor<3>, Tensor<3>, Tensor<3>, AttentionOptions) -> Tensor<3>| {
+                    let options = options.clone();
+                    move |[q, k, v]: [Tensor<3>; 3]| f(q, k, v, options.clone())
+                };
+                compare_not_finite([q, k, v], run(attention), run(composed));
+            }
         }
     }
 }

@@ -66,7 +66,7 @@ impl HostOp<3> for HostConv1d {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Inputs, assert_close, compare, device};
+    use crate::testing::{Inputs, assert_close, compare, compare_not_finite, device};
     use proptest::prelude::*;
 
     #[test]
@@ -94,5 +94,15 @@ mod tests {
             };
             compare([x, weight, bias], run(conv1d), run(composed));
         }
+    }
+
+    #[test]
+    fn what_is_no_number_is_none_in_either_body() {
+        let inputs = Inputs::default();
+        let [x, weight, bias] = [[2, 20, 5], [4, 5, 3], [1, 1, 4]].map(|shape| inputs.tensor(shape));
+        let run = |f: fn(Tensor<3>, Tensor<3>, Tensor<1>, usize, usize) -> Tensor<3>| {
+            move |[x, w, b]: [Tensor<3>; 3]| f(x, w, b.reshape([4]), 2, 1)
+        };
+        compare_not_finite([x, weight, bias], run(conv1d), run(composed));
     }
 }

@@ -150,7 +150,7 @@ impl HostOp<1> for Embedding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Inputs, assert_close, compare, device};
+    use crate::testing::{Inputs, assert_close, compare, compare_not_finite, device};
     use proptest::prelude::*;
 
     #[test]
@@ -212,5 +212,18 @@ mod tests {
             let weight = Inputs::default().half(half).tensor([rows, d]);
             compare([weight], |[w]| embedding(w, ids.clone()), |[w]| module::embedding(w, ids.clone()));
         }
+    }
+
+    #[test]
+    fn what_is_no_number_is_none_in_either_body() {
+        let inputs = Inputs::default();
+        let [x, weight, bias] = [[2, 5, 9], [1, 7, 9], [1, 1, 7]].map(|shape| inputs.tensor(shape));
+        let run = |f: fn(Tensor<3>, Tensor<2>, Option<Tensor<1>>) -> Tensor<3>| {
+            move |[x, w, b]: [Tensor<3>; 3]| f(x, w.reshape([7, 9]), Some(b.reshape([7])))
+        };
+        compare_not_finite([x, weight, bias], run(linear), run(composed));
+        let ids = Tensor::<2, Int>::from_ints([[1, 0, 1]], &device());
+        let weight = inputs.tensor([2, 3]);
+        compare_not_finite([weight], |[w]| embedding(w, ids.clone()), |[w]| module::embedding(w, ids.clone()));
     }
 }

@@ -97,7 +97,7 @@ impl HostOp<4> for LoraBank {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Inputs, assert_close, compare, device, pseudo_random};
+    use crate::testing::{Inputs, assert_close, compare, compare_not_finite, device, pseudo_random};
     use proptest::prelude::*;
 
     #[test]
@@ -159,5 +159,16 @@ mod tests {
                 compare([x, a, b], run(lora_bank), run(composed));
             }
         }
+    }
+
+    #[test]
+    fn what_is_no_number_is_none_in_either_body() {
+        let inputs = Inputs::default();
+        let (x, a) = (inputs.tensor([2, 5, 9]), inputs.tensor([1, 4, 9]));
+        let (b, gates) = (inputs.tensor([1, 7, 4]), inputs.tensor([1, 2, 4]));
+        let run = |f: fn(Tensor<3>, Tensor<2>, Tensor<2>, Tensor<2>) -> Tensor<3>| {
+            move |[x, a, b, gates]: [Tensor<3>; 4]| f(x, a.reshape([4, 9]), b.reshape([7, 4]), gates.reshape([2, 4]))
+        };
+        compare_not_finite([x, a, b, gates], run(lora_bank), run(composed));
     }
 }

@@ -153,7 +153,7 @@ impl HostOp<3> for LinearCrossEntropy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Inputs, assert_close, compare, device, pseudo_random};
+    use crate::testing::{Inputs, assert_close, compare, compare_not_finite, device, pseudo_random};
     use proptest::prelude::*;
 
     fn reference(logits: &[f32], classes: usize, targets: &[i64], smoothing: f64) -> (f64, usize) {
@@ -233,5 +233,21 @@ mod tests {
         let loss = linear_cross_entropy(x, weight, None, targets, Default::default());
         assert_close(loss.count, &[2.0], 0.0);
         assert_close(loss.sum, &[2.0 * 2.0_f32.ln()], 1e-6);
+    }
+
+    #[test]
+    fn what_is_no_number_is_none_in_either_body() {
+        let (rows, classes, d) = (5, 40, 3);
+        let targets = Tensor::<1, Int>::from_ints([1, 2, 7, 0, 39], &device());
+        for label_smoothing in [0.0, 0.1] {
+            let options = CrossEntropyOptions { label_smoothing, ..Default::default() };
+            let inputs = Inputs::default();
+            let inputs = [[rows, d], [classes, d], [1, classes]].map(|shape| inputs.tensor(shape));
+            compare_not_finite(
+                inputs,
+                |[x, w, b]| linear_cross_entropy(x, w, Some(b.reshape([classes])), targets.clone(), options).sum,
+                |[x, w, b]| cross_entropy(x.matmul(w.transpose()) + b, targets.clone(), options).sum,
+            );
+        }
     }
 }

@@ -63,7 +63,7 @@ impl HostOp<3> for LayerNorm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Inputs, assert_close, compare, device};
+    use crate::testing::{Inputs, assert_close, compare, compare_not_finite, device};
     use proptest::prelude::*;
 
     #[test]
@@ -103,5 +103,17 @@ mod tests {
                 |[x, w, b]| composed(x, flat(w), flat(b), 1e-5),
             );
         }
+    }
+
+    #[test]
+    fn what_is_no_number_is_none_in_either_body() {
+        let inputs = Inputs::default();
+        let (x, [weight, bias]) = (inputs.tensor([2, 3, 70]), [(); 2].map(|()| inputs.tensor([1, 1, 70])));
+        let flat = |x: Tensor<3>| x.reshape([70]);
+        compare_not_finite(
+            [x, weight, bias],
+            |[x, w, b]| layer_norm(x, flat(w), flat(b), 1e-5),
+            |[x, w, b]| composed(x, flat(w), flat(b), 1e-5),
+        );
     }
 }

@@ -95,6 +95,54 @@ pub fn compare<const N: usize, const D: usize, const Y: usize>(
     assert_eq!(plain, a[0], "with and without autodiff");
 }
 
+/// Asserts that a NaN or an infinity in any input, or in the output's gradient, makes the same values no numbers in two
+/// bodies of an operation, and of the gradients at least those that are none in the composition.
+pub fn compare_not_finite<const N: usize, const D: usize, const Y: usize>(
+    inputs: [Tensor<D>; N],
+    fused: impl Fn([Tensor<D>; N]) -> Tensor<Y>,
+    composed: impl Fn([Tensor<D>; N]) -> Tensor<Y>,
+) {
+    let run = |f: &dyn Fn([Tensor<D>; N]) -> Tensor<Y>, inputs: &[Tensor<D>; N], poison: Option<f32>| {
+        let y = f(inputs.clone());
+        let weight = Tensor::<Y>::ones(y.dims(), &y.device());
+        let weight = poison.map_or(weight.clone(), |poison| poisoned(&weight, poison));
+        let gradients = (y.clone() * weight).sum().backward();
+        let gradients = inputs.iter().map(|x| values(x.grad(&gradients).expect("a gradient")));
+        std::iter::once(values(y.inner())).chain(gradients).collect::<Vec<_>>()
+    };
+    for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for place in 0..=N {
+            let mut inputs = inputs.clone();
+            let upstream = if let Some(input) = inputs.get_mut(place) {
+                *input = poisoned(&input.clone().inner(), poison).autodiff().require_grad();
+                None
+            } else {
+                Some(poison)
+            };
+            let (a, b) = (run(&fused, &inputs, upstream), run(&composed, &inputs, upstream));
+            // A class whose logit is -∞ has the probability 0, and leaves none.
+            let traced = poison == f32::NEG_INFINITY || b.iter().flatten().any(|b| !b.is_finite());
+            assert!(traced, "{poison} in {place} leaves no trace");
+            for (what, (a, b)) in a.iter().zip(&b).enumerate() {
+                for (i, (a, b)) in a.iter().zip(b).enumerate() {
+                    // Attention's composition gives a hidden key the gradient 0 whatever the query is.
+                    let same = a.is_finite() == b.is_finite() || (what > 0 && !a.is_finite());
+                    assert!(same, "{poison} in {place}: {what} at {i}: fused {a}, composed {b}");
+                }
+            }
+        }
+    }
+}
+
+/// With another value in the middle.
+fn poisoned<const D: usize>(x: &Tensor<D>, poison: f32) -> Tensor<D> {
+    let (shape, device) = (x.dims(), x.device());
+    let mut values = values(x.clone());
+    let middle = values.len() / 2;
+    values[middle] = poison;
+    Tensor::<1>::from_floats(values.as_slice(), &device).reshape(shape)
+}
+
 fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
     x.try_into_vec_as().expect("floats")
 }

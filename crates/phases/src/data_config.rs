@@ -3,6 +3,7 @@
 use crate::splits::Splits;
 use crate::{ConfigError, SourceConfig, Sources, Split};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use undertone_data::augment::AugmentConfig;
 use undertone_data::cache::{CacheConfig, CacheWhat};
 use undertone_data::limits::MOST_BATCH;
@@ -58,6 +59,9 @@ pub struct DataConfig {
     pub eval_pad: Pad,
     /// What is done to texts before they are compared.
     pub normalizer: Normalizer,
+    /// The file with the spellings that `normalizer: english` takes for the same: a Whisper's `normalizer.json`. The model's
+    /// own, if none is named; where that has none either, what is counted is told to be without.
+    pub spellings: Option<PathBuf>,
     /// What becomes of recordings that are longer than the model's window and have no times for the parts of their text.
     pub long_audio: LongAudio,
     /// The share of training samples, where the times of what is said are known, that are to tell them.
@@ -110,6 +114,7 @@ impl Default for DataConfig {
             pad: Pad::Longest,
             eval_pad: Pad::Window,
             normalizer: Normalizer::None,
+            spellings: None,
             long_audio: LongAudio::Refuse,
             timestamps: 0.0,
             previous_text: 0.0,
@@ -172,6 +177,12 @@ impl DataConfig {
         }
         if self.pack && self.previous_text > 0.0 {
             return value("`data.pack` puts recordings together by chance, so that none goes on from the one before it: leave out that or `data.previous_text`".into());
+        }
+        if self.spellings.is_some() && self.normalizer != Normalizer::English {
+            return value("`data.spellings` is for `data.normalizer: english`: give that, or leave it out".into());
+        }
+        if let Some(path) = self.spellings.as_ref().filter(|path| !path.is_file()) {
+            return value(format!("`data.spellings` is `{}`, and there is no such file", path.display()));
         }
         self.augment.validate().map_err(|e| at(".augment", &e))?;
         self.cache.validate().map_err(|e| at(".cache", &e))?;
@@ -257,6 +268,7 @@ pub enum Normalizer {
     None,
     /// Whisper's basic normaliser: lower case, no punctuation.
     Basic,
-    /// Whisper's English normaliser: also numbers and contractions.
+    /// Whisper's English normaliser, by which its word error rates are published: also numbers, contractions and titles,
+    /// and British spellings as American ones.
     English,
 }

@@ -22,7 +22,7 @@ pub fn evaluate(experiment: &Experiment, trained: Option<&Path>, split: Split) -
         (Some(_), LongAudio::Align) => Setup::new(experiment)?.loader(split)?,
         _ => setup.loader(split)?,
     };
-    let objective = setup.objective(loader);
+    let objective = setup.objective(loader)?;
     let model = SpeechModel::new(&setup.whisper, &LossConfig::default(), &setup.device);
     let metrics = &experiment.train.evaluate.metrics;
     Ok(objective.evaluate(&model, metrics).map_err(TrainError::Data)?)

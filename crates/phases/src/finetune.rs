@@ -14,6 +14,7 @@ use crate::{
 use std::path::{Path, PathBuf};
 use undertone_data::features::FeatureError;
 use undertone_data::loader::{Loader, LoaderError, MixtureError};
+use undertone_data::text::NormalizerError;
 use undertone_ops::DeviceError;
 use undertone_store::{LockError, StoreError};
 use undertone_train::{BatchStream, Batches, BoxError, Learner, Objective, Summary, TrainError, catch_out_of_memory};
@@ -42,6 +43,9 @@ pub enum RunError {
     /// The data is unusable.
     #[error(transparent)]
     Data(#[from] SpeechError),
+    /// Spellings cannot be had.
+    #[error(transparent)]
+    Spellings(#[from] NormalizerError),
     /// The loader cannot be started.
     #[error(transparent)]
     Loader(#[from] LoaderError),
@@ -156,7 +160,7 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
         return Err(RunError::Layer { layer: alignment.elements_layer, layers });
     }
     let batches = Epochs { loader: setup.loader(Split::Train)?, skipped: SkipRecord::new(directory.path()) };
-    let objective = setup.objective(setup.loader(Split::Valid)?);
+    let objective = setup.objective(setup.loader(Split::Valid)?)?;
     let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device)
         .with_gradient_checkpointing(experiment.train.gradient_checkpointing.every());
     let mut config = experiment.train.clone();

@@ -1,6 +1,10 @@
 //! What training and evaluation both begin with: device, model, and loaders for it.
 
-use crate::{DataConfig, Experiment, RunError, SpeechDataset, SpeechError, Split, WhisperCollate, WhisperObjective};
+use crate::normalize::spells;
+use crate::{
+    DataConfig, Experiment, RunError, SpeechDataset, SpeechError, Split, TextNormalizer, WhisperCollate,
+    WhisperObjective,
+};
 use burn::tensor::Device;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +12,7 @@ use undertone_data::augment::{Augment, AugmentConfig};
 use undertone_data::clips::BlockShuffle;
 use undertone_data::features::LogMel;
 use undertone_data::loader::{Loader, Mixture};
+use undertone_data::text::NormalizerError;
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::set_kernels;
 
@@ -29,6 +34,7 @@ impl<'a> Setup<'a> {
         set_kernels(experiment.kernels);
         let mut whisper = experiment.model.load(&device, experiment.seed)?;
         speaks(&mut whisper, &experiment.data);
+        spells(&mut whisper, &experiment.data)?;
         Ok(Self { experiment, device, whisper, interrupt: Arc::default() })
     }
 
@@ -71,10 +77,15 @@ impl<'a> Setup<'a> {
         collate(&self.experiment.data, &self.whisper, split == Split::Train)
     }
 
-    /// The objective, judged on these batches.
-    pub fn objective(&self, judged_on: Loader<SpeechDataset, WhisperCollate>) -> WhisperObjective {
-        let (loss, normalizer) = (self.experiment.loss.clone(), self.experiment.data.normalizer);
-        WhisperObjective::new(self.whisper.clone(), loss, normalizer, judged_on, self.device.clone())
+    /// The objective, judged on these batches. What is to be known of its judgement is said.
+    pub fn objective(
+        &self,
+        judged_on: Loader<SpeechDataset, WhisperCollate>,
+    ) -> Result<WhisperObjective, NormalizerError> {
+        let loss = self.experiment.loss.clone();
+        let normalizer = TextNormalizer::new(self.experiment.data.normalizer, &self.whisper)?;
+        normalizer.remark().inspect(|remark| eprintln!("{remark}"));
+        Ok(WhisperObjective::new(self.whisper.clone(), loss, normalizer, judged_on, self.device.clone()))
     }
 }
 

@@ -3,14 +3,13 @@
 use crate::advice::{Moment, begins};
 use crate::work::speech_work;
 use crate::{ELEMENTS, SpeechDataset, WhisperBatch, WhisperCollate};
-use crate::{LossConfig, Normalizer};
+use crate::{LossConfig, TextNormalizer};
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use undertone_data::loader::Loader;
-use undertone_data::text::{BasicNormalizer, EnglishNormalizer};
 use undertone_model::layers::Linear;
 use undertone_model::whisper::{PretrainedWhisper, Whisper};
 use undertone_ops::{CrossEntropyOptions, linear_cross_entropy};
@@ -53,7 +52,7 @@ impl SpeechModel {
 pub struct WhisperObjective {
     whisper: PretrainedWhisper,
     loss: LossConfig,
-    normalizer: Normalizer,
+    normalizer: TextNormalizer,
     valid: Loader<SpeechDataset, WhisperCollate>,
     device: Device,
 }
@@ -66,19 +65,11 @@ impl WhisperObjective {
     pub fn new(
         whisper: PretrainedWhisper,
         loss: LossConfig,
-        normalizer: Normalizer,
+        normalizer: TextNormalizer,
         valid: Loader<SpeechDataset, WhisperCollate>,
         device: Device,
     ) -> Self {
         Self { whisper, loss, normalizer, valid, device }
-    }
-
-    fn normalize(&self, text: &str, english: &EnglishNormalizer) -> String {
-        match self.normalizer {
-            Normalizer::None => text.to_owned(),
-            Normalizer::Basic => BasicNormalizer::default().normalize(text),
-            Normalizer::English => english.normalize(text),
-        }
     }
 
     /// Where in the window the batch lies, in encoder positions.
@@ -170,7 +161,6 @@ impl Objective for WhisperObjective {
     fn evaluate(&self, model: &SpeechModel, metrics: &[String]) -> Result<Evaluation, BoxError> {
         let wants = |name: &str| metrics.iter().any(|m| m == name);
         let options = self.whisper.generate_options();
-        let english = EnglishNormalizer::new();
         let (mut characters, mut words) = (ErrorRate::default(), ErrorRate::default());
         let (mut loss, mut tokens) = (0.0, 0.0);
         let mut examples = Vec::new();
@@ -187,7 +177,7 @@ impl Objective for WhisperObjective {
             let outputs = model.whisper.generate(features, &batch.prompts, &options);
             for ((name, text), output) in batch.names.iter().zip(&batch.texts).zip(outputs) {
                 let hypothesis = self.whisper.tokenizer.decode(&output).trim().to_owned();
-                let (reference, read) = (self.normalize(text, &english), self.normalize(&hypothesis, &english));
+                let (reference, read) = (self.normalizer.normalize(text), self.normalizer.normalize(&hypothesis));
                 characters += cer(&reference, &read);
                 words += wer(&reference, &read);
                 if examples.len() < EXAMPLES {
@@ -202,7 +192,7 @@ impl Objective for WhisperObjective {
         ];
         let metrics: BTreeMap<String, f64> =
             found.into_iter().filter(|(name, _)| wants(name)).map(|(name, value)| (name.to_owned(), value)).collect();
-        Ok(Evaluation { metrics, examples })
+        Ok(Evaluation { metrics, examples, remarks: self.normalizer.remark().into_iter().collect() })
     }
 
     fn export(&self, model: &SpeechModel, directory: &Path) -> Result<(), BoxError> {

@@ -2,7 +2,9 @@
 
 use crate::guard::GuardState;
 use crate::loss_scale::LossScale;
+use crate::metrics::Direction;
 use crate::objective::Evaluation;
+use crate::tally::LossTally;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +33,8 @@ pub struct TrainState {
     pub score: Option<f64>,
     /// The best value so far and the step it was reached at.
     pub best: Option<(f64, u64)>,
-    /// The latest score that was better than the one before it by what early stopping asks for.
+    /// The latest score that was better than the one before it by what early stopping asks for, turned so that lower is
+    /// better.
     pub reference: Option<f64>,
     /// Evaluations since.
     pub stalled: u64,
@@ -52,6 +55,9 @@ pub struct TrainState {
     /// Whether an interruption came before the evaluation at this step, which is then still to be made.
     #[serde(default)]
     pub unjudged: bool,
+    /// The loss since the last line of `metrics.jsonl`.
+    #[serde(default)]
+    pub losses: LossTally,
 }
 
 /// What a checkpoint holds.
@@ -147,16 +153,16 @@ impl Checkpoints {
         self.list().is_empty()
     }
 
-    /// Deletes all but the newest `keep_last` and the `keep_best` with the lowest score.
+    /// Deletes all but the newest `keep_last` and the `keep_best` whose score is best by its `direction`.
     ///
     /// # Errors
     /// When the file system refuses.
-    pub fn rotate(&self, keep_last: usize, keep_best: usize) -> Result<(), StoreError> {
+    pub fn rotate(&self, keep_last: usize, keep_best: usize, direction: Direction) -> Result<(), StoreError> {
         let all = self.list();
         let mut scored: Vec<(f64, u64)> = all
             .iter()
-            .filter_map(|(step, path)| Some((read_state(path).ok()?.score?, *step)))
-            .filter(|(score, _)| score.is_finite())
+            .filter_map(|(step, path)| Some((direction.as_cost(read_state(path).ok()?.score?), *step)))
+            .filter(|(cost, _)| cost.is_finite())
             .collect();
         scored.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let best: Vec<u64> = scored.into_iter().take(keep_best).map(|(_, step)| step).collect();
@@ -238,6 +244,7 @@ fn checksum(path: &Path) -> Result<u32, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tally::StepTerm;
     use proptest::prelude::*;
 
     fn save(checkpoints: &Checkpoints, step: u64, score: Option<f64>) {
@@ -259,7 +266,14 @@ mod tests {
 
     fn evaluation() -> impl Strategy<Value = Evaluation> {
         let metrics = prop::collection::btree_map("[a-z]{1,8}", number(), 0..4);
-        metrics.prop_map(|metrics| Evaluation { metrics, examples: Vec::new() })
+        metrics.prop_map(|metrics| Evaluation { metrics, ..Default::default() })
+    }
+
+    /// A step's terms, of which the state keeps the sums.
+    fn terms() -> impl Strategy<Value = Vec<StepTerm>> {
+        let term = (number(), number(), number());
+        let term = term.prop_map(|(mean, weighted, count)| StepTerm { name: "text".into(), mean, weighted, count });
+        prop::collection::vec(term, 0..3)
     }
 
     /// Every number of a state, bit by bit: `==` takes 0 and -0 for the same.
@@ -267,18 +281,24 @@ mod tests {
         let evaluations =
             [&state.before, &state.latest].into_iter().flatten().flat_map(|e| e.metrics.values().copied());
         let scores = [state.score, state.best.map(|(score, _)| score), state.reference].into_iter().flatten();
-        evaluations.chain(scores).chain([state.seconds]).map(f64::to_bits).collect()
+        let losses = state.losses.numbers();
+        evaluations.chain(scores).chain([state.seconds]).chain(losses).map(f64::to_bits).collect()
     }
 
     proptest! {
         #[test]
         fn a_state_is_read_back_to_the_last_bit(
             numbers in prop::array::uniform4(number()), evaluations in [evaluation(), evaluation()], seed: u64, step: u64,
+            terms in terms(),
         ) {
             let [seconds, score, best, reference] = numbers;
             let [before, latest] = evaluations.map(Some);
             let (score, best, reference) = (Some(score), Some((best, step)), Some(reference));
-            let state = TrainState { step, seconds, before, latest, score, best, reference, seed, ..Default::default() };
+            let mut losses = LossTally::default();
+            losses.add(&terms);
+            prop_assume!(losses.numbers().all(f64::is_finite));
+            let state =
+                TrainState { step, seconds, before, latest, score, best, reference, seed, losses, ..Default::default() };
             let json = serde_json::to_string_pretty(&state).expect("JSON");
             let read: TrainState = serde_json::from_str(&json).expect("a state");
             prop_assert_eq!(&read, &state);
@@ -287,14 +307,17 @@ mod tests {
     }
 
     #[test]
-    fn a_state_without_a_checksum_of_what_is_frozen_is_read() {
-        let state = TrainState { step: 3, frozen: Some(u32::MAX), ..Default::default() };
+    fn a_state_of_an_older_version_is_read() {
+        let mut state = TrainState { step: 3, frozen: Some(u32::MAX), ..Default::default() };
+        state.losses.add(&[StepTerm { name: "text".into(), mean: 1.0, weighted: 1.0, count: 2.0 }]);
         let json = serde_json::to_value(&state).expect("JSON");
         assert_eq!(serde_json::from_value::<TrainState>(json.clone()).expect("a state"), state);
         let mut older = json;
-        older.as_object_mut().expect("an object").shift_remove("frozen").expect("a checksum");
+        for key in ["frozen", "losses"] {
+            older.as_object_mut().expect("an object").shift_remove(key).expect(key);
+        }
         let read: TrainState = serde_json::from_value(older).expect("a state");
-        assert_eq!(read, TrainState { frozen: None, ..state });
+        assert_eq!(read, TrainState { frozen: None, losses: LossTally::default(), ..state });
     }
 
     #[test]
@@ -319,11 +342,13 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let checkpoints = Checkpoints::new(dir.path().join("checkpoints"));
         let scores = [0.5, 0.2, 0.9, 0.2, 0.7, f64::NAN];
-        for (step, score) in scores.into_iter().enumerate() {
-            save(&checkpoints, step as u64, Some(score).filter(|s| s.is_finite()));
-            checkpoints.rotate(2, 1).expect("rotated");
+        for (direction, best) in [(Direction::Lower, 1), (Direction::Higher, 2)] {
+            for (step, score) in scores.into_iter().enumerate() {
+                save(&checkpoints, step as u64, Some(score).filter(|s| s.is_finite()));
+                checkpoints.rotate(2, 1, direction).expect("rotated");
+            }
+            assert_eq!(steps(&checkpoints), [best, 4, 5], "the first of equals is the best");
         }
-        assert_eq!(steps(&checkpoints), [1, 4, 5], "the first of equals is the best");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::guard::{GuardConfig, OnNan, OnSpike};
 use crate::limits::{MOST_ACCUMULATED, MOST_EPOCHS, MOST_STEPS};
 use crate::loss_scale::{LARGEST_SCALE, LossScaleConfig};
+use crate::metrics::{Direction, direction_of};
 use crate::{GradientCheckpointing, OptimizerConfig};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -39,7 +40,8 @@ pub struct TrainConfig {
     pub checkpoint: CheckpointConfig,
     /// When training ends before its last step.
     pub early_stopping: EarlyStoppingConfig,
-    /// Optimizer steps between two lines of `metrics.jsonl`.
+    /// Optimizer steps between two lines of `metrics.jsonl`. The loss in a line is that of all the steps since the line
+    /// before it, each term by what was counted in them.
     pub log_every: u64,
     /// Whether what is logged is also written to event files in the run's directory, for `tensorboard --logdir runs`.
     pub tensorboard: bool,
@@ -105,7 +107,7 @@ pub struct CheckpointConfig {
     pub keep_last: usize,
     /// How many of the best, by `metric`, are kept besides; the best one is never deleted.
     pub keep_best: usize,
-    /// The metric that decides which is best; lower is better.
+    /// The metric that decides which is best: the lowest or the highest, as that metric is better.
     pub metric: String,
 }
 
@@ -121,15 +123,37 @@ impl Default for CheckpointConfig {
 pub struct EarlyStoppingConfig {
     /// The metric that is watched; `checkpoint.metric` if none is named.
     pub metric: Option<String>,
-    /// Whether higher values of it are better.
-    pub greater_is_better: bool,
+    /// Whether higher values of it are better; what is known of the metric by default. It is for research code's own
+    /// metrics: for one of which it is known, `cer` or `accuracy` say, another answer is refused.
+    pub greater_is_better: Option<bool>,
     /// Evaluations in a row that may be no better than the best before them; 0 never stops early.
     pub patience: u64,
     /// By how much one must be better to count.
     pub min_delta: f64,
 }
 
+/// Which way what decides in a run is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Directions {
+    /// Of the metric that decides which checkpoint is best.
+    pub deciding: Direction,
+    /// Of the metric that early stopping watches; it may be unknown where nothing is stopped early.
+    pub watched: Option<Direction>,
+}
+
 impl EarlyStoppingConfig {
+    /// Which way `metric`, which it watches, is better, where `known` is what is known of that.
+    fn direction(&self, metric: &str, known: Option<Direction>) -> Result<Option<Direction>, TrainConfigError> {
+        let asked = self.greater_is_better.map(|greater| if greater { Direction::Higher } else { Direction::Lower });
+        match (asked, known) {
+            (Some(asked), Some(known)) if asked != known => {
+                let rule = format!("of `{metric}` {}; leave this key out", known.words());
+                Err(TrainConfigError::new("early_stopping.greater_is_better", &(asked == Direction::Higher), &rule))
+            }
+            _ => Ok(known.or(asked)),
+        }
+    }
+
     /// Whether so many evaluations in a row that were no better end a run.
     pub fn ends(&self, stalled: u64) -> bool {
         self.patience > 0 && stalled >= self.patience
@@ -221,13 +245,7 @@ impl TrainConfig {
         if self.guard.on_spike != OnSpike::Ignore && !(factor.is_finite() && factor > 0.0) {
             return error("guard.spike_factor", &factor, "must be above 0; `on_spike: ignore` turns it off");
         }
-        if self.early_stopping.greater_is_better && self.early_stopping.metric.is_none() {
-            return error(
-                "early_stopping.greater_is_better",
-                &true,
-                "needs `early_stopping.metric`: `checkpoint.metric` is better when lower",
-            );
-        }
+        self.early_stopping.direction(self.watched(), direction_of(self.watched()))?;
         let delta = self.early_stopping.min_delta;
         if !(delta.is_finite() && delta >= 0.0) {
             return error("early_stopping.min_delta", &delta, "must be at least 0");
@@ -294,6 +312,31 @@ impl TrainConfig {
         }
     }
 
+    /// The metric that early stopping watches.
+    pub(crate) fn watched(&self) -> &str {
+        self.early_stopping.metric.as_ref().unwrap_or(&self.checkpoint.metric)
+    }
+
+    /// Which way what decides is better, where `known` tells it of a metric.
+    ///
+    /// # Errors
+    /// Names the key of a metric of which nobody does.
+    pub(crate) fn directions(&self, known: impl Fn(&str) -> Option<Direction>) -> Result<Directions, TrainConfigError> {
+        let nobody = |key: &'static str, metric: &str, way_out: &str| {
+            let rule = format!("nobody says whether lower or higher is better: {way_out}");
+            TrainConfigError::new(key, &metric, &rule)
+        };
+        let metric = &self.checkpoint.metric;
+        let deciding = known(metric)
+            .ok_or_else(|| nobody("checkpoint.metric", metric, "let the objective's `Objective::direction` say so"))?;
+        let watched = self.early_stopping.direction(self.watched(), known(self.watched()))?;
+        if watched.is_none() && self.early_stopping.patience > 0 {
+            let way_out = "give `early_stopping.greater_is_better`";
+            return Err(nobody("early_stopping.metric", self.watched(), way_out));
+        }
+        Ok(Directions { deciding, watched })
+    }
+
     /// How many optimizer steps the run has when an epoch has `batches` batches; each epoch's tail is a step of its own.
     pub fn steps(&self, batches: usize) -> u64 {
         match (self.max_steps, self.epochs) {
@@ -349,7 +392,7 @@ mod tests {
             ("loss_scale.initial", |c| c.loss_scale.initial = 0.5),
             ("loss_scale.growth_interval", |c| c.loss_scale.growth_interval = 0),
             ("guard.spike_factor", |c| c.guard.spike_factor = f64::NAN),
-            ("early_stopping.greater_is_better", |c| c.early_stopping.greater_is_better = true),
+            ("early_stopping.greater_is_better", |c| c.early_stopping.greater_is_better = Some(true)),
             // Without effect.
             ("loss_scale.initial", |c| c.loss_scale.initial = 1024.0),
             ("loss_scale.growth_interval", |c| {
@@ -380,6 +423,37 @@ mod tests {
         assert_eq!(part.validate().expect_err("without effect").key, "loss_scale.initial");
         part.early_stopping.min_delta = 0.2;
         assert_eq!(part.validate_beside(&base).expect_err("its own").key, "early_stopping.min_delta");
+    }
+
+    #[test]
+    fn what_decides_has_a_direction_or_the_run_does_not_begin() {
+        let mut config = TrainConfig::default();
+        let of = |config: &TrainConfig| config.directions(direction_of);
+        let both = |direction| Ok(Directions { deciding: direction, watched: Some(direction) });
+        assert_eq!(of(&config), both(Direction::Lower));
+        config.checkpoint.metric = "copy.accuracy".into();
+        assert_eq!(of(&config), both(Direction::Higher));
+        config.checkpoint.metric = "brier".into();
+        let error = of(&config).expect_err("unknown").to_string();
+        assert!(error.contains("`train.checkpoint.metric` is `brier`") && error.contains("direction"), "{error}");
+        assert_eq!(config.directions(|_| Some(Direction::Higher)), both(Direction::Higher));
+        // What is watched may be said in the configuration.
+        let mut config = TrainConfig::default();
+        config.early_stopping.metric = Some("brier".into());
+        assert_eq!(of(&config), Ok(Directions { deciding: Direction::Lower, watched: None }));
+        config.early_stopping.patience = 1;
+        assert_eq!(of(&config).expect_err("unknown").key, "early_stopping.metric");
+        config.early_stopping.greater_is_better = Some(true);
+        assert_eq!(of(&config), Ok(Directions { deciding: Direction::Lower, watched: Some(Direction::Higher) }));
+        assert_eq!(config.validate(), Ok(()));
+        config.early_stopping.metric = Some("loss".into());
+        for refused in [of(&config).map(|_| ()), config.validate()] {
+            let error = refused.expect_err("contradicts").to_string();
+            assert!(
+                error.contains("greater_is_better` is true") && error.contains("`loss` lower is better"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Burn's terminal dashboard, fed by our training loop.
 
+use crate::metrics::{Direction, direction_of};
 use burn_train::Interrupter;
 use burn_train::logger::TrainingProgressLogger;
 use burn_train::metric::{
@@ -101,7 +102,11 @@ impl Screen {
                 metric_id: id.clone(),
                 name: Arc::new(name.to_owned()),
                 description: None,
-                attributes: MetricAttributes::Numeric(NumericAttributes { unit: None, higher_is_better: false }),
+                attributes: MetricAttributes::Numeric(NumericAttributes {
+                    unit: None,
+                    // Of what is drawn, losses and rates among it, all else is shown by its lowest value.
+                    higher_is_better: direction_of(name) == Some(Direction::Higher),
+                }),
             });
         }
         let text = if value != 0.0 && value.abs() < 1e-3 { format!("{value:.3e}") } else { format!("{value:.4}") };

@@ -31,6 +31,38 @@ pub enum TrainError {
         "batches of one optimizer step have {0} and {1} loss terms: an objective gives the same terms for every batch"
     )]
     Terms(usize, usize),
+    /// There are more loss terms than counts.
+    #[error(
+        "the objective counts {counts} loss terms and gives {terms}: {uncounted} would be left out, so let `Objective::counts` say what each is divided by"
+    )]
+    Uncounted {
+        /// How many it counts.
+        counts: usize,
+        /// The terms' names.
+        terms: String,
+        /// Those of them that have no count.
+        uncounted: String,
+    },
+    /// There are fewer loss terms than counts.
+    #[error(
+        "the objective counts {counts} loss terms and gives only {number} ({terms}): one that has nothing to say in a batch is a sum of 0 there"
+    )]
+    Unheard {
+        /// How many it counts.
+        counts: usize,
+        /// The terms' names.
+        terms: String,
+        /// How many there are.
+        number: usize,
+    },
+    /// Two loss terms have one name.
+    #[error("two loss terms of the objective are called `{0}`: logs tell them apart by their names")]
+    SameName(String),
+    /// The loss terms change their names within an optimizer step.
+    #[error(
+        "batches of one optimizer step have the loss terms {0} and {1}: an objective gives the same terms for every batch"
+    )]
+    Renamed(String, String),
     /// The loss is no number any more, or far above the ones before it, and it was asked for or came too often to go on.
     #[error("{trouble}: lower `train.optimizer.lr` or look at those samples{}", after(*.incidents))]
     Guard {

@@ -1,22 +1,24 @@
 //! The training loop.
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Contents, TrainState};
+use crate::config::Directions;
 use crate::ema::Ema;
 use crate::error::io;
 use crate::exported::Exported;
 use crate::guard::{GuardState, Trouble, Verdict};
 use crate::hardware::Meter;
 use crate::loss_scale::LossScale;
+use crate::metrics::Direction;
 use crate::objective::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective};
 use crate::records::Records;
 use crate::report::{ExampleChange, METRICS, ParameterCount, Summary, drop_evaluation, peak_memory_bytes};
 use crate::saver::Saver;
 use crate::stopwatch::{Part, Stopwatch};
+use crate::tally::StepTerm;
 use crate::{Display, Environment, GradientSum, Optimizer, Progress, TrainConfig, TrainError, Work};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,12 +64,13 @@ const EMPTY_EPOCHS: usize = 100;
 
 const MODEL: &str = "the learner has its model between optimizer steps";
 
+/// What logs call the loss of a line's last step, where a line stands for several.
+pub const LAST_LOSS: &str = "last_loss";
+
 /// The share of an optimizer step's time and what it found.
 #[derive(Default)]
 struct StepReport {
-    terms: Vec<(Cow<'static, str>, f64)>,
-    /// What the terms were divided by.
-    counts: Vec<f64>,
+    terms: Vec<StepTerm>,
     gauges: Vec<(&'static str, f64)>,
     loss: f64,
     norm: f64,
@@ -288,8 +291,8 @@ impl<O: Objective> Learner<O> {
             let (mut gradients, mut report) =
                 autocast(self.config.compute, || self.forward_backward(&mut window, &mut watch))?;
             without_gradient.retain(|name| !gradients.names().any(|n| n == name));
-            heard.resize(report.counts.len(), false);
-            heard.iter_mut().zip(&report.counts).for_each(|(heard, count)| *heard |= *count > 0.0);
+            heard.resize(report.terms.len(), false);
+            heard.iter_mut().zip(&report.terms).for_each(|(heard, term)| *heard |= term.count > 0.0);
             // A part of the model that only some samples go through can have no gradient before the first of them.
             if heard.iter().all(|heard| *heard) {
                 self.check_gradients(&without_gradient, steps)?;
@@ -417,6 +420,7 @@ impl<O: Objective> Learner<O> {
             return Err(TrainError::Warmup { warmup: self.config.optimizer.warmup_steps, steps });
         }
         self.config.optimizer.check(&parameter_infos(self.model()))?;
+        self.directions()?;
         // A cursor means nothing once batches are cut differently.
         let expected = self.batching(batches);
         match self.state.batching {
@@ -545,12 +549,21 @@ impl<O: Objective> Learner<O> {
             let input = self.objective.upload(batch, &self.device).map_err(TrainError::Data)?;
             watch.lap(Part::Transfer, &self.device);
             let terms = self.objective.losses(self.model(), batch, input, &self.device).map_err(TrainError::Data)?;
-            report.terms.resize(terms.len(), (Cow::Borrowed(""), 0.0));
+            check_terms(&terms, &totals, &report.terms)?;
+            if report.terms.is_empty() {
+                let term = |(term, count): (&LossTerm, &f64)| StepTerm {
+                    name: term.name.clone(),
+                    mean: 0.0,
+                    weighted: 0.0,
+                    count: *count,
+                };
+                report.terms = terms.iter().zip(&totals).map(term).collect();
+            }
             let mut loss: Option<Tensor<1>> = None;
             let mut means = Vec::with_capacity(terms.len());
-            for (LossTerm { name, weight, sum }, count) in terms.into_iter().zip(&totals) {
+            for (LossTerm { weight, sum, .. }, count) in terms.into_iter().zip(&totals) {
                 let mean = sum.div_scalar(count.max(1.0));
-                means.push((name, weight, mean.clone().inner()));
+                means.push((weight, mean.clone().inner()));
                 let share = mean.mul_scalar(weight * scale);
                 loss = Some(loss.map_or(share.clone(), |loss| loss + share));
             }
@@ -559,9 +572,10 @@ impl<O: Objective> Learner<O> {
                 gradients.add(self.model(), loss.backward());
             }
             // Read only now: on an accelerator a read waits for everything before it.
-            for ((name, weight, mean), logged) in means.into_iter().zip(&mut report.terms) {
+            for ((weight, mean), term) in means.into_iter().zip(&mut report.terms) {
                 let mean = f64::from(mean.into_scalar::<f32>());
-                *logged = (name, logged.1 + mean);
+                term.mean += mean;
+                term.weighted += weight * mean;
                 report.loss += weight * mean;
             }
             watch.lap(Part::Backward, &self.device);
@@ -569,12 +583,12 @@ impl<O: Objective> Learner<O> {
             report.work += self.objective.work(self.model(), batch);
         }
         report.gauges = window.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
-        report.counts = totals;
         Ok((gradients, report))
     }
 
+    /// Shows the loss of the steps since the last line as one, and where a line is due, writes it and begins anew.
     fn log(
-        &self,
+        &mut self,
         log: &mut Records,
         progress: &Progress,
         report: &StepReport,
@@ -583,28 +597,35 @@ impl<O: Objective> Learner<O> {
         steps: u64,
     ) -> Result<(), TrainError> {
         let step = self.state.step;
-        let rate = watch.samples_per_second();
-        let message = format!("loss {:.4}  {rate:.1} samples/s  wait {:.1} %", report.loss, 100.0 * watch.data_wait());
         let due = self.is_logged(step, steps);
-        progress.step(step, &message, watch.step_time().mul_f64((steps - step) as f64), due);
-        if due {
-            let mut values = vec![("loss", report.loss)];
-            if report.terms.len() > 1 {
-                // A term that had nothing to say is not 0: it is not there.
-                let said = report.terms.iter().zip(&report.counts).filter(|(_, count)| **count > 0.0);
-                values.extend(said.map(|((name, value), _)| (name.as_ref(), *value)));
-            }
-            values.extend(report.gauges.iter().copied());
-            values.extend([("lr", report.rate), ("grad_norm", report.norm)]);
-            if let Some(LossScale { scale, skipped, .. }) = self.state.loss_scale {
-                values.extend([("loss_scale", scale), ("skipped_steps", skipped as f64)]);
-            }
-            log.write(step, "train", &values).map_err(io(&self.dir))?;
-            let hardware = meter.hardware();
-            let peak = meter.peak_flops(hardware.as_ref());
-            log.perform(&watch.line(step, hardware, peak)).map_err(io(&self.dir))?;
-            progress.metrics("train", values.into_iter().chain([("samples/s", rate)]));
+        // What is no number has no mean with others; a step that was skipped for another reason is seen.
+        if report.loss.is_finite() {
+            self.state.losses.add(&report.terms);
         }
+        let loss = self.state.losses.loss().unwrap_or(f64::NAN);
+        let rate = watch.samples_per_second();
+        let message = format!("loss {loss:.4}  {rate:.1} samples/s  wait {:.1} %", 100.0 * watch.data_wait());
+        progress.step(step, &message, watch.step_time().mul_f64((steps - step) as f64), due);
+        if !due {
+            return Ok(());
+        }
+        let losses = std::mem::take(&mut self.state.losses);
+        let mut values = vec![("loss", loss)];
+        if losses.len() > 1 {
+            values.extend(losses.means());
+        }
+        // What the gradient's length and the rate belong to.
+        values.extend((self.config.log_every > 1).then_some((LAST_LOSS, report.loss)));
+        values.extend(report.gauges.iter().copied());
+        values.extend([("lr", report.rate), ("grad_norm", report.norm)]);
+        if let Some(LossScale { scale, skipped, .. }) = self.state.loss_scale {
+            values.extend([("loss_scale", scale), ("skipped_steps", skipped as f64)]);
+        }
+        log.write(step, "train", &values).map_err(io(&self.dir))?;
+        let hardware = meter.hardware();
+        let peak = meter.peak_flops(hardware.as_ref());
+        log.perform(&watch.line(step, hardware, peak)).map_err(io(&self.dir))?;
+        progress.metrics("train", values.into_iter().chain([("samples/s", rate)]));
         Ok(())
     }
 
@@ -656,13 +677,14 @@ impl<O: Objective> Learner<O> {
     /// What early stopping goes by, lower for better, where it is a number.
     fn watched(&self, evaluation: &Evaluation) -> Result<Option<f64>, TrainError> {
         let early_stopping = &self.config.early_stopping;
-        let metric = early_stopping.metric.as_ref().unwrap_or(&self.config.checkpoint.metric);
+        let metric = self.config.watched();
         if early_stopping.patience > 0 && !evaluation.metrics.contains_key(metric) {
             let found: Vec<String> = evaluation.metrics.keys().map(|name| format!("`{name}`")).collect();
-            return Err(TrainError::NoMetric { metric: metric.clone(), found: found.join(", ") });
+            return Err(TrainError::NoMetric { metric: metric.to_owned(), found: found.join(", ") });
         }
-        let sign = if early_stopping.greater_is_better { -1.0 } else { 1.0 };
-        Ok(evaluation.metrics.get(metric).map(|value| sign * value).filter(|value| value.is_finite()))
+        let direction = self.directions()?.watched;
+        let cost = direction.and_then(|direction| Some(direction.as_cost(*evaluation.metrics.get(metric)?)));
+        Ok(cost.filter(|cost| cost.is_finite()))
     }
 
     /// Exports a model to a folder of the run's, if it scored better than the best one there; the best by now and its step.
@@ -673,7 +695,9 @@ impl<O: Objective> Learner<O> {
         best: Option<(f64, u64)>,
         score: Option<f64>,
     ) -> Result<Option<(f64, u64)>, TrainError> {
-        let Some(value) = score.filter(|score| best.is_none_or(|(best, _)| *score < best)) else { return Ok(best) };
+        let deciding = self.directions()?.deciding;
+        let is_best = |score: &f64| best.is_none_or(|(best, _)| deciding.is_better(*score, best));
+        let Some(value) = score.filter(is_best) else { return Ok(best) };
         let exported = Exported { metric: self.config.checkpoint.metric.clone(), value, step: self.state.step };
         write_directory(&self.dir.join(folder), |folder| {
             self.objective.export(model, folder).map_err(TrainError::Export)?;
@@ -703,6 +727,11 @@ impl<O: Objective> Learner<O> {
         evaluation.metrics.get(&self.config.checkpoint.metric).copied().filter(|score| score.is_finite())
     }
 
+    /// Which way what decides is better.
+    fn directions(&self) -> Result<Directions, TrainError> {
+        Ok(self.config.directions(|metric| self.objective.direction(metric))?)
+    }
+
     /// Whether early stopping ends the run; never before there was something to compare with.
     fn has_stalled(&self) -> bool {
         self.config.early_stopping.ends(self.state.stalled) && self.state.reference.is_some()
@@ -720,7 +749,8 @@ impl<O: Objective> Learner<O> {
             optimizer: self.optimizer.to_tensors(),
             ema: self.ema.as_ref().map(Ema::to_tensors),
         };
-        Ok(self.saver.save(contents)?)
+        let direction = self.directions()?.deciding;
+        Ok(self.saver.save(contents, direction)?)
     }
 
     fn check_gradients(&self, without: &BTreeSet<String>, steps: u64) -> Result<(), TrainError> {
@@ -754,9 +784,17 @@ impl<O: Objective> Learner<O> {
             best: self.state.best,
             stalled: self.state.stalled,
             examples: ExampleChange::pair(&before.examples, &after.examples),
+            directions: self.directions_of(&after),
             before: before.metrics,
             after: after.metrics,
+            remarks: after.remarks,
         }
+    }
+
+    /// Which way the metrics of an evaluation are better, as far as the objective knows.
+    fn directions_of(&self, evaluation: &Evaluation) -> BTreeMap<String, Direction> {
+        let names = evaluation.metrics.keys();
+        names.filter_map(|name| Some((name.clone(), self.objective.direction(name)?))).collect()
     }
 
     /// Trainable parameters that no gradient has reached; those with optimizer state had one in an earlier session.
@@ -778,6 +816,28 @@ impl<O: Objective> Learner<O> {
     pub fn model(&self) -> &O::Model {
         self.model.as_ref().expect(MODEL)
     }
+}
+
+/// Each loss term has a count and a name of its own, and the same ones in every batch of a step.
+fn check_terms(terms: &[LossTerm], counts: &[f64], before: &[StepTerm]) -> Result<(), TrainError> {
+    let names =
+        |names: &mut dyn Iterator<Item = &str>| names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let all = || names(&mut terms.iter().map(|term| &*term.name));
+    if terms.len() > counts.len() {
+        let uncounted = names(&mut terms[counts.len()..].iter().map(|term| &*term.name));
+        return Err(TrainError::Uncounted { counts: counts.len(), terms: all(), uncounted });
+    }
+    if terms.len() < counts.len() {
+        return Err(TrainError::Unheard { counts: counts.len(), terms: all(), number: terms.len() });
+    }
+    let twice = (1..terms.len()).find(|i| terms[..*i].iter().any(|term| term.name == terms[*i].name));
+    if let Some(twice) = twice {
+        return Err(TrainError::SameName(terms[twice].name.to_string()));
+    }
+    if !before.is_empty() && before.iter().zip(terms).any(|(before, term)| before.name != term.name) {
+        return Err(TrainError::Renamed(names(&mut before.iter().map(|term| &*term.name)), all()));
+    }
+    Ok(())
 }
 
 fn due(step: u64, every: u64) -> bool {

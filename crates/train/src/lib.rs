@@ -28,7 +28,7 @@
 //!     }
 //!     fn evaluate(&self, model: &Linear, _: &[String]) -> Result<Evaluation, BoxError> {
 //!         let error = (model.weight.val().into_scalar::<f32>() - 2.0).abs();
-//!         Ok(Evaluation { metrics: [("error".to_owned(), f64::from(error))].into(), examples: vec![] })
+//!         Ok(Evaluation { metrics: [("error".to_owned(), f64::from(error))].into(), ..Default::default() })
 //!     }
 //!     fn export(&self, _: &Linear, _: &std::path::Path) -> Result<(), BoxError> { Ok(()) }
 //! }
@@ -80,6 +80,7 @@ mod saver;
 mod schedule;
 mod stopwatch;
 mod table;
+mod tally;
 mod tensorboard;
 pub mod tune;
 
@@ -92,7 +93,7 @@ pub use gradient_checkpointing::{GradientCheckpointing, Segments};
 pub use gradients::GradientSum;
 pub use guard::{GuardConfig, GuardState, OnNan, OnSpike, Trouble};
 pub use hardware::{Gpu, Hardware, HardwareSampler, measured_peak_flops, peak_flops};
-pub use learner::Learner;
+pub use learner::{LAST_LOSS, Learner};
 pub use loss_scale::{LossScale, LossScaleConfig};
 pub use memory::{
     Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, catch_out_of_memory, resident_memory_bytes,
@@ -104,5 +105,6 @@ pub use performance::{Performance, TimeSplit};
 pub use progress::{Display, Progress};
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Summary, peak_memory_bytes};
 pub use schedule::Schedule;
+pub use tally::LossTally;
 pub use tensorboard::EventFile;
 pub use undertone_ops::Compute;

@@ -1,5 +1,6 @@
 //! What the Learner is told about the thing it trains.
 
+use crate::metrics::{Direction, direction_of};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
@@ -40,11 +41,11 @@ pub trait Objective {
     /// When the batch does not fit the model.
     fn upload(&self, batch: &mut Self::Batch, device: &Device) -> Result<Self::Input, BoxError>;
 
-    /// What each loss term of `batch` is divided by, in the order of [`losses`](Self::losses). It must be known before
-    /// the forward pass, so that the batches of one optimizer step can be averaged exactly.
+    /// What each loss term of `batch` is divided by, in the order of [`losses`](Self::losses), which gives as many. It must
+    /// be known before the forward pass, so that the batches of one optimizer step can be averaged exactly.
     fn counts(&self, batch: &Self::Batch) -> Vec<f64>;
 
-    /// The loss terms of `batch`, as sums.
+    /// The loss terms of `batch`, as sums: of every batch of an optimizer step the same ones, in the same order.
     ///
     /// # Errors
     /// When the batch does not fit the model.
@@ -67,6 +68,12 @@ pub trait Objective {
     /// # Errors
     /// When the evaluation data cannot be read; or, once training is interrupted, would have to be waited for.
     fn evaluate(&self, model: &Self::Model, metrics: &[String]) -> Result<Evaluation, BoxError>;
+
+    /// Which way a metric of [`evaluate`](Self::evaluate) is better; by default what [`direction_of`] knows of its name. A
+    /// run does not begin where the metric that decides in it has no direction.
+    fn direction(&self, metric: &str) -> Option<Direction> {
+        direction_of(metric)
+    }
 
     /// Writes `model` to a directory in the form its users load.
     ///
@@ -113,6 +120,9 @@ pub struct Evaluation {
     pub metrics: BTreeMap<String, f64>,
     /// A few samples, always the same ones.
     pub examples: Vec<Example>,
+    /// What is to be known of the metrics, in sentences; older checkpoints do not have it.
+    #[serde(default)]
+    pub remarks: Vec<String>,
 }
 
 /// One sample as the model reads it.

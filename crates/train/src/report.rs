@@ -1,6 +1,7 @@
 //! What a run leaves behind for people and scripts: `metrics.jsonl` and `summary.json`.
 
 use crate::TrainConfig;
+use crate::metrics::Direction;
 use crate::objective::Example;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -35,11 +36,17 @@ pub struct Summary {
     pub before: BTreeMap<String, f64>,
     /// Metrics of the latest evaluation: after the last step, if the run is complete.
     pub after: BTreeMap<String, f64>,
+    /// Which way those are better, as far as that is known; older summaries do not have it.
+    #[serde(default)]
+    pub directions: BTreeMap<String, Direction>,
     /// The deciding metric's best value and its step.
     pub best: Option<(f64, u64)>,
     /// Evaluations since the last one that was better by what early stopping asks for; older summaries do not have it.
     #[serde(default)]
     pub stalled: u64,
+    /// What is to be known of the metrics, in sentences; older summaries do not have it.
+    #[serde(default)]
+    pub remarks: Vec<String>,
     /// A few samples as the model read them before and after.
     pub examples: Vec<ExampleChange>,
 }
@@ -195,8 +202,10 @@ mod tests {
             peak_memory_bytes: None,
             before: BTreeMap::new(),
             after: BTreeMap::new(),
+            directions: BTreeMap::new(),
             best: Some((0.1, 4)),
             stalled: 3,
+            remarks: Vec::new(),
             examples: Vec::new(),
         };
         let dir = tempfile::tempdir().expect("a directory");

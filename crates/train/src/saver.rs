@@ -1,6 +1,7 @@
 //! Checkpoints written beside training.
 
 use crate::checkpoint::{Checkpoints, Contents};
+use crate::metrics::Direction;
 use std::thread::JoinHandle;
 use undertone_store::StoreError;
 
@@ -18,17 +19,18 @@ impl Saver {
         Self { checkpoints, keep_last, keep_best, writing: None }
     }
 
-    /// Begins to write `contents`, and to delete what need not be kept any more; waits first for the checkpoint before.
+    /// Begins to write `contents`, and to delete what need not be kept any more, scores being better in `direction`; waits
+    /// first for the checkpoint before.
     ///
     /// # Errors
     /// That of the checkpoint before.
-    pub fn save(&mut self, contents: Contents) -> Result<(), StoreError> {
+    pub fn save(&mut self, contents: Contents, direction: Direction) -> Result<(), StoreError> {
         self.wait()?;
         let Self { checkpoints, keep_last, keep_best, .. } = self;
         let (checkpoints, keep_last, keep_best) = (checkpoints.clone(), *keep_last, *keep_best);
         self.writing = Some(std::thread::spawn(move || {
             checkpoints.save(&contents)?;
-            checkpoints.rotate(keep_last, keep_best)
+            checkpoints.rotate(keep_last, keep_best, direction)
         }));
         Ok(())
     }

@@ -16,7 +16,7 @@ pub struct BasicNormalizer {
 impl BasicNormalizer {
     /// The normalised text.
     pub fn normalize(&self, text: &str) -> String {
-        let text = clean::remove_bracketed(&text.to_lowercase());
+        let text = clean::remove_bracketed(&clean::lowercase(text));
         let text = if self.remove_diacritics {
             clean::remove_symbols_and_diacritics(&text)
         } else {

@@ -10,6 +10,11 @@ pub(super) fn pattern(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a built-in pattern is valid")
 }
 
+/// In lower case, with spaces for the four separators of ASCII, which are white space in Python alone.
+pub(super) fn lowercase(text: &str) -> String {
+    text.to_lowercase().replace(|character| matches!(character, '\x1c'..='\x1f'), " ")
+}
+
 /// Takes out remarks in brackets: `[laughter]`, `<unk>`, `(inaudible)`.
 pub(super) fn remove_bracketed(text: &str) -> String {
     static BRACKETS: LazyLock<Regex> = LazyLock::new(|| pattern(r"[<\[][^>\]]*[>\]]"));

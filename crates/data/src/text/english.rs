@@ -1,12 +1,13 @@
 //! The normaliser for English.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use regex::{Captures, Regex};
+use regex::Regex;
 
 use super::clean::{self, pattern};
 use super::numbers;
@@ -18,8 +19,7 @@ use super::numbers;
 /// `normalizer.json`, British spellings the American way.
 ///
 /// Its answers are those of `transformers`' `EnglishTextNormalizer`, oddities included: published error rates were
-/// counted with them. They differ for the decimal digits of other scripts, which are left alone here, and for numbers
-/// of 39 digits and more, which are not multiplied.
+/// counted with them. They differ for numbers of 39 digits and more, which are not multiplied.
 #[derive(Debug, Clone, Default)]
 pub struct EnglishNormalizer {
     spellings: HashMap<String, String>,
@@ -40,14 +40,23 @@ impl EnglishNormalizer {
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, NormalizerError> {
         let path = path.as_ref();
         let text = fs::read(path).map_err(|source| NormalizerError::Read { path: path.into(), source })?;
-        let spellings =
-            serde_json::from_slice(&text).map_err(|source| NormalizerError::Parse { path: path.into(), source })?;
-        Ok(Self { spellings })
+        Self::from_json(path, &text)
+    }
+
+    /// As [`from_file`](Self::from_file), of the file's content; `path` is what messages call it.
+    pub fn from_json(path: impl AsRef<Path>, json: &[u8]) -> Result<Self, NormalizerError> {
+        let wrong = |source| NormalizerError::Parse { path: path.as_ref().into(), source };
+        Ok(Self { spellings: serde_json::from_slice(json).map_err(wrong)? })
+    }
+
+    /// Whether it rewrites any spelling.
+    pub fn has_spellings(&self) -> bool {
+        !self.spellings.is_empty()
     }
 
     /// The normalised text.
     pub fn normalize(&self, text: &str) -> String {
-        let text = clean::remove_bracketed(&text.to_lowercase());
+        let text = clean::remove_bracketed(&clean::lowercase(text));
         let text = expand(&text);
         let text = clean::remove_symbols_but_of_numbers(&drop_separators(&text));
         let text = numbers::to_digits(&text);
@@ -145,20 +154,23 @@ const ENDINGS: &[(&str, &str)] = &[
     ("'ve", " have"),
 ];
 
+/// What says nothing.
+const HESITATIONS: &[(&str, &str)] = &[("hmm", ""), ("mm", ""), ("mhm", ""), ("mmm", ""), ("uh", ""), ("um", "")];
+
 /// Drops hesitations and writes out what is contracted.
 fn expand(text: &str) -> String {
-    static HESITATIONS: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:hmm|mm|mhm|mmm|uh|um)\b"));
+    static SILENT: LazyLock<Table> = LazyLock::new(|| Table::of_words(&[HESITATIONS]));
     static BEFORE_APOSTROPHE: LazyLock<Regex> = LazyLock::new(|| pattern(r"\s+'"));
-    static WORDS: LazyLock<Table> = LazyLock::new(|| Table::new(r"\b", &[CONTRACTIONS, TITLES]));
-    static PERFECT_ENDINGS: LazyLock<Table> = LazyLock::new(|| Table::new("", &[PERFECTS]));
+    static WORDS: LazyLock<Table> = LazyLock::new(|| Table::of_words(&[CONTRACTIONS, TITLES]));
+    static PERFECT_ENDINGS: LazyLock<Table> = LazyLock::new(|| Table::of_endings(&[PERFECTS]));
     // Before the other endings: taking it off `i'dn't` leaves one more of them.
-    static NEGATION: LazyLock<Regex> = LazyLock::new(|| pattern(r"n't\b"));
-    static OTHER_ENDINGS: LazyLock<Table> = LazyLock::new(|| Table::new("", &[ENDINGS]));
+    static NEGATION: LazyLock<Table> = LazyLock::new(|| Table::of_endings(&[&[("n't", " not")]]));
+    static OTHER_ENDINGS: LazyLock<Table> = LazyLock::new(|| Table::of_endings(&[ENDINGS]));
 
-    let text = HESITATIONS.replace_all(text, "");
+    let text = SILENT.replace(text);
     let text = BEFORE_APOSTROPHE.replace_all(&text, "'");
     let text = PERFECT_ENDINGS.replace(&WORDS.replace(&text));
-    OTHER_ENDINGS.replace(&NEGATION.replace_all(&text, " not"))
+    OTHER_ENDINGS.replace(&NEGATION.replace(&text))
 }
 
 /// Joins digits that commas group, and drops the full stops that are not decimal points.
@@ -175,20 +187,48 @@ fn drop_stray_symbols(text: &str) -> String {
     AFTER.replace_all(&BEFORE.replace_all(text, " ${1}"), "${1} ").into_owned()
 }
 
-/// Several replacements in one pass. They must end where a word ends.
+/// Several replacements in one pass, of words or of their endings.
 struct Table {
     pattern: Regex,
     replacements: HashMap<&'static str, &'static str>,
+    /// Whether nothing of the word may come before.
+    whole: bool,
 }
 
 impl Table {
-    fn new(start: &str, entries: &[&[(&'static str, &'static str)]]) -> Self {
-        let replacements: HashMap<_, _> = entries.concat().into_iter().collect();
-        let keys: Vec<&str> = entries.concat().into_iter().map(|(key, _)| key).collect();
-        Self { pattern: pattern(&format!(r"{start}(?:{})\b", keys.join("|"))), replacements }
+    fn of_words(entries: &[&[(&'static str, &'static str)]]) -> Self {
+        Self { whole: true, ..Self::of_endings(entries) }
     }
 
-    fn replace(&self, text: &str) -> String {
-        self.pattern.replace_all(text, |found: &Captures| self.replacements[&found[0]]).into_owned()
+    fn of_endings(entries: &[&[(&'static str, &'static str)]]) -> Self {
+        let replacements: HashMap<_, _> = entries.concat().into_iter().collect();
+        let mut keys: Vec<&str> = replacements.keys().copied().collect();
+        // The longest first: a key that another begins with ends within the other's word.
+        keys.sort_by_key(|key| (Reverse(key.len()), *key));
+        Self { pattern: pattern(&keys.join("|")), replacements, whole: false }
     }
+
+    /// Words begin and end as Python's `\b` says: `²` is part of one and a combining accent is not, which the `\b` of this
+    /// language's expressions sees the other way round.
+    fn replace(&self, text: &str) -> String {
+        let (mut out, mut done, mut from) = (String::with_capacity(text.len()), 0, 0);
+        while let Some(found) = self.pattern.find_at(text, from) {
+            let begins = !self.whole || !text[..found.start()].chars().next_back().is_some_and(is_of_a_word);
+            if begins && !text[found.end()..].chars().next().is_some_and(is_of_a_word) {
+                out += &text[done..found.start()];
+                out += self.replacements[found.as_str()];
+                (done, from) = (found.end(), found.end());
+            } else {
+                // All keys begin with a character of one byte.
+                from = found.start() + 1;
+            }
+        }
+        out + &text[done..]
+    }
+}
+
+fn is_of_a_word(character: char) -> bool {
+    static OF_A_WORD: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[\p{L}\p{N}_]$"));
+    character.is_ascii_alphanumeric()
+        || (!character.is_ascii_whitespace() && OF_A_WORD.is_match(character.encode_utf8(&mut [0; 4])))
 }

@@ -83,8 +83,8 @@ impl Value {
             }
             Self::Digits(digits) => {
                 let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
-                let unscaled: u128 = format!("{whole}{decimals}").parse().ok()?;
-                let scale = 10u128.checked_pow(u32::try_from(decimals.len()).ok()?)?;
+                let unscaled = amount(&format!("{whole}{decimals}"))?;
+                let scale = 10u128.checked_pow(u32::try_from(decimals.chars().count()).ok()?)?;
                 let product = unscaled.checked_mul(multiplier)?;
                 (product % scale == 0).then(|| product / scale)
             }
@@ -188,7 +188,7 @@ impl Reader {
         self.flush();
         self.prefix = symbol.or(self.prefix);
         let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
-        let amount = if decimals.bytes().all(|digit| digit == b'0') { whole.parse().ok() } else { None };
+        let amount = if decimals.chars().all(|digit| digit_of(digit) == Some(0)) { amount(whole) } else { None };
         self.value = Some(amount.map_or_else(|| Value::Digits(number.to_string()), Value::Amount));
         true
     }
@@ -197,7 +197,9 @@ impl Reader {
         match &self.value {
             // `nineteen eighty four`: the four takes the place of the zero.
             Some(Value::Digits(digits)) if ones < 10 && matches!(previous, Some(Word::Tens(_))) => {
-                Value::Digits(format!("{}{ones}", &digits[..digits.len() - 1]))
+                let mut digits = digits.clone();
+                digits.pop();
+                Value::Digits(format!("{digits}{ones}"))
             }
             Some(value) if matches!(previous, Some(Word::Ones(_))) => Value::Digits(format!("{}{ones}", value.text())),
             _ => self.plus(ones, if ones < 10 { 10 } else { 100 }),
@@ -268,11 +270,29 @@ impl Reader {
     }
 }
 
-/// Digits, perhaps with decimals.
+/// Digits of any script, perhaps with decimals.
 fn is_numeral(text: &str) -> bool {
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = |text: &str| !text.is_empty() && text.chars().all(|digit| digit_of(digit).is_some());
     match text.split_once('.') {
         Some((whole, decimals)) => digits(whole) && digits(decimals),
         None => digits(text),
     }
+}
+
+/// The whole number that these digits are; nothing for none, or for more than `u128` holds.
+fn amount(digits: &str) -> Option<u128> {
+    let digits: Option<String> = digits.chars().map(|digit| char::from_digit(digit_of(digit)?, 10)).collect();
+    digits?.parse().ok()
+}
+
+/// What a decimal digit of any script stands for.
+fn digit_of(character: char) -> Option<u32> {
+    static DIGIT: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\p{Nd}$"));
+    let is_digit = |character: char| DIGIT.is_match(character.encode_utf8(&mut [0; 4]));
+    if character.is_ascii() || !is_digit(character) {
+        return character.to_digit(10);
+    }
+    // Unicode has them in runs from 0 to 9, one or several after the other.
+    let before = (0..u32::from(character)).rev().map_while(char::from_u32).take_while(|character| is_digit(*character));
+    Some(before.count() as u32 % 10)
 }

@@ -10,6 +10,15 @@ use super::*;
 struct Fixture {
     spellings: HashMap<String, String>,
     sentences: Vec<Sentence>,
+    /// British and American in turn.
+    pairs: Vec<English>,
+}
+
+#[derive(Deserialize)]
+struct English {
+    text: String,
+    spelled: String,
+    english: String,
 }
 
 #[derive(Deserialize)]
@@ -21,9 +30,29 @@ struct Sentence {
     plain: String,
 }
 
+fn fixture() -> Fixture {
+    serde_json::from_str(include_str!("../../tests/fixtures/normalizer.json")).unwrap()
+}
+
+#[test]
+fn british_and_american_are_normalised_as_by_transformers_to_the_same() {
+    let fixture = fixture();
+    assert!(fixture.sentences.len() + fixture.pairs.len() >= 1000 && fixture.spellings.len() >= 500);
+    let (spelled, english) = (EnglishNormalizer::with_spellings(fixture.spellings), EnglishNormalizer::new());
+    for English { text, spelled: with, english: without } in &fixture.pairs {
+        assert_eq!((&spelled.normalize(text), &english.normalize(text)), (with, without), "{text}");
+    }
+    let (mut same, mut apart) = (0, 0);
+    for pair in fixture.pairs.chunks_exact(2) {
+        same += usize::from(spelled.normalize(&pair[0].text) == spelled.normalize(&pair[1].text));
+        apart += usize::from(english.normalize(&pair[0].text) != english.normalize(&pair[1].text));
+    }
+    assert_eq!((same, apart), (400, 400), "of 400 pairs");
+}
+
 #[test]
 fn answers_are_those_of_transformers() {
-    let fixture: Fixture = serde_json::from_str(include_str!("../../tests/fixtures/normalizer.json")).unwrap();
+    let fixture = fixture();
     assert!(fixture.sentences.len() >= 150 && fixture.spellings.len() >= 20);
     let spelled = EnglishNormalizer::with_spellings(fixture.spellings);
     let english = EnglishNormalizer::new();

@@ -27,6 +27,9 @@ pub struct PretrainedWhisper {
 }
 
 impl PretrainedWhisper {
+    /// The file of [`spellings`](Self::spellings).
+    pub const SPELLINGS: &str = "normalizer.json";
+
     /// A freshly initialised model around a tokenizer; token ids in `config` are taken from the tokenizer.
     ///
     /// # Errors
@@ -150,6 +153,17 @@ impl PretrainedWhisper {
         files.insert("tokenizer.json".into(), self.tokenizer.to_bytes().to_vec());
         let tensors = base_parameters(&self.model).into_iter().map(|(name, t)| (format!("model.{name}"), t)).collect();
         Ok(folder::write(dir, config, files, &tensors, dtype)?)
+    }
+
+    /// British spellings and the American ones that they count as where English texts are compared: the content of
+    /// `normalizer.json`, where the folder has one. It is written back as it was.
+    pub fn spellings(&self) -> Option<&[u8]> {
+        self.files.get(Self::SPELLINGS).map(Vec::as_slice)
+    }
+
+    /// Puts another content of `normalizer.json` in its place.
+    pub fn set_spellings(&mut self, json: Vec<u8>) {
+        self.files.insert(Self::SPELLINGS.to_owned(), json);
     }
 
     /// `generation_config.json` with every key that transformers' Whisper reads; those that were there stay as they were.

@@ -17,9 +17,10 @@ pub(crate) use picture::{Areas, Axis, Curves, Interval, Panel, Part, panels};
 pub use picture::{Picture, PictureSection, pictures};
 pub use report::report_html;
 pub use routing::{Analysis, Confidence, GateEntropy, Histogram, RoutedSample};
-pub use table::{Direction, Metric, MetricsTable, TaskColumn};
+pub use table::{Metric, MetricsTable, TaskColumn};
 
 use thiserror::Error;
+pub use undertone_train::metrics::Direction;
 
 /// Why an analysis cannot be made.
 #[derive(Debug, Error)]

@@ -4,26 +4,17 @@ use super::AnalysisError;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use undertone_train::metrics::Direction;
 
 /// More columns than this are turned into rows in the terminal.
 const WIDEST_MARKDOWN: usize = 8;
-
-/// Whether more is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// Errors and losses.
-    Lower,
-    /// Accuracies and scores.
-    Higher,
-}
 
 /// A metric and how to read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
     /// Its name.
     pub name: String,
-    /// Whether more of it is better.
+    /// Which way it is better.
     pub direction: Direction,
 }
 
@@ -50,23 +41,6 @@ struct Row {
     router: String,
     /// Task to metric to value; `None` is a value that was measured and is not finite.
     cells: BTreeMap<String, BTreeMap<String, Option<f64>>>,
-}
-
-impl Direction {
-    pub(crate) fn arrow(self) -> &'static str {
-        match self {
-            Self::Lower => "↓",
-            Self::Higher => "↑",
-        }
-    }
-
-    /// In words, for the picture's axis.
-    pub(super) fn words(self) -> &'static str {
-        match self {
-            Self::Lower => "lower is better",
-            Self::Higher => "higher is better",
-        }
-    }
 }
 
 impl MetricsTable {

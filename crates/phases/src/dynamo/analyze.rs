@@ -3,7 +3,6 @@
 use super::config::TaskConfig;
 use super::error::DynamoError;
 use super::evaluate::{Judged, RouterKind};
-use super::head_config::direction;
 use super::model::Dynamo;
 use super::objective::GUMBEL_TEMPERATURE;
 use super::phase::Phase;
@@ -16,6 +15,8 @@ use crate::report::{REPORT, ReportError, is_rate, series, write_reports};
 use crate::{Experiment, RunError, Split};
 use std::path::{Path, PathBuf};
 use undertone_store::{StoreError, write_atomically};
+use undertone_train::LAST_LOSS;
+use undertone_train::metrics::direction_of;
 
 /// What [`analyze`] found and where it wrote it.
 #[derive(Clone, Debug)]
@@ -130,8 +131,8 @@ fn judge(
 fn table(tasks: &[TaskConfig]) -> Result<MetricsTable, DynamoError> {
     let mut metrics: Vec<Metric> = Vec::new();
     for name in tasks.iter().flat_map(TaskConfig::metrics) {
-        if !metrics.iter().any(|metric| metric.name == name) {
-            metrics.push(Metric { direction: direction(&name), name });
+        if let (Some(direction), false) = (direction_of(&name), metrics.iter().any(|metric| metric.name == name)) {
+            metrics.push(Metric { direction, name });
         }
     }
     let columns = tasks.iter().map(|t| TaskColumn { task: t.name.clone(), primary: t.metrics().remove(0) }).collect();
@@ -231,7 +232,7 @@ fn curves(experiment: &Experiment) -> Vec<LossCurves> {
                 std::fs::read_to_string(stage.directory(experiment).join("metrics.jsonl")).unwrap_or_default();
             for logged in series(&metrics, "train") {
                 match (&stage, logged.name.as_str()) {
-                    (_, name) if is_rate(name) || name == "grad_norm" => {}
+                    (_, name) if is_rate(name) || ["grad_norm", LAST_LOSS].contains(&name) => {}
                     (_, GUMBEL_TEMPERATURE) => temperature.extend(logged.points),
                     (Stage::Adapter(index), "loss") => {
                         losses.push(Series { name: experiment.tasks[*index].name.clone(), ..logged });

@@ -12,7 +12,7 @@ use undertone_model::limits::MOST_BEAMS;
 use undertone_model::lora::LoraConfig;
 use undertone_model::router::GateKind;
 use undertone_model::whisper::GenerateOptions;
-use undertone_train::{GroupConfig, Pattern, TrainConfig};
+use undertone_train::{GroupConfig, LAST_LOSS, Pattern, TrainConfig};
 
 /// One task: what it is called, what it is trained on, and what is trained for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -344,13 +344,16 @@ impl RoutingWeights {
 }
 
 /// Names that lines of `metrics.jsonl` and folders have a use for.
-const RESERVED: [&str; 15] = [
+const RESERVED: [&str; 18] = [
     GUMBEL_TEMPERATURE,
     "step",
     "split",
     "loss",
+    LAST_LOSS,
     "lr",
     "grad_norm",
+    "loss_scale",
+    "skipped_steps",
     "all",
     ERROR,
     "routing",

@@ -264,6 +264,6 @@ impl Judged {
             // Where nothing was written, the router alone decides which checkpoint is best.
             metrics.entry(super::config::ERROR.to_owned()).or_insert(1.0 - accuracy);
         }
-        Evaluation { metrics, examples: self.examples }
+        Evaluation { metrics, examples: self.examples, remarks: Vec::new() }
     }
 }

@@ -1,6 +1,5 @@
 //! What a task's answers are made by, and what they are judged by.
 
-use crate::analysis::Direction;
 use crate::text::{AnswerConfig, WindowConfig};
 use serde::{Deserialize, Serialize};
 use undertone_data::records::OUTSIDE;
@@ -221,11 +220,6 @@ impl HeadConfig {
         }
         head
     }
-}
-
-/// Which way a metric is better.
-pub(crate) fn direction(metric: &str) -> Direction {
-    if ["cer", "wer"].contains(&metric) { Direction::Lower } else { Direction::Higher }
 }
 
 impl Seq2seqConfig {

@@ -40,7 +40,6 @@ pub(crate) use config::{phase_train, task_train, validate_phases, validate_tasks
 pub use error::DynamoError;
 pub use evaluate::{Judged, RouterKind};
 pub use folder::FolderError as AdapterFolderError;
-pub(crate) use head_config::direction;
 pub use head_config::{ClassifyConfig, HeadConfig, Seq2seqConfig, SpanConfig, TagConfig};
 pub use model::{BackboneNetwork, Dynamo, Head, Input, PromptHead, Tapped, TextWriter};
 pub(crate) use objective::GUMBEL_TEMPERATURE;

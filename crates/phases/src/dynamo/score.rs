@@ -2,16 +2,15 @@
 
 use super::answer::Answer;
 use super::config::TaskConfig;
-use super::head_config::{HeadConfig, direction};
+use super::head_config::HeadConfig;
 use super::text_data::{Target, TextSample};
-use crate::analysis::Direction;
 use crate::text::{AnswerConfig, SpanWindow, TextError, WindowLogits, best_spans};
 use std::sync::Arc;
 use undertone_data::records::{OUTSIDE, SpanRecord};
 use undertone_train::BoxError;
 use undertone_train::metrics::{
-    AnswerScore, Bleu, ConfusionMatrix, EntityScore, ErrorRate, Rouge, bleu, cer, entities, rouge, squad_v1, squad_v2,
-    wer,
+    AnswerScore, Bleu, ConfusionMatrix, Direction, EntityScore, ErrorRate, Rouge, bleu, cer, direction_of, entities,
+    rouge, squad_v1, squad_v2, wer,
 };
 
 /// What a task's answers have scored so far.
@@ -142,13 +141,15 @@ impl TaskScore {
         value.unwrap_or(f64::NAN)
     }
 
-    /// The metric as an error: lower is better. Where there were no entities and none was found, none is wrong.
+    /// The metric as an error: lower is better. Where there were no entities and none was found, none is wrong. A metric
+    /// of which nobody knows which way it is better makes no error, and no model is the best by it.
     pub fn error(&self, name: &str) -> f64 {
         let value = self.metric(name);
-        match (self, direction(name)) {
+        match (self, direction_of(name)) {
             (Self::Tags { .. }, _) if value.is_nan() => 0.0,
-            (_, Direction::Lower) => value,
-            (_, Direction::Higher) => 1.0 - value,
+            (_, Some(Direction::Lower)) => value,
+            (_, Some(Direction::Higher)) => 1.0 - value,
+            (_, None) => f64::NAN,
         }
     }
 }
@@ -252,6 +253,19 @@ mod tests {
         assert_eq!((score.metric("cer"), score.metric("wer"), score.metric("exact")), (0.1, 1.0 / 3.0, 0.5));
         assert_eq!((score.error("cer"), score.error("exact")), (0.1, 0.5));
         assert_eq!((score.metric("rouge1"), score.error("rouge1")), (0.5, 0.5));
+    }
+
+    #[test]
+    fn every_metric_of_a_head_has_a_direction_and_one_without_makes_no_error() {
+        for head in ["seq2seq", "classify", "span", "tag"] {
+            let task = task(json!({"head": {"type": head}}));
+            for metric in task.head.metrics() {
+                assert!(direction_of(metric).is_some(), "{metric}");
+            }
+        }
+        let mut score = TaskScore::new(&task(json!({"metrics": ["cer"]})));
+        score.add_written("a", "CQ DX", &Answer::Text("CQ DX".into()));
+        assert!(score.error("brier").is_nan());
     }
 
     #[test]

@@ -4,10 +4,10 @@ use super::difference::marked;
 use super::pictures::{Figure, best, learning, machine};
 use super::records::{RunRecords, root};
 use super::{REPORT, ReportError};
-use crate::analysis::{Direction, page};
-use crate::dynamo::direction;
+use crate::analysis::page;
 use maud::{Markup, html};
 use std::path::{Component, Path};
+use undertone_train::metrics::direction_of;
 use undertone_train::{Environment, ExampleChange, Summary};
 
 /// The report of the run in `directory`.
@@ -96,11 +96,11 @@ fn cards(summary: &Summary, records: &RunRecords) -> Vec<(&'static str, String, 
 fn metrics(summary: &Summary) -> Markup {
     let row = |(name, after): (&String, &f64)| {
         let before = summary.before.get(name).copied();
-        let lower = is_lower_better(name);
-        let better = before.is_some_and(|before| if lower { *after < before } else { *after > before });
-        let arrow = if lower { Direction::Lower } else { Direction::Higher }.arrow();
-        let before = before.map_or("–".into(), |before| format!("{before:.4}"));
-        (format!("{name} {arrow}"), before, format!("{after:.4}"), better)
+        // Older summaries do not say it.
+        let direction = summary.directions.get(name).copied().or_else(|| direction_of(name));
+        let better = direction.zip(before).is_some_and(|(direction, before)| direction.is_better(*after, before));
+        let title = direction.map_or(name.clone(), |direction| format!("{name} {}", direction.arrow()));
+        (title, before.map_or("–".into(), |before| format!("{before:.4}")), format!("{after:.4}"), better)
     };
     html! {
         @if !summary.after.is_empty() {
@@ -115,14 +115,9 @@ fn metrics(summary: &Summary) -> Markup {
                     }
                 }
             }
+            @for remark in &summary.remarks { p.lead { (remark) } }
         }
     }
-}
-
-/// Whether a metric of a run, or of one of its tasks, is better when it is lower.
-fn is_lower_better(name: &str) -> bool {
-    let metric = name.rsplit('.').next().unwrap_or(name);
-    ["loss", "error"].contains(&metric) || direction(metric) == Direction::Lower
 }
 
 fn examples(examples: &[ExampleChange]) -> Markup {
@@ -227,7 +222,7 @@ mod tests {
 
     const METRICS: &str = r#"{"step":0,"split":"valid","cer":0.5}
 {"step":10,"split":"train","loss":2.5,"text":2.0,"<b>":0.5,"lr":0.001,"grad_norm":3.0}
-{"step":20,"split":"train","loss":1.5,"text":1.25,"<b>":0.25,"lr":0.0005,"grad_norm":2.0}
+{"step":20,"split":"train","loss":1.5,"text":1.25,"<b>":0.25,"last_loss":1.25,"lr":0.0005,"grad_norm":2.0}
 {"step":20,"split":"valid","cer":0.25}
 "#;
     const PERFORMANCE: &str = r#"{"step":10,"steps":10,"seconds":4.0,"samples_per_second":20.0,"time":{"data_wait":0.1,"transfer":0.0,"forward":0.3,"backward":0.5,"optimizer":0.06,"other":0.04},"hardware":{"cpu":0.9,"process_cpu":0.8,"memory_bytes":268435456,"memory_total_bytes":8589934592,"gpus":[{"name":"H200","utilization":0.7,"memory_bytes":1073741824}]}}
@@ -304,6 +299,7 @@ mod tests {
             assert!(cards.iter().any(|text| text.contains(card)), "{card}: {cards:?}");
         }
         assert_eq!(texts(&body, "pre"), [config]);
+        assert!(!body.contains("last_loss"), "the loss of one step is no term");
         // Three sessions in two environments.
         assert!(body.contains("<td>EPYC, 2 cores</td><td>Xeon, 8 cores</td>"), "{body}");
         assert!(body.contains("<td>abc, modified</td><td>unknown</td>"), "{body}");
@@ -313,6 +309,30 @@ mod tests {
             assert!(!page.contains(forbidden), "{forbidden}");
         }
         assert!(!page.contains("href="), "a plain run has nowhere to lead to");
+    }
+
+    #[test]
+    fn a_metric_of_which_nobody_knows_which_way_it_is_better_is_not_called_better() {
+        let row = |after: &str, directions: &str| {
+            let summary: Summary = serde_json::from_str(&SUMMARY.replace(
+                r#""before":{"cer":0.5},"after":{"cer":0.25}"#,
+                &format!(r#""before":{{{after}0.5}},"after":{{{after}0.75}},"directions":{{{directions}}},"remarks":["Not <so>."]"#),
+            ))
+            .expect("a summary");
+            metrics(&summary).into_string()
+        };
+        let (better, table) = ("number good", row(r#""brier":"#, ""));
+        assert!(
+            table.contains(">brier</th>") && !table.contains(better) && table.contains("Not &lt;so&gt;."),
+            "{table}"
+        );
+        for (table, title, good) in [
+            (row(r#""brier":"#, r#""brier":"higher""#), "brier ↑", true),
+            (row(r#""copy.cer":"#, ""), "copy.cer ↓", false),
+            (row(r#""copy.f1":"#, ""), "copy.f1 ↑", true),
+        ] {
+            assert!(table.contains(&format!(">{title}</th>")) && table.contains(better) == good, "{table}");
+        }
     }
 
     #[test]

@@ -3,13 +3,16 @@
 use super::records::{RunRecords, TIME};
 use crate::analysis::{AnalysisError, Areas, Axis, Curves, Series};
 use crate::dynamo::GUMBEL_TEMPERATURE;
-use undertone_train::{Hardware, Performance};
+use undertone_train::{Hardware, LAST_LOSS, Performance};
 
 /// Small enough that its text can be read on a phone, where it is drawn at three quarters of its size.
 const SIZE: (u32, u32) = (480, 320);
 
 /// What is logged of training besides losses and learning rates.
 const GAUGES: [&str; 4] = ["grad_norm", GUMBEL_TEMPERATURE, "loss_scale", "skipped_steps"];
+
+/// The losses that are not terms of one.
+const LOSSES: [&str; 2] = ["loss", LAST_LOSS];
 
 /// A picture and what is said under it.
 pub(super) struct Figure {
@@ -32,9 +35,10 @@ pub(super) fn learning(records: &RunRecords) -> Result<Vec<Figure>, AnalysisErro
     let named = |name: &str| records.trained(name).map(unnamed).into_iter().collect::<Vec<_>>();
     let means = "Each logged value is faint, the running mean bold.";
 
-    album.curves(noisy("Training loss", "", &named("loss")), means)?;
+    let caption = format!("Of the steps since the value before. {means}");
+    album.curves(noisy("Training loss", "", &named("loss")), &caption)?;
     let rates = picked(records, is_rate);
-    let terms = picked(records, |name| name != "loss" && !is_rate(name) && !GAUGES.contains(&name));
+    let terms = picked(records, |name| !LOSSES.contains(&name) && !is_rate(name) && !GAUGES.contains(&name));
     album.curves(noisy("Terms of the loss", "", &terms), &format!("What the loss is made of, unweighted. {means}"))?;
 
     let best = best(records);

@@ -148,7 +148,7 @@ fn peak_bytes(device: &Device) -> Option<u64> {
 
 fn speech(experiment: &Experiment, attempt: Attempt, directory: &Path) -> Result<f64, RunError> {
     let setup = Setup::new(experiment)?;
-    let objective = setup.objective(setup.loader(Split::Valid)?);
+    let objective = setup.objective(setup.loader(Split::Valid)?)?;
     let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device)
         .with_gradient_checkpointing(experiment.train.gradient_checkpointing.every());
     let sample = setup.dataset(Split::Train)?.most_demanding().map_err(TrainError::Data)?;

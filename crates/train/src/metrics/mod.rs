@@ -2,6 +2,7 @@
 
 mod bleu;
 mod classification;
+mod direction;
 mod entities;
 mod error_rate;
 mod porter;
@@ -15,6 +16,7 @@ use std::ops::Add;
 
 pub use bleu::{Bleu, bleu};
 pub use classification::ConfusionMatrix;
+pub use direction::{Direction, direction_of};
 pub use entities::{EntityCounts, EntityScore, TagError, entities};
 pub use error_rate::{Edits, ErrorRate, cer, wer};
 pub use question_answering::{AnswerScore, squad_v1, squad_v2};

@@ -1,0 +1,122 @@
+//! What is done to texts before they are compared, with what the model's folder has for it.
+
+use crate::{DataConfig, Normalizer};
+use std::borrow::Cow;
+use undertone_data::text::{BasicNormalizer, EnglishNormalizer, NormalizerError};
+use undertone_model::whisper::PretrainedWhisper;
+
+/// A [`Normalizer`] that is ready to be used.
+#[derive(Clone, Debug)]
+pub enum TextNormalizer {
+    /// Nothing is done.
+    None,
+    /// Whisper's basic normaliser.
+    Basic,
+    /// Whisper's English normaliser.
+    English(EnglishNormalizer),
+}
+
+/// Gives `whisper` the spellings that `data` names, so that they are in every folder that is made of it.
+///
+/// # Errors
+/// When the file is no such map.
+pub(crate) fn spells(whisper: &mut PretrainedWhisper, data: &DataConfig) -> Result<(), NormalizerError> {
+    let Some(path) = &data.spellings else { return Ok(()) };
+    let spellings = std::fs::read(path).map_err(|source| NormalizerError::Read { path: path.clone(), source })?;
+    EnglishNormalizer::from_json(path, &spellings)?;
+    whisper.set_spellings(spellings);
+    Ok(())
+}
+
+impl TextNormalizer {
+    /// The normaliser for what `whisper` writes, with its spellings.
+    ///
+    /// # Errors
+    /// When the model's `normalizer.json` is no map of spellings.
+    pub fn new(kind: Normalizer, whisper: &PretrainedWhisper) -> Result<Self, NormalizerError> {
+        Ok(match kind {
+            Normalizer::None => Self::None,
+            Normalizer::Basic => Self::Basic,
+            Normalizer::English => Self::English(match whisper.spellings() {
+                Some(json) => EnglishNormalizer::from_json(PretrainedWhisper::SPELLINGS, json)?,
+                None => EnglishNormalizer::new(),
+            }),
+        })
+    }
+
+    /// The text as it is compared.
+    pub fn normalize<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self {
+            Self::None => text.into(),
+            Self::Basic => BasicNormalizer::default().normalize(text).into(),
+            Self::English(english) => english.normalize(text).into(),
+        }
+    }
+
+    /// What is to be known of error rates that were counted with it.
+    pub fn remark(&self) -> Option<String> {
+        match self {
+            Self::English(english) if !english.has_spellings() => Some(
+                "`data.normalizer: english` has no spelling map, so that `colour` for `color` counts as an error and error \
+                 rates are not comparable with published ones: name the `normalizer.json` of a Whisper as \
+                 `data.spellings`, or put it into the model's folder"
+                    .into(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+    use undertone_model::whisper::{GenerationConfig, WhisperConfig, WhisperTokenizer};
+    use undertone_train::metrics::wer;
+
+    fn whisper() -> PretrainedWhisper {
+        let config = WhisperConfig {
+            d_model: 4,
+            encoder_layers: 1,
+            decoder_layers: 1,
+            encoder_attention_heads: 1,
+            decoder_attention_heads: 1,
+            encoder_ffn_dim: 4,
+            decoder_ffn_dim: 4,
+            max_source_positions: 8,
+            max_target_positions: 8,
+            ..Default::default()
+        };
+        let tokenizer = WhisperTokenizer::of_characters("ab", &["en"]).expect("a tokenizer");
+        PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &Device::default()).expect("a model")
+    }
+
+    fn error_rate(whisper: &PretrainedWhisper, kind: Normalizer) -> (Option<f64>, bool) {
+        let normalizer = TextNormalizer::new(kind, whisper).expect("a normaliser");
+        let rate =
+            wer(&normalizer.normalize("What colour, Dr. Grey?"), &normalizer.normalize("what color doctor gray"));
+        (rate.rate(), normalizer.remark().is_some())
+    }
+
+    #[test]
+    fn british_is_american_where_the_model_has_the_spellings_and_else_the_metric_says_so() {
+        let mut whisper = whisper();
+        assert_eq!(error_rate(&whisper, Normalizer::English), (Some(0.5), true));
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("spellings.json");
+        std::fs::write(&path, r#"{"colour": "color", "grey": "gray"}"#).expect("written");
+        let data = DataConfig { spellings: Some(path.clone()), ..Default::default() };
+        spells(&mut whisper, &data).expect("spellings");
+        assert_eq!(error_rate(&whisper, Normalizer::English), (Some(0.0), false));
+        assert_eq!(error_rate(&whisper, Normalizer::Basic), (Some(0.75), false));
+        assert_eq!(error_rate(&whisper, Normalizer::None), (Some(1.0), false));
+        // They travel with the model.
+        let folder = dir.path().join("model");
+        whisper.save(&folder, undertone_store::Dtype::F32).expect("saved");
+        let loaded = PretrainedWhisper::load(&folder, &Device::default()).expect("loaded");
+        assert_eq!(error_rate(&loaded, Normalizer::English), (Some(0.0), false));
+        std::fs::write(&path, "[]").expect("written");
+        let error = spells(&mut whisper, &data).expect_err("refused").to_string();
+        assert!(error.contains("spellings.json"), "{error}");
+    }
+}

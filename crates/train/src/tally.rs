@@ -1,0 +1,110 @@
+//! The loss over several optimizer steps.
+
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// A loss term over the batches of one optimizer step.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StepTerm {
+    pub name: Cow<'static, str>,
+    /// Its sum over them by its count over them.
+    pub mean: f64,
+    /// The same, times the weight that each batch gave it.
+    pub weighted: f64,
+    /// What it was divided by, where that is at least 1.
+    pub count: f64,
+}
+
+/// The loss of the optimizer steps since the last line of `metrics.jsonl`, term by term, but for those whose loss was no
+/// finite number. It is part of a run's checkpoints, so that an interrupted run writes the same lines.
+///
+/// Each term is its sum over all those steps by its count over them: the loss that they would have had as one large step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LossTally {
+    terms: Vec<TermTally>,
+}
+
+/// One term's part in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct TermTally {
+    name: String,
+    sum: f64,
+    /// The sum times the weight that each step gave it.
+    weighted: f64,
+    count: f64,
+}
+
+impl LossTally {
+    /// Adds the terms of a step.
+    pub(crate) fn add(&mut self, terms: &[StepTerm]) {
+        for StepTerm { name, mean, weighted, count } in terms {
+            let at = self.terms.iter().position(|term| term.name == *name).unwrap_or_else(|| {
+                self.terms.push(TermTally { name: name.to_string(), sum: 0.0, weighted: 0.0, count: 0.0 });
+                self.terms.len() - 1
+            });
+            let (term, divisor) = (&mut self.terms[at], count.max(1.0));
+            term.sum += mean * divisor;
+            term.weighted += weighted * divisor;
+            term.count += count;
+        }
+    }
+
+    /// The weighted sum of the terms; nothing where there was no step.
+    pub(crate) fn loss(&self) -> Option<f64> {
+        (!self.terms.is_empty()).then(|| self.terms.iter().map(|term| term.weighted / term.count.max(1.0)).sum())
+    }
+
+    /// Every number that it keeps.
+    #[cfg(test)]
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = f64> {
+        self.terms.iter().flat_map(|term| [term.sum, term.weighted, term.count])
+    }
+
+    /// How many terms there are.
+    pub(crate) fn len(&self) -> usize {
+        self.terms.len()
+    }
+
+    /// The unweighted terms by name. A term that had nothing to say is not 0: it is not there.
+    pub(crate) fn means(&self) -> impl Iterator<Item = (&str, f64)> {
+        let said = self.terms.iter().filter(|term| term.count > 0.0);
+        said.map(|term| (term.name.as_str(), term.sum / term.count.max(1.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(terms: &[(&'static str, f64, f64, f64)]) -> Vec<StepTerm> {
+        let term = |(name, mean, weight, count): &(&'static str, f64, f64, f64)| StepTerm {
+            name: (*name).into(),
+            mean: *mean,
+            weighted: weight * mean,
+            count: *count,
+        };
+        terms.iter().map(term).collect()
+    }
+
+    #[test]
+    fn steps_count_by_what_was_counted_in_them() {
+        let mut tally = LossTally::default();
+        assert_eq!(tally.loss(), None);
+        tally.add(&step(&[("text", 4.0, 1.0, 10.0), ("elements", 0.0, 0.5, 0.0)]));
+        assert_eq!(tally.means().collect::<Vec<_>>(), [("text", 4.0)]);
+        tally.add(&step(&[("text", 1.0, 1.0, 30.0), ("elements", 2.0, 0.5, 5.0)]));
+        // (4 · 10 + 1 · 30) / 40, not (4 + 1) / 2; the elements are in one of the steps alone.
+        assert_eq!(tally.means().collect::<Vec<_>>(), [("text", 1.75), ("elements", 2.0)]);
+        assert_eq!(tally.loss(), Some(1.75 + 0.5 * 2.0));
+    }
+
+    #[test]
+    fn a_step_by_itself_is_what_it_was() {
+        for (mean, count) in [(0.1, 3.0), (f64::from(0.3_f32), 1234.0), (2.5, 0.25)] {
+            let mut tally = LossTally::default();
+            tally.add(&step(&[("text", mean, 1.0, count)]));
+            let loss = tally.loss().expect("a step");
+            assert!((loss - mean).abs() <= 1e-15 * mean, "{loss} is not {mean}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What a model is judged by.
+
+use undertone_tests::{CLIPS, Place, change_tensors, write_model};
+
+/// The tiny experiment from the model in `model`, judged by words.
+fn judged(place: &Place) {
+    place.write_experiment(&format!("samples: 12, {CLIPS}"));
+    write_model(&place.path("model"));
+}
+
+const FROM_MODEL: [&str; 6] = [
+    "--set",
+    "model.source.config=null",
+    "--set",
+    "model.path=model",
+    "--set",
+    "train.evaluate.metrics=[cer,wer,loss]",
+];
+
+#[test]
+fn spellings_travel_with_the_model_and_a_metric_without_them_says_so() {
+    let place = Place::default();
+    judged(&place);
+    let spellings = r#"{"colour": "color"}"#;
+    place.write("model/normalizer.json", spellings);
+    let run = |more: &[&str]| {
+        let outcome = place.run(more);
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        outcome
+    };
+    let english = [&FROM_MODEL[..], &["--set", "data.normalizer=english", "--set", "train.max_steps=3"]].concat();
+    let train = [&["train", "--config", "tiny.yaml"], &english[..]].concat();
+    let says = |text: &str| text.contains("has no spelling map") && text.contains("`data.spellings`");
+    assert!(!says(&run(&train).stderr));
+    let read = |path: &str| std::fs::read_to_string(place.path(path)).expect(path);
+    assert_eq!(read("runs/tiny/best/normalizer.json"), spellings);
+    let eval = ["eval", "--run", "runs/tiny"];
+    assert!(!run(&eval).stdout.contains("remarks"));
+    run(&["export", "--run", "runs/tiny", "--out", "exported"]);
+    assert_eq!(read("exported/normalizer.json"), spellings);
+    assert!(!read("runs/tiny/report.html").contains("has no spelling map"));
+    // Without them, in every place where the numbers stand.
+    std::fs::remove_file(place.path("runs/tiny/best/normalizer.json")).expect("removed");
+    std::fs::rename(place.path("model/normalizer.json"), place.path("spellings.json")).expect("moved");
+    let outcome = run(&eval);
+    let line: serde_json::Value = serde_json::from_str(outcome.stdout.trim()).expect("JSON");
+    assert!(says(&outcome.stderr) && says(line["remarks"][0].as_str().expect("a remark")), "{outcome:?}");
+    assert!(says(&run(&[&train[..], &["--set", "run.overwrite=true"]].concat()).stderr));
+    assert!(says(&read("runs/tiny/summary.json")) && read("runs/tiny/report.html").contains("has no spelling map"));
+    // A file by itself does as well, and from then on is the model's own.
+    let named = ["--set", "data.spellings=spellings.json", "--set", "run.overwrite=true"];
+    assert!(!says(&run(&[&train[..], &named].concat()).stderr));
+    assert_eq!(read("runs/tiny/best/normalizer.json"), spellings);
+    place.write("spellings.json", "[1]");
+    place.run(&[&train[..], &named].concat()).assert_refusal(&["spellings.json", "JSON object of strings"]);
+}
+
+#[test]
+fn a_model_with_a_bias_that_is_no_number_is_not_judged_by_a_finite_loss() {
+    let place = Place::default();
+    judged(&place);
+    let eval = [&["eval", "--config", "tiny.yaml"], &FROM_MODEL[..]].concat();
+    let loss = || {
+        let outcome = place.run(&eval);
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        serde_json::from_str::<serde_json::Value>(outcome.stdout.trim()).expect("JSON")["loss"].as_f64()
+    };
+    assert!(loss().is_some());
+    change_tensors(&place.path("model/model.safetensors"), |tensors| {
+        let bias = tensors.get_mut("model.encoder.layers.0.self_attn.q_proj.bias").expect("a bias");
+        bias.data.fill(f32::NAN);
+    });
+    assert_eq!(loss(), None);
+}
