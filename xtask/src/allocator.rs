@@ -16,3 +16,26 @@ pub fn tune() {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
+
+/// From now on the process gets so many bytes beyond those it has; a larger allocation fails. Only on Linux.
+pub fn limit(more: u64) -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        let pages = std::fs::read_to_string("/proc/self/statm")?;
+        let pages: u64 = pages.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or_default();
+        // SAFETY: it only reads a constant of the system.
+        #[allow(unsafe_code)]
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        let bytes = pages * page.unsigned_abs() + more;
+        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+        // SAFETY: the structure lives as long as the call.
+        #[allow(unsafe_code)]
+        let done = unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) };
+        if done != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = more;
+    Ok(())
+}

@@ -68,6 +68,9 @@ enum Command {
     /// Try one batch; one JSON line
     #[command(hide = true)]
     TuneProbe(tune::ProbeArgs),
+    /// Run cases of `bench hostile`; lines of JSON
+    #[command(hide = true)]
+    HostileCases(bench::hostile::ChildArgs),
     /// Run the tests; what they need is installed first
     Test(test::Args),
     /// Run every check of the repository
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Command::Bench { command } => bench::run(&command),
         Command::Tune(args) => tune::run(&args),
         Command::TuneProbe(args) => tune::probe(&args),
+        Command::HostileCases(args) => bench::hostile::run_child(&args),
         Command::Test(args) => test::run(&args),
         Command::Ci => ci::run(),
     };

@@ -7,7 +7,9 @@ use std::process::Command;
 fn help_lists_every_command() {
     let output = Command::new(env!("CARGO_BIN_EXE_xtask")).arg("--help").output().expect("xtask runs");
     let text = String::from_utf8_lossy(&output.stdout);
-    for command in ["train", "eval", "analyze", "predict", "transcribe", "export", "data", "monitor", "bench", "ci"] {
+    for command in
+        ["train", "eval", "analyze", "predict", "transcribe", "export", "data", "monitor", "bench", "test", "ci"]
+    {
         assert!(text.lines().any(|l| l.trim_start().starts_with(command)), "{command} is not in:\n{text}");
     }
 }

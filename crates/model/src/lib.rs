@@ -30,6 +30,7 @@ pub mod router;
 mod shapes;
 pub mod text;
 pub mod text_decoder;
+mod tokenizer_file;
 pub mod whisper;
 
 pub use folder::{FolderError, WrongSize};

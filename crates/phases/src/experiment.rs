@@ -123,6 +123,7 @@ impl Experiment {
             if !file.is_file() {
                 return Err(ConfigError::NoFile(file.to_owned()));
             }
+            check_depth(file)?;
             figment = figment.merge(YamlFile(file));
         }
         figment = figment.merge(Env::prefixed("UNDERTONE_").split("__"));
@@ -368,6 +369,31 @@ impl Experiment {
     }
 }
 
+/// How many brackets may be open at once. The parser takes 128, but only once it has read all of them, which takes it the
+/// square of their number.
+const DEEPEST: usize = 1000;
+
+/// Refuses a file in which so many brackets are open that reading it would take minutes. Brackets in texts and comments count
+/// as well: no file has so many of those that are not closed.
+fn check_depth(file: &Path) -> Result<(), ConfigError> {
+    // A file that cannot be read is told about by who reads it.
+    let Ok(text) = std::fs::read(file) else { return Ok(()) };
+    let (mut open, mut line) = (0_usize, 1);
+    for byte in text {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            b'\n' => line += 1,
+            _ => {}
+        }
+        if open > DEEPEST {
+            let file = file.display();
+            return Err(ConfigError::Value(format!("more than {DEEPEST} brackets are open in line {line} of {file}")));
+        }
+    }
+    Ok(())
+}
+
 /// `figment` with one key set. Figment knows no keys within lists, so a list that the key leads into is changed as a whole.
 fn set(figment: Figment, key: &str, value: serde_json::Value) -> Result<Figment, ConfigError> {
     let ends = key.match_indices('.').map(|(at, _)| at);
@@ -569,6 +595,16 @@ mod tests {
         ] {
             let experiment = load(&format!("{TASKS}{more}"), &[]).expect(more);
             assert_eq!(load(&experiment.to_yaml(), &[]), Ok(experiment));
+        }
+    }
+
+    #[test]
+    fn a_file_of_brackets_is_refused_at_once() {
+        for open in ["[", "{a: ", "a: [b, {c: "] {
+            let begun = std::time::Instant::now();
+            let error = load(&format!("train:\n  {}", open.repeat(100_000)), &[]).expect_err(open).to_string();
+            assert!(error.contains("line 2 of") && error.contains("test.yaml"), "{error}");
+            assert!(begun.elapsed().as_secs() < 5);
         }
     }
 

@@ -5,6 +5,7 @@ mod compare;
 mod data;
 mod faults;
 mod hardware;
+pub mod hostile;
 mod ops;
 mod step;
 
@@ -29,6 +30,8 @@ pub enum Command {
     Faults(faults::Args),
     /// Measure what sampling the machine in the background costs, and its arithmetic's peak; one JSON line
     Hardware(hardware::Args),
+    /// Give changed inputs to everything that reads what users give: none may do more than be refused; a table
+    Hostile(hostile::Args),
 }
 
 pub fn run(command: &Command) -> Result<(), Failure> {
@@ -40,6 +43,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Ops(args) => ops::run(args),
         Command::Faults(args) => faults::run(args),
         Command::Hardware(args) => hardware::run(args),
+        Command::Hostile(args) => hostile::run(args),
     }
 }
 

@@ -1,5 +1,6 @@
 //! A text encoder's tokenizer: WordPiece or byte-level BPE, and the special tokens that frame a text.
 
+use crate::tokenizer_file;
 use serde_json::{Map, Value};
 use tokenizers::Tokenizer;
 
@@ -49,7 +50,7 @@ impl TextTokenizer {
     /// When it is none, or lacks a token that starts, ends or pads a text.
     pub fn from_bytes(bytes: Vec<u8>, declared: &[Map<String, Value>]) -> Result<Self, TextTokenizerError> {
         let format = |e: tokenizers::Error| TextTokenizerError::Format(e.to_string());
-        let mut inner = Tokenizer::from_bytes(&bytes).map_err(format)?;
+        let mut inner = tokenizer_file::read(&bytes).map_err(TextTokenizerError::Format)?;
         inner.with_truncation(None).map_err(format)?;
         inner.with_padding(None);
         let required = |role: Role| {

@@ -1,6 +1,7 @@
 //! Whisper's tokenizer: text to ids and back, and the special tokens that frame them.
 
 use super::GenerationConfig;
+use crate::tokenizer_file;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use tokenizers::Tokenizer;
@@ -69,7 +70,7 @@ impl WhisperTokenizer {
     /// # Errors
     /// When it is none, or lacks the tokens that start and end a transcript.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, TokenizerError> {
-        let inner = Tokenizer::from_bytes(&bytes).map_err(|e| TokenizerError::Format(e.to_string()))?;
+        let inner = tokenizer_file::read(&bytes).map_err(TokenizerError::Format)?;
         let special: BTreeMap<String, u32> =
             inner.get_added_tokens_decoder().into_iter().map(|(id, token)| (token.content, id)).collect();
         let special_ids = special.values().copied().collect();

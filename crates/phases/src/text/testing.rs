@@ -1,5 +1,6 @@
 //! Small tokenizers for tests, and real ones where they are at hand beside the repository.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -93,5 +94,5 @@ pub(super) fn real_tokenizer(name: &str) -> Option<TextTokenizer> {
 
 /// Where a record of a test comes from.
 pub(super) fn origin() -> Origin {
-    Origin { path: Arc::from(std::path::Path::new("test.jsonl")), place: Place::Line(1) }
+    Origin { path: Arc::from(Path::new("test.jsonl")), place: Place::Line(1) }
 }

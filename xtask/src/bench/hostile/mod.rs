@@ -1,0 +1,141 @@
+//! `cargo xtask bench hostile`: good inputs, each changed somewhere, are given to everything that reads what users give us.
+//! Each is accepted or refused in words; nothing else may happen.
+//!
+//! Cases run in a process of its own, one after another, with a limit on its memory, because a panic is not the worst that
+//! can happen. When it dies or hangs, the case it was at is to blame, and another process goes on behind that.
+
+mod child;
+mod kind;
+mod mutate;
+mod prepare;
+mod repair;
+mod seeds;
+mod watch;
+
+pub use child::ChildArgs;
+pub use child::run as run_child;
+
+use crate::Failure;
+use crate::progress::Bar;
+use kind::Kind;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use undertone::phases::Progress;
+use watch::{Ending, Watch};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Cases of all kinds together
+    #[arg(long, default_value_t = 10_000)]
+    cases: u64,
+    /// What all cases follow from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only this kind, with all of the cases
+    #[arg(long)]
+    kind: Option<Kind>,
+    /// Only the case of this number
+    #[arg(long, requires = "kind")]
+    only: Option<u64>,
+    /// Seconds after which a case hangs
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    patience: u64,
+    /// MiB that a process may have beyond what it has before its first case
+    #[arg(long, default_value_t = 1024)]
+    memory: u64,
+    /// Keep the input of each failure, or of the only case, below this directory
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+/// What became of the cases of a kind.
+#[derive(Default)]
+struct Tally {
+    counts: [u64; Ending::ALL.len()],
+    /// The longest that a case took, and its number.
+    slowest: (Duration, u64),
+    /// Bytes beyond what a process had before its first case.
+    most: u64,
+}
+
+impl Tally {
+    fn cases(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    fn failures(&self) -> u64 {
+        Ending::ALL.iter().zip(self.counts).filter(|(ending, _)| ending.is_failure()).map(|(_, count)| count).sum()
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
+        self.slowest = self.slowest.max(other.slowest);
+        self.most = self.most.max(other.most);
+    }
+
+    /// A row of the table; that of a kind names its slowest case.
+    fn row(&self, kind: Option<&str>) -> String {
+        let counts: String = self.counts.iter().map(|count| format!(" {count} |")).collect();
+        let (cases, most, (slowest, number)) = (self.cases(), self.most >> 20, self.slowest);
+        let number = kind.map_or(String::new(), |_| format!(" (case {number})"));
+        format!("| {} | {cases} |{counts} {:.2} s{number} | {most} MiB |", kind.unwrap_or("all"), slowest.as_secs_f64())
+    }
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let scratch = tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot write temporary files: {e}")))?;
+    let mut total = Tally::default();
+    let head: String = Ending::ALL.iter().map(|ending| format!(" {ending} |")).collect();
+    println!("| kind | cases |{head} slowest | most memory |\n|---|---:|{}", "---:|".repeat(Ending::ALL.len() + 2));
+    for (kind, numbers) in shares(args) {
+        let tally = all_of(kind, numbers, args, scratch.path())?;
+        println!("{}", tally.row(Some(&super::name(kind))));
+        total.add(&tally);
+    }
+    println!("{}", total.row(None));
+    match total.failures() {
+        0 => Ok(()),
+        failures => Err(Failure::Machine(format!("{failures} of {} cases failed", total.cases()))),
+    }
+}
+
+/// The numbers of each kind's cases.
+fn shares(args: &Args) -> Vec<(Kind, Range<u64>)> {
+    if let Some(kind) = args.kind {
+        return vec![(kind, args.only.map_or(0..args.cases, |number| number..number + 1))];
+    }
+    let all: u64 = Kind::SHARES.iter().map(|(_, share)| share).sum();
+    Kind::SHARES.iter().map(|(kind, share)| (*kind, 0..args.cases * share / all)).collect()
+}
+
+/// Runs the cases of a kind, each process as far as it gets.
+fn all_of(kind: Kind, numbers: Range<u64>, args: &Args, scratch: &Path) -> Result<Tally, Failure> {
+    let name = super::name(kind);
+    let seeds = scratch.join(&name);
+    seeds::write(kind, &seeds)?;
+    let mut tally = Tally::default();
+    let bar = Bar::default();
+    bar.begin(&name, (numbers.end - numbers.start) as usize);
+    let mut next = numbers.start;
+    while next < numbers.end {
+        let mut watch = Watch::start(args, &name, &seeds, next..numbers.end, scratch)?;
+        while let Some(case) = watch.case()? {
+            tally.counts[case.ending as usize] += 1;
+            tally.slowest = tally.slowest.max((case.time, case.number));
+            tally.most = tally.most.max(case.memory);
+            if case.ending.is_failure() {
+                let again = format!("bench hostile --kind {name} --seed {} --only {}", args.seed, case.number);
+                eprintln!("{name} {}: {}: {} (cargo xtask {again})", case.number, case.ending, case.said);
+            }
+            if let Some(keep) = args.keep.as_ref().filter(|_| case.ending.is_failure() || args.only.is_some()) {
+                prepare::keep(&scratch.join("case"), &keep.join(format!("{name}-{}", case.number)))
+                    .map_err(|e| Failure::Machine(format!("cannot keep a case: {e}")))?;
+            }
+            next = case.number + 1;
+            bar.step();
+        }
+    }
+    bar.end();
+    Ok(tally)
+}
