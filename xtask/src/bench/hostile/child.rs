@@ -44,7 +44,7 @@ static PANIC: Mutex<Option<String>> = Mutex::new(None);
 pub fn run(args: &ChildArgs) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::Machine(format!("cannot prepare a case: {e}"));
     std::panic::set_hook(Box::new(|panic| {
-        *PANIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic.to_string());
+        *PANIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic.to_string().replace('\n', " "));
     }));
     let seeds = Seeds::open(args.kind, &args.seeds).map_err(failed)?;
     // What is done once is done before the first case.
