@@ -115,6 +115,7 @@ impl Failure {
 fn main() -> ExitCode {
     allocator::tune();
     undertone::train::silence_out_of_memory_panics();
+    undertone::data::silence_reader_panics();
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),

@@ -26,8 +26,11 @@ pub mod cut;
 pub mod cw;
 pub mod features;
 mod fourier;
+mod guarded;
 mod level;
 pub mod limits;
 pub mod loader;
 pub mod records;
 pub mod text;
+
+pub use guarded::silence_reader_panics;

@@ -1,10 +1,9 @@
-use std::any::Any;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use symphonia::core::audio::GenericAudioBufferRef;
+use symphonia::core::codecs::audio::well_known::{CODEC_ID_ADPCM_IMA_WAV, CODEC_ID_ADPCM_MS};
 use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::Hint;
@@ -15,6 +14,7 @@ use symphonia::core::units::Timestamp;
 
 use super::resample::Resampling;
 use super::{AudioError, SAMPLE_RATE, Stored};
+use crate::guarded::guarded;
 
 /// How far past the file's end a segment may reach, in seconds: one hop, which manifests round away.
 pub(crate) const ROUNDING: f64 = 0.01;
@@ -62,10 +62,8 @@ pub(super) fn counted_seconds(stored: &Stored) -> Result<f64, AudioError> {
 
 /// A panic in somebody else's decoder as an error about the file.
 fn caught<T>(stored: &Stored, read: impl FnOnce() -> Result<T, AudioError>) -> Result<T, AudioError> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic: Box<dyn Any + Send>| {
-        let said = panic.downcast_ref::<&str>().map(|text| text.to_string());
-        let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        let reason = format!("the decoder gave up: {said}");
+    guarded(read).unwrap_or_else(|panic| {
+        let reason = format!("the decoder gave up: {panic}");
         Err(AudioError::Unsupported { path: stored.name().into(), reason })
     })
 }
@@ -182,6 +180,8 @@ struct Source<'a> {
     promised: Option<u64>,
     /// Whether packets decode independently and hold exactly the samples they say: WAV and FLAC.
     exact: bool,
+    /// Whether samples stand in blocks (ADPCM), which the reader cannot look for: it takes a sample for a block.
+    in_blocks: bool,
     /// Whether the decoder leaves out what packets say is the encoder's delay and padding.
     trims: bool,
     interleaved: Vec<f32>,
@@ -212,8 +212,9 @@ impl<'a> Source<'a> {
             .map_err(|error| unsupported(error.to_string()))?;
         let untold = guessed || format == "wave" && is_piped_wav(stored);
         let promised = track.num_frames.filter(|_| !untold);
-        let (track, exact) = (track.id, matches!(format, "wave" | "flac"));
-        Ok(Self { path, reader, decoder, track, rate, promised, exact, trims: !guessed, interleaved: Vec::new() })
+        let in_blocks = [CODEC_ID_ADPCM_MS, CODEC_ID_ADPCM_IMA_WAV].contains(&codec.codec);
+        let (track, exact, trims) = (track.id, matches!(format, "wave" | "flac"), !guessed);
+        Ok(Self { path, reader, decoder, track, rate, promised, exact, in_blocks, trims, interleaved: Vec::new() })
     }
 
     /// Moves to sample `first` or to somewhere before it; says where, with what it had to decode on the way. None where
@@ -222,6 +223,9 @@ impl<'a> Source<'a> {
         let preroll = if self.exact { 0 } else { (PREROLL * f64::from(self.rate)) as u64 };
         let target = first.saturating_sub(preroll);
         let Some(ts) = i64::try_from(target).ok().filter(|&ts| ts > 0) else { return Ok(Some((0, Vec::new()))) };
+        if self.in_blocks {
+            return Ok(None);
+        }
         let to = SeekTo::Timestamp { ts: Timestamp::new(ts), track_id: self.track };
         match self.reader.seek(SeekMode::Accurate, to) {
             Ok(seeked) => {

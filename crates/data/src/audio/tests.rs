@@ -75,6 +75,39 @@ fn resampled_length_rounds_up() {
     }
 }
 
+/// A WAV of 16 blocks of IMA ADPCM at 16 kHz, a sound of its own in each.
+fn adpcm_wav(dir: &TempDir) -> PathBuf {
+    const BLOCK: u16 = 256;
+    let mut bytes = b"RIFF\0\0\0\0WAVEfmt \x14\0\0\0".to_vec();
+    let samples = 2 * (BLOCK - 4) + 1;
+    for half in [0x11, 1, 16_000, 0, 8_110, 0, BLOCK, 4, 2, samples] {
+        bytes.extend(u16::to_le_bytes(half));
+    }
+    bytes.extend(b"data");
+    bytes.extend((16 * u32::from(BLOCK)).to_le_bytes());
+    for block in 0..16_u8 {
+        bytes.extend([0, block, 20, 0]);
+        bytes.extend((4..BLOCK).map(|i| (i as u8).wrapping_mul(block | 1)));
+    }
+    let length = bytes.len() as u32 - 8;
+    bytes[4..8].copy_from_slice(&length.to_le_bytes());
+    let path = dir.path().join("adpcm.wav");
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn a_segment_of_adpcm_is_that_part_of_the_whole() {
+    let dir = TempDir::new().unwrap();
+    let path = adpcm_wav(&dir);
+    let whole = load(&path).unwrap();
+    assert_eq!(whole.len(), 16 * 505);
+    for (from, to) in [(0, 800), (400, 1200), (1600, 8000), (7200, 8080)] {
+        let segment = load_segment(&path, Some(from as f64 / 16_000.0), Some(to as f64 / 16_000.0)).unwrap();
+        assert!(segment == whole[from..to], "{from} to {to}");
+    }
+}
+
 #[test]
 fn channels_are_averaged() {
     let dir = TempDir::new().unwrap();

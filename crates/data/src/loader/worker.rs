@@ -1,11 +1,10 @@
 //! What a loader thread does.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::queue::{Job, Made, Queue};
 use super::{Collate, Dataset, LoaderError, OnBadSample, SampleError, Skipped};
+use crate::guarded::caught;
 
 /// How many samples of a batch an error lists by name.
 const NAMES: usize = 8;
@@ -68,7 +67,7 @@ impl<D: Dataset, C: Collate<D::Item>> Worker<D, C> {
     }
 
     fn load(&self, index: usize, epoch: u64) -> Result<D::Item, LoaderError> {
-        match catch(|| self.dataset.get(index, epoch)) {
+        match caught(|| self.dataset.get(index, epoch)) {
             Ok(Ok(item)) => Ok(item),
             Ok(Err(source)) => Err(LoaderError::Sample { name: self.name(index), index, epoch, source }),
             Err(message) => Err(LoaderError::SamplePanic { name: self.name(index), index, epoch, message }),
@@ -77,7 +76,7 @@ impl<D: Dataset, C: Collate<D::Item>> Worker<D, C> {
 
     /// The batch and the bytes it holds.
     fn collate(&self, items: Vec<D::Item>) -> Result<(C::Batch, usize), Failure> {
-        let made = catch(|| {
+        let made = caught(|| {
             let batch = self.collate.collate(items)?;
             let bytes = C::bytes(&batch);
             Ok((batch, bytes))
@@ -98,7 +97,7 @@ impl<D: Dataset, C: Collate<D::Item>> Worker<D, C> {
 
     /// The dataset's name for a sample, even if naming it panics as well.
     fn name(&self, index: usize) -> String {
-        catch(|| self.dataset.name(index)).unwrap_or_else(|_| format!("#{index}"))
+        caught(|| self.dataset.name(index)).unwrap_or_else(|_| format!("#{index}"))
     }
 }
 
@@ -112,13 +111,4 @@ impl<D: Dataset, C: Collate<D::Item>> Drop for Worker<D, C> {
 enum Failure {
     Error(SampleError),
     Panic(String),
-}
-
-/// Runs `f` and turns a panic into its message. What a panic leaves half-done inside a dataset is the dataset's affair,
-/// as it would be with a lock that is poisoned.
-fn catch<T>(f: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(|payload: Box<dyn Any + Send>| {
-        let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
-        text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_string())
-    })
 }

@@ -1,4 +1,3 @@
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use serde_json::Value;
 use super::files::{Rows, open, read_error};
 use super::row::{Content, Row};
 use super::{Origin, RecordsError};
+use crate::guarded;
 
 /// The rows of a Parquet file: of all its columns, or of those in a projection of its schema.
 pub(crate) fn rows(path: Arc<Path>, projection: Option<Type>) -> Result<Rows, RecordsError> {
@@ -37,8 +37,7 @@ pub(crate) fn rows_in(
 
 /// What the reader of the format returns; where a file is damaged it may also panic, and that is then an error, too.
 pub(crate) fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, RecordsError> {
-    // What the reader left half done is not used again, for reading ends at the first error.
-    match catch_unwind(AssertUnwindSafe(read)) {
+    match guarded::guarded(read) {
         Ok(result) => result.map_err(|error| read_error(path, error)),
         Err(_) => Err(read_error(path, "its pages are damaged; make the file anew")),
     }
