@@ -200,6 +200,15 @@ fn anothers_tokenizer_is_refused() {
     assert!(error.contains("tokenizer.json") && error.contains("29 ids, the model has 20"), "{error}");
 
     config["vocab_size"] = json!(60);
+    folder.write_json("config.json", &config);
+    let whole = folder.json("tokenizer.json");
+    let mut tokenizer = whole.clone();
+    tokenizer["post_processor"]["sep"][1] = json!(60);
+    folder.write_json("tokenizer.json", &tokenizer);
+    let error = folder.refusal();
+    assert!(error.contains("tokenizer.json") && error.contains("id 60 around texts, the model has 60 ids"), "{error}");
+    folder.write_json("tokenizer.json", &whole);
+
     config["pad_token_id"] = json!(2);
     folder.write_json("config.json", &config);
     let error = folder.refusal();

@@ -100,6 +100,12 @@ fn check(tokenizer: &TextTokenizer, config: &TextEncoderConfig, path: PathBuf) -
     if tokenizer.vocab_size() > config.vocab_size {
         return foreign(format!("it has {} ids, the model has {}", tokenizer.vocab_size(), config.vocab_size));
     }
+    // What encloses texts has its ids written out, and nothing says that the vocabulary has them.
+    let framed = [tokenizer.inner().encode("", true), tokenizer.inner().encode(("", ""), true)];
+    let highest = framed.iter().flatten().flat_map(|framed| framed.get_ids()).max();
+    if let Some(id) = highest.filter(|id| **id as usize >= config.vocab_size) {
+        return foreign(format!("it puts the id {id} around texts, the model has {} ids", config.vocab_size));
+    }
     // BERT only ever masks its padding, whatever it is; RoBERTa's positions are counted from it.
     if config.model_type != TextModelType::Bert && tokenizer.pad() != config.pad_token_id {
         return foreign(format!("it pads with {}, the model with {}", tokenizer.pad(), config.pad_token_id));

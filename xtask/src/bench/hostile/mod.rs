@@ -18,6 +18,7 @@ pub use child::run as run_child;
 use crate::Failure;
 use crate::progress::Bar;
 use kind::Kind;
+use prepare::Seeds;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -129,7 +130,9 @@ fn all_of(kind: Kind, numbers: Range<u64>, args: &Args, scratch: &Path) -> Resul
                 eprintln!("{name} {}: {}: {} (cargo xtask {again})", case.number, case.ending, case.said);
             }
             if let Some(keep) = args.keep.as_ref().filter(|_| case.ending.is_failure() || args.only.is_some()) {
-                prepare::keep(&scratch.join("case"), &keep.join(format!("{name}-{}", case.number)))
+                let dir = keep.join(format!("{name}-{}", case.number));
+                Seeds::open(kind, &seeds)
+                    .and_then(|seeds| seeds.case(args.seed, case.number, &dir))
                     .map_err(|e| Failure::Machine(format!("cannot keep a case: {e}")))?;
             }
             next = case.number + 1;

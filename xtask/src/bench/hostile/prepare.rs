@@ -72,11 +72,6 @@ impl Seeds {
     }
 }
 
-/// Copies what lies in a folder.
-pub fn keep(from: &Path, to: &Path) -> Result<()> {
-    Folder { path: from.to_owned(), files: below(from)?, changed: Vec::new() }.copy(to)
-}
-
 impl Folder {
     fn copy(&self, to: &Path) -> Result<()> {
         if to.exists() {
