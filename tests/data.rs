@@ -44,7 +44,7 @@ fn a_recording_that_cannot_be_read_stops_the_run_or_is_listed() {
     let place = place();
     let stopped = place.run(&["train", "--config", "tiny.yaml"]);
     stopped.assert_refusal(&["04.wav"]);
-    train(&place, 12, &[]);
+    train(&place, 12, &["--set", "run.overwrite=true"]);
     let record = bad_samples(&place);
     assert_eq!((&record["samples"], &record["first"][0]["name"]), (&1.into(), &"04.wav".into()), "{record}");
     assert!(record["first"][0]["reason"].as_str().is_some_and(|reason| reason.contains("not audio")), "{record}");

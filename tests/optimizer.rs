@@ -73,13 +73,25 @@ fn adafactor_goes_on_from_a_checkpoint_to_the_same_bits() {
 }
 
 #[test]
+fn rates_follow_the_batches_that_are_made_not_the_most_there_can_be() {
+    let place = place();
+    // Clips of two seconds, of which four are eight.
+    let by_seconds = ["data.batch_size=64", "data.max_batch_seconds=8", "train.max_steps=3"];
+    let scaling = ["train.optimizer.lr_scaling=sqrt", "train.optimizer.base_batch=16"];
+    let outcome = trained(&place, &[&by_seconds[..], &scaling].concat(), &[]);
+    let said = "learning rate 1e-3 × sqrt(4 / 16) = 5e-4";
+    assert!(outcome.stderr.lines().any(|line| line == said), "{}", outcome.stderr);
+    assert_eq!(rates(&place)[1], 5e-4);
+}
+
+#[test]
 fn a_run_does_not_go_on_with_another_optimizer() {
     let place = place();
     trained(&place, &["train.max_steps=3"], &[]);
     let before = files(&place);
     let more = ["train.max_steps=6", "train.optimizer.name=adafactor"];
     let outcome = train(&place, &more, &["--resume"]);
-    outcome.assert_refusal(&["checkpoints/step-00000003", "state of adamw", "trained with adafactor", "--resume"]);
+    outcome.assert_refusal(&["runs/tiny/config.yaml", "`train.optimizer.name` adamw → adafactor"]);
     assert!(files(&place) == before, "nothing is touched");
     let adafactor = &more[1..];
     let overwrite = ["train.max_steps=3", "run.overwrite=true"];

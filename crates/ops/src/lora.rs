@@ -10,7 +10,8 @@ use undertone_kernels::lora as kernels;
 /// `((x · aᵀ) ⊙ gates) · bᵀ`: the updates of many adapters of a linear map, each counted by its sample's gate.
 ///
 /// On the CPU a sample pays for the columns whose gate is not zero, in both passes; only gates that want a gradient of
-/// their own cost the products of all columns, in the backward pass.
+/// their own cost the products of all columns, in the backward pass. So a sample meets nothing of an adapter that it does not go
+/// through, not even a NaN.
 ///
 /// # Shapes
 /// - `x`: `[batch, .., in]`; `a`: `[ΣR, in]`; `b`: `[out, ΣR]`
@@ -159,6 +160,16 @@ mod tests {
                 compare([x, a, b], run(lora_bank), run(composed));
             }
         }
+    }
+
+    #[test]
+    fn an_adapter_that_is_no_number_spoils_those_who_go_through_it() {
+        let x = Tensor::<3>::ones([2, 1, 1], &device());
+        let a = Tensor::<2>::from_floats([[1.0], [f32::NAN]], &device());
+        let b = Tensor::<2>::ones([1, 2], &device());
+        let gates = Tensor::<2>::from_floats([[1.0, 0.0], [1.0, 0.5]], &device());
+        let y: Vec<f32> = lora_bank(x, a, b, gates).try_into_vec_as().expect("floats");
+        assert!(y[0] == 1.0 && y[1].is_nan(), "{y:?}");
     }
 
     #[test]

@@ -145,7 +145,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("test.yaml");
         let task = |name: &str| format!("{{name: {name}, data: {{train: {{synth: cw}}, valid: {{synth: cw}}}}}}");
-        std::fs::write(&file, format!("tasks: [{}, {}]", task("a"), task("b"))).expect("written");
+        let train = "{max_steps: 100, optimizer: {warmup_steps: 1}}";
+        let yaml = format!("train: {train}\ntasks: [{}, {}]", task("a"), task("b"));
+        std::fs::write(&file, yaml).expect("written");
         Experiment::load(Some(&file), &settings.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()).expect("loaded")
     }
 
@@ -159,7 +161,7 @@ mod tests {
     fn a_key_is_harmless_wherever_it_stands_and_only_if_it_is_listed() {
         for (setting, key, harmless) in [
             ("train.max_steps=7", "train.max_steps", true),
-            ("train.optimizer.lr=1e-5", "train.optimizer.lr", true),
+            ("train.optimizer.lr=1.0e-5", "train.optimizer.lr", true),
             ("train.optimizer.name=adafactor", "train.optimizer.name", false),
             ("train.evaluate.every=7", "train.evaluate.every", true),
             ("train.accumulation=2", "train.accumulation", false),
@@ -172,7 +174,7 @@ mod tests {
             ("tasks.a.data.train.samples=3", "tasks.a.data.train.samples", false),
             ("tasks.a.data.test={synth: cw}", "tasks.a.data.test", true),
             ("phases.2.train.max_steps=7", "phases.2.train.max_steps", true),
-            ("phases.2.losses.routing=7", "phases.2.losses.routing", false),
+            ("phases.3.losses.routing=7", "phases.3.losses.routing", false),
             ("phases.3.lr.router=7", "phases.3.lr.router", true),
             ("phases.baselines.full.max_steps=7", "phases.baselines.full.max_steps", true),
             ("phases.baselines.full.accumulation=7", "phases.baselines.full.accumulation", false),

@@ -46,6 +46,7 @@ pub struct Learner<O: Objective> {
     dir: PathBuf,
     /// Held from the first moment that the directory's content matters until training ends.
     lock: Option<Arc<DirectoryLock>>,
+    saves_on_error: bool,
     name: String,
     configuration: Option<String>,
     display: Display,
@@ -123,6 +124,7 @@ impl<O: Objective> Learner<O> {
             resumed: None,
             dir: dir.to_owned(),
             lock: None,
+            saves_on_error: true,
             name,
             configuration: None,
             display: Display::default(),
@@ -140,6 +142,12 @@ impl<O: Objective> Learner<O> {
     /// that it is told to resume or to train until training ends.
     pub fn with_lock(mut self, lock: Arc<DirectoryLock>) -> Self {
         self.lock = Some(lock);
+        self
+    }
+
+    /// Whether what was learned before an error is saved, as it is if nothing is said.
+    pub fn with_rescue(mut self, rescue: bool) -> Self {
+        self.saves_on_error = rescue;
         self
     }
 
@@ -470,7 +478,7 @@ impl<O: Objective> Learner<O> {
         let _ = self.saver.wait();
         let step = self.state.step;
         let saved = self.checkpoints().newest().0.map_or(0, |checkpoint| checkpoint.state.step);
-        if self.lock.is_none() || self.model.is_none() || step <= saved {
+        if !self.saves_on_error || self.lock.is_none() || self.model.is_none() || step <= saved {
             return;
         }
         if self.checkpoint().is_ok() && self.saver.wait().is_ok() {

@@ -27,6 +27,10 @@ const PREROLL: f64 = 1.0;
 /// times, and one that is very wrong is no reason to decode without end.
 const SLACK: (f64, f64) = (10.0, 0.1);
 
+/// How much of a file that promises nothing is decoded before it is counted how long it is, in seconds: what is too long is
+/// then refused at once, and short files are read once.
+const UNCOUNTED: f64 = 60.0;
+
 /// Decodes from `start` to `end` in seconds (to the end of the file if `None`) to 16 kHz mono; the bounds are known to be
 /// sane. More than `longest` seconds are an error.
 pub(super) fn decode(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> Result<Vec<f32>, AudioError> {
@@ -101,6 +105,7 @@ fn decode_part(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> R
         None => source = Source::open(stored)?,
     }
     let most = source.promised.map(|promised| promised as f64 * (1.0 + SLACK.1) + SLACK.0 * rate);
+    let mut uncounted = source.promised.is_none() && last.is_none();
     let mut samples = Vec::new();
     while last.is_none_or(|last| cut.position < last) && source.decode_packet(cut.position, &mut samples)? {
         cut.push(&samples)?;
@@ -108,6 +113,12 @@ fn decode_part(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> R
             && cut.position as f64 > most
         {
             return Err(AudioError::MoreThanPromised { path: path.into(), promised: promised as f64 / rate });
+        }
+        if uncounted && cut.position as f64 > UNCOUNTED * rate {
+            uncounted = false;
+            if counted_seconds(stored)? - start > longest {
+                return Err(AudioError::TooLong { path: path.into(), hours: longest / 3600.0 });
+            }
         }
     }
 

@@ -253,8 +253,10 @@ fn refusals_name_the_key_and_the_way_out() {
     let path = Some(Paths::from(PathBuf::from("/no/such/place")));
     let said = refusal(|c| c.noise = NoiseConfig { p: 1.0, path: path.clone(), ..Default::default() });
     assert!(said.starts_with("augment.noise.path: /no/such/place cannot be read"), "{said}");
-    let both = NoiseConfig { kind: Some(NoiseColour::Pink), path, ..Default::default() };
+    let both = NoiseConfig { kind: Some(NoiseColour::Pink), path: path.clone(), ..Default::default() };
     assert!(refusal(|c| c.noise = both).contains("leave out kind"));
+    let both = ReverbConfig { path, direct_db: [1.0, 2.0], ..Default::default() };
+    assert!(refusal(|c| c.reverb = both).contains("leave out direct_db"));
     let (_dir, path) = folder(&[]);
     let said = refusal(|c| c.reverb = ReverbConfig { p: 1.0, path: Some(path), ..Default::default() });
     assert!(said.starts_with("augment.reverb.path: ") && said.contains("holds no audio"), "{said}");

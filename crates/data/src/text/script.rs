@@ -26,16 +26,24 @@ pub fn is_unspaced(character: char) -> bool {
 /// ideographic mark at the joint is a space of its own. A language would know less: lists often name none, or one for
 /// recordings of several, and a Chinese one may have English lines.
 pub fn append(text: &mut String, more: &str) {
-    let mark = |c: char| matches!(c, '\u{3000}'..='\u{3003}' | '\u{3008}'..='\u{301f}' | '\u{ff01}'..='\u{ff0f}' | '\u{ff1a}'..='\u{ff20}' | '\u{ff5b}'..='\u{ff65}');
     let letter = |c: &char| is_unspaced(*c) || c.is_alphabetic();
     let unspaced = |c: Option<char>| c.map(is_unspaced);
     let [before, after] = [text.chars().rev().find(letter), more.chars().find(letter)].map(unspaced);
     let joined = before.or(after) == Some(true) && after.or(before) == Some(true);
-    let marked = text.ends_with(mark) || more.starts_with(mark);
+    let marked = text.ends_with(is_wide_mark) || more.starts_with(is_wide_mark);
     if !(text.is_empty() || more.is_empty() || joined || marked) {
         text.push(' ');
     }
     text.push_str(more);
+}
+
+/// Whether it is a mark as wide as an ideograph, with the space that it needs in it.
+fn is_wide_mark(character: char) -> bool {
+    matches!(
+        u32::from(character),
+        0x3000..=0x3003 | 0x3008..=0x301f // of ideographic scripts
+        | 0xff01..=0xff0f | 0xff1a..=0xff20 | 0xff3b..=0xff40 | 0xff5b..=0xff65 // full-width forms
+    )
 }
 
 #[cfg(test)]

@@ -205,6 +205,22 @@ fn packing() -> (tempfile::TempDir, SourceConfig, Experiment) {
 }
 
 #[test]
+fn a_model_of_english_alone_is_asked_for_nothing_else() {
+    let mut whisper = whisper();
+    whisper.generation.is_multilingual = false;
+    let source = SourceConfig::default();
+    let refused = |key: &str, experiment: &Experiment| {
+        let error = SpeechDataset::new(experiment, &[&source], &whisper, true, 7).err().expect("refused").to_string();
+        assert!(error.contains(&format!("`data.{key}`")) && error.contains("English"), "{error}");
+    };
+    let mut experiment = Experiment::default();
+    experiment.data.language = "de".into();
+    refused("language", &experiment);
+    (experiment.data.language, experiment.data.task) = ("en".into(), "translate".into());
+    refused("task", &experiment);
+}
+
+#[test]
 fn short_recordings_share_a_window() {
     let (_dir, source, experiment) = packing();
     let packed = dataset(&experiment, &source).expect("packed");

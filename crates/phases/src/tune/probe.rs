@@ -211,7 +211,7 @@ where
 {
     let calls = Rc::<RefCell<Vec<Instant>>>::default();
     let timed = Timed { objective, calls: calls.clone(), last: STEPS * attempt.accumulation };
-    let result = learner(timed).train(batches);
+    let result = learner(timed).with_rescue(false).train(batches);
     let calls = calls.borrow();
     match (result, calls.get(attempt.accumulation), calls.get(STEPS * attempt.accumulation)) {
         (_, Some(from), Some(to)) => {

@@ -116,7 +116,11 @@ impl<'a> Trial<'a> {
         if !status.success() {
             return Err(format!("the undisturbed run ended with {status}: {}", trial.said()));
         }
-        Ok(subject.trace(&trial.run_dir()))
+        let trace = subject.trace(&trial.run_dir());
+        match trace.iter().find(|(_, content)| content.is_empty()) {
+            Some((file, _)) => Err(format!("the undisturbed run left no `{}`", file.display())),
+            None => Ok(trace),
+        }
     }
 
     /// Trains under faults until it is done. `length` is how long it takes undisturbed.

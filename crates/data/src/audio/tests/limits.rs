@@ -62,6 +62,7 @@ fn what_promises_nothing_is_read_to_a_limit() {
     assert_eq!(endless.counted_seconds().unwrap(), 3000.0 * 65_535.0 / 48_000.0);
     let error = decode(&endless, 0.0, None, 60.0).unwrap_err();
     assert!(matches!(error, AudioError::TooLong { .. }), "{error}");
+    assert!(matches!(decode(&endless, 0.0, Some(3000.0), 60.0), Err(AudioError::TooLong { .. })));
     // A part of it is read, wherever it lies.
     assert_eq!(decode(&endless, 3000.0, Some(3001.0), 60.0).unwrap().len(), 16_000);
     // What says that it is too long is not even begun.
