@@ -7,6 +7,7 @@ mod faults;
 mod hardware;
 pub mod hostile;
 mod ops;
+mod random;
 mod step;
 
 use crate::Failure;

@@ -1,10 +1,10 @@
 //! What can happen to a run.
 
+use crate::bench::random::Random;
 use std::fmt;
 use std::fs::Permissions;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::Duration;
 
 /// Something that happens to a process while it trains, or to what it has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,29 +52,6 @@ impl fmt::Display for Fault {
             Self::TruncatedUnderIt => "newest checkpoint cut under the process, SIGKILL",
             Self::SecondStart => "second start, SIGKILL",
         })
-    }
-}
-
-/// Numbers by SplitMix64: the same for a seed on every machine.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
-    }
-
-    /// A part of `whole`.
-    pub fn part(&mut self, whole: Duration) -> Duration {
-        whole.mul_f64((self.next() >> 11) as f64 / (1_u64 << 53) as f64)
     }
 }
 

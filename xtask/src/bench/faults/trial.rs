@@ -1,8 +1,9 @@
 //! One run and what happens to it.
 
 use super::End;
-use super::fault::{Fault, Random, fill, flip, in_newest_checkpoint, kill, set_writable, terminate, truncate};
+use super::fault::{Fault, fill, flip, in_newest_checkpoint, kill, set_writable, terminate, truncate};
 use super::subject::{Subject, Trace};
+use crate::bench::random::Random;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -106,7 +107,15 @@ impl<'a> Trial<'a> {
             Ok::<(), std::io::Error>(())
         };
         prepare().map_err(|e| format!("`{}`: {e}", place.display()))?;
-        Ok(Self { ground, subject, place, random: Random(seed), faults: Vec::new(), damaged: Vec::new(), _disk: disk })
+        Ok(Self {
+            ground,
+            subject,
+            place,
+            random: Random::new(seed, subject.name, 0),
+            faults: Vec::new(),
+            damaged: Vec::new(),
+            _disk: disk,
+        })
     }
 
     /// What the run leaves when nothing happens to it.
@@ -156,8 +165,8 @@ impl<'a> Trial<'a> {
             return self.judge(wait(&mut child)?);
         }
         let possible: Vec<Fault> = Fault::ALL.into_iter().filter(|fault| self.ground.allows(*fault)).collect();
-        let fault = possible[self.random.below(possible.len())];
-        let moment = Instant::now() + self.random.part(length);
+        let fault = *self.random.pick(&possible);
+        let moment = Instant::now() + length.mul_f64(self.random.share());
         while Instant::now() < moment {
             if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
                 return self.judge(status);

@@ -1,38 +1,9 @@
 //! How a good input becomes a hostile one. A seed and a number fix every byte.
 
+use crate::bench::random::Random;
 use std::ops::Range;
 
-/// A source of choices (SplitMix64; Steele, Lea and Flood, 2014).
-pub struct Random(u64);
-
 impl Random {
-    /// Choices that follow from a seed, a word and a number.
-    pub fn new(seed: u64, word: &str, number: u64) -> Self {
-        let mut random = Self(seed);
-        for part in word.bytes().map(u64::from).chain([number]) {
-            random.0 ^= part;
-            random.next();
-        }
-        random
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`; 0 if there is none.
-    pub fn below(&mut self, n: usize) -> usize {
-        if n == 0 { 0 } else { (self.next() % n as u64) as usize }
-    }
-
-    /// One of them.
-    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
-        &choices[self.below(choices.len())]
-    }
-
     /// A part of `0..length` of at most `most`.
     fn part(&mut self, length: usize, most: usize) -> Range<usize> {
         let start = self.below(length);

@@ -1,8 +1,9 @@
 //! A case: a copy of a good input in which one file is changed.
 
 use super::kind::Kind;
-use super::mutate::{self, Random};
+use super::mutate;
 use super::repair;
+use crate::bench::random::Random;
 use std::io::Result;
 use std::path::{Path, PathBuf};
 
