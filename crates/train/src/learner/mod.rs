@@ -1,32 +1,33 @@
 //! The training loop.
 
+mod judge;
+mod rescue;
+mod step;
+
 use crate::checkpoint::{Checkpoint, Checkpoints, Contents, TrainState};
-use crate::config::Directions;
 use crate::ema::Ema;
 use crate::error::io;
 use crate::exported::Exported;
-use crate::guard::{GuardState, Trouble, Verdict};
 use crate::hardware::Meter;
 use crate::loss_scale::LossScale;
-use crate::metrics::Direction;
-use crate::objective::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective};
+use crate::objective::{Batches, Objective};
 use crate::records::Records;
 use crate::report::{ExampleChange, METRICS, ParameterCount, Summary, drop_evaluation, peak_memory_bytes};
 use crate::saver::Saver;
 use crate::stopwatch::{Part, Stopwatch};
-use crate::tally::StepTerm;
-use crate::{Display, Environment, GradientSum, Optimizer, Progress, TrainConfig, TrainError, Work};
+use crate::{Display, Environment, Optimizer, Progress, TrainConfig, TrainError};
 use burn::module::Module;
-use burn::tensor::{Device, Tensor};
-use std::collections::{BTreeMap, BTreeSet};
+use burn::tensor::Device;
+use judge::{BEST, BEST_EMA};
+use rescue::Within;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+use step::{Outcome, StepReport};
 use undertone_ops::{Compute, autocast, runs_ahead};
 use undertone_store::{
-    DirectoryLock, frozen_checksum, load_trainable, parameter_infos, remove_leftovers, trainable_parameters,
-    write_atomically, write_directory,
+    DirectoryLock, frozen_checksum, load_trainable, parameter_infos, trainable_parameters, write_atomically,
 };
 
 /// Trains a model on an objective and keeps its records in a directory.
@@ -53,57 +54,10 @@ pub struct Learner<O: Objective> {
     interrupt: Arc<AtomicBool>,
 }
 
-/// After this many steps a trainable parameter without a gradient is a mistake, not a rare branch.
-const GRADIENT_PATIENCE: u64 = 20;
-
-/// The folders of the model, and of the average of its weights, that scored best.
-const BEST: &str = "best";
-const BEST_EMA: &str = "best_ema";
-
-/// An epoch may be without a batch where batches are cut by length and incomplete ones left out, but not so many in a row.
-const EMPTY_EPOCHS: usize = 100;
-
 const MODEL: &str = "the learner has its model between optimizer steps";
 
 /// What logs call the loss of a line's last step, where a line stands for several.
 pub const LAST_LOSS: &str = "last_loss";
-
-/// The share of an optimizer step's time and what it found.
-#[derive(Default)]
-struct StepReport {
-    terms: Vec<StepTerm>,
-    gauges: Vec<(&'static str, f64)>,
-    loss: f64,
-    norm: f64,
-    rate: f64,
-    samples: usize,
-    work: Work,
-}
-
-/// Where within an optimizer step training is: what an error there leaves of the state.
-enum Within {
-    /// Between two steps: state, parameters and records agree.
-    Nothing,
-    /// Before the parameters move: all agree once these parts of the state are as they were when the step began.
-    Begun(StepStart),
-    /// Parameters move, or the step is written down: the state is no longer that of the last step and not yet the next's.
-    Moving,
-}
-
-/// What a step changes of the state before the parameters move.
-struct StepStart {
-    epoch: u64,
-    cursor: usize,
-    loss_scale: Option<LossScale>,
-    guard: GuardState,
-}
-
-/// What became of an optimizer step.
-enum Outcome {
-    Taken,
-    Skipped,
-    RolledBack,
-}
 
 impl<O: Objective> Learner<O> {
     /// A learner for `model`, whose parameters lie on `device` (without autodiff), with records in `dir`.
@@ -369,55 +323,6 @@ impl<O: Objective> Learner<O> {
         Ok(summary)
     }
 
-    /// Whether a step may move the parameters, and what is done if not.
-    fn decide(&mut self, report: &StepReport, window: &[O::Batch], progress: &Progress) -> Result<Outcome, TrainError> {
-        let (step, loss, norm) = (self.state.step + 1, report.loss, report.norm);
-        if let Some(scale) = &mut self.state.loss_scale {
-            if loss.is_finite() && norm.is_finite() {
-                scale.good(&self.config.loss_scale);
-            } else if scale.overflow() {
-                return Ok(Outcome::Skipped);
-            }
-        }
-        let (verdict, usual) = self.config.guard.judge(&mut self.state.guard, loss, norm);
-        if verdict == Verdict::Go {
-            return Ok(Outcome::Taken);
-        }
-        let samples = window.iter().flat_map(|batch| self.objective.names(batch)).collect();
-        let trouble = Trouble { step, loss, norm, usual, samples };
-        match verdict {
-            Verdict::Go => Ok(Outcome::Taken),
-            Verdict::Warn => {
-                progress.say(&trouble.to_string());
-                Ok(Outcome::Taken)
-            }
-            Verdict::Skip => {
-                progress.say(&format!("{trouble}: the step is skipped"));
-                Ok(Outcome::Skipped)
-            }
-            Verdict::Rollback => self.roll_back(&trouble, progress),
-            Verdict::Stop => Err(TrainError::Guard { trouble, incidents: self.state.guard.incidents }),
-        }
-    }
-
-    /// Goes back to the last checkpoint and leaves out the data up to here. Without a checkpoint the step is skipped.
-    fn roll_back(&mut self, trouble: &Trouble, progress: &Progress) -> Result<Outcome, TrainError> {
-        self.saver.wait()?;
-        self.within = Within::Moving;
-        let Some(checkpoint) = self.checkpoints().newest().0 else {
-            progress.say(&format!("{trouble}: there is no checkpoint to go back to, so the step is skipped"));
-            return Ok(Outcome::Skipped);
-        };
-        let here = self.state.clone();
-        self.restore(checkpoint)?;
-        progress.say(&format!("{trouble}: back to step {}, and on with the data after this", self.state.step));
-        let TrainState { epoch, cursor, loss_scale, .. } = here;
-        let incidents = here.guard.incidents;
-        self.state = TrainState { epoch, cursor, loss_scale, ..self.state.clone() };
-        self.state.guard.incidents = incidents;
-        Ok(Outcome::RolledBack)
-    }
-
     /// How many optimizer steps the run has over these batches, once it is clear that it can be trained on them.
     fn steps_over<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> Result<u64, TrainError> {
         if batches.per_epoch() == 0 {
@@ -440,158 +345,6 @@ impl<O: Objective> Learner<O> {
     /// What the cursor counts in.
     fn batching<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> (usize, usize) {
         (batches.per_epoch(), self.config.accumulation)
-    }
-
-    fn own_directory(&mut self) -> Result<(), TrainError> {
-        if self.lock.is_none() {
-            self.lock = Some(Arc::new(DirectoryLock::acquire(&self.dir)?));
-        }
-        Ok(())
-    }
-
-    /// Makes the run's directory, or clears it of what a killed session was writing.
-    fn prepare_directory(&self) -> Result<(), TrainError> {
-        let checkpoints = self.dir.join("checkpoints");
-        std::fs::create_dir_all(&checkpoints).map_err(io(&checkpoints))?;
-        for dir in [&self.dir, &checkpoints] {
-            remove_leftovers(dir)?;
-        }
-        // What lies beyond the one that was resumed is damaged; left there, rotation would take it for the newest.
-        self.resumed.map_or(Ok(()), |step| Ok(self.checkpoints().remove_after(step)?))
-    }
-
-    fn step_start(&self) -> StepStart {
-        let TrainState { epoch, cursor, loss_scale, ref guard, .. } = self.state;
-        StepStart { epoch, cursor, loss_scale, guard: guard.clone() }
-    }
-
-    /// After an error, saves where training stood before it, if that is further than the newest checkpoint. What cannot
-    /// be saved either is left: the error is the one to be told.
-    pub fn rescue(&mut self) {
-        match std::mem::replace(&mut self.within, Within::Moving) {
-            Within::Nothing => {}
-            Within::Begun(StepStart { epoch, cursor, loss_scale, guard }) => {
-                self.state = TrainState { epoch, cursor, loss_scale, guard, ..self.state.clone() };
-            }
-            Within::Moving => return,
-        }
-        let _ = self.saver.wait();
-        let step = self.state.step;
-        let saved = self.checkpoints().newest().0.map_or(0, |checkpoint| checkpoint.state.step);
-        if !self.saves_on_error || self.lock.is_none() || self.model.is_none() || step <= saved {
-            return;
-        }
-        if self.checkpoint().is_ok() && self.saver.wait().is_ok() {
-            eprintln!("what was learned in {step} steps is saved: once the cause is mended, go on with --resume");
-        }
-    }
-
-    /// The batches of one optimizer step; at the end of an epoch what is left of it, then the next epoch begins. None where
-    /// they fail at an interruption: the step is then still to be taken, from its first batch on.
-    fn load<'a, B: Batches<Batch = O::Batch>>(
-        &mut self,
-        batches: &'a B,
-        stream: &mut BatchStream<'a, O::Batch>,
-        progress: &Progress,
-    ) -> Result<Option<Vec<O::Batch>>, TrainError> {
-        let begin = (self.state.epoch, self.state.cursor);
-        let (mut window, mut empty) = (Vec::new(), 0);
-        while window.len() < self.config.accumulation {
-            match stream.next() {
-                Some(Ok((next, batch))) => {
-                    window.push(batch);
-                    self.state.cursor = next;
-                }
-                Some(Err(error)) => {
-                    self.gives_up(error, progress)?;
-                    (self.state.epoch, self.state.cursor) = begin;
-                    return Ok(None);
-                }
-                None => {
-                    self.state.epoch += 1;
-                    self.state.cursor = 0;
-                    *stream = batches.epoch(self.state.epoch, 0);
-                    if !window.is_empty() {
-                        break;
-                    }
-                    empty += 1;
-                    if empty > EMPTY_EPOCHS {
-                        return Err(TrainError::NoData);
-                    }
-                }
-            }
-        }
-        Ok(Some(window))
-    }
-
-    /// At an interruption, leaves it to the next session what this error of data is.
-    fn gives_up(&self, error: BoxError, progress: &Progress) -> Result<(), TrainError> {
-        if !self.interrupt.load(Ordering::Relaxed) {
-            return Err(TrainError::Data(error));
-        }
-        progress.say(&format!("step {}  interrupted: {error}", self.state.step));
-        Ok(())
-    }
-
-    /// Gradients of the window's mean loss: each term's sum over the window by its count over the window.
-    fn forward_backward(
-        &self,
-        window: &mut [O::Batch],
-        watch: &mut Stopwatch,
-    ) -> Result<(GradientSum, StepReport), TrainError> {
-        let mut totals: Vec<f64> = Vec::new();
-        for batch in window.iter() {
-            let counts = self.objective.counts(batch);
-            if totals.is_empty() {
-                totals.resize(counts.len(), 0.0);
-            }
-            if totals.len() != counts.len() {
-                return Err(TrainError::Terms(totals.len(), counts.len()));
-            }
-            totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
-        }
-        let scale = self.state.loss_scale.map_or(1.0, |scale| scale.scale);
-        let mut gradients = GradientSum::of_scaled_loss(scale);
-        let mut report = StepReport::default();
-        for batch in window.iter_mut() {
-            let input = self.objective.upload(batch, &self.device).map_err(TrainError::Data)?;
-            watch.lap(Part::Transfer, &self.device);
-            let terms = self.objective.losses(self.model(), batch, input, &self.device).map_err(TrainError::Data)?;
-            check_terms(&terms, &totals, &report.terms)?;
-            if report.terms.is_empty() {
-                let term = |(term, count): (&LossTerm, &f64)| StepTerm {
-                    name: term.name.clone(),
-                    mean: 0.0,
-                    weighted: 0.0,
-                    count: *count,
-                };
-                report.terms = terms.iter().zip(&totals).map(term).collect();
-            }
-            let mut loss: Option<Tensor<1>> = None;
-            let mut means = Vec::with_capacity(terms.len());
-            for (LossTerm { weight, sum, .. }, count) in terms.into_iter().zip(&totals) {
-                let mean = sum.div_scalar(count.max(1.0));
-                means.push((weight, mean.clone().inner()));
-                let share = mean.mul_scalar(weight * scale);
-                loss = Some(loss.map_or(share.clone(), |loss| loss + share));
-            }
-            watch.lap(Part::Forward, &self.device);
-            if let Some(loss) = loss {
-                gradients.add(self.model(), loss.backward());
-            }
-            // Read only now: on an accelerator a read waits for everything before it.
-            for ((weight, mean), term) in means.into_iter().zip(&mut report.terms) {
-                let mean = f64::from(mean.into_scalar::<f32>());
-                term.mean += mean;
-                term.weighted += weight * mean;
-                report.loss += weight * mean;
-            }
-            watch.lap(Part::Backward, &self.device);
-            report.samples += self.objective.samples(batch);
-            report.work += self.objective.work(self.model(), batch);
-        }
-        report.gauges = window.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
-        Ok((gradients, report))
     }
 
     /// Shows the loss of the steps since the last line as one, and where a line is due, writes it and begins anew.
@@ -637,114 +390,6 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// Judges the model, and the average of its weights, records it, and exports what is the best so far. Where the data
-    /// fails at an interruption, nothing is recorded but that this is still to be done.
-    fn evaluate(&mut self, log: &mut Records, progress: &Progress) -> Result<(), TrainError> {
-        let (model, step) = (self.model().valid(), self.state.step);
-        let judge = |model: &O::Model| self.objective.evaluate(model, &self.config.evaluate.metrics);
-        let judged = judge(&model).and_then(|found| {
-            // Before the first step there is nothing to average.
-            let averaged = self.ema.as_ref().filter(|_| step > 0).map(|ema| ema.of(model.clone()));
-            let of_average = averaged.as_ref().map(judge).transpose()?;
-            Ok((found, averaged.zip(of_average)))
-        });
-        self.state.unjudged = true;
-        let (evaluation, average) = match judged {
-            Ok(judged) => judged,
-            Err(error) => return self.gives_up(error, progress),
-        };
-        let watched = self.watched(&evaluation)?;
-        let score = self.score(&evaluation);
-        let best = self.export_if_best(&model, BEST, self.state.best, score)?;
-        let mut best_ema = self.state.best_ema;
-        if let Some((model, evaluation)) = &average {
-            best_ema = self.export_if_best(model, BEST_EMA, best_ema, self.score(evaluation))?;
-        }
-        self.within = Within::Moving;
-        self.record(&evaluation, "valid", log, progress)?;
-        if let Some((_, evaluation)) = &average {
-            self.record(evaluation, "valid_ema", log, progress)?;
-        }
-        let (reference, min_delta) = (self.state.reference, self.config.early_stopping.min_delta);
-        match watched.filter(|score| reference.is_none_or(|reference| *score < reference - min_delta)) {
-            Some(score) => (self.state.reference, self.state.stalled) = (Some(score), 0),
-            None => self.state.stalled += 1,
-        }
-        self.state = TrainState {
-            score,
-            best,
-            best_ema,
-            latest: Some(finite(evaluation)),
-            unjudged: false,
-            ..std::mem::take(&mut self.state)
-        };
-        self.within = Within::Nothing;
-        Ok(())
-    }
-
-    /// What early stopping goes by, lower for better, where it is a number.
-    fn watched(&self, evaluation: &Evaluation) -> Result<Option<f64>, TrainError> {
-        let early_stopping = &self.config.early_stopping;
-        let metric = self.config.watched();
-        if early_stopping.patience > 0 && !evaluation.metrics.contains_key(metric) {
-            let found: Vec<String> = evaluation.metrics.keys().map(|name| format!("`{name}`")).collect();
-            return Err(TrainError::NoMetric { metric: metric.to_owned(), found: found.join(", ") });
-        }
-        let direction = self.directions()?.watched;
-        let cost = direction.and_then(|direction| Some(direction.as_cost(*evaluation.metrics.get(metric)?)));
-        Ok(cost.filter(|cost| cost.is_finite()))
-    }
-
-    /// Exports a model to a folder of the run's, if it scored better than the best one there; the best by now and its step.
-    fn export_if_best(
-        &self,
-        model: &O::Model,
-        folder: &str,
-        best: Option<(f64, u64)>,
-        score: Option<f64>,
-    ) -> Result<Option<(f64, u64)>, TrainError> {
-        let deciding = self.directions()?.deciding;
-        let is_best = |score: &f64| best.is_none_or(|(best, _)| deciding.is_better(*score, best));
-        let Some(value) = score.filter(is_best) else { return Ok(best) };
-        let exported = Exported { metric: self.config.checkpoint.metric.clone(), value, step: self.state.step };
-        write_directory(&self.dir.join(folder), |folder| {
-            self.objective.export(model, folder).map_err(TrainError::Export)?;
-            Ok::<(), TrainError>(exported.write(folder)?)
-        })?;
-        Ok(Some((value, exported.step)))
-    }
-    /// Writes down what was found.
-    fn record(
-        &self,
-        evaluation: &Evaluation,
-        split: &str,
-        log: &mut Records,
-        progress: &Progress,
-    ) -> Result<(), TrainError> {
-        let step = self.state.step;
-        let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        log.write(step, split, &values).map_err(io(&self.dir))?;
-        progress.metrics(split, values);
-        let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
-        progress.say(&format!("step {step}  {split}  {}", shown.join("  ")));
-        Ok(())
-    }
-
-    /// The deciding metric, where it is a number.
-    fn score(&self, evaluation: &Evaluation) -> Option<f64> {
-        evaluation.metrics.get(&self.config.checkpoint.metric).copied().filter(|score| score.is_finite())
-    }
-
-    /// Which way what decides is better.
-    fn directions(&self) -> Result<Directions, TrainError> {
-        Ok(self.config.directions(|metric| self.objective.direction(metric))?)
-    }
-
-    /// Whether early stopping ends the run; never before there was something to compare with.
-    fn has_stalled(&self) -> bool {
-        self.config.early_stopping.ends(self.state.stalled) && self.state.reference.is_some()
-    }
-
     fn is_logged(&self, step: u64, steps: u64) -> bool {
         step.is_multiple_of(self.config.log_every) || step == steps
     }
@@ -759,18 +404,6 @@ impl<O: Objective> Learner<O> {
         };
         let direction = self.directions()?.deciding;
         Ok(self.saver.save(contents, direction)?)
-    }
-
-    fn check_gradients(&self, without: &BTreeSet<String>, steps: u64) -> Result<(), TrainError> {
-        let taken = self.state.step + 1;
-        if without.is_empty() || taken < GRADIENT_PATIENCE.min(steps) {
-            return Ok(());
-        }
-        let mut names: Vec<String> = without.iter().take(5).map(|name| format!("`{name}`")).collect();
-        if without.len() > names.len() {
-            names.push(format!("and {} more", without.len() - names.len()));
-        }
-        Err(TrainError::NoGradient { steps: taken, names: names.join(", ") })
     }
 
     fn summary(&self, completed: bool, watch: &Stopwatch) -> Summary {
@@ -799,18 +432,6 @@ impl<O: Objective> Learner<O> {
         }
     }
 
-    /// Which way the metrics of an evaluation are better, as far as the objective knows.
-    fn directions_of(&self, evaluation: &Evaluation) -> BTreeMap<String, Direction> {
-        let names = evaluation.metrics.keys();
-        names.filter_map(|name| Some((name.clone(), self.objective.direction(name)?))).collect()
-    }
-
-    /// Trainable parameters that no gradient has reached; those with optimizer state had one in an earlier session.
-    fn without_gradient(&self) -> BTreeSet<String> {
-        let trainable = parameter_infos(self.model()).into_iter().filter(|p| p.trainable).map(|p| p.name);
-        trainable.filter(|name| !self.optimizer.has_state(name)).collect()
-    }
-
     fn checkpoints(&self) -> Checkpoints {
         Checkpoints::new(self.dir.join("checkpoints"))
     }
@@ -826,34 +447,6 @@ impl<O: Objective> Learner<O> {
     }
 }
 
-/// Each loss term has a count and a name of its own, and the same ones in every batch of a step.
-fn check_terms(terms: &[LossTerm], counts: &[f64], before: &[StepTerm]) -> Result<(), TrainError> {
-    let names =
-        |names: &mut dyn Iterator<Item = &str>| names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let all = || names(&mut terms.iter().map(|term| &*term.name));
-    if terms.len() > counts.len() {
-        let uncounted = names(&mut terms[counts.len()..].iter().map(|term| &*term.name));
-        return Err(TrainError::Uncounted { counts: counts.len(), terms: all(), uncounted });
-    }
-    if terms.len() < counts.len() {
-        return Err(TrainError::Unheard { counts: counts.len(), terms: all(), number: terms.len() });
-    }
-    let twice = (1..terms.len()).find(|i| terms[..*i].iter().any(|term| term.name == terms[*i].name));
-    if let Some(twice) = twice {
-        return Err(TrainError::SameName(terms[twice].name.to_string()));
-    }
-    if !before.is_empty() && before.iter().zip(terms).any(|(before, term)| before.name != term.name) {
-        return Err(TrainError::Renamed(names(&mut before.iter().map(|term| &*term.name)), all()));
-    }
-    Ok(())
-}
-
 fn due(step: u64, every: u64) -> bool {
     every > 0 && step.is_multiple_of(every)
-}
-
-/// Without what is no number: JSON has none for a rate without references.
-fn finite(mut evaluation: Evaluation) -> Evaluation {
-    evaluation.metrics.retain(|_, value| value.is_finite());
-    evaluation
 }

@@ -1,0 +1,142 @@
+//! How good the model is, and the best one there has been.
+
+use super::Learner;
+use super::rescue::Within;
+use crate::checkpoint::TrainState;
+use crate::config::Directions;
+use crate::error::io;
+use crate::exported::Exported;
+use crate::metrics::Direction;
+use crate::objective::{Evaluation, Objective};
+use crate::records::Records;
+use crate::{Progress, TrainError};
+use burn::module::Module;
+use std::collections::BTreeMap;
+use undertone_store::write_directory;
+
+/// The folders of the model, and of the average of its weights, that scored best.
+pub(super) const BEST: &str = "best";
+pub(super) const BEST_EMA: &str = "best_ema";
+
+impl<O: Objective> Learner<O> {
+    /// Judges the model, and the average of its weights, records it, and exports what is the best so far. Where the data
+    /// fails at an interruption, nothing is recorded but that this is still to be done.
+    pub(super) fn evaluate(&mut self, log: &mut Records, progress: &Progress) -> Result<(), TrainError> {
+        let (model, step) = (self.model().valid(), self.state.step);
+        let judge = |model: &O::Model| self.objective.evaluate(model, &self.config.evaluate.metrics);
+        let judged = judge(&model).and_then(|found| {
+            // Before the first step there is nothing to average.
+            let averaged = self.ema.as_ref().filter(|_| step > 0).map(|ema| ema.of(model.clone()));
+            let of_average = averaged.as_ref().map(judge).transpose()?;
+            Ok((found, averaged.zip(of_average)))
+        });
+        self.state.unjudged = true;
+        let (evaluation, average) = match judged {
+            Ok(judged) => judged,
+            Err(error) => return self.gives_up(error, progress),
+        };
+        let watched = self.watched(&evaluation)?;
+        let score = self.score(&evaluation);
+        let best = self.export_if_best(&model, BEST, self.state.best, score)?;
+        let mut best_ema = self.state.best_ema;
+        if let Some((model, evaluation)) = &average {
+            best_ema = self.export_if_best(model, BEST_EMA, best_ema, self.score(evaluation))?;
+        }
+        self.within = Within::Moving;
+        self.record(&evaluation, "valid", log, progress)?;
+        if let Some((_, evaluation)) = &average {
+            self.record(evaluation, "valid_ema", log, progress)?;
+        }
+        let (reference, min_delta) = (self.state.reference, self.config.early_stopping.min_delta);
+        match watched.filter(|score| reference.is_none_or(|reference| *score < reference - min_delta)) {
+            Some(score) => (self.state.reference, self.state.stalled) = (Some(score), 0),
+            None => self.state.stalled += 1,
+        }
+        self.state = TrainState {
+            score,
+            best,
+            best_ema,
+            latest: Some(finite(evaluation)),
+            unjudged: false,
+            ..std::mem::take(&mut self.state)
+        };
+        self.within = Within::Nothing;
+        Ok(())
+    }
+
+    /// What early stopping goes by, lower for better, where it is a number.
+    pub(super) fn watched(&self, evaluation: &Evaluation) -> Result<Option<f64>, TrainError> {
+        let early_stopping = &self.config.early_stopping;
+        let metric = self.config.watched();
+        if early_stopping.patience > 0 && !evaluation.metrics.contains_key(metric) {
+            let found: Vec<String> = evaluation.metrics.keys().map(|name| format!("`{name}`")).collect();
+            return Err(TrainError::NoMetric { metric: metric.to_owned(), found: found.join(", ") });
+        }
+        let direction = self.directions()?.watched;
+        let cost = direction.and_then(|direction| Some(direction.as_cost(*evaluation.metrics.get(metric)?)));
+        Ok(cost.filter(|cost| cost.is_finite()))
+    }
+
+    /// Exports a model to a folder of the run's, if it scored better than the best one there; the best by now and its step.
+    pub(super) fn export_if_best(
+        &self,
+        model: &O::Model,
+        folder: &str,
+        best: Option<(f64, u64)>,
+        score: Option<f64>,
+    ) -> Result<Option<(f64, u64)>, TrainError> {
+        let deciding = self.directions()?.deciding;
+        let is_best = |score: &f64| best.is_none_or(|(best, _)| deciding.is_better(*score, best));
+        let Some(value) = score.filter(is_best) else { return Ok(best) };
+        let exported = Exported { metric: self.config.checkpoint.metric.clone(), value, step: self.state.step };
+        write_directory(&self.dir.join(folder), |folder| {
+            self.objective.export(model, folder).map_err(TrainError::Export)?;
+            Ok::<(), TrainError>(exported.write(folder)?)
+        })?;
+        Ok(Some((value, exported.step)))
+    }
+
+    /// Writes down what was found.
+    pub(super) fn record(
+        &self,
+        evaluation: &Evaluation,
+        split: &str,
+        log: &mut Records,
+        progress: &Progress,
+    ) -> Result<(), TrainError> {
+        let step = self.state.step;
+        let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        log.write(step, split, &values).map_err(io(&self.dir))?;
+        progress.metrics(split, values);
+        let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
+        progress.say(&format!("step {step}  {split}  {}", shown.join("  ")));
+        Ok(())
+    }
+
+    /// The deciding metric, where it is a number.
+    pub(super) fn score(&self, evaluation: &Evaluation) -> Option<f64> {
+        evaluation.metrics.get(&self.config.checkpoint.metric).copied().filter(|score| score.is_finite())
+    }
+
+    /// Which way what decides is better.
+    pub(super) fn directions(&self) -> Result<Directions, TrainError> {
+        Ok(self.config.directions(|metric| self.objective.direction(metric))?)
+    }
+
+    /// Whether early stopping ends the run; never before there was something to compare with.
+    pub(super) fn has_stalled(&self) -> bool {
+        self.config.early_stopping.ends(self.state.stalled) && self.state.reference.is_some()
+    }
+
+    /// Which way the metrics of an evaluation are better, as far as the objective knows.
+    pub(super) fn directions_of(&self, evaluation: &Evaluation) -> BTreeMap<String, Direction> {
+        let names = evaluation.metrics.keys();
+        names.filter_map(|name| Some((name.clone(), self.objective.direction(name)?))).collect()
+    }
+}
+
+/// Without what is no number: JSON has none for a rate without references.
+fn finite(mut evaluation: Evaluation) -> Evaluation {
+    evaluation.metrics.retain(|_, value| value.is_finite());
+    evaluation
+}

@@ -1,0 +1,75 @@
+//! The run's directory, and what an error leaves in it.
+
+use super::Learner;
+use crate::TrainError;
+use crate::checkpoint::TrainState;
+use crate::error::io;
+use crate::guard::GuardState;
+use crate::loss_scale::LossScale;
+use crate::objective::Objective;
+use std::sync::Arc;
+use undertone_store::{DirectoryLock, remove_leftovers};
+
+/// Where within an optimizer step training is: what an error there leaves of the state.
+pub(super) enum Within {
+    /// Between two steps: state, parameters and records agree.
+    Nothing,
+    /// Before the parameters move: all agree once these parts of the state are as they were when the step began.
+    Begun(StepStart),
+    /// Parameters move, or the step is written down: the state is no longer that of the last step and not yet the next's.
+    Moving,
+}
+
+/// What a step changes of the state before the parameters move.
+pub(super) struct StepStart {
+    epoch: u64,
+    cursor: usize,
+    loss_scale: Option<LossScale>,
+    guard: GuardState,
+}
+
+impl<O: Objective> Learner<O> {
+    pub(super) fn own_directory(&mut self) -> Result<(), TrainError> {
+        if self.lock.is_none() {
+            self.lock = Some(Arc::new(DirectoryLock::acquire(&self.dir)?));
+        }
+        Ok(())
+    }
+
+    /// Makes the run's directory, or clears it of what a killed session was writing.
+    pub(super) fn prepare_directory(&self) -> Result<(), TrainError> {
+        let checkpoints = self.dir.join("checkpoints");
+        std::fs::create_dir_all(&checkpoints).map_err(io(&checkpoints))?;
+        for dir in [&self.dir, &checkpoints] {
+            remove_leftovers(dir)?;
+        }
+        // What lies beyond the one that was resumed is damaged; left there, rotation would take it for the newest.
+        self.resumed.map_or(Ok(()), |step| Ok(self.checkpoints().remove_after(step)?))
+    }
+
+    pub(super) fn step_start(&self) -> StepStart {
+        let TrainState { epoch, cursor, loss_scale, ref guard, .. } = self.state;
+        StepStart { epoch, cursor, loss_scale, guard: guard.clone() }
+    }
+
+    /// After an error, saves where training stood before it, if that is further than the newest checkpoint. What cannot
+    /// be saved either is left: the error is the one to be told.
+    pub fn rescue(&mut self) {
+        match std::mem::replace(&mut self.within, Within::Moving) {
+            Within::Nothing => {}
+            Within::Begun(StepStart { epoch, cursor, loss_scale, guard }) => {
+                self.state = TrainState { epoch, cursor, loss_scale, guard, ..self.state.clone() };
+            }
+            Within::Moving => return,
+        }
+        let _ = self.saver.wait();
+        let step = self.state.step;
+        let saved = self.checkpoints().newest().0.map_or(0, |checkpoint| checkpoint.state.step);
+        if !self.saves_on_error || self.lock.is_none() || self.model.is_none() || step <= saved {
+            return;
+        }
+        if self.checkpoint().is_ok() && self.saver.wait().is_ok() {
+            eprintln!("what was learned in {step} steps is saved: once the cause is mended, go on with --resume");
+        }
+    }
+}
