@@ -3,6 +3,7 @@
 
 pub mod reference;
 pub mod runs;
+pub mod toys;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

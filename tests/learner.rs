@@ -1,0 +1,320 @@
+//! What the Learner asks of a model and a loss, and what it writes down of them.
+
+use burn::tensor::{Device, Tensor};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use undertone::phases::RunError;
+use undertone::store::set_trainable;
+use undertone::train::{
+    BatchStream, Batches, BoxError, Checkpoints, Contents, Evaluation, Learner, LossTerm, Objective, Summary,
+    TrainConfig, TrainError, TrainState,
+};
+use undertone_tests::toys::{Hundred, Partial, Zero, logged};
+
+/// Says that there is a batch, and has none in any epoch.
+struct Empty;
+
+impl Batches for Empty {
+    type Batch = usize;
+
+    fn per_epoch(&self) -> usize {
+        1
+    }
+
+    fn epoch(&self, _: u64, _: usize) -> BatchStream<'_, usize> {
+        Box::new(std::iter::empty())
+    }
+}
+
+#[test]
+fn epochs_without_a_batch_end_a_run_instead_of_following_each_other_for_ever() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let model = Partial::new(false, false, &Device::default());
+    let error = learner(model, 50, dir.path()).train(&Empty).expect_err("refused");
+    assert!(matches!(error, TrainError::NoData), "{error}");
+}
+
+fn learner(model: Partial, steps: u64, dir: &Path) -> Learner<Zero> {
+    let mut config = TrainConfig { max_steps: Some(steps), ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    Learner::new(config, Zero, model, Device::default(), dir, 1)
+}
+
+#[test]
+fn a_parameter_that_never_gets_a_gradient_is_refused_by_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let model = Partial::new(false, true, &Device::default());
+    let error = learner(model, 50, dir.path()).train(&Hundred).expect_err("refused");
+    assert!(matches!(error, TrainError::NoGradient { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("`unused.weight`") && text.contains("`unused.bias`") && !text.contains("`used."), "{text}");
+}
+
+/// Its second term goes through `late`, and comes up from the batch of this number on.
+struct Rare(usize);
+
+impl Objective for Rare {
+    type Model = Partial;
+    type Batch = usize;
+    type Input = Tensor<2>;
+
+    fn samples(&self, _: &usize) -> usize {
+        1
+    }
+
+    fn counts(&self, batch: &usize) -> Vec<f64> {
+        vec![1.0, f64::from(u8::from(*batch >= self.0))]
+    }
+
+    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+        Zero.upload(batch, device)
+    }
+
+    fn losses(
+        &self,
+        model: &Partial,
+        batch: &usize,
+        one: Tensor<2>,
+        device: &Device,
+    ) -> Result<Vec<LossTerm>, BoxError> {
+        let rare = match &model.late {
+            Some(late) if *batch >= self.0 => late.forward(one.clone()).square().sum(),
+            _ => Tensor::zeros([1], device),
+        };
+        let often = LossTerm { name: "often".into(), weight: 1.0, sum: model.used.forward(one).square().sum() };
+        Ok(vec![often, LossTerm { name: "rare".into(), weight: 1.0, sum: rare }])
+    }
+
+    fn evaluate(&self, model: &Partial, metrics: &[String]) -> Result<Evaluation, BoxError> {
+        Zero.evaluate(model, metrics)
+    }
+
+    fn export(&self, _: &Partial, _: &Path) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_parameter_that_few_samples_reach_is_given_time_and_its_term_is_not_logged_as_zero() {
+    let mut config = TrainConfig { max_steps: Some(50), log_every: 1, ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    let train = |model: Partial, dir: &Path| {
+        Learner::new(config.clone(), Rare(30), model, Device::default(), dir, 1).train(&Hundred)
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let device = Device::default();
+    assert_eq!(train(Partial::new(true, false, &device), dir.path()).expect("trained").steps, 50);
+    let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");
+    let there: Vec<bool> =
+        metrics.lines().filter(|l| l.contains("\"train\"")).map(|l| l.contains("\"rare\"")).collect();
+    assert_eq!(there, (0..50).map(|step| step >= 30).collect::<Vec<_>>());
+    // Once every term has been heard, what still has no gradient never will.
+    let dir = tempfile::tempdir().expect("a directory");
+    let error = train(Partial::new(true, true, &device), dir.path()).expect_err("refused").to_string();
+    assert!(error.contains("`unused.weight`") && !error.contains("`late."), "{error}");
+}
+
+#[test]
+fn a_parameter_that_had_its_gradient_before_the_run_was_resumed_is_not_missed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let model = || Partial::new(true, false, &Device::default());
+    let mut first = learner(model(), 30, dir.path());
+    let done = |summary: Result<Summary, TrainError>| summary.expect("trained").steps;
+    assert_eq!(done(first.train(&Hundred)), 30);
+    let mut second = learner(model(), 40, dir.path());
+    assert!(second.resume().expect("a checkpoint"));
+    assert_eq!(done(second.train(&Hundred)), 40);
+}
+
+#[test]
+fn a_run_does_not_go_on_with_other_frozen_weights() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let frozen = || {
+        let model = Partial::new(false, true, &Device::default());
+        set_trainable(model, |name| name.starts_with("used."))
+    };
+    let (model, other) = (frozen(), frozen());
+    learner(model.clone(), 3, dir.path()).train(&Hundred).expect("trained");
+    let mut same = learner(model, 4, dir.path());
+    assert!(same.resume().expect("a checkpoint"));
+    assert_eq!(same.train(&Hundred).expect("trained").steps, 4);
+    let error = learner(other.clone(), 5, dir.path()).resume().expect_err("refused");
+    assert!(matches!(&error, TrainError::Frozen(path) if path.ends_with("checkpoints/step-00000004")), "{error}");
+    assert!(RunError::from(error).is_bad_input());
+    // A checkpoint from before there were checksums says nothing of frozen weights; the next one does.
+    let checkpoints = Checkpoints::new(dir.path().join("checkpoints"));
+    let newest = checkpoints.newest().0.expect("a checkpoint");
+    let read = |file: &undertone::store::TensorFile| {
+        file.names().into_iter().map(|name| (name.clone(), file.read(&name).expect("a tensor"))).collect()
+    };
+    let (parameters, optimizer) = (read(&newest.model), read(&newest.optimizer));
+    std::fs::remove_dir_all(&newest.path).expect("deleted");
+    let state = TrainState { frozen: None, ..newest.state };
+    checkpoints.save(&Contents { state, model: parameters, optimizer, ema: None }).expect("saved");
+    let mut older = learner(other, 5, dir.path());
+    assert!(older.resume().expect("a checkpoint"));
+    assert_eq!(older.train(&Hundred).expect("trained").steps, 5);
+    assert!(checkpoints.newest().0.expect("a checkpoint").state.frozen.is_some());
+}
+
+#[test]
+fn gauges_of_a_steps_last_batch_are_logged_after_its_losses() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // A hundred batches in windows of three: the last window of the epoch has one.
+    let mut config = TrainConfig { max_steps: Some(35), accumulation: 3, log_every: 1, ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    let model = Partial::new(false, false, &Device::default());
+    Learner::new(config, Zero, model, Device::default(), dir.path(), 1).train(&Hundred).expect("trained");
+    let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");
+    let lines: Vec<serde_json::Value> =
+        metrics.lines().filter(|l| l.contains("\"train\"")).map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let numbers: Vec<f64> = lines.iter().map(|line| line["number"].as_f64().expect("a number")).collect();
+    let last = (1..=33).map(|step| f64::from(3 * step - 1)).chain([99.0, 2.0]);
+    assert_eq!(numbers, last.collect::<Vec<_>>());
+    let names: Vec<&String> = lines[0].as_object().expect("an object").keys().collect();
+    assert_eq!(names, ["step", "split", "loss", "number", "half", "lr", "grad_norm"]);
+}
+
+/// Loss terms with names and counts of one's own.
+struct Terms {
+    /// Those of the batch with that number.
+    names: fn(usize) -> Vec<&'static str>,
+    /// The first is that of the first batch alone.
+    counts: Vec<f64>,
+}
+
+impl Objective for Terms {
+    type Model = Partial;
+    type Batch = usize;
+    type Input = Tensor<2>;
+
+    fn samples(&self, _: &usize) -> usize {
+        1
+    }
+
+    /// The first term counts as many more as the batch's number says.
+    fn counts(&self, batch: &usize) -> Vec<f64> {
+        let mut counts = self.counts.clone();
+        counts[0] += *batch as f64;
+        counts
+    }
+
+    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+        Zero.upload(batch, device)
+    }
+
+    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        let square = model.used.forward(one).square().sum() + (batch % 3 + 1) as f64;
+        let names = (self.names)(*batch).into_iter();
+        Ok(names.map(|name| LossTerm { name: name.into(), weight: 0.5, sum: square.clone() }).collect())
+    }
+
+    fn evaluate(&self, model: &Partial, metrics: &[String]) -> Result<Evaluation, BoxError> {
+        Zero.evaluate(model, metrics)
+    }
+
+    fn export(&self, _: &Partial, _: &Path) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+/// Twelve steps of two batches each on `terms`, with a line every `log_every`, from where the run in `dir` stands; it is
+/// interrupted after the step `stop`.
+fn terms(terms: Terms, log_every: u64, dir: &Path, stop: Option<u64>) -> Result<Summary, TrainError> {
+    let mut config = TrainConfig { max_steps: Some(12), accumulation: 2, log_every, ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    config.checkpoint.every = 1;
+    let stopped = Arc::new(AtomicBool::new(false));
+    let batches = Stopping { after: stop.map(|step| 2 * step as usize), interrupt: stopped.clone() };
+    // The same weights every time.
+    let device = Device::default();
+    device.seed(3);
+    let model = Partial::new(false, false, &device);
+    let mut learner = Learner::new(config, terms, model, device, dir, 1).with_interrupt(stopped);
+    learner.resume()?;
+    learner.train(&batches)
+}
+
+/// As [`Hundred`], but asks for an interruption once so many batches were taken.
+struct Stopping {
+    after: Option<usize>,
+    interrupt: Arc<AtomicBool>,
+}
+
+impl Batches for Stopping {
+    type Batch = usize;
+
+    fn per_epoch(&self) -> usize {
+        100
+    }
+
+    fn epoch(&self, _: u64, start: usize) -> BatchStream<'_, usize> {
+        Box::new((start..100).map(|batch| {
+            if self.after == Some(batch + 1) {
+                self.interrupt.store(true, Ordering::Relaxed);
+            }
+            Ok((batch + 1, batch))
+        }))
+    }
+}
+
+#[test]
+fn loss_terms_without_a_count_or_a_name_of_their_own_are_refused_by_name() {
+    for (names, counts, expected) in [
+        ((|_| vec!["text", "style"]) as fn(usize) -> Vec<&'static str>, vec![1.0], vec!["1 loss terms", "`style`"]),
+        (|_| vec!["text"], vec![1.0, 1.0], vec!["2 loss terms", "only 1", "`text`"]),
+        (|_| vec!["text", "text"], vec![1.0, 1.0], vec!["`text`", "two loss terms"]),
+        (|b| if b == 0 { vec!["a", "b"] } else { vec!["b", "a"] }, vec![1.0, 1.0], vec!["`a`, `b`", "`b`, `a`"]),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let error = terms(Terms { names, counts }, 1, dir.path(), None).expect_err("refused").to_string();
+        assert!(expected.iter().all(|part| error.contains(part)), "{error}");
+    }
+}
+
+#[test]
+fn a_line_has_the_loss_of_all_steps_since_the_line_before_it() {
+    let objective = || Terms { names: |_| vec!["text", "style"], counts: vec![1.0, 2.0] };
+    let run = |log_every| {
+        let dir = tempfile::tempdir().expect("a directory");
+        terms(objective(), log_every, dir.path(), None).expect("trained");
+        let of = |name: &str| logged(dir.path(), name);
+        [of("loss"), of("text"), of("style"), of("last_loss")]
+    };
+    let ([each, text, style, none], [lines, lines_text, lines_style, last]) = (run(1), run(5));
+    assert!(none.is_empty(), "where a line is a step there is no other");
+    // Steps 5, 10 and the last, 12.
+    assert_eq!((each.len(), lines.len()), (12, 3));
+    assert_eq!(last, [each[4], each[9], each[11]]);
+    // A step has two batches; the counts of the first term are their numbers and one.
+    let count = |step: usize| (4 * step + 3) as f64;
+    for (line, steps) in [0..5, 5..10, 10..12].into_iter().enumerate() {
+        let counted: f64 = steps.clone().map(count).sum();
+        let expected_text = steps.clone().map(|step| text[step] * count(step)).sum::<f64>() / counted;
+        let expected_style = style[steps.clone()].iter().sum::<f64>() / steps.len() as f64;
+        let expected = 0.5 * (expected_text + expected_style);
+        for (found, expected) in
+            [(lines_text[line], expected_text), (lines_style[line], expected_style), (lines[line], expected)]
+        {
+            assert!((found - expected).abs() <= 1e-6 * expected, "line {line}: {found}, not {expected}");
+        }
+    }
+    let mean = each[..5].iter().sum::<f64>() / 5.0;
+    assert!((lines[0] - mean).abs() > 1e-3 * mean, "a mean of means would pass for it: {} and {mean}", lines[0]);
+}
+
+#[test]
+fn a_run_interrupted_between_two_lines_writes_the_lines_of_one_that_was_not() {
+    let objective = || Terms { names: |_| vec!["text", "style"], counts: vec![1.0, 2.0] };
+    let metrics = |dir: &Path| std::fs::read_to_string(dir.join("metrics.jsonl")).expect("metrics");
+    let whole = tempfile::tempdir().expect("a directory");
+    terms(objective(), 5, whole.path(), None).expect("trained");
+    for stop in 1..12 {
+        let dir = tempfile::tempdir().expect("a directory");
+        let stopped = terms(objective(), 5, dir.path(), Some(stop)).expect("trained");
+        assert!(!stopped.completed && stopped.steps == stop, "{} steps", stopped.steps);
+        assert!(terms(objective(), 5, dir.path(), None).expect("trained").completed);
+        assert_eq!(metrics(dir.path()), metrics(whole.path()), "interrupted after step {stop}");
+    }
+}
