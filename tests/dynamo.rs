@@ -1,55 +1,12 @@
 //! A DYNAMO run as a user sees it: phases that follow each other, resume by themselves, and refuse what cannot be.
 
 use serde_json::Value;
+use undertone_tests::runs::two_tasks;
 use undertone_tests::{Outcome, Place, change_tensors, tensors, wav};
-
-/// Two tasks that differ in pitch, on a frozen model of width 16 that knows nothing.
-fn yaml() -> String {
-    let clip = |pitch: &str| {
-        format!(
-            "{{synth: cw, samples: 12, cw: {{duration_s: [2, 2], wpm: [20, 30], pitch_hz: {pitch}, lead_s: [0.05, 0.2],
-      tail_s: [0.05, 0.1], farnsworth: {{probability: 0}}, hand: {{probability: 0}}, clean: 1, noise_only: 0}}}}"
-        )
-    };
-    let task = |name: &str, pitch: &str| {
-        let (train, valid) = (clip(pitch), clip(pitch).replace("samples: 12", "samples: 3"));
-        format!(
-            "  - name: {name}
-    lora: {{r: 2, lora_alpha: 4, lora_dropout: 0.1, target_modules: [q_proj, fc1]}}
-    metrics: [cer, exact]
-    data: {{train: {train}, valid: {valid}}}
-"
-        )
-    };
-    format!(
-        "run: {{name: two, dir: runs}}
-device: cpu
-model:
-  source:
-    config:
-      {{d_model: 16, encoder_layers: 2, decoder_layers: 1, encoder_attention_heads: 2, decoder_attention_heads: 2,
-        encoder_ffn_dim: 32, decoder_ffn_dim: 32, max_source_positions: 100, max_target_positions: 56, dropout: 0.1}}
-data: {{batch_size: 4, workers: 1}}
-tasks:
-{}{}router: {{tap: 1, hidden: [8]}}
-train:
-  log_every: 1
-  optimizer: {{lr: 1.0e-3, warmup_steps: 1}}
-  evaluate: {{every: 3}}
-  checkpoint: {{every: 2}}
-phases:
-  1: {{train: {{max_steps: 6}}}}
-  2: {{train: {{max_steps: 6, accumulation: 2}}}}
-  3: {{train: {{max_steps: 6}}}}
-",
-        task("low", "[400, 420]"),
-        task("high", "[900, 950]")
-    )
-}
 
 fn place() -> Place {
     let place = Place::default();
-    place.write("two.yaml", yaml());
+    place.write("two.yaml", two_tasks());
     place
 }
 
@@ -170,15 +127,16 @@ fn an_interrupted_phase_goes_on_by_itself_and_ends_in_the_same_bits() {
 #[test]
 fn what_is_stored_belongs_to_tasks_by_name_and_not_by_place() {
     let reversed = || {
-        let tasks = yaml().find("  - name: low").expect("the first task");
-        let (second, end) = (yaml().find("  - name: high").expect("a task"), yaml().find("router:").expect("a router"));
-        [&yaml()[..tasks], &yaml()[second..end], &yaml()[tasks..second], &yaml()[end..]].concat()
+        let tasks = two_tasks().find("  - name: low").expect("the first task");
+        let (second, end) =
+            (two_tasks().find("  - name: high").expect("a task"), two_tasks().find("router:").expect("a router"));
+        [&two_tasks()[..tasks], &two_tasks()[second..end], &two_tasks()[tasks..second], &two_tasks()[end..]].concat()
     };
     let mixed = ["--set", "phases.1.mixed=true"];
     let (whole, parts) = (place(), place());
     trained(&whole, &mixed);
     for (phase, last) in [("phase1/all", 6), ("phase2", 6), ("phase3", 6)] {
-        parts.write("two.yaml", yaml());
+        parts.write("two.yaml", two_tasks());
         let number = &phase[5..6];
         trained(&parts, &[&["--phase", number], &mixed[..]].concat());
         let stage = parts.path("runs/two").join(phase);
@@ -209,7 +167,7 @@ fn a_stage_goes_on_only_with_what_concerns_it_unchanged() {
     assert_eq!(place.tree(), before, "nothing is touched");
     // What later phases do is theirs, and a task that is new is trained besides.
     trained(&place, &["--phase", "1", "--resume", "--set", "phases.2.losses.routing=2"]);
-    let third = yaml().replace("router: {tap", &format!("{}router: {{tap", yaml_of_task("third")));
+    let third = two_tasks().replace("router: {tap", &format!("{}router: {{tap", yaml_of_task("third")));
     place.write("two.yaml", third);
     let outcome = trained(&place, &["--phase", "1", "--resume"]);
     assert_eq!(outcome.stdout.matches("finished earlier").count(), 2, "{outcome:?}");
@@ -221,8 +179,9 @@ fn a_stage_goes_on_only_with_what_concerns_it_unchanged() {
 
 /// The second task's YAML under another name.
 fn yaml_of_task(name: &str) -> String {
-    let (start, end) = (yaml().find("  - name: high").expect("a task"), yaml().find("router:").expect("a router"));
-    yaml()[start..end].replace("high", name)
+    let (start, end) =
+        (two_tasks().find("  - name: high").expect("a task"), two_tasks().find("router:").expect("a router"));
+    two_tasks()[start..end].replace("high", name)
 }
 
 #[test]
@@ -322,7 +281,7 @@ fn mixed_batches_train_all_adapters_at_once() {
 #[test]
 fn running_blocks_again_needs_less_memory_and_changes_no_bit() {
     let place = place();
-    let deep = yaml().replace("encoder_layers: 2", "encoder_layers: 12").replace("ffn_dim: 32", "ffn_dim: 256");
+    let deep = two_tasks().replace("encoder_layers: 2", "encoder_layers: 12").replace("ffn_dim: 32", "ffn_dim: 256");
     place.write("two.yaml", deep.replace("d_model: 16", "d_model: 64").replace("samples: 12", "samples: 64"));
     let run = |checkpointing: bool| {
         let name = format!("run-{checkpointing}");
@@ -361,8 +320,8 @@ fn what_cannot_be_is_refused_in_one_sentence() {
         ("tasks:\n", "loss: {label_smoothing: 0.1}\ntasks:\n", vec!["`loss`", "`tasks`"]),
         ("{synth: cw, samples: 12", "{samples: 12", vec!["task `low`", "data.train", "no data"]),
     ] {
-        assert!(yaml().contains(old), "{old}");
-        place.write("odd.yaml", yaml().replacen(old, new, 1));
+        assert!(two_tasks().contains(old), "{old}");
+        place.write("odd.yaml", two_tasks().replacen(old, new, 1));
         place.run(&["train", "--config", "odd.yaml"]).assert_refusal(&culprits);
     }
     std::fs::remove_file(place.path("odd.yaml")).expect("deleted");
@@ -382,18 +341,18 @@ fn a_run_is_not_replaced_unasked_and_changed_adapters_are_noticed() {
         "above block 1",
         "block 0",
     ]);
-    place.write("two.yaml", yaml().replacen("r: 2, lora_alpha: 4", "r: 3, lora_alpha: 4", 1));
+    place.write("two.yaml", two_tasks().replacen("r: 2, lora_alpha: 4", "r: 3, lora_alpha: 4", 1));
     train(&place, &["--phase", "2"]).assert_refusal(&["phase1/low", "phase 1 again"]);
     assert_eq!(place.tree(), before, "nothing is touched");
     assert!(std::fs::read(place.path("runs/two/config.yaml")).expect("a configuration") == config);
     // Tasks that have given each other their names are not those that the router was trained on.
-    place.write("two.yaml", yaml());
+    place.write("two.yaml", two_tasks());
     trained(&place, &["--phase", "2"]);
-    let swapped = yaml().replacen("name: low", "name: x", 1).replacen("name: high", "name: low", 1);
+    let swapped = two_tasks().replacen("name: low", "name: x", 1).replacen("name: high", "name: low", 1);
     place.write("two.yaml", swapped.replacen("name: x", "name: high", 1));
     train(&place, &["--phase", "3"]).assert_refusal(&["phase2/stage.yaml", "`tasks.high.data.train.cw.pitch_hz`"]);
     // Phase 1 anew would leave later phases without what they were made from.
-    place.write("two.yaml", yaml());
+    place.write("two.yaml", two_tasks());
     train(&place, &["--phase", "1", "--set", "phases.1.mixed=true"]).assert_refusal(&["phase2", "run.overwrite=true"]);
 }
 
@@ -407,9 +366,9 @@ fn recordings_of_tasks_share_windows_and_what_they_lack_is_said_with_the_task() 
         list += &format!("{{\"audio\": \"{index:02}.wav\", \"text\": \"E\"}}\n");
     }
     place.write("list.jsonl", list);
-    let start = yaml().find("{synth: cw, samples: 12").expect("the first task's data");
-    let end = start + yaml()[start..].find(", valid").expect("its end");
-    place.write("two.yaml", yaml().replacen(&yaml()[start..end], "{path: list.jsonl}", 1));
+    let start = two_tasks().find("{synth: cw, samples: 12").expect("the first task's data");
+    let end = start + two_tasks()[start..].find(", valid").expect("its end");
+    place.write("two.yaml", two_tasks().replacen(&two_tasks()[start..end], "{path: list.jsonl}", 1));
     // Twelve recordings of 0.4 s with a gap between them: four in a window of 2 s, and batches of one sample.
     let epoch = ["--phase", "1", "--set", "data.batch_size=1", "--set", "phases.1.train={epochs: 1, max_steps: null}"];
     let steps = |more: &[&str]| {

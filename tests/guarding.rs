@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use undertone::train::metrics::{Direction, direction_of};
 use undertone::train::{
-    BatchStream, Batches, BoxError, CheckpointConfig, Checkpoints, EvaluateConfig, Evaluation, Learner, LossTerm,
-    Objective, OnNan, OnSpike, Summary, TrainConfig, TrainError, TrainState, catch_out_of_memory,
+    BackendFailure, BatchStream, Batches, BoxError, CheckpointConfig, Checkpoints, EvaluateConfig, Evaluation, Learner,
+    LossTerm, Objective, OnNan, OnSpike, Summary, TrainConfig, TrainError, TrainState, catch_backend_failure,
 };
 use undertone_tests::toys::{Hundred, Partial, Zero, logged};
 
@@ -502,8 +502,8 @@ fn what_was_learned_before_memory_ran_out_is_saved() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut learner = scripted(&[0.5; 20], None, None, dir.path());
     let batches = Exhausted(17);
-    let said = catch_out_of_memory(|| learner.train(&batches)).expect_err("no memory");
-    assert!(said.contains("out of device memory"), "{said}");
+    let failure = catch_backend_failure(|| learner.train(&batches)).expect_err("no memory");
+    assert!(matches!(failure, BackendFailure::OutOfMemory(said) if said.contains("out of device memory")));
     learner.rescue();
     let state = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint").state;
     assert_eq!((state.step, state.cursor), (17, 17));

@@ -72,6 +72,8 @@ impl Place {
         );
         let mut command = Command::new(binary);
         command.args(args).current_dir(self.dir.path()).env("TMPDIR", self.path("tmp"));
+        // Mesa's drivers complain where they have none.
+        command.env("XDG_RUNTIME_DIR", self.path("tmp"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -81,6 +81,8 @@ pub fn assert_close(what: &str, actual: &[f32], expected: &[f32]) {
 /// Asserts that two lists agree within a tolerance.
 pub fn assert_within(what: &str, actual: &[f32], expected: &[f32], tolerance: f32) {
     assert_eq!(actual.len(), expected.len(), "{what}: lengths");
+    let largest = actual.iter().zip(expected).map(|(a, e)| (a - e).abs()).fold(0.0, f32::max);
+    println!("{what}: within {largest:.1e}");
     for (i, (a, e)) in actual.iter().zip(expected).enumerate() {
         assert!((a - e).abs() <= tolerance, "{what} at {i}: {a} is not {e} within {tolerance}");
     }

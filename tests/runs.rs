@@ -85,3 +85,47 @@ pub fn wait_until(happened: impl Fn() -> bool, what: &str) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Two tasks that differ in pitch, on a frozen model of width 16 that knows nothing.
+pub fn two_tasks() -> String {
+    let clip = |pitch: &str| {
+        format!(
+            "{{synth: cw, samples: 12, cw: {{duration_s: [2, 2], wpm: [20, 30], pitch_hz: {pitch}, lead_s: [0.05, 0.2],
+      tail_s: [0.05, 0.1], farnsworth: {{probability: 0}}, hand: {{probability: 0}}, clean: 1, noise_only: 0}}}}"
+        )
+    };
+    let task = |name: &str, pitch: &str| {
+        let (train, valid) = (clip(pitch), clip(pitch).replace("samples: 12", "samples: 3"));
+        format!(
+            "  - name: {name}
+    lora: {{r: 2, lora_alpha: 4, lora_dropout: 0.1, target_modules: [q_proj, fc1]}}
+    metrics: [cer, exact]
+    data: {{train: {train}, valid: {valid}}}
+"
+        )
+    };
+    format!(
+        "run: {{name: two, dir: runs}}
+device: cpu
+model:
+  source:
+    config:
+      {{d_model: 16, encoder_layers: 2, decoder_layers: 1, encoder_attention_heads: 2, decoder_attention_heads: 2,
+        encoder_ffn_dim: 32, decoder_ffn_dim: 32, max_source_positions: 100, max_target_positions: 56, dropout: 0.1}}
+data: {{batch_size: 4, workers: 1}}
+tasks:
+{}{}router: {{tap: 1, hidden: [8]}}
+train:
+  log_every: 1
+  optimizer: {{lr: 1.0e-3, warmup_steps: 1}}
+  evaluate: {{every: 3}}
+  checkpoint: {{every: 2}}
+phases:
+  1: {{train: {{max_steps: 6}}}}
+  2: {{train: {{max_steps: 6, accumulation: 2}}}}
+  3: {{train: {{max_steps: 6}}}}
+",
+        task("low", "[400, 420]"),
+        task("high", "[900, 950]")
+    )
+}

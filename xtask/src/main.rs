@@ -23,6 +23,7 @@ use std::fmt::Display;
 use std::process::ExitCode;
 use undertone::phases::dynamo::DynamoError;
 use undertone::phases::{RunError, SpeechError};
+use undertone::train::{BackendFailure, catch_backend_failure, silence_backend_failures};
 
 #[derive(Parser)]
 #[command(
@@ -74,7 +75,7 @@ enum Command {
     /// Run the tests; what they need is installed first
     Test(test::Args),
     /// Run every check of the repository
-    Ci,
+    Ci(ci::Args),
 }
 
 /// What ends a command early.
@@ -103,6 +104,17 @@ impl Failure {
         }
     }
 
+    fn of_backend(failure: BackendFailure) -> Self {
+        Self::Machine(match failure {
+            BackendFailure::OutOfMemory(reason) => {
+                format!("memory ran out: {reason}; give it less at once, or use a device with more")
+            }
+            BackendFailure::Device(reason) => {
+                format!("the device failed: {reason}; check its driver, or use `--device cpu`")
+            }
+        })
+    }
+
     fn of_run(error: RunError) -> Self {
         if let RunError::Data(SpeechError::Interrupted { .. }) = error {
             eprintln!("{error}");
@@ -114,9 +126,20 @@ impl Failure {
 
 fn main() -> ExitCode {
     allocator::tune();
-    undertone::train::silence_out_of_memory_panics();
+    silence_backend_failures();
     undertone::data::silence_reader_panics();
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    let result = catch_backend_failure(|| run(command)).unwrap_or_else(|failure| Err(Failure::of_backend(failure)));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::BadInput(text)) => complain(&text, 2),
+        Err(Failure::Machine(text)) => complain(&text, 1),
+        Err(Failure::Interrupted) => ExitCode::from(130),
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Analyze(args) => analyze::run(&args),
@@ -131,13 +154,7 @@ fn main() -> ExitCode {
         Command::TuneProbe(args) => tune::probe(&args),
         Command::HostileCases(args) => bench::hostile::run_child(&args),
         Command::Test(args) => test::run(&args),
-        Command::Ci => ci::run(),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::BadInput(text)) => complain(&text, 2),
-        Err(Failure::Machine(text)) => complain(&text, 1),
-        Err(Failure::Interrupted) => ExitCode::from(130),
+        Command::Ci(args) => ci::run(&args),
     }
 }
 

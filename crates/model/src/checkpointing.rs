@@ -120,7 +120,7 @@ mod tests {
     use crate::text::{TextEncoder, TextEncoderConfig, TextModelType};
     use crate::text_decoder::TextDecoderConfig;
     use crate::whisper::{Whisper, WhisperConfig, WhisperDecoder};
-    use burn::tensor::{Device, Distribution, Gradients, Int, TensorData};
+    use burn::tensor::{Device, Gradients, Int, TensorData};
     use undertone_store::set_trainable;
 
     const D_MODEL: usize = 16;
@@ -151,7 +151,7 @@ mod tests {
             activation_dropout: DROPOUT,
             ..Default::default()
         };
-        device.seed(1);
+        undertone_ops::seed(1);
         config.init(device)
     }
 
@@ -170,7 +170,7 @@ mod tests {
             attention_probs_dropout_prob: DROPOUT,
             ..Default::default()
         };
-        device.seed(1);
+        undertone_ops::seed(1);
         config.init(device)
     }
 
@@ -198,7 +198,7 @@ mod tests {
     const TEXT_MAPS: [&str; 4] = ["query", "key", "value", "dense"];
 
     fn normal<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
-        Tensor::random(shape, Distribution::Normal(0.0, 0.5), device)
+        undertone_ops::normal(shape, 0.5, device)
     }
 
     fn ids(device: &Device) -> Tensor<2, Int> {
@@ -213,7 +213,7 @@ mod tests {
     /// A loss to which every number counts otherwise.
     fn weighed(y: Tensor<3>) -> Tensor<1> {
         let device = y.device().inner();
-        device.seed(3);
+        undertone_ops::seed(3);
         let weight = normal(y.dims(), &device);
         (y * weight.autodiff()).sum()
     }
@@ -232,7 +232,7 @@ mod tests {
 
     /// Gradients of all parameters, and of `leaves`, after those the loss itself.
     fn found<M: Module>(model: &M, leaves: &[Tensor<2>], loss: impl Fn(&M) -> Tensor<1>) -> Vec<Option<Vec<f32>>> {
-        Device::default().seed(7);
+        undertone_ops::seed(7);
         let loss = loss(model);
         let gradients = loss.backward();
         let mut gradient = Gradient(&gradients, Vec::new());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     fn mel(device: &Device) -> Tensor<3> {
-        device.seed(2);
+        undertone_ops::seed(2);
         normal([2, 8, 14], device).autodiff()
     }
 
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn text_decoders_have_the_same_gradients_as_have_the_states_they_read() {
         let device = Device::default();
-        device.seed(4);
+        undertone_ops::seed(4);
         let embeddings = Embedding { weight: Param::from_tensor(normal([20, D_MODEL], &device)) };
         let config = TextDecoderConfig { layers: BLOCKS, heads: 2, ffn: 24, max_length: 8, dropout: DROPOUT };
         let decoder = config.init(&embeddings, &device).train();
@@ -359,7 +359,7 @@ mod tests {
     fn a_whole_sequence_has_the_states_of_one_that_is_continued() {
         let device = Device::default();
         let model = whisper(&device);
-        device.seed(5);
+        undertone_ops::seed(5);
         let states = normal([2, 7, D_MODEL], &device);
         let cache = model.decoder.cache(states, None).with_padding(padding(7, &device));
         let whole = values(model.decoder.forward_all(ids(&device), cache.clone()));

@@ -243,13 +243,13 @@ fn check_dropout(p: f64) -> Result<(), HeadConfigError> {
 mod tests {
     use super::*;
     use burn::optim::GradientsParams;
-    use burn::tensor::{Distribution, Int};
+    use burn::tensor::Int;
     use undertone_ops::{CrossEntropyOptions, cross_entropy};
 
     const D_MODEL: usize = 8;
 
     fn states(device: &Device) -> Tensor<3> {
-        Tensor::random([2, 4, D_MODEL], Distribution::Normal(0.0, 1.0), device)
+        undertone_ops::normal([2, 4, D_MODEL], 1.0, device)
     }
 
     fn bools(rows: [[bool; 4]; 2], device: &Device) -> Tensor<2, Bool> {
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn every_parameter_gets_a_gradient() {
         let (device, training) = (Device::default(), Device::default().autodiff());
-        training.seed(7);
+        undertone_ops::seed(7);
         let x = states(&training);
         let loss = |logits: Tensor<2>, targets: &[i64]| {
             let targets = Tensor::<1, Int>::from_ints(targets, &training);
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn dropout_acts_in_training_only() {
         let device = Device::default();
-        device.seed(7);
+        undertone_ops::seed(7);
         let x = states(&device);
         let open = bools([[false; 4]; 2], &device);
         let classify = ClassifyHeadConfig::new().with_dropout(0.5).init(D_MODEL, 3, &device);

@@ -3,7 +3,7 @@
 
 use crate::lora::{Gates, LoraBank};
 use burn::module::{Module, Param};
-use burn::tensor::{Bool, Device, Distribution, Int, Tensor};
+use burn::tensor::{Bool, Device, Int, Tensor};
 use undertone_ops as ops;
 
 /// An affine map.
@@ -139,7 +139,7 @@ pub fn mean_pool(states: Tensor<3>, padding: Option<&Tensor<2, Bool>>) -> Tensor
 }
 
 fn normal<const D: usize>(shape: [usize; D], std: f64, device: &Device) -> Param<Tensor<D>> {
-    Param::from_tensor(Tensor::random(shape, Distribution::Normal(0.0, std), device))
+    Param::from_tensor(ops::normal(shape, std, device))
 }
 
 #[cfg(test)]

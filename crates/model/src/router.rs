@@ -7,7 +7,7 @@ use crate::layers::{LayerNorm, Linear};
 use crate::limits::{MOST_ROUTER_LAYERS, WIDEST_ROUTER};
 use burn::module::{Module, Param};
 use burn::tensor::activation::{relu, softmax};
-use burn::tensor::{Device, Distribution, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
 use undertone_ops::{dropout, gelu};
 
@@ -239,8 +239,7 @@ impl Routing {
         if kind != GateKind::Gumbel {
             return self.gates(kind, top_k);
         }
-        let uniform =
-            Tensor::<2>::random(self.logits.dims(), Distribution::Uniform(1e-7, 1.0 - 1e-7), &self.logits.device());
+        let uniform = undertone_ops::uniform(self.logits.dims(), 1e-7, 1.0 - 1e-7, &self.logits.device());
         let noise = uniform.log().neg().log().neg();
         let relaxed = softmax((self.logits.clone() + noise).div_scalar(temperature), 1);
         // Straight through: the value is one-hot, the gradient that of the relaxed sample.
@@ -321,7 +320,7 @@ mod tests {
     #[test]
     fn gumbel_samples_follow_the_probabilities_and_pass_gradients() {
         let device = Device::default().autodiff();
-        device.seed(7);
+        undertone_ops::seed(7);
         let logits = Tensor::<2>::from_floats([[0.0, 1.0]], &device).require_grad();
         let many = logits.clone().repeat_dim(0, 4000);
         let routing = Routing { logits: many.clone(), confidence: many.narrow(1, 0, 1).squeeze_dim(1) };

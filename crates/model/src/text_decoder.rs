@@ -144,7 +144,7 @@ mod tests {
     use crate::whisper::{DecoderCache, GenerateOptions};
     use burn::module::Module;
     use burn::optim::{AdamWConfig, GradientsParams};
-    use burn::tensor::{Bool, Distribution, Int, TensorData};
+    use burn::tensor::{Bool, Int, TensorData};
     use undertone_ops::{CrossEntropyOptions, cross_entropy};
     use undertone_store::parameter_infos;
 
@@ -155,7 +155,7 @@ mod tests {
 
     /// Rows of the given norm around a common direction, as BERT's are.
     fn embeddings(norm: f64, device: &Device) -> Embedding {
-        let normal = |rows| Tensor::<2>::random([rows, D_MODEL], Distribution::Normal(0.0, 1.0), device);
+        let normal = |rows| undertone_ops::normal([rows, D_MODEL], 1.0, device);
         let rows = normal(VOCAB) + normal(1).mul_scalar(0.5);
         let norms = rows.clone().square().sum_dim(1).sqrt();
         Embedding { weight: Param::from_tensor((rows / norms).mul_scalar(norm)) }
@@ -175,7 +175,7 @@ mod tests {
             let longest = 9;
             let padded: Vec<i64> = texts.iter().flat_map(|t| padded(t, longest, 0)).collect();
             let ids = Tensor::<2, Int>::from_data(TensorData::new(padded, [8, longest]), device);
-            let positions = Tensor::random([1, longest, D_MODEL], Distribution::Normal(0.0, 0.25), device);
+            let positions = undertone_ops::normal([1, longest, D_MODEL], 0.25, device);
             let padding = ids.clone().equal_elem(0);
             Self { texts, states: embeddings.forward(ids) + positions, padding }
         }
@@ -212,7 +212,7 @@ mod tests {
         // BERT's rows are of norm 1.4.
         for norm in [1.4, 20.0] {
             let device = Device::default();
-            device.seed(7);
+            undertone_ops::seed(7);
             let embeddings = embeddings(norm, &device);
             let pairs = Pairs::new(&embeddings, &device);
             let mut decoder = config().init(&embeddings, &device).train();
@@ -240,7 +240,7 @@ mod tests {
     fn begins_near_chance_whatever_the_scale_of_the_embeddings() {
         let device = Device::default();
         for norm in [0.1, 1.4, 20.0] {
-            device.seed(7);
+            undertone_ops::seed(7);
             let embeddings = embeddings(norm, &device);
             let decoder = config().init(&embeddings, &device);
             let loss = Pairs::new(&embeddings, &device).loss(&decoder, &device).into_scalar::<f32>();

@@ -1,11 +1,13 @@
 //! Scaled-dot-product attention.
 
+use crate::device::Backing;
 use crate::dropout;
 use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
 use crate::precision::lowered;
+use crate::product::matmul;
 use crate::random::draw_seed;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{Bool, Tensor, module, ops::AttentionModuleOptions};
+use burn::tensor::{Bool, DType, Tensor, module, ops::AttentionModuleOptions};
 use std::sync::Arc;
 use undertone_kernels::attention as kernels;
 
@@ -75,7 +77,7 @@ fn products(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: Attenti
         causal: options.causal,
         key_padding: options.key_padding.map(|mask| bools(mask).into()),
         dropout: p as f32,
-        seed: if p > 0.0 { draw_seed(&device) } else { 0 },
+        seed: if p > 0.0 { draw_seed() } else { 0 },
     };
     let out = ternary::<3, 3, 3, 3>(op, host::f32(query), host::f32(key), host::f32(value));
     host::restored(out, dtype)
@@ -151,12 +153,21 @@ fn composed(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: Attenti
     // One query sees everything there is, so a decoding step needs no causal mask.
     let causal = options.causal && queries > 1;
     let hidden = hidden_keys(&query, &options, causal, keys);
-    let out = if query.device().is_autodiff() {
+    // Burn's own kernels for accelerators multiply tiles in f16, also those of f32 numbers.
+    let out = if query.device().is_autodiff() || query.dtype() == DType::F32 {
         differentiable(query, key, value, hidden, options.dropout)
     } else {
-        module::attention(query, key, value, hidden, None, AttentionModuleOptions::default())
+        burns(query, key, value, hidden)
     };
     out.swap_dims(1, 2).reshape([batch, queries, width])
+}
+
+/// Burn's attention. LibTorch's function takes a mask that is true where a key is seen, and Burn hands it its own mask, which
+/// is true where a key is hidden (burn-tch 0.22.1, `ops/module.rs`).
+fn burns(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, hidden: Option<Tensor<4, Bool>>) -> Tensor<4> {
+    let inverted = Backing::of(&query.device()) == Backing::LibTorch;
+    let mask = hidden.map(|hidden| if inverted { hidden.bool_not() } else { hidden });
+    module::attention(query, key, value, mask, None, AttentionModuleOptions::default())
 }
 
 /// `[batch or 1, 1, queries or 1, keys]`, true where a key is hidden; none when nothing is.
@@ -189,14 +200,14 @@ fn differentiable(
 ) -> Tensor<4> {
     let scale = (query.dims()[3] as f64).powf(-0.5);
     let dtype = query.dtype();
-    let mut scores = host::f32(query.mul_scalar(scale).matmul(key.swap_dims(2, 3)));
+    let mut scores = host::f32(matmul(query.mul_scalar(scale), key.swap_dims(2, 3)));
     if let Some(hidden) = hidden {
         scores = scores.mask_fill(hidden, f32::NEG_INFINITY);
     }
     let row_max = scores.clone().detach().max_dim(3);
     let weights = (scores - row_max).exp();
     let row_sum = weights.clone().sum_dim(3);
-    let mixed = host::f32(host::restored(dropout(weights, p_dropout), dtype).matmul(value));
+    let mixed = host::f32(matmul(host::restored(dropout(weights, p_dropout), dtype), value));
     host::restored(mixed / row_sum, dtype)
 }
 

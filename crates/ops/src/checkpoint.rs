@@ -5,58 +5,12 @@
 //! and the products of matrices, the attention and the fused kernels that a block consists of are not. Here a whole part
 //! is one step of the graph. Its backward pass runs the part once more, on leaves that stand for its inputs, and hands on
 //! what their gradients are.
-//!
-//! A step of Burn's graph has a fixed number of inputs, and a part has as many as it has parameters. So its output goes
-//! through a chain of steps, one for each input that wants a gradient. The first of them that the backward pass reaches
-//! runs the part for all.
 
+use crate::graph::{AnyFloat, GraphOps, with_gradients};
 use crate::random::Draws;
-#[cfg(feature = "cuda")]
-use burn::backend::Cube;
-#[cfg(feature = "tch")]
-use burn::backend::LibTorch;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::ops::FloatTensorOps;
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{
-    Autodiff, AutodiffBackend, Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchKindConversion,
-    DispatchTensor, Flex, TensorMetadata, backend_extension,
-};
+use burn::backend::{AutodiffBackend, Dispatch, DispatchTensor, TensorMetadata};
 use burn::tensor::Tensor;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// A float tensor with any number of axes.
-#[derive(Clone, Debug)]
-pub struct AnyFloat(DispatchTensor);
-
-impl<const D: usize> From<Tensor<D>> for AnyFloat {
-    fn from(x: Tensor<D>) -> Self {
-        Self(x.into_dispatch())
-    }
-}
-
-impl AnyFloat {
-    /// The tensor with its axes.
-    pub fn tensor<const D: usize>(self) -> Tensor<D> {
-        Tensor::from_dispatch(self.0)
-    }
-
-    /// As [`fork`].
-    pub fn fork(self) -> Self {
-        Self(Dispatch::fork(self.0))
-    }
-
-    /// Without autodiff.
-    pub fn plain(self) -> Self {
-        match self.0.autodiff {
-            DispatchAutodiffContext::Disabled => self,
-            DispatchAutodiffContext::Enabled(_) => Self(Dispatch::inner(self.0)),
-        }
-    }
-}
 
 /// `part(inputs)`, of which only the inputs are kept for the backward pass, where `part` runs again.
 ///
@@ -70,7 +24,7 @@ pub fn checkpoint<const D: usize>(
     inputs: Vec<AnyFloat>,
     part: impl Fn(Vec<AnyFloat>) -> Tensor<D> + Send + 'static,
 ) -> Tensor<D> {
-    if !inputs.iter().any(|input| Dispatch::is_tracked(&input.0)) {
+    if !inputs.iter().any(AnyFloat::is_tracked) {
         return part(inputs);
     }
     let kept: Vec<Input> = inputs.iter().map(Input::new).collect();
@@ -86,18 +40,7 @@ pub fn checkpoint<const D: usize>(
         });
         found.collect()
     };
-    let rerun = Rerun(Arc::new(Mutex::new(Progress::Ahead(Box::new(rerun)))));
-    let tracked = inputs.into_iter().enumerate().filter(|(_, input)| Dispatch::is_tracked(&input.0));
-    let y = tracked.fold(y.into_dispatch(), |y, (index, input)| Dispatch::link(y, input.0, rerun.clone(), index));
-    Tensor::from_dispatch(y)
-}
-
-/// `x` as a step of its own, which passes it on and back unchanged.
-///
-/// Sums of floats depend on their order, and Burn adds gradients in an order that depends on the whole graph. What goes
-/// into a part of a network by a step of its own gets the sum of that part's gradients, whatever lies around it.
-pub fn fork<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    AnyFloat::from(x).fork().tensor()
+    Tensor::from_dispatch(with_gradients(y.into_dispatch(), inputs, rerun))
 }
 
 /// An input of a part, as it is kept.
@@ -110,7 +53,7 @@ struct Input {
 
 impl Input {
     fn new(input: &AnyFloat) -> Self {
-        let wanted = Dispatch::is_tracked(&input.0);
+        let wanted = input.is_tracked();
         let computed = wanted && !Dispatch::float_is_require_grad(&input.0);
         Self { value: input.clone().plain().0, wanted, computed }
     }
@@ -132,169 +75,13 @@ impl Input {
     }
 }
 
-/// A part that is run again for the first input that asks for its gradient.
-#[derive(Clone)]
-pub(crate) struct Rerun(Arc<Mutex<Progress>>);
-
-enum Progress {
-    Ahead(Box<dyn FnOnce(DispatchTensor) -> Vec<Option<DispatchTensor>> + Send>),
-    Done(Vec<Option<DispatchTensor>>),
-}
-
-impl Rerun {
-    /// The gradient of one input, given that of the output.
-    fn gradient(&self, index: usize, of_output: impl FnOnce() -> DispatchTensor) -> Option<DispatchTensor> {
-        let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Progress::Ahead(_) = &*progress
-            && let Progress::Ahead(rerun) = std::mem::replace(&mut *progress, Progress::Done(Vec::new()))
-        {
-            *progress = Progress::Done(rerun(of_output()));
-        }
-        match &mut *progress {
-            Progress::Done(gradients) => gradients.get_mut(index)?.take(),
-            Progress::Ahead(_) => None,
-        }
-    }
-}
-
-impl fmt::Debug for Rerun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Rerun")
-    }
-}
-
-/// Steps of the graph, on every backend. Without autodiff they do nothing.
-#[backend_extension(Flex, Cube: cfg(feature = "cuda"), LibTorch: cfg(feature = "tch"), Autodiff)]
-pub(crate) trait GraphOps: Backend {
-    /// `x`.
-    fn fork(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        x
-    }
-
-    /// `y`, on which `input` has an influence: the gradient that `rerun` finds for it.
-    fn link(y: FloatTensor<Self>, _input: FloatTensor<Self>, _rerun: Rerun, _index: usize) -> FloatTensor<Self> {
-        y
-    }
-
-    /// A root for a backward pass in which `y` has the given gradient.
-    fn seeded(y: FloatTensor<Self>, _gradient: FloatTensor<Self>) -> FloatTensor<Self> {
-        y
-    }
-}
-
-impl GraphOps for Flex {}
-
-#[cfg(feature = "cuda")]
-impl GraphOps for Cube {}
-
-#[cfg(feature = "tch")]
-impl GraphOps for LibTorch {}
-
-impl<B: Backend, C: CheckpointStrategy> GraphOps for Autodiff<B, C>
-where
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    fn fork(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        let (x, node) = x.into_parts();
-        match Fork.prepare::<C>([node]).compute_bound().stateful() {
-            OpsKind::Tracked(step) => step.finish((), x),
-            OpsKind::UnTracked(step) => step.finish(x),
-        }
-    }
-
-    fn link(y: FloatTensor<Self>, input: FloatTensor<Self>, rerun: Rerun, index: usize) -> FloatTensor<Self> {
-        let (y, node) = y.into_parts();
-        match (Link { rerun, index }).prepare::<C>([node, input.node()]).compute_bound().stateful() {
-            OpsKind::Tracked(step) => step.finish((), y),
-            OpsKind::UnTracked(step) => step.finish(y),
-        }
-    }
-
-    fn seeded(y: FloatTensor<Self>, gradient: FloatTensor<Self>) -> FloatTensor<Self> {
-        let root = B::float_zeros([1].into(), &y.device(), y.dtype().into());
-        match Seeded.prepare::<C>([y.node()]).compute_bound().stateful() {
-            OpsKind::Tracked(step) => step.finish(gradient.into_primitive(), root),
-            OpsKind::UnTracked(step) => step.finish(root),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Fork;
-
-impl<B: Backend> Backward<B, 1> for Fork {
-    type State = ();
-
-    fn backward(self, ops: Ops<(), 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = gradients.consume::<B>(&ops.node);
-        if let [Some(x)] = ops.parents {
-            gradients.register::<B>(x.id, gradient);
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Link {
-    rerun: Rerun,
-    index: usize,
-}
-
-impl<B: Backend> Backward<B, 2> for Link
-where
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    type State = ();
-
-    fn backward(self, ops: Ops<(), 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = gradients.consume::<B>(&ops.node);
-        let [y, input] = ops.parents;
-        let found = self.rerun.gradient(self.index, || erased::<B>(gradient.clone()));
-        if let Some((input, found)) = input.zip(found) {
-            gradients.register::<B>(input.id, primitive::<B>(found));
-        }
-        if let Some(y) = y {
-            gradients.register::<B>(y.id, gradient);
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Seeded;
-
-impl<B: Backend> Backward<B, 1> for Seeded {
-    type State = FloatTensor<B>;
-
-    fn backward(self, ops: Ops<FloatTensor<B>, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        gradients.consume::<B>(&ops.node);
-        if let [Some(y)] = ops.parents {
-            gradients.register::<B>(y.id, ops.state);
-        }
-    }
-}
-
-fn erased<B: Backend>(x: FloatTensor<B>) -> DispatchTensor
-where
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    <DispatchTensor as DispatchKindConversion<B>>::from_backend(BackendTensor::Float(x))
-}
-
-fn primitive<B: Backend>(x: DispatchTensor) -> FloatTensor<B>
-where
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    <DispatchTensor as DispatchKindConversion<B>>::try_into_backend(x)
-        .expect("a part's gradients are on its output's backend")
-        .float()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{Inputs, device, pseudo_random};
     use crate::{AttentionOptions, attention, dropout, gelu, linear, residual_dropout};
-    use burn::tensor::Distribution;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
 
     /// A block with dropout in three places.
     fn block(x: Tensor<3>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<3> {
@@ -324,9 +111,9 @@ mod tests {
         let x = if wanted[0] { x } else { x.inner().autodiff() };
         let weight = if wanted[1] { weight } else { weight.inner().autodiff() };
         let bias = if wanted[2] { bias } else { bias.inner().autodiff() };
-        device().seed(5);
+        crate::seed(5);
         let y = block(block(x.clone(), weight.clone(), bias.clone()), weight.clone(), bias.clone());
-        let draw = Tensor::<1>::random([1], Distribution::Default, &device());
+        let draw = crate::uniform([1], 0.0, 1.0, &device());
         let upstream = Tensor::<1>::from_floats(pseudo_random(84, 9).as_slice(), &device()).reshape([2, 7, 6]);
         let loss = (y * upstream.cast(x.dtype()).autodiff()).sum();
         let gradients = loss.backward();
@@ -349,16 +136,17 @@ mod tests {
     }
 
     #[test]
-    fn masks_of_compositions_are_drawn_again() {
+    fn compositions_drop_the_same_again() {
         let x = Tensor::<1>::ones([1000], &device()).autodiff().require_grad();
-        let drop = |x: Tensor<1>| x.clone() * crate::random::bernoulli(&x, 0.5);
+        crate::set_kernels(crate::Kernels::Composed);
+        let drop = |x: Tensor<1>| dropout(x, 0.5);
         let y = checkpoint(vec![x.clone().into()], move |inputs| {
             drop(inputs.into_iter().next().expect("an input").tensor())
         });
         let gradients = y.clone().sum().backward();
         let kept = values(y.inner());
         assert_eq!(values(x.grad(&gradients).expect("a gradient")), kept);
-        assert!(kept.contains(&0.0) && kept.contains(&1.0));
+        assert!(kept.contains(&0.0) && kept.contains(&2.0));
     }
 
     #[test]
@@ -419,15 +207,5 @@ mod tests {
             })
         };
         assert_eq!(run(nested, false, [true; 3]), run(block, false, [true; 3]));
-    }
-
-    #[test]
-    fn a_fork_is_the_same_tensor_in_both_passes() {
-        let x = Tensor::<1>::from_floats([1.0, -2.0], &device());
-        assert_eq!(values(fork(x.clone())), [1.0, -2.0]);
-        let x = x.autodiff().require_grad();
-        let y = fork(x.clone());
-        assert_eq!(values(y.clone().inner()), [1.0, -2.0]);
-        assert_eq!(values(x.grad(&y.square().sum().backward()).expect("a gradient")), [2.0, -4.0]);
     }
 }

@@ -1,9 +1,10 @@
 //! The convolution of Whisper's front end.
 
 use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
+use crate::linear;
 use crate::precision::lowered;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{Tensor, module, ops::ConvOptions};
+use burn::tensor::Tensor;
 use undertone_kernels::conv::Conv1d;
 
 /// A one-dimensional convolution over time. Channels come last, as in everything after it.
@@ -29,8 +30,22 @@ fn product(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padd
 }
 
 fn composed(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<3> {
-    let options = ConvOptions::new([stride], [padding], [1], 1);
-    module::conv1d(x.swap_dims(1, 2), weight, Some(bias), options).swap_dims(1, 2)
+    let ([batch, time, channels_in], [channels_out, _, kernel]) = (x.dims(), weight.dims());
+    let time_out = (time + 2 * padding - kernel) / stride + 1;
+    // Time as rows of `stride` steps: what one place in the kernel meets lies in rows that follow each other.
+    let rows = time_out + (kernel - 1) / stride;
+    let zeros = |time: usize| Tensor::zeros([batch, time, channels_in], (&x.device(), x.dtype()));
+    let kept = time.min(rows * stride - padding);
+    let (before, after) = (zeros(padding), zeros(rows * stride - padding - kept));
+    let padded = Tensor::cat(vec![before, x.narrow(1, 0, kept), after], 1).reshape([batch, rows, stride * channels_in]);
+    let met = |place: usize| {
+        let rows = padded.clone().narrow(1, place / stride, time_out);
+        rows.narrow(2, place % stride * channels_in, channels_in)
+    };
+    // Side by side, the whole is one product of matrices, in either pass.
+    let columns = Tensor::cat((0..kernel).map(met).collect(), 2);
+    let weight = weight.swap_dims(1, 2).reshape([channels_out, kernel * channels_in]);
+    linear(columns, weight, Some(bias))
 }
 
 #[derive(Clone, Debug)]

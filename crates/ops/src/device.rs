@@ -1,28 +1,41 @@
 //! The device a run is on, by the name a user gives it.
 
+#[cfg(feature = "cube")]
+use burn::backend::CubeDevice;
+use burn::backend::DispatchDevice;
+#[cfg(feature = "tch")]
+use burn::backend::LibTorchDevice;
+#[cfg(feature = "wgpu")]
+use burn::backend::WgpuDeviceKind;
 use burn::tensor::Device;
+#[cfg(any(feature = "cube", feature = "tch"))]
+use burn::tensor::DeviceType;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// A device by name: `auto`, `cpu`, `cuda:0`, `tch:cpu` or `tch:cuda:0`.
+/// A device by name: `auto`, `cpu`, `cuda:0`, `wgpu:0`, `tch:cpu` or `tch:cuda:0`.
 ///
 /// ```
 /// use undertone_ops::DeviceSpec;
 ///
 /// let spec: DeviceSpec = "cpu".parse()?;
 /// let device = spec.resolve()?;
+/// assert_eq!(DeviceSpec::of(&device), Some(spec));
 /// # Ok::<(), undertone_ops::DeviceError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum DeviceSpec {
-    /// The first CUDA device this build and machine have, else the CPU.
+    /// The first GPU that this build and machine have, through CUDA, LibTorch or wgpu in this order; else the CPU.
     #[default]
     Auto,
     /// Flex, Burn's CPU backend in Rust.
     Cpu,
     /// A CUDA device through CubeCL; needs the feature `cuda`.
     Cuda(usize),
+    /// A device of Vulkan, Metal or DirectX 12 through CubeCL; needs the feature `wgpu`. GPUs are counted first, those with
+    /// memory of their own before the others; drivers that compute on the CPU, like lavapipe, come last.
+    Wgpu(usize),
     /// LibTorch on the CPU; needs the feature `tch`.
     TchCpu,
     /// LibTorch on a CUDA device; needs the feature `tch`.
@@ -31,7 +44,8 @@ pub enum DeviceSpec {
 
 /// The backends that are built in, by the features that bring them.
 pub fn backends() -> Vec<&'static str> {
-    let all = [("flex", true), ("cuda", cfg!(feature = "cuda")), ("tch", cfg!(feature = "tch"))];
+    let [cuda, wgpu, tch] = [cfg!(feature = "cuda"), cfg!(feature = "wgpu"), cfg!(feature = "tch")];
+    let all = [("flex", true), ("cuda", cuda), ("wgpu", wgpu), ("tch", tch)];
     all.into_iter().filter(|(_, built_in)| *built_in).map(|(name, _)| name).collect()
 }
 
@@ -39,7 +53,7 @@ pub fn backends() -> Vec<&'static str> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The name is not one of the forms of [`DeviceSpec`].
-    #[error("`{0}` names no device: use auto, cpu, cuda:N, tch:cpu or tch:cuda:N")]
+    #[error("`{0}` names no device: use auto, cpu, cuda:N, wgpu:N, tch:cpu or tch:cuda:N")]
     Unknown(String),
     /// The backend is not in this binary.
     #[error(
@@ -52,38 +66,102 @@ pub enum DeviceError {
         feature: &'static str,
     },
     /// The backend is there, the device is not.
-    #[error(
-        "device `{device}` was not found on this machine, which has {found} of that kind: check the index and the driver, or use `cpu`"
-    )]
+    #[error("device `{device}` was not found on this machine, which has {found} of that kind: {advice}, or use `cpu`")]
     NotFound {
         /// The device asked for.
         device: String,
         /// How many devices of that kind there are.
         found: usize,
+        /// What to look at.
+        advice: &'static str,
     },
+    /// The device is there, and its driver does not open it.
+    #[error("device `{device}` was found and cannot be opened: {reason}; check its driver, or use `cpu`")]
+    NotOpened {
+        /// The device asked for.
+        device: String,
+        /// What the driver said.
+        reason: String,
+    },
+    /// A device of a backend that Undertone's operations were not written for.
+    #[error(
+        "{0} belongs to a backend that Undertone does not run on: use a device of Flex, CubeCL (features `cuda`, `wgpu`) or \
+         LibTorch (feature `tch`)"
+    )]
+    Unlisted(String),
 }
 
 impl DeviceSpec {
     /// The Burn device, without autodiff; training wraps it by `.autodiff()`.
     ///
     /// # Errors
-    /// When the backend was not compiled in, or the machine has no such device.
+    /// When the backend was not compiled in, the machine has no such device, or its driver does not open it.
     pub fn resolve(self) -> Result<Device, DeviceError> {
         match self {
-            Self::Auto => {
-                Ok(Self::Cuda(0).resolve().or_else(|_| Self::TchCuda(0).resolve()).unwrap_or_else(|_| Device::flex()))
-            }
+            Self::Auto => Ok([Self::Cuda(0).resolve(), Self::TchCuda(0).resolve(), first_wgpu_gpu()]
+                .into_iter()
+                .find_map(Result::ok)
+                .unwrap_or_else(Device::flex)),
             Self::Cpu => Ok(Device::flex()),
             Self::Cuda(index) => self.cuda(index),
+            Self::Wgpu(index) => self.wgpu(index),
             Self::TchCpu => self.tch_cpu(),
             Self::TchCuda(index) => self.tch_cuda(index),
         }
     }
 
+    /// What [`Self::resolve`] gives this device for; nothing where it gives none, as for a device that Burn chose.
+    pub fn of(device: &Device) -> Option<Self> {
+        let device = device.clone().inner();
+        match Backing::of(&device) {
+            Backing::Flex => Some(Self::Cpu),
+            #[cfg(feature = "cuda")]
+            Backing::Cuda => match device.as_dispatch() {
+                DispatchDevice::Cube(CubeDevice::Cuda(cuda)) => Some(Self::Cuda(cuda.index)),
+                _ => None,
+            },
+            #[cfg(feature = "wgpu")]
+            Backing::Cube => wgpu_devices().iter().position(|found| *found == device).map(Self::Wgpu),
+            #[cfg(feature = "tch")]
+            Backing::LibTorch => match device.as_dispatch() {
+                DispatchDevice::LibTorch(LibTorchDevice::Cpu) => Some(Self::TchCpu),
+                DispatchDevice::LibTorch(LibTorchDevice::Cuda(index)) => Some(Self::TchCuda(*index)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(self, index: usize) -> Result<Device, DeviceError> {
-        self.existing(index, burn::tensor::DeviceType::Cuda, |_| true)?;
-        Ok(Device::cuda(index))
+        let found = Device::enumerate(DeviceType::Cuda).into_vec().len();
+        self.opened(index, found, CUDA_ADVICE, || Device::cuda(index))
+    }
+
+    #[cfg(feature = "wgpu")]
+    fn wgpu(self, index: usize) -> Result<Device, DeviceError> {
+        let devices = wgpu_devices();
+        self.opened(index, devices.len(), WGPU_ADVICE, || devices[index].clone())
+    }
+
+    /// The device if there are more than `index`, and if its driver opens it.
+    #[cfg(feature = "cube")]
+    fn opened(
+        self,
+        index: usize,
+        found: usize,
+        advice: &'static str,
+        device: impl FnOnce() -> Device,
+    ) -> Result<Device, DeviceError> {
+        if index >= found {
+            return Err(DeviceError::NotFound { device: self.to_string(), found, advice });
+        }
+        let device = device();
+        // A driver that fails ends a thread of the backend by a panic, whose text is printed there.
+        let opened = std::panic::catch_unwind(|| device.identity());
+        let reason = "its backend panicked, as printed above".to_owned();
+        opened.map_err(|_| DeviceError::NotOpened { device: self.to_string(), reason })?;
+        Ok(device)
     }
 
     #[cfg(feature = "tch")]
@@ -94,26 +172,23 @@ impl DeviceSpec {
     #[cfg(feature = "tch")]
     fn tch_cuda(self, index: usize) -> Result<Device, DeviceError> {
         let cpu = Device::libtorch();
-        self.existing(index, burn::tensor::DeviceType::LibTorch, move |device| *device != cpu)?;
-        Ok(Device::libtorch_cuda(index))
-    }
-
-    #[cfg(any(feature = "cuda", feature = "tch"))]
-    fn existing(
-        self,
-        index: usize,
-        kind: burn::tensor::DeviceType,
-        counts: impl Fn(&Device) -> bool,
-    ) -> Result<(), DeviceError> {
-        // A missing driver surfaces as a panic inside the backend's enumeration; to a user it means "none".
-        let found = std::panic::catch_unwind(|| Device::enumerate(kind).into_vec())
-            .map_or(0, |devices| devices.iter().filter(|device| counts(device)).count());
-        if index < found { Ok(()) } else { Err(DeviceError::NotFound { device: self.to_string(), found }) }
+        let found = Device::enumerate(DeviceType::LibTorch).into_vec();
+        let found = found.iter().filter(|device| **device != cpu).count();
+        if index < found {
+            Ok(Device::libtorch_cuda(index))
+        } else {
+            Err(DeviceError::NotFound { device: self.to_string(), found, advice: CUDA_ADVICE })
+        }
     }
 
     #[cfg(not(feature = "cuda"))]
     fn cuda(self, _index: usize) -> Result<Device, DeviceError> {
         Err(self.not_compiled("cuda"))
+    }
+
+    #[cfg(not(feature = "wgpu"))]
+    fn wgpu(self, _index: usize) -> Result<Device, DeviceError> {
+        Err(self.not_compiled("wgpu"))
     }
 
     #[cfg(not(feature = "tch"))]
@@ -126,9 +201,103 @@ impl DeviceSpec {
         Err(self.not_compiled("tch"))
     }
 
-    #[cfg(not(all(feature = "cuda", feature = "tch")))]
+    #[cfg(not(all(feature = "cuda", feature = "tch", feature = "wgpu")))]
     fn not_compiled(self, feature: &'static str) -> DeviceError {
         DeviceError::NotCompiled { device: self.to_string(), feature }
+    }
+}
+
+#[cfg(any(feature = "cuda", feature = "tch"))]
+const CUDA_ADVICE: &str = "check the index and NVIDIA's driver (`nvidia-smi` lists what it sees)";
+#[cfg(feature = "wgpu")]
+const WGPU_ADVICE: &str = "check the index and the graphics driver (Vulkan, Metal or DirectX 12; on Linux `vulkaninfo \
+     --summary` lists what Vulkan's loader, libvulkan1, sees)";
+
+/// wgpu's devices in the order in which [`DeviceSpec::Wgpu`] counts them. None is opened.
+#[cfg(feature = "wgpu")]
+fn wgpu_devices() -> Vec<Device> {
+    let mut devices = Device::enumerate(DeviceType::Wgpu).into_vec();
+    devices.sort_by_key(|device| match wgpu_kind(device) {
+        Some(WgpuDeviceKind::DiscreteGpu(_)) => 0,
+        Some(WgpuDeviceKind::IntegratedGpu(_)) => 1,
+        Some(WgpuDeviceKind::VirtualGpu(_)) => 2,
+        Some(WgpuDeviceKind::Cpu) => 4,
+        _ => 3,
+    });
+    devices
+}
+
+#[cfg(feature = "wgpu")]
+fn wgpu_kind(device: &Device) -> Option<&WgpuDeviceKind> {
+    match device.as_dispatch() {
+        DispatchDevice::Cube(CubeDevice::Wgpu(wgpu)) => Some(&wgpu.kind),
+        _ => None,
+    }
+}
+
+/// `wgpu:0` if it is a GPU.
+fn first_wgpu_gpu() -> Result<Device, DeviceError> {
+    #[cfg(feature = "wgpu")]
+    if wgpu_devices().first().and_then(wgpu_kind) == Some(&WgpuDeviceKind::Cpu) {
+        return Err(DeviceError::NotFound { device: "wgpu".into(), found: 0, advice: WGPU_ADVICE });
+    }
+    DeviceSpec::Wgpu(0).resolve()
+}
+
+/// Whether what the device holds is in the memory of this process: so of CPUs, and of graphics drivers that compute on them.
+pub fn runs_on_host(device: &Device) -> bool {
+    let device = device.clone().inner();
+    match Backing::of(&device) {
+        Backing::Flex => true,
+        #[cfg(feature = "cube")]
+        Backing::Cube => device.identity().is_some_and(|identity| identity.physical.is_none()),
+        #[cfg(feature = "tch")]
+        Backing::LibTorch => device == Device::libtorch(),
+        _ => false,
+    }
+}
+
+/// Refuses devices of backends that Undertone's operations were not written for.
+///
+/// # Errors
+/// For a device that neither Flex, CubeCL nor LibTorch runs, or whose feature this crate was built without.
+pub fn check_backend(device: &Device) -> Result<(), DeviceError> {
+    match Backing::of(device) {
+        Backing::Unlisted => Err(DeviceError::Unlisted(format!("{:?}", device.clone().inner()))),
+        _ => Ok(()),
+    }
+}
+
+/// What runs a device's operations, as far as they differ by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "no build has every backend")]
+pub(crate) enum Backing {
+    /// Burn's CPU backend, with Undertone's kernels.
+    Flex,
+    /// CubeCL on CUDA.
+    Cuda,
+    /// CubeCL on anything else.
+    Cube,
+    /// LibTorch.
+    LibTorch,
+    /// A backend that another crate of the program brought.
+    Unlisted,
+}
+
+impl Backing {
+    pub fn of(device: &Device) -> Self {
+        match device.as_dispatch() {
+            DispatchDevice::Flex(_) => Self::Flex,
+            #[cfg(feature = "cuda")]
+            DispatchDevice::Cube(CubeDevice::Cuda(_)) => Self::Cuda,
+            #[cfg(feature = "cube")]
+            DispatchDevice::Cube(_) => Self::Cube,
+            #[cfg(feature = "tch")]
+            DispatchDevice::LibTorch(_) => Self::LibTorch,
+            DispatchDevice::Autodiff(_) => Self::of(&device.clone().inner()),
+            #[allow(unreachable_patterns)] // Burn may have no other backend built in.
+            _ => Self::Unlisted,
+        }
     }
 }
 
@@ -142,10 +311,12 @@ impl FromStr for DeviceSpec {
             "auto" => Ok(Self::Auto),
             "cpu" => Ok(Self::Cpu),
             "cuda" => Ok(Self::Cuda(0)),
+            "wgpu" => Ok(Self::Wgpu(0)),
             "tch:cpu" => Ok(Self::TchCpu),
             "tch:cuda" => Ok(Self::TchCuda(0)),
             _ => match name.rsplit_once(':').ok_or_else(unknown)? {
                 ("cuda", text) => Ok(Self::Cuda(index(text)?)),
+                ("wgpu", text) => Ok(Self::Wgpu(index(text)?)),
                 ("tch:cuda", text) => Ok(Self::TchCuda(index(text)?)),
                 _ => Err(unknown()),
             },
@@ -173,6 +344,7 @@ impl fmt::Display for DeviceSpec {
             Self::Auto => f.write_str("auto"),
             Self::Cpu => f.write_str("cpu"),
             Self::Cuda(index) => write!(f, "cuda:{index}"),
+            Self::Wgpu(index) => write!(f, "wgpu:{index}"),
             Self::TchCpu => f.write_str("tch:cpu"),
             Self::TchCuda(index) => write!(f, "tch:cuda:{index}"),
         }
@@ -185,10 +357,10 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for name in ["auto", "cpu", "cuda:0", "cuda:3", "tch:cpu", "tch:cuda:1"] {
+        for name in ["auto", "cpu", "cuda:0", "cuda:3", "wgpu:0", "wgpu:12", "tch:cpu", "tch:cuda:1"] {
             assert_eq!(name.parse::<DeviceSpec>().expect(name).to_string(), name);
         }
-        for name in ["", "gpu", "cuda:", "cuda:x", "tch", "tch:mps:0", "cpu:0"] {
+        for name in ["", "gpu", "cuda:", "cuda:x", "wgpu:-1", "tch", "tch:mps:0", "cpu:0"] {
             assert_eq!(name.parse::<DeviceSpec>(), Err(DeviceError::Unknown(name.to_owned())));
         }
     }
@@ -200,8 +372,20 @@ mod tests {
         assert!(error.contains("`cuda:0`") && error.contains("--features cuda"), "{error}");
     }
 
+    #[cfg(feature = "wgpu")]
     #[test]
-    fn auto_always_finds_something() {
-        assert!(DeviceSpec::Auto.resolve().is_ok());
+    fn a_device_beyond_those_there_are_says_how_many_there_are() {
+        let found = wgpu_devices().len();
+        let error = DeviceSpec::Wgpu(99).resolve().expect_err("no hundred devices");
+        assert!(matches!(error, DeviceError::NotFound { found: said, .. } if said == found), "{error}");
+        assert!(error.to_string().contains("`wgpu:99` was not found"), "{error}");
+    }
+
+    #[test]
+    fn auto_is_a_gpu_or_the_cpu() {
+        let device = DeviceSpec::Auto.resolve().expect("a device");
+        assert!(!runs_on_host(&device) || device == Device::flex(), "{device:?}");
+        assert_eq!(DeviceSpec::of(&device).expect("a name").resolve().as_ref(), Ok(&device));
+        assert_eq!(check_backend(&device.autodiff()), Ok(()));
     }
 }

@@ -3,6 +3,7 @@
 //! Burn's autodiff takes an operation apart into what it knows and keeps every intermediate result. A [`HostOp`] is one
 //! node of the graph instead: a kernel forward, a kernel backward, and only what the latter needs kept between them.
 
+use crate::device::Backing;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
@@ -48,12 +49,12 @@ pub fn set_matmul_precision(precision: Precision) -> Result<(), NoBf16> {
 
 /// Whether operations on this device run as fused kernels.
 pub(crate) fn fused(device: &Device) -> bool {
-    !COMPOSED.load(Ordering::Relaxed) && device.clone().inner() == Device::flex()
+    !COMPOSED.load(Ordering::Relaxed) && Backing::of(device) == Backing::Flex
 }
 
 /// Whether work on this device goes on after the call that asked for it has returned.
 pub fn runs_ahead(device: &Device) -> bool {
-    device.clone().inner() != Device::flex()
+    Backing::of(device) != Backing::Flex
 }
 
 /// An operation on contiguous f32 tensors in host memory, with `N` inputs and one output.

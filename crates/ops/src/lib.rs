@@ -21,32 +21,46 @@
 
 mod activation;
 mod attention;
-// LibTorch is deprecated, as the feature says.
-#[cfg_attr(feature = "tch", allow(deprecated))]
 mod checkpoint;
 mod conv;
+#[cfg(feature = "cube")]
+mod cube;
+// LibTorch is deprecated, as the feature says.
+#[cfg_attr(feature = "tch", allow(deprecated))]
 mod device;
+#[cfg_attr(feature = "tch", allow(deprecated))]
+mod graph;
 mod host;
+#[cfg(feature = "cube")]
+mod launches;
 mod linear;
 mod lora;
 mod loss;
 mod norm;
 mod optimizer;
 mod precision;
+mod product;
 mod random;
+mod sum;
 #[cfg(test)]
 mod testing;
 
 pub use activation::{dropout, gelu, residual_dropout};
 pub use attention::{AttentionOptions, attention};
-pub use checkpoint::{AnyFloat, checkpoint, fork};
+pub use checkpoint::checkpoint;
 pub use conv::conv1d;
-pub use device::{DeviceError, DeviceSpec, backends};
+pub use device::{DeviceError, DeviceSpec, backends, check_backend, runs_on_host};
+pub use graph::{AnyFloat, fork};
 pub use host::{Kernels, NoBf16, runs_ahead, set_kernels, set_matmul_precision};
+#[cfg(feature = "cube")]
+pub use launches::LaunchCounter;
 pub use linear::{embedding, linear};
 pub use lora::lora_bank;
 pub use loss::{CrossEntropyOptions, LossSum, cross_entropy, linear_cross_entropy};
 pub use norm::layer_norm;
 pub use optimizer::{AdafactorRule, AdamWRule, FactoredMoments, Moments, sum_of_squares};
 pub use precision::{Compute, autocast};
+pub use product::matmul;
+pub use random::{normal, seed, uniform};
+pub use sum::sum;
 pub use undertone_kernels::matrix::Precision as MatmulPrecision;

@@ -2,6 +2,7 @@
 
 use crate::host::{self, HostOp, binary, floats, fused, tensor, ternary, unary};
 use crate::precision::lowered;
+use crate::product::matmul;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{Int, Tensor, module};
 use std::sync::Arc;
@@ -36,7 +37,7 @@ fn composed<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor
     let [d_out, d_in] = weight.dims();
     let rows = shape[..D - 1].iter().product::<usize>();
     // One matrix product over all rows: a batched product would read the weight once per sample.
-    let mut y = x.reshape([rows, d_in]).matmul(weight.transpose());
+    let mut y = matmul(x.reshape([rows, d_in]), weight.transpose());
     if let Some(bias) = bias {
         y = y + bias.unsqueeze();
     }

@@ -3,6 +3,7 @@
 use crate::host::{self, HostOp, binary, floats, fused, like, tensor, ternary};
 use crate::linear;
 use crate::precision::lowered;
+use crate::sum;
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
@@ -57,7 +58,7 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossE
         let uniform = log_p.mean_dim(1).squeeze_dim::<1>(1).neg();
         nll = nll.mul_scalar(1.0 - options.label_smoothing) + uniform.mul_scalar(options.label_smoothing);
     }
-    LossSum { sum: (nll * counted.clone()).sum(), count: counted.sum() }
+    LossSum { sum: sum(nll * counted.clone()), count: sum(counted) }
 }
 
 /// Cross-entropy of `x · weightᵀ + bias` against class indices, summed: the output layer and the loss in one, so that

@@ -79,6 +79,9 @@ mod tests {
 
     #[test]
     fn half_precision_input_keeps_f32_statistics() {
+        if !device().supports_dtype(DType::BF16) {
+            return;
+        }
         // 4096 + small steps: in bf16 sums the mean of these rows would be off by whole units.
         let rows: Vec<f32> = (0..512).map(|i| if i % 2 == 0 { 4080.0 } else { 4112.0 }).collect();
         let x = Tensor::<1>::from_floats(rows.as_slice(), &device()).reshape([1, 512]).cast(DType::BF16);

@@ -1,6 +1,7 @@
 //! The arithmetic of an optimizer step, in one pass over each parameter's memory.
 
 use crate::host::{floats, fused, whole};
+use crate::sum;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::Tensor;
@@ -191,7 +192,7 @@ impl AdafactorRule {
 /// The sum of squares of all elements, `[1]`, f32.
 pub fn sum_of_squares(x: Tensor<1>) -> Tensor<1> {
     if !fused(&x.device()) {
-        return x.square().sum();
+        return sum(x.square());
     }
     Tensor::from_dispatch(Dispatch::sum_of_squares(x.into_dispatch()))
 }

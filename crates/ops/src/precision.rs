@@ -1,9 +1,11 @@
 //! Automatic mixed precision: the float type that products are computed in while a model trains.
 
+use crate::device::Backing;
 use crate::host::fused;
 use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
+use std::fmt;
 use undertone_kernels::matrix::{Precision, precision, set_precision};
 
 /// What forward and backward pass compute products in: linear maps, convolutions, attention.
@@ -12,9 +14,12 @@ use undertone_kernels::matrix::{Precision, precision, set_precision};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compute {
-    /// 32 bits.
+    /// 32 bits, also in each product.
     #[default]
     F32,
+    /// Numbers of 32 bits whose products round to 11 bits of precision first, as NVIDIA's matrix units do since Ampere:
+    /// several times as fast as f32 there. On other devices it is f32.
+    Tf32,
     /// f32's range with 8 bits of precision. On a CPU with AVX512-BF16 the products are made of its instructions, and sums
     /// are in f32; on other CPUs it is a rehearsal for a GPU, and slower than f32.
     Bf16,
@@ -24,13 +29,54 @@ pub enum Compute {
 }
 
 impl Compute {
+    /// What products are computed in on `device`: this, or where the device has no such products the type that comes
+    /// nearest. f16 stands in for bf16, f32 for everything.
+    pub fn on(self, device: &Device) -> Self {
+        let device = device.clone().inner();
+        let has = |compute: Self| device.supports_dtype(compute.dtype()) && has_units(&device, compute);
+        let instead: &[Self] = match self {
+            Self::Bf16 => &[Self::Bf16, Self::F16],
+            Self::F32 | Self::Tf32 | Self::F16 => &[self],
+        };
+        instead.iter().copied().find(|compute| has(*compute)).unwrap_or(Self::F32)
+    }
+
     fn dtype(self) -> DType {
         match self {
-            Self::F32 => DType::F32,
+            Self::F32 | Self::Tf32 => DType::F32,
             Self::Bf16 => DType::BF16,
             Self::F16 => DType::F16,
         }
     }
+}
+
+impl fmt::Display for Compute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        })
+    }
+}
+
+/// Whether the device's processor multiplies this type by itself. CubeCL takes every card of NVIDIA's for one that has bf16.
+fn has_units(device: &Device, compute: Compute) -> bool {
+    match Backing::of(device) {
+        #[cfg(feature = "cuda")]
+        Backing::Cuda if matches!(compute, Compute::Tf32 | Compute::Bf16) => {
+            device.identity().and_then(|identity| cuda_architecture(&identity.fingerprint)).is_none_or(|sm| sm >= 80)
+        }
+        _ => compute != Compute::Tf32,
+    }
+}
+
+/// 80 of `ptx_sm80`, with which Ampere begins.
+#[cfg(feature = "cuda")]
+fn cuda_architecture(fingerprint: &str) -> Option<u32> {
+    let digits = fingerprint.rsplit_once("sm")?.1;
+    digits.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok()
 }
 
 thread_local! {
@@ -62,6 +108,12 @@ pub fn autocast<T>(compute: Compute, run: impl FnOnce() -> T) -> T {
 pub(crate) fn lowered<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     let dtype = product_type(&x.device());
     if x.dtype() == DType::F32 && dtype != DType::F32 { x.cast(dtype) } else { x }
+}
+
+/// Whether a product of these f32 numbers has to be kept from rounding to TF32.
+#[cfg(feature = "cube")]
+pub(crate) fn needs_exact_kernel<const D: usize>(x: &Tensor<D>) -> bool {
+    COMPUTE.get() != Compute::Tf32 && x.dtype() == DType::F32 && Backing::of(&x.device()) == Backing::Cuda
 }
 
 fn product_type(device: &Device) -> DType {
@@ -115,7 +167,8 @@ mod tests {
         let run = |compute| autocast(compute, || network(leaf([2, 5, 8], 1, 1.0), leaf([8, 8], 2, 0.5), 1.0));
         let (loss, dx, dw) = run(Compute::F32);
         let (dx, dw) = (values(dx), values(dw));
-        for (compute, tolerance) in [(Compute::Bf16, 0.05), (Compute::F16, 0.005)] {
+        let there = |compute: &(Compute, f32)| compute.0.on(&device()) == compute.0;
+        for (compute, tolerance) in [(Compute::Bf16, 0.05), (Compute::F16, 0.005)].into_iter().filter(there) {
             let (low, dx_low, dw_low) = run(compute);
             assert!(low != loss && (low - loss).abs() < tolerance * loss, "{compute:?}: {low} for {loss}");
             assert_eq!((dx_low.dtype(), dw_low.dtype()), (DType::F32, DType::F32));

@@ -1,17 +1,84 @@
-//! Where dropout takes its chances from, and how a block that is run again takes the same ones.
+//! Random numbers: initial values, and what dropout drops.
+//!
+//! They come from a stream of the calling thread, on the host. So a seed gives the same ones on every device, whatever
+//! else the process does; Burn's backends each have one generator for the whole process, and no two draw alike.
 
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::{DType, Device, Distribution, Int, Shape, Tensor, TensorData};
+use rand::rngs::StdRng;
+use rand::{SeedableRng, make_rng};
 use std::cell::RefCell;
 
-/// A seed for dropout, drawn from the device: seeding that decides what is dropped.
-pub(crate) fn draw_seed(device: &Device) -> u64 {
-    SCOPES.with_borrow_mut(|scopes| next(scopes, device))
+thread_local! {
+    /// None before the first seed or draw.
+    static STREAM: RefCell<Option<StdRng>> = const { RefCell::new(None) };
+    /// What is being recorded or replayed, the innermost last.
+    static SCOPES: RefCell<Vec<Scope>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A tensor of `like`'s shape that is 1 with probability `keep` and 0 elsewhere, drawn by the device itself.
-pub(crate) fn bernoulli<const D: usize>(like: &Tensor<D>, keep: f64) -> Tensor<D> {
-    SCOPES.with_borrow_mut(|scopes| seed_once(scopes, &like.device()));
-    like.random_like(Distribution::Bernoulli(keep))
+/// Begins the random numbers of this thread anew: what [`normal`], [`uniform`] and dropout draw from here on depends on
+/// `seed` alone. A thread that was never seeded draws other numbers in every process.
+///
+/// `Device::seed` of Burn has no influence on them.
+///
+/// ```
+/// use burn::tensor::Device;
+/// use undertone_ops::{normal, seed};
+///
+/// let draw = || {
+///     seed(7);
+///     normal([2, 3], 1.0, &Device::flex()).into_data()
+/// };
+/// assert_eq!(draw(), draw());
+/// ```
+pub fn seed(seed: u64) {
+    STREAM.set(Some(StdRng::seed_from_u64(seed)));
+}
+
+/// Values of a normal distribution around 0 with a standard deviation of `std`, f32.
+pub fn normal<const D: usize>(shape: [usize; D], std: f64, device: &Device) -> Tensor<D> {
+    Tensor::from_data(draw(shape, Distribution::Normal(0.0, std)), (device, DType::F32))
+}
+
+/// Values spread evenly over `[low, high)`, f32.
+pub fn uniform<const D: usize>(shape: [usize; D], low: f64, high: f64, device: &Device) -> Tensor<D> {
+    Tensor::from_data(draw(shape, Distribution::Uniform(low, high)), (device, DType::F32))
+}
+
+fn draw(shape: impl Into<Shape>, distribution: Distribution) -> TensorData {
+    STREAM.with_borrow_mut(|stream| {
+        let stream = stream.get_or_insert_with(make_rng);
+        TensorData::random::<f32, _, _>(shape, distribution, stream)
+    })
+}
+
+/// A seed for dropout.
+pub(crate) fn draw_seed() -> u64 {
+    SCOPES.with_borrow_mut(|scopes| next(scopes))
+}
+
+/// What dropout multiplies by, in tensor operations: 0 with probability `p`, else `1 / (1 - p)`. The same values as the
+/// kernels of the CPU and of CubeCL have for this seed.
+pub(crate) fn kept<const D: usize>(shape: [usize; D], p: f64, seed: u64, device: &Device) -> Tensor<D> {
+    let p = p as f32;
+    let elements = shape.iter().product::<usize>() as i64;
+    let index = Tensor::<1, Int>::arange(0..elements, (device, DType::I64));
+    let (low, high) = (i64::from(seed as u32), (seed >> 32) as i64);
+    let hash = mix(mix(index.bitwise_xor_scalar(low)).bitwise_xor_scalar(high));
+    // 24 bits of it are a number in [0, 1), times 2²⁴: f32 holds it exactly.
+    let least = (p * (1_u32 << 24) as f32).ceil() as i64;
+    let kept = hash.bitwise_right_shift_scalar(8_i64).greater_equal_scalar(least);
+    kept.float().cast(DType::F32).mul_scalar(1.0 / (1.0 - p)).reshape(shape)
+}
+
+/// The finaliser of `undertone_kernels`, in integers of 64 bits.
+fn mix(x: Tensor<1, Int>) -> Tensor<1, Int> {
+    // The lower 32 bits of a product, by halves of the factor: the whole one overflows a number with a sign.
+    let times = |x: Tensor<1, Int>, factor: i64| {
+        let upper = x.clone().mul_scalar(factor >> 16).bitwise_and_scalar(0xFFFF_i64).bitwise_left_shift_scalar(16_i64);
+        (x.mul_scalar(factor & 0xFFFF) + upper).bitwise_and_scalar(0xFFFF_FFFF_i64)
+    };
+    let folded = |x: Tensor<1, Int>, bits: i64| x.clone().bitwise_xor(x.bitwise_right_shift_scalar(bits));
+    folded(times(folded(times(folded(x, 16), 0x7FEB_352D), 15), 0x846C_A68B), 16)
 }
 
 /// The seeds that were drawn while something ran, in their order.
@@ -19,27 +86,21 @@ pub(crate) fn bernoulli<const D: usize>(like: &Tensor<D>, keep: f64) -> Tensor<D
 pub(crate) struct Draws(Vec<u64>);
 
 impl Draws {
-    /// What `run` gives, and the seeds it drew. They are those it would have drawn anyway; only a device that draws masks
-    /// itself is seeded before the first of them, since its state can be set but not be read.
+    /// What `run` gives, and the seeds it drew, which are those it would have drawn anyway.
     pub fn record<T>(run: impl FnOnce() -> T) -> (T, Self) {
         let scope = Entered::new(Scope::default());
         let result = run();
         (result, scope.leave())
     }
 
-    /// Runs `run` with these seeds in place of new ones. The device draws afterwards what it would not have drawn within.
+    /// Runs `run` with these seeds in place of new ones.
     ///
     /// # Panics
     /// If `run` wants more seeds than there are.
     pub fn replay<T>(self, run: impl FnOnce() -> T) -> T {
-        let _scope = Entered::new(Scope { replaying: true, drawn: self, ..Scope::default() });
+        let _scope = Entered::new(Scope { replaying: true, drawn: self, used: 0 });
         run()
     }
-}
-
-thread_local! {
-    /// What is being recorded or replayed, the innermost last.
-    static SCOPES: RefCell<Vec<Scope>> = const { RefCell::new(Vec::new()) };
 }
 
 #[derive(Debug, Default)]
@@ -48,17 +109,13 @@ struct Scope {
     replaying: bool,
     /// How many of the drawn seeds were used again.
     used: usize,
-    /// Whether the device draws from a seed of this scope.
-    seeded: bool,
-    /// What the device is seeded with when a replay ends.
-    restore: Option<(Device, u64)>,
 }
 
 /// The next seed: recorded by every scope it is drawn through, and replayed by the innermost one that replays.
-fn next(scopes: &mut [Scope], device: &Device) -> u64 {
-    let Some((scope, outer)) = scopes.split_last_mut() else { return fresh(device) };
+fn next(scopes: &mut [Scope]) -> u64 {
+    let Some((scope, outer)) = scopes.split_last_mut() else { return fresh() };
     if !scope.replaying {
-        let seed = next(outer, device);
+        let seed = next(outer);
         scope.drawn.0.push(seed);
         return seed;
     }
@@ -66,24 +123,10 @@ fn next(scopes: &mut [Scope], device: &Device) -> u64 {
     *scope.drawn.0.get(scope.used - 1).expect("a block draws as often when it runs again")
 }
 
-/// Gives the device a seed of the innermost scope, unless it has one.
-fn seed_once(scopes: &mut [Scope], device: &Device) {
-    match scopes.last_mut() {
-        Some(scope) if !scope.seeded => {
-            scope.seeded = true;
-            scope.restore = scope.replaying.then(|| (device.clone(), fresh(device)));
-            device.seed(next(scopes, device));
-        }
-        _ => {}
-    }
-}
-
-/// A seed that the device draws.
-fn fresh(device: &Device) -> u64 {
-    let range = Distribution::Uniform(0.0, f64::from(1_u32 << 24));
-    let draws = Tensor::<1>::random([3], range, &device.clone().inner());
-    let draws: Vec<f32> = draws.try_into_vec_as().expect("floats");
-    draws.iter().fold(0, |seed, draw| (seed << 22) ^ *draw as u64)
+/// A seed of the stream: three draws of 24 bits, which f32 holds exactly.
+fn fresh() -> u64 {
+    let draws = draw([3], Distribution::Uniform(0.0, f64::from(1_u32 << 24)));
+    draws.iter::<f32>().fold(0, |seed, draw| (seed << 22) ^ draw as u64)
 }
 
 /// A scope that ends with this, also by a panic.
@@ -104,32 +147,64 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let scope = SCOPES.with_borrow_mut(Vec::pop);
-        if let Some((device, seed)) = scope.and_then(|scope| scope.restore) {
-            device.seed(seed);
-        }
+        SCOPES.with_borrow_mut(Vec::pop);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::device;
+    use crate::testing::{assert_close, device};
+    use proptest::prelude::*;
+    use undertone_kernels::activation;
 
     fn seeds(count: usize) -> Vec<u64> {
-        (0..count).map(|_| draw_seed(&device())).collect()
+        (0..count).map(|_| draw_seed()).collect()
     }
 
     #[test]
-    fn recording_changes_no_draw_and_a_replay_makes_the_same_ones_without_the_device() {
-        device().seed(3);
+    fn a_seed_gives_the_numbers_that_burns_cpu_backend_gives() {
+        // Weights that were published with a seed begin as they did.
+        Device::flex().seed(11);
+        let expected = Tensor::<2>::random([3, 5], Distribution::Normal(0.0, 0.5), &Device::flex());
+        seed(11);
+        assert_close(normal([3, 5], 0.5, &device()), &expected.try_into_vec_as::<f32>().expect("floats"), 0.0);
+    }
+
+    #[test]
+    fn a_stream_belongs_to_its_thread() {
+        seed(3);
         let plain = seeds(4);
-        device().seed(3);
+        seed(3);
+        let first = seeds(1);
+        let others = std::thread::spawn(|| {
+            seed(4);
+            (seeds(2), device().seed(9))
+        });
+        let others = others.join().expect("a thread").0;
+        assert_eq!([&first[..], &seeds(3)].concat(), plain);
+        assert!(others.iter().all(|seed| !plain.contains(seed)));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn the_tensor_operations_keep_what_the_kernel_keeps(seed: u64, p in 0.0_f32..0.99, rows in 1_usize..40, columns in 1_usize..70) {
+            let expected = activation::dropout(&vec![1.0; rows * columns], p, seed);
+            assert_close(kept([1, rows, columns], f64::from(p), seed, &Device::flex()), &expected, 0.0);
+        }
+    }
+
+    #[test]
+    fn recording_changes_no_draw_and_a_replay_makes_the_same_ones_without_the_stream() {
+        seed(3);
+        let plain = seeds(4);
+        seed(3);
         let first = seeds(1);
         let (recorded, draws) = Draws::record(|| seeds(2));
         assert_eq!([&first[..], &recorded].concat(), plain[..3]);
         assert_eq!(draws.replay(|| seeds(2)), recorded);
-        assert_eq!(seeds(1), plain[3..], "a replay leaves the device where it was");
+        assert_eq!(seeds(1), plain[3..], "a replay leaves the stream where it was");
     }
 
     #[test]
@@ -138,15 +213,5 @@ mod tests {
         let (inner, again) = draws.replay(|| (seeds(1), Draws::record(|| seeds(2)))).1;
         assert_eq!(inner, recorded[1..]);
         assert_eq!(again.replay(|| seeds(2)), inner);
-    }
-
-    #[test]
-    fn masks_that_the_device_draws_are_drawn_again() {
-        let like = Tensor::<1>::ones([64], &device());
-        let masks = || [(); 2].map(|()| bernoulli(&like, 0.5).into_data());
-        let (recorded, draws) = Draws::record(masks);
-        assert_ne!(recorded[0], recorded[1]);
-        assert_eq!(draws.replay(masks), recorded);
-        assert_ne!(masks(), recorded, "what follows is drawn anew");
     }
 }

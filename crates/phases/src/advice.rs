@@ -6,7 +6,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use std::cell::Cell;
 use std::fmt::Write;
-use undertone_ops::Kernels;
+use undertone_ops::{Kernels, runs_ahead, runs_on_host};
 use undertone_store::parameter_infos;
 use undertone_train::{Amount, OptimizerName, available_memory_bytes};
 
@@ -61,7 +61,7 @@ impl<'a> Situation<'a> {
             count += info.shape.iter().product::<usize>() as u64;
             encoder |= info.name.contains("encoder.");
         }
-        let fused = crate::tune::runs_on_host(device) && experiment.kernels == Kernels::Fused;
+        let fused = !runs_ahead(device) && experiment.kernels == Kernels::Fused;
         let treatment = if fused { Treatment::CPU } else { Treatment::ACCELERATOR };
         let checkpointed = experiment.train.gradient_checkpointing.every().is_some();
         let treatment = Treatment { checkpointed, ..treatment };
@@ -89,7 +89,7 @@ impl<'a> Situation<'a> {
 
     /// A warning if by arithmetic the run will want more than there is; for devices whose memory is the host's.
     pub(crate) fn warning(&self, device: &Device) -> Option<String> {
-        let available = available_memory_bytes().filter(|_| crate::tune::runs_on_host(device))?;
+        let available = available_memory_bytes().filter(|_| runs_on_host(device))?;
         self.shortage(available)
     }
 

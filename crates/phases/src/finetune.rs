@@ -17,7 +17,9 @@ use undertone_data::loader::{Loader, LoaderError, MixtureError};
 use undertone_data::text::NormalizerError;
 use undertone_ops::DeviceError;
 use undertone_store::{LockError, StoreError};
-use undertone_train::{BatchStream, Batches, BoxError, Learner, Objective, Summary, TrainError, catch_out_of_memory};
+use undertone_train::{
+    BackendFailure, BatchStream, Batches, BoxError, Learner, Objective, Summary, TrainError, catch_backend_failure,
+};
 
 /// What a finished or interrupted run left.
 #[derive(Clone, Debug)]
@@ -102,6 +104,14 @@ pub enum RunError {
     /// An allocation failed: what was computed, and what helps.
     #[error("{0}")]
     OutOfMemory(String),
+    /// The device or its driver failed, and took with it what was not saved.
+    #[error("the device failed: {reason}; {}", kept(*.saved))]
+    DeviceFailed {
+        /// What the backend said.
+        reason: String,
+        /// The step of the newest checkpoint.
+        saved: Option<u64>,
+    },
     /// Training stopped.
     #[error(transparent)]
     Train(#[from] TrainError),
@@ -111,6 +121,13 @@ pub enum RunError {
     /// What was trained cannot be shown.
     #[error("the report cannot be made: {0}")]
     Report(#[from] ReportError),
+}
+
+fn kept(saved: Option<u64>) -> String {
+    match saved {
+        Some(step) => format!("what was learned in {step} steps is saved: go on with --resume, also on another device"),
+        None => "there is no checkpoint yet: begin anew, if need be on another device".to_owned(),
+    }
 }
 
 impl From<LockError> for RunError {
@@ -136,6 +153,7 @@ impl RunError {
             }
             Self::Report(error) => error.is_bad_input(),
             Self::OutOfMemory(_)
+            | Self::DeviceFailed { .. }
             | Self::Train(TrainError::Io { .. } | TrainError::Export(_) | TrainError::Guard { .. }) => false,
             _ => true,
         }
@@ -240,18 +258,19 @@ pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) ->
     Ok(())
 }
 
-/// Trains; where memory runs out, the error says what helps.
+/// Trains; where memory runs out or the device fails, the error says what helps.
 pub(crate) fn train<O: Objective, B: Batches<Batch = O::Batch>>(
     learner: &mut Learner<O>,
     batches: &B,
     situation: &Situation,
 ) -> Result<Summary, RunError> {
-    match catch_out_of_memory(|| learner.train(batches)) {
+    match catch_backend_failure(|| learner.train(batches)) {
         Ok(trained) => Ok(trained?),
-        Err(reason) => {
+        Err(BackendFailure::OutOfMemory(reason)) => {
             learner.rescue();
             Err(RunError::OutOfMemory(situation.out_of_memory(&reason)))
         }
+        Err(BackendFailure::Device(reason)) => Err(RunError::DeviceFailed { reason, saved: learner.saved() }),
     }
 }
 

@@ -20,7 +20,7 @@ use std::str::FromStr;
 use undertone_data::loader::Workers;
 use undertone_model::text::TextEncoderConfig;
 use undertone_model::whisper::WhisperConfig;
-use undertone_ops::{Compute, DeviceSpec};
+use undertone_ops::{Compute, DeviceSpec, runs_on_host};
 
 /// Which device's settings an experiment begins from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,9 +207,9 @@ fn chosen(card: &Card, why: &str, model: &ModelConfig, given: Option<&str>) -> L
         }
     };
     let Card { name, prefetch_batches, .. } = card;
-    let compute = json!(card.compute).as_str().unwrap_or_default().to_owned();
     let reason = format!(
-        "device preset {name}: {why}; {split}; compute {compute}, workers auto ({} here), prefetch_batches {prefetch_batches}",
+        "device preset {name}: {why}; {split}; compute {}, workers auto ({} here), prefetch_batches {prefetch_batches}",
+        card.compute,
         workers.count()
     );
     let keys = [("data".to_owned(), data), ("train".to_owned(), train)].into_iter().collect();
@@ -219,7 +219,7 @@ fn chosen(card: &Card, why: &str, model: &ModelConfig, given: Option<&str>) -> L
 /// The card a device is, or the largest that is no larger; and why.
 fn of_device(device: DeviceSpec) -> Result<(&'static Card, String), String> {
     let resolved = device.resolve().map_err(|e| e.to_string())?;
-    if crate::tune::runs_on_host(&resolved) {
+    if runs_on_host(&resolved) {
         return Ok((&CARDS[0], "there is no GPU in use".into()));
     }
     let index = match device {

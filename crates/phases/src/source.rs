@@ -253,7 +253,7 @@ impl ModelConfig {
     /// When the source does not give a whole model.
     pub fn load(&self, device: &Device, seed: u64) -> Result<PretrainedWhisper, SourceError> {
         // Before anything is drawn: for fresh weights, and for the heads that training adds to loaded ones.
-        device.seed(seed);
+        undertone_ops::seed(seed);
         let mut whisper = self.open(device)?;
         whisper.model = set_trainable(whisper.model, |name| self.trainable.includes(name));
         Ok(whisper)

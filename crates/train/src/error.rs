@@ -4,6 +4,7 @@ use crate::TrainConfigError;
 use crate::guard::Trouble;
 use crate::objective::BoxError;
 use std::path::{Path, PathBuf};
+use undertone_ops::DeviceError;
 use undertone_store::{LockError, StoreError};
 
 /// Why training stopped short.
@@ -123,6 +124,9 @@ pub enum TrainError {
         /// Those of this run.
         expected: (usize, usize),
     },
+    /// The device is none that can be trained on.
+    #[error(transparent)]
+    Backend(#[from] DeviceError),
     /// Another process trains in the run's directory.
     #[error(transparent)]
     Lock(#[from] LockError),

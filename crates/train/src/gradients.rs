@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor};
 use std::collections::BTreeMap;
-use undertone_ops::sum_of_squares;
+use undertone_ops::{sum, sum_of_squares};
 
 /// Summed gradients of an optimizer step, flattened, by parameter path.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl GradientSum {
         if squares.is_empty() {
             return 0.0;
         }
-        let norm = self.scale * f64::from(Tensor::cat(squares, 0).sum().sqrt().into_scalar::<f32>());
+        let norm = self.scale * f64::from(sum(Tensor::cat(squares, 0)).sqrt().into_scalar::<f32>());
         if clip_norm > 0.0 && norm > clip_norm && norm.is_finite() {
             self.scale *= clip_norm / norm;
         }

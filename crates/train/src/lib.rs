@@ -61,6 +61,7 @@ mod ema;
 mod environment;
 mod error;
 mod exported;
+mod failure;
 mod gradient_checkpointing;
 mod gradients;
 mod guard;
@@ -89,16 +90,14 @@ pub use config::{CheckpointConfig, EarlyStoppingConfig, EvaluateConfig, TrainCon
 pub use environment::Environment;
 pub use error::TrainError;
 pub use exported::Exported;
+pub use failure::{BackendFailure, catch_backend_failure, says_out_of_memory, silence_backend_failures, telling_line};
 pub use gradient_checkpointing::{GradientCheckpointing, Segments};
 pub use gradients::GradientSum;
 pub use guard::{GuardConfig, GuardState, OnNan, OnSpike, Trouble};
 pub use hardware::{Gpu, Hardware, HardwareSampler, measured_peak_flops, peak_flops};
 pub use learner::{LAST_LOSS, Learner};
 pub use loss_scale::{LossScale, LossScaleConfig};
-pub use memory::{
-    Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, catch_out_of_memory, resident_memory_bytes,
-    says_out_of_memory, silence_out_of_memory_panics, telling_line,
-};
+pub use memory::{Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, resident_memory_bytes};
 pub use objective::{BatchStream, Batches, BoxError, Evaluation, Example, LossTerm, Objective, Work};
 pub use optimizer::{AdafactorConfig, GroupConfig, LrScaling, Optimizer, OptimizerConfig, OptimizerName, Pattern};
 pub use performance::{Performance, TimeSplit};

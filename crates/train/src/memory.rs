@@ -164,60 +164,6 @@ impl MemoryGroup {
     }
 }
 
-/// What backends and the runtime say when an allocation fails.
-const OUT_OF_MEMORY: [&str; 9] = [
-    // cubecl-runtime: `IoError::OutOfMemory`, `BufferTooBig`, `PageSizesExhausted` and `LaunchError::OutOfMemory`.
-    "out of device memory allocating",
-    "can't allocate buffer of size",
-    "every page size the memory tracks still holds",
-    "out-of-memory error",
-    // The driver's own name.
-    "CUDA_ERROR_OUT_OF_MEMORY",
-    // LibTorch, on a GPU and on the CPU.
-    "CUDA out of memory",
-    "can't allocate memory",
-    "not enough memory",
-    // Rust's allocator, before it aborts: seen in what a child process leaves behind.
-    "memory allocation of ",
-];
-
-/// Whether a message of a panic, an error or a process says that memory ran out.
-pub fn says_out_of_memory(text: &str) -> bool {
-    OUT_OF_MEMORY.iter().any(|said| text.contains(said))
-}
-
-/// Runs `work`; a panic that says that memory ran out becomes an error, its first line. Backends have no other way to say
-/// so: tensor operations return tensors, and what fails on an accelerator is found at the next read. Other panics go on.
-///
-/// # Errors
-/// The first line of what the backend said.
-pub fn catch_out_of_memory<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    // Whoever gets the error drops what `work` was at: half a step's gradients are of no use to anybody.
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|panic| match panic_text(&*panic) {
-        Some(text) if says_out_of_memory(text) => telling_line(text),
-        _ => std::panic::resume_unwind(panic),
-    })
-}
-
-/// Keeps such panics from being printed besides, for a binary that reports the error; all others are printed as before.
-pub fn silence_out_of_memory_panics() {
-    let print = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if !panic_text(info.payload()).is_some_and(says_out_of_memory) {
-            print(info);
-        }
-    }));
-}
-
-fn panic_text(payload: &(dyn std::any::Any + Send)) -> Option<&str> {
-    payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied())
-}
-
-/// The line of a message that says it: the rest are backtraces.
-pub fn telling_line(text: &str) -> String {
-    text.lines().find(|line| says_out_of_memory(line)).unwrap_or_default().trim().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,31 +244,6 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "150000\n"),
         ];
         assert_eq!(machine(&first), Some(250_000), "seen at the mount");
-    }
-
-    #[test]
-    fn failed_allocations_become_errors_and_other_panics_stay() {
-        let said = "Failed to read a tensor\nCaused by:\n  out of device memory allocating 4096 bytes\nbacktrace\n";
-        assert_eq!(
-            catch_out_of_memory(|| -> u8 { panic!("{said}") }),
-            Err("out of device memory allocating 4096 bytes".to_owned())
-        );
-        assert_eq!(catch_out_of_memory(|| 7), Ok(7));
-        let other = std::panic::catch_unwind(|| catch_out_of_memory(|| -> u8 { panic!("index out of bounds") }));
-        assert!(other.is_err(), "a mistake in the program is no lack of memory");
-    }
-
-    #[test]
-    fn what_backends_say_is_recognised() {
-        for said in [
-            "called `Result::unwrap()` on an `Err` value: Torch(\"CUDA out of memory. Tried to allocate 2.00 GiB\")",
-            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
-            "An out-of-memory error happened during launch",
-            "memory allocation of 8589934592 bytes failed",
-        ] {
-            assert!(says_out_of_memory(said), "{said}");
-        }
-        assert!(!says_out_of_memory("the memory of the device is poisoned by an illegal address"));
     }
 
     #[test]

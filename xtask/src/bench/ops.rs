@@ -2,7 +2,7 @@
 
 use super::{median, rounded};
 use crate::Failure;
-use burn::tensor::{Device, Distribution, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use std::time::Instant;
 use undertone::kernels::roofline;
 use undertone::ops::{
@@ -119,7 +119,7 @@ fn cases(batch: usize, device: &Device) -> Vec<Case> {
 }
 
 fn leaf<const A: usize>(shape: [usize; A], device: &Device) -> Tensor<A> {
-    Tensor::random(shape, Distribution::Normal(0.0, 0.1), device).autodiff().require_grad()
+    undertone::ops::normal(shape, 0.1, device).autodiff().require_grad()
 }
 
 fn attention_case(name: &'static str, [batch, queries, keys]: [usize; 3], causal: bool, device: &Device) -> Case {
@@ -140,7 +140,7 @@ fn attention_case(name: &'static str, [batch, queries, keys]: [usize; 3], causal
 
 fn linear_case(name: &'static str, [rows, d_in, d_out]: [usize; 3], trained: bool, device: &Device) -> Case {
     let x = leaf([rows, d_in], device);
-    let weight = Tensor::random([d_out, d_in], Distribution::Default, device).autodiff();
+    let weight = undertone::ops::uniform([d_out, d_in], 0.0, 1.0, device).autodiff();
     let bias = Tensor::zeros([d_out], device).autodiff();
     let (weight, bias) = if trained { (weight.require_grad(), bias.require_grad()) } else { (weight, bias) };
     let products = if trained { 3.0 } else { 2.0 };

@@ -3,14 +3,16 @@
 use super::{median, name, rounded};
 use crate::Failure;
 use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{DType, Device, Distribution, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::time::Instant;
 use undertone::model::lora::{Gates, LoraConfig, adapt};
 use undertone::model::whisper::{Whisper, WhisperConfig};
-use undertone::ops::{DeviceSpec, Kernels, MatmulPrecision, linear_cross_entropy, set_kernels, set_matmul_precision};
+use undertone::ops::{
+    DeviceSpec, Kernels, MatmulPrecision, linear_cross_entropy, runs_on_host, set_kernels, set_matmul_precision,
+};
 use undertone::phases::Trainable;
 use undertone::store::set_trainable;
 use undertone::train::{GradientSum, Optimizer, OptimizerConfig, peak_memory_bytes};
@@ -200,7 +202,7 @@ pub fn run(workload: &Workload) -> Result<(), Failure> {
         training = stepped;
         loss = f64::from(value.into_scalar::<f32>());
     }
-    println!("{}", report(workload, spec, median(&seconds[WARM_UPS..]), peak_bytes(spec, &device), loss));
+    println!("{}", report(workload, spec, median(&seconds[WARM_UPS..]), peak_bytes(&device), loss));
     Ok(())
 }
 
@@ -208,12 +210,7 @@ pub fn run(workload: &Workload) -> Result<(), Failure> {
 fn resolve(name: &str) -> Result<(DeviceSpec, Device), Failure> {
     let given: DeviceSpec = name.parse().map_err(Failure::bad_input)?;
     let device = given.resolve().map_err(Failure::bad_input)?;
-    let is_device = |spec: &DeviceSpec| spec.resolve().is_ok_and(|d| d == device);
-    let spec = match given {
-        DeviceSpec::Auto => [DeviceSpec::Cpu, DeviceSpec::Cuda(0), DeviceSpec::TchCuda(0)].into_iter().find(is_device),
-        _ => None,
-    };
-    Ok((spec.unwrap_or(given), device))
+    Ok((DeviceSpec::of(&device).unwrap_or(given), device))
 }
 
 /// Returns when the device has done all it was told to.
@@ -223,10 +220,10 @@ fn wait(device: &Device) -> Result<(), Failure> {
 
 /// Of the process for a CPU. Of an accelerator, what its allocator has reserved, where that is known: it keeps what it
 /// once had, so in the end this is close to the most it needed.
-fn peak_bytes(spec: DeviceSpec, device: &Device) -> Option<u64> {
-    match spec {
-        DeviceSpec::Cpu | DeviceSpec::TchCpu => peak_memory_bytes(),
-        _ => device.memory_pool_usage().map(|usage| usage.bytes_reserved),
+fn peak_bytes(device: &Device) -> Option<u64> {
+    match runs_on_host(device) {
+        true => peak_memory_bytes(),
+        false => device.memory_pool_usage().map(|usage| usage.bytes_reserved),
     }
 }
 
@@ -264,7 +261,7 @@ struct Training {
 impl Training {
     /// `shape` is `[batch, tokens]`; every clip fills the model's window.
     fn new(config: &WhisperConfig, shape: [usize; 2], trained: Trained, dtype: DType, device: &Device) -> Self {
-        device.seed(0);
+        undertone::ops::seed(0);
         let model = match trained {
             Trained::Part(part) => set_trainable(config.init(device), |name| part.includes(name)),
             Trained::Adapters { r, count } => adapted(config.init(device), r, count, device),
@@ -282,8 +279,8 @@ impl Training {
         Self {
             model: model.train(),
             optimizer: Optimizer::new(&optimizer),
-            mel: Tensor::<3>::random(mel, Distribution::Normal(0.0, 1.0), &device).cast(dtype),
-            tokens: Tensor::random(shape, Distribution::Uniform(0.0, words), &device),
+            mel: undertone::ops::normal(mel, 1.0, &device).cast(dtype),
+            tokens: undertone::ops::uniform(shape, 0.0, words, &device).int(),
             gates,
             dtype,
         }

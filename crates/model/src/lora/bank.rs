@@ -2,9 +2,9 @@
 
 use super::LoraConfig;
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::ops::Range;
-use undertone_ops::{dropout, linear, lora_bank};
+use undertone_ops::{dropout, linear, lora_bank, matmul};
 
 /// The adapters of one linear map, side by side. Adapters that do not target the map have no rows in it.
 #[derive(Module, Debug)]
@@ -75,7 +75,7 @@ impl LoraBank {
         }
         let bound = (d_in as f64).powf(-0.5);
         Self {
-            lora_a: Param::from_tensor(Tensor::random([total, d_in], Distribution::Uniform(-bound, bound), device)),
+            lora_a: Param::from_tensor(undertone_ops::uniform([total, d_in], -bound, bound, device)),
             lora_b: Param::from_tensor(Tensor::zeros([d_out, total], device)),
             spread: Tensor::from_data(TensorData::new(spread, [adapters, total]), device),
             slots,
@@ -92,7 +92,7 @@ impl LoraBank {
                 Some(linear(low, b, None))
             }
             Gates::Each(gates) => {
-                let gates = gates.clone().matmul(self.spread.clone());
+                let gates = matmul(gates.clone(), self.spread.clone());
                 // Adapters of one dropout share a pass; each pass has its own mask, as each adapter would alone.
                 let passes = self.slots.chunk_by(|a, b| a.dropout == b.dropout).map(|slots| {
                     let rows = slots[0].rows.start..slots[slots.len() - 1].rows.end;
@@ -110,7 +110,7 @@ impl LoraBank {
     pub fn delta(&self, adapter: usize) -> Option<Tensor<2>> {
         let slot = self.slots.iter().find(|slot| slot.adapter == adapter)?;
         let (a, b) = self.matrices(slot.rows.clone());
-        Some(b.matmul(a).mul_scalar(slot.scale))
+        Some(matmul(b, a).mul_scalar(slot.scale))
     }
 
     /// `lora_A`, `[r, in]`, and `lora_B`, `[out, r]`, of one adapter. Nothing when it does not target the map.
@@ -157,12 +157,12 @@ mod tests {
     use super::*;
 
     fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
-        Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
+        undertone_ops::normal(shape, 1.0, device)
     }
 
     /// Two adapters of unlike rank and scale, with matrices that are not zero.
     fn bank(device: &Device) -> LoraBank {
-        device.seed(5);
+        undertone_ops::seed(5);
         let (one, two) = (
             LoraConfig { r: 2, lora_alpha: 3.0, ..Default::default() },
             LoraConfig { r: 3, lora_alpha: 2.0, use_rslora: true, ..Default::default() },

@@ -113,7 +113,7 @@ mod tests {
             ..Default::default()
         };
         let device = Device::default();
-        device.seed(3);
+        undertone_ops::seed(3);
         let model = config.init_local(&device);
         let positions = model.encoder.embed_positions.weight.val();
         for (i, layer) in model.encoder.layers.iter().enumerate() {

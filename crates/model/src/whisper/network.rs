@@ -83,7 +83,6 @@ mod tests {
     use super::*;
     use crate::lora::{Gates, LoraConfig, adapt, merge, unmerge};
     use burn::module::Param;
-    use burn::tensor::Distribution;
     use undertone_store::parameter_infos;
 
     fn whisper(device: &Device) -> (Whisper, WhisperConfig) {
@@ -123,14 +122,14 @@ mod tests {
     #[test]
     fn a_merged_adapter_does_what_its_gate_did() {
         let device = Device::default();
-        device.seed(3);
+        undertone_ops::seed(3);
         let (mut model, config) = whisper(&device);
         adapt(&mut model, &[everywhere(), everywhere()], 0, &device).expect("adapted");
         for (_, linear) in model.linears() {
             let bank = linear.lora.as_mut().expect("a bank");
-            bank.lora_b = Param::from_tensor(Tensor::random([bank.lora_b.dims()[0], 4], NORMAL, &device));
+            bank.lora_b = Param::from_tensor(undertone_ops::normal([bank.lora_b.dims()[0], 4], 1.0, &device));
         }
-        let mel = Tensor::random([1, config.num_mel_bins, 8], NORMAL, &device);
+        let mel = undertone_ops::normal([1, config.num_mel_bins, 8], 1.0, &device);
         let ids = Tensor::<2, Int>::from_ints([[1, 2]], &device);
         let (frozen, expected) = (model.forward(mel.clone(), ids.clone()), gated(&model, 1, mel.clone(), ids.clone()));
         merge(&mut model, 1);
@@ -149,8 +148,6 @@ mod tests {
         let error = adapt(&mut model, &[config], 0, &device).expect_err("refused").to_string();
         assert!(error.contains("`query`") && error.contains("fc1, fc2, k_proj, out_proj, q_proj, v_proj"), "{error}");
     }
-
-    const NORMAL: Distribution = Distribution::Normal(0.0, 1.0);
 
     /// Logits with one adapter's gate open.
     fn gated(model: &Whisper, adapter: usize, mel: Tensor<3>, ids: Tensor<2, Int>) -> Tensor<3> {

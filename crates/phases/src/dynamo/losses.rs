@@ -4,7 +4,7 @@ use super::config::RoutingWeights;
 use burn::tensor::activation::{log_softmax, softplus};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use undertone_model::router::Routing;
-use undertone_ops::cross_entropy;
+use undertone_ops::{cross_entropy, matmul, sum};
 use undertone_train::LossTerm;
 
 /// Names and weights of the terms that `weights` asks for, in the order of [`routing_terms`].
@@ -65,7 +65,7 @@ fn load_imbalance(p: Tensor<2>, tasks: &[usize], device: &Device) -> Tensor<1> {
 
 /// `1 - Σ p²`, summed: 0 for a gate that opens one adapter alone, near 1 for one that opens many.
 fn inefficiency(p: Tensor<2>) -> Tensor<1> {
-    p.clone().ones_like().mean_dim(1).sum() - p.square().sum()
+    sum(p.clone().ones_like().mean_dim(1)) - sum(p.square())
 }
 
 /// The mean squared distance between the gates of two inputs, weighted by how alike they are: the cosine of their pooled
@@ -76,16 +76,16 @@ fn inconsistency(pooled: Tensor<2>, p: Tensor<2>) -> Tensor<1> {
     let direction = centred / length;
     let rows = p.dims()[0];
     let others = Tensor::<2>::ones([rows, rows], &p.device()) - Tensor::eye(rows, &p.device());
-    let alike = direction.clone().matmul(direction.transpose()).clamp_min(0.0) * others;
+    let alike = matmul(direction.clone(), direction.transpose()).clamp_min(0.0) * others;
     let squares = p.clone().square().sum_dim(1);
-    let apart = squares.clone() + squares.transpose() - p.clone().matmul(p.transpose()).mul_scalar(2.0);
-    (alike.clone() * apart).sum() / alike.sum().clamp_min(1e-6)
+    let apart = squares.clone() + squares.transpose() - matmul(p.clone(), p.transpose()).mul_scalar(2.0);
+    sum(alike.clone() * apart) / sum(alike).clamp_min(1e-6)
 }
 
 /// The entropy of the gates in nats, summed.
 fn entropy(logits: Tensor<2>) -> Tensor<1> {
     let log_p = log_softmax(logits, 1);
-    (log_p.clone().exp() * log_p).sum().neg()
+    sum(log_p.clone().exp() * log_p).neg()
 }
 
 /// Binary cross-entropy of the router's confidence against whether its choice is right, summed.
@@ -93,7 +93,7 @@ fn misjudgement(routing: &Routing, tasks: &[usize], device: &Device) -> Tensor<1
     let right: Vec<f32> = routing.choices().iter().zip(tasks).map(|(choice, task)| f32::from(choice == task)).collect();
     let right = Tensor::<1>::from_floats(right.as_slice(), device);
     let logit = routing.confidence.clone();
-    (softplus(logit.clone(), 1.0) - right * logit).sum()
+    sum(softplus(logit.clone(), 1.0) - right * logit)
 }
 
 #[cfg(test)]
@@ -126,12 +126,9 @@ mod tests {
     #[test]
     fn inconsistency_is_what_the_pairs_say() {
         let device = Device::default();
-        device.seed(2);
-        let pooled = Tensor::<2>::random([5, 3], burn::tensor::Distribution::Normal(1.0, 1.0), &device);
-        let gates = burn::tensor::activation::softmax(
-            Tensor::<2>::random([5, 4], burn::tensor::Distribution::Normal(0.0, 1.0), &device),
-            1,
-        );
+        undertone_ops::seed(2);
+        let pooled = undertone_ops::normal([5, 3], 1.0, &device).add_scalar(1.0);
+        let gates = burn::tensor::activation::softmax(undertone_ops::normal([5, 4], 1.0, &device), 1);
         let rows = |x: Tensor<2>| -> Vec<Vec<f32>> {
             let width = x.dims()[1];
             x.try_into_vec_as::<f32>().expect("floats").chunks(width).map(<[f32]>::to_vec).collect()

@@ -257,6 +257,6 @@ pub(super) fn prompted(
         Head::Prompt(prompt) => Some(prompt.start.val().unsqueeze_dim(0)),
         _ => None,
     });
-    let start = prompts.matmul(Tensor::cat(starts.collect(), 0));
+    let start = undertone_ops::matmul(prompts, Tensor::cat(starts.collect(), 0));
     whisper.decoder.cache(states, gates).with_start(start)
 }

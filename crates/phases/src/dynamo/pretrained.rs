@@ -40,7 +40,7 @@ pub enum BackboneError {
 impl Pretrained {
     pub fn load(experiment: &Experiment, device: &Device) -> Result<Self, BackboneError> {
         if experiment.model.backbone.is_text() {
-            device.seed(experiment.seed);
+            undertone_ops::seed(experiment.seed);
             let text = experiment.model.load_text(device)?;
             let (tokenizer, framer) = (text.tokenizer.clone(), Framer::new(&text.tokenizer)?);
             return Ok(Self::Text(TextBackbone { text, tokenizer, framer }));

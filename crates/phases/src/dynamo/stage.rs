@@ -315,7 +315,7 @@ impl Stage {
         let experiment = setup.experiment;
         let (tasks, mut config) = (self.tasks(experiment), self.config(setup)?);
         let seed = seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy());
-        setup.device.seed(seed);
+        undertone_ops::seed(seed);
         let model = self.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
         let situation = Situation::new(experiment, setup.footprint(), &model, &setup.device);
         situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));

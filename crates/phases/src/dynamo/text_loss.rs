@@ -105,7 +105,6 @@ mod tests {
     use super::super::model::BackboneNetwork;
     use super::*;
     use crate::text::{SpanWindow, TagFeatures};
-    use burn::tensor::Distribution;
     use serde_json::json;
     use std::path::Path;
     use std::sync::Arc;
@@ -177,12 +176,12 @@ mod tests {
     #[test]
     fn a_batch_costs_what_its_samples_cost_by_themselves() {
         let device = Device::default();
-        device.seed(3);
+        undertone_ops::seed(3);
         let backbone = backbone(&device);
         for (head, [long, short]) in cases() {
             let config: HeadConfig = serde_json::from_value(head).expect("a head");
             let head = backbone.head(&config, &device);
-            let states = Tensor::<3>::random([2, 6, D_MODEL], Distribution::Normal(0.0, 1.0), &device);
+            let states = undertone_ops::normal([2, 6, D_MODEL], 1.0, &device);
             let samples = [sample(6, long), sample(4, short)];
             let ended: Vec<bool> = (0..12).map(|i| i >= 10).collect();
             let padding = Tensor::<2, Bool>::from_data(TensorData::new(ended, [2, 6]), &device);

@@ -1,8 +1,8 @@
 //! What a run's own numbers say should be changed about it.
 
-use burn::tensor::DType;
 use serde::Serialize;
 use serde_json::Value;
+use undertone_ops::Compute;
 use undertone_train::{Gpu, Performance, peak_flops};
 
 /// Advice on one finding.
@@ -44,8 +44,8 @@ pub struct Settings {
     pub pads_to_window: bool,
     /// Batches per optimizer step.
     pub accumulation: usize,
-    /// The type that forward and backward pass compute in, as the configuration writes it.
-    pub compute: String,
+    /// The type that forward and backward pass compute in.
+    pub compute: Compute,
     /// Optimizer steps between two lines of the log.
     pub log_every: u64,
     /// The key of activation checkpointing and whether it is on, where the configuration has it.
@@ -225,16 +225,17 @@ fn data_wait(facts: &Facts) -> Option<Recommendation> {
 fn compute(facts: &Facts) -> Option<Recommendation> {
     let (gpu, time) = (facts.gpu?, &facts.performance.time);
     let bound = time.forward + time.backward >= 0.5 && gpu.utilization.is_none_or(|busy| busy >= 0.7);
-    if facts.settings.compute != "f32" || !bound {
+    let now = facts.settings.compute;
+    if !matches!(now, Compute::F32 | Compute::Tf32) || !bound {
         return None;
     }
-    let (proposed, fast) = [("bf16", DType::BF16), ("f16", DType::F16)]
+    let (proposed, fast) = [Compute::Bf16, Compute::F16]
         .into_iter()
-        .find_map(|(name, dtype)| Some((name, peak_flops(&gpu.name, dtype)?)))?;
-    let slow = peak_flops(&gpu.name, DType::F32)?;
+        .find_map(|compute| Some((compute, peak_flops(&gpu.name, compute)?)))?;
+    let slow = peak_flops(&gpu.name, now)?;
     let finding = format!("forward and backward {}", percent(time.forward + time.backward));
     let reason = format!("{} TFLOP/s instead of {} on this card", tera(fast), tera(slow));
-    Some(advised(finding, vec![change("train.compute", "f32", proposed)], &reason))
+    Some(advised(finding, vec![change("train.compute", now.to_string(), proposed.to_string())], &reason))
 }
 
 /// The GPU could do more at once.

@@ -57,7 +57,7 @@ fn settings() -> Settings {
         batch_size: 16,
         pads_to_window: false,
         accumulation: 1,
-        compute: "f32".into(),
+        compute: Compute::F32,
         log_every: 10,
         checkpointing: None,
     }
@@ -84,7 +84,7 @@ fn nothing_is_said_when_all_is_well() {
         all_is_well(&well(), Some(&settings())),
         "nothing to change: data wait 1 %, transfer 0 %, optimizer 6 %, memory 40 %"
     );
-    let gpu = Settings { compute: "bf16".into(), ..settings() };
+    let gpu = Settings { compute: Compute::Bf16, ..settings() };
     assert_eq!(said(&on_gpu("NVIDIA L4", 0.97, 41), &gpu), [""; 0]);
     assert!(all_is_well(&on_gpu("NVIDIA L4", 0.97, 41), Some(&gpu)).ends_with("GPU 97 % busy, memory 41 %"));
 }
@@ -104,7 +104,7 @@ fn nothing_is_said_without_numbers_or_about_unknown_settings() {
 fn a_wait_for_data_asks_for_workers_while_cores_are_idle() {
     let waiting = spent(on_gpu("NVIDIA L4", 0.6, 50), |time| (time.data_wait, time.backward) = (0.38, 0.3));
     let with = |change: fn(&mut Settings)| {
-        let mut settings = Settings { compute: "bf16".into(), ..settings() };
+        let mut settings = Settings { compute: Compute::Bf16, ..settings() };
         change(&mut settings);
         only(&waiting, &settings)
     };
@@ -136,7 +136,7 @@ fn whoever_else_uses_the_processor_is_the_one_to_look_at() {
     assert_eq!(said(&crowded, &settings()), ["CPU 98 % used: this run has 40 % of that, something else is running"]);
     let mut elsewhere = on_gpu("NVIDIA L4", 0.97, 41);
     elsewhere.hardware.as_mut().expect("hardware").cpu = Some(0.98);
-    assert_eq!(said(&elsewhere, &Settings { compute: "bf16".into(), ..settings() }), [""; 0], "the GPU is kept busy");
+    assert_eq!(said(&elsewhere, &Settings { compute: Compute::Bf16, ..settings() }), [""; 0], "the GPU is kept busy");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn full_memory_asks_for_checkpointing_then_for_smaller_batches() {
     let full = on_gpu("NVIDIA L4", 0.97, 96);
     let with = |checkpointing: Option<bool>, batch_size| {
         let checkpointing = checkpointing.map(|on| ("train.gradient_checkpointing".to_owned(), on));
-        let settings = Settings { compute: "bf16".into(), checkpointing, batch_size, ..settings() };
+        let settings = Settings { compute: Compute::Bf16, checkpointing, batch_size, ..settings() };
         said(&full, &settings)
     };
     assert_eq!(
@@ -170,12 +170,12 @@ fn full_memory_asks_for_checkpointing_then_for_smaller_batches() {
 #[test]
 fn an_idle_gpu_with_room_asks_for_larger_batches() {
     let idle = on_gpu("NVIDIA L4", 0.55, 41);
-    let with = |accumulation| only(&idle, &Settings { compute: "bf16".into(), accumulation, ..settings() }).1;
+    let with = |accumulation| only(&idle, &Settings { compute: Compute::Bf16, accumulation, ..settings() }).1;
     let batch = ("data.batch_size".to_owned(), json!(16), json!(32));
     assert_eq!(with(1), std::slice::from_ref(&batch));
     assert_eq!(with(6), [batch.clone(), ("train.accumulation".to_owned(), json!(6), json!(3))]);
     assert_eq!(with(3), [batch]);
-    let bf16 = Settings { compute: "bf16".into(), ..settings() };
+    let bf16 = Settings { compute: Compute::Bf16, ..settings() };
     assert_eq!(only(&on_gpu("NVIDIA L4", 0.55, 10), &bf16).1[0].2, json!(128), "8 · 10 % is 80 %");
     assert_eq!(said(&on_gpu("NVIDIA L4", 0.55, 43), &bf16), [""; 0], "twice that might not fit");
     let slow = Performance { mfu: Some(0.12), ..on_gpu("NVIDIA L4", 0.97, 41) };
@@ -187,7 +187,7 @@ fn a_gpu_that_is_not_the_runs_own_is_left_alone() {
     let elsewhere = on_gpu("NVIDIA L4", 0.55, 41);
     assert_eq!(said(&elsewhere, &Settings { on_gpu: Some(false), ..settings() }), [""; 0]);
     assert_eq!(said(&on_gpu("NVIDIA L4", 0.01, 1), &settings()), [""; 0]);
-    let told = Settings { on_gpu: Some(true), compute: "bf16".into(), ..settings() };
+    let told = Settings { on_gpu: Some(true), compute: Compute::Bf16, ..settings() };
     assert_eq!(only(&on_gpu("NVIDIA L4", 0.01, 1), &told).1[0].2, json!(128));
 }
 
@@ -196,7 +196,7 @@ fn a_busy_gpu_asks_for_its_fast_arithmetic() {
     let on = |name: &str| said(&on_gpu(name, 0.97, 80), &settings());
     assert_eq!(
         on("NVIDIA L4"),
-        ["forward and backward 90 %: set train.compute from f32 to bf16 (121 TFLOP/s instead of 60 on this card)"]
+        ["forward and backward 90 %: set train.compute from f32 to bf16 (121 TFLOP/s instead of 30 on this card)"]
     );
     assert_eq!(
         on("Tesla T4"),
@@ -232,7 +232,7 @@ fn the_optimizer_the_transfer_and_the_log_each_name_their_key() {
 fn no_key_is_given_two_values() {
     // Memory wants more accumulation and the optimizer too, each its own.
     let both = spent(on_gpu("NVIDIA L4", 0.97, 96), |time| (time.optimizer, time.backward) = (0.3, 0.3));
-    let all = recommend(&both, Some(&Settings { compute: "bf16".into(), accumulation: 3, ..settings() }));
+    let all = recommend(&both, Some(&Settings { compute: Compute::Bf16, accumulation: 3, ..settings() }));
     let keys: Vec<&str> = all.iter().flat_map(|advice| &advice.changes).map(|c| c.key.as_str()).collect();
     assert_eq!(keys, ["data.batch_size", "train.accumulation"]);
 }

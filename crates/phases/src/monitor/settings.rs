@@ -35,14 +35,14 @@ pub(super) fn read(root: &Path, stage: &Path) -> Option<Asked> {
         on_gpu: match experiment.device {
             DeviceSpec::Auto => None,
             DeviceSpec::Cpu | DeviceSpec::TchCpu => Some(false),
-            DeviceSpec::Cuda(_) | DeviceSpec::TchCuda(_) => Some(true),
+            DeviceSpec::Cuda(_) | DeviceSpec::Wgpu(_) | DeviceSpec::TchCuda(_) => Some(true),
         },
         workers: data.workers.count(),
         prefetch_batches: data.prefetch_batches,
         batch_size: data.batch_size,
         pads_to_window: data.pad == Pad::Window,
         accumulation: train.accumulation,
-        compute: serde_json::to_value(train.compute).ok()?.as_str()?.to_owned(),
+        compute: train.compute,
         log_every: train.log_every,
         checkpointing,
     };
@@ -101,7 +101,10 @@ mod tests {
         );
         let first = asked("phase1/a");
         assert_eq!((first.settings.log_every, first.settings.workers, first.settings.batch_size), (1, 3, 8));
-        assert_eq!((first.settings.on_gpu, first.settings.compute.as_str(), first.counted), (Some(false), "f32", true));
+        assert_eq!(
+            (first.settings.on_gpu, first.settings.compute, first.counted),
+            (Some(false), undertone_ops::Compute::F32, true)
+        );
         assert!(!asked("baselines/full").counted);
         assert!(read(dir.path(), &dir.path().join("phase9")).is_none());
     }

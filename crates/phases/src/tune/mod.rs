@@ -8,7 +8,7 @@ mod probe;
 
 pub use child::probe_in_child;
 pub(crate) use probe::{Ahead, Timed, probing, steps};
-pub use probe::{Attempt, Limits, run_probe, runs_on_host};
+pub use probe::{Attempt, Limits, run_probe};
 
 use crate::Experiment;
 use crate::dynamo;

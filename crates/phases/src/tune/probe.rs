@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use undertone_data::loader::Collate;
-use undertone_ops::DeviceSpec;
+use undertone_ops::runs_on_host;
 use undertone_train::tune::Outcome;
 use undertone_train::{
-    BatchStream, Batches, BoxError, Evaluation, GradientCheckpointing, Learner, LossTerm, LrScaling, Objective,
-    TrainConfig, TrainError, catch_out_of_memory, peak_memory_bytes, resident_memory_bytes,
+    BackendFailure, BatchStream, Batches, BoxError, Evaluation, GradientCheckpointing, Learner, LossTerm, LrScaling,
+    Objective, TrainConfig, TrainError, catch_backend_failure, peak_memory_bytes, resident_memory_bytes,
 };
 
 /// A batch to try.
@@ -77,11 +77,6 @@ pub fn run_probe(
     })
 }
 
-/// Whether a device's memory is the process's own.
-pub fn runs_on_host(device: &Device) -> bool {
-    [DeviceSpec::Cpu, DeviceSpec::TchCpu].iter().any(|spec| spec.resolve().is_ok_and(|host| host == *device))
-}
-
 /// Ends the process where a limit is passed, or where nobody waits for it any more.
 fn watch(limits: Limits, done: Arc<AtomicBool>, report: impl Fn(&Outcome) + Send + 'static) {
     let (started, parent) = (Instant::now(), parent());
@@ -130,11 +125,12 @@ fn attempted(
         true => speech(&experiment, attempt, directory).map_err(DynamoError::from),
         false => dynamo::probe(&experiment, attempt, directory),
     };
-    Ok(match catch_out_of_memory(work) {
+    Ok(match catch_backend_failure(work) {
         Ok(samples_per_second) => {
             Outcome::Fits { samples_per_second: samples_per_second?, peak_bytes: peak_bytes(device) }
         }
-        Err(reason) => Outcome::OutOfMemory { reason },
+        Err(BackendFailure::OutOfMemory(reason)) => Outcome::OutOfMemory { reason },
+        Err(BackendFailure::Device(reason)) => return Err(RunError::DeviceFailed { reason, saved: None }.into()),
     })
 }
 

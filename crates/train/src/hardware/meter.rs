@@ -1,7 +1,7 @@
 //! The machine, as a run's lines have it.
 
 use super::{Hardware, HardwareSampler, measured_peak_flops, peak_flops};
-use burn::tensor::{DType, Device};
+use burn::tensor::Device;
 use undertone_ops::{Compute, runs_ahead};
 
 /// Samples the machine for a run, and knows what its device could do at most.
@@ -9,7 +9,7 @@ use undertone_ops::{Compute, runs_ahead};
 pub(crate) struct Meter {
     sampler: HardwareSampler,
     device: Device,
-    compute: DType,
+    compute: Compute,
     /// Once it has been looked for.
     peak: Option<Option<f64>>,
 }
@@ -17,11 +17,6 @@ pub(crate) struct Meter {
 impl Meter {
     /// For a run on `device`.
     pub fn new(device: &Device, compute: Compute) -> Self {
-        let compute = match compute {
-            Compute::F32 => DType::F32,
-            Compute::Bf16 => DType::BF16,
-            Compute::F16 => DType::F16,
-        };
         let sampler = HardwareSampler::start(HardwareSampler::INTERVAL);
         Self { sampler, device: device.clone().inner(), compute, peak: None }
     }

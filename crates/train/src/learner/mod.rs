@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use step::{Outcome, StepReport};
-use undertone_ops::{Compute, autocast, runs_ahead};
+use undertone_ops::{Compute, autocast, check_backend, runs_ahead};
 use undertone_store::{
     DirectoryLock, frozen_checksum, load_trainable, parameter_infos, trainable_parameters, write_atomically,
 };
@@ -33,6 +33,8 @@ use undertone_store::{
 /// Trains a model on an objective and keeps its records in a directory.
 pub struct Learner<O: Objective> {
     config: TrainConfig,
+    /// What the configuration computes in; what is computed in is what the device has.
+    asked: Compute,
     objective: O,
     /// Absent only while the optimizer moves it.
     model: Option<O::Model>,
@@ -56,19 +58,33 @@ pub struct Learner<O: Objective> {
 
 const MODEL: &str = "the learner has its model between optimizer steps";
 
+/// What is said where products are made in another type than the one asked for.
+fn instead(asked: Compute, compute: Compute) -> String {
+    let scaled = if compute == Compute::F16 { ", and the loss is scaled" } else { "" };
+    format!(
+        "`train.compute` asks for {asked}, which this device does not multiply in: products are made in {compute}{scaled}"
+    )
+}
+
 /// What logs call the loss of a line's last step, where a line stands for several.
 pub const LAST_LOSS: &str = "last_loss";
 
 impl<O: Objective> Learner<O> {
     /// A learner for `model`, whose parameters lie on `device` (without autodiff), with records in `dir`.
-    pub fn new(config: TrainConfig, objective: O, model: O::Model, device: Device, dir: &Path, seed: u64) -> Self {
+    ///
+    /// Where the device has no products in the type that `config` asks for, they are made in the nearest that it has, which
+    /// is said when training begins.
+    pub fn new(mut config: TrainConfig, objective: O, model: O::Model, device: Device, dir: &Path, seed: u64) -> Self {
         let name = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let checkpoints = Checkpoints::new(dir.join("checkpoints"));
+        let asked = config.compute;
+        config.compute = asked.on(&device);
         let loss_scale = (config.compute == Compute::F16).then(|| LossScale::new(&config.loss_scale));
         Self {
             optimizer: Optimizer::new(&config.optimizer),
             ema: config.ema_decay.map(Ema::new),
             saver: Saver::new(checkpoints, config.checkpoint.keep_last, config.checkpoint.keep_best),
+            asked,
             config,
             objective,
             model: Some(model.train()),
@@ -203,7 +219,11 @@ impl<O: Objective> Learner<O> {
 
     fn run<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Summary, TrainError> {
         let steps = self.steps_over(batches)?;
+        check_backend(&self.device)?;
         self.own_directory()?;
+        if self.asked != self.config.compute {
+            eprintln!("{}", instead(self.asked, self.config.compute));
+        }
         self.state.batching = Some(self.batching(batches));
         self.prepare_directory()?;
         // What was judged before the first step is judged again if no checkpoint has it.
@@ -248,8 +268,8 @@ impl<O: Objective> Learner<O> {
             self.within = Within::Begun(self.step_start());
             let Some(mut window) = self.load(batches, &mut stream, &progress)? else { break };
             watch.lap(Part::DataWait, &self.device);
-            // Dropout draws from the device; seeding by step makes it the same whenever the step is taken.
-            self.device.seed(self.state.seed ^ (self.state.step + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            // Seeding by step makes dropout the same whenever the step is taken, and on whatever device.
+            undertone_ops::seed(self.state.seed ^ (self.state.step + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let (mut gradients, mut report) =
                 autocast(self.config.compute, || self.forward_backward(&mut window, &mut watch))?;
             without_gradient.retain(|name| !gradients.names().any(|n| n == name));

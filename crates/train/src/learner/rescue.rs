@@ -4,6 +4,7 @@ use super::Learner;
 use crate::TrainError;
 use crate::checkpoint::TrainState;
 use crate::error::io;
+use crate::failure::catch_backend_failure;
 use crate::guard::GuardState;
 use crate::loss_scale::LossScale;
 use crate::objective::Objective;
@@ -52,6 +53,12 @@ impl<O: Objective> Learner<O> {
         StepStart { epoch, cursor, loss_scale, guard: guard.clone() }
     }
 
+    /// The step of the newest whole checkpoint.
+    pub fn saved(&mut self) -> Option<u64> {
+        let _ = self.saver.wait();
+        self.checkpoints().newest().0.map(|checkpoint| checkpoint.state.step)
+    }
+
     /// After an error, saves where training stood before it, if that is further than the newest checkpoint. What cannot
     /// be saved either is left: the error is the one to be told.
     pub fn rescue(&mut self) {
@@ -68,7 +75,9 @@ impl<O: Objective> Learner<O> {
         if !self.saves_on_error || self.lock.is_none() || self.model.is_none() || step <= saved {
             return;
         }
-        if self.checkpoint().is_ok() && self.saver.wait().is_ok() {
+        // A device that has failed once may fail again when the parameters are read from it.
+        let saved = catch_backend_failure(|| self.checkpoint().is_ok() && self.saver.wait().is_ok());
+        if saved == Ok(true) {
             eprintln!("what was learned in {step} steps is saved: once the cause is mended, go on with --resume");
         }
     }

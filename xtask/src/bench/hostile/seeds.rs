@@ -189,7 +189,7 @@ fn whispers(seeds: &Folders) -> Result<(), Failure> {
     let characters: String = morse::alphabet().collect();
     let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"]).map_err(failed)?;
     let device = DeviceSpec::Cpu.resolve().map_err(failed)?;
-    device.seed(1);
+    undertone::ops::seed(1);
     let whisper = PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &device).map_err(failed)?;
     let (whole, sharded) = (seeds.0.join("whole"), seeds.0.join("sharded"));
     std::fs::create_dir_all(seeds.0).map_err(failed)?;

@@ -1,14 +1,14 @@
 use super::*;
 use crate::whisper::WhisperConfig;
 use burn::module::Module;
-use burn::tensor::{Bool, Device, Distribution};
+use burn::tensor::{Bool, Device};
 
 const VOCAB: usize = 20;
 const STATES: usize = 6;
 
 /// A decoder of large random weights, so that what it says depends on what it hears.
 fn decoder(device: &Device) -> WhisperDecoder {
-    device.seed(11);
+    undertone_ops::seed(11);
     let config = WhisperConfig {
         d_model: 16,
         decoder_layers: 2,
@@ -23,7 +23,7 @@ fn decoder(device: &Device) -> WhisperDecoder {
 }
 
 fn states(batch: usize, time: usize, device: &Device) -> Tensor<3> {
-    Tensor::random([batch, time, 16], Distribution::Normal(0.0, 1.0), device)
+    undertone_ops::normal([batch, time, 16], 1.0, device)
 }
 
 /// Hides all but the given number of states of each row.

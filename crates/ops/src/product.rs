@@ -1,0 +1,91 @@
+//! Products of matrices.
+
+use burn::tensor::Tensor;
+#[cfg(feature = "cube")]
+pub(crate) use exact::exact;
+
+/// `lhs · rhs` over the last two axes, in the type of its factors; the axes before them are the same in both.
+///
+/// f32 numbers are multiplied as they are, also where a GPU could round them to TF32; within [`autocast`](crate::autocast)
+/// to [`Compute::Tf32`](crate::Compute::Tf32) it may.
+///
+/// # Shapes
+/// - `lhs`: `[.., m, k]`; `rhs`: `[.., k, n]`
+/// - output: `[.., m, n]`
+pub fn matmul<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
+    #[cfg(feature = "cube")]
+    if crate::precision::needs_exact_kernel(&lhs) {
+        return exact(lhs, rhs);
+    }
+    lhs.matmul(rhs)
+}
+
+/// Burn has no switch against TF32: with f32 factors, its kernels for CUDA round to 11 bits wherever matrix units do that. So
+/// exact products are launched from here, by a kernel that multiplies and adds f32 numbers one by one.
+#[cfg(feature = "cube")]
+mod exact {
+    use crate::cube::CubeOps;
+    use crate::graph::{AnyFloat, with_gradients};
+    use burn::backend::{AutodiffBackend, Dispatch};
+    use burn::tensor::Tensor;
+
+    /// The product of f32 tensors in exact f32, on a backend of CubeCL.
+    pub(crate) fn exact<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
+        if !lhs.device().is_autodiff() {
+            return plain(lhs, rhs);
+        }
+        let inputs = [lhs.clone(), rhs.clone()].map(AnyFloat::from);
+        let [wants_lhs, wants_rhs] = inputs.each_ref().map(AnyFloat::is_tracked);
+        let (lhs, rhs) = (lhs.inner(), rhs.inner());
+        let y = Dispatch::from_inner(plain(lhs.clone(), rhs.clone()).into_dispatch());
+        let (for_rhs, for_lhs) = (wants_rhs.then_some(lhs), wants_lhs.then_some(rhs));
+        let backward = |dy| {
+            let dy = Tensor::<D>::from_dispatch(dy);
+            let d_lhs = for_lhs.map(|rhs| plain(dy.clone(), rhs.swap_dims(D - 2, D - 1)).into_dispatch());
+            let d_rhs = for_rhs.map(|lhs| plain(lhs.swap_dims(D - 2, D - 1), dy).into_dispatch());
+            vec![d_lhs, d_rhs]
+        };
+        Tensor::from_dispatch(with_gradients(y, inputs.into(), backward))
+    }
+
+    fn plain<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
+        Tensor::from_dispatch(Dispatch::matmul_f32(lhs.into_dispatch(), rhs.into_dispatch()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Inputs, compare};
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+        #[test]
+        fn products_have_burns_gradients(batch in 1_usize..4, m in 1_usize..40, k in 1_usize..70, n in 1_usize..40) {
+            let inputs = Inputs::default();
+            let (lhs, rhs) = (inputs.tensor([batch, m, k]), inputs.tensor([batch, k, n]));
+            compare([lhs.clone(), rhs.clone()], |[a, b]| matmul(a, b), |[a, b]| a.matmul(b));
+            #[cfg(feature = "cube")]
+            if crate::runs_ahead(&lhs.device()) {
+                compare([lhs, rhs], |[a, b]| exact(a, b), |[a, b]| a.matmul(b));
+            }
+        }
+    }
+
+    #[cfg(feature = "cube")]
+    #[test]
+    fn exact_products_take_strided_empty_and_untracked_factors() {
+        use crate::testing::{assert_close, device};
+        if !crate::runs_ahead(&device()) {
+            return;
+        }
+        let a = Tensor::<2>::from_floats([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], &device());
+        assert_close(exact(a.clone().transpose(), a.clone()), &[35.0, 44.0, 44.0, 56.0], 0.0);
+        let empty = Tensor::<2>::zeros([0, 3], &device());
+        assert_eq!(exact(empty, a.clone()).dims(), [0, 2]);
+        let tracked = a.clone().autodiff().require_grad();
+        let gradients = exact(a.clone().transpose().autodiff(), tracked.clone()).sum().backward();
+        assert_close(tracked.grad(&gradients).expect("a gradient"), &[3.0, 3.0, 7.0, 7.0, 11.0, 11.0], 0.0);
+    }
+}

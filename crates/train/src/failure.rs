@@ -1,0 +1,133 @@
+//! What a backend says when it fails. It says so by a panic: tensor operations return tensors, and what fails on an
+//! accelerator is found at the next read.
+
+/// How a backend failed, and the line that says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackendFailure {
+    /// Memory ran out.
+    OutOfMemory(String),
+    /// The device or its driver failed. What was on the device is lost.
+    Device(String),
+}
+
+/// What backends and the runtime say when an allocation fails.
+const OUT_OF_MEMORY: [&str; 9] = [
+    // cubecl-runtime: `IoError::OutOfMemory`, `BufferTooBig`, `PageSizesExhausted` and `LaunchError::OutOfMemory`.
+    "out of device memory allocating",
+    "can't allocate buffer of size",
+    "every page size the memory tracks still holds",
+    "out-of-memory error",
+    // The driver's own name.
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    // LibTorch, on a GPU and on the CPU.
+    "CUDA out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    // Rust's allocator, before it aborts: seen in what a child process leaves behind.
+    "memory allocation of ",
+];
+
+/// Whether a message of a panic, an error or a process says that memory ran out.
+pub fn says_out_of_memory(text: &str) -> bool {
+    OUT_OF_MEMORY.iter().any(|said| text.contains(said))
+}
+
+/// What backends say where a device no longer does what it is told.
+const DEVICE_FAILED: [&str; 8] = [
+    // wgpu, of what its driver refuses.
+    "wgpu error: ",
+    // CubeCL: a device that is lost, a kernel that failed, and a thread of its own that ended by a panic.
+    "The device is poisoned",
+    "An error happened during execution",
+    "bytes: host access failed",
+    "task panicked on device runner thread",
+    "RecvError",
+    // CUDA's driver, through CubeCL and through LibTorch.
+    "CUDA_ERROR_",
+    "CUDA error: ",
+];
+
+/// Whether a message of a panic says that the device failed.
+fn says_device_failed(text: &str) -> bool {
+    DEVICE_FAILED.iter().any(|said| text.contains(said))
+}
+
+/// Runs `work`; a panic by which a backend says that it failed becomes an error. Other panics go on.
+///
+/// # Errors
+/// What the backend said.
+pub fn catch_backend_failure<T>(work: impl FnOnce() -> T) -> Result<T, BackendFailure> {
+    // Whoever gets the error drops what `work` was at: half a step's gradients are of no use to anybody.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|panic| match panic_text(&*panic) {
+        Some(text) if says_out_of_memory(text) => BackendFailure::OutOfMemory(telling_line(text)),
+        Some(text) if says_device_failed(text) => BackendFailure::Device(telling_line(text)),
+        _ => std::panic::resume_unwind(panic),
+    })
+}
+
+/// Keeps such panics from being printed besides, for a binary that reports the error; all others are printed as before.
+pub fn silence_backend_failures() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !panic_text(info.payload()).is_some_and(|text| says_out_of_memory(text) || says_device_failed(text)) {
+            print(info);
+        }
+    }));
+}
+
+fn panic_text(payload: &(dyn std::any::Any + Send)) -> Option<&str> {
+    payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied())
+}
+
+/// The line of a message that says it: the rest are backtraces.
+pub fn telling_line(text: &str) -> String {
+    let memory = text.lines().find(|line| says_out_of_memory(line));
+    memory.or_else(|| text.lines().find(|line| says_device_failed(line))).unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_allocations_become_errors_and_other_panics_stay() {
+        let said = "Failed to read a tensor\nCaused by:\n  out of device memory allocating 4096 bytes\nbacktrace\n";
+        assert_eq!(
+            catch_backend_failure(|| -> u8 { panic!("{said}") }),
+            Err(BackendFailure::OutOfMemory("out of device memory allocating 4096 bytes".to_owned()))
+        );
+        assert_eq!(catch_backend_failure(|| 7), Ok(7));
+        let other = std::panic::catch_unwind(|| catch_backend_failure(|| -> u8 { panic!("index out of bounds") }));
+        assert!(other.is_err(), "a mistake in the program is no lack of memory");
+    }
+
+    #[test]
+    fn a_device_that_fails_is_told_from_a_mistake_in_the_program() {
+        for (said, line) in [
+            ("wgpu error: Validation Error\n\nCaused by:\n  In Queue::write_buffer\n", "wgpu error: Validation Error"),
+            (
+                "called `Result::unwrap()` on an `Err` value: RecvError",
+                "called `Result::unwrap()` on an `Err` value: RecvError",
+            ),
+        ] {
+            let failure = catch_backend_failure(|| -> u8 { panic!("{said}") });
+            assert_eq!(failure, Err(BackendFailure::Device(line.to_owned())));
+        }
+        let both = "An error happened during execution\nCaused by:\n  can't allocate buffer of size: 4294967296\n";
+        let failure = catch_backend_failure(|| -> u8 { panic!("{both}") });
+        assert!(matches!(failure, Err(BackendFailure::OutOfMemory(_))), "{failure:?}");
+    }
+
+    #[test]
+    fn what_backends_say_is_recognised() {
+        for said in [
+            "called `Result::unwrap()` on an `Err` value: Torch(\"CUDA out of memory. Tried to allocate 2.00 GiB\")",
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+            "An out-of-memory error happened during launch",
+            "memory allocation of 8589934592 bytes failed",
+        ] {
+            assert!(says_out_of_memory(said), "{said}");
+        }
+        assert!(!says_out_of_memory("the memory of the device is poisoned by an illegal address"));
+    }
+}
