@@ -71,9 +71,15 @@ fn without_a_network_there_is_another_way_to_run_the_tests() {
 fn all_checks_run_the_tests_as_the_command_for_tests_does() {
     let (outcome, calls) = run(&bare_machine(&["network"]), &["ci"]);
     assert_eq!(outcome.status, Some(0), "{outcome:?}");
-    let tests =
-        ["nextest --version", "install cargo-nextest --locked", "nextest run --workspace", "test --workspace --doc"];
+    let tests = [
+        "nextest --version",
+        "install cargo-nextest --locked",
+        "nextest run --workspace --features undertone-tests/wgpu",
+        "test --workspace --doc --features undertone-tests/wgpu",
+    ];
     assert!(calls.windows(tests.len()).any(|calls| calls == tests), "{calls:?}");
+    let on_wgpu = "nextest run --workspace --run-ignored all --features undertone-tests/wgpu -E ";
+    assert!(calls.iter().any(|call| call.starts_with(on_wgpu)), "{calls:?}");
     assert!(outcome.stderr.contains("  pack a_test: no disk\n"), "{outcome:?}");
 }
 

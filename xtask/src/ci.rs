@@ -1,10 +1,17 @@
 //! `cargo xtask ci`: everything that must hold before a change lands, cheapest first.
 
 use crate::Failure;
-use crate::test::{self, Skips};
+use crate::test::{self, Accelerator, Skips};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Also run a longer set of tests on this backend, built as for a GPU
+    #[arg(long, value_name = "BACKEND")]
+    features: Option<Accelerator>,
+}
 
 /// A cargo command that must succeed, and variables it needs.
 pub struct Check {
@@ -22,7 +29,10 @@ const BEFORE_TESTS: [Check; 3] = [
     Check { name: "docs", args: &["doc", "--workspace", "--no-deps"], variables: &[("RUSTDOCFLAGS", "-D warnings")] },
 ];
 
-const AFTER_TESTS: [Check; 3] = [
+/// What tests are built with. The CPU's run in this build too, so that Burn is built once.
+const FEATURES: [&str; 2] = ["--features", "undertone-tests/wgpu"];
+
+const AFTER_TESTS: [Check; 2] = [
     // All of `unsafe` in Undertone's arithmetic, with every access checked. It needs a flag that stable compilers know but
     // hide, and a folder of its own: flags are part of what is built.
     Check {
@@ -31,29 +41,25 @@ const AFTER_TESTS: [Check; 3] = [
         // Kernels have no state, and AddressSanitizer takes its time.
         variables: &[("RUSTC_BOOTSTRAP", "1"), ("RUSTFLAGS", "-Zsanitizer=address"), ("RUST_TEST_THREADS", "4")],
     },
+    // CubeCL's build script for CUDA downloads LLVM; for documentation builds it does not, and type-checking needs no LLVM.
     Check {
-        name: "clippy with the dashboard",
-        args: &["clippy", "--workspace", "--all-targets", "--features", "tui", "--", "-D", "warnings"],
-        variables: &[],
-    },
-    // CubeCL's build script downloads LLVM; for documentation builds it does not, and type-checking needs no LLVM.
-    Check {
-        name: "cuda type-checks",
-        args: &["check", "--workspace", "--features", "cuda"],
+        name: "clippy with other features",
+        args: &["clippy", "--workspace", "--all-targets", "--features", "tui,wgpu,cuda-nvrtc", "--", "-D", "warnings"],
         variables: &[("DOCS_RS", "1")],
     },
 ];
 
-pub fn run() -> Result<(), Failure> {
+pub fn run(args: &Args) -> Result<(), Failure> {
     let skips = Skips::new()?;
-    let result = checks(&skips);
+    let result = checks(&skips).and_then(|()| args.features.map_or(Ok(()), |device| test::long(device, &skips)));
     skips.print();
     result
 }
 
 fn checks(skips: &Skips) -> Result<(), Failure> {
     BEFORE_TESTS.iter().try_for_each(|check| check.run(skips, &[]))?;
-    test::all(skips)?;
+    test::all(skips, &FEATURES.map(OsString::from))?;
+    test::on(Accelerator::Wgpu, skips, &[])?;
     AFTER_TESTS.iter().try_for_each(|check| check.run(skips, &[]))
 }
 

@@ -9,9 +9,21 @@ use undertone_testing::{FILE, Skip};
 
 #[derive(clap::Args)]
 pub struct Args {
+    /// Run what is tested on accelerators, on this backend; for wgpu a Vulkan driver that computes on the CPU will do
+    /// (Debian's mesa-vulkan-drivers)
+    #[arg(long, value_name = "BACKEND")]
+    device: Option<Accelerator>,
     /// Arguments of `cargo nextest run --workspace`, like -E 'test(resume)'; with any, documentation is not tested
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     more: Vec<OsString>,
+}
+
+/// A backend that tests can be run on.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Accelerator {
+    Wgpu,
+    Cuda,
+    Tch,
 }
 
 /// What runs tests, each in a process of its own.
@@ -20,17 +32,68 @@ const INSTALL: Check = Check { name: "test runner", args: &["install", "cargo-ne
 const TESTS: Check = Check { name: "tests", args: &["nextest", "run", "--workspace"], variables: &[] };
 const DOC_TESTS: Check = Check { name: "doc tests", args: &["test", "--workspace", "--doc"], variables: &[] };
 
+/// Operations against the CPU's, answers and gradients of reference implementations, and runs of the command line.
+const SHORT: &str = "package(undertone-ops) | binary(on_device) | binary(/^parity/)";
+/// Everything that takes Burn's default device.
+const LONG: &str = "package(undertone-ops) | package(undertone-model) | package(undertone-train) | binary(on_device) | \
+                    binary(/^parity/) | binary(learner) | binary(guarding)";
+const ON_DEVICE: [&str; 5] = ["nextest", "run", "--workspace", "--run-ignored", "all"];
+
+impl Accelerator {
+    /// Tests on it. Few cases of each property on backends that compile a kernel for each shape.
+    fn tests(self) -> Check {
+        let (name, variables): (_, &[_]) = match self {
+            Self::Wgpu => ("tests on wgpu", &[("BURN_DEVICE", "wgpu"), ("PROPTEST_CASES", "2")]),
+            Self::Cuda => ("tests on CUDA", &[("BURN_DEVICE", "cuda"), ("PROPTEST_CASES", "4")]),
+            Self::Tch => ("tests on LibTorch", &[("BURN_DEVICE", "tch"), ("PROPTEST_CASES", "16")]),
+        };
+        Check { name, args: &ON_DEVICE, variables }
+    }
+
+    /// The feature that brings it.
+    fn feature(self) -> &'static str {
+        match self {
+            Self::Wgpu => "wgpu",
+            Self::Cuda => "cuda",
+            Self::Tch => "tch",
+        }
+    }
+}
+
 pub fn run(args: &Args) -> Result<(), Failure> {
     let skips = Skips::new()?;
-    let result = if args.more.is_empty() { all(&skips) } else { some(&skips, &args.more) };
+    let result = match args.device {
+        Some(device) => on(device, &skips, &args.more),
+        None if args.more.is_empty() => all(&skips, &[]),
+        None => some(&skips, &args.more),
+    };
     skips.print();
     result
 }
 
-/// Every test there is.
-pub fn all(skips: &Skips) -> Result<(), Failure> {
-    some(skips, &[])?;
-    DOC_TESTS.run(skips, &[])
+/// Every test there is for the CPU, built with `features`.
+pub fn all(skips: &Skips, features: &[OsString]) -> Result<(), Failure> {
+    some(skips, features)?;
+    DOC_TESTS.run(skips, features)
+}
+
+/// What is tested on accelerators, or the tests that `more` asks for.
+pub fn on(device: Accelerator, skips: &Skips, more: &[OsString]) -> Result<(), Failure> {
+    // The feature of the tests brings the backend without tuning, which no test has the time for.
+    let features = format!("undertone-tests/{}", device.feature());
+    let chosen = if more.is_empty() { ["-E", SHORT].map(OsString::from).to_vec() } else { more.to_vec() };
+    run_on(device, skips, &features, chosen)
+}
+
+/// Everything that can be tested on it, in the build that its users have.
+pub fn long(device: Accelerator, skips: &Skips) -> Result<(), Failure> {
+    run_on(device, skips, device.feature(), ["-E", LONG].map(OsString::from).to_vec())
+}
+
+fn run_on(device: Accelerator, skips: &Skips, features: &str, tests: Vec<OsString>) -> Result<(), Failure> {
+    bring_runner()?;
+    let features = ["--features", features].map(OsString::from).into_iter();
+    device.tests().run(skips, &features.chain(tests).collect::<Vec<_>>())
 }
 
 fn some(skips: &Skips, more: &[OsString]) -> Result<(), Failure> {
