@@ -33,7 +33,8 @@ const TESTS: Check = Check { name: "tests", args: &["nextest", "run", "--workspa
 const DOC_TESTS: Check = Check { name: "doc tests", args: &["test", "--workspace", "--doc"], variables: &[] };
 
 /// Operations against the CPU's, answers and gradients of reference implementations, and runs of the command line.
-const SHORT: &str = "package(undertone-ops) | binary(on_device) | binary(/^parity/)";
+const SHORT: &str = "package(undertone-ops) | (package(undertone-model) & test(/^(lora|router)::/)) | binary(on_device) | \
+                     binary(/^parity/)";
 /// Everything that takes Burn's default device.
 const LONG: &str = "package(undertone-ops) | package(undertone-model) | package(undertone-train) | binary(on_device) | \
                     binary(/^parity/) | binary(learner) | binary(guarding)";

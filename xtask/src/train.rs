@@ -25,7 +25,7 @@ pub struct Args {
     /// Go on from the run's newest whole checkpoint
     #[arg(long)]
     resume: bool,
-    /// cpu, cuda:0, tch:cpu, tch:cuda:0 or auto
+    /// cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long)]
     device: Option<String>,
     /// Show Burn's dashboard instead of a bar

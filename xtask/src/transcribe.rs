@@ -16,7 +16,7 @@ pub struct Args {
     /// transcribe or translate, for multilingual models
     #[arg(long)]
     task: Option<String>,
-    /// cpu, cuda:0, tch:cpu, tch:cuda:0 or auto
+    /// cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long, default_value = "auto")]
     device: String,
     /// How to print: `text`, or `json` with one object a line

@@ -32,7 +32,7 @@ pub struct Args {
     /// Override one key of the configuration, like data.pad=window
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// cpu, cuda:0, tch:cpu, tch:cuda:0 or auto
+    /// cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long)]
     device: Option<String>,
     /// The most memory: 6GB, or a share of what is available like 80%, which is the default on a CPU. On a GPU an amount,

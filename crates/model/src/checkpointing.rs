@@ -257,7 +257,12 @@ mod tests {
                 assert_eq!(plain.is_some(), again.is_some(), "gradient {i} of every {every}");
                 let (Some(plain), Some(again)) = (plain, again) else { continue };
                 let largest = plain.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
-                let allowed = if tolerance == Tolerance::Bits { 0.0 } else { 1e-5 * largest };
+                // An accelerator's backend fuses what runs again otherwise, and rounds otherwise.
+                let allowed = match tolerance {
+                    _ if undertone_ops::runs_ahead(&Device::default()) => 1e-4 * largest,
+                    Tolerance::Bits => 0.0,
+                    _ => 1e-5 * largest,
+                };
                 let off = plain.iter().zip(again).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                 assert!(off <= allowed, "gradient {i} of every {every} is off by {off} where the largest is {largest}");
             }

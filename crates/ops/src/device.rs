@@ -372,6 +372,13 @@ mod tests {
         assert!(error.contains("`cuda:0`") && error.contains("--features cuda"), "{error}");
     }
 
+    #[cfg(not(feature = "wgpu"))]
+    #[test]
+    fn wgpu_that_was_not_compiled_in_names_its_feature() {
+        let error = DeviceSpec::Wgpu(1).resolve().expect_err("no wgpu here").to_string();
+        assert!(error.contains("`wgpu:1`") && error.contains("--features wgpu"), "{error}");
+    }
+
     #[cfg(feature = "wgpu")]
     #[test]
     fn a_device_beyond_those_there_are_says_how_many_there_are() {

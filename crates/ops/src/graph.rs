@@ -4,7 +4,7 @@
 //! of steps, one for each input that wants a gradient. The first of them that the backward pass reaches computes the
 //! gradients of all.
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg(feature = "cube")]
 use burn::backend::Cube;
 #[cfg(feature = "tch")]
 use burn::backend::LibTorch;
@@ -128,7 +128,7 @@ impl fmt::Debug for BackwardPass {
 }
 
 /// Steps of the graph, on every backend. Without autodiff they do nothing.
-#[backend_extension(Flex, Cube: cfg(any(feature = "cuda", feature = "wgpu")), LibTorch: cfg(feature = "tch"), Autodiff)]
+#[backend_extension(Flex, Cube: cfg(feature = "cube"), LibTorch: cfg(feature = "tch"), Autodiff)]
 pub(crate) trait GraphOps: Backend {
     /// `x`.
     fn fork(x: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -148,7 +148,7 @@ pub(crate) trait GraphOps: Backend {
 
 impl GraphOps for Flex {}
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg(feature = "cube")]
 impl GraphOps for Cube {}
 
 #[cfg(feature = "tch")]

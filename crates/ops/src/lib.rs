@@ -2,7 +2,9 @@
 //!
 //! This is the only crate that may name a backend. Every operation here has one signature and a body composed from Burn's
 //! own operations. On the CPU it has a second one, a kernel of `undertone-kernels` with its own backward pass, that is
-//! tested against the first; no caller sees which one runs. [`set_kernels`] chooses the composed bodies there too.
+//! tested against the first; no caller sees which one runs. [`set_kernels`] chooses the composed bodies there too. Where
+//! Burn's operations are not what is meant, on any backend, an operation is a step of the graph of its own (GELU, dropout),
+//! or a kernel for CubeCL (dropout, products in exact f32).
 //!
 //! It is deliberately not a layer library: operations take tensors, hold no parameters and know no model.
 //!

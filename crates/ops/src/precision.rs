@@ -73,7 +73,7 @@ fn has_units(device: &Device, compute: Compute) -> bool {
 }
 
 /// 80 of `ptx_sm80`, with which Ampere begins.
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", test))]
 fn cuda_architecture(fingerprint: &str) -> Option<u32> {
     let digits = fingerprint.rsplit_once("sm")?.1;
     digits.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok()
@@ -160,6 +160,21 @@ mod tests {
     fn distance(a: &[f32], b: &[f32]) -> f32 {
         let largest = b.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
         a.iter().zip(b).fold(0.0_f32, |m, (a, b)| m.max((a - b).abs())) / largest
+    }
+
+    #[test]
+    fn a_type_that_a_device_lacks_is_replaced_by_the_nearest() {
+        let cpu = Device::flex();
+        for (compute, found) in
+            [(Compute::Bf16, Compute::Bf16), (Compute::F16, Compute::F16), (Compute::Tf32, Compute::F32)]
+        {
+            assert_eq!(compute.on(&cpu), found);
+            // Whatever it is, products can be made in it.
+            let here = compute.on(&device());
+            assert_eq!((here.on(&device()), device().supports_dtype(here.dtype())), (here, true));
+        }
+        let architectures = ["ptx_sm75", "ptx_sm80", "ptx_sm90a", "spirv_65541_0"].map(cuda_architecture);
+        assert_eq!(architectures, [Some(75), Some(80), Some(90), None]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub struct Experiment {
     pub seed: u64,
     /// Where the run's records go.
     pub run: RunConfig,
-    /// `auto`, `cpu`, `cuda:N`, `tch:cpu` or `tch:cuda:N`.
+    /// `auto`, `cpu`, `cuda:N`, `wgpu:N`, `tch:cpu` or `tch:cuda:N`.
     pub device: DeviceSpec,
     /// Whose settings hold where this configuration has none: `none`, `auto` (those of the device), or a card's name.
     pub device_preset: DevicePreset,

@@ -32,7 +32,7 @@ pub struct Workload {
     /// What the forward and backward pass compute in; parameters and optimizer stay in f32
     #[arg(long, default_value = "f32")]
     pub dtype: Dtype,
-    /// cpu, cuda:0, tch:cpu, tch:cuda:0 or auto
+    /// cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long, default_value = "auto")]
     pub device: String,
     /// Rank of LoRA adapters (q, k, v, out_proj, fc1, fc2; alpha twice the rank); 0 trains the model itself

@@ -20,8 +20,11 @@ pub struct Run {
     pub values: Vec<f32>,
     /// A sum in which each of the values counts otherwise; nothing of an operation without gradients.
     pub loss: Option<Tensor<1>>,
-    gradients: Box<dyn FnOnce(&Gradients) -> Vec<Vec<f32>>>,
+    gradients: Box<Find>,
 }
+
+/// Finds the gradients of an operation's inputs.
+type Find = dyn FnOnce(&Gradients) -> Vec<Vec<f32>>;
 
 impl Run {
     /// The gradients of `loss`.
