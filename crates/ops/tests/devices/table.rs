@@ -5,7 +5,7 @@
 use super::cases::{CASES, Case, NOTHING};
 use super::{difference, supports};
 use burn::tensor::Device;
-use undertone_ops::Compute;
+use undertone_ops::{Compute, runs_on_host};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/devices.md");
 const TYPES: [Compute; 3] = [Compute::F32, Compute::F16, Compute::Bf16];
@@ -25,6 +25,7 @@ fn the_table_says_what_is_measured() {
         std::fs::write(FILE, format!("{}{head}{lines}{}", &text[..before], &text[after..])).expect("written");
         return;
     }
+    let like_the_tables = runs_on_host(&device) && !cfg!(feature = "autotune");
     for found in rows {
         let begins = format!("| {} |", found[0]);
         let line = text[before..after].lines().find(|line| line.starts_with(&begins));
@@ -32,7 +33,10 @@ fn the_table_says_what_is_measured() {
         let stated: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         assert_eq!(stated.len(), found.len(), "{line}");
         for (stated, found) in stated.iter().zip(&found) {
-            assert!(agrees(stated, found), "docs/devices.md says `{stated}` in `{line}`: it is `{found}`");
+            assert!(
+                agrees(stated, found, like_the_tables),
+                "docs/devices.md says `{stated}` in `{line}`: it is `{found}`"
+            );
         }
     }
 }
@@ -115,11 +119,11 @@ fn rounded(difference: f32) -> String {
     if difference == 0.0 { "0".to_owned() } else { format!("{difference:.0e}") }
 }
 
-/// Differences vary with the machine; that there is one, or none, and everything else does not.
-fn agrees(stated: &str, found: &str) -> bool {
+/// Differences vary with the machine. Which kernels and types there are is compared on a device like the table's.
+fn agrees(stated: &str, found: &str, like_the_tables: bool) -> bool {
     match (stated.parse::<f32>(), found.parse::<f32>()) {
         (Ok(stated), Ok(found)) => found <= 10.0 * stated.max(1e-7),
-        _ => stated == found || found == "not counted",
+        _ => stated == found || found == "not counted" || !like_the_tables,
     }
 }
 
