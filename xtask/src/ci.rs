@@ -5,6 +5,7 @@ use crate::test::{self, Accelerator, Skips};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -73,8 +74,10 @@ impl Check {
         let more_said: String = more.iter().map(|argument| format!(" {}", argument.display())).collect();
         eprintln!("── {name}: cargo {}{more_said}", args.join(" "));
         let (variable, file) = skips.variable();
+        let start = Instant::now();
         let status = self.command().args(more).env(variable, file).status();
         let status = status.map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
+        eprintln!("── {name}: {} s", start.elapsed().as_secs());
         if status.success() { Ok(()) } else { Err(Failure::Machine(format!("{name} failed"))) }
     }
 
