@@ -157,6 +157,63 @@ fn a_leap_of_the_loss_is_rolled_back_when_that_is_asked_for() {
     assert_eq!(leaps(OnSpike::Rollback), (66, false));
 }
 
+/// How a run of [`poisoned`] ended, and what its newest checkpoint says.
+fn ended(nan: &[usize], high: &[usize], log_every: u64, change: impl Fn(&mut TrainConfig)) -> (String, Vec<f64>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (result, _) = poisoned(nan, high, dir.path(), |config| {
+        change(config);
+        config.log_every = log_every;
+    });
+    let checkpoint = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint");
+    let state = &checkpoint.state;
+    let counts = [state.step, state.samples, state.epoch, state.cursor as u64, state.guard.incidents];
+    let mut numbers: Vec<f64> = counts.into_iter().map(|count| count as f64).collect();
+    let first = |tensor: undertone::store::HostTensor| f64::from(tensor.data[0]);
+    numbers.push(first(checkpoint.model.read("used.weight").expect("a weight")));
+    for part in ["step", "m", "v"] {
+        numbers.push(first(checkpoint.optimizer.read(&format!("used.weight.{part}")).expect("a part")));
+    }
+    numbers.extend(checkpoint.ema.map(|ema| first(ema.read("used.weight").expect("an average"))));
+    (result.map_or_else(|error| error.to_string(), |summary| format!("{} steps", summary.steps)), numbers)
+}
+
+#[test]
+fn what_is_heard_of_a_step_late_ends_as_if_it_were_known_at_once() {
+    type Change = fn(&mut TrainConfig);
+    let nan = |on_nan: OnNan| -> Change {
+        match on_nan {
+            OnNan::Stop => |config| config.guard.on_nan = OnNan::Stop,
+            OnNan::Skip => |config| config.guard.on_nan = OnNan::Skip,
+            OnNan::Rollback => |config| config.guard.on_nan = OnNan::Rollback,
+        }
+    };
+    let averaged: Change = |config| (config.guard.on_nan, config.ema_decay) = (OnNan::Skip, Some(0.9));
+    let limited: Change = |config| (config.guard.on_nan, config.guard.limit) = (OnNan::Skip, 1);
+    let scaled: Change = |config| (config.compute, config.guard.on_nan) = (undertone::train::Compute::F16, OnNan::Skip);
+    let skips: Change = |config| config.guard.on_spike = OnSpike::Skip;
+    let back: Change = |config| config.guard.on_spike = OnSpike::Rollback;
+    let cases: [(&[usize], &[usize], Change); 9] = [
+        (&[25], &[], nan(OnNan::Stop)),
+        (&[0, 24, 25, 59], &[], nan(OnNan::Skip)),
+        (&[24, 36], &[], nan(OnNan::Rollback)),
+        (&[0, 1, 25], &[], averaged),
+        (&[25, 33], &[], limited),
+        (&[25], &[], scaled),
+        (&[], &[45, 52], skips),
+        (&[], &[45], back),
+        (&[], &[], nan(OnNan::Stop)),
+    ];
+    for (number, (nan, high, change)) in cases.into_iter().enumerate() {
+        // A line at each step asks for the numbers of each at once.
+        let (at_once, late) = (ended(nan, high, 1, change), ended(nan, high, 1000, change));
+        assert_eq!(at_once.0, late.0, "case {number}");
+        assert_eq!(at_once.1.len(), late.1.len());
+        for (at_once, late) in at_once.1.iter().zip(&late.1) {
+            assert!((at_once - late).abs() <= 1e-6 * at_once.abs(), "case {number}: {at_once} and {late}");
+        }
+    }
+}
+
 #[test]
 fn early_stopping_watches_any_metric_in_either_direction() {
     let stops = |metric: &str, greater_is_better: Option<bool>| {

@@ -225,8 +225,12 @@ impl Routing {
 
     /// The likeliest adapter of each input.
     pub fn choices(&self) -> Vec<usize> {
-        let ids: Tensor<1, Int> = self.logits.clone().argmax(1).squeeze_dim(1);
-        ids.into_data().iter::<i64>().map(|id| id as usize).collect()
+        self.choice_ids().into_data().iter::<i64>().map(|id| id as usize).collect()
+    }
+
+    /// The same where they were found, `[batch]`.
+    pub fn choice_ids(&self) -> Tensor<1, Int> {
+        self.logits.clone().argmax(1).squeeze_dim(1)
     }
 
     /// How likely each choice is right by the router's own judgement, `[batch]`.

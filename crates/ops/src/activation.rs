@@ -1,11 +1,17 @@
 //! Element-wise operations: GELU and dropout.
 
-#[cfg(feature = "cube")]
-use crate::device::Backing;
 use crate::graph::differentiated;
 use crate::host::{self, HostOp, binary, floats, fused, like, unary, whole};
 use crate::random::{draw_seed, kept};
+#[cfg(feature = "cube")]
+use crate::{
+    cube,
+    device::Backing,
+    graph::{AnyFloat, with_gradients},
+};
 use burn::backend::flex::FlexTensor;
+#[cfg(feature = "cube")]
+use burn::backend::{AutodiffBackend, Dispatch, DispatchTensor};
 use burn::tensor::Tensor;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use undertone_kernels::activation as kernels;
@@ -43,17 +49,19 @@ pub fn dropout<const D: usize>(x: Tensor<D>, p: f64) -> Tensor<D> {
         unary::<D, D>(Dropout { p: p as f32, seed }, x)
     } else {
         // The mask is made again in the backward pass instead of being kept.
-        differentiated(x, |x| (composed_dropout(x, p, seed), move |dy| composed_dropout(dy, p, seed)))
+        differentiated(x, |x| (drop_elements(x, p, seed), move |dy| drop_elements(dy, p, seed)))
     };
     host::restored(y, dtype)
 }
 
-fn composed_dropout<const D: usize>(x: Tensor<D>, p: f64, seed: u64) -> Tensor<D> {
+/// `x` without the elements that this seed drops, off the CPU and without autodiff.
+pub(crate) fn drop_elements<const D: usize>(x: Tensor<D>, p: f64, seed: u64) -> Tensor<D> {
     #[cfg(feature = "cube")]
-    if matches!(Backing::of(&x.device()), Backing::Cuda | Backing::Cube) {
-        use crate::cube::CubeOps;
-        let (low, high) = (seed as u32, (seed >> 32) as u32);
-        return Tensor::from_dispatch(burn::backend::Dispatch::dropout_f32(x.into_dispatch(), p as f32, low, high));
+    if Backing::of(&x.device()).is_cube() {
+        let (drop, shape) = (cube::Drop::new(p, seed), x.shape());
+        let run = move |[x]: [_; 1]| [cube::dropout(None, x, drop)];
+        let [y] = cube::launched("dropout", [x.into_dispatch()], [shape], run);
+        return Tensor::from_dispatch(y);
     }
     let kept = kept(x.dims(), p, seed, &x.device());
     x * kept
@@ -62,12 +70,35 @@ fn composed_dropout<const D: usize>(x: Tensor<D>, p: f64, seed: u64) -> Tensor<D
 /// `residual + dropout(x, p)`: how a block adds to its stream.
 pub fn residual_dropout<const D: usize>(residual: Tensor<D>, x: Tensor<D>, p: f64) -> Tensor<D> {
     let device = x.device();
-    if p == 0.0 || !device.is_autodiff() || !fused(&device) {
+    if p == 0.0 || !device.is_autodiff() {
+        return residual + x;
+    }
+    #[cfg(feature = "cube")]
+    if Backing::of(&device).is_cube() {
+        return residual_step(residual, x, p);
+    }
+    if !fused(&device) {
         return residual + dropout(x, p);
     }
     let dtype = x.dtype();
     let op = Dropout { p: p as f32, seed: draw_seed() };
     host::restored(binary::<D, D, D>(op, host::f32(residual), host::f32(x)), dtype)
+}
+
+/// Both in one kernel of CubeCL's.
+#[cfg(feature = "cube")]
+fn residual_step<const D: usize>(residual: Tensor<D>, x: Tensor<D>, p: f64) -> Tensor<D> {
+    let (dtype, seed) = (x.dtype(), draw_seed());
+    let inputs = [host::f32(residual), host::f32(x)].map(AnyFloat::from);
+    let (drop, shape) = (cube::Drop::new(p, seed), inputs[0].clone().tensor::<D>().shape());
+    let run = move |[residual, x]: [_; 2]| [cube::dropout(Some(residual), x, drop)];
+    let plain = inputs.clone().map(|input| input.plain().0);
+    let [y] = cube::launched("residual_dropout", plain, [shape], run);
+    let backward = move |dy: DispatchTensor| {
+        let dx = drop_elements(Tensor::<D>::from_dispatch(dy.clone()), p, seed);
+        vec![Some(dy), Some(dx.into_dispatch())]
+    };
+    host::restored(Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y), inputs.into(), backward)), dtype)
 }
 
 #[derive(Clone, Debug)]
@@ -169,7 +200,7 @@ mod tests {
             let x = Tensor::<1>::from_floats(x.as_slice(), &device()).reshape([rows, columns]);
             // Transposed and back, so that memory has another order than the tensor.
             let x = x.transpose().add_scalar(0.0).transpose();
-            assert_close(composed_dropout(x, f64::from(p), seed), &expected, 1e-6);
+            assert_close(drop_elements(x, f64::from(p), seed), &expected, 1e-6);
         }
     }
 

@@ -78,6 +78,7 @@ impl Input {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runs_ahead;
     use crate::testing::{Inputs, device, pseudo_random};
     use crate::{AttentionOptions, attention, dropout, gelu, linear, residual_dropout};
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -122,14 +123,28 @@ mod tests {
         found.into_iter().chain([Some(values(loss.inner())), Some(values(draw))]).collect()
     }
 
+    /// Equal on the CPU. Elsewhere what is fused with what differs by what lies around it, and with that the last digits.
+    fn assert_same(plain: &[Option<Vec<f32>>], again: &[Option<Vec<f32>>]) {
+        if !runs_ahead(&device()) {
+            assert_eq!(plain, again);
+        }
+        for (plain, again) in plain.iter().zip(again) {
+            assert_eq!(plain.is_some(), again.is_some());
+            for (plain, again) in plain.iter().flatten().zip(again.iter().flatten()) {
+                assert!((plain - again).abs() <= 1e-5 * plain.abs().max(1.0), "{plain} is not {again}");
+            }
+        }
+    }
+
     #[test]
-    fn gradients_and_draws_are_those_of_the_plain_call_to_the_bit() {
+    fn gradients_and_draws_are_those_of_the_plain_call() {
         for half in [false, true] {
             for wanted in
                 [[true; 3], [false, true, true], [true, false, false], [false, false, true], [true, true, false]]
             {
                 let (plain, again) = (run(block, half, wanted), run(checkpointed, half, wanted));
-                assert_eq!(plain, again, "half: {half}, wanted: {wanted:?}");
+                println!("half: {half}, wanted: {wanted:?}");
+                assert_same(&plain, &again);
                 assert_eq!([plain[0].is_some(), plain[1].is_some(), plain[2].is_some()], wanted);
             }
         }
@@ -206,6 +221,6 @@ mod tests {
                 checkpointed(x.tensor(), weight.tensor(), bias.tensor())
             })
         };
-        assert_eq!(run(nested, false, [true; 3]), run(block, false, [true; 3]));
+        assert_same(&run(block, false, [true; 3]), &run(nested, false, [true; 3]));
     }
 }

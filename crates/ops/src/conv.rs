@@ -3,7 +3,17 @@
 use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
 use crate::linear;
 use crate::precision::lowered;
+#[cfg(feature = "cube")]
+use crate::{
+    cube,
+    device::Backing,
+    graph::{AnyFloat, with_gradients},
+    linear::column_sums,
+    matmul,
+};
 use burn::backend::flex::FlexTensor;
+#[cfg(feature = "cube")]
+use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::Tensor;
 use undertone_kernels::conv::Conv1d;
 
@@ -20,6 +30,10 @@ pub fn conv1d(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, p
 }
 
 fn product(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<3> {
+    #[cfg(feature = "cube")]
+    if Backing::of(&x.device()).is_cube() {
+        return step(x, weight, bias, stride, padding);
+    }
     if !fused(&x.device()) {
         return composed(x, weight, bias, stride, padding);
     }
@@ -27,6 +41,48 @@ fn product(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padd
     let ([batch, time, channels_in], [channels_out, _, kernel]) = (x.dims(), weight.dims());
     let op = HostConv1d(Conv1d { batch, time, channels_in, channels_out, kernel, stride, padding });
     host::restored(ternary::<3, 3, 1, 3>(op, host::f32(x), host::f32(weight), host::f32(bias)), dtype)
+}
+
+/// One step of the graph: what each place meets is written side by side by a kernel for CubeCL, and again in the backward
+/// pass instead of being kept; the rest is products of matrices.
+#[cfg(feature = "cube")]
+fn step(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<3> {
+    let ([batch, time, channels], [channels_out, _, kernel]) = (x.dims(), weight.dims());
+    let time_out = (time + 2 * padding - kernel) / stride + 1;
+    let (rows, width, dtype) = (batch * time_out, kernel * channels, x.dtype());
+    let unfold = cube::Unfold { batch, time, time_out, channels, kernel, stride, padding };
+    let with_autodiff = x.device().is_autodiff();
+    let inputs: [AnyFloat; 3] = [x.into(), weight.into(), bias.into()];
+    let [wants_x, wants_weight, wants_bias] = inputs.each_ref().map(AnyFloat::is_tracked);
+    let [x, weight, bias] = inputs.clone().map(AnyFloat::plain);
+    let (x, bias) = (x.tensor::<3>(), bias.tensor::<1>());
+    let weight = weight.tensor::<3>().swap_dims(1, 2).reshape([channels_out, width]);
+    let columns = move |x: Tensor<3>| {
+        let run = move |[x]: [_; 1]| [unfold.forward(x)];
+        let [columns] = cube::launched("unfold", [host::f32(x).into_dispatch()], [[rows, width].into()], run);
+        host::restored(Tensor::<2>::from_dispatch(columns), dtype)
+    };
+    let y = matmul(columns(x.clone()), weight.clone().transpose()).reshape([batch, time_out, channels_out]);
+    let y = y + bias.unsqueeze();
+    if !with_autodiff {
+        return y;
+    }
+    let backward = move |dy| {
+        let dy = Tensor::<3>::from_dispatch(dy).reshape([rows, channels_out]);
+        let dw = wants_weight.then(|| {
+            let dw = matmul(dy.clone().transpose(), columns(x));
+            dw.reshape([channels_out, kernel, channels]).swap_dims(1, 2).into_dispatch()
+        });
+        let dx = wants_x.then(|| {
+            let d_columns = host::f32(matmul(dy.clone(), weight));
+            let run = move |[columns]: [_; 1]| [unfold.backward(columns)];
+            let shape = [batch, time, channels].into();
+            let [dx] = cube::launched("fold", [d_columns.into_dispatch()], [shape], run);
+            host::restored(Tensor::<3>::from_dispatch(dx), dtype).into_dispatch()
+        });
+        vec![dx, dw, wants_bias.then(|| column_sums(dy).into_dispatch())]
+    };
+    Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs.into(), backward))
 }
 
 fn composed(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<3> {

@@ -299,6 +299,12 @@ impl Backing {
             _ => Self::Unlisted,
         }
     }
+
+    /// Whether kernels for CubeCL run there.
+    #[cfg(feature = "cube")]
+    pub fn is_cube(self) -> bool {
+        matches!(self, Self::Cuda | Self::Cube)
+    }
 }
 
 impl FromStr for DeviceSpec {

@@ -2,9 +2,12 @@
 //!
 //! This is the only crate that may name a backend. Every operation here has one signature and a body composed from Burn's
 //! own operations. On the CPU it has a second one, a kernel of `undertone-kernels` with its own backward pass, that is
-//! tested against the first; no caller sees which one runs. [`set_kernels`] chooses the composed bodies there too. Where
-//! Burn's operations are not what is meant, on any backend, an operation is a step of the graph of its own (GELU, dropout),
-//! or a kernel for CubeCL (dropout, products in exact f32).
+//! tested against the first; no caller sees which one runs. [`set_kernels`] chooses the composed bodies there too. On
+//! CubeCL's backends (CUDA, Vulkan, Metal) there is a third where Burn's operations would keep more memory, launch more
+//! kernels or mean something else: kernels for CubeCL, in `cube`.
+//!
+//! What a training step finds stays on an accelerator until it is asked for: [`StepControl`] decides there whether
+//! parameters move, and [`read_behind`] brings numbers back without waiting for them.
 //!
 //! It is deliberately not a layer library: operations take tensors, hold no parameters and know no model.
 //!
@@ -33,7 +36,6 @@ mod device;
 #[cfg_attr(feature = "tch", allow(deprecated))]
 mod graph;
 mod host;
-#[cfg(feature = "cube")]
 mod launches;
 mod linear;
 mod lora;
@@ -43,6 +45,8 @@ mod optimizer;
 mod precision;
 mod product;
 mod random;
+mod read;
+mod step;
 mod sum;
 #[cfg(test)]
 mod testing;
@@ -54,15 +58,16 @@ pub use conv::conv1d;
 pub use device::{DeviceError, DeviceSpec, backends, check_backend, runs_on_host};
 pub use graph::{AnyFloat, fork};
 pub use host::{Kernels, NoBf16, runs_ahead, set_kernels, set_matmul_precision};
-#[cfg(feature = "cube")]
 pub use launches::LaunchCounter;
 pub use linear::{embedding, linear};
 pub use lora::lora_bank;
 pub use loss::{CrossEntropyOptions, LossSum, cross_entropy, linear_cross_entropy};
 pub use norm::layer_norm;
-pub use optimizer::{AdafactorRule, AdamWRule, FactoredMoments, Moments, sum_of_squares};
+pub use optimizer::{AdafactorRule, AdamWRule, AdamWStep, FactoredMoments, Moments, adamw, average, sum_of_squares};
 pub use precision::{Compute, autocast};
 pub use product::matmul;
 pub use random::{normal, seed, uniform};
+pub use read::{Reading, read, read_behind, wait, waits};
+pub use step::{StepControl, StepNumbers, StepReading, StepRules};
 pub use sum::sum;
 pub use undertone_kernels::matrix::Precision as MatmulPrecision;

@@ -1,9 +1,13 @@
 //! Affine maps and embedding look-ups.
 
+use crate::graph::{AnyFloat, with_gradients};
 use crate::host::{self, HostOp, binary, floats, fused, tensor, ternary, unary};
 use crate::precision::lowered;
 use crate::product::matmul;
+#[cfg(feature = "cube")]
+use crate::{cube, device::Backing, graph::differentiated};
 use burn::backend::flex::FlexTensor;
+use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::{Int, Tensor, module};
 use std::sync::Arc;
 use undertone_kernels::{embedding as embedding_kernels, linear as kernels};
@@ -21,7 +25,7 @@ pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tens
 
 fn product<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
     if !fused(&x.device()) {
-        return composed(x, weight, bias);
+        return step(x, weight, bias);
     }
     let dtype = x.dtype();
     let (x, weight) = (host::f32(x), host::f32(weight));
@@ -32,17 +36,45 @@ fn product<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<
     host::restored(y, dtype)
 }
 
-fn composed<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
-    let mut shape = x.dims();
+/// One step of the graph on every other backend. Burn's own would go through the transposed weight, whose gradient then has
+/// to be copied into order.
+fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    let x_shape = x.dims();
     let [d_out, d_in] = weight.dims();
-    let rows = shape[..D - 1].iter().product::<usize>();
-    // One matrix product over all rows: a batched product would read the weight once per sample.
-    let mut y = matmul(x.reshape([rows, d_in]), weight.transpose());
+    // One product over all rows: a batched one would read the weight once per sample.
+    let rows = x_shape[..D - 1].iter().product::<usize>();
+    let mut y_shape = x_shape;
+    y_shape[D - 1] = d_out;
+    let inputs: Vec<AnyFloat> =
+        [x.clone().into(), weight.clone().into()].into_iter().chain(bias.clone().map(AnyFloat::from)).collect();
+    let wanted: Vec<bool> = inputs.iter().map(AnyFloat::is_tracked).collect();
+    let with_autodiff = x.device().is_autodiff();
+    let x = AnyFloat::from(x).plain().tensor::<D>().reshape([rows, d_in]);
+    let weight = AnyFloat::from(weight).plain().tensor::<2>();
+    let mut y = matmul(x.clone(), weight.clone().transpose()).reshape(y_shape);
     if let Some(bias) = bias {
-        y = y + bias.unsqueeze();
+        // In the shape of what comes after, with which it is fused.
+        y = y + AnyFloat::from(bias).plain().tensor::<1>().unsqueeze();
     }
-    shape[D - 1] = d_out;
-    y.reshape(shape)
+    if !with_autodiff {
+        return y;
+    }
+    let (x, weight) = (wanted[1].then_some(x), wanted[0].then_some(weight));
+    let wants_bias = wanted.get(2) == Some(&true);
+    let backward = move |dy| {
+        let dy = Tensor::<D>::from_dispatch(dy).reshape([rows, d_out]);
+        let dx = weight.map(|weight| matmul(dy.clone(), weight).reshape(x_shape).into_dispatch());
+        let dw = x.map(|x| matmul(dy.clone().transpose(), x).into_dispatch());
+        let db = wants_bias.then(|| column_sums(dy).into_dispatch());
+        vec![dx, dw, db]
+    };
+    Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs, backward))
+}
+
+/// `[columns]` of `[rows, columns]`, summed in f32.
+pub(crate) fn column_sums(x: Tensor<2>) -> Tensor<1> {
+    let dtype = x.dtype();
+    host::restored(host::f32(x).sum_dim(0).squeeze_dim(0), dtype)
 }
 
 /// Rows of `weight` by index.
@@ -51,6 +83,10 @@ fn composed<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor
 /// - `weight`: `[vocabulary, d_model]`; `ids`: `[batch, time]`
 /// - output: `[batch, time, d_model]`
 pub fn embedding(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
+    #[cfg(feature = "cube")]
+    if Backing::of(&weight.device()).is_cube() {
+        return embedding_step(weight, ids);
+    }
     if !fused(&weight.device()) {
         return module::embedding(weight, ids);
     }
@@ -58,6 +94,26 @@ pub fn embedding(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
     let [batch, time] = ids.dims();
     let op = Embedding { ids: ids.into_data().iter::<i64>().map(|id| id as usize).collect(), batch, time };
     host::restored(unary::<2, 3>(op, host::f32(weight)), dtype)
+}
+
+/// With a gradient that adds in a fixed order.
+#[cfg(feature = "cube")]
+fn embedding_step(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
+    use burn::tensor::IntDType;
+    let ids = ids.inner();
+    differentiated(weight, |weight| {
+        let ([vocabulary, width], dtype) = (weight.dims(), weight.dtype());
+        let y = module::embedding(weight, ids.clone());
+        let backward = move |dy: Tensor<3>| {
+            let rows = ids.shape().num_elements();
+            let (ids, dy) = (ids.reshape([rows]).cast(IntDType::I32), host::f32(dy.reshape([rows, width])));
+            let run = move |inputs: [_; 2]| [cube::embedding_backward(inputs, vocabulary)];
+            let inputs = [ids.into_dispatch(), dy.into_dispatch()];
+            let [sums] = cube::launched("embedding_backward", inputs, [[vocabulary, width].into()], run);
+            host::restored(Tensor::from_dispatch(sums), dtype)
+        };
+        (y, backward)
+    })
 }
 
 #[derive(Clone, Debug)]
@@ -181,9 +237,14 @@ mod tests {
         assert!(weight.grad(&gradients).is_none());
     }
 
+    fn derived(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
+        let y = x.matmul(weight.transpose().unsqueeze());
+        bias.map_or(y.clone(), |bias| y + bias.unsqueeze())
+    }
+
     proptest! {
         #[test]
-        fn linear_equals_its_composition(
+        fn linear_equals_the_operations_that_burn_derives(
             (batch, time, d_in, d_out) in (1_usize..4, 1_usize..20, 1_usize..40, 1_usize..40),
             (biased, half) in any::<(bool, bool)>(),
         ) {
@@ -195,14 +256,16 @@ mod tests {
                     f(x, w.reshape([d_out, d_in]), biased.then(|| b.reshape([d_out])))
                 }
             };
-            if biased {
-                compare([x, weight, bias], run(linear), run(composed));
-            } else {
-                let run = |f| {
-                    let run = run(f);
-                    move |[x, w]: [Tensor<3>; 2]| run([x.clone(), w, x])
-                };
-                compare([x, weight], run(linear), run(composed));
+            for body in [linear, step] {
+                if biased {
+                    compare([x.clone(), weight.clone(), bias.clone()], run(body), run(derived));
+                } else {
+                    let run = |f| {
+                        let run = run(f);
+                        move |[x, w]: [Tensor<3>; 2]| run([x.clone(), w, x])
+                    };
+                    compare([x.clone(), weight.clone()], run(body), run(derived));
+                }
             }
         }
 
@@ -222,7 +285,9 @@ mod tests {
         let run = |f: fn(Tensor<3>, Tensor<2>, Option<Tensor<1>>) -> Tensor<3>| {
             move |[x, w, b]: [Tensor<3>; 3]| f(x, w.reshape([7, 9]), Some(b.reshape([7])))
         };
-        compare_not_finite([x, weight, bias], run(linear), run(composed));
+        for body in [linear, step] {
+            compare_not_finite([x.clone(), weight.clone(), bias.clone()], run(body), run(derived));
+        }
         let ids = Tensor::<2, Int>::from_ints([[1, 0, 1]], &device());
         let weight = inputs.tensor([2, 3]);
         compare_not_finite([weight], |[w]| embedding(w, ids.clone()), |[w]| module::embedding(w, ids.clone()));

@@ -1,12 +1,15 @@
 //! Losses, returned as a sum and a count so that a caller can average over more than one batch exactly.
 
+use crate::graph::{AnyFloat, with_gradients};
 use crate::host::{self, HostOp, binary, floats, fused, like, tensor, ternary};
-use crate::linear;
+use crate::linear::column_sums;
 use crate::precision::lowered;
-use crate::sum;
-use burn::backend::Flex;
+#[cfg(feature = "cube")]
+use crate::{cube, device::Backing, graph::differentiated};
+use crate::{matmul, sum};
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
+use burn::backend::{AutodiffBackend, Dispatch, Flex};
 use burn::tensor::{DType, Int, Tensor, activation::log_softmax};
 use std::sync::Arc;
 use undertone_kernels::loss as kernels;
@@ -48,7 +51,16 @@ impl Default for CrossEntropyOptions {
 /// # Shapes
 /// - `logits`: `[rows, classes]`; `targets`: `[rows]`
 pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossEntropyOptions) -> LossSum {
-    let logits = if logits.dtype() == DType::F32 { logits } else { logits.cast(DType::F32) };
+    let logits = host::f32(logits);
+    #[cfg(feature = "cube")]
+    if Backing::of(&logits.device()).is_cube() {
+        let (targets, count) = (targets.clone().inner(), counted(targets, options));
+        let sum = differentiated(logits, |logits| {
+            let RowLosses { losses, gradient } = row_losses(logits, targets, options);
+            (sum(losses), move |dy: Tensor<1>| gradient * dy.unsqueeze())
+        });
+        return LossSum { sum, count };
+    }
     let ignored = targets.clone().equal_scalar(options.ignore_index);
     let counted = ignored.clone().bool_not().int().float();
     let log_p = log_softmax(logits, 1);
@@ -59,6 +71,48 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossE
         nll = nll.mul_scalar(1.0 - options.label_smoothing) + uniform.mul_scalar(options.label_smoothing);
     }
     LossSum { sum: sum(nll * counted.clone()), count: sum(counted) }
+}
+
+/// How many targets count, `[1]`.
+fn counted(targets: Tensor<1, Int>, options: CrossEntropyOptions) -> Tensor<1> {
+    sum(targets.not_equal_scalar(options.ignore_index).float())
+}
+
+/// The loss of each row, `[rows]`, and the gradient of the logits, `[rows, classes]`, for a sum of all losses.
+struct RowLosses {
+    losses: Tensor<1>,
+    gradient: Tensor<2>,
+}
+
+/// Of f32 logits, off the CPU and without autodiff.
+fn row_losses(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossEntropyOptions) -> RowLosses {
+    #[cfg(feature = "cube")]
+    if Backing::of(&logits.device()).is_cube() {
+        let loss = cube::ClassLoss { ignored: options.ignore_index as i32, smoothing: options.label_smoothing as f32 };
+        let targets = targets.cast(burn::tensor::IntDType::I32);
+        let [rows, classes] = logits.dims();
+        let shapes = [[rows].into(), [rows, classes].into()];
+        let inputs = [logits.into_dispatch(), targets.into_dispatch()];
+        let [losses, gradient] = cube::launched("class_loss", inputs, shapes, move |inputs| loss.rows(inputs));
+        return RowLosses { losses: Tensor::from_dispatch(losses), gradient: Tensor::from_dispatch(gradient) };
+    }
+    let ([rows, classes], device, smoothing) = (logits.dims(), logits.device(), options.label_smoothing);
+    let ignored = targets.clone().equal_scalar(options.ignore_index);
+    let at = targets.mask_fill(ignored.clone(), 0).unsqueeze_dim::<2>(1);
+    let log_p = log_softmax(logits, 1);
+    let of_target = log_p.clone().gather(1, at.clone()).squeeze_dim::<1>(1);
+    let mean = log_p.clone().mean_dim(1).squeeze_dim::<1>(1);
+    let losses = of_target.mul_scalar(smoothing - 1.0) - mean.mul_scalar(smoothing);
+    let class = Tensor::<1, Int>::arange(0..classes as i64, &device).unsqueeze::<2>();
+    let is_target = class.expand([rows, classes]).equal(at.expand([rows, classes]));
+    let wanted = is_target.float().mul_scalar(1.0 - smoothing).add_scalar(smoothing / classes as f64);
+    let gradient = log_p.exp() - wanted;
+    let counted = ignored.clone().bool_not().float();
+    RowLosses {
+        losses: losses * counted.clone(),
+        // Not by multiplying: rows that do not count may have no numbers in them.
+        gradient: gradient.mask_fill(ignored.unsqueeze_dim::<2>(1).expand([rows, classes]), 0.0),
+    }
 }
 
 /// Cross-entropy of `x · weightᵀ + bias` against class indices, summed: the output layer and the loss in one, so that
@@ -80,7 +134,7 @@ pub fn linear_cross_entropy(
     // Logits and the loss are f32 all the same: the kernel sums in it, and elsewhere the layer gives it back.
     let (x, weight, bias) = (lowered(x), lowered(weight), bias.map(lowered));
     if !fused(&device) {
-        return cross_entropy(linear(x, weight, bias), targets, options);
+        return step(x, weight, bias, targets, options);
     }
     let class = |target: i64| usize::try_from(target).expect("a counted target is a class");
     let counted = |target: i64| (target != options.ignore_index).then(|| class(target));
@@ -93,6 +147,110 @@ pub fn linear_cross_entropy(
         Some(bias) => ternary::<2, 2, 1, 1>(op, x, weight, host::f32(bias)),
     };
     LossSum { sum, count: Tensor::from_floats([count], &device) }
+}
+
+/// Logits that exist at a time on other backends: 256 MiB in f32; in tests so few that there is more than one piece.
+const LOGITS: usize = if cfg!(test) { 1 << 7 } else { 1 << 26 };
+
+/// One step of the graph on every other backend, piece by piece of the rows. As on the CPU, gradients are found in the
+/// forward pass, for an upstream gradient of 1.
+fn step(
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    targets: Tensor<1, Int>,
+    options: CrossEntropyOptions,
+) -> LossSum {
+    let (with_autodiff, dtype) = (x.device().is_autodiff(), x.dtype());
+    // No number of the logits' gradient is above 1, and f16 has none below 6e-8: lifted, the small ones remain.
+    let lift = if dtype == DType::F16 { 256.0 } else { 1.0 };
+    let inputs: Vec<AnyFloat> = [x.into(), weight.into()].into_iter().chain(bias.map(AnyFloat::from)).collect();
+    let wanted = [0, 1, 2].map(|i| inputs.get(i).is_some_and(AnyFloat::is_tracked));
+    let plain = |i: usize| inputs.get(i).cloned().map(AnyFloat::plain);
+    let layer = OutputLayer {
+        weight: plain(1).expect("a weight").tensor(),
+        bias: plain(2).map(AnyFloat::tensor),
+        options,
+        wanted,
+        lift,
+    };
+    let targets = targets.inner();
+    let count = counted(targets.clone(), options);
+    let (sum, gradients) = layer.losses(plain(0).expect("an input").tensor(), targets);
+    if !with_autodiff {
+        return LossSum { sum, count };
+    }
+    let backward = move |dy| {
+        let dy = Tensor::<1>::from_dispatch(dy);
+        let Gradients { x, weight, bias } = gradients;
+        let matrix = |g: Tensor<2>| host::restored(g * dy.clone().div_scalar(lift).unsqueeze(), dtype).into_dispatch();
+        let bias = bias.map(|g| host::restored(g * dy.clone(), dtype).into_dispatch());
+        vec![x.map(matrix), weight.map(matrix), bias]
+    };
+    let sum = with_gradients(Dispatch::from_inner(sum.into_dispatch()), inputs, backward);
+    LossSum { sum: Tensor::from_dispatch(sum), count: Tensor::from_inner(count) }
+}
+
+/// The layer that logits come from, without autodiff, and which of input, weight and bias want a gradient.
+struct OutputLayer {
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    wanted: [bool; 3],
+    /// What the logits' gradient is multiplied by before it is rounded.
+    lift: f64,
+    options: CrossEntropyOptions,
+}
+
+/// In f32, for an upstream gradient of 1; those of matrices still multiplied by [`OutputLayer::lift`].
+#[derive(Default)]
+struct Gradients {
+    x: Option<Tensor<2>>,
+    weight: Option<Tensor<2>>,
+    bias: Option<Tensor<1>>,
+}
+
+impl OutputLayer {
+    /// The sum of all losses, `[1]`, and its gradients.
+    fn losses(&self, x: Tensor<2>, targets: Tensor<1, Int>) -> (Tensor<1>, Gradients) {
+        let (rows, classes) = (x.dims()[0], self.weight.dims()[0]);
+        let piece = (LOGITS / classes.max(1)).clamp(1, rows.max(1));
+        let (mut losses, mut dx, mut gradients) = (Vec::new(), Vec::new(), Gradients::default());
+        for start in (0..rows.max(1)).step_by(piece) {
+            let some = start..(start + piece).min(rows);
+            let x = x.clone().slice_dim(0, some.clone());
+            let (loss, found) = self.piece(x, targets.clone().slice_dim(0, some));
+            losses.push(loss);
+            dx.extend(found.x);
+            gradients.weight = added(gradients.weight, found.weight);
+            gradients.bias = added(gradients.bias, found.bias);
+        }
+        gradients.x = (!dx.is_empty()).then(|| Tensor::cat(dx, 0));
+        (sum(Tensor::cat(losses, 0)), gradients)
+    }
+
+    /// The losses of some rows, and their gradients.
+    fn piece(&self, x: Tensor<2>, targets: Tensor<1, Int>) -> (Tensor<1>, Gradients) {
+        let [wants_x, wants_weight, wants_bias] = self.wanted;
+        let dtype = x.dtype();
+        let mut logits = host::f32(matmul(x.clone(), self.weight.clone().transpose()));
+        if let Some(bias) = &self.bias {
+            logits = logits + host::f32(bias.clone()).unsqueeze();
+        }
+        let RowLosses { losses, gradient } = row_losses(logits, targets, self.options);
+        let bias = wants_bias.then(|| column_sums(gradient.clone()));
+        let lifted = if self.lift == 1.0 { gradient } else { gradient.mul_scalar(self.lift) };
+        let lifted = host::restored(lifted, dtype);
+        let weight = wants_weight.then(|| host::f32(matmul(lifted.clone().transpose(), x)));
+        let x = wants_x.then(|| host::f32(matmul(lifted, self.weight.clone())));
+        (losses, Gradients { x, weight, bias })
+    }
+}
+
+fn added<const D: usize>(sum: Option<Tensor<D>>, x: Option<Tensor<D>>) -> Option<Tensor<D>> {
+    match (sum, x) {
+        (Some(sum), Some(x)) => Some(sum + x),
+        (sum, x) => sum.or(x),
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -199,6 +357,8 @@ mod tests {
         assert_close(loss.mean(), &[0.0], 0.0);
     }
 
+    type Whole = fn(Tensor<2>, Tensor<2>, Option<Tensor<1>>, Tensor<1, Int>, CrossEntropyOptions) -> LossSum;
+
     proptest! {
         #[test]
         fn with_its_layer_equals_the_parts(
@@ -210,19 +370,22 @@ mod tests {
             let targets = Tensor::<1, Int>::from_ints(targets.as_slice(), &device());
             let options = CrossEntropyOptions { label_smoothing: if smooth { 0.1 } else { 0.0 }, ..Default::default() };
             let [x, weight, bias] = [[rows, d], [classes, d], [1, classes]].map(|shape| inputs.tensor(shape));
-            let whole = |x, w, b: Option<Tensor<2>>| {
+            let whole = |f: Whole, x, w, b: Option<Tensor<2>>| {
                 let b = b.map(|b| b.reshape([classes]));
-                linear_cross_entropy(x, w, b, targets.clone(), options).sum
+                f(x, w, b, targets.clone(), options).sum
             };
             let parts = |x, w: Tensor<2>, b: Option<Tensor<2>>| {
                 let logits = host::f32::<2>(x).matmul(host::f32(w.transpose()));
                 let logits = b.map_or(logits.clone(), |b| logits + host::f32(b));
                 cross_entropy(logits, targets.clone(), options).sum
             };
-            if biased {
-                compare([x, weight, bias], |[x, w, b]| whole(x, w, Some(b)), |[x, w, b]| parts(x, w, Some(b)));
-            } else {
-                compare([x, weight], |[x, w]| whole(x, w, None), |[x, w]| parts(x, w, None));
+            for f in [linear_cross_entropy, step] {
+                let [x, weight, bias] = [&x, &weight, &bias].map(Tensor::clone);
+                if biased {
+                    compare([x, weight, bias], |[x, w, b]| whole(f, x, w, Some(b)), |[x, w, b]| parts(x, w, Some(b)));
+                } else {
+                    compare([x, weight], |[x, w]| whole(f, x, w, None), |[x, w]| parts(x, w, None));
+                }
             }
         }
     }

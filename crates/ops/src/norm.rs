@@ -1,7 +1,15 @@
 //! Layer normalisation.
 
 use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
+#[cfg(feature = "cube")]
+use crate::{
+    cube,
+    device::Backing,
+    graph::{AnyFloat, with_gradients},
+};
 use burn::backend::flex::FlexTensor;
+#[cfg(feature = "cube")]
+use burn::backend::{AutodiffBackend, Dispatch, DispatchAutodiffContext, DispatchTensor, TensorMetadata};
 use burn::tensor::{DType, Tensor};
 use undertone_kernels::norm as kernels;
 
@@ -13,6 +21,10 @@ use undertone_kernels::norm as kernels;
 /// - `x`, output: `[.., d_model]`
 /// - `weight`, `bias`: `[d_model]`
 pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64) -> Tensor<D> {
+    #[cfg(feature = "cube")]
+    if Backing::of(&x.device()).is_cube() {
+        return step(x, weight, bias, epsilon);
+    }
     if !fused(&x.device()) {
         return composed(x, weight, bias, epsilon);
     }
@@ -29,6 +41,38 @@ fn composed<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, ep
     let normal = centred / variance.add_scalar(epsilon).sqrt();
     let normal = if dtype == DType::F32 { normal } else { normal.cast(dtype) };
     normal * weight.unsqueeze() + bias.unsqueeze()
+}
+
+/// One step of the graph, of kernels for CubeCL.
+#[cfg(feature = "cube")]
+fn step<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64) -> Tensor<D> {
+    let dtype = x.dtype();
+    let inputs: [AnyFloat; 3] = [host::f32(x).into(), host::f32(weight).into(), host::f32(bias).into()];
+    let [_, wants_weight, wants_bias] = inputs.each_ref().map(AnyFloat::is_tracked);
+    let [x, weight, bias] = inputs.clone().map(|input| input.plain().0);
+    let shapes = [x.shape(), weight.shape()];
+    let rows = shapes[0].num_elements() / shapes[1].num_elements().max(1);
+    let norm = cube::LayerNorm { epsilon: epsilon as f32 };
+    let made = [shapes[0].clone(), [rows, 2].into()];
+    let run = move |inputs| norm.forward(inputs);
+    let [y, statistics] = cube::launched("layer_norm", [x.clone(), weight.clone(), bias], made, run);
+    let y = Tensor::<D>::from_dispatch(y);
+    if !inputs.iter().any(|input| input.0.autodiff != DispatchAutodiffContext::Disabled) {
+        return host::restored(y, dtype);
+    }
+    let backward = move |dy: DispatchTensor| {
+        let [of_x, of_weight] = shapes;
+        let inputs = [x, statistics, weight, dy];
+        if wants_weight || wants_bias {
+            let shapes = [of_x, of_weight.clone(), of_weight];
+            return cube::launched("layer_norm_backward", inputs, shapes, cube::LayerNorm::backward).map(Some).into();
+        }
+        let run = |inputs: [_; 4]| [cube::LayerNorm::backward_x(inputs)];
+        let [dx] = cube::launched("layer_norm_backward_x", inputs, [of_x], run);
+        vec![Some(dx), None, None]
+    };
+    let y = with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs.into(), backward);
+    host::restored(Tensor::from_dispatch(y), dtype)
 }
 
 #[derive(Clone, Debug)]

@@ -1,7 +1,9 @@
 //! The arithmetic of an optimizer step, in one pass over each parameter's memory.
 
 use crate::host::{floats, fused, whole};
-use crate::sum;
+use crate::{StepControl, sum};
+#[cfg(feature = "cube")]
+use crate::{cube, device::Backing};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::Tensor;
@@ -109,6 +111,28 @@ pub struct FactoredMoments {
 }
 
 impl AdafactorRule {
+    /// As [`apply`](Self::apply). With `control`, the gradient is multiplied by what it says instead of by the rule's scale,
+    /// and nothing moves unless it says so.
+    pub fn controlled(
+        &self,
+        shape: [usize; 3],
+        parameter: Tensor<1>,
+        gradient: Tensor<1>,
+        moments: FactoredMoments,
+        control: Option<&StepControl>,
+    ) -> (Tensor<1>, FactoredMoments) {
+        let Some(control) = control else { return self.apply(shape, parameter, gradient, moments) };
+        let (old, gradient) = ((parameter.clone(), moments.clone()), gradient * control.factor());
+        let rule = Self { gradient_scale: 1.0, ..*self };
+        let (parameter, new) = rule.apply(shape, parameter, gradient, moments);
+        let moments = FactoredMoments {
+            rows: control.choose(old.1.rows, new.rows),
+            columns: control.choose(old.1.columns, new.columns),
+            changes: old.1.changes.zip(new.changes).map(|(old, new)| control.choose(old, new)),
+        };
+        (control.choose(old.0, parameter), moments)
+    }
+
     /// The parameter, `[batch · rows · columns]`, and its moments after the step. All are f32, without autodiff; on the
     /// CPU they are changed where they lie when nothing else holds them.
     pub fn apply(
@@ -189,12 +213,110 @@ impl AdafactorRule {
     }
 }
 
-/// The sum of squares of all elements, `[1]`, f32.
-pub fn sum_of_squares(x: Tensor<1>) -> Tensor<1> {
-    if !fused(&x.device()) {
-        return sum(x.square());
+/// One step of AdamW for one parameter: the rule, the parameter, its gradient and its moments, as for [`AdamWRule::apply`].
+#[derive(Clone, Debug)]
+pub struct AdamWStep {
+    /// How it moves. All steps of a call have the same decays, epsilon and scale of the gradient.
+    pub rule: AdamWRule,
+    /// What moves.
+    pub parameter: Tensor<1>,
+    /// Its gradient.
+    pub gradient: Tensor<1>,
+    /// Its moments.
+    pub moments: Moments,
+}
+
+/// Takes the steps of many parameters, on accelerators by few kernels; each parameter and its moments after it. With
+/// `control` gradients are multiplied by what it says instead of by their rule's scale, and nothing moves unless it says
+/// so.
+pub fn adamw(steps: Vec<AdamWStep>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Moments)> {
+    #[cfg(feature = "cube")]
+    if steps.first().is_some_and(|step| Backing::of(&step.parameter.device()).is_cube()) {
+        return adamw_on_cube(steps, control);
     }
-    Tensor::from_dispatch(Dispatch::sum_of_squares(x.into_dispatch()))
+    let controlled = |AdamWStep { rule, parameter, gradient, moments }: AdamWStep| match control {
+        None => rule.apply(parameter, gradient, moments),
+        Some(control) => {
+            let (old, gradient) = ((parameter.clone(), moments.clone()), gradient * control.factor());
+            let rule = AdamWRule { gradient_scale: 1.0, ..rule };
+            let (parameter, Moments { mean, square }) = rule.apply(parameter, gradient, moments);
+            let mean = control.choose(old.1.mean, mean);
+            (control.choose(old.0, parameter), Moments { mean, square: control.choose(old.1.square, square) })
+        }
+    };
+    steps.into_iter().map(controlled).collect()
+}
+
+#[cfg(feature = "cube")]
+fn adamw_on_cube(steps: Vec<AdamWStep>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Moments)> {
+    let first = steps[0].rule;
+    let common = cube::AdamW {
+        beta1: first.beta1 as f32,
+        beta2: first.beta2 as f32,
+        epsilon: first.epsilon as f32,
+        gradient_scale: first.gradient_scale as f32,
+    };
+    let correction = |beta: f64, step: u64| (1.0 - beta.powf(step as f64)).recip() as f32;
+    let rates = |AdamWRule { learning_rate, weight_decay, beta1, beta2, step, .. }: AdamWRule| {
+        let kept = (1.0 - learning_rate * weight_decay) as f32;
+        [learning_rate as f32, kept, correction(beta1, step), correction(beta2, step)]
+    };
+    let rates: Vec<cube::Rates> = steps.iter().map(|step| rates(step.rule)).collect();
+    let shapes = steps.iter().flat_map(|step| [(); 3].map(|()| step.parameter.shape())).collect();
+    let tensors =
+        steps.into_iter().flat_map(|step| [step.parameter, step.moments.mean, step.moments.square, step.gradient]);
+    let control = control.map(StepControl::numbers);
+    let controlled = control.is_some();
+    let inputs = tensors.chain(control).map(Tensor::into_dispatch).collect();
+    let moved = cube::launched_all("adamw", inputs, shapes, move |mut inputs| {
+        let control = if controlled { inputs.pop() } else { None };
+        common.step(inputs, &rates, control)
+    });
+    let mut moved = moved.into_iter().map(Tensor::from_dispatch);
+    let mut next = || moved.next();
+    std::iter::from_fn(|| Some((next()?, Moments { mean: next()?, square: next()? }))).collect()
+}
+
+/// Running averages after a step, of each average and the value it takes in: `average · decay + value · (1 - decay)`; as
+/// they were where `control` says that no step was taken.
+pub fn average(pairs: Vec<[Tensor<1>; 2]>, decay: f64, control: Option<&StepControl>) -> Vec<Tensor<1>> {
+    #[cfg(feature = "cube")]
+    if pairs.first().is_some_and(|[average, _]| Backing::of(&average.device()).is_cube()) {
+        let shapes = pairs.iter().map(|[average, _]| average.shape()).collect();
+        let control = control.map(StepControl::numbers);
+        let controlled = control.is_some();
+        let inputs = pairs.into_iter().flatten().chain(control).map(Tensor::into_dispatch).collect();
+        let moved = cube::launched_all("average", inputs, shapes, move |mut inputs| {
+            let control = if controlled { inputs.pop() } else { None };
+            cube::average(inputs, decay as f32, control)
+        });
+        return moved.into_iter().map(Tensor::from_dispatch).collect();
+    }
+    let averaged = |[average, value]: [Tensor<1>; 2]| {
+        let new = average.clone().mul_scalar(decay) + value.mul_scalar(1.0 - decay);
+        match control {
+            None => new,
+            Some(control) => control.choose(average, new),
+        }
+    };
+    pairs.into_iter().map(averaged).collect()
+}
+
+/// The sum of squares of all elements of all tensors, `[1]`, f32; nothing of nothing.
+pub fn sum_of_squares(tensors: Vec<Tensor<1>>) -> Option<Tensor<1>> {
+    let device = tensors.first()?.device();
+    #[cfg(feature = "cube")]
+    if Backing::of(&device).is_cube() {
+        let inputs = tensors.into_iter().map(|x| x.into_dispatch()).collect();
+        let run = |inputs| vec![cube::sum_of_squares(inputs)];
+        let sums = cube::launched_all("sum_of_squares", inputs, vec![[1].into()], run);
+        return sums.into_iter().next().map(Tensor::from_dispatch);
+    }
+    let squares = |x: Tensor<1>| match fused(&device) {
+        true => Tensor::from_dispatch(Dispatch::sum_of_squares(x.into_dispatch())),
+        false => sum(x.square()),
+    };
+    Some(sum(Tensor::cat(tensors.into_iter().map(squares).collect(), 0)))
 }
 
 /// What an optimizer asks of a backend; it works below autodiff.
@@ -363,7 +485,10 @@ mod tests {
     #[test]
     fn sums_squares_of_views_too() {
         let x = Tensor::<1>::from_floats([1.0, 2.0, 3.0, 4.0], &device());
-        assert_close(sum_of_squares(x.clone()), &[30.0], 1e-6);
-        assert_close(sum_of_squares(x.narrow(0, 1, 2)), &[13.0], 1e-6);
+        let squares = |tensors| sum_of_squares(tensors).expect("a sum");
+        assert_close(squares(vec![x.clone()]), &[30.0], 1e-6);
+        assert_close(squares(vec![x.clone(), x.clone().narrow(0, 0, 1)]), &[31.0], 1e-6);
+        assert!(sum_of_squares(Vec::new()).is_none());
+        assert_close(squares(vec![x.narrow(0, 1, 2)]), &[13.0], 1e-6);
     }
 }

@@ -24,7 +24,7 @@ pub fn matmul<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
 /// exact products are launched from here, by a kernel that multiplies and adds f32 numbers one by one.
 #[cfg(feature = "cube")]
 mod exact {
-    use crate::cube::CubeOps;
+    use crate::cube;
     use crate::graph::{AnyFloat, with_gradients};
     use burn::backend::{AutodiffBackend, Dispatch};
     use burn::tensor::Tensor;
@@ -49,7 +49,10 @@ mod exact {
     }
 
     fn plain<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
-        Tensor::from_dispatch(Dispatch::matmul_f32(lhs.into_dispatch(), rhs.into_dispatch()))
+        let shape = cube::product_shape(&lhs.shape(), &rhs.shape());
+        let factors = [lhs.into_dispatch(), rhs.into_dispatch()];
+        let [y] = cube::launched("matmul_f32", factors, [shape], |[lhs, rhs]| [cube::matmul(&lhs, &rhs)]);
+        Tensor::from_dispatch(y)
     }
 }
 

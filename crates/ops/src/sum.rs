@@ -2,6 +2,8 @@
 
 use crate::device::Backing;
 use crate::graph::differentiated;
+#[cfg(feature = "cube")]
+use crate::{cube, host};
 use burn::tensor::Tensor;
 
 /// The sum of all elements, `[1]`, with the same bits whenever it is taken on the same device.
@@ -10,6 +12,15 @@ use burn::tensor::Tensor;
 pub fn sum<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     if Backing::of(&x.device()) == Backing::Flex {
         return x.sum();
+    }
+    #[cfg(feature = "cube")]
+    if Backing::of(&x.device()).is_cube() {
+        let (shape, dtype) = (x.dims(), x.dtype());
+        return differentiated(x, |x| {
+            let [sum] = cube::launched("sum", [host::f32(x).into_dispatch()], [[1].into()], |[x]| [cube::sum(x)]);
+            let sum = host::restored(Tensor::from_dispatch(sum), dtype);
+            (sum, move |dy: Tensor<1>| dy.reshape([1; D]).expand(shape))
+        });
     }
     let (shape, elements) = (x.dims(), x.shape().num_elements());
     // Rows to be summed side by side; what is left over of a length that is odd is one long row.

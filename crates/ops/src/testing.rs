@@ -75,7 +75,8 @@ pub fn compare<const N: usize, const D: usize, const Y: usize>(
     composed: impl Fn([Tensor<D>; N]) -> Tensor<Y>,
 ) {
     // bf16 has 8 bits: results of some ten roundings, of sums of values around 1.
-    let tolerance = if inputs[0].dtype() == DType::BF16 { 0.06 } else { 2e-5 };
+    let inputs_are_half = inputs[0].dtype() == DType::BF16;
+    let tolerance = if inputs_are_half { 0.06 } else { 2e-5 };
     let run = |f: &dyn Fn([Tensor<D>; N]) -> Tensor<Y>| {
         let y = f(inputs.clone());
         let weight = pseudo_random(y.shape().num_elements(), 99);
@@ -94,8 +95,8 @@ pub fn compare<const N: usize, const D: usize, const Y: usize>(
         }
     }
     let plain = values(fused(inputs.map(Tensor::inner)));
-    // On the CPU both are one kernel; elsewhere training and inference may take other ways.
-    let tolerance = if runs_ahead(&device()) { tolerance } else { 0.0 };
+    // On the CPU both are one kernel; elsewhere, and in half precision, training and inference may take other ways.
+    let tolerance = if runs_ahead(&device()) || inputs_are_half { tolerance } else { 0.0 };
     for (plain, a) in plain.iter().zip(&a[0]) {
         assert!((plain - a).abs() <= tolerance, "with autodiff {a}, without {plain}");
     }
@@ -131,8 +132,10 @@ pub fn compare_not_finite<const N: usize, const D: usize, const Y: usize>(
             assert!(traced, "{poison} in {place} leaves no trace");
             for (what, (a, b)) in a.iter().zip(&b).enumerate() {
                 for (i, (a, b)) in a.iter().zip(b).enumerate() {
-                    // Attention's composition gives a hidden key the gradient 0 whatever the query is.
-                    let same = a.is_finite() == b.is_finite() || (what > 0 && !a.is_finite());
+                    // Attention's composition gives a hidden key the gradient 0 whatever the query is; its kernel for
+                    // CubeCL does so whatever the output's gradient is.
+                    let left_out = runs_ahead(&device()) && *a == 0.0;
+                    let same = a.is_finite() == b.is_finite() || (what > 0 && (!a.is_finite() || left_out));
                     assert!(same, "{poison} in {place}: {what} at {i}: fused {a}, composed {b}");
                 }
             }

@@ -3,6 +3,7 @@
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
+use undertone_ops::{StepControl, average};
 use undertone_store::{HostTensor, StoreError};
 
 /// The average of every trainable parameter over the steps (Polyak and Juditsky, 1992), by name.
@@ -10,19 +11,43 @@ use undertone_store::{HostTensor, StoreError};
 pub(crate) struct Ema {
     decay: f64,
     weights: BTreeMap<String, Tensor<1>>,
+    /// The step that it began with.
+    began: Option<u64>,
 }
 
 impl Ema {
     /// Of nothing yet.
     pub fn new(decay: f64) -> Self {
-        Self { decay, weights: BTreeMap::new() }
+        Self { decay, weights: BTreeMap::new(), began: None }
     }
 
-    /// Takes in `model` after optimizer step `step`, counted from 1.
-    pub fn update<M: Module>(&mut self, model: &M, step: u64) {
+    /// Takes in `model` after optimizer step `step`, counted from 1, unless `control` says that no step was taken.
+    pub fn update<M: Module>(&mut self, model: &M, step: u64, control: Option<&StepControl>) {
         // Early on the first weights would weigh too much: TensorFlow's warm-up of the decay.
         let decay = self.decay.min((1.0 + step as f64) / (10.0 + step as f64));
-        model.visit(&mut Averager { path: Vec::new(), decay, weights: &mut self.weights });
+        if self.weights.is_empty() {
+            self.began = Some(step);
+        }
+        let mut values = Values::default();
+        model.visit(&mut values);
+        let (mut names, mut pairs) = (Vec::new(), Vec::new());
+        for (name, value) in values.found {
+            match self.weights.remove(&name) {
+                Some(average) => {
+                    names.push(name);
+                    pairs.push([average, value]);
+                }
+                None => drop(self.weights.insert(name, value)),
+            }
+        }
+        self.weights.extend(names.into_iter().zip(average(pairs, decay, control)));
+    }
+
+    /// Forgets that it began with `step`, in which no parameter moved.
+    pub fn take_back(&mut self, step: u64) {
+        if self.began == Some(step) {
+            self.weights.clear();
+        }
     }
 
     /// `model` with the averages in place of its trainable parameters.
@@ -57,13 +82,14 @@ impl Ema {
     }
 }
 
-struct Averager<'a> {
+/// The trainable parameters of a model, flattened, by name.
+#[derive(Default)]
+struct Values {
     path: Vec<String>,
-    decay: f64,
-    weights: &'a mut BTreeMap<String, Tensor<1>>,
+    found: Vec<(String, Tensor<1>)>,
 }
 
-impl ModuleVisitor for Averager<'_> {
+impl ModuleVisitor for Values {
     fn enter_module(&mut self, name: &str, _container: &str) {
         self.path.push(name.to_owned());
     }
@@ -74,18 +100,11 @@ impl ModuleVisitor for Averager<'_> {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let value = param.val();
-        if !value.is_require_grad() {
-            return;
+        if value.is_require_grad() {
+            let value = value.inner();
+            let elements = value.shape().num_elements();
+            self.found.push((self.path.join("."), value.reshape([elements])));
         }
-        let value = value.inner();
-        let elements = value.shape().num_elements();
-        let value = value.reshape([elements]);
-        let name = self.path.join(".");
-        let average = match self.weights.remove(&name) {
-            Some(average) => average.mul_scalar(self.decay) + value.mul_scalar(1.0 - self.decay),
-            None => value,
-        };
-        self.weights.insert(name, average);
     }
 }
 
@@ -126,8 +145,8 @@ mod tests {
     fn it_follows_the_weights_and_is_restored_to_the_bit() {
         let device = Device::default().autodiff();
         let mut ema = Ema::new(0.5);
-        ema.update(&filled(1.0, &device), 1);
-        ema.update(&filled(3.0, &device), 100);
+        ema.update(&filled(1.0, &device), 1, None);
+        ema.update(&filled(3.0, &device), 100, None);
         let average = |ema: &Ema| parameters(&ema.of(filled(0.0, &device).valid()))["weight"].data.clone();
         assert_eq!(average(&ema), [2.0, 2.0]);
         let saved = ema.to_tensors();
@@ -141,8 +160,8 @@ mod tests {
     fn its_decay_warms_up() {
         let device = Device::default().autodiff();
         let mut ema = Ema::new(0.999);
-        ema.update(&filled(1.0, &device), 1);
-        ema.update(&filled(0.0, &device), 2);
+        ema.update(&filled(1.0, &device), 1, None);
+        ema.update(&filled(0.0, &device), 2, None);
         let saved = ema.to_tensors()["weight"].data[0];
         assert!((saved - 3.0 / 12.0).abs() < 1e-6, "{saved}");
     }

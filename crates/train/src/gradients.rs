@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor};
 use std::collections::BTreeMap;
-use undertone_ops::{sum, sum_of_squares};
+use undertone_ops::{read, sum_of_squares};
 
 /// Summed gradients of an optimizer step, flattened, by parameter path.
 #[derive(Debug)]
@@ -44,15 +44,17 @@ impl GradientSum {
         self.scale
     }
 
+    /// The sum of the squares of all gradients, `[1]`, before [`scale`](Self::scale); nothing where there are none.
+    pub fn squares(&self) -> Option<Tensor<1>> {
+        sum_of_squares(self.by_name.values().cloned().collect())
+    }
+
     /// The length of all gradients together, and shortens them to `clip_norm` if they are longer and it is above 0.
     ///
     /// A length that is not finite leaves them as they are: the caller decides what that means.
     pub fn clip(&mut self, clip_norm: f64) -> f64 {
-        let squares: Vec<Tensor<1>> = self.by_name.values().map(|g| sum_of_squares(g.clone())).collect();
-        if squares.is_empty() {
-            return 0.0;
-        }
-        let norm = self.scale * f64::from(sum(Tensor::cat(squares, 0)).sqrt().into_scalar::<f32>());
+        let Some(squares) = self.squares() else { return 0.0 };
+        let norm = self.scale * f64::from(read(squares.sqrt())[0]);
         if clip_norm > 0.0 && norm > clip_norm && norm.is_finite() {
             self.scale *= clip_norm / norm;
         }

@@ -128,14 +128,36 @@ impl GuardConfig {
 
     /// The median of the last losses, if `loss` is far above it.
     fn leap(&self, state: &GuardState, loss: f64) -> Option<f64> {
+        let (usual, highest) = self.usual_and_highest(state)?;
+        (loss > highest).then_some(usual)
+    }
+
+    /// The highest loss that parameters move with.
+    pub(crate) fn highest(&self, state: &GuardState) -> f64 {
+        match self.on_spike {
+            OnSpike::Ignore | OnSpike::Warn => f64::INFINITY,
+            OnSpike::Skip | OnSpike::Rollback => {
+                self.usual_and_highest(state).map_or(f64::INFINITY, |(_, highest)| at_most(highest))
+            }
+        }
+    }
+
+    /// The median of the last losses, and the highest loss that is none that leaps.
+    fn usual_and_highest(&self, state: &GuardState) -> Option<(f64, f64)> {
         if state.recent.len() < MEMORY / 2 {
             return None;
         }
         let usual = median(state.recent.iter().copied());
         // 1.4826: the ratio of a normal distribution's standard to its median deviation.
         let deviation = 1.4826 * median(state.recent.iter().map(|loss| (loss - usual).abs()));
-        (loss > usual + self.spike_factor * deviation.max(usual.abs() / 20.0)).then_some(usual)
+        Some((usual, usual + self.spike_factor * deviation.max(usual.abs() / 20.0)))
     }
+}
+
+/// The largest f32 that is not above `value`: what a loss in f32 is not above, it is not above either.
+fn at_most(value: f64) -> f64 {
+    let near = value as f32;
+    f64::from(if f64::from(near) > value { near.next_down() } else { near })
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

@@ -5,6 +5,7 @@ use crate::objective::Work;
 use crate::performance::{Performance, TimeSplit};
 use burn::tensor::Device;
 use std::time::{Duration, Instant};
+use undertone_ops::wait;
 
 /// What a step spends time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +71,7 @@ impl Stopwatch {
     /// What was done since the last call was `part`.
     pub fn lap(&mut self, part: Part, device: &Device) {
         if self.sampled && self.runs_ahead && part != Part::DataWait {
-            // A device that cannot be waited for says so again at the next read, where it is an error.
-            let _ = device.sync();
+            wait(device);
         }
         let now = Instant::now();
         let time = now - self.lap;

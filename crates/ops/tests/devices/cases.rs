@@ -2,9 +2,9 @@
 
 use burn::tensor::{Bool, Device, Gradients, Int, Tensor};
 use undertone_ops::{
-    AdafactorRule, AdamWRule, AttentionOptions, CrossEntropyOptions, FactoredMoments, Moments, attention, checkpoint,
-    conv1d, cross_entropy, dropout, embedding, gelu, layer_norm, linear, linear_cross_entropy, lora_bank, matmul,
-    residual_dropout, seed, sum, sum_of_squares,
+    AdafactorRule, AdamWRule, AdamWStep, AttentionOptions, CrossEntropyOptions, FactoredMoments, Moments, adamw,
+    attention, average, checkpoint, conv1d, cross_entropy, dropout, embedding, gelu, layer_norm, linear,
+    linear_cross_entropy, lora_bank, matmul, residual_dropout, seed, sum, sum_of_squares,
 };
 
 /// An operation, and how the table calls it.
@@ -185,8 +185,40 @@ pub const CASES: &[Case] = &[
                 step: 3,
                 gradient_scale: 0.5,
             };
-            let (p, m) = rule.apply(parameter, gradient, Moments { mean, square: square.abs() });
+            let (p, m) = rule.apply(parameter, gradient, Moments { mean, square: positive(square) });
             of_several([p, m.mean, m.square])
+        },
+    },
+    Case {
+        name: "`adamw` for 40 parameters",
+        cpu: "a kernel each",
+        run: |device| {
+            let rule = AdamWRule {
+                learning_rate: 0.01,
+                beta1: 0.9,
+                beta2: 0.98,
+                epsilon: 1e-6,
+                weight_decay: 0.1,
+                step: 3,
+                gradient_scale: 0.5,
+            };
+            let step = |n: u64| {
+                let tensor = |part| plain::<1>(4 * n + part, [31 * n as usize], 1.0, device);
+                let square = positive(tensor(3));
+                let moments = Moments { mean: tensor(2), square };
+                let rule = AdamWRule { learning_rate: 0.01 * n as f64, step: n, ..rule };
+                AdamWStep { rule, parameter: tensor(0), gradient: tensor(1), moments }
+            };
+            let moved = adamw((1..=40).map(step).collect(), None).into_iter();
+            of_several(moved.flat_map(|(p, m)| [p, m.mean, m.square]))
+        },
+    },
+    Case {
+        name: "`average` of 40 parameters",
+        cpu: BURN,
+        run: |device| {
+            let pair = |n: u64| [0, 1].map(|part| plain::<1>(2 * n + part, [31 * n as usize], 1.0, device));
+            of_several(average((1..=40).map(pair).collect(), 0.9, None))
         },
     },
     Case {
@@ -212,9 +244,12 @@ pub const CASES: &[Case] = &[
         },
     },
     Case {
-        name: "`sum_of_squares`",
+        name: "`sum_of_squares` of 39 tensors",
         cpu: UPDATE,
-        run: |device| of_several([sum_of_squares(plain::<1>(1, [3000], 1.0, device))]),
+        run: |device| {
+            let tensors = (1..40).map(|n| plain::<1>(n, [77 * n as usize], 1.0, device)).collect();
+            of_several([sum_of_squares(tensors).expect("a sum")])
+        },
     },
 ];
 
@@ -241,7 +276,7 @@ fn of_one(device: &Device, shape: [usize; 2], scale: f32, f: fn(Tensor<2>) -> Te
     run(f(x.clone()), move |g| vec![gradient(&x, g)])
 }
 
-fn of_several<const N: usize>(tensors: [Tensor<1>; N]) -> Run {
+fn of_several(tensors: impl IntoIterator<Item = Tensor<1>>) -> Run {
     let values = tensors.into_iter().flat_map(values).collect();
     Run { values, loss: None, gradients: Box::new(|_| Vec::new()) }
 }
@@ -267,7 +302,7 @@ fn leaf<const D: usize>(number: u64, shape: [usize; D], scale: f32, device: &Dev
 }
 
 /// Numbers in [-scale, scale], the same on every device.
-fn plain<const D: usize>(number: u64, shape: [usize; D], scale: f32, device: &Device) -> Tensor<D> {
+pub fn plain<const D: usize>(number: u64, shape: [usize; D], scale: f32, device: &Device) -> Tensor<D> {
     let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let value = |_| {
         state ^= state << 13;
@@ -277,6 +312,12 @@ fn plain<const D: usize>(number: u64, shape: [usize; D], scale: f32, device: &De
     };
     let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
     Tensor::<1>::from_floats(values.as_slice(), &device.clone().inner()).reshape(shape)
+}
+
+fn positive(x: Tensor<1>) -> Tensor<1> {
+    let device = x.device();
+    let values: Vec<f32> = values(x).into_iter().map(f32::abs).collect();
+    Tensor::from_floats(values.as_slice(), &device)
 }
 
 fn gradient<const D: usize>(x: &Tensor<D>, gradients: &Gradients) -> Vec<f32> {

@@ -1,6 +1,7 @@
 //! Operations on Burn's default device, which `BURN_DEVICE` names, against those on the CPU.
 
 mod cases;
+mod memory;
 mod table;
 
 use burn::tensor::{DType, Device};

@@ -5,7 +5,7 @@
 use super::cases::{CASES, Case, NOTHING};
 use super::{difference, supports};
 use burn::tensor::Device;
-use undertone_ops::{Compute, runs_on_host};
+use undertone_ops::{Compute, LaunchCounter, runs_on_host};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/devices.md");
 const TYPES: [Compute; 3] = [Compute::F32, Compute::F16, Compute::Bf16];
@@ -62,22 +62,12 @@ fn rows(kind: &str, device: &Device) -> Vec<[String; 5]> {
         .collect()
 }
 
-/// Counts launches where CubeCL is built in, and this process has not used it before.
-struct Counter {
-    #[cfg(feature = "cube")]
-    of: Option<(tempfile::TempDir, undertone_ops::LaunchCounter)>,
-}
+/// Counts launches where CubeCL runs the device.
+struct Counter(Option<LaunchCounter>);
 
 impl Counter {
     fn start(kind: &str) -> Self {
-        let _ = kind;
-        Self {
-            #[cfg(feature = "cube")]
-            of: ["cuda", "wgpu"].contains(&kind).then(|| tempfile::tempdir().expect("a directory")).and_then(|dir| {
-                let counter = undertone_ops::LaunchCounter::start(&dir.path().join("launches"))?;
-                Some((dir, counter))
-            }),
-        }
+        Self(["cuda", "wgpu"].contains(&kind).then(LaunchCounter::start).flatten())
     }
 
     /// In f32, without those that take a sum of the results, and its gradient.
@@ -95,18 +85,14 @@ impl Counter {
 
     /// How many kernels forward and backward pass launch.
     fn launches(&mut self, case: &Case, device: &Device) -> Option<(usize, usize)> {
-        #[cfg(feature = "cube")]
-        if let Some((_, counter)) = &mut self.of {
-            counter.count(device);
-            let run = (case.run)(device);
-            // What was asked for is done when it is read.
-            run.loss.iter().for_each(|loss| drop(loss.clone().inner().into_data()));
-            let forward = counter.count(device);
-            run.backward();
-            return Some((forward, counter.count(device)));
-        }
-        let _ = (case, device);
-        None
+        let counter = self.0.as_mut()?;
+        counter.count(device);
+        let run = (case.run)(device);
+        // What was asked for is done when it is read.
+        run.loss.iter().for_each(|loss| drop(loss.clone().inner().into_data()));
+        let forward = counter.count(device);
+        run.backward();
+        Some((forward, counter.count(device)))
     }
 }
 

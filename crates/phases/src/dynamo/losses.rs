@@ -90,8 +90,8 @@ fn entropy(logits: Tensor<2>) -> Tensor<1> {
 
 /// Binary cross-entropy of the router's confidence against whether its choice is right, summed.
 fn misjudgement(routing: &Routing, tasks: &[usize], device: &Device) -> Tensor<1> {
-    let right: Vec<f32> = routing.choices().iter().zip(tasks).map(|(choice, task)| f32::from(choice == task)).collect();
-    let right = Tensor::<1>::from_floats(right.as_slice(), device);
+    let tasks: Vec<i64> = tasks.iter().map(|task| *task as i64).collect();
+    let right = routing.choice_ids().equal(Tensor::<1, Int>::from_ints(tasks.as_slice(), device)).float();
     let logit = routing.confidence.clone();
     sum(softplus(logit.clone(), 1.0) - right * logit)
 }

@@ -1,7 +1,7 @@
 //! How good the model is, and the best one there has been.
 
-use super::Learner;
 use super::rescue::Within;
+use super::{Learner, Session};
 use crate::checkpoint::TrainState;
 use crate::config::Directions;
 use crate::error::io;
@@ -21,7 +21,8 @@ pub(super) const BEST_EMA: &str = "best_ema";
 impl<O: Objective> Learner<O> {
     /// Judges the model, and the average of its weights, records it, and exports what is the best so far. Where the data
     /// fails at an interruption, nothing is recorded but that this is still to be done.
-    pub(super) fn evaluate(&mut self, log: &mut Records, progress: &Progress) -> Result<(), TrainError> {
+    pub(super) fn evaluate(&mut self, session: &mut Session) -> Result<(), TrainError> {
+        let Session { log, progress, .. } = session;
         let (model, step) = (self.model().valid(), self.state.step);
         let judge = |model: &O::Model| self.objective.evaluate(model, &self.config.evaluate.metrics);
         let judged = judge(&model).and_then(|found| {

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use step::{Outcome, StepReport};
+use step::{Outcome, StepReport, Unsettled};
 use undertone_ops::{Compute, autocast, check_backend, runs_ahead};
 use undertone_store::{
     DirectoryLock, frozen_checksum, load_trainable, parameter_infos, trainable_parameters, write_atomically,
@@ -43,6 +43,8 @@ pub struct Learner<O: Objective> {
     ema: Option<Ema>,
     state: TrainState,
     within: Within,
+    /// The last step, where the host has not seen what the device decided.
+    unsettled: Option<Unsettled>,
     /// The step that this session went on from.
     resumed: Option<u64>,
     saver: Saver,
@@ -64,6 +66,16 @@ fn instead(asked: Compute, compute: Compute) -> String {
     format!(
         "`train.compute` asks for {asked}, which this device does not multiply in: products are made in {compute}{scaled}"
     )
+}
+
+/// What a session of training writes to and measures with.
+struct Session {
+    /// How many steps the whole run has.
+    steps: u64,
+    log: Records,
+    progress: Progress,
+    watch: Stopwatch,
+    meter: Meter,
 }
 
 /// What logs call the loss of a line's last step, where a line stands for several.
@@ -91,6 +103,7 @@ impl<O: Objective> Learner<O> {
             device: device.autodiff(),
             state: TrainState { seed, loss_scale, ..Default::default() },
             within: Within::Nothing,
+            unsettled: None,
             resumed: None,
             dir: dir.to_owned(),
             lock: None,
@@ -241,11 +254,15 @@ impl<O: Objective> Learner<O> {
         if going_on {
             Environment::now(&self.device, self.state.step).record(&self.dir)?;
         }
-        let progress = Progress::new(self.display, &self.name, self.state.step, steps, &self.interrupt);
+        let mut session = Session {
+            steps,
+            log,
+            progress: Progress::new(self.display, &self.name, self.state.step, steps, &self.interrupt),
+            watch: Stopwatch::new(runs_ahead(&self.device)),
+            meter: Meter::new(&self.device, self.config.compute),
+        };
         let started = Instant::now();
         let earlier = self.state.seconds;
-        let mut watch = Stopwatch::new(runs_ahead(&self.device));
-        let mut meter = Meter::new(&self.device, self.config.compute);
         let mut without_gradient = self.without_gradient();
         // Which loss terms have had something to say.
         let mut heard: Vec<bool> = Vec::new();
@@ -255,23 +272,24 @@ impl<O: Objective> Learner<O> {
         }
 
         if self.state.before.is_none() {
-            self.evaluate(&mut log, &progress)?;
+            self.evaluate(&mut session)?;
             self.state.before.clone_from(&self.state.latest);
         } else if unjudged {
-            self.evaluate(&mut log, &progress)?;
+            self.evaluate(&mut session)?;
             self.checkpoint()?;
         }
         let mut stream = batches.epoch(self.state.epoch, self.state.cursor);
 
         while self.state.step < steps && !self.has_stalled() && !self.interrupt.load(Ordering::Relaxed) {
-            watch.begin(self.is_logged(self.state.step + 1, steps));
-            self.within = Within::Begun(self.step_start());
-            let Some(mut window) = self.load(batches, &mut stream, &progress)? else { break };
-            watch.lap(Part::DataWait, &self.device);
+            session.watch.begin(self.is_logged(self.state.step + 1, steps));
+            let mut start = self.step_start();
+            self.within = Within::Begun(start.clone());
+            let Some(mut window) = self.load(batches, &mut stream, &session.progress)? else { break };
+            session.watch.lap(Part::DataWait, &self.device);
             // Seeding by step makes dropout the same whenever the step is taken, and on whatever device.
             undertone_ops::seed(self.state.seed ^ (self.state.step + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-            let (mut gradients, mut report) =
-                autocast(self.config.compute, || self.forward_backward(&mut window, &mut watch))?;
+            let (gradients, found, mut report) =
+                autocast(self.config.compute, || self.forward_backward(&mut window, &mut session.watch))?;
             without_gradient.retain(|name| !gradients.names().any(|n| n == name));
             heard.resize(report.terms.len(), false);
             heard.iter_mut().zip(&report.terms).for_each(|(heard, term)| *heard |= term.count > 0.0);
@@ -279,47 +297,59 @@ impl<O: Objective> Learner<O> {
             if heard.iter().all(|heard| *heard) {
                 self.check_gradients(&without_gradient, steps)?;
             }
-            report.norm = gradients.clip(self.config.optimizer.clip_norm);
             report.rate = self.config.optimizer.rate(self.state.step, steps);
-            let outcome = self.decide(&report, &window, &progress)?;
-            self.within = Within::Moving;
-            match outcome {
-                Outcome::Taken => {
-                    // Moved, not cloned: a parameter that nothing else holds is changed where it lies.
-                    let model = self.model.take().expect(MODEL);
-                    self.model = Some(self.optimizer.step(model, &mut gradients, report.rate));
-                    if let Some(ema) = &mut self.ema {
-                        ema.update(self.model.as_ref().expect(MODEL), self.state.step + 1);
-                    }
-                }
-                Outcome::Skipped => {}
-                Outcome::RolledBack => {
-                    log.rewind(self.state.step + 1).map_err(io(&self.dir))?;
-                    self.within = Within::Nothing;
+            if let Some(before) = self.unsettled.take() {
+                // While the host waits for the numbers of the step before, the device has this one's work.
+                let position = (self.state.epoch, self.state.cursor);
+                self.go_back(start);
+                if self.settle(before, false, &mut session)? != Outcome::Taken {
+                    // This one began with parameters, or with a scale of the loss, that are not those to go on with.
+                    stream = batches.epoch(self.state.epoch, self.state.cursor);
                     continue;
                 }
+                start = self.step_start();
+                (self.state.epoch, self.state.cursor) = position;
+                self.within = Within::Begun(start.clone());
             }
-            watch.lap(Part::Optimizer, &self.device);
+            let (samples, work) = (report.samples, report.work);
+            let decided = self.step(gradients, found, report, start, &session.progress)?;
+            if let Some((Outcome::RolledBack, _)) = decided {
+                session.log.rewind(self.state.step + 1).map_err(io(&self.dir))?;
+                self.within = Within::Nothing;
+                continue;
+            }
+            session.watch.lap(Part::Optimizer, &self.device);
             self.state.step += 1;
-            self.state.samples += report.samples as u64;
-            watch.end(report.samples, report.work, &self.device);
-            self.log(&mut log, &progress, &report, &mut watch, &mut meter, steps)?;
-
+            self.state.samples += samples as u64;
+            session.watch.end(samples, work, &self.device);
+            if let Some((_, report)) = &decided {
+                self.log(&mut session, report)?;
+            }
             let last = self.state.step == steps;
+            let judged = last || due(self.state.step, self.config.evaluate.every);
+            let saved = last || due(self.state.step, self.config.checkpoint.every);
+            if (judged || saved || self.is_logged(self.state.step, steps))
+                && let Some(unsettled) = self.unsettled.take()
+                && self.settle(unsettled, true, &mut session)? == Outcome::RolledBack
+            {
+                stream = batches.epoch(self.state.epoch, self.state.cursor);
+                continue;
+            }
+
             self.state.score = None;
-            self.state.unjudged = last || due(self.state.step, self.config.evaluate.every);
+            self.state.unjudged = judged;
             self.within = Within::Nothing;
             if self.state.unjudged {
-                self.evaluate(&mut log, &progress)?;
+                self.evaluate(&mut session)?;
             }
             let stopped = self.has_stalled();
             self.saver.check()?;
-            if last || stopped || due(self.state.step, self.config.checkpoint.every) {
+            if saved || stopped {
                 self.state.seconds = earlier + started.elapsed().as_secs_f64();
                 self.checkpoint()?;
             }
             if stopped && !last {
-                progress.say(&format!(
+                session.progress.say(&format!(
                     "step {}  no better for {} evaluations: stopping",
                     self.state.step, self.state.stalled
                 ));
@@ -327,6 +357,10 @@ impl<O: Objective> Learner<O> {
             }
         }
 
+        if let Some(unsettled) = self.unsettled.take() {
+            self.settle(unsettled, true, &mut session)?;
+        }
+        let Session { progress, watch, .. } = session;
         self.state.seconds = earlier + started.elapsed().as_secs_f64();
         let completed = !self.state.unjudged && (self.state.step >= steps || self.has_stalled());
         if !completed {
@@ -368,16 +402,9 @@ impl<O: Objective> Learner<O> {
     }
 
     /// Shows the loss of the steps since the last line as one, and where a line is due, writes it and begins anew.
-    fn log(
-        &mut self,
-        log: &mut Records,
-        progress: &Progress,
-        report: &StepReport,
-        watch: &mut Stopwatch,
-        meter: &mut Meter,
-        steps: u64,
-    ) -> Result<(), TrainError> {
-        let step = self.state.step;
+    fn log(&mut self, session: &mut Session, report: &StepReport) -> Result<(), TrainError> {
+        let Session { steps, log, progress, watch, meter } = session;
+        let (step, steps) = (report.step, *steps);
         let due = self.is_logged(step, steps);
         // What is no number has no mean with others; a step that was skipped for another reason is seen.
         if report.loss.is_finite() {
@@ -459,6 +486,11 @@ impl<O: Objective> Learner<O> {
     /// Optimizer steps taken, those of earlier sessions included.
     pub fn steps(&self) -> u64 {
         self.state.step
+    }
+
+    /// What it trains on.
+    pub fn objective(&self) -> &O {
+        &self.objective
     }
 
     /// The model as it stands, with gradients.

@@ -1,6 +1,7 @@
 //! The run's directory, and what an error leaves in it.
 
 use super::Learner;
+use super::step::Unsettled;
 use crate::TrainError;
 use crate::checkpoint::TrainState;
 use crate::error::io;
@@ -21,8 +22,11 @@ pub(super) enum Within {
     Moving,
 }
 
-/// What a step changes of the state before the parameters move.
+/// What a step changes of the state, as it was before.
+#[derive(Clone)]
 pub(super) struct StepStart {
+    step: u64,
+    samples: u64,
     epoch: u64,
     cursor: usize,
     loss_scale: Option<LossScale>,
@@ -49,8 +53,26 @@ impl<O: Objective> Learner<O> {
     }
 
     pub(super) fn step_start(&self) -> StepStart {
-        let TrainState { epoch, cursor, loss_scale, ref guard, .. } = self.state;
-        StepStart { epoch, cursor, loss_scale, guard: guard.clone() }
+        let TrainState { step, samples, epoch, cursor, loss_scale, ref guard, .. } = self.state;
+        StepStart { step, samples, epoch, cursor, loss_scale, guard: guard.clone() }
+    }
+
+    /// Goes back to where a step began.
+    pub(super) fn go_back(&mut self, start: StepStart) {
+        let StepStart { step, samples, epoch, cursor, loss_scale, guard } = start;
+        self.state = TrainState { step, samples, epoch, cursor, loss_scale, guard, ..self.state.clone() };
+    }
+
+    /// What of the state a step that the host has not seen leaves, once the device has said whether parameters moved: those
+    /// of a step that found no numbers to go on with are those before it.
+    fn settle_in_rescue(&mut self) -> bool {
+        let Some(Unsettled { report, reading, start }) = self.unsettled.take() else { return true };
+        let Ok(numbers) = catch_backend_failure(|| reading.finish_now()) else { return false };
+        if !numbers.taken {
+            self.forget_step(report.step);
+            self.go_back(start);
+        }
+        true
     }
 
     /// The step of the newest whole checkpoint.
@@ -64,10 +86,11 @@ impl<O: Objective> Learner<O> {
     pub fn rescue(&mut self) {
         match std::mem::replace(&mut self.within, Within::Moving) {
             Within::Nothing => {}
-            Within::Begun(StepStart { epoch, cursor, loss_scale, guard }) => {
-                self.state = TrainState { epoch, cursor, loss_scale, guard, ..self.state.clone() };
-            }
+            Within::Begun(start) => self.go_back(start),
             Within::Moving => return,
+        }
+        if !self.settle_in_rescue() {
+            return;
         }
         let _ = self.saver.wait();
         let step = self.state.step;

@@ -1,8 +1,9 @@
 //! One optimizer step: its batches, its gradients, and what becomes of it.
 
-use super::Learner;
-use super::rescue::Within;
+use super::rescue::{StepStart, Within};
+use super::{Learner, MODEL, Session};
 use crate::checkpoint::TrainState;
+use crate::error::io;
 use crate::guard::{Trouble, Verdict};
 use crate::objective::{BatchStream, Batches, BoxError, LossTerm, Objective};
 use crate::stopwatch::{Part, Stopwatch};
@@ -11,6 +12,7 @@ use crate::{GradientSum, Progress, TrainError, Work};
 use burn::tensor::Tensor;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use undertone_ops::{StepControl, StepNumbers, StepReading, StepRules, read, runs_ahead};
 use undertone_store::parameter_infos;
 
 /// After this many steps a trainable parameter without a gradient is a mistake, not a rare branch.
@@ -19,9 +21,11 @@ const GRADIENT_PATIENCE: u64 = 20;
 /// An epoch may be without a batch where batches are cut by length and incomplete ones left out, but not so many in a row.
 const EMPTY_EPOCHS: usize = 100;
 
-/// The share of an optimizer step's time and what it found.
+/// What an optimizer step found.
 #[derive(Default)]
 pub(super) struct StepReport {
+    /// The step, from 1.
+    pub step: u64,
     pub terms: Vec<StepTerm>,
     pub gauges: Vec<(&'static str, f64)>,
     pub loss: f64,
@@ -29,9 +33,29 @@ pub(super) struct StepReport {
     pub rate: f64,
     pub samples: usize,
     pub work: Work,
+    /// What a person calls its samples.
+    pub names: Vec<String>,
+}
+
+/// The loss of a step where it was computed.
+#[derive(Default)]
+pub(super) struct StepLoss {
+    /// Of each term its mean over the step, `[1]`, without autodiff.
+    means: Vec<Tensor<1>>,
+    /// The same times the weight that each batch gave it.
+    weighted: Vec<Tensor<1>>,
+}
+
+/// A step whose numbers the host has not seen. Whether its parameters moved was decided on the device.
+pub(super) struct Unsettled {
+    pub report: StepReport,
+    pub reading: StepReading,
+    /// What the step changed of the state before they moved.
+    pub start: StepStart,
 }
 
 /// What became of an optimizer step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Taken,
     Skipped,
@@ -86,12 +110,13 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// Gradients of the window's mean loss: each term's sum over the window by its count over the window.
+    /// Gradients of the window's mean loss: each term's sum over the window by its count over the window. The loss itself is
+    /// still to be read.
     pub(super) fn forward_backward(
         &self,
         window: &mut [O::Batch],
         watch: &mut Stopwatch,
-    ) -> Result<(GradientSum, StepReport), TrainError> {
+    ) -> Result<(GradientSum, StepLoss, StepReport), TrainError> {
         let mut totals: Vec<f64> = Vec::new();
         for batch in window.iter() {
             let counts = self.objective.counts(batch);
@@ -105,7 +130,9 @@ impl<O: Objective> Learner<O> {
         }
         let scale = self.state.loss_scale.map_or(1.0, |scale| scale.scale);
         let mut gradients = GradientSum::of_scaled_loss(scale);
-        let mut report = StepReport::default();
+        let names = window.iter().flat_map(|batch| self.objective.names(batch)).collect();
+        let mut report = StepReport { step: self.state.step + 1, names, ..StepReport::default() };
+        let mut found = StepLoss::default();
         for batch in window.iter_mut() {
             let input = self.objective.upload(batch, &self.device).map_err(TrainError::Data)?;
             watch.lap(Part::Transfer, &self.device);
@@ -132,29 +159,109 @@ impl<O: Objective> Learner<O> {
             if let Some(loss) = loss {
                 gradients.add(self.model(), loss.backward());
             }
-            // Read only now: on an accelerator a read waits for everything before it.
-            for ((weight, mean), term) in means.into_iter().zip(&mut report.terms) {
-                let mean = f64::from(mean.into_scalar::<f32>());
-                term.mean += mean;
-                term.weighted += weight * mean;
-                report.loss += weight * mean;
+            if self.decides_ahead() {
+                found.add(means);
+            } else {
+                report.add(means);
             }
             watch.lap(Part::Backward, &self.device);
             report.samples += self.objective.samples(batch);
             report.work += self.objective.work(self.model(), batch);
         }
         report.gauges = window.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
-        Ok((gradients, report))
+        Ok((gradients, found, report))
+    }
+
+    /// Whether the device itself decides if parameters move, so that it need not wait for the host to have seen the loss.
+    pub(super) fn decides_ahead(&self) -> bool {
+        runs_ahead(&self.device)
+    }
+
+    /// Moves the parameters, if the numbers of the step allow it. What was found and decided is known at once where the host
+    /// decides; else the step is [`unsettled`](Learner::unsettled).
+    pub(super) fn step(
+        &mut self,
+        mut gradients: GradientSum,
+        found: StepLoss,
+        mut report: StepReport,
+        start: StepStart,
+        progress: &Progress,
+    ) -> Result<Option<(Outcome, StepReport)>, TrainError> {
+        if self.decides_ahead() {
+            self.within = Within::Moving;
+            self.step_ahead(gradients, found, report, start);
+            return Ok(None);
+        }
+        report.norm = gradients.clip(self.config.optimizer.clip_norm);
+        let outcome = self.decide(&report, progress)?;
+        self.within = Within::Moving;
+        if outcome == Outcome::Taken {
+            self.move_parameters(&mut gradients, report.rate, None);
+        }
+        Ok(Some((outcome, report)))
+    }
+
+    /// Moves the parameters if the device finds that the numbers of the step allow it.
+    fn step_ahead(&mut self, mut gradients: GradientSum, found: StepLoss, report: StepReport, start: StepStart) {
+        let rules = StepRules {
+            gradient_scale: gradients.scale(),
+            clip_norm: self.config.optimizer.clip_norm,
+            highest_loss: self.config.guard.highest(&self.state.guard),
+        };
+        let squares = gradients.squares().unwrap_or_else(|| Tensor::zeros([1], &self.device.clone().inner()));
+        let control = found.control(squares, rules);
+        // Before the parameters move, so that it is not behind them.
+        let reading = control.read_behind();
+        self.move_parameters(&mut gradients, report.rate, Some(&control));
+        self.unsettled = Some(Unsettled { report, reading, start });
+    }
+
+    /// Takes the optimizer's step, and that of the averages.
+    fn move_parameters(&mut self, gradients: &mut GradientSum, rate: f64, control: Option<&StepControl>) {
+        // Moved, not cloned: a parameter that nothing else holds is changed where it lies.
+        let model = self.model.take().expect(MODEL);
+        self.model = Some(self.optimizer.controlled_step(model, gradients, rate, control));
+        if let Some(ema) = &mut self.ema {
+            ema.update(self.model.as_ref().expect(MODEL), self.state.step + 1, control);
+        }
+    }
+
+    /// Hears of a step that the device has decided on, `now` with nothing else for it to do meanwhile; does what is to be done
+    /// about it, and writes it down. After an error the state is that before the step.
+    pub(super) fn settle(
+        &mut self,
+        Unsettled { mut report, reading, start }: Unsettled,
+        now: bool,
+        session: &mut Session,
+    ) -> Result<Outcome, TrainError> {
+        let numbers = if now { reading.finish_now() } else { reading.finish() };
+        report.fill(&numbers);
+        if !numbers.taken {
+            self.forget_step(report.step);
+        }
+        self.within = Within::Begun(start);
+        let outcome = self.decide(&report, &session.progress)?;
+        self.within = Within::Moving;
+        if outcome == Outcome::RolledBack {
+            session.log.rewind(self.state.step + 1).map_err(io(&self.dir))?;
+        } else {
+            self.log(session, &report)?;
+        }
+        self.within = Within::Nothing;
+        Ok(outcome)
+    }
+
+    /// Takes back what the last step counted, in which no parameter moved.
+    pub(super) fn forget_step(&mut self, step: u64) {
+        self.optimizer.take_back();
+        if let Some(ema) = &mut self.ema {
+            ema.take_back(step);
+        }
     }
 
     /// Whether a step may move the parameters, and what is done if not.
-    pub(super) fn decide(
-        &mut self,
-        report: &StepReport,
-        window: &[O::Batch],
-        progress: &Progress,
-    ) -> Result<Outcome, TrainError> {
-        let (step, loss, norm) = (self.state.step + 1, report.loss, report.norm);
+    pub(super) fn decide(&mut self, report: &StepReport, progress: &Progress) -> Result<Outcome, TrainError> {
+        let StepReport { step, loss, norm, .. } = *report;
         if let Some(scale) = &mut self.state.loss_scale {
             if loss.is_finite() && norm.is_finite() {
                 scale.good(&self.config.loss_scale);
@@ -166,8 +273,7 @@ impl<O: Objective> Learner<O> {
         if verdict == Verdict::Go {
             return Ok(Outcome::Taken);
         }
-        let samples = window.iter().flat_map(|batch| self.objective.names(batch)).collect();
-        let trouble = Trouble { step, loss, norm, usual, samples };
+        let trouble = Trouble { step, loss, norm, usual, samples: report.names.clone() };
         match verdict {
             Verdict::Go => Ok(Outcome::Taken),
             Verdict::Warn => {
@@ -218,6 +324,46 @@ impl<O: Objective> Learner<O> {
         let trainable = parameter_infos(self.model()).into_iter().filter(|p| p.trainable).map(|p| p.name);
         trainable.filter(|name| !self.optimizer.has_state(name)).collect()
     }
+}
+
+impl StepReport {
+    /// Adds what the terms of one batch were, by their weights.
+    fn add(&mut self, means: Vec<(f64, Tensor<1>)>) {
+        for ((weight, mean), term) in means.into_iter().zip(&mut self.terms) {
+            let mean = f64::from(read(mean)[0]);
+            term.mean += mean;
+            term.weighted += weight * mean;
+            self.loss += weight * mean;
+        }
+    }
+
+    /// Takes over what the device found.
+    fn fill(&mut self, numbers: &StepNumbers) {
+        (self.loss, self.norm) = (numbers.loss, numbers.norm);
+        let (means, weighted) = numbers.terms.split_at(self.terms.len());
+        for ((term, mean), weighted) in self.terms.iter_mut().zip(means).zip(weighted) {
+            (term.mean, term.weighted) = (*mean, *weighted);
+        }
+    }
+}
+
+impl StepLoss {
+    fn add(&mut self, means: Vec<(f64, Tensor<1>)>) {
+        let (weights, means): (Vec<f64>, Vec<Tensor<1>>) = means.into_iter().unzip();
+        let weighted = means.iter().zip(weights).map(|(mean, weight)| mean.clone().mul_scalar(weight));
+        self.weighted = sums(std::mem::take(&mut self.weighted), weighted.collect());
+        self.means = sums(std::mem::take(&mut self.means), means);
+    }
+
+    /// Of means and weighted means, the latter of which make the loss.
+    fn control(self, squares: Tensor<1>, rules: StepRules) -> StepControl {
+        let weights: Vec<f64> = self.means.iter().map(|_| 0.0).chain(self.weighted.iter().map(|_| 1.0)).collect();
+        StepControl::new(self.means.into_iter().chain(self.weighted).collect(), &weights, squares, rules)
+    }
+}
+
+fn sums(sums: Vec<Tensor<1>>, more: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
+    if sums.is_empty() { more } else { sums.into_iter().zip(more).map(|(sum, x)| sum + x).collect() }
 }
 
 /// Each loss term has a count and a name of its own, and the same ones in every batch of a step.

@@ -2,7 +2,7 @@
 
 use super::{AdafactorConfig, OptimizerConfig, Rule, Step};
 use burn::tensor::Tensor;
-use undertone_ops::{AdafactorRule, FactoredMoments};
+use undertone_ops::{AdafactorRule, FactoredMoments, StepControl};
 
 /// Adafactor (Shazeer and Stern, 2018), as `transformers.Adafactor` with `relative_step=False`: of the last two axes the
 /// running means of each row's and each column's squared gradients, and of a vector those of each element.
@@ -31,13 +31,13 @@ impl Rule for Adafactor {
         [batch * rows, batch * columns].into_iter().chain(changes).collect()
     }
 
-    fn step(
-        &self,
-        step: &Step<'_>,
-        parameter: Tensor<1>,
-        gradient: Tensor<1>,
-        state: Vec<Tensor<1>>,
-    ) -> (Tensor<1>, Vec<Tensor<1>>) {
+    fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
+        steps.into_iter().map(|step| self.step(step, control)).collect()
+    }
+}
+
+impl Adafactor {
+    fn step(&self, step: Step, control: Option<&StepControl>) -> (Tensor<1>, Vec<Tensor<1>>) {
         let config = &self.0;
         let rule = AdafactorRule {
             learning_rate: step.learning_rate,
@@ -50,10 +50,11 @@ impl Rule for Adafactor {
             step: step.number,
             gradient_scale: step.gradient_scale,
         };
-        let mut state = state.into_iter();
+        let mut state = step.state.into_iter();
         let (rows, columns) = state.next().zip(state.next()).expect("two parts or three");
         let moments = FactoredMoments { rows, columns, changes: state.next() };
-        let (parameter, moments) = rule.apply(matrices(step.shape), parameter, gradient, moments);
+        let (parameter, moments) =
+            rule.controlled(matrices(&step.shape), step.parameter, step.gradient, moments, control);
         let state = [moments.rows, moments.columns].into_iter().chain(moments.changes);
         (parameter, state.collect())
     }

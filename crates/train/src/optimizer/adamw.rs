@@ -2,7 +2,7 @@
 
 use super::{OptimizerConfig, Rule, Step};
 use burn::tensor::Tensor;
-use undertone_ops::{AdamWRule, Moments};
+use undertone_ops::{AdamWRule, AdamWStep, Moments, StepControl, adamw};
 
 /// AdamW (Loshchilov and Hutter, 2019): of every element the running means of its gradient and of the square.
 pub(super) struct AdamW {
@@ -28,25 +28,23 @@ impl Rule for AdamW {
         vec![shape.iter().product(); 2]
     }
 
-    fn step(
-        &self,
-        step: &Step<'_>,
-        parameter: Tensor<1>,
-        gradient: Tensor<1>,
-        state: Vec<Tensor<1>>,
-    ) -> (Tensor<1>, Vec<Tensor<1>>) {
-        let rule = AdamWRule {
-            learning_rate: step.learning_rate,
-            beta1: self.beta1,
-            beta2: self.beta2,
-            epsilon: self.epsilon,
-            weight_decay: step.weight_decay,
-            step: step.number,
-            gradient_scale: step.gradient_scale,
+    fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
+        let step = |step: Step| {
+            let rule = AdamWRule {
+                learning_rate: step.learning_rate,
+                beta1: self.beta1,
+                beta2: self.beta2,
+                epsilon: self.epsilon,
+                weight_decay: step.weight_decay,
+                step: step.number,
+                gradient_scale: step.gradient_scale,
+            };
+            let mut state = step.state.into_iter();
+            let (mean, square) = state.next().zip(state.next()).expect("two parts");
+            let moments = Moments { mean, square };
+            AdamWStep { rule, parameter: step.parameter, gradient: step.gradient, moments }
         };
-        let mut state = state.into_iter();
-        let (mean, square) = state.next().zip(state.next()).expect("two parts");
-        let (parameter, Moments { mean, square }) = rule.apply(parameter, gradient, Moments { mean, square });
-        (parameter, vec![mean, square])
+        let moved = adamw(steps.into_iter().map(step).collect(), control).into_iter();
+        moved.map(|(parameter, Moments { mean, square })| (parameter, vec![mean, square])).collect()
     }
 }

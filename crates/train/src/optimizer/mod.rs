@@ -11,9 +11,11 @@ pub use groups::{GroupConfig, Pattern};
 use crate::GradientSum;
 use adafactor::Adafactor;
 use adamw::AdamW;
-use burn::module::{Module, ModuleMapper, Param};
+use burn::module::{Module, ModuleMapper, Param, ParamMapper};
 use burn::tensor::{Device, Tensor, TensorData};
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use undertone_ops::StepControl;
 use undertone_store::{HostTensor, StoreError};
 
 /// The optimizer that a configuration names, with state that can be named, saved and restored exactly.
@@ -21,6 +23,8 @@ pub struct Optimizer {
     config: OptimizerConfig,
     rule: Box<dyn Rule>,
     state: BTreeMap<String, State>,
+    /// The parameters of the last step.
+    moved: Vec<String>,
 }
 
 /// Of one parameter: how many steps it has taken, and what its rule keeps.
@@ -37,25 +41,23 @@ trait Rule: Send + Sync {
     /// How many elements each of them has for a parameter of this shape; they begin at zero.
     fn lengths(&self, shape: &[usize]) -> Vec<usize>;
 
-    /// The parameter, `[elements]`, and its state after a step.
-    fn step(
-        &self,
-        step: &Step<'_>,
-        parameter: Tensor<1>,
-        gradient: Tensor<1>,
-        state: Vec<Tensor<1>>,
-    ) -> (Tensor<1>, Vec<Tensor<1>>);
+    /// Each parameter, `[elements]`, and its state after its step; as they were where `control` says so.
+    fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)>;
 }
 
-/// What holds for one parameter in one step.
-struct Step<'a> {
-    shape: &'a [usize],
+/// One parameter in one step.
+struct Step {
+    shape: Vec<usize>,
     learning_rate: f64,
     weight_decay: f64,
-    /// What the gradient is still to be multiplied by.
+    /// What the gradient is still to be multiplied by, where no control says it.
     gradient_scale: f64,
     /// From 1.
     number: u64,
+    /// `[elements]`.
+    parameter: Tensor<1>,
+    gradient: Tensor<1>,
+    state: Vec<Tensor<1>>,
 }
 
 /// The number of steps, beside a rule's parts.
@@ -64,13 +66,47 @@ const STEP: &str = "step";
 impl Optimizer {
     /// A fresh optimizer; state appears with the first gradient of each parameter.
     pub fn new(config: &OptimizerConfig) -> Self {
-        Self { config: config.clone(), rule: config.rule(), state: BTreeMap::new() }
+        Self { config: config.clone(), rule: config.rule(), state: BTreeMap::new(), moved: Vec::new() }
     }
 
     /// Moves every parameter that has a gradient, and consumes the gradients. Parameters that nothing but `model` holds
     /// are changed where they lie. Groups and LoRA+ move theirs by a rate in proportion to `learning_rate`.
     pub fn step<M: Module>(&mut self, model: M, gradients: &mut GradientSum, learning_rate: f64) -> M {
-        model.map(&mut Stepper { path: Vec::new(), optimizer: self, gradients, learning_rate })
+        self.controlled_step(model, gradients, learning_rate, None)
+    }
+
+    /// As [`step`](Self::step); with `control`, gradients are multiplied by what it says, and nothing moves unless it says so.
+    pub fn controlled_step<M: Module>(
+        &mut self,
+        model: M,
+        gradients: &mut GradientSum,
+        learning_rate: f64,
+        control: Option<&StepControl>,
+    ) -> M {
+        let mut taker = Taker { path: Vec::new(), optimizer: self, gradients, learning_rate, taken: Taken::default() };
+        let model = model.map(&mut taker);
+        let Taken { names, steps, params } = taker.taken;
+        let numbers: Vec<u64> = steps.iter().map(|step| step.number).collect();
+        let mut moved = BTreeMap::new();
+        for ((name, step), (parameter, parts)) in names.iter().zip(numbers).zip(self.rule.steps(steps, control)) {
+            self.state.insert(name.clone(), State { step, parts });
+            moved.insert(name.clone(), parameter);
+        }
+        self.moved = names;
+        model.map(&mut Placer { path: Vec::new(), moved, params })
+    }
+
+    /// Forgets that the last step was counted: its control said that nothing moves.
+    pub fn take_back(&mut self) {
+        for name in std::mem::take(&mut self.moved) {
+            let steps = self.state.get_mut(&name).map(|state| {
+                state.step -= 1;
+                state.step
+            });
+            if steps == Some(0) {
+                self.state.remove(&name);
+            }
+        }
     }
 
     /// Whether this parameter has ever had a gradient.
@@ -158,14 +194,25 @@ impl OptimizerConfig {
     }
 }
 
-struct Stepper<'a> {
+/// Takes out of a model what moves.
+struct Taker<'a> {
     path: Vec<String>,
     optimizer: &'a mut Optimizer,
     gradients: &'a mut GradientSum,
     learning_rate: f64,
+    taken: Taken,
 }
 
-impl ModuleMapper for Stepper<'_> {
+/// Parameters outside of their model.
+#[derive(Default)]
+struct Taken {
+    names: Vec<String>,
+    steps: Vec<Step>,
+    /// What belongs to each, a [`ParamMapper`], by name.
+    params: BTreeMap<String, Box<dyn Any>>,
+}
+
+impl ModuleMapper for Taker<'_> {
     fn enter_module(&mut self, name: &str, _container: &str) {
         self.path.push(name.to_owned());
     }
@@ -179,25 +226,59 @@ impl ModuleMapper for Stepper<'_> {
         let Some(gradient) = self.gradients.take(&name) else { return param };
         let (id, old, mapper) = param.consume();
         let old = old.inner();
-        let (shape, device) = (old.dims(), old.device());
-        let flat = old.reshape([gradient.dims()[0]]);
-        let Optimizer { config, rule, state } = &mut *self.optimizer;
+        let (shape, device) = (old.shape(), old.device());
+        let Optimizer { config, rule, state, .. } = &mut *self.optimizer;
         let fresh = || {
             let parts = rule.lengths(&shape).into_iter().map(|length| Tensor::zeros([length], &device));
             State { step: 0, parts: parts.collect() }
         };
         let State { step, parts } = state.remove(&name).unwrap_or_else(fresh);
         let settings = config.settings(&name, D);
-        let step = Step {
-            shape: &shape,
+        self.taken.steps.push(Step {
+            shape: shape.to_vec(),
             learning_rate: self.learning_rate * settings.factor,
             weight_decay: settings.weight_decay,
             gradient_scale: self.gradients.scale(),
             number: step + 1,
-        };
-        let (new, parts) = rule.step(&step, flat, gradient, parts);
-        state.insert(name, State { step: step.number, parts });
-        Param::from_mapped_value(id, Tensor::from_inner(new.reshape(shape)).require_grad(), mapper)
+            parameter: old.reshape([gradient.dims()[0]]),
+            gradient,
+            state: parts,
+        });
+        self.taken.names.push(name.clone());
+        self.taken.params.insert(name, Box::new(mapper));
+        Param::uninitialized(
+            id,
+            |_, _| unreachable!("a place holder is replaced in the same step"),
+            device,
+            false,
+            shape,
+        )
+    }
+}
+
+/// Puts back what has moved.
+struct Placer {
+    path: Vec<String>,
+    moved: BTreeMap<String, Tensor<1>>,
+    params: BTreeMap<String, Box<dyn Any>>,
+}
+
+impl ModuleMapper for Placer {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let name = self.path.join(".");
+        let Some(new) = self.moved.remove(&name) else { return param };
+        let mapper = self.params.remove(&name).and_then(|mapper| mapper.downcast::<ParamMapper<Tensor<D>>>().ok());
+        let mapper = mapper.expect("the mapper of this very parameter");
+        let new = new.reshape(param.lazy_shape());
+        Param::from_mapped_value(param.id, Tensor::from_inner(new).require_grad(), *mapper)
     }
 }
 

@@ -1,0 +1,87 @@
+//! Dropout as `undertone_kernels` does it: the same elements for the same seed.
+
+use super::launch::empty;
+use burn_cubecl::cubecl;
+use burn_cubecl::cubecl::calculate_cube_count_elemwise;
+use burn_cubecl::cubecl::prelude::*;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+
+/// Which elements are dropped, and what the others are multiplied by.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Drop {
+    pub seed_low: u32,
+    pub seed_high: u32,
+    /// Elements whose number, of 24 bits, is below this are dropped.
+    pub least: u32,
+    pub scale: f32,
+}
+
+impl Drop {
+    pub fn new(p: f64, seed: u64) -> Self {
+        let p = p as f32;
+        // f32 holds the numbers in [0, 1) of 24 bits exactly.
+        let least = (p * (1_u32 << 24) as f32).ceil() as u32;
+        Self { seed_low: seed as u32, seed_high: (seed >> 32) as u32, least, scale: 1.0 / (1.0 - p) }
+    }
+}
+
+/// `x` with some elements dropped, on top of `residual` if there is one.
+pub(crate) fn dropout(residual: Option<CubeTensor>, x: CubeTensor, drop: Drop) -> CubeTensor {
+    let x = into_contiguous(x);
+    let y = empty(&x, x.meta.shape().clone());
+    let elements = x.meta.num_elements();
+    if elements > 0 {
+        let cube_dim = CubeDim::new(&x.client, elements);
+        let cube_count = calculate_cube_count_elemwise(&x.client, elements, cube_dim);
+        let added = residual.is_some();
+        let residual = residual.map_or_else(|| x.clone(), into_contiguous).into_tensor_arg();
+        let (input, output) = (x.clone().into_tensor_arg(), y.clone().into_tensor_arg());
+        let Drop { seed_low, seed_high, least, scale } = drop;
+        dropout_kernel::launch(
+            &x.client, cube_count, cube_dim, residual, input, output, seed_low, seed_high, least, scale, added,
+        );
+    }
+    y
+}
+
+#[cube(launch)]
+#[allow(clippy::too_many_arguments)]
+fn dropout_kernel(
+    residual: &Tensor<f32>,
+    x: &Tensor<f32>,
+    y: &mut Tensor<f32>,
+    seed_low: u32,
+    seed_high: u32,
+    least: u32,
+    scale: f32,
+    #[comptime] added: bool,
+) {
+    if ABSOLUTE_POS < y.len() {
+        let factor = factor(u32::cast_from(ABSOLUTE_POS), seed_low, seed_high, least, scale);
+        let mut sum = x[ABSOLUTE_POS] * factor;
+        if added {
+            sum += residual[ABSOLUTE_POS];
+        }
+        y[ABSOLUTE_POS] = sum;
+    }
+}
+
+/// What the element at `index` is multiplied by.
+#[cube]
+pub(super) fn factor(index: u32, seed_low: u32, seed_high: u32, least: u32, scale: f32) -> f32 {
+    let number = mix(mix(index ^ seed_low) ^ seed_high) >> 8u32;
+    let mut factor = scale;
+    if number < least {
+        factor = 0.0f32;
+    }
+    factor
+}
+
+/// The finaliser of `undertone_kernels`. Unsigned products wrap on every device.
+#[cube]
+fn mix(x: u32) -> u32 {
+    let a = (x ^ (x >> 16u32)) * 0x7FEB_352Du32;
+    let b = (a ^ (a >> 15u32)) * 0x846C_A68Bu32;
+    b ^ (b >> 16u32)
+}

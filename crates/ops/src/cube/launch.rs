@@ -1,0 +1,113 @@
+//! The way from Burn's dispatching tensors to a kernel.
+
+use burn::backend::fusion::custom::{
+    CustomOpIr, HandleContainer, OperationFn, OperationIr, StreamId, TensorId, TensorIr,
+};
+use burn::backend::fusion::{FusionBackend, FusionRuntime, FusionTensor};
+use burn::backend::{BackendTensor, Cube, DispatchKindConversion, DispatchTensor};
+use burn::tensor::{DType, Shape};
+use burn_cubecl::ops::numeric::empty_device_dtype;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, cubecl};
+use cubecl::prelude::*;
+
+/// Units of a cube that works on one row.
+pub(super) const UNITS: usize = 64;
+
+/// What `launch` makes of `inputs`, in a step of its own of the device's queue: tensors of these shapes, in f32.
+///
+/// `launch` runs later, when fusion comes to it. It may write to inputs that nothing else holds
+/// ([`CubeTensor::can_mut`]).
+pub(crate) fn launched<const I: usize, const O: usize>(
+    name: &str,
+    inputs: [DispatchTensor; I],
+    outputs: [Shape; O],
+    launch: impl Fn([CubeTensor; I]) -> [CubeTensor; O] + Send + Sync + 'static,
+) -> [DispatchTensor; O] {
+    let launch = move |inputs: Vec<CubeTensor>| {
+        let inputs: [CubeTensor; I] = inputs.try_into().expect("as many as there are");
+        launch(inputs).into()
+    };
+    launched_all(name, inputs.into(), outputs.into(), launch).try_into().expect("one tensor for each output")
+}
+
+/// As [`launched`], for numbers of tensors that depend on the model.
+pub(crate) fn launched_all(
+    name: &str,
+    inputs: Vec<DispatchTensor>,
+    outputs: Vec<Shape>,
+    launch: impl Fn(Vec<CubeTensor>) -> Vec<CubeTensor> + Send + Sync + 'static,
+) -> Vec<DispatchTensor> {
+    let inputs: Vec<Fused> = inputs.into_iter().map(fused).collect();
+    let client = inputs.first().expect("a kernel has an input").client.clone();
+    let inputs: Vec<TensorIr> = inputs.into_iter().map(Fused::into_ir).collect();
+    let output = |shape| TensorIr::uninit(client.create_empty_handle(), shape, DType::F32);
+    let outputs: Vec<TensorIr> = outputs.into_iter().map(output).collect();
+    let made: Vec<TensorId> = outputs.iter().map(|output| output.id).collect();
+    let ir = CustomOpIr { id: name.into(), inputs: inputs.clone(), outputs, scalars: Vec::new() };
+    let run = OperationFn(move |handles: &mut Handles| {
+        let tensors = inputs.iter().map(|input| handles.get_float_tensor::<CubeBackend>(input)).collect();
+        for (id, tensor) in made.iter().zip(launch(tensors)) {
+            handles.register_float_tensor::<CubeBackend>(id, tensor);
+        }
+        Ok(())
+    });
+    let made = client.register(StreamId::current(), OperationIr::Custom(ir), run).into_iter();
+    made.map(|x| <DispatchTensor as DispatchKindConversion<Cube>>::from_backend(BackendTensor::Float(x))).collect()
+}
+
+type Runtime = <CubeBackend as FusionBackend>::FusionRuntime;
+type Handles = HandleContainer<<Runtime as FusionRuntime>::FusionHandle>;
+type Fused = FusionTensor<Runtime>;
+
+/// A tensor of any kind: on the device they are all the same.
+fn fused(x: DispatchTensor) -> Fused {
+    let x = <DispatchTensor as DispatchKindConversion<Cube>>::try_into_backend(x);
+    match x.expect("kernels for CubeCL are given its tensors, without autodiff") {
+        BackendTensor::Float(x) | BackendTensor::Int(x) | BackendTensor::Bool(x) | BackendTensor::Quantized(x) => x,
+        _ => unreachable!("no kernel is given anything but a tensor"),
+    }
+}
+
+/// Memory for f32 numbers on the device of `like`.
+pub(super) fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
+    empty_device_dtype(like.client.clone(), like.device.clone(), shape.into(), DType::F32)
+}
+
+/// A cube for each of `rows`. Devices of WebGPU have 65,535 along an axis at most.
+pub(super) fn cube_each(rows: usize) -> CubeCount {
+    let along = rows.clamp(1, 1 << 15);
+    CubeCount::Static(along as u32, rows.div_ceil(along) as u32, 1)
+}
+
+/// The row of this cube, of those that [`cube_each`] asked for; there may be cubes beyond the last row.
+#[cube]
+pub(super) fn row_of_cube() -> usize {
+    CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize
+}
+
+/// The sum of what all units of a cube of [`UNITS`] give, added in the same order each time.
+#[cube]
+pub(super) fn summed(shares: &mut Shared<[f32]>, share: f32) -> f32 {
+    sync_cube();
+    shares[UNIT_POS_X as usize] = share;
+    sync_cube();
+    let mut sum = 0.0f32;
+    for at in 0..UNITS {
+        sum += shares[at];
+    }
+    sum
+}
+
+/// The largest number that a unit of a cube of [`UNITS`] gives.
+#[cube]
+pub(super) fn highest(shares: &mut Shared<[f32]>, share: f32) -> f32 {
+    sync_cube();
+    shares[UNIT_POS_X as usize] = share;
+    sync_cube();
+    let mut top = shares[0];
+    for at in 1..UNITS {
+        top = max(top, shares[at]);
+    }
+    top
+}

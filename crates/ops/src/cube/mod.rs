@@ -1,0 +1,27 @@
+//! Kernels for CubeCL's backends: where Burn's own operations do not do what is wanted, or take many launches for it.
+//!
+//! They are launched below fusion, on contiguous f32 tensors. What calls them is the operation that they are a body of.
+
+mod attention;
+mod conv;
+mod dropout;
+mod embedding;
+mod launch;
+mod loss;
+mod norm;
+mod optimizer;
+mod product;
+mod step;
+mod sum;
+
+pub(crate) use attention::Attention;
+pub(crate) use conv::Unfold;
+pub(crate) use dropout::{Drop, dropout};
+pub(crate) use embedding::embedding_backward;
+pub(crate) use launch::{launched, launched_all};
+pub(crate) use loss::ClassLoss;
+pub(crate) use norm::LayerNorm;
+pub(crate) use optimizer::{AdamW, Rates, average};
+pub(crate) use product::{matmul, product_shape};
+pub(crate) use step::StepControl;
+pub(crate) use sum::{sum, sum_of_squares};
