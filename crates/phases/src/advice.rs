@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn advice_is_in_order_of_gain_for_this_configuration() {
         let mut experiment = Experiment::default();
-        for (batch, first) in [(16, "data.batch_size"), (1, "model.trainable")] {
+        for (batch, first) in [(16, "train.gradient_checkpointing"), (1, "train.optimizer.name")] {
             experiment.data.batch_size = batch;
             let advice = situation(&experiment).advice(Some(Moment::Training(SHAPE)));
             assert!(advice[0].change.contains(first), "{advice:?}");

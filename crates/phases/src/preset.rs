@@ -72,28 +72,28 @@ static CARDS: [Card; 9] = [
            batches:      [16,  8,  0,  0,  0,  0, 16,  8,  8,  0],
            checkpointed: [16, 16,  4,  0,  0,  0, 16, 16, 16,  0] },
     Card { name: "rtx-5060", driver: "RTX 5060", gigabytes: 8, prefetch_batches: 16, compute: Compute::Bf16,
-           batches:      [ 4,  2,  0,  0,  0,  0,  8,  2,  2,  0],
-           checkpointed: [ 4,  4,  0,  0,  0,  0, 16, 16, 16,  0] },
+           batches:      [ 8,  4,  0,  0,  0,  0, 16,  8,  4,  0],
+           checkpointed: [16, 16,  0,  0,  0,  0, 16, 16, 16,  0] },
     Card { name: "t4", driver: "T4", gigabytes: 16, prefetch_batches: 16, compute: Compute::F16,
-           batches:      [ 8,  4,  1,  0,  0,  0, 16,  8,  8,  2],
-           checkpointed: [16,  8,  4,  0,  0,  0, 16, 16, 16, 16] },
+           batches:      [16, 16,  2,  0,  0,  0, 16, 16, 16,  4],
+           checkpointed: [16, 16, 16,  0,  0,  0, 16, 16, 16, 16] },
     Card { name: "rtx-4080", driver: "RTX 4080", gigabytes: 16, prefetch_batches: 16, compute: Compute::Bf16,
-           batches:      [ 8,  4,  1,  0,  0,  0, 16,  8,  8,  2],
-           checkpointed: [16,  8,  4,  0,  0,  0, 16, 16, 16, 16] },
+           batches:      [16, 16,  2,  0,  0,  0, 16, 16, 16,  4],
+           checkpointed: [16, 16, 16,  0,  0,  0, 16, 16, 16, 16] },
     Card { name: "rtx-4090", driver: "RTX 4090", gigabytes: 24, prefetch_batches: 16, compute: Compute::Bf16,
-           batches:      [16,  8,  2,  0,  0,  0, 16, 16, 16,  4],
-           checkpointed: [16, 16,  8,  1,  0,  0, 16, 16, 16, 16] },
+           batches:      [16, 16,  4,  0,  0,  0, 16, 16, 16,  8],
+           checkpointed: [16, 16, 16,  2,  0,  1, 16, 16, 16, 16] },
     Card { name: "a100-40", driver: "A100", gigabytes: 40, prefetch_batches: 32, compute: Compute::Bf16,
-           batches:      [16, 16,  4,  1,  0,  1, 16, 16, 16,  8],
-           checkpointed: [16, 16, 16,  8,  0,  4, 16, 16, 16, 16] },
+           batches:      [16, 16, 16,  2,  0,  2, 16, 16, 16, 16],
+           checkpointed: [16, 16, 16, 16,  0, 16, 16, 16, 16, 16] },
     Card { name: "a100-80", driver: "A100", gigabytes: 80, prefetch_batches: 32, compute: Compute::Bf16,
-           batches:      [16, 16,  8,  4,  1,  2, 16, 16, 16, 16],
-           checkpointed: [16, 16, 16, 16,  8, 16, 16, 16, 16, 16] },
+           batches:      [16, 16, 16,  8,  4,  8, 16, 16, 16, 16],
+           checkpointed: [16, 16, 16, 16, 16, 16, 16, 16, 16, 16] },
     Card { name: "h100-80", driver: "H100", gigabytes: 80, prefetch_batches: 32, compute: Compute::Bf16,
-           batches:      [16, 16,  8,  4,  1,  2, 16, 16, 16, 16],
-           checkpointed: [16, 16, 16, 16,  8, 16, 16, 16, 16, 16] },
+           batches:      [16, 16, 16,  8,  4,  8, 16, 16, 16, 16],
+           checkpointed: [16, 16, 16, 16, 16, 16, 16, 16, 16, 16] },
     Card { name: "h200", driver: "H200", gigabytes: 141, prefetch_batches: 32, compute: Compute::Bf16,
-           batches:      [16, 16, 16,  8,  4,  4, 16, 16, 16, 16],
+           batches:      [16, 16, 16, 16,  8, 16, 16, 16, 16, 16],
            checkpointed: [16, 16, 16, 16, 16, 16, 16, 16, 16, 16] },
 ];
 
@@ -417,19 +417,21 @@ mod tests {
             let experiment = load(settings);
             (experiment.data.batch_size, experiment.train.accumulation, experiment.data.prefetch_batches)
         };
-        let small = "model.source.hub=openai/whisper-small.en";
+        let (small, medium) = ("model.source.hub=openai/whisper-small.en", "model.source.hub=openai/whisper-medium");
         assert_eq!(split(&[]), (16, 1, 16));
-        // Four samples with blocks that run again instead of one without.
-        assert_eq!(split(&["device_preset=t4", small]), (4, 4, 16));
+        // Sixteen samples with blocks that run again instead of two without.
+        assert_eq!(split(&["device_preset=t4", small]), (16, 1, 16));
         let train = |settings: &[&str]| load(settings).train;
         assert_eq!(train(&["device_preset=t4", small]).gradient_checkpointing.every().map(|n| n.get()), Some(1));
         assert_eq!(train(&["device_preset=h100-80", small]).gradient_checkpointing.every(), None);
         assert_eq!(train(&["device_preset=h100-80", small]).compute, Compute::Bf16);
         assert_eq!(train(&["device_preset=h100-80", small, "train.compute=f32"]).compute, Compute::F32);
-        assert_eq!(split(&["device_preset=h100-80", small]), (8, 2, 32));
-        assert_eq!(split(&["device_preset=h100-80", "model.source.hub=openai/whisper-large-v3-turbo"]), (16, 1, 32));
-        assert_eq!(split(&["device_preset=rtx-5060", "model.source.hub=openai/whisper-medium"]), (1, 16, 16));
-        assert_eq!(split(&["device_preset=h100-80", small, "data.prefetch_batches=2"]), (8, 2, 2));
+        assert_eq!(split(&["device_preset=h100-80", small]), (16, 1, 32));
+        assert_eq!(split(&["device_preset=a100-40", medium]), (16, 1, 32));
+        assert_eq!(split(&["device_preset=rtx-4090", medium]), (2, 8, 16));
+        assert_eq!(split(&["device_preset=h100-80", "model.source.hub=openai/whisper-large-v3-turbo"]), (8, 2, 32));
+        assert_eq!(split(&["device_preset=rtx-5060", medium]), (1, 16, 16));
+        assert_eq!(split(&["device_preset=h100-80", small, "data.prefetch_batches=2"]), (16, 1, 2));
         // Half of a decision would change what is learned.
         assert_eq!(split(&["device_preset=h100-80", small, "data.batch_size=5"]), (5, 1, 32));
         assert_eq!(split(&["device_preset=h100-80", small, "train.accumulation=3"]), (16, 3, 32));
