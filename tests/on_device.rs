@@ -65,6 +65,35 @@ fn a_dozen_steps_of_the_quickstart_lose_what_they_lose_on_the_cpu() {
     assert_near(&found.1, &cpu.1, 2e-2);
 }
 
+/// What `bench device` counted, for blocks that are narrow: their number alone decides.
+fn counted(args: &[&str]) -> Value {
+    let always = ["bench", "device", "--narrow", "--batch", "1", "--steps", "2", "--device", device()];
+    let outcome = done(&Place::default(), &[&always[..], args].concat());
+    let line = outcome.stdout.lines().last().expect("a line");
+    serde_json::from_str(line).expect("JSON")
+}
+
+#[test]
+#[ignore = "needs an accelerator's backend: cargo xtask test --device wgpu"]
+fn a_step_is_few_kernels_and_waits_for_nothing() {
+    if device().starts_with("tch") {
+        // Its kernels are not counted.
+        return;
+    }
+    // What was counted when these were written (drivers that take 31 buffers to a kernel), and a little more.
+    for (args, most) in [
+        (&["--size", "nano"][..], 405.0),
+        (&["--size", "nano", "--accumulation", "2"], 850.0),
+        (&["--size", "nano", "--lora", "8"], 700.0),
+        (&["--size", "small"], 1500.0),
+    ] {
+        let found = counted(args);
+        let kernels = found["kernels_per_step"].as_f64().expect("a number");
+        assert!(kernels > 100.0 && kernels <= most, "{kernels} kernels, and {most} at most: {found}");
+        assert_eq!(found["waits_per_step"].as_f64(), Some(0.0), "{found}");
+    }
+}
+
 #[test]
 #[ignore = "needs an accelerator's backend: cargo xtask test --device wgpu"]
 fn a_run_goes_on_on_another_device() {

@@ -32,9 +32,10 @@ const INSTALL: Check = Check { name: "test runner", args: &["install", "cargo-ne
 const TESTS: Check = Check { name: "tests", args: &["nextest", "run", "--workspace"], variables: &[] };
 const DOC_TESTS: Check = Check { name: "doc tests", args: &["test", "--workspace", "--doc"], variables: &[] };
 
-/// Operations against the CPU's, answers and gradients of reference implementations, and runs of the command line.
+/// Operations against the CPU's, answers and gradients of reference implementations, what guards a run whose losses are
+/// heard of late, and runs of the command line.
 const SHORT: &str = "package(undertone-ops) | (package(undertone-model) & test(/^(lora|router)::/)) | binary(on_device) | \
-                     binary(/^parity/)";
+                     binary(/^parity/) | binary(guarding)";
 /// Everything that takes Burn's default device.
 const LONG: &str = "package(undertone-ops) | package(undertone-model) | package(undertone-train) | binary(on_device) | \
                     binary(/^parity/) | binary(learner) | binary(guarding)";

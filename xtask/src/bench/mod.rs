@@ -3,6 +3,7 @@
 mod checkpointing;
 mod compare;
 mod data;
+mod device;
 mod faults;
 mod hardware;
 pub mod hostile;
@@ -27,6 +28,8 @@ pub enum Command {
     Data(data::Args),
     /// Time every fused operation beside its composition, as a share of what this machine can do; a table
     Ops(ops::Args),
+    /// Count what a step of the Learner asks of an accelerator: kernels, waits, memory; a JSON line
+    Device(device::Args),
     /// Kill, starve and damage small runs at random moments, resume them, and compare what they end in; a table
     Faults(faults::Args),
     /// Measure what sampling the machine in the background costs, and its arithmetic's peak; one JSON line
@@ -42,6 +45,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Checkpointing(args) => checkpointing::run(args),
         Command::Data(args) => data::run(args),
         Command::Ops(args) => ops::run(args),
+        Command::Device(args) => device::run(args),
         Command::Faults(args) => faults::run(args),
         Command::Hardware(args) => hardware::run(args),
         Command::Hostile(args) => hostile::run(args),

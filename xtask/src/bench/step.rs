@@ -56,7 +56,9 @@ pub struct Workload {
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Size {
+pub enum Size {
+    /// As the bundled whisper-nano-cw
+    Nano,
     Tiny,
     Base,
     Small,
@@ -125,7 +127,7 @@ enum Trained {
 }
 
 /// Adapters on every linear map of every block of a model that is otherwise frozen.
-fn adapted(model: Whisper, r: usize, count: usize, device: &Device) -> Whisper {
+pub fn adapted(model: Whisper, r: usize, count: usize, device: &Device) -> Whisper {
     let target_modules = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"].map(str::to_owned).to_vec();
     let config = LoraConfig { r, lora_alpha: 2.0 * r as f64, target_modules, ..Default::default() };
     let mut model = model.no_grad();
@@ -143,8 +145,23 @@ fn gates(count: usize, batch: usize, device: &Device) -> Gates {
 }
 
 impl Size {
-    fn config(self) -> WhisperConfig {
+    pub fn config(self) -> WhisperConfig {
         let (d_model, layers, heads, num_mel_bins, vocab_size) = match self {
+            Self::Nano => {
+                return WhisperConfig {
+                    d_model: 128,
+                    encoder_layers: 4,
+                    decoder_layers: 2,
+                    encoder_attention_heads: 4,
+                    decoder_attention_heads: 4,
+                    encoder_ffn_dim: 512,
+                    decoder_ffn_dim: 512,
+                    vocab_size: 56,
+                    max_source_positions: 400,
+                    max_target_positions: 128,
+                    ..Default::default()
+                };
+            }
             Self::Tiny => (384, 4, 6, 80, 51865),
             Self::Base => (512, 6, 8, 80, 51865),
             Self::Small => (768, 12, 12, 80, 51865),
@@ -207,7 +224,7 @@ pub fn run(workload: &Workload) -> Result<(), Failure> {
 }
 
 /// The device, and what it is called: `auto` would not say what was measured.
-fn resolve(name: &str) -> Result<(DeviceSpec, Device), Failure> {
+pub fn resolve(name: &str) -> Result<(DeviceSpec, Device), Failure> {
     let given: DeviceSpec = name.parse().map_err(Failure::bad_input)?;
     let device = given.resolve().map_err(Failure::bad_input)?;
     Ok((DeviceSpec::of(&device).unwrap_or(given), device))
