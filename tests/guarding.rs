@@ -168,6 +168,7 @@ fn ended(nan: &[usize], high: &[usize], log_every: u64, change: impl Fn(&mut Tra
     let state = &checkpoint.state;
     let counts = [state.step, state.samples, state.epoch, state.cursor as u64, state.guard.incidents];
     let mut numbers: Vec<f64> = counts.into_iter().map(|count| count as f64).collect();
+    numbers.extend(state.loss_scale.map(|scale| scale.scale));
     let first = |tensor: undertone::store::HostTensor| f64::from(tensor.data[0]);
     numbers.push(first(checkpoint.model.read("used.weight").expect("a weight")));
     for part in ["step", "m", "v"] {
@@ -190,15 +191,20 @@ fn what_is_heard_of_a_step_late_ends_as_if_it_were_known_at_once() {
     let averaged: Change = |config| (config.guard.on_nan, config.ema_decay) = (OnNan::Skip, Some(0.9));
     let limited: Change = |config| (config.guard.on_nan, config.guard.limit) = (OnNan::Skip, 1);
     let scaled: Change = |config| (config.compute, config.guard.on_nan) = (undertone::train::Compute::F16, OnNan::Skip);
+    let grows: Change = |config| {
+        config.compute = undertone::train::Compute::F16;
+        config.loss_scale.growth_interval = 7;
+    };
     let skips: Change = |config| config.guard.on_spike = OnSpike::Skip;
     let back: Change = |config| config.guard.on_spike = OnSpike::Rollback;
-    let cases: [(&[usize], &[usize], Change); 9] = [
+    let cases: [(&[usize], &[usize], Change); 10] = [
         (&[25], &[], nan(OnNan::Stop)),
         (&[0, 24, 25, 59], &[], nan(OnNan::Skip)),
         (&[24, 36], &[], nan(OnNan::Rollback)),
         (&[0, 1, 25], &[], averaged),
         (&[25, 33], &[], limited),
         (&[25], &[], scaled),
+        (&[], &[], grows),
         (&[], &[45, 52], skips),
         (&[], &[45], back),
         (&[], &[], nan(OnNan::Stop)),

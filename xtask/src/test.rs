@@ -34,7 +34,7 @@ const DOC_TESTS: Check = Check { name: "doc tests", args: &["test", "--workspace
 
 /// Operations against the CPU's, answers and gradients of reference implementations, what guards a run whose losses are
 /// heard of late, and runs of the command line.
-const SHORT: &str = "package(undertone-ops) | (package(undertone-model) & test(/^(lora|router)::/)) | binary(on_device) | \
+const SHORT: &str = "package(undertone-ops) | (package(undertone-model) & test(/^(lora|router|heads)::/)) | binary(on_device) | \
                      binary(/^parity/) | binary(guarding)";
 /// Everything that takes Burn's default device.
 const LONG: &str = "package(undertone-ops) | package(undertone-model) | package(undertone-train) | binary(on_device) | \

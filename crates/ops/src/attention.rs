@@ -150,10 +150,9 @@ impl HostOp<3> for HostAttention {
 /// One step of the graph on every other backend, which keeps queries, keys, values, the output and one number for each
 /// query; weights are made again in the backward pass.
 fn step(make: MakeBody, [query, key, value]: [Tensor<3>; 3], options: AttentionOptions) -> Tensor<3> {
-    let device = query.device();
     let inputs = [&query, &key, &value].map(|x| AnyFloat::from(x.clone()));
     let tracked = inputs.iter().any(AnyFloat::is_tracked);
-    let (with_autodiff, dtype) = (device.is_autodiff(), query.dtype());
+    let (with_autodiff, dtype) = (inputs.iter().any(AnyFloat::has_autodiff), query.dtype());
     let drop = (with_autodiff && options.dropout > 0.0).then(|| (options.dropout, draw_seed()));
     let qkv = [query, key, value].map(|x| AnyFloat::from(x).plain().tensor::<3>());
     // Burn's own kernels for accelerators multiply tiles in f16, also those of f32 numbers.
@@ -390,7 +389,7 @@ fn burns([query, key, value]: [Tensor<3>; 3], options: &AttentionOptions) -> Ten
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Inputs, assert_close, compare, compare_not_finite, device, pseudo_random};
+    use crate::testing::{Inputs, assert_close, compare, compare_not_finite_but, device, pseudo_random};
     use proptest::prelude::*;
 
     /// Attention by its definition, a loop at a time, on the host.
@@ -555,7 +554,8 @@ mod tests {
                     move |[q, k, v]: [Tensor<3>; 3]| f(q, k, v, options.clone())
                 };
                 for body in [attention, composed] {
-                    compare_not_finite([q.clone(), k.clone(), v.clone()], run(body), run(derived));
+                    let leaves_out = padded && crate::runs_ahead(&device());
+                    compare_not_finite_but(leaves_out, [q.clone(), k.clone(), v.clone()], run(body), run(derived));
                 }
             }
         }

@@ -51,8 +51,8 @@ fn step(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding
     let time_out = (time + 2 * padding - kernel) / stride + 1;
     let (rows, width, dtype) = (batch * time_out, kernel * channels, x.dtype());
     let unfold = cube::Unfold { batch, time, time_out, channels, kernel, stride, padding };
-    let with_autodiff = x.device().is_autodiff();
     let inputs: [AnyFloat; 3] = [x.into(), weight.into(), bias.into()];
+    let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let [wants_x, wants_weight, wants_bias] = inputs.each_ref().map(AnyFloat::is_tracked);
     let [x, weight, bias] = inputs.clone().map(AnyFloat::plain);
     let (x, bias) = (x.tensor::<3>(), bias.tensor::<1>());

@@ -41,6 +41,11 @@ impl AnyFloat {
         Dispatch::is_tracked(&self.0)
     }
 
+    /// Whether it is on a device with autodiff.
+    pub(crate) fn has_autodiff(&self) -> bool {
+        self.0.autodiff != DispatchAutodiffContext::Disabled
+    }
+
     /// As [`fork`].
     pub fn fork(self) -> Self {
         Self(Dispatch::fork(self.0))

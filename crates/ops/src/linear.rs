@@ -48,7 +48,7 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
     let inputs: Vec<AnyFloat> =
         [x.clone().into(), weight.clone().into()].into_iter().chain(bias.clone().map(AnyFloat::from)).collect();
     let wanted: Vec<bool> = inputs.iter().map(AnyFloat::is_tracked).collect();
-    let with_autodiff = x.device().is_autodiff();
+    let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let x = AnyFloat::from(x).plain().tensor::<D>().reshape([rows, d_in]);
     let weight = AnyFloat::from(weight).plain().tensor::<2>();
     let mut y = matmul(x.clone(), weight.clone().transpose()).reshape(y_shape);
@@ -225,6 +225,17 @@ mod tests {
         let weight = Tensor::<2>::from_floats([[1.0, 2.0], [3.0, 4.0]], &device());
         let ids = Tensor::<2, Int>::from_ints([[1, 0, 1]], &device());
         assert_close(embedding(weight, ids), &[3.0, 4.0, 1.0, 2.0, 3.0, 4.0], 0.0);
+    }
+
+    #[test]
+    fn a_weight_learns_from_an_input_without_autodiff() {
+        let x = Tensor::<2>::ones([4, 2], &device());
+        for body in [linear::<2>, step::<2>] {
+            let weight = Tensor::<2>::ones([3, 2], &device()).autodiff().require_grad();
+            let y = body(x.clone(), weight.clone(), None);
+            assert!(y.device().is_autodiff());
+            assert_close(weight.grad(&y.sum().backward()).expect("a gradient"), &[4.0; 6], 0.0);
+        }
     }
 
     #[test]

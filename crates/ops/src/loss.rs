@@ -61,6 +61,11 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossE
         });
         return LossSum { sum, count };
     }
+    composed(logits, targets, options)
+}
+
+/// In operations whose gradients Burn derives.
+fn composed(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossEntropyOptions) -> LossSum {
     let ignored = targets.clone().equal_scalar(options.ignore_index);
     let counted = ignored.clone().bool_not().int().float();
     let log_p = log_softmax(logits, 1);
@@ -102,7 +107,11 @@ fn row_losses(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossEntropyO
     let log_p = log_softmax(logits, 1);
     let of_target = log_p.clone().gather(1, at.clone()).squeeze_dim::<1>(1);
     let mean = log_p.clone().mean_dim(1).squeeze_dim::<1>(1);
-    let losses = of_target.mul_scalar(smoothing - 1.0) - mean.mul_scalar(smoothing);
+    let mut losses = of_target.mul_scalar(smoothing - 1.0);
+    // Not 0 times the mean: with a class that cannot be, the mean is no number.
+    if smoothing > 0.0 {
+        losses = losses - mean.mul_scalar(smoothing);
+    }
     let class = Tensor::<1, Int>::arange(0..classes as i64, &device).unsqueeze::<2>();
     let is_target = class.expand([rows, classes]).equal(at.expand([rows, classes]));
     let wanted = is_target.float().mul_scalar(1.0 - smoothing).add_scalar(smoothing / classes as f64);
@@ -161,10 +170,9 @@ fn step(
     targets: Tensor<1, Int>,
     options: CrossEntropyOptions,
 ) -> LossSum {
-    let (with_autodiff, dtype) = (x.device().is_autodiff(), x.dtype());
-    // No number of the logits' gradient is above 1, and f16 has none below 6e-8: lifted, the small ones remain.
-    let lift = if dtype == DType::F16 { 256.0 } else { 1.0 };
+    let dtype = x.dtype();
     let inputs: Vec<AnyFloat> = [x.into(), weight.into()].into_iter().chain(bias.map(AnyFloat::from)).collect();
+    let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let wanted = [0, 1, 2].map(|i| inputs.get(i).is_some_and(AnyFloat::is_tracked));
     let plain = |i: usize| inputs.get(i).cloned().map(AnyFloat::plain);
     let layer = OutputLayer {
@@ -172,7 +180,6 @@ fn step(
         bias: plain(2).map(AnyFloat::tensor),
         options,
         wanted,
-        lift,
     };
     let targets = targets.inner();
     let count = counted(targets.clone(), options);
@@ -183,7 +190,7 @@ fn step(
     let backward = move |dy| {
         let dy = Tensor::<1>::from_dispatch(dy);
         let Gradients { x, weight, bias } = gradients;
-        let matrix = |g: Tensor<2>| host::restored(g * dy.clone().div_scalar(lift).unsqueeze(), dtype).into_dispatch();
+        let matrix = |g: Tensor<2>| host::restored(g * dy.clone().unsqueeze(), dtype).into_dispatch();
         let bias = bias.map(|g| host::restored(g * dy.clone(), dtype).into_dispatch());
         vec![x.map(matrix), weight.map(matrix), bias]
     };
@@ -196,12 +203,10 @@ struct OutputLayer {
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
     wanted: [bool; 3],
-    /// What the logits' gradient is multiplied by before it is rounded.
-    lift: f64,
     options: CrossEntropyOptions,
 }
 
-/// In f32, for an upstream gradient of 1; those of matrices still multiplied by [`OutputLayer::lift`].
+/// In f32, for an upstream gradient of 1.
 #[derive(Default)]
 struct Gradients {
     x: Option<Tensor<2>>,
@@ -238,10 +243,12 @@ impl OutputLayer {
         }
         let RowLosses { losses, gradient } = row_losses(logits, targets, self.options);
         let bias = wants_bias.then(|| column_sums(gradient.clone()));
-        let lifted = if self.lift == 1.0 { gradient } else { gradient.mul_scalar(self.lift) };
-        let lifted = host::restored(lifted, dtype);
-        let weight = wants_weight.then(|| host::f32(matmul(lifted.clone().transpose(), x)));
-        let x = wants_x.then(|| host::f32(matmul(lifted, self.weight.clone())));
+        // Before the loss is scaled, most of these numbers are below what f16 has, and sums of them above: they stay in f32.
+        let wide = dtype == DType::F16;
+        let [x, to] = [x, self.weight.clone()].map(|factor| if wide { host::f32(factor) } else { factor });
+        let gradient = if wide { gradient } else { host::restored(gradient, dtype) };
+        let weight = wants_weight.then(|| host::f32(matmul(gradient.clone().transpose(), x)));
+        let x = wants_x.then(|| host::f32(matmul(gradient, to)));
         (losses, Gradients { x, weight, bias })
     }
 }
@@ -348,6 +355,23 @@ mod tests {
     }
 
     #[test]
+    fn a_class_that_cannot_be_changes_nothing() {
+        let logits = Tensor::<2>::from_floats([[1.0, f32::NEG_INFINITY, 0.5, 0.25]], &device());
+        let logits = logits.autodiff().require_grad();
+        let target = Tensor::<1, Int>::from_ints([2], &device()).autodiff();
+        let loss = cross_entropy(logits.clone(), target, Default::default()).sum;
+        let without = cross_entropy(
+            Tensor::<2>::from_floats([[1.0, 0.5, 0.25]], &device()),
+            Tensor::<1, Int>::from_ints([1], &device()),
+            Default::default(),
+        );
+        let expected: f32 = without.sum.into_scalar();
+        assert_close(loss.clone().inner(), &[expected], 1e-6);
+        let gradient = logits.grad(&loss.backward()).expect("a gradient").try_into_vec_as::<f32>().expect("floats");
+        assert!(gradient.iter().all(|g| g.is_finite()) && gradient[1] == 0.0, "{gradient:?}");
+    }
+
+    #[test]
     fn a_batch_without_targets_has_mean_zero() {
         let loss = cross_entropy(
             Tensor::ones([2, 3], &device()),
@@ -377,7 +401,7 @@ mod tests {
             let parts = |x, w: Tensor<2>, b: Option<Tensor<2>>| {
                 let logits = host::f32::<2>(x).matmul(host::f32(w.transpose()));
                 let logits = b.map_or(logits.clone(), |b| logits + host::f32(b));
-                cross_entropy(logits, targets.clone(), options).sum
+                composed(logits, targets.clone(), options).sum
             };
             for f in [linear_cross_entropy, step] {
                 let [x, weight, bias] = [&x, &weight, &bias].map(Tensor::clone);

@@ -9,7 +9,7 @@ use crate::{
 };
 use burn::backend::flex::FlexTensor;
 #[cfg(feature = "cube")]
-use burn::backend::{AutodiffBackend, Dispatch, DispatchAutodiffContext, DispatchTensor, TensorMetadata};
+use burn::backend::{AutodiffBackend, Dispatch, DispatchTensor, TensorMetadata};
 use burn::tensor::{DType, Tensor};
 use undertone_kernels::norm as kernels;
 
@@ -57,7 +57,7 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, epsilo
     let run = move |inputs| norm.forward(inputs);
     let [y, statistics] = cube::launched("layer_norm", [x.clone(), weight.clone(), bias], made, run);
     let y = Tensor::<D>::from_dispatch(y);
-    if !inputs.iter().any(|input| input.0.autodiff != DispatchAutodiffContext::Disabled) {
+    if !inputs.iter().any(AnyFloat::has_autodiff) {
         return host::restored(y, dtype);
     }
     let backward = move |dy: DispatchTensor| {

@@ -43,8 +43,13 @@ pub fn read_behind(x: Tensor<1>) -> Reading {
         // CubeCL begins the copy when the data is first looked at. Asking for it here puts what fusion still holds in the
         // device's queue, always at the same place.
         Backing::Cuda | Backing::Cube => {
-            let data = x.into_data();
-            Box::new(move || numbers(data))
+            let data = x.clone().into_data();
+            Box::new(move || {
+                let numbers = numbers(data);
+                // Held until then, so that nothing is written over it.
+                drop(x);
+                numbers
+            })
         }
     };
     let (answer, found) = channel();

@@ -19,6 +19,17 @@ pub(crate) struct Unfold {
     pub padding: usize,
 }
 
+/// The same on the device.
+#[derive(CubeType, CubeLaunch)]
+struct Sizes {
+    time: usize,
+    time_out: usize,
+    channels: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+}
+
 impl Unfold {
     /// `[batch · time out, kernel · channels]` of `[batch, time, channels]`; zeros beyond the ends.
     pub fn forward(self, x: CubeTensor) -> CubeTensor {
@@ -44,60 +55,41 @@ impl Unfold {
         let cubes = calculate_cube_count_elemwise(&client, elements, units);
         let [from, to] = [from, to.clone()].map(CubeTensor::into_tensor_arg);
         let Self { time, time_out, channels, kernel, stride, padding, .. } = self;
+        let sizes = SizesLaunch::new(time, time_out, channels, kernel, stride, padding);
         if unfolds {
-            unfold::launch(&client, cubes, units, from, to, time, time_out, channels, kernel, stride, padding);
+            unfold::launch(&client, cubes, units, from, to, sizes);
         } else {
-            fold::launch(&client, cubes, units, from, to, time, time_out, channels, kernel, stride, padding);
+            fold::launch(&client, cubes, units, from, to, sizes);
         }
     }
 }
 
 #[cube(launch)]
-#[allow(clippy::too_many_arguments)]
-fn unfold(
-    x: &Tensor<f32>,
-    columns: &mut Tensor<f32>,
-    time: usize,
-    time_out: usize,
-    channels: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-) {
+fn unfold(x: &Tensor<f32>, columns: &mut Tensor<f32>, sizes: &Sizes) {
     if ABSOLUTE_POS < columns.len() {
-        let width = kernel * channels;
+        let width = sizes.kernel * sizes.channels;
         let (row, column) = (ABSOLUTE_POS / width, ABSOLUTE_POS % width);
-        let (sample, place) = (row / time_out, row % time_out);
-        let at = place * stride + column / channels;
+        let (sample, place) = (row / sizes.time_out, row % sizes.time_out);
+        let at = place * sizes.stride + column / sizes.channels;
         let mut number = 0.0f32;
-        if at >= padding && at < time + padding {
-            number = x[(sample * time + at - padding) * channels + column % channels];
+        if at >= sizes.padding && at < sizes.time + sizes.padding {
+            number = x[(sample * sizes.time + at - sizes.padding) * sizes.channels + column % sizes.channels];
         }
         columns[ABSOLUTE_POS] = number;
     }
 }
 
 #[cube(launch)]
-#[allow(clippy::too_many_arguments)]
-fn fold(
-    columns: &Tensor<f32>,
-    x: &mut Tensor<f32>,
-    time: usize,
-    time_out: usize,
-    channels: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-) {
+fn fold(columns: &Tensor<f32>, x: &mut Tensor<f32>, sizes: &Sizes) {
     if ABSOLUTE_POS < x.len() {
-        let (row, channel) = (ABSOLUTE_POS / channels, ABSOLUTE_POS % channels);
-        let (sample, at) = (row / time, row % time + padding);
+        let (row, channel) = (ABSOLUTE_POS / sizes.channels, ABSOLUTE_POS % sizes.channels);
+        let (sample, at) = (row / sizes.time, row % sizes.time + sizes.padding);
         let mut sum = 0.0f32;
-        for k in 0..kernel {
-            if at >= k && (at - k) % stride == 0 {
-                let place = (at - k) / stride;
-                if place < time_out {
-                    sum += columns[((sample * time_out + place) * kernel + k) * channels + channel];
+        for k in 0..sizes.kernel {
+            if at >= k && (at - k) % sizes.stride == 0 {
+                let place = (at - k) / sizes.stride;
+                if place < sizes.time_out {
+                    sum += columns[((sample * sizes.time_out + place) * sizes.kernel + k) * sizes.channels + channel];
                 }
             }
         }

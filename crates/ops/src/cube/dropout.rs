@@ -24,6 +24,19 @@ impl Drop {
         let least = (p * (1_u32 << 24) as f32).ceil() as u32;
         Self { seed_low: seed as u32, seed_high: (seed >> 32) as u32, least, scale: 1.0 / (1.0 - p) }
     }
+
+    pub(super) fn launch(self) -> DroppedLaunch {
+        DroppedLaunch::new(self.seed_low, self.seed_high, self.least, self.scale)
+    }
+}
+
+/// The same on the device.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct Dropped {
+    seed_low: u32,
+    seed_high: u32,
+    least: u32,
+    scale: f32,
 }
 
 /// `x` with some elements dropped, on top of `residual` if there is one.
@@ -37,28 +50,21 @@ pub(crate) fn dropout(residual: Option<CubeTensor>, x: CubeTensor, drop: Drop) -
         let added = residual.is_some();
         let residual = residual.map_or_else(|| x.clone(), into_contiguous).into_tensor_arg();
         let (input, output) = (x.clone().into_tensor_arg(), y.clone().into_tensor_arg());
-        let Drop { seed_low, seed_high, least, scale } = drop;
-        dropout_kernel::launch(
-            &x.client, cube_count, cube_dim, residual, input, output, seed_low, seed_high, least, scale, added,
-        );
+        dropout_kernel::launch(&x.client, cube_count, cube_dim, residual, input, output, drop.launch(), added);
     }
     y
 }
 
 #[cube(launch)]
-#[allow(clippy::too_many_arguments)]
 fn dropout_kernel(
     residual: &Tensor<f32>,
     x: &Tensor<f32>,
     y: &mut Tensor<f32>,
-    seed_low: u32,
-    seed_high: u32,
-    least: u32,
-    scale: f32,
+    dropped: &Dropped,
     #[comptime] added: bool,
 ) {
     if ABSOLUTE_POS < y.len() {
-        let factor = factor(u32::cast_from(ABSOLUTE_POS), seed_low, seed_high, least, scale);
+        let factor = factor(u32::cast_from(ABSOLUTE_POS), dropped);
         let mut sum = x[ABSOLUTE_POS] * factor;
         if added {
             sum += residual[ABSOLUTE_POS];
@@ -69,10 +75,10 @@ fn dropout_kernel(
 
 /// What the element at `index` is multiplied by.
 #[cube]
-pub(super) fn factor(index: u32, seed_low: u32, seed_high: u32, least: u32, scale: f32) -> f32 {
-    let number = mix(mix(index ^ seed_low) ^ seed_high) >> 8u32;
-    let mut factor = scale;
-    if number < least {
+pub(super) fn factor(index: u32, dropped: &Dropped) -> f32 {
+    let number = mix(mix(index ^ dropped.seed_low) ^ dropped.seed_high) >> 8u32;
+    let mut factor = dropped.scale;
+    if number < dropped.least {
         factor = 0.0f32;
     }
     factor

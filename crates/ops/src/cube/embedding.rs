@@ -1,9 +1,6 @@
 //! The gradient of an embedding, without atomic operations.
 
-use super::launch::{UNITS, cube_each, row_of_cube};
-use burn::backend::ops::FloatTensorOps;
-use burn::tensor::{FloatDType, Shape};
-use burn_cubecl::CubeBackend;
+use super::launch::{UNITS, cube_each, empty, row_of_cube, zeros};
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
@@ -13,7 +10,7 @@ use burn_cubecl::tensor::CubeTensor;
 pub(crate) fn embedding_backward([ids, dy]: [CubeTensor; 2], vocabulary: usize) -> CubeTensor {
     let [ids, dy] = [ids, dy].map(into_contiguous);
     let (rows, width) = (dy.meta.shape()[0], dy.meta.shape()[1]);
-    let sums = CubeBackend::float_zeros(Shape::new([vocabulary, width]), &dy.device, FloatDType::F32);
+    let sums = zeros(empty(&dy, [vocabulary, width]));
     if rows * width > 0 {
         let (client, units) = (dy.client.clone(), CubeDim::new_1d(UNITS as u32));
         let [ids, dy] = [ids, dy].map(CubeTensor::into_tensor_arg);

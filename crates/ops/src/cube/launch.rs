@@ -4,9 +4,11 @@ use burn::backend::fusion::custom::{
     CustomOpIr, HandleContainer, OperationFn, OperationIr, StreamId, TensorId, TensorIr,
 };
 use burn::backend::fusion::{FusionBackend, FusionRuntime, FusionTensor};
-use burn::backend::{BackendTensor, Cube, DispatchKindConversion, DispatchTensor};
-use burn::tensor::{DType, Shape};
-use burn_cubecl::ops::numeric::empty_device_dtype;
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::{BackendTensor, Cube, DispatchKindConversion, DispatchTensor, TensorMetadata};
+use burn::tensor::{DType, FloatDType, Shape};
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, cubecl};
 use cubecl::prelude::*;
@@ -69,9 +71,15 @@ fn fused(x: DispatchTensor) -> Fused {
     }
 }
 
-/// Memory for f32 numbers on the device of `like`.
+/// Memory for f32 numbers on the device of `like`, one row right after the other. Burn's usual tensors begin each row where
+/// CUDA reads best, which kernels here do not know of.
 pub(super) fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
-    empty_device_dtype(like.client.clone(), like.device.clone(), shape.into(), DType::F32)
+    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), DType::F32)
+}
+
+/// As `like`, but all zeros.
+pub(super) fn zeros(like: CubeTensor) -> CubeTensor {
+    into_contiguous(CubeBackend::float_zeros(like.shape(), &like.device, FloatDType::F32))
 }
 
 /// A cube for each of `rows`. Devices of WebGPU have 65,535 along an axis at most.

@@ -18,7 +18,7 @@ impl ClassLoss {
     /// are `[rows]`, in 32 bits. Logits that nothing else holds become their gradient where they lie.
     pub fn rows(self, [logits, targets]: [CubeTensor; 2]) -> [CubeTensor; 2] {
         let [logits, targets] = [logits, targets].map(into_contiguous);
-        let logits = if logits.can_mut() { logits } else { logits.copy() };
+        let logits = if logits.can_mut() { logits } else { into_contiguous(logits.copy()) };
         let (rows, classes) = (logits.meta.shape()[0], logits.meta.shape()[1]);
         let losses = empty(&logits, [rows]);
         if rows * classes > 0 {
@@ -58,8 +58,6 @@ fn class_loss(
             }
         } else {
             let class = usize::cast_from(target);
-            // Before any unit writes a gradient over it.
-            let of_target = logits[first + class];
             let mut top = logits[first];
             let mut plain = 0.0f32;
             let mut at = unit;
@@ -80,15 +78,19 @@ fn class_loss(
             let even = smoothing / f32::cast_from(classes);
             at = unit;
             while at < classes {
-                let mut number = (logits[first + at] - top).exp() / total - even;
+                let logit = logits[first + at];
+                let mut number = (logit - top).exp() / total - even;
                 if at == class {
                     number -= 1.0f32 - smoothing;
+                    let mut loss = top + total.ln() - (1.0f32 - smoothing) * logit;
+                    // Not 0 times the mean: with a class that cannot be, the mean is no number.
+                    if smoothing > 0.0f32 {
+                        loss -= smoothing * mean;
+                    }
+                    losses[row] = loss;
                 }
                 logits[first + at] = number;
                 at += UNITS;
-            }
-            if unit == 0 {
-                losses[row] = top + total.ln() - (1.0f32 - smoothing) * of_target - smoothing * mean;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Layer normalisation, a cube for each row.
 
-use super::launch::{UNITS, cube_each, empty, row_of_cube, summed};
+use super::launch::{UNITS, cube_each, empty, row_of_cube, summed, zeros};
 use burn::backend::TensorMetadata;
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
@@ -42,6 +42,9 @@ impl LayerNorm {
         let (dx, sums) = Self::launch_backward(inputs, rows.clamp(1, SLABS));
         let (slabs, width) = (sums.meta.shape()[0], sums.meta.shape()[2]);
         let [d_weight, d_bias] = [(); 2].map(|()| empty(&dx, [width]));
+        if rows == 0 {
+            return [dx, zeros(d_weight), zeros(d_bias)];
+        }
         if width > 0 {
             let units = CubeDim::new_1d(UNITS as u32);
             let cubes = CubeCount::Static(width.div_ceil(UNITS) as u32, 1, 1);

@@ -208,6 +208,7 @@ impl<O: Objective> Learner<O> {
             self.ema = Some(ema);
         }
         self.model = Some(model);
+        self.unsettled = None;
         // A run that begins to scale its loss, or no longer does, is asked by the configuration.
         let loss_scale = self.state.loss_scale.and_then(|fresh| checkpoint.state.loss_scale.or(Some(fresh)));
         self.state = TrainState { frozen, loss_scale, ..checkpoint.state };
@@ -302,7 +303,10 @@ impl<O: Objective> Learner<O> {
                 // While the host waits for the numbers of the step before, the device has this one's work.
                 let position = (self.state.epoch, self.state.cursor);
                 self.go_back(start);
-                if self.settle(before, false, &mut session)? != Outcome::Taken {
+                let scale = |state: &TrainState| state.loss_scale.map(|scale| scale.scale);
+                let scaled_by = scale(&self.state);
+                let outcome = self.settle(before, false, &mut session)?;
+                if outcome != Outcome::Taken || scale(&self.state) != scaled_by {
                     // This one began with parameters, or with a scale of the loss, that are not those to go on with.
                     stream = batches.epoch(self.state.epoch, self.state.cursor);
                     continue;

@@ -1,7 +1,7 @@
 //! The run's directory, and what an error leaves in it.
 
 use super::Learner;
-use super::step::Unsettled;
+use super::step::{StepReport, Unsettled};
 use crate::TrainError;
 use crate::checkpoint::TrainState;
 use crate::error::io;
@@ -31,6 +31,7 @@ pub(super) struct StepStart {
     cursor: usize,
     loss_scale: Option<LossScale>,
     guard: GuardState,
+    score: Option<f64>,
 }
 
 impl<O: Objective> Learner<O> {
@@ -53,22 +54,34 @@ impl<O: Objective> Learner<O> {
     }
 
     pub(super) fn step_start(&self) -> StepStart {
-        let TrainState { step, samples, epoch, cursor, loss_scale, ref guard, .. } = self.state;
-        StepStart { step, samples, epoch, cursor, loss_scale, guard: guard.clone() }
+        let TrainState { step, samples, epoch, cursor, loss_scale, ref guard, score, .. } = self.state;
+        StepStart { step, samples, epoch, cursor, loss_scale, guard: guard.clone(), score }
     }
 
     /// Goes back to where a step began.
     pub(super) fn go_back(&mut self, start: StepStart) {
-        let StepStart { step, samples, epoch, cursor, loss_scale, guard } = start;
-        self.state = TrainState { step, samples, epoch, cursor, loss_scale, guard, ..self.state.clone() };
+        let StepStart { step, samples, epoch, cursor, loss_scale, guard, score } = start;
+        self.state = TrainState { step, samples, epoch, cursor, loss_scale, guard, score, ..self.state.clone() };
+    }
+
+    /// Takes a step into account that went well, as `decide` and `log` do.
+    fn remember(&mut self, report: &StepReport) {
+        if let Some(scale) = &mut self.state.loss_scale {
+            scale.good(&self.config.loss_scale);
+        }
+        let _ = self.config.guard.judge(&mut self.state.guard, report.loss, report.norm);
+        self.state.losses.add(&report.terms);
     }
 
     /// What of the state a step that the host has not seen leaves, once the device has said whether parameters moved: those
     /// of a step that found no numbers to go on with are those before it.
     fn settle_in_rescue(&mut self) -> bool {
-        let Some(Unsettled { report, reading, start }) = self.unsettled.take() else { return true };
+        let Some(Unsettled { mut report, reading, start }) = self.unsettled.take() else { return true };
         let Ok(numbers) = catch_backend_failure(|| reading.finish_now()) else { return false };
-        if !numbers.taken {
+        if numbers.taken {
+            report.fill(&numbers);
+            self.remember(&report);
+        } else {
             self.forget_step(report.step);
             self.go_back(start);
         }

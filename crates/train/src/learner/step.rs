@@ -188,7 +188,6 @@ impl<O: Objective> Learner<O> {
         progress: &Progress,
     ) -> Result<Option<(Outcome, StepReport)>, TrainError> {
         if self.decides_ahead() {
-            self.within = Within::Moving;
             self.step_ahead(gradients, found, report, start);
             return Ok(None);
         }
@@ -212,6 +211,7 @@ impl<O: Objective> Learner<O> {
         let control = found.control(squares, rules);
         // Before the parameters move, so that it is not behind them.
         let reading = control.read_behind();
+        self.within = Within::Moving;
         self.move_parameters(&mut gradients, report.rate, Some(&control));
         self.unsettled = Some(Unsettled { report, reading, start });
     }
@@ -234,6 +234,8 @@ impl<O: Objective> Learner<O> {
         now: bool,
         session: &mut Session,
     ) -> Result<Outcome, TrainError> {
+        // Where the device fails here, it is not known whether the parameters are those before the step or after it.
+        self.within = Within::Moving;
         let numbers = if now { reading.finish_now() } else { reading.finish() };
         report.fill(&numbers);
         if !numbers.taken {
@@ -338,7 +340,7 @@ impl StepReport {
     }
 
     /// Takes over what the device found.
-    fn fill(&mut self, numbers: &StepNumbers) {
+    pub(super) fn fill(&mut self, numbers: &StepNumbers) {
         (self.loss, self.norm) = (numbers.loss, numbers.norm);
         let (means, weighted) = numbers.terms.split_at(self.terms.len());
         for ((term, mean), weighted) in self.terms.iter_mut().zip(means).zip(weighted) {

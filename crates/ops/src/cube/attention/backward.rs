@@ -1,7 +1,7 @@
 //! The backward passes: one for queries, one for keys and values.
 
 use super::super::dropout::factor;
-use super::{Tile, gathered, load, sees};
+use super::{Call, gathered, load, sees};
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 
@@ -17,19 +17,10 @@ pub(super) fn attention_backward_query(
     d_out: &Tensor<f32>,
     d_query: &mut Tensor<f32>,
     deltas: &mut Tensor<f32>,
-    queries: usize,
-    keys: usize,
-    heads: usize,
-    scale: f32,
-    seed_low: u32,
-    seed_high: u32,
-    least: u32,
-    kept: f32,
-    #[comptime] tile: Tile,
-    #[comptime] causal: bool,
-    #[comptime] padded: bool,
-    #[comptime] drops: bool,
+    call: &Call,
 ) {
+    let tile = comptime!(call.tile);
+    let (queries, keys, heads, scale) = (call.queries, call.keys, call.heads, call.scale);
     let (row, part) = (UNIT_POS_X as usize / tile.parts, UNIT_POS_X as usize % tile.parts);
     let (head, sample) = (CUBE_POS_Y as usize, CUBE_POS_Z as usize);
     let width = heads * tile.d_head;
@@ -69,7 +60,7 @@ pub(super) fn attention_backward_query(
     let delta = gathered(&scores, row * tile.others, tile);
 
     let mut seen = keys;
-    if causal {
+    if call.causal {
         seen = min(keys, first + tile.rows + keys - queries);
     }
     let pieces = seen.div_ceil(tile.others);
@@ -92,12 +83,12 @@ pub(super) fn attention_backward_query(
         }
         sync_cube();
         for j in 0..tile.others {
-            if sees(i, start + j, queries, keys, padding, causal, padded) {
+            if sees(i, start + j, padding, call) {
                 let weight = (gathered(&scores, row * tile.others + j, tile) - sum).exp();
                 let mut change = gathered(&changes, row * tile.others + j, tile);
-                if drops {
+                if call.drops {
                     let index = u32::cast_from(of_row * keys + start + j);
-                    change *= factor(index, seed_low, seed_high, least, kept);
+                    change *= factor(index, &call.dropped);
                 }
                 let d_score = weight * (change - delta) * scale;
                 #[unroll]
@@ -130,19 +121,10 @@ pub(super) fn attention_backward_key_value(
     deltas: &Tensor<f32>,
     d_key: &mut Tensor<f32>,
     d_value: &mut Tensor<f32>,
-    queries: usize,
-    keys: usize,
-    heads: usize,
-    scale: f32,
-    seed_low: u32,
-    seed_high: u32,
-    least: u32,
-    kept: f32,
-    #[comptime] tile: Tile,
-    #[comptime] causal: bool,
-    #[comptime] padded: bool,
-    #[comptime] drops: bool,
+    call: &Call,
 ) {
+    let tile = comptime!(call.tile);
+    let (queries, keys, heads, scale) = (call.queries, call.keys, call.heads, call.scale);
     let (row, part) = (UNIT_POS_X as usize / tile.parts, UNIT_POS_X as usize % tile.parts);
     let (head, sample) = (CUBE_POS_Y as usize, CUBE_POS_Z as usize);
     let width = heads * tile.d_head;
@@ -174,7 +156,7 @@ pub(super) fn attention_backward_key_value(
     }
 
     let mut from = 0usize;
-    if causal {
+    if call.causal {
         // No query before this one sees the first key of the tile, nor any later.
         let before = keys - queries;
         if first > before {
@@ -201,13 +183,13 @@ pub(super) fn attention_backward_key_value(
         }
         sync_cube();
         for i in 0..tile.others {
-            if sees(start + i, j, queries, keys, padding, causal, padded) {
+            if sees(start + i, j, padding, call) {
                 let of_row = of_rows + start + i;
                 let weight = (gathered(&scores, row * tile.others + i, tile) - sums[of_row]).exp();
                 let mut change = gathered(&changes, row * tile.others + i, tile);
                 let mut kept_weight = weight;
-                if drops {
-                    let factor = factor(u32::cast_from(of_row * keys + j), seed_low, seed_high, least, kept);
+                if call.drops {
+                    let factor = factor(u32::cast_from(of_row * keys + j), &call.dropped);
                     change *= factor;
                     kept_weight *= factor;
                 }

@@ -1,7 +1,7 @@
 //! The forward pass.
 
 use super::super::dropout::factor;
-use super::{LEAST, Tile, gathered, load, sees};
+use super::{Call, LEAST, gathered, load, sees};
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 
@@ -14,19 +14,10 @@ pub(super) fn attention_forward(
     padding: &Tensor<f32>,
     out: &mut Tensor<f32>,
     sums: &mut Tensor<f32>,
-    queries: usize,
-    keys: usize,
-    heads: usize,
-    scale: f32,
-    seed_low: u32,
-    seed_high: u32,
-    least: u32,
-    kept: f32,
-    #[comptime] tile: Tile,
-    #[comptime] causal: bool,
-    #[comptime] padded: bool,
-    #[comptime] drops: bool,
+    call: &Call,
 ) {
+    let tile = comptime!(call.tile);
+    let (queries, keys, heads, scale) = (call.queries, call.keys, call.heads, call.scale);
     let (row, part) = (UNIT_POS_X as usize / tile.parts, UNIT_POS_X as usize % tile.parts);
     let (head, sample) = (CUBE_POS_Y as usize, CUBE_POS_Z as usize);
     let width = heads * tile.d_head;
@@ -55,7 +46,7 @@ pub(super) fn attention_forward(
     let mut total = 0.0f32;
 
     let mut seen = keys;
-    if causal {
+    if call.causal {
         // No row of this tile sees a later key than its last one does.
         seen = min(keys, first + tile.rows + keys - queries);
     }
@@ -77,7 +68,7 @@ pub(super) fn attention_forward(
         sync_cube();
         let mut top = highest;
         for j in 0..tile.others {
-            if sees(i, start + j, queries, keys, padding, causal, padded) {
+            if sees(i, start + j, padding, call) {
                 top = max(top, gathered(&shares, row * tile.others + j, tile));
             }
         }
@@ -88,11 +79,11 @@ pub(super) fn attention_forward(
             mixed[c] *= before;
         }
         for j in 0..tile.others {
-            if sees(i, start + j, queries, keys, padding, causal, padded) {
+            if sees(i, start + j, padding, call) {
                 let mut weight = (gathered(&shares, row * tile.others + j, tile) - top).exp();
                 total += weight;
-                if drops {
-                    weight *= factor(u32::cast_from(weights + start + j), seed_low, seed_high, least, kept);
+                if call.drops {
+                    weight *= factor(u32::cast_from(weights + start + j), &call.dropped);
                 }
                 #[unroll]
                 for c in 0..tile.own {

@@ -14,10 +14,10 @@ use burn::backend::TensorMetadata;
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::numeric::empty_device_dtype;
 use burn_cubecl::tensor::CubeTensor;
 
-use super::dropout::Drop;
+use super::dropout::{Drop, Dropped};
+use super::launch::{empty, zeros};
 use backward::{attention_backward_key_value, attention_backward_query};
 use forward::attention_forward;
 
@@ -57,6 +57,9 @@ struct Tile {
 
 impl Tile {
     fn new(d_head: usize) -> Option<Self> {
+        if d_head > SHARED {
+            return None;
+        }
         let parts = (1..=UNITS).find(|parts| d_head.is_multiple_of(*parts) && d_head / parts <= CHANNELS)?;
         let rows = (UNITS / parts).min(ROWS);
         let others = (SHARED / d_head.max(rows * parts)).clamp(1, 16);
@@ -75,38 +78,15 @@ impl Attention {
     pub fn forward(&self, [query, key, value, padding]: [CubeTensor; 4]) -> [CubeTensor; 2] {
         let [query, key, value, padding] = [query, key, value, padding].map(into_contiguous);
         let plan = self.plan(&query, &key);
-        let out = plan.empty(&query, query.shape());
-        let sums = plan.empty(&query, [plan.batch, self.heads, plan.queries].into());
+        let out = empty(&query, query.shape());
+        let sums = empty(&query, [plan.batch, self.heads, plan.queries]);
         if plan.is_empty() {
-            return [out, sums];
+            return [out, sums].map(zeros);
         }
         let (client, cubes, units) = (query.client.clone(), plan.cubes(plan.queries), plan.units());
-        let drop = self.drop.unwrap_or_default();
         let [q, k, v, m] = [query, key, value, padding].map(CubeTensor::into_tensor_arg);
         let [y, s] = [&out, &sums].map(|x| x.clone().into_tensor_arg());
-        attention_forward::launch(
-            &client,
-            cubes,
-            units,
-            q,
-            k,
-            v,
-            m,
-            y,
-            s,
-            plan.queries,
-            plan.keys,
-            self.heads,
-            plan.scale,
-            drop.seed_low,
-            drop.seed_high,
-            drop.least,
-            drop.scale,
-            plan.tile,
-            self.causal,
-            self.padded,
-            self.drop.is_some(),
-        );
+        attention_forward::launch(&client, cubes, units, q, k, v, m, y, s, self.call(&plan));
         [out, sums]
     }
 
@@ -119,67 +99,27 @@ impl Attention {
         let [query, key, value, padding] = [query, key, value, padding].map(into_contiguous);
         let [out, sums, d_out] = [out, sums, d_out].map(into_contiguous);
         let plan = self.plan(&query, &key);
-        let (d_query, deltas) = (plan.empty(&query, query.shape()), plan.empty(&query, sums.shape()));
-        let [d_key, d_value] = [&key, &value].map(|x| plan.empty(x, x.shape()));
+        let (d_query, deltas) = (empty(&query, query.shape()), empty(&query, sums.shape()));
+        let [d_key, d_value] = [&key, &value].map(|x| empty(x, x.shape()));
         if plan.is_empty() {
-            return [d_query, d_key, d_value];
+            return [d_query, d_key, d_value].map(zeros);
         }
         let (client, units) = (query.client.clone(), plan.units());
-        let drop = self.drop.unwrap_or_default();
         let arg = |x: &CubeTensor| x.clone().into_tensor_arg();
-        attention_backward_query::launch(
-            &client,
-            plan.cubes(plan.queries),
-            units,
-            arg(&query),
-            arg(&key),
-            arg(&value),
-            arg(&padding),
-            arg(&out),
-            arg(&sums),
-            arg(&d_out),
-            arg(&d_query),
-            arg(&deltas),
-            plan.queries,
-            plan.keys,
-            self.heads,
-            plan.scale,
-            drop.seed_low,
-            drop.seed_high,
-            drop.least,
-            drop.scale,
-            plan.tile,
-            self.causal,
-            self.padded,
-            self.drop.is_some(),
-        );
-        attention_backward_key_value::launch(
-            &client,
-            plan.cubes(plan.keys),
-            units,
-            arg(&query),
-            arg(&key),
-            arg(&value),
-            arg(&padding),
-            arg(&sums),
-            arg(&d_out),
-            arg(&deltas),
-            arg(&d_key),
-            arg(&d_value),
-            plan.queries,
-            plan.keys,
-            self.heads,
-            plan.scale,
-            drop.seed_low,
-            drop.seed_high,
-            drop.least,
-            drop.scale,
-            plan.tile,
-            self.causal,
-            self.padded,
-            self.drop.is_some(),
-        );
+        let inputs = || [&query, &key, &value, &padding].map(arg);
+        let ([q, k, v, m], cubes) = (inputs(), plan.cubes(plan.queries));
+        let [y, s, dy, dq, d] = [&out, &sums, &d_out, &d_query, &deltas].map(arg);
+        attention_backward_query::launch(&client, cubes, units, q, k, v, m, y, s, dy, dq, d, self.call(&plan));
+        let ([q, k, v, m], cubes) = (inputs(), plan.cubes(plan.keys));
+        let [s, dy, d, dk, dv] = [&sums, &d_out, &deltas, &d_key, &d_value].map(arg);
+        attention_backward_key_value::launch(&client, cubes, units, q, k, v, m, s, dy, d, dk, dv, self.call(&plan));
         [d_query, d_key, d_value]
+    }
+
+    fn call(&self, plan: &Plan) -> CallLaunch {
+        let dropped = self.drop.unwrap_or_default().launch();
+        let (causal, padded, drops) = (self.causal, self.padded, self.drop.is_some());
+        CallLaunch::new(plan.queries, plan.keys, self.heads, plan.scale, dropped, plan.tile, causal, padded, drops)
     }
 
     fn plan(&self, query: &CubeTensor, key: &CubeTensor) -> Plan {
@@ -196,6 +136,24 @@ impl Attention {
     }
 }
 
+/// What kernels are told.
+#[derive(CubeType, CubeLaunch)]
+struct Call {
+    queries: usize,
+    keys: usize,
+    heads: usize,
+    scale: f32,
+    dropped: Dropped,
+    #[cube(comptime)]
+    tile: Tile,
+    #[cube(comptime)]
+    causal: bool,
+    #[cube(comptime)]
+    padded: bool,
+    #[cube(comptime)]
+    drops: bool,
+}
+
 /// The sizes of one call.
 struct Plan {
     batch: usize,
@@ -209,10 +167,6 @@ struct Plan {
 impl Plan {
     fn is_empty(&self) -> bool {
         self.batch * self.queries * self.keys == 0
-    }
-
-    fn empty(&self, like: &CubeTensor, shape: burn::tensor::Shape) -> CubeTensor {
-        empty_device_dtype(like.client.clone(), like.device.clone(), shape, like.dtype)
     }
 
     fn cubes(&self, rows: usize) -> CubeCount {
@@ -250,23 +204,15 @@ fn load(
 
 /// Whether query `i` sees key `j`.
 #[cube]
-#[allow(clippy::collapsible_if, clippy::too_many_arguments, reason = "`padded` is known when the kernel is compiled")]
-fn sees(
-    i: usize,
-    j: usize,
-    queries: usize,
-    keys: usize,
-    padding: &Tensor<f32>,
-    #[comptime] causal: bool,
-    #[comptime] padded: bool,
-) -> bool {
-    let mut seen = i < queries && j < keys;
-    if causal {
-        seen = seen && j + queries <= i + keys;
+#[allow(clippy::collapsible_if, reason = "`padded` is known when the kernel is compiled")]
+fn sees(i: usize, j: usize, padding: &Tensor<f32>, call: &Call) -> bool {
+    let mut seen = i < call.queries && j < call.keys;
+    if call.causal {
+        seen = seen && j + call.queries <= i + call.keys;
     }
-    if padded {
+    if call.padded {
         if seen {
-            seen = padding[CUBE_POS_Z as usize * keys + j] == 0.0;
+            seen = padding[CUBE_POS_Z as usize * call.keys + j] == 0.0;
         }
     }
     seen
