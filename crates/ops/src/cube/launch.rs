@@ -40,7 +40,7 @@ pub(crate) fn launched_all(
     outputs: Vec<Shape>,
     launch: impl Fn(Vec<CubeTensor>) -> Vec<CubeTensor> + Send + Sync + 'static,
 ) -> Vec<DispatchTensor> {
-    let inputs: Vec<Fused> = inputs.into_iter().map(fused).collect();
+    let inputs: Vec<Fused> = inputs.into_iter().map(queued).collect();
     let client = inputs.first().expect("a kernel has an input").client.clone();
     let inputs: Vec<TensorIr> = inputs.into_iter().map(Fused::into_ir).collect();
     let output = |shape| TensorIr::uninit(client.create_empty_handle(), shape, DType::F32);
@@ -62,8 +62,8 @@ type Runtime = <CubeBackend as FusionBackend>::FusionRuntime;
 type Handles = HandleContainer<<Runtime as FusionRuntime>::FusionHandle>;
 type Fused = FusionTensor<Runtime>;
 
-/// A tensor of any kind: on the device they are all the same.
-fn fused(x: DispatchTensor) -> Fused {
+/// A tensor of any kind as it stands in the queue of fusion: on the device they are all the same.
+fn queued(x: DispatchTensor) -> Fused {
     let x = <DispatchTensor as DispatchKindConversion<Cube>>::try_into_backend(x);
     match x.expect("kernels for CubeCL are given its tensors, without autodiff") {
         BackendTensor::Float(x) | BackendTensor::Int(x) | BackendTensor::Bool(x) | BackendTensor::Quantized(x) => x,

@@ -31,7 +31,6 @@ impl ClassLoss {
 }
 
 #[cube(launch)]
-#[allow(clippy::too_many_arguments)]
 fn class_loss(
     logits: &mut Tensor<f32>,
     targets: &Tensor<i32>,

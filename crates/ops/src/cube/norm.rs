@@ -77,7 +77,6 @@ fn rows(x: &CubeTensor, weight: &CubeTensor) -> (usize, usize) {
 }
 
 #[cube(launch)]
-#[allow(clippy::too_many_arguments)]
 fn layer_norm_forward(
     x: &Tensor<f32>,
     weight: &Tensor<f32>,
@@ -124,7 +123,6 @@ fn layer_norm_forward(
 /// The first cubes make the gradient of a row of the input each; the others sum, each over a slab of rows, what belongs to
 /// some columns: gradient times normalised input, and the gradient.
 #[cube(launch)]
-#[allow(clippy::too_many_arguments)]
 fn layer_norm_backward(
     x: &Tensor<f32>,
     statistics: &Tensor<f32>,

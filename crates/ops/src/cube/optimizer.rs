@@ -108,7 +108,6 @@ pub(crate) fn average(tensors: Vec<CubeTensor>, decay: f32, control: Option<Cube
 }
 
 #[cube(launch)]
-#[allow(clippy::too_many_arguments)]
 fn adamw_kernel(
     parameters: &mut Sequence<OwnedTensor<f32>>,
     means: &mut Sequence<OwnedTensor<f32>>,

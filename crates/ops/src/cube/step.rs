@@ -45,7 +45,6 @@ impl StepControl {
 }
 
 #[cube(launch)]
-#[allow(clippy::too_many_arguments)]
 fn step_control(
     squares: &Tensor<f32>,
     terms: &Sequence<OwnedTensor<f32>>,

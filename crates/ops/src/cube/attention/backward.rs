@@ -6,7 +6,6 @@ use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 
 #[cube(launch)]
-#[allow(clippy::too_many_arguments)]
 pub(super) fn attention_backward_query(
     query: &Tensor<f32>,
     key: &Tensor<f32>,
@@ -110,7 +109,6 @@ pub(super) fn attention_backward_query(
 }
 
 #[cube(launch)]
-#[allow(clippy::too_many_arguments)]
 pub(super) fn attention_backward_key_value(
     query: &Tensor<f32>,
     key: &Tensor<f32>,

@@ -6,7 +6,6 @@ use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 
 #[cube(launch)]
-#[allow(clippy::too_many_arguments)]
 pub(super) fn attention_forward(
     query: &Tensor<f32>,
     key: &Tensor<f32>,
