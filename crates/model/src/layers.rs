@@ -34,12 +34,8 @@ impl Linear {
 
     /// `[batch, .., in]` → `[batch, .., out]`, with the adapters that have a gate.
     pub fn forward_gated<const D: usize>(&self, x: Tensor<D>, gates: Option<&Gates>) -> Tensor<D> {
-        let update = self.lora.as_ref().zip(gates).and_then(|(bank, gates)| bank.forward(x.clone(), gates));
-        let y = self.forward(x);
-        match update {
-            Some(update) => y + update,
-            None => y,
-        }
+        let updates = self.lora.as_ref().zip(gates).map(|(bank, gates)| bank.updates(&x, gates)).unwrap_or_default();
+        ops::lora_linear(x, self.weight.val(), self.bias.as_ref().map(Param::val), updates)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Scaled-dot-product attention.
 
 use crate::activation::drop_elements;
+use crate::capacity::Capacity;
 #[cfg(feature = "cube")]
 use crate::cube;
 use crate::device::Backing;
@@ -263,7 +264,7 @@ struct Composed {
     drop: Option<(f64, u64)>,
 }
 
-/// 256 MiB in f32; in tests so few that there is more than one piece.
+/// 256 MiB in f32, or less where no tensor may be so large; in tests so few that there is more than one piece.
 const SCORES: usize = if cfg!(test) { 1 << 7 } else { 1 << 26 };
 
 impl Composed {
@@ -316,7 +317,8 @@ impl Composed {
     /// Ranges of queries. What is dropped is drawn for all queries at once.
     fn pieces(&self, query: &Tensor<4>, key: &Tensor<4>) -> Vec<Range<usize>> {
         let ([batch, heads, queries, _], keys) = (query.dims(), key.dims()[2]);
-        let most = if self.drop.is_some() { queries } else { SCORES / (batch * heads * keys).max(1) };
+        let scores = Capacity::of(&query.device()).numbers(SCORES);
+        let most = if self.drop.is_some() { queries } else { scores / (batch * heads * keys).max(1) };
         let rows = most.clamp(1, queries.max(1));
         (0..queries.max(1)).step_by(rows).map(|start| start..(start + rows).min(queries)).collect()
     }

@@ -26,6 +26,7 @@
 
 mod activation;
 mod attention;
+mod capacity;
 mod checkpoint;
 mod conv;
 #[cfg(feature = "cube")]
@@ -39,6 +40,7 @@ mod host;
 mod launches;
 mod linear;
 mod lora;
+mod lora_linear;
 mod loss;
 mod norm;
 mod optimizer;
@@ -53,6 +55,7 @@ mod testing;
 
 pub use activation::{dropout, gelu, residual_dropout};
 pub use attention::{AttentionOptions, attention};
+pub use capacity::Capacity;
 pub use checkpoint::checkpoint;
 pub use conv::conv1d;
 pub use device::{DeviceError, DeviceSpec, backends, check_backend, runs_on_host};
@@ -61,6 +64,7 @@ pub use host::{Kernels, NoBf16, runs_ahead, set_kernels, set_matmul_precision};
 pub use launches::LaunchCounter;
 pub use linear::{embedding, linear};
 pub use lora::lora_bank;
+pub use lora_linear::{LoraGates, LoraUpdate, lora_linear};
 pub use loss::{CrossEntropyOptions, LossSum, cross_entropy, linear_cross_entropy};
 pub use norm::layer_norm;
 pub use optimizer::{AdafactorRule, AdamWRule, AdamWStep, FactoredMoments, Moments, adamw, average, sum_of_squares};

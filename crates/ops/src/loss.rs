@@ -1,5 +1,6 @@
 //! Losses, returned as a sum and a count so that a caller can average over more than one batch exactly.
 
+use crate::capacity::Capacity;
 use crate::graph::{AnyFloat, with_gradients};
 use crate::host::{self, HostOp, binary, floats, fused, like, tensor, ternary};
 use crate::linear::column_sums;
@@ -158,7 +159,8 @@ pub fn linear_cross_entropy(
     LossSum { sum, count: Tensor::from_floats([count], &device) }
 }
 
-/// Logits that exist at a time on other backends: 256 MiB in f32; in tests so few that there is more than one piece.
+/// Logits that exist at a time on other backends: 256 MiB in f32, or less where no tensor may be so large; in tests so few
+/// that there is more than one piece.
 const LOGITS: usize = if cfg!(test) { 1 << 7 } else { 1 << 26 };
 
 /// One step of the graph on every other backend, piece by piece of the rows. As on the CPU, gradients are found in the
@@ -218,7 +220,8 @@ impl OutputLayer {
     /// The sum of all losses, `[1]`, and its gradients.
     fn losses(&self, x: Tensor<2>, targets: Tensor<1, Int>) -> (Tensor<1>, Gradients) {
         let (rows, classes) = (x.dims()[0], self.weight.dims()[0]);
-        let piece = (LOGITS / classes.max(1)).clamp(1, rows.max(1));
+        let logits = Capacity::of(&x.device()).numbers(LOGITS);
+        let piece = (logits / classes.max(1)).clamp(1, rows.max(1));
         let (mut losses, mut dx, mut gradients) = (Vec::new(), Vec::new(), Gradients::default());
         for start in (0..rows.max(1)).step_by(piece) {
             let some = start..(start + piece).min(rows);

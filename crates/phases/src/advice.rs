@@ -6,7 +6,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use std::cell::Cell;
 use std::fmt::Write;
-use undertone_ops::{Kernels, runs_ahead, runs_on_host};
+use undertone_ops::{Capacity, Kernels, runs_ahead, runs_on_host};
 use undertone_store::parameter_infos;
 use undertone_train::{Amount, OptimizerName, available_memory_bytes};
 
@@ -87,10 +87,33 @@ impl<'a> Situation<'a> {
         text + &self.list(moment)
     }
 
-    /// A warning if by arithmetic the run will want more than there is; for devices whose memory is the host's.
+    /// A warning if by arithmetic the run will want more than there is, as far as that is known.
     pub(crate) fn warning(&self, device: &Device) -> Option<String> {
-        let available = available_memory_bytes().filter(|_| runs_on_host(device))?;
-        self.shortage(available)
+        let Capacity { total, tensor } = Capacity::of(device);
+        let available = if runs_on_host(device) { available_memory_bytes() } else { total };
+        let too_large = tensor.and_then(|most| self.too_large(most));
+        too_large.or_else(|| available.and_then(|available| self.shortage(available)))
+    }
+
+    /// The warning where a tensor may have no more than so many bytes. Of what helps against a lack of memory, only smaller
+    /// batches help here.
+    pub fn too_large(&self, most: u64) -> Option<String> {
+        let batch = self.experiment.data.batch_size;
+        let wanted = self.footprint.largest_tensor(batch);
+        let fits = (most / self.footprint.largest_tensor(1).max(1)) as usize;
+        let text = || {
+            let way_out = match fits {
+                0 => "not even one such sample fits: use a smaller model or another device".to_owned(),
+                _ => format!("lower data.batch_size from {batch} to {fits}, and raise train.accumulation instead"),
+            };
+            format!(
+                "warning: on its longest samples a batch has a tensor of about {}, and this device takes no more than {} in \
+                 one piece: it will fail there; {way_out}",
+                Amount(wanted),
+                Amount(most)
+            )
+        };
+        (wanted > most).then(text)
     }
 
     /// The warning where so many bytes are available.
@@ -99,7 +122,7 @@ impl<'a> Situation<'a> {
         let wanted = self.footprint.bytes(batch, accumulation, &self.treatment);
         let text = || {
             format!(
-                "warning: on its longest samples training will hold about {}, and {} are available: it may be killed",
+                "warning: on its longest samples training will hold about {}, and {} are available: it may fail",
                 Amount(wanted),
                 Amount(available)
             ) + &self.list(None)
@@ -284,6 +307,20 @@ mod tests {
         assert_eq!(situation.shortage(500_000_000_000), None);
         let warning = situation.shortage(4_000_000_000).expect("too little");
         assert!(warning.contains("4.00 GB") && warning.contains("data.batch_size 16 → 8"), "{warning}");
+    }
+
+    #[test]
+    fn a_tensor_that_no_piece_of_memory_holds_is_foreseen() {
+        let experiment = Experiment::default();
+        let situation = situation(&experiment);
+        // 16 samples of 1500 positions, 1536 wide, in f32.
+        let wanted = 16 * 1500 * 1536 * 4;
+        assert_eq!(situation.too_large(wanted), None);
+        let warning = situation.too_large(1 << 27).expect("too large");
+        assert!(warning.contains("147 MB") && warning.contains("134 MB"), "{warning}");
+        assert!(warning.contains("from 16 to 14"), "{warning}");
+        let warning = situation.too_large(1 << 20).expect("too large");
+        assert!(warning.contains("not even one"), "{warning}");
     }
 
     #[test]

@@ -177,6 +177,13 @@ impl Footprint {
         self.decoder.map_or(0, |decoder| decoder.positions as usize)
     }
 
+    /// The largest tensor of a batch, in bytes: what a block's wide layer has, of the encoder or the decoder.
+    pub fn largest_tensor(&self, batch: usize) -> u64 {
+        let wide = |stack: &Stack| 4 * stack.positions * stack.ffn;
+        let sample = wide(&self.encoder).max(self.decoder.as_ref().map_or(0, wide));
+        sample.saturating_mul(batch as u64)
+    }
+
     /// Peak memory of training with batches of `batch` samples, `accumulation` of them to a step, in bytes.
     pub fn bytes(&self, batch: usize, accumulation: usize, treatment: &Treatment) -> u64 {
         let pieces = self.pieces_bytes(batch as u64, treatment);

@@ -1,5 +1,6 @@
 //! Why training stops.
 
+use crate::Amount;
 use crate::TrainConfigError;
 use crate::guard::Trouble;
 use crate::objective::BoxError;
@@ -89,6 +90,18 @@ pub enum TrainError {
         steps: u64,
         /// The first few names.
         names: String,
+    },
+    /// A parameter is larger than the device takes in one piece.
+    #[error(
+        "`{name}` of the model takes {needed} in one piece, and the device takes no more than {most}: train it on another device, or a smaller model"
+    )]
+    TooLarge {
+        /// The parameter.
+        name: String,
+        /// Its size.
+        needed: Amount,
+        /// The largest there can be.
+        most: Amount,
     },
     /// There is nothing to train on.
     #[error("the training data has no batch: give it samples, or a smaller `data.batch_size` where `drop_last` is set")]

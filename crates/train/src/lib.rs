@@ -66,6 +66,7 @@ mod gradient_checkpointing;
 mod gradients;
 mod guard;
 mod hardware;
+mod largest;
 mod learner;
 pub mod limits;
 mod loss_scale;

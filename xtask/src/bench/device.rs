@@ -1,9 +1,10 @@
 //! `cargo xtask bench device`: what a step of the Learner asks of an accelerator.
 
-use super::step::{Size, adapted, resolve};
+use super::step::{Size, adapted, adapter, resolve};
 use super::{median, name, rounded};
 use crate::Failure;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::module::Module;
+use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use clap::builder::RangedU64ValueParser;
 use serde_json::json;
 use std::cell::RefCell;
@@ -11,8 +12,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 use undertone::model::lora::Gates;
-use undertone::model::whisper::{Whisper, WhisperConfig};
-use undertone::ops::{Compute, LaunchCounter, linear_cross_entropy, waits};
+use undertone::model::router::{GateKind, RouterConfig};
+use undertone::model::whisper::{DecoderCache, Whisper, WhisperConfig};
+use undertone::ops::{Compute, DeviceSpec, LaunchCounter, linear_cross_entropy, waits};
+use undertone::phases::dynamo::{
+    BackboneNetwork, Dynamo, HeadConfig, Input, RoutingWeights, Seq2seqConfig, prompted, routing_terms,
+};
 use undertone::train::{BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, TrainConfig};
 
 /// What is measured.
@@ -40,6 +45,10 @@ pub struct Args {
     /// Rank of a LoRA adapter (q, k, v, out_proj, fc1, fc2; alpha twice the rank); 0 trains the model itself
     #[arg(long, default_value = "0")]
     lora: usize,
+    /// Adapters of that rank in a bank, above the first block; above 1 the step is one of DYNAMO's phase 3, with a router
+    /// over them that is trained beside them by all its losses
+    #[arg(long, default_value = "1", requires = "lora", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    adapters: usize,
     /// Batches whose gradients are added up in one step
     #[arg(long, default_value = "1", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     accumulation: usize,
@@ -71,15 +80,34 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let config = if args.narrow { narrow(args.size.config()) } else { args.size.config() };
     undertone::ops::seed(0);
     let model = config.init(&device);
-    let model = if args.lora > 0 { adapted(model, args.lora, 1, &device) } else { model };
     let counting = Counting {
         shape: [args.batch, args.tokens],
         features: [config.num_mel_bins, config.max_frames()],
         words: config.vocab_size.min(50_000),
-        adapted: args.lora > 0,
         device: device.clone(),
-        seen: RefCell::new(Seen { counter, moments: Vec::new() }),
+        seen: RefCell::new(Seen { counter, moments: Vec::new(), uploads: Vec::new() }),
     };
+    if args.adapters > 1 {
+        let routed = Routed { counting, weights: RoutingWeights::default() };
+        return count(args, spec, routed, dynamo(model, args, &device));
+    }
+    let model = if args.lora > 0 { adapted(model, args.lora, 1, &device) } else { model };
+    count(args, spec, Plain { counting, adapted: args.lora > 0 }, model)
+}
+
+/// A frozen Whisper with adapters above its first block, a task for each of them, and a router.
+fn dynamo(model: Whisper, args: &Args, device: &Device) -> Dynamo {
+    let (adapters, router) = (vec![adapter(args.lora); args.adapters], RouterConfig::default());
+    let head = HeadConfig::Seq2seq(Seq2seqConfig::default());
+    let heads = vec![&head; args.adapters];
+    let backbone = BackboneNetwork::Whisper(model);
+    let dynamo = Dynamo::new(backbone, &adapters, &heads, router.tap, device).expect("Whisper has these maps");
+    dynamo.with_router(&router, device)
+}
+
+/// Trains `model` for a few steps and prints what they asked for.
+fn count<M: Measured>(args: &Args, spec: DeviceSpec, measured: M, model: M::Model) -> Result<(), Failure> {
+    let device = measured.counting().device.clone();
     let steps = WARM_UPS + args.steps + 1;
     let mut train = TrainConfig {
         max_steps: Some(steps as u64),
@@ -92,9 +120,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     (train.evaluate.every, train.checkpoint.every, train.optimizer.warmup_steps) = (0, 0, 0);
     let dir = tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))?;
-    let mut learner = Learner::new(train, counting, model, device.clone(), dir.path(), 0);
+    let mut learner = Learner::new(train, Benched(measured), model, device.clone(), dir.path(), 0);
     learner.train(&Same).map_err(|e| Failure::Machine(e.to_string()))?;
-    let moments = std::mem::take(&mut learner.objective().seen.borrow_mut().moments);
+    let mut seen = learner.objective().0.counting().seen.borrow_mut();
+    let moments = std::mem::take(&mut seen.moments);
+    let uploads = &seen.uploads[WARM_UPS * args.accumulation..(WARM_UPS + args.steps) * args.accumulation];
     let counted = &moments[WARM_UPS * args.accumulation..(WARM_UPS + args.steps) * args.accumulation];
     let after = &moments[(WARM_UPS + args.steps) * args.accumulation];
     let per_step = |total: usize| rounded(total as f64 / args.steps as f64, 1);
@@ -117,11 +147,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let usage = device.memory_pool_usage();
     let line = json!({
         "size": name(args.size), "narrow": args.narrow, "batch": args.batch, "tokens": args.tokens, "compute": args.compute.on(&device).to_string(),
-        "lora": args.lora, "accumulation": args.accumulation, "device": spec.to_string(),
+        "lora": args.lora, "adapters": args.adapters, "accumulation": args.accumulation, "device": spec.to_string(),
         "kernels_per_step": per_step(kernels.values().sum()),
         "waits_per_step": per_step((after.waits - counted[0].waits) as usize),
         "reserved_mib": usage.map(|usage| mib(usage.bytes_reserved)),
         "seconds_per_step": rounded(median(&seconds), 3),
+        "upload_seconds": rounded(median(uploads), 5),
         "most_launched": most.into_iter().map(|(kernel, count)| json!([kernel, count])).collect::<Vec<_>>(),
     });
     println!("{line}");
@@ -134,14 +165,13 @@ fn short(kernel: &str) -> String {
     plain.rsplit("::").next().unwrap_or(plain).to_owned()
 }
 
-/// A random Whisper on random data, and what has been counted whenever a batch was asked for.
+/// Random data, and what has been counted whenever a batch of it was asked for.
 struct Counting {
     /// `[batch, tokens]`.
     shape: [usize; 2],
     /// Mel bins and frames.
     features: [usize; 2],
     words: usize,
-    adapted: bool,
     device: Device,
     seen: RefCell<Seen>,
 }
@@ -149,6 +179,8 @@ struct Counting {
 struct Seen {
     counter: LaunchCounter,
     moments: Vec<Moment>,
+    /// Seconds that bringing a batch to the device kept the training thread.
+    uploads: Vec<f64>,
 }
 
 /// The moment that a batch is brought to the device.
@@ -160,56 +192,159 @@ struct Moment {
     time: Instant,
 }
 
-impl Objective for Counting {
-    type Model = Whisper;
-    type Batch = usize;
-    /// Features and tokens.
-    type Input = (Tensor<3>, Tensor<2, Int>);
+/// Features, `[batch, mel bins, frames]`, and tokens, `[batch, tokens]`.
+type Uploaded = (Tensor<3>, Tensor<2, Int>);
 
-    fn samples(&self, _: &usize) -> usize {
-        self.shape[0]
-    }
-
-    fn upload(&self, number: &mut usize, device: &Device) -> Result<Self::Input, BoxError> {
+impl Counting {
+    fn upload(&self, number: usize, device: &Device) -> Uploaded {
         let mut seen = self.seen.borrow_mut();
         let kernels = seen.counter.take(&self.device);
-        seen.moments.push(Moment { kernels, waits: waits(), time: Instant::now() });
         let ([batch, tokens], [bins, frames]) = (self.shape, self.features);
         let mel: Vec<f32> =
-            (0..batch * bins * frames).map(|i| ((i * 37 + *number) % 1000) as f32 / 500.0 - 1.0).collect();
-        let ids: Vec<i64> = (0..batch * tokens).map(|i| ((i * 7919 + *number) % self.words) as i64).collect();
+            (0..batch * bins * frames).map(|i| ((i * 37 + number) % 1000) as f32 / 500.0 - 1.0).collect();
+        let ids: Vec<i64> = (0..batch * tokens).map(|i| ((i * 7919 + number) % self.words) as i64).collect();
+        let time = Instant::now();
+        seen.moments.push(Moment { kernels, waits: waits(), time });
         let mel = Tensor::from_data(TensorData::new(mel, [batch, bins, frames]), device);
-        Ok((mel, Tensor::<1, Int>::from_ints(ids.as_slice(), device).reshape([batch, tokens])))
+        let ids = Tensor::<1, Int>::from_ints(ids.as_slice(), device).reshape([batch, tokens]);
+        seen.uploads.push(time.elapsed().as_secs_f64());
+        (mel, ids)
+    }
+}
+
+/// The loss of what the decoder writes, by its embedding.
+fn text_term(model: &Whisper, cache: DecoderCache, tokens: Tensor<2, Int>) -> LossTerm {
+    let hidden = model.decoder.forward_all(tokens.clone(), cache);
+    let [batch, time, d_model] = hidden.dims();
+    let (hidden, targets) = (hidden.reshape([batch * time, d_model]), tokens.reshape([batch * time]));
+    let embedding = model.decoder.embed_tokens.weight.val();
+    let sum = linear_cross_entropy(hidden, embedding, None, targets, Default::default()).sum;
+    LossTerm { name: "text".into(), weight: 1.0, sum }
+}
+
+/// A model and its losses on random data.
+trait Measured {
+    type Model: Module;
+
+    fn counting(&self) -> &Counting;
+
+    /// What each loss term is divided by.
+    fn counts(&self) -> Vec<f64>;
+
+    fn losses(&self, model: &Self::Model, uploaded: Uploaded) -> Vec<LossTerm>;
+}
+
+/// Whisper, or an adapter on it.
+struct Plain {
+    counting: Counting,
+    adapted: bool,
+}
+
+impl Measured for Plain {
+    type Model = Whisper;
+
+    fn counting(&self) -> &Counting {
+        &self.counting
     }
 
-    fn counts(&self, _: &usize) -> Vec<f64> {
-        vec![(self.shape[0] * self.shape[1]) as f64]
+    fn counts(&self) -> Vec<f64> {
+        vec![self.counting.shape.iter().product::<usize>() as f64]
     }
 
-    fn losses(
-        &self,
-        model: &Whisper,
-        _: &usize,
-        (mel, tokens): Self::Input,
-        _: &Device,
-    ) -> Result<Vec<LossTerm>, BoxError> {
+    fn losses(&self, model: &Whisper, (mel, tokens): Uploaded) -> Vec<LossTerm> {
         let gates = self.adapted.then_some(Gates::One(0));
         let encoder = &model.encoder;
         let x = encoder.blocks(encoder.front_end(mel, 0), 0..encoder.layers.len(), gates.as_ref());
         let cache = model.decoder.cache(encoder.layer_norm.forward(x), gates);
-        let hidden = model.decoder.forward_all(tokens.clone(), cache);
-        let [batch, time, d_model] = hidden.dims();
-        let (hidden, targets) = (hidden.reshape([batch * time, d_model]), tokens.reshape([batch * time]));
-        let embedding = model.decoder.embed_tokens.weight.val();
-        let sum = linear_cross_entropy(hidden, embedding, None, targets, Default::default()).sum;
-        Ok(vec![LossTerm { name: "text".into(), weight: 1.0, sum }])
+        vec![text_term(model, cache, tokens)]
+    }
+}
+
+/// Whisper with a router over adapters. Each sample of a batch belongs to another task.
+struct Routed {
+    counting: Counting,
+    weights: RoutingWeights,
+}
+
+impl Routed {
+    fn tasks(&self, model: &Dynamo) -> Vec<usize> {
+        (0..self.counting.shape[0]).map(|sample| sample % model.adapters()).collect()
+    }
+}
+
+impl Measured for Routed {
+    type Model = Dynamo;
+
+    fn counting(&self) -> &Counting {
+        &self.counting
     }
 
-    fn evaluate(&self, _: &Whisper, _: &[String]) -> Result<Evaluation, BoxError> {
+    fn counts(&self) -> Vec<f64> {
+        let [batch, tokens] = self.counting.shape;
+        let RoutingWeights {
+            task: _,
+            routing,
+            load_balance,
+            efficiency,
+            consistency,
+            entropy,
+            temperature,
+            confidence,
+        } = self.weights;
+        let of_router = [routing, load_balance, efficiency, consistency, entropy, temperature, confidence];
+        let asked = of_router.into_iter().filter(|weight| *weight > 0.0).map(|_| batch as f64);
+        std::iter::once((batch * tokens) as f64).chain(asked).collect()
+    }
+
+    fn losses(&self, model: &Dynamo, (mel, tokens): Uploaded) -> Vec<LossTerm> {
+        let (device, batch) = (mel.device(), mel.dims()[0]);
+        let positions = mel.dims()[2].div_ceil(2);
+        let padding = Tensor::<2, Bool>::full([batch, positions], false, &device);
+        let tapped = model.tap(Input::Mel(mel), padding);
+        let router = model.router.as_ref().expect("it was given one");
+        let routing = router.forward(tapped.pooled.clone());
+        let prompts = routing.training_gates(GateKind::Gumbel, 1, 1.0);
+        let gates = Gates::Each(prompts.clone());
+        let states = model.encode(&tapped, Some(&gates));
+        let BackboneNetwork::Whisper(whisper) = &model.backbone else { unreachable!("it was given Whisper") };
+        let cache = prompted(whisper, &model.heads, states, Some(gates), prompts);
+        let mut terms = vec![text_term(whisper, cache, tokens)];
+        let tasks = self.tasks(model);
+        let pooled = tapped.pooled;
+        terms.extend(routing_terms(&self.weights, &routing, pooled, router.temperature(), &tasks, &device));
+        terms
+    }
+}
+
+/// What the Learner is told.
+struct Benched<M>(M);
+
+impl<M: Measured> Objective for Benched<M> {
+    type Model = M::Model;
+    type Batch = usize;
+    type Input = Uploaded;
+
+    fn samples(&self, _: &usize) -> usize {
+        self.0.counting().shape[0]
+    }
+
+    fn upload(&self, number: &mut usize, device: &Device) -> Result<Uploaded, BoxError> {
+        Ok(self.0.counting().upload(*number, device))
+    }
+
+    fn counts(&self, _: &usize) -> Vec<f64> {
+        self.0.counts()
+    }
+
+    fn losses(&self, model: &M::Model, _: &usize, input: Uploaded, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        Ok(self.0.losses(model, input))
+    }
+
+    fn evaluate(&self, _: &M::Model, _: &[String]) -> Result<Evaluation, BoxError> {
         Ok(Evaluation { metrics: [("cer".to_owned(), 0.0)].into(), ..Default::default() })
     }
 
-    fn export(&self, _: &Whisper, _: &Path) -> Result<(), BoxError> {
+    fn export(&self, _: &M::Model, _: &Path) -> Result<(), BoxError> {
         Ok(())
     }
 }

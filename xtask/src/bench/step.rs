@@ -128,11 +128,15 @@ enum Trained {
 
 /// Adapters on every linear map of every block of a model that is otherwise frozen.
 pub fn adapted(model: Whisper, r: usize, count: usize, device: &Device) -> Whisper {
-    let target_modules = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"].map(str::to_owned).to_vec();
-    let config = LoraConfig { r, lora_alpha: 2.0 * r as f64, target_modules, ..Default::default() };
     let mut model = model.no_grad();
-    adapt(&mut model, &vec![config; count], 0, device).expect("Whisper has these maps");
+    adapt(&mut model, &vec![adapter(r); count], 0, device).expect("Whisper has these maps");
     model
+}
+
+/// An adapter of rank `r` on every linear map of a block.
+pub fn adapter(r: usize) -> LoraConfig {
+    let target_modules = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"].map(str::to_owned).to_vec();
+    LoraConfig { r, lora_alpha: 2.0 * r as f64, target_modules, ..Default::default() }
 }
 
 /// The only adapter, or for each row of a batch another one.

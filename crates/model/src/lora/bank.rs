@@ -4,7 +4,7 @@ use super::LoraConfig;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::ops::Range;
-use undertone_ops::{dropout, linear, lora_bank, matmul};
+use undertone_ops::{LoraGates, LoraUpdate, dropout, matmul};
 
 /// The adapters of one linear map, side by side. Adapters that do not target the map have no rows in it.
 #[derive(Module, Debug)]
@@ -82,27 +82,35 @@ impl LoraBank {
         }
     }
 
-    /// The update of `x`, `[batch, .., in]` → `[batch, .., out]`; nothing when no adapter with a gate targets the map.
-    pub fn forward<const D: usize>(&self, x: Tensor<D>, gates: &Gates) -> Option<Tensor<D>> {
+    /// What adapters with a gate add to a map of `x`, `[batch, .., in]`: nothing when none of them targets it. Adapters of one
+    /// dropout share an update, which has a mask of its own, as each adapter would alone.
+    pub fn updates<const D: usize>(&self, x: &Tensor<D>, gates: &Gates) -> Vec<LoraUpdate<D>> {
         match gates {
             Gates::One(adapter) => {
-                let slot = self.slots.iter().find(|slot| slot.adapter == *adapter)?;
-                let (a, b) = self.matrices(slot.rows.clone());
-                let low = linear(dropout(x, slot.dropout), a, None).mul_scalar(slot.scale);
-                Some(linear(low, b, None))
+                let slot = self.slots.iter().find(|slot| slot.adapter == *adapter);
+                let update = |slot: &Slot| self.update(x, slot.rows.clone(), slot.dropout, LoraGates::Same(slot.scale));
+                slot.map(update).into_iter().collect()
             }
             Gates::Each(gates) => {
                 let gates = matmul(gates.clone(), self.spread.clone());
-                // Adapters of one dropout share a pass; each pass has its own mask, as each adapter would alone.
-                let passes = self.slots.chunk_by(|a, b| a.dropout == b.dropout).map(|slots| {
+                let update = |slots: &[Slot]| {
                     let rows = slots[0].rows.start..slots[slots.len() - 1].rows.end;
-                    let (a, b) = self.matrices(rows.clone());
-                    let gates = gates.clone().narrow(1, rows.start, rows.len());
-                    lora_bank(dropout(x.clone(), slots[0].dropout), a, b, gates)
-                });
-                passes.reduce(|sum, update| sum + update)
+                    let gates = if rows.len() == gates.dims()[1] {
+                        gates.clone()
+                    } else {
+                        gates.clone().narrow(1, rows.start, rows.len())
+                    };
+                    self.update(x, rows, slots[0].dropout, LoraGates::Each(gates))
+                };
+                self.slots.chunk_by(|a, b| a.dropout == b.dropout).map(update).collect()
             }
         }
+    }
+
+    fn update<const D: usize>(&self, x: &Tensor<D>, rows: Range<usize>, p: f64, gates: LoraGates) -> LoraUpdate<D> {
+        let (a, b) = self.matrices(rows);
+        let dropped = (p > 0.0 && x.device().is_autodiff()).then(|| dropout(x.clone(), p));
+        LoraUpdate { dropped, a, b, gates }
     }
 
     /// `scale · lora_B · lora_A` of one adapter, `[out, in]`: what merging adds to the weight. Nothing when it does not
@@ -155,6 +163,7 @@ pub(super) fn changed(param: &Param<Tensor<2>>, change: impl FnOnce(Tensor<2>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use undertone_ops::linear;
 
     fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
         undertone_ops::normal(shape, 1.0, device)
@@ -176,6 +185,11 @@ mod tests {
         x.try_into_vec_as().expect("floats")
     }
 
+    /// All that the bank adds.
+    fn update<const D: usize>(bank: &LoraBank, x: &Tensor<D>, gates: &Gates) -> Option<Tensor<D>> {
+        bank.updates(x, gates).into_iter().map(|update| update.of(x.clone())).reduce(|sum, update| sum + update)
+    }
+
     fn close<const D: usize>(a: Tensor<D>, b: Tensor<D>) {
         assert_eq!(a.dims(), b.dims());
         for (a, b) in values(a).into_iter().zip(values(b)) {
@@ -187,8 +201,8 @@ mod tests {
     fn begins_without_effect() {
         let device = Device::default();
         let bank = LoraBank::init(4, 6, &[(0, &LoraConfig::default())], 1, &device);
-        let update = bank.forward(random([2, 3, 4], &device), &Gates::One(0)).expect("an update");
-        assert_eq!(values(update), [0.0; 36]);
+        let found = update(&bank, &random([2, 3, 4], &device), &Gates::One(0)).expect("an update");
+        assert_eq!(values(found), [0.0; 36]);
     }
 
     #[test]
@@ -197,7 +211,7 @@ mod tests {
         let bank = bank(&device);
         let x = random([2, 3, 4], &device);
         let gates = Tensor::<2>::from_floats([[1.0, 0.0, 0.0], [0.25, 0.5, 0.75]], &device);
-        let found = bank.forward(x.clone(), &Gates::Each(gates)).expect("an update");
+        let found = update(&bank, &x, &Gates::Each(gates)).expect("an update");
         let [zero, two] = [0, 2].map(|k| bank.delta(k).expect("an adapter"));
         let through = |row: usize, delta: Tensor<2>| linear(x.clone().narrow(0, row, 1), delta, None);
         close(found.clone().narrow(0, 0, 1), through(0, zero.clone()));
@@ -225,9 +239,9 @@ mod tests {
         let bank = bank(&device);
         let x = random([2, 3, 4], &device);
         let gates = Tensor::<2>::from_floats([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0]], &device);
-        let each = bank.forward(x.clone(), &Gates::Each(gates)).expect("an update");
-        close(bank.forward(x.clone(), &Gates::One(2)).expect("an update"), each);
-        assert!(bank.forward(x, &Gates::One(1)).is_none(), "an adapter that does not target the map changes nothing");
+        let each = update(&bank, &x, &Gates::Each(gates)).expect("an update");
+        close(update(&bank, &x, &Gates::One(2)).expect("an update"), each);
+        assert!(update(&bank, &x, &Gates::One(1)).is_none(), "an adapter that does not target the map changes nothing");
     }
 
     #[test]
@@ -241,7 +255,7 @@ mod tests {
         let x = Tensor::<3>::ones([1, 50, 64], &device);
         let through = |gates: [f32; 2]| {
             let gates = Tensor::<2>::from_floats([gates], &device);
-            values(bank.forward(x.clone(), &Gates::Each(gates)).expect("an update"))
+            values(update(&bank, &x, &Gates::Each(gates)).expect("an update"))
         };
         assert!(through([1.0, 0.0]).iter().all(|y| *y == 64.0), "the first adapter drops nothing");
         let second = through([0.0, 1.0]);

@@ -2,9 +2,9 @@
 
 use burn::tensor::{Bool, Device, Gradients, Int, Tensor};
 use undertone_ops::{
-    AdafactorRule, AdamWRule, AdamWStep, AttentionOptions, CrossEntropyOptions, FactoredMoments, Moments, adamw,
-    attention, average, checkpoint, conv1d, cross_entropy, dropout, embedding, gelu, layer_norm, linear,
-    linear_cross_entropy, lora_bank, matmul, residual_dropout, seed, sum, sum_of_squares,
+    AdafactorRule, AdamWRule, AdamWStep, AttentionOptions, CrossEntropyOptions, FactoredMoments, LoraGates, LoraUpdate,
+    Moments, adamw, attention, average, checkpoint, conv1d, cross_entropy, dropout, embedding, gelu, layer_norm,
+    linear, linear_cross_entropy, lora_bank, lora_linear, matmul, residual_dropout, seed, sum, sum_of_squares,
 };
 
 /// An operation, and how the table calls it.
@@ -133,6 +133,17 @@ pub const CASES: &[Case] = &[
             let gates = leaf::<2>(4, [3, 12], 1.0, device);
             let y = lora_bank(x.clone(), a.clone(), b.clone(), gates.clone());
             run(y, move |g| vec![gradient(&x, g), gradient(&a, g), gradient(&b, g), gradient(&gates, g)])
+        },
+    },
+    Case {
+        name: "`lora_linear`",
+        cpu: KERNEL,
+        run: |device| {
+            let (x, weight) = (leaf::<3>(1, [3, 17, 48], 1.0, device), plain::<2>(5, [40, 48], 0.3, device));
+            let (a, b) = (leaf::<2>(2, [12, 48], 0.3, device), leaf::<2>(3, [40, 12], 0.3, device));
+            let update = LoraUpdate { dropped: None, a: a.clone(), b: b.clone(), gates: LoraGates::Same(2.0) };
+            let y = lora_linear(x.clone(), weight, None, vec![update]);
+            run(y, move |g| vec![gradient(&x, g), gradient(&a, g), gradient(&b, g)])
         },
     },
     Case {

@@ -246,7 +246,7 @@ impl Dynamo {
 
 /// A speech backbone's decoder, ready to decode `states`, `[batch, time, d_model]`; `prompts` is each input's weight on each
 /// of `heads`, `[batch, heads]`.
-pub(super) fn prompted(
+pub fn prompted(
     whisper: &Whisper,
     heads: &[Head],
     states: Tensor<3>,

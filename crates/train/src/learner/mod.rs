@@ -9,6 +9,7 @@ use crate::ema::Ema;
 use crate::error::io;
 use crate::exported::Exported;
 use crate::hardware::Meter;
+use crate::largest::check_largest;
 use crate::loss_scale::LossScale;
 use crate::objective::{Batches, Objective};
 use crate::records::Records;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use step::{Outcome, StepReport, Unsettled};
-use undertone_ops::{Compute, autocast, check_backend, runs_ahead};
+use undertone_ops::{Capacity, Compute, autocast, check_backend, runs_ahead};
 use undertone_store::{
     DirectoryLock, frozen_checksum, load_trainable, parameter_infos, trainable_parameters, write_atomically,
 };
@@ -390,7 +391,9 @@ impl<O: Objective> Learner<O> {
         if self.config.optimizer.warmup_steps >= steps {
             return Err(TrainError::Warmup { warmup: self.config.optimizer.warmup_steps, steps });
         }
-        self.config.optimizer.check(&parameter_infos(self.model()))?;
+        let parameters = parameter_infos(self.model());
+        check_largest(&parameters, Capacity::of(&self.device))?;
+        self.config.optimizer.check(&parameters)?;
         self.directions()?;
         // A cursor means nothing once batches are cut differently.
         let expected = self.batching(batches);

@@ -1,0 +1,58 @@
+//! How much a device holds.
+
+#[cfg(feature = "cube")]
+use burn::backend::DispatchDevice;
+use burn::tensor::Device;
+
+/// What a device's memory can hold, in bytes, as far as its driver says. Nothing is known of the CPU's and LibTorch's here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capacity {
+    /// Of everything together. CUDA says it; what runs through WGSL does not.
+    pub total: Option<u64>,
+    /// Of one tensor.
+    pub tensor: Option<u64>,
+}
+
+impl Capacity {
+    /// That of `device`.
+    pub fn of(device: &Device) -> Self {
+        match device.clone().inner().as_dispatch() {
+            #[cfg(feature = "cube")]
+            DispatchDevice::Cube(device) => {
+                let client = device.client();
+                let memory = &client.properties().memory;
+                Self { total: memory.max_memory(), tensor: Some(memory.max_page_size) }
+            }
+            _ => Self::default(),
+        }
+    }
+
+    /// How many f32 numbers a tensor may have, which is `most` where the device holds as many.
+    pub(crate) fn numbers(self, most: usize) -> usize {
+        self.tensor.map_or(most, |bytes| most.min(usize::try_from(bytes / 4).unwrap_or(most)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs_ahead;
+    use crate::testing::device;
+
+    #[test]
+    fn an_accelerator_says_how_large_a_tensor_may_be() {
+        let found = Capacity::of(&device().autodiff());
+        assert_eq!(found, Capacity::of(&device()));
+        if !runs_ahead(&device()) {
+            assert_eq!(found, Capacity::default());
+        } else if let Some(bytes) = found.tensor {
+            assert!(bytes >= 1 << 27, "WebGPU's least is 128 MiB, not {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn pieces_are_no_larger_than_a_tensor_may_be() {
+        let of = |tensor| Capacity { total: None, tensor }.numbers(1 << 20);
+        assert_eq!([of(None), of(Some(u64::MAX)), of(Some(4000))], [1 << 20, 1 << 20, 1000]);
+    }
+}

@@ -1,0 +1,353 @@
+//! A linear map with low-rank updates.
+
+use crate::graph::{AnyFloat, with_gradients};
+use crate::host::{self, fused};
+use crate::linear::{column_sums, linear};
+use crate::lora::lora_bank;
+use crate::precision::lowered;
+use crate::product::matmul;
+#[cfg(feature = "cube")]
+use crate::{cube, device::Backing};
+use burn::backend::{AutodiffBackend, Dispatch};
+use burn::tensor::{DType, Tensor};
+
+/// What adapters add to a linear map: `((x · aᵀ) ⊙ gates) · bᵀ`.
+#[derive(Clone, Debug)]
+pub struct LoraUpdate<const D: usize> {
+    /// What the adapters see of the map's input, `[batch, .., in]`, where dropout has changed it; else they see all of it.
+    pub dropped: Option<Tensor<D>>,
+    /// `[ΣR, in]`.
+    pub a: Tensor<2>,
+    /// `[out, ΣR]`.
+    pub b: Tensor<2>,
+    /// How much each column counts.
+    pub gates: LoraGates,
+}
+
+/// How much each column of a [`LoraUpdate`] counts.
+#[derive(Clone, Debug)]
+pub enum LoraGates {
+    /// All of them so much, for every sample.
+    Same(f64),
+    /// Each sample's own, `[batch, ΣR]`, with scales.
+    Each(Tensor<2>),
+}
+
+impl<const D: usize> LoraUpdate<D> {
+    /// The update alone, `[batch, .., out]`, for a map of `x`, `[batch, .., in]`.
+    pub fn of(self, x: Tensor<D>) -> Tensor<D> {
+        let x = self.dropped.unwrap_or(x);
+        match self.gates {
+            LoraGates::Same(scale) => linear(linear(x, self.a, None).mul_scalar(scale), self.b, None),
+            LoraGates::Each(gates) => lora_bank(x, self.a, self.b, gates),
+        }
+    }
+}
+
+/// `x · weightᵀ + bias`, and all updates of that. On accelerators the first update is one step of the graph with the map, which
+/// goes through the wide rows once less for it, and once less for its gradient.
+///
+/// # Shapes
+/// - `x`: `[batch, .., in]`; `weight`: `[out, in]`; `bias`: `[out]`
+/// - output: `[batch, .., out]`
+pub fn lora_linear<const D: usize>(
+    x: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    mut updates: Vec<LoraUpdate<D>>,
+) -> Tensor<D> {
+    if updates.is_empty() || fused(&x.device()) || x.dtype() != DType::F32 {
+        return composed(x, weight, bias, updates);
+    }
+    let first = updates.remove(0);
+    let others = sum_of(updates, &x);
+    let y = step(x, weight, bias, first);
+    others.map_or(y.clone(), |others| y + others)
+}
+
+fn composed<const D: usize>(
+    x: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    updates: Vec<LoraUpdate<D>>,
+) -> Tensor<D> {
+    let update = sum_of(updates, &x);
+    let y = linear(x, weight, bias);
+    update.map_or(y.clone(), |update| y + update)
+}
+
+fn sum_of<const D: usize>(updates: Vec<LoraUpdate<D>>, x: &Tensor<D>) -> Option<Tensor<D>> {
+    updates.into_iter().map(|update| update.of(x.clone())).reduce(|sum, update| sum + update)
+}
+
+/// One step of the graph. Products are made in the type of [`autocast`](crate::autocast), all else in f32.
+fn step<const D: usize>(
+    x: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    LoraUpdate { dropped, a, b, gates }: LoraUpdate<D>,
+) -> Tensor<D> {
+    let x_shape = x.dims();
+    let ([d_out, d_in], [rank, _]) = (weight.dims(), a.dims());
+    let rows = x_shape[..D - 1].iter().product::<usize>();
+    let mut y_shape = x_shape;
+    y_shape[D - 1] = d_out;
+    let (scale, gates) = match gates {
+        LoraGates::Same(scale) => (scale, None),
+        LoraGates::Each(gates) => (1.0, Some(gates)),
+    };
+
+    let mut inputs: Vec<AnyFloat> = vec![x.into(), weight.into(), a.into(), b.into()];
+    let mut optional = |input: Option<AnyFloat>| input.map(|input| (inputs.push(input), inputs.len() - 1).1);
+    let dropped = optional(dropped.map(AnyFloat::from));
+    let bias = optional(bias.map(AnyFloat::from));
+    let gates = optional(gates.map(AnyFloat::from));
+    let wanted: Vec<bool> = inputs.iter().map(AnyFloat::is_tracked).collect();
+    let wants = move |input: Option<usize>| input.is_some_and(|input| wanted[input]);
+    let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
+    let plain = |input: usize| inputs[input].clone().plain();
+    let matrix = |input: usize| plain(input).tensor::<D>().reshape([rows, d_in]);
+
+    let [weight, a, b] = [1, 2, 3].map(|input| plain(input).tensor::<2>());
+    let x = lowered(matrix(0));
+    let seen = dropped.map_or_else(|| x.clone(), |dropped| lowered(matrix(dropped)));
+    let (low_weight, low_a, low_b) = (lowered(weight), lowered(a.clone()), lowered(b.clone()));
+    let scaling =
+        Scaling { scale, gates: gates.map(|gates| host::f32(plain(gates).tensor())), time: rows / x_shape[0].max(1) };
+    let base = host::f32(matmul(x.clone(), low_weight.clone().transpose()));
+    let low = host::f32(matmul(seen.clone(), low_a.transpose()));
+    let bias_numbers = bias.map(|bias| plain(bias).tensor::<1>());
+    let (y, gated) = scaling.added(base, low.clone(), Wide::Transposed(host::f32(b)), bias_numbers);
+    let y = y.reshape(y_shape);
+    if !with_autodiff {
+        return y;
+    }
+
+    let dtype = x.dtype();
+    let (for_dx, for_dw) = (wants(Some(0)).then_some(low_weight), wants(Some(1)).then_some(x));
+    let for_da = wants(Some(2)).then_some(seen);
+    let for_db = wants(Some(3)).then_some(gated);
+    let for_gates = wants(gates).then_some(low);
+    let backward = move |dy| {
+        let dy = Tensor::<D>::from_dispatch(dy).reshape([rows, d_out]);
+        let mut found = vec![None; 4 + [dropped, bias, gates].iter().flatten().count()];
+        if let Some(bias) = bias.filter(|bias| wants(Some(*bias))) {
+            found[bias] = Some(column_sums(dy.clone()).into_dispatch());
+        }
+        let dy = host::restored(dy, dtype);
+        let product = |lhs: Tensor<2>, rhs: Tensor<2>| host::f32(matmul(lhs, rhs));
+        found[1] = for_dw.map(|x| product(dy.clone().transpose(), x).into_dispatch());
+        found[3] = for_db.map(|gated| product(dy.clone().transpose(), host::restored(gated, dtype)).into_dispatch());
+        let d_gated = product(dy.clone(), low_b);
+        if let (Some(gates), Some(low)) = (gates, for_gates) {
+            let shares = (low * d_gated.clone()).reshape([rows / scaling.time, scaling.time, rank]);
+            found[gates] = Some(shares.sum_dim(1).squeeze_dim::<2>(1).into_dispatch());
+        }
+        let dx = for_dx.map(|weight| product(dy, weight));
+        let (dx, d_low) = match dx {
+            Some(dx) if dropped.is_none() => {
+                let (dx, d_low) = scaling.added(dx, d_gated, Wide::Straight(host::f32(a)), None);
+                (Some(dx), d_low)
+            }
+            dx => {
+                let d_low = scaling.scaled(d_gated);
+                if let Some(dropped) = dropped.filter(|dropped| wants(Some(*dropped))) {
+                    let a = host::restored(a, dtype);
+                    let d_dropped = product(host::restored(d_low.clone(), dtype), a).reshape(x_shape);
+                    found[dropped] = Some(d_dropped.into_dispatch());
+                }
+                (dx, d_low)
+            }
+        };
+        found[0] = dx.map(|dx| dx.reshape(x_shape).into_dispatch());
+        found[2] = for_da.map(|x| product(host::restored(d_low, dtype).transpose(), x).into_dispatch());
+        found
+    };
+    Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs, backward))
+}
+
+/// What the narrow side of an update is multiplied by.
+struct Scaling {
+    /// Where there are no gates.
+    scale: f64,
+    /// `[batch, ΣR]`.
+    gates: Option<Tensor<2>>,
+    /// Rows of a sample.
+    time: usize,
+}
+
+/// The wide matrix of an update.
+enum Wide {
+    /// `[ΣR, width]`.
+    Straight(Tensor<2>),
+    /// `[width, ΣR]`.
+    Transposed(Tensor<2>),
+}
+
+impl Scaling {
+    /// `low`, `[rows, ΣR]`, with its gates.
+    fn scaled(&self, low: Tensor<2>) -> Tensor<2> {
+        let Some(gates) = &self.gates else { return low.mul_scalar(self.scale) };
+        let [rows, rank] = low.dims();
+        let low = low.reshape([rows / self.time, self.time, rank]);
+        (low * gates.clone().unsqueeze_dim(1)).reshape([rows, rank])
+    }
+
+    /// `base + bias + scaled · wide`, `[rows, width]`, and [`scaled`](Self::scaled) of `low`. All in f32.
+    fn added(&self, base: Tensor<2>, low: Tensor<2>, wide: Wide, bias: Option<Tensor<1>>) -> (Tensor<2>, Tensor<2>) {
+        #[cfg(feature = "cube")]
+        if Backing::of(&base.device()).is_cube() {
+            let ([rows, width], rank) = (base.dims(), low.dims()[1]);
+            let (transposed, wide) = match wide {
+                Wide::Straight(wide) => (false, wide),
+                Wide::Transposed(wide) => (true, wide),
+            };
+            let (gated, biased) = (self.gates.is_some(), bias.is_some());
+            let update = cube::LowRank {
+                rows,
+                width,
+                rank,
+                time: self.time,
+                scale: self.scale as f32,
+                gated,
+                transposed,
+                biased,
+            };
+            // What is not read may be any tensor.
+            let gates = self.gates.clone().unwrap_or_else(|| low.clone()).into_dispatch();
+            let bias = bias.map_or_else(|| gates.clone(), |bias| host::f32(bias).into_dispatch());
+            let inputs = [base.into_dispatch(), low.into_dispatch(), wide.into_dispatch(), bias, gates];
+            let shapes = [[rows, width].into(), [rows, rank].into()];
+            let made = cube::launched("add_low_rank", inputs, shapes, move |inputs| update.add(inputs));
+            let [y, gated] = made.map(Tensor::from_dispatch);
+            return (y, gated);
+        }
+        let gated = self.scaled(low);
+        let wide = match wide {
+            Wide::Straight(wide) => wide,
+            Wide::Transposed(wide) => wide.transpose(),
+        };
+        let y = base + matmul(gated.clone(), wide);
+        (bias.map_or(y.clone(), |bias| y + host::f32(bias).unsqueeze()), gated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Inputs, assert_close, compare, compare_not_finite, device};
+    use crate::{Compute, autocast};
+    use proptest::prelude::*;
+
+    /// What a case has beside input, weight and matrices.
+    #[derive(Clone, Copy, Debug)]
+    struct With {
+        bias: bool,
+        gates: bool,
+        dropout: bool,
+    }
+
+    type Body = fn(Tensor<3>, Tensor<2>, Option<Tensor<1>>, Vec<LoraUpdate<3>>) -> Tensor<3>;
+
+    /// The step by itself.
+    fn alone(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, mut updates: Vec<LoraUpdate<3>>) -> Tensor<3> {
+        step(x, weight, bias, updates.remove(0))
+    }
+
+    /// `[x, weight, a, b, dropped, bias, gates]`, of which what a case does not have counts beside the map, so that it has a
+    /// gradient.
+    fn run(body: Body, with: With, inputs: [Tensor<3>; 7]) -> Tensor<3> {
+        let [x, weight, a, b, dropped, bias, gates] = inputs;
+        let unused = [(with.dropout, &dropped), (with.bias, &bias), (with.gates, &gates)];
+        let beside = unused.into_iter().filter(|(used, _)| !used).map(|(_, x)| x.clone().sum().reshape([1, 1, 1]));
+        let beside = beside.reduce(|sum, x| sum + x);
+        let matrix = |x: Tensor<3>| x.squeeze_dim::<2>(0);
+        let update = LoraUpdate {
+            dropped: with.dropout.then_some(dropped),
+            a: matrix(a),
+            b: matrix(b),
+            gates: if with.gates { LoraGates::Each(gates.squeeze_dim(1)) } else { LoraGates::Same(0.7) },
+        };
+        let y = body(x, matrix(weight), with.bias.then(|| matrix(bias).squeeze_dim(0)), vec![update]);
+        beside.map_or(y.clone(), |beside| y + beside)
+    }
+
+    fn inputs([batch, time, d_in, d_out, rank]: [usize; 5]) -> [Tensor<3>; 7] {
+        let inputs = Inputs::default();
+        let x = [batch, time, d_in];
+        let shapes = [x, [1, d_out, d_in], [1, rank, d_in], [1, d_out, rank], x, [1, 1, d_out], [batch, 1, rank]];
+        shapes.map(|shape| inputs.tensor(shape))
+    }
+
+    proptest! {
+        #[test]
+        fn the_step_equals_its_composition(
+            (batch, time, rank) in (1_usize..4, 1_usize..12, 1_usize..12),
+            (d_in, d_out) in (1_usize..150, 1_usize..150),
+            (bias, gates, dropout) in any::<(bool, bool, bool)>(),
+        ) {
+            let with = With { bias, gates, dropout };
+            let inputs = inputs([batch, time, d_in, d_out, rank]);
+            compare(inputs, |inputs| run(alone, with, inputs), |inputs| run(composed, with, inputs));
+        }
+    }
+
+    #[test]
+    fn half_precision_is_that_of_its_composition() {
+        for compute in [Compute::Bf16, Compute::F16].map(|compute| compute.on(&device())) {
+            let with = With { bias: true, gates: true, dropout: false };
+            let inputs = inputs([2, 9, 20, 30, 4]);
+            let found = [alone as Body, composed].map(|body| {
+                autocast(compute, || {
+                    let y = run(body, with, inputs.clone());
+                    let gradients = y.clone().sum().backward();
+                    let of = |x: &Tensor<3>| x.grad(&gradients).expect("a gradient");
+                    let mut all = vec![y.inner()];
+                    all.extend(inputs.iter().map(of));
+                    all.into_iter().map(|x| x.try_into_vec_as::<f32>().expect("floats")).collect::<Vec<_>>()
+                })
+            });
+            for (a, b) in found[0].iter().flatten().zip(found[1].iter().flatten()) {
+                assert!((a - b).abs() < 0.02 * b.abs().max(4.0), "{compute}: {a} for {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn updates_are_summed() {
+        let twice = |body: Body| -> Tensor<3> {
+            let inputs = inputs([2, 3, 5, 6, 2]).map(Tensor::inner);
+            let [x, weight, a, b, ..] = inputs;
+            let matrix = |x: Tensor<3>| x.squeeze_dim::<2>(0);
+            let update = LoraUpdate { dropped: None, a: matrix(a), b: matrix(b), gates: LoraGates::Same(0.5) };
+            let updates = |count: usize| vec![update.clone(); count];
+            let map = |count| body(x.clone(), matrix(weight.clone()), None, updates(count));
+            // Of twice as much as one, and of none.
+            map(2) - map(1).mul_scalar(2.0) + map(0)
+        };
+        for body in [lora_linear as Body, composed] {
+            assert_close(twice(body), &[0.0; 2 * 3 * 6], 1e-5);
+        }
+    }
+
+    #[test]
+    fn what_is_frozen_gets_no_gradient() {
+        let inputs = inputs([2, 3, 5, 6, 2]);
+        let [x, weight, a, b, ..] = inputs.each_ref().map(|x| x.clone().inner());
+        let matrix = |x: Tensor<3>| x.squeeze_dim::<2>(0).autodiff();
+        let (weight, a, b) = (matrix(weight), matrix(a).require_grad(), matrix(b).require_grad());
+        let update = LoraUpdate { dropped: None, a: a.clone(), b: b.clone(), gates: LoraGates::Same(2.0) };
+        for body in [alone as Body, composed] {
+            let gradients = body(x.clone().autodiff(), weight.clone(), None, vec![update.clone()]).sum().backward();
+            assert!(weight.grad(&gradients).is_none());
+            assert!(a.grad(&gradients).is_some() && b.grad(&gradients).is_some());
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_none_in_either_body() {
+        let with = With { bias: true, gates: true, dropout: true };
+        let inputs = inputs([2, 5, 9, 7, 4]);
+        compare_not_finite(inputs, |inputs| run(alone, with, inputs), |inputs| run(composed, with, inputs));
+    }
+}
