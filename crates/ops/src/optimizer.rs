@@ -1,7 +1,7 @@
 //! The arithmetic of an optimizer step, in one pass over each parameter's memory.
 
+use crate::StepControl;
 use crate::host::{floats, fused, whole};
-use crate::{StepControl, sum};
 #[cfg(feature = "cube")]
 use crate::{cube, device::Backing};
 use burn::backend::tensor::FloatTensor;
@@ -277,48 +277,6 @@ fn adamw_on_cube(steps: Vec<AdamWStep>, control: Option<&StepControl>) -> Vec<(T
     std::iter::from_fn(|| Some((next()?, Moments { mean: next()?, square: next()? }))).collect()
 }
 
-/// Running averages after a step, of each average and the value it takes in: `average · decay + value · (1 - decay)`; as
-/// they were where `control` says that no step was taken.
-pub fn average(pairs: Vec<[Tensor<1>; 2]>, decay: f64, control: Option<&StepControl>) -> Vec<Tensor<1>> {
-    #[cfg(feature = "cube")]
-    if pairs.first().is_some_and(|[average, _]| Backing::of(&average.device()).is_cube()) {
-        let shapes = pairs.iter().map(|[average, _]| average.shape()).collect();
-        let control = control.map(StepControl::numbers);
-        let controlled = control.is_some();
-        let inputs = pairs.into_iter().flatten().chain(control).map(Tensor::into_dispatch).collect();
-        let moved = cube::launched_all("average", inputs, shapes, move |mut inputs| {
-            let control = if controlled { inputs.pop() } else { None };
-            cube::average(inputs, decay as f32, control)
-        });
-        return moved.into_iter().map(Tensor::from_dispatch).collect();
-    }
-    let averaged = |[average, value]: [Tensor<1>; 2]| {
-        let new = average.clone().mul_scalar(decay) + value.mul_scalar(1.0 - decay);
-        match control {
-            None => new,
-            Some(control) => control.choose(average, new),
-        }
-    };
-    pairs.into_iter().map(averaged).collect()
-}
-
-/// The sum of squares of all elements of all tensors, `[1]`, f32; nothing of nothing.
-pub fn sum_of_squares(tensors: Vec<Tensor<1>>) -> Option<Tensor<1>> {
-    let device = tensors.first()?.device();
-    #[cfg(feature = "cube")]
-    if Backing::of(&device).is_cube() {
-        let inputs = tensors.into_iter().map(|x| x.into_dispatch()).collect();
-        let run = |inputs| vec![cube::sum_of_squares(inputs)];
-        let sums = cube::launched_all("sum_of_squares", inputs, vec![[1].into()], run);
-        return sums.into_iter().next().map(Tensor::from_dispatch);
-    }
-    let squares = |x: Tensor<1>| match fused(&device) {
-        true => Tensor::from_dispatch(Dispatch::sum_of_squares(x.into_dispatch())),
-        false => sum(x.square()),
-    };
-    Some(sum(Tensor::cat(tensors.into_iter().map(squares).collect(), 0)))
-}
-
 /// What an optimizer asks of a backend; it works below autodiff.
 #[backend_extension(Flex)]
 pub(crate) trait OptimizerOps: Backend {
@@ -480,15 +438,5 @@ mod tests {
         let (moved, _) = rule.apply(held.clone(), tensor(2), Moments { mean: zeros(), square: zeros() });
         assert_eq!(values(&held), before);
         assert_ne!(values(&moved), before);
-    }
-
-    #[test]
-    fn sums_squares_of_views_too() {
-        let x = Tensor::<1>::from_floats([1.0, 2.0, 3.0, 4.0], &device());
-        let squares = |tensors| sum_of_squares(tensors).expect("a sum");
-        assert_close(squares(vec![x.clone()]), &[30.0], 1e-6);
-        assert_close(squares(vec![x.clone(), x.clone().narrow(0, 0, 1)]), &[31.0], 1e-6);
-        assert!(sum_of_squares(Vec::new()).is_none());
-        assert_close(squares(vec![x.narrow(0, 1, 2)]), &[13.0], 1e-6);
     }
 }

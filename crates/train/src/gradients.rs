@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor};
 use std::collections::BTreeMap;
-use undertone_ops::{read, sum_of_squares};
+use undertone_ops::{add, read, sum_of_squares};
 
 /// Summed gradients of an optimizer step, flattened, by parameter path.
 #[derive(Debug)]
@@ -26,7 +26,19 @@ impl GradientSum {
 
     /// Adds what one backward pass left for the parameters of `model`.
     pub fn add<M: Module>(&mut self, model: &M, gradients: Gradients) {
-        model.visit(&mut Collector { path: Vec::new(), gradients, sum: &mut self.by_name });
+        let mut collector = Collector { path: Vec::new(), gradients, found: Vec::new() };
+        model.visit(&mut collector);
+        let (mut names, mut pairs) = (Vec::new(), Vec::new());
+        for (name, gradient) in collector.found {
+            match self.by_name.remove(&name) {
+                Some(sum) => {
+                    names.push(name);
+                    pairs.push([sum, gradient]);
+                }
+                None => drop(self.by_name.insert(name, gradient)),
+            }
+        }
+        self.by_name.extend(names.into_iter().zip(add(pairs)));
     }
 
     /// The names that have a gradient.
@@ -62,13 +74,13 @@ impl GradientSum {
     }
 }
 
-struct Collector<'a> {
+struct Collector {
     path: Vec<String>,
     gradients: Gradients,
-    sum: &'a mut BTreeMap<String, Tensor<1>>,
+    found: Vec<(String, Tensor<1>)>,
 }
 
-impl ModuleVisitor for Collector<'_> {
+impl ModuleVisitor for Collector {
     fn enter_module(&mut self, name: &str, _container: &str) {
         self.path.push(name.to_owned());
     }
@@ -80,13 +92,7 @@ impl ModuleVisitor for Collector<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let Some(gradient) = param.val().grad_remove(&mut self.gradients) else { return };
         let flat = gradient.shape().num_elements();
-        let gradient = gradient.reshape([flat]);
-        let name = self.path.join(".");
-        let total = match self.sum.remove(&name) {
-            Some(sum) => sum + gradient,
-            None => gradient,
-        };
-        self.sum.insert(name, total);
+        self.found.push((self.path.join("."), gradient.reshape([flat])));
     }
 }
 

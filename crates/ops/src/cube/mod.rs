@@ -25,7 +25,7 @@ pub(crate) use launch::{launched, launched_all};
 pub(crate) use lora::LowRank;
 pub(crate) use loss::ClassLoss;
 pub(crate) use norm::LayerNorm;
-pub(crate) use optimizer::{AdamW, Rates, average};
+pub(crate) use optimizer::{AdamW, Rates, mix};
 pub(crate) use product::{matmul, product_shape};
 pub(crate) use step::StepControl;
 pub(crate) use sum::{sum, sum_of_squares};

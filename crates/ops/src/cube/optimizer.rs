@@ -86,8 +86,8 @@ impl AdamW {
     }
 }
 
-/// Averages after a step, of each average and value. `control` is as for [`AdamW::step`].
-pub(crate) fn average(tensors: Vec<CubeTensor>, decay: f32, control: Option<CubeTensor>) -> Vec<CubeTensor> {
+/// What becomes of each sum and value: `sum · kept + value · share`, in place. `control` is as for [`AdamW::step`].
+pub(crate) fn mix(tensors: Vec<CubeTensor>, [kept, share]: [f32; 2], control: Option<CubeTensor>) -> Vec<CubeTensor> {
     let client = tensors[0].client.clone();
     let tensors = tensors.into_iter().map(into_contiguous);
     let own = |(i, x): (usize, CubeTensor)| if i % 2 == 0 && !x.can_mut() { x.copy() } else { x };
@@ -101,7 +101,7 @@ pub(crate) fn average(tensors: Vec<CubeTensor>, decay: f32, control: Option<Cube
         let (cubes, units) = (CubeCount::Static(CUBES as u32, 1, 1), CubeDim::new_1d(UNITS as u32));
         let controlled = control.is_some();
         let control = control.as_ref().unwrap_or(&group[1]).clone().into_tensor_arg();
-        average_kernel::launch(&client, cubes, units, part(0), part(1), control, decay, controlled);
+        mix_kernel::launch(&client, cubes, units, part(0), part(1), control, kept, share, controlled);
         moved.extend(group.into_iter().step_by(2));
     }
     moved
@@ -152,11 +152,12 @@ fn adamw_kernel(
 }
 
 #[cube(launch)]
-fn average_kernel(
-    averages: &mut Sequence<OwnedTensor<f32>>,
+fn mix_kernel(
+    sums: &mut Sequence<OwnedTensor<f32>>,
     values: &Sequence<OwnedTensor<f32>>,
     control: &Tensor<f32>,
-    decay: f32,
+    kept: f32,
+    share: f32,
     #[comptime] controlled: bool,
 ) {
     let mut taken = true;
@@ -166,10 +167,10 @@ fn average_kernel(
     if taken {
         #[unroll]
         for i in 0..values.len() {
-            let (averages, values) = (&mut averages[i], &values[i]);
+            let (sums, values) = (&mut sums[i], &values[i]);
             let mut at = ABSOLUTE_POS;
             while at < values.len() {
-                averages[at] = averages[at] * decay + values[at] * (1.0f32 - decay);
+                sums[at] = sums[at] * kept + values[at] * share;
                 at += strided();
             }
         }

@@ -3,7 +3,7 @@
 use burn::tensor::{Bool, Device, Gradients, Int, Tensor};
 use undertone_ops::{
     AdafactorRule, AdamWRule, AdamWStep, AttentionOptions, CrossEntropyOptions, FactoredMoments, LoraGates, LoraUpdate,
-    Moments, adamw, attention, average, checkpoint, conv1d, cross_entropy, dropout, embedding, gelu, layer_norm,
+    Moments, adamw, add, attention, average, checkpoint, conv1d, cross_entropy, dropout, embedding, gelu, layer_norm,
     linear, linear_cross_entropy, lora_bank, lora_linear, matmul, residual_dropout, seed, sum, sum_of_squares,
 };
 
@@ -230,6 +230,14 @@ pub const CASES: &[Case] = &[
         run: |device| {
             let pair = |n: u64| [0, 1].map(|part| plain::<1>(2 * n + part, [31 * n as usize], 1.0, device));
             of_several(average((1..=40).map(pair).collect(), 0.9, None))
+        },
+    },
+    Case {
+        name: "`add` of 40 pairs",
+        cpu: BURN,
+        run: |device| {
+            let pair = |n: u64| [0, 1].map(|part| plain::<1>(2 * n + part, [31 * n as usize], 1.0, device));
+            of_several(add((1..=40).map(pair).collect()))
         },
     },
     Case {
