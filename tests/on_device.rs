@@ -83,9 +83,11 @@ fn a_step_is_few_kernels_and_waits_for_nothing() {
     // What was counted when these were written (drivers that take 31 buffers to a kernel), and a little more.
     for (args, most) in [
         (&["--size", "nano"][..], 405.0),
-        (&["--size", "nano", "--accumulation", "2"], 850.0),
-        (&["--size", "nano", "--lora", "8"], 700.0),
+        (&["--size", "nano", "--accumulation", "2"], 790.0),
+        (&["--size", "nano", "--lora", "8"], 530.0),
+        (&["--size", "nano", "--lora", "8", "--adapters", "2"], 880.0),
         (&["--size", "small"], 1500.0),
+        (&["--size", "small", "--lora", "8"], 2250.0),
     ] {
         let found = counted(args);
         let kernels = found["kernels_per_step"].as_f64().expect("a number");

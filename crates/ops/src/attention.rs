@@ -3,6 +3,8 @@
 use crate::activation::drop_elements;
 use crate::capacity::Capacity;
 #[cfg(feature = "cube")]
+use crate::capacity::shared_memory;
+#[cfg(feature = "cube")]
 use crate::cube;
 use crate::device::Backing;
 use crate::graph::{AnyFloat, with_gradients};
@@ -194,11 +196,11 @@ impl Body {
         {
             let [query, key, _] = qkv;
             let ([_, queries, width], keys) = (query.dims(), key.dims()[1]);
-            let on_cube = Backing::of(&query.device()).is_cube();
             // Matrix units are faster than the kernel where they multiply the type. What is dropped they do not know.
             let wanted = query.dtype() == DType::F32 || drop.is_some();
             let aligned = !options.causal || queries <= keys;
-            if on_cube && wanted && aligned && cube::Attention::takes(width / options.heads) {
+            let takes = |shared| cube::Attention::takes(width / options.heads, shared);
+            if wanted && aligned && shared_memory(&query.device()).is_some_and(takes) {
                 let attention = cube::Attention {
                     heads: options.heads,
                     causal: options.causal && queries > 1,

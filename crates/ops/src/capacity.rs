@@ -33,6 +33,15 @@ impl Capacity {
     }
 }
 
+/// Bytes that the units of a cube have in common; nothing off CubeCL.
+#[cfg(feature = "cube")]
+pub(crate) fn shared_memory(device: &Device) -> Option<usize> {
+    match device.clone().inner().as_dispatch() {
+        DispatchDevice::Cube(device) => Some(device.client().properties().hardware.max_shared_memory_size),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

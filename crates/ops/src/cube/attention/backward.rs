@@ -1,7 +1,7 @@
 //! The backward passes: one for queries, one for keys and values.
 
 use super::super::dropout::factor;
-use super::{Call, gathered, load, sees};
+use super::{Call, SIDE, cleared, gather, load, multiply, sees, share, write};
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 
@@ -20,92 +20,95 @@ pub(super) fn attention_backward_query(
 ) {
     let tile = comptime!(call.tile);
     let (queries, keys, heads, scale) = (call.queries, call.keys, call.heads, call.scale);
-    let (row, part) = (UNIT_POS_X as usize / tile.parts, UNIT_POS_X as usize % tile.parts);
     let (head, sample) = (CUBE_POS_Y as usize, CUBE_POS_Z as usize);
+    let (across, down) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
     let width = heads * tile.d_head;
-    let first = CUBE_POS_X as usize * tile.rows;
-    let i = first + row;
-    let mine = part * tile.own;
-    let at = (sample * queries + i) * width + head * tile.d_head + mine;
+    let first = CUBE_POS_X as usize * comptime!(tile.rows());
+    let of_queries = sample * queries * width + head * tile.d_head;
     let of_keys = sample * keys * width + head * tile.d_head;
-    let of_row = (sample * heads + head) * queries + i;
+    let of_rows = (sample * heads + head) * queries;
 
-    let mut key_rows = Shared::<[f32]>::new_slice(comptime!(tile.others * tile.d_head));
-    let mut value_rows = Shared::<[f32]>::new_slice(comptime!(tile.others * tile.d_head));
-    let mut scores = Shared::<[f32]>::new_slice(comptime!(tile.rows * tile.parts * tile.others));
-    let mut changes = Shared::<[f32]>::new_slice(comptime!(tile.rows * tile.parts * tile.others));
-    let mut q = Array::<f32>::new(tile.own);
-    let mut g = Array::<f32>::new(tile.own);
-    let mut found = Array::<f32>::new(tile.own);
-    // Σ weight · its gradient = output · its gradient, dropout or not.
-    let mut share = 0.0f32;
-    let mut sum = 0.0f32;
-    #[unroll]
-    for c in 0..tile.own {
-        q[c] = 0.0f32;
-        g[c] = 0.0f32;
-        found[c] = 0.0f32;
-        if i < queries {
-            q[c] = query[at + c] * scale;
-            g[c] = d_out[at + c];
-            share += d_out[at + c] * out[at + c];
-        }
-    }
-    if i < queries {
-        sum = sums[of_row];
-    }
-    scores[row * tile.others * tile.parts + part] = share;
+    let mut query_rows = Shared::<[f32]>::new_slice(comptime!(tile.rows() * tile.stride()));
+    let mut d_out_rows = Shared::<[f32]>::new_slice(comptime!(tile.rows() * tile.stride()));
+    let mut key_rows = Shared::<[f32]>::new_slice(comptime!(tile.others() * tile.stride()));
+    let mut value_rows = Shared::<[f32]>::new_slice(comptime!(tile.others() * tile.stride()));
+    let mut d_scores = Shared::<[f32]>::new_slice(comptime!(tile.scores()));
+    let mut found = Shared::<[f32]>::new_slice(comptime!(SIDE * tile.rows()));
+    load(&mut query_rows, query, first, queries, of_queries, width, scale, comptime!(tile.rows()), tile);
+    load(&mut d_out_rows, d_out, first, queries, of_queries, width, 1.0f32, comptime!(tile.rows()), tile);
     sync_cube();
-    let delta = gathered(&scores, row * tile.others, tile);
 
-    let mut seen = keys;
-    if call.causal {
-        seen = min(keys, first + tile.rows + keys - queries);
-    }
-    let pieces = seen.div_ceil(tile.others);
-    for piece in 0..pieces {
-        let start = piece * tile.others;
-        sync_cube();
-        load(&mut key_rows, key, start, keys, of_keys, width, tile);
-        load(&mut value_rows, value, start, keys, of_keys, width, tile);
-        sync_cube();
-        for j in 0..tile.others {
-            let mut score = 0.0f32;
-            let mut change = 0.0f32;
-            #[unroll]
-            for c in 0..tile.own {
-                score += q[c] * key_rows[j * tile.d_head + mine + c];
-                change += g[c] * value_rows[j * tile.d_head + mine + c];
-            }
-            scores[(row * tile.others + j) * tile.parts + part] = score;
-            changes[(row * tile.others + j) * tile.parts + part] = change;
-        }
-        sync_cube();
-        for j in 0..tile.others {
-            if sees(i, start + j, padding, call) {
-                let weight = (gathered(&scores, row * tile.others + j, tile) - sum).exp();
-                let mut change = gathered(&changes, row * tile.others + j, tile);
-                if call.drops {
-                    let index = u32::cast_from(of_row * keys + start + j);
-                    change *= factor(index, &call.dropped);
-                }
-                let d_score = weight * (change - delta) * scale;
-                #[unroll]
-                for c in 0..tile.own {
-                    found[c] += d_score * key_rows[j * tile.d_head + mine + c];
-                }
-            }
-        }
-    }
-    if i < queries {
+    // Σ weight · its gradient = output · its gradient, dropout or not.
+    #[unroll]
+    for i in 0..tile.each {
+        let row = down + i * SIDE;
+        let mut part = 0.0f32;
         #[unroll]
         for c in 0..tile.own {
-            d_query[at + c] = found[c];
+            let channel = across + c * SIDE;
+            if first + row < queries && channel < tile.d_head {
+                let gradient = d_out_rows[row * comptime!(tile.stride()) + channel];
+                part += gradient * out[of_queries + (first + row) * width + channel];
+            }
         }
-        if part == 0 {
-            deltas[of_row] = delta;
+        found[row * SIDE + across] = part;
+    }
+    sync_cube();
+    let mut delta = cleared(tile.each);
+    let mut sum = cleared(tile.each);
+    #[unroll]
+    for i in 0..tile.each {
+        let row = down + i * SIDE;
+        #[unroll]
+        for unit in 0..SIDE {
+            delta[i] += found[row * SIDE + unit];
+        }
+        if first + row < queries {
+            sum[i] = sums[of_rows + first + row];
+            if across == 0 {
+                deltas[of_rows + first + row] = delta[i];
+            }
         }
     }
+
+    let mut d_queries = cleared(comptime!(tile.each * tile.own));
+    let mut seen = keys;
+    if call.causal {
+        seen = min(keys, first + comptime!(tile.rows()) + keys - queries);
+    }
+    let pieces = seen.div_ceil(comptime!(tile.others()));
+    for piece in 0..pieces {
+        let start = piece * comptime!(tile.others());
+        sync_cube();
+        load(&mut key_rows, key, start, keys, of_keys, width, 1.0f32, comptime!(tile.others()), tile);
+        load(&mut value_rows, value, start, keys, of_keys, width, 1.0f32, comptime!(tile.others()), tile);
+        sync_cube();
+        let mut scores = cleared(comptime!(tile.each * tile.pairs));
+        let mut changes = cleared(comptime!(tile.each * tile.pairs));
+        multiply(&mut scores, &query_rows, &key_rows, tile);
+        multiply(&mut changes, &d_out_rows, &value_rows, tile);
+        #[unroll]
+        for i in 0..tile.each {
+            #[unroll]
+            for j in 0..tile.pairs {
+                let (row, other) = (first + down + i * SIDE, start + across + j * SIDE);
+                let mut d_score = 0.0f32;
+                if sees(row, other, padding, call) {
+                    let weight = (scores[i * tile.pairs + j] - sum[i]).exp();
+                    let mut change = changes[i * tile.pairs + j];
+                    if call.drops {
+                        change *= factor(u32::cast_from((of_rows + row) * keys + other), &call.dropped);
+                    }
+                    d_score = weight * (change - delta[i]) * scale;
+                }
+                scores[i * tile.pairs + j] = d_score;
+            }
+        }
+        share(&scores, &mut d_scores, tile);
+        sync_cube();
+        gather(&mut d_queries, &d_scores, &key_rows, tile);
+    }
+    write(&d_queries, d_query, first, queries, of_queries, width, tile);
 }
 
 #[cube(launch)]
@@ -123,88 +126,79 @@ pub(super) fn attention_backward_key_value(
 ) {
     let tile = comptime!(call.tile);
     let (queries, keys, heads, scale) = (call.queries, call.keys, call.heads, call.scale);
-    let (row, part) = (UNIT_POS_X as usize / tile.parts, UNIT_POS_X as usize % tile.parts);
     let (head, sample) = (CUBE_POS_Y as usize, CUBE_POS_Z as usize);
+    let (across, down) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
     let width = heads * tile.d_head;
-    let first = CUBE_POS_X as usize * tile.rows;
-    let j = first + row;
-    let mine = part * tile.own;
-    let at = (sample * keys + j) * width + head * tile.d_head + mine;
+    let first = CUBE_POS_X as usize * comptime!(tile.rows());
+    let of_keys = sample * keys * width + head * tile.d_head;
     let of_queries = sample * queries * width + head * tile.d_head;
     let of_rows = (sample * heads + head) * queries;
 
-    let mut query_rows = Shared::<[f32]>::new_slice(comptime!(tile.others * tile.d_head));
-    let mut d_out_rows = Shared::<[f32]>::new_slice(comptime!(tile.others * tile.d_head));
-    let mut scores = Shared::<[f32]>::new_slice(comptime!(tile.rows * tile.parts * tile.others));
-    let mut changes = Shared::<[f32]>::new_slice(comptime!(tile.rows * tile.parts * tile.others));
-    let mut k = Array::<f32>::new(tile.own);
-    let mut v = Array::<f32>::new(tile.own);
-    let mut found_k = Array::<f32>::new(tile.own);
-    let mut found_v = Array::<f32>::new(tile.own);
-    #[unroll]
-    for c in 0..tile.own {
-        k[c] = 0.0f32;
-        v[c] = 0.0f32;
-        found_k[c] = 0.0f32;
-        found_v[c] = 0.0f32;
-        if j < keys {
-            k[c] = key[at + c] * scale;
-            v[c] = value[at + c];
-        }
-    }
+    let mut key_rows = Shared::<[f32]>::new_slice(comptime!(tile.rows() * tile.stride()));
+    let mut value_rows = Shared::<[f32]>::new_slice(comptime!(tile.rows() * tile.stride()));
+    let mut query_rows = Shared::<[f32]>::new_slice(comptime!(tile.others() * tile.stride()));
+    let mut d_out_rows = Shared::<[f32]>::new_slice(comptime!(tile.others() * tile.stride()));
+    let mut weights = Shared::<[f32]>::new_slice(comptime!(tile.scores()));
+    let mut d_scores = Shared::<[f32]>::new_slice(comptime!(tile.scores()));
+    let mut d_keys = cleared(comptime!(tile.each * tile.own));
+    let mut d_values = cleared(comptime!(tile.each * tile.own));
+    load(&mut key_rows, key, first, keys, of_keys, width, scale, comptime!(tile.rows()), tile);
+    load(&mut value_rows, value, first, keys, of_keys, width, 1.0f32, comptime!(tile.rows()), tile);
 
     let mut from = 0usize;
     if call.causal {
         // No query before this one sees the first key of the tile, nor any later.
         let before = keys - queries;
         if first > before {
-            from = (first - before) / tile.others;
+            from = (first - before) / comptime!(tile.others());
         }
     }
-    let pieces = queries.div_ceil(tile.others);
+    let pieces = queries.div_ceil(comptime!(tile.others()));
     for piece in from..pieces {
-        let start = piece * tile.others;
+        let start = piece * comptime!(tile.others());
         sync_cube();
-        load(&mut query_rows, query, start, queries, of_queries, width, tile);
-        load(&mut d_out_rows, d_out, start, queries, of_queries, width, tile);
+        load(&mut query_rows, query, start, queries, of_queries, width, 1.0f32, comptime!(tile.others()), tile);
+        load(&mut d_out_rows, d_out, start, queries, of_queries, width, 1.0f32, comptime!(tile.others()), tile);
         sync_cube();
-        for i in 0..tile.others {
-            let mut score = 0.0f32;
-            let mut change = 0.0f32;
-            #[unroll]
-            for c in 0..tile.own {
-                score += k[c] * query_rows[i * tile.d_head + mine + c];
-                change += v[c] * d_out_rows[i * tile.d_head + mine + c];
-            }
-            scores[(row * tile.others + i) * tile.parts + part] = score;
-            changes[(row * tile.others + i) * tile.parts + part] = change;
-        }
-        sync_cube();
-        for i in 0..tile.others {
-            if sees(start + i, j, padding, call) {
-                let of_row = of_rows + start + i;
-                let weight = (gathered(&scores, row * tile.others + i, tile) - sums[of_row]).exp();
-                let mut change = gathered(&changes, row * tile.others + i, tile);
-                let mut kept_weight = weight;
-                if call.drops {
-                    let factor = factor(u32::cast_from(of_row * keys + j), &call.dropped);
-                    change *= factor;
-                    kept_weight *= factor;
-                }
-                let d_score = weight * (change - deltas[of_row]) * scale;
-                #[unroll]
-                for c in 0..tile.own {
-                    found_k[c] += d_score * query_rows[i * tile.d_head + mine + c];
-                    found_v[c] += kept_weight * d_out_rows[i * tile.d_head + mine + c];
-                }
-            }
-        }
-    }
-    if j < keys {
+        let mut scores = cleared(comptime!(tile.each * tile.pairs));
+        let mut changes = cleared(comptime!(tile.each * tile.pairs));
+        multiply(&mut scores, &key_rows, &query_rows, tile);
+        multiply(&mut changes, &value_rows, &d_out_rows, tile);
         #[unroll]
-        for c in 0..tile.own {
-            d_key[at + c] = found_k[c];
-            d_value[at + c] = found_v[c];
+        for j in 0..tile.pairs {
+            let other = start + across + j * SIDE;
+            let mut sum = 0.0f32;
+            let mut delta = 0.0f32;
+            if other < queries {
+                sum = sums[of_rows + other];
+                delta = deltas[of_rows + other];
+            }
+            #[unroll]
+            for i in 0..tile.each {
+                let row = first + down + i * SIDE;
+                let mut kept_weight = 0.0f32;
+                let mut d_score = 0.0f32;
+                if sees(other, row, padding, call) {
+                    let weight = (scores[i * tile.pairs + j] - sum).exp();
+                    let mut change = changes[i * tile.pairs + j];
+                    kept_weight = weight;
+                    if call.drops {
+                        let factor = factor(u32::cast_from((of_rows + other) * keys + row), &call.dropped);
+                        change *= factor;
+                        kept_weight *= factor;
+                    }
+                    d_score = weight * (change - delta) * scale;
+                }
+                scores[i * tile.pairs + j] = kept_weight;
+                changes[i * tile.pairs + j] = d_score;
+            }
         }
+        share(&scores, &mut weights, tile);
+        share(&changes, &mut d_scores, tile);
+        sync_cube();
+        gather(&mut d_values, &weights, &d_out_rows, tile);
+        gather(&mut d_keys, &d_scores, &query_rows, tile);
     }
+    write(&d_keys, d_key, first, keys, of_keys, width, tile);
+    write(&d_values, d_value, first, keys, of_keys, width, tile);
 }

@@ -1,7 +1,7 @@
 //! The forward pass.
 
 use super::super::dropout::factor;
-use super::{Call, LEAST, gathered, load, sees};
+use super::{Call, LEAST, SIDE, cleared, gather, load, multiply, sees, share, write};
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 
@@ -16,98 +16,123 @@ pub(super) fn attention_forward(
     call: &Call,
 ) {
     let tile = comptime!(call.tile);
-    let (queries, keys, heads, scale) = (call.queries, call.keys, call.heads, call.scale);
-    let (row, part) = (UNIT_POS_X as usize / tile.parts, UNIT_POS_X as usize % tile.parts);
+    let (queries, keys, heads) = (call.queries, call.keys, call.heads);
     let (head, sample) = (CUBE_POS_Y as usize, CUBE_POS_Z as usize);
+    let (across, down) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
     let width = heads * tile.d_head;
-    let first = CUBE_POS_X as usize * tile.rows;
-    let i = first + row;
-    let mine = part * tile.own;
-    let at = (sample * queries + i) * width + head * tile.d_head + mine;
+    let first = CUBE_POS_X as usize * comptime!(tile.rows());
+    let of_queries = sample * queries * width + head * tile.d_head;
     let of_keys = sample * keys * width + head * tile.d_head;
-    let weights = ((sample * heads + head) * queries + i) * keys;
+    let of_rows = (sample * heads + head) * queries;
 
-    let mut key_rows = Shared::<[f32]>::new_slice(comptime!(tile.others * tile.d_head));
-    let mut value_rows = Shared::<[f32]>::new_slice(comptime!(tile.others * tile.d_head));
-    let mut shares = Shared::<[f32]>::new_slice(comptime!(tile.rows * tile.parts * tile.others));
-    let mut q = Array::<f32>::new(tile.own);
-    let mut mixed = Array::<f32>::new(tile.own);
+    let mut query_rows = Shared::<[f32]>::new_slice(comptime!(tile.rows() * tile.stride()));
+    let mut key_rows = Shared::<[f32]>::new_slice(comptime!(tile.others() * tile.stride()));
+    let mut value_rows = Shared::<[f32]>::new_slice(comptime!(tile.others() * tile.stride()));
+    let mut weights = Shared::<[f32]>::new_slice(comptime!(tile.scores()));
+    // What each unit has found of each of its rows.
+    let mut found = Shared::<[f32]>::new_slice(comptime!(SIDE * tile.rows()));
+    let mut mixed = cleared(comptime!(tile.each * tile.own));
+    let mut totals = cleared(tile.each);
+    let mut highest = Array::<f32>::new(tile.each);
     #[unroll]
-    for c in 0..tile.own {
-        let mut number = 0.0f32;
-        if i < queries {
-            number = query[at + c] * scale;
-        }
-        q[c] = number;
-        mixed[c] = 0.0f32;
+    for i in 0..tile.each {
+        highest[i] = f32::new(comptime!(LEAST));
     }
-    let mut highest = f32::new(comptime!(LEAST));
-    let mut total = 0.0f32;
+    load(&mut query_rows, query, first, queries, of_queries, width, call.scale, comptime!(tile.rows()), tile);
 
     let mut seen = keys;
     if call.causal {
         // No row of this tile sees a later key than its last one does.
-        seen = min(keys, first + tile.rows + keys - queries);
+        seen = min(keys, first + comptime!(tile.rows()) + keys - queries);
     }
-    let pieces = seen.div_ceil(tile.others);
+    let pieces = seen.div_ceil(comptime!(tile.others()));
     for piece in 0..pieces {
-        let start = piece * tile.others;
+        let start = piece * comptime!(tile.others());
         sync_cube();
-        load(&mut key_rows, key, start, keys, of_keys, width, tile);
-        load(&mut value_rows, value, start, keys, of_keys, width, tile);
+        load(&mut key_rows, key, start, keys, of_keys, width, 1.0f32, comptime!(tile.others()), tile);
+        load(&mut value_rows, value, start, keys, of_keys, width, 1.0f32, comptime!(tile.others()), tile);
         sync_cube();
-        for j in 0..tile.others {
-            let mut share = 0.0f32;
+        let mut scores = cleared(comptime!(tile.each * tile.pairs));
+        multiply(&mut scores, &query_rows, &key_rows, tile);
+        #[unroll]
+        for i in 0..tile.each {
+            let row = down + i * SIDE;
+            let mut top = highest[i];
+            #[unroll]
+            for j in 0..tile.pairs {
+                if sees(first + row, start + across + j * SIDE, padding, call) {
+                    top = max(top, scores[i * tile.pairs + j]);
+                }
+            }
+            found[row * SIDE + across] = top;
+        }
+        sync_cube();
+        let mut shares = cleared(tile.each);
+        #[unroll]
+        for i in 0..tile.each {
+            let row = down + i * SIDE;
+            let mut top = highest[i];
+            #[unroll]
+            for unit in 0..SIDE {
+                top = max(top, found[row * SIDE + unit]);
+            }
+            let before = (highest[i] - top).exp();
+            highest[i] = top;
+            totals[i] *= before;
             #[unroll]
             for c in 0..tile.own {
-                share += q[c] * key_rows[j * tile.d_head + mine + c];
+                mixed[i * tile.own + c] *= before;
             }
-            shares[(row * tile.others + j) * tile.parts + part] = share;
+            #[unroll]
+            for j in 0..tile.pairs {
+                let other = start + across + j * SIDE;
+                let mut weight = 0.0f32;
+                if sees(first + row, other, padding, call) {
+                    weight = (scores[i * tile.pairs + j] - top).exp();
+                    shares[i] += weight;
+                    if call.drops {
+                        weight *= factor(u32::cast_from((of_rows + first + row) * keys + other), &call.dropped);
+                    }
+                }
+                scores[i * tile.pairs + j] = weight;
+            }
+        }
+        share(&scores, &mut weights, tile);
+        // All units have read what was found before.
+        sync_cube();
+        #[unroll]
+        for i in 0..tile.each {
+            found[(down + i * SIDE) * SIDE + across] = shares[i];
         }
         sync_cube();
-        let mut top = highest;
-        for j in 0..tile.others {
-            if sees(i, start + j, padding, call) {
-                top = max(top, gathered(&shares, row * tile.others + j, tile));
-            }
-        }
-        let before = (highest - top).exp();
-        total *= before;
         #[unroll]
-        for c in 0..tile.own {
-            mixed[c] *= before;
-        }
-        for j in 0..tile.others {
-            if sees(i, start + j, padding, call) {
-                let mut weight = (gathered(&shares, row * tile.others + j, tile) - top).exp();
-                total += weight;
-                if call.drops {
-                    weight *= factor(u32::cast_from(weights + start + j), &call.dropped);
-                }
-                #[unroll]
-                for c in 0..tile.own {
-                    mixed[c] += weight * value_rows[j * tile.d_head + mine + c];
-                }
+        for i in 0..tile.each {
+            #[unroll]
+            for unit in 0..SIDE {
+                totals[i] += found[(down + i * SIDE) * SIDE + unit];
             }
         }
-        highest = top;
+        gather(&mut mixed, &weights, &value_rows, tile);
     }
-    if i < queries {
-        let nothing = total == 0.0f32;
+    #[unroll]
+    for i in 0..tile.each {
+        let row = first + down + i * SIDE;
+        let nothing = totals[i] == 0.0f32;
         #[unroll]
         for c in 0..tile.own {
             let mut number = 0.0f32;
             if !nothing {
-                number = mixed[c] / total;
+                number = mixed[i * tile.own + c] / totals[i];
             }
-            out[at + c] = number;
+            mixed[i * tile.own + c] = number;
         }
-        if part == 0 {
+        if across == 0 && row < queries {
             let mut sum = 0.0f32;
             if !nothing {
-                sum = highest + total.ln();
+                sum = highest[i] + totals[i].ln();
             }
-            sums[(sample * heads + head) * queries + i] = sum;
+            sums[of_rows + row] = sum;
         }
     }
+    write(&mixed, out, first, queries, of_queries, width, tile);
 }

@@ -4,14 +4,16 @@
 //! forward pass keeps the largest score and the sum of exponentials that each query has met so far, and corrects what it
 //! has summed when a larger score comes. The backward passes make each weight again from its score and the row's sum.
 //!
-//! A row is shared by so many units that each has at most 32 of its channels: four such pieces, as the pass for keys and
-//! values has, are 128 numbers in registers.
+//! Units stand in a grid of [`SIDE`] × [`SIDE`]. One of them has each [`SIDE`]th row of the tile, and of these each
+//! [`SIDE`]th score, then each [`SIDE`]th channel: with four rows and four scores, eight numbers from shared memory are good
+//! for sixteen products.
 
 mod backward;
 mod forward;
 
 use burn::backend::TensorMetadata;
 use burn_cubecl::cubecl;
+use burn_cubecl::cubecl::client::Client;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
@@ -31,15 +33,8 @@ pub(crate) struct Attention {
     pub drop: Option<Drop>,
 }
 
-/// Channels of a row that one unit has.
-const CHANNELS: usize = 32;
-/// Units of a cube, at most.
-const UNITS: usize = 64;
-/// Rows of a cube, at most.
-const ROWS: usize = 32;
-/// Numbers of one side in shared memory. With the scores there are four pieces of at most so many: 16 KiB, which every
-/// device of WebGPU has.
-const SHARED: usize = 1024;
+/// Units along each side of a cube.
+const SIDE: usize = 8;
 /// Less than any score: what a row begins with.
 const LEAST: f32 = -3.0e38;
 
@@ -47,30 +42,63 @@ const LEAST: f32 = -3.0e38;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Tile {
     d_head: usize,
-    /// Units that share a row, and the channels of each.
-    parts: usize,
+    /// Channels of a unit. There may be some beyond the last, which are 0.
     own: usize,
-    /// Rows of a cube, and rows of the other side at a time.
-    rows: usize,
-    others: usize,
+    /// Rows of a unit.
+    each: usize,
+    /// Scores of a unit in each of its rows.
+    pairs: usize,
 }
 
 impl Tile {
-    fn new(d_head: usize) -> Option<Self> {
-        if d_head > SHARED {
-            return None;
-        }
-        let parts = (1..=UNITS).find(|parts| d_head.is_multiple_of(*parts) && d_head / parts <= CHANNELS)?;
-        let rows = (UNITS / parts).min(ROWS);
-        let others = (SHARED / d_head.max(rows * parts)).clamp(1, 16);
-        Some(Self { d_head, parts, own: d_head / parts, rows, others })
+    /// The largest that fits in so many bytes of shared memory; none if not even the smallest does.
+    fn new(d_head: usize, shared: usize) -> Option<Self> {
+        let own = d_head.div_ceil(SIDE);
+        let tiles = [(4, 4), (4, 2), (2, 2), (2, 1), (1, 1)].map(|(each, pairs)| Self { d_head, own, each, pairs });
+        // More than 48 KiB have to be asked for with CUDA.
+        tiles.into_iter().find(|tile| 4 * tile.numbers() <= shared.min(48 << 10))
+    }
+
+    /// With no more rows to a unit than there is use for.
+    fn for_rows(self, rows: usize) -> Self {
+        Self { each: self.each.min(rows.div_ceil(SIDE).next_power_of_two()), ..self }
+    }
+
+    /// What the backward pass for keys and values has in shared memory, which is the most that any has: two tensors of each
+    /// side, weights, their gradients, and a number for each unit's row.
+    fn numbers(&self) -> usize {
+        2 * (self.rows() + self.others()) * self.stride() + 2 * self.scores() + SIDE * self.rows()
+    }
+
+    /// Rows of a cube.
+    fn rows(&self) -> usize {
+        SIDE * self.each
+    }
+
+    /// Rows of the other side at a time.
+    fn others(&self) -> usize {
+        SIDE * self.pairs
+    }
+
+    /// From a row to the next in shared memory: one more than its channels, so that neighbours lie in different banks.
+    fn stride(&self) -> usize {
+        SIDE * self.own + 1
+    }
+
+    /// Numbers of a tile of scores, and from a row of it to the next.
+    fn scores(&self) -> usize {
+        self.rows() * self.across()
+    }
+
+    fn across(&self) -> usize {
+        self.others() + 1
     }
 }
 
 impl Attention {
-    /// Whether there is a kernel for heads of this width.
-    pub fn takes(d_head: usize) -> bool {
-        Tile::new(d_head).is_some()
+    /// Whether there is a kernel for heads of this width, with so many bytes of shared memory.
+    pub fn takes(d_head: usize, shared: usize) -> bool {
+        Tile::new(d_head, shared).is_some()
     }
 
     /// Output, `[batch, queries, heads · d_head]`, and for each query the logarithm of its sum of exponentials, `[batch,
@@ -83,10 +111,11 @@ impl Attention {
         if plan.is_empty() {
             return [out, sums].map(zeros);
         }
-        let (client, cubes, units) = (query.client.clone(), plan.cubes(plan.queries), plan.units());
+        let client = query.client.clone();
         let [q, k, v, m] = [query, key, value, padding].map(CubeTensor::into_tensor_arg);
         let [y, s] = [&out, &sums].map(|x| x.clone().into_tensor_arg());
-        attention_forward::launch(&client, cubes, units, q, k, v, m, y, s, self.call(&plan));
+        let (cubes, call) = self.call(&plan, &client, plan.queries);
+        attention_forward::launch(&client, cubes, units(), q, k, v, m, y, s, call);
         [out, sums]
     }
 
@@ -104,36 +133,41 @@ impl Attention {
         if plan.is_empty() {
             return [d_query, d_key, d_value].map(zeros);
         }
-        let (client, units) = (query.client.clone(), plan.units());
+        let client = query.client.clone();
         let arg = |x: &CubeTensor| x.clone().into_tensor_arg();
         let inputs = || [&query, &key, &value, &padding].map(arg);
-        let ([q, k, v, m], cubes) = (inputs(), plan.cubes(plan.queries));
+        let [q, k, v, m] = inputs();
         let [y, s, dy, dq, d] = [&out, &sums, &d_out, &d_query, &deltas].map(arg);
-        attention_backward_query::launch(&client, cubes, units, q, k, v, m, y, s, dy, dq, d, self.call(&plan));
-        let ([q, k, v, m], cubes) = (inputs(), plan.cubes(plan.keys));
+        let (cubes, call) = self.call(&plan, &client, plan.queries);
+        attention_backward_query::launch(&client, cubes, units(), q, k, v, m, y, s, dy, dq, d, call);
+        let [q, k, v, m] = inputs();
         let [s, dy, d, dk, dv] = [&sums, &d_out, &deltas, &d_key, &d_value].map(arg);
-        attention_backward_key_value::launch(&client, cubes, units, q, k, v, m, s, dy, d, dk, dv, self.call(&plan));
+        let (cubes, call) = self.call(&plan, &client, plan.keys);
+        attention_backward_key_value::launch(&client, cubes, units(), q, k, v, m, s, dy, d, dk, dv, call);
         [d_query, d_key, d_value]
     }
 
-    fn call(&self, plan: &Plan) -> CallLaunch {
+    /// The cubes for tiles of so many rows in all, and what they are told.
+    fn call(&self, plan: &Plan, client: &Client, rows: usize) -> (CubeCount, CallLaunch) {
+        let shared = client.properties().hardware.max_shared_memory_size;
+        let tile = Tile::new(plan.d_head, shared).expect("`takes` was asked").for_rows(rows);
+        let cubes = CubeCount::Static(rows.div_ceil(tile.rows()) as u32, self.heads as u32, plan.batch as u32);
         let dropped = self.drop.unwrap_or_default().launch();
         let (causal, padded, drops) = (self.causal, self.padded, self.drop.is_some());
-        CallLaunch::new(plan.queries, plan.keys, self.heads, plan.scale, dropped, plan.tile, causal, padded, drops)
+        let scale = (plan.d_head as f32).sqrt().recip();
+        let call = CallLaunch::new(plan.queries, plan.keys, self.heads, scale, dropped, tile, causal, padded, drops);
+        (cubes, call)
     }
 
     fn plan(&self, query: &CubeTensor, key: &CubeTensor) -> Plan {
         let (query, key) = (query.shape(), key.shape());
-        let d_head = query[2] / self.heads;
-        Plan {
-            batch: query[0],
-            heads: self.heads,
-            queries: query[1],
-            keys: key[1],
-            scale: (d_head as f32).sqrt().recip(),
-            tile: Tile::new(d_head).expect("`takes` was asked"),
-        }
+        Plan { batch: query[0], queries: query[1], keys: key[1], d_head: query[2] / self.heads }
     }
+}
+
+/// A cube's grid.
+fn units() -> CubeDim {
+    CubeDim::new_2d(SIDE as u32, SIDE as u32)
 }
 
 /// What kernels are told.
@@ -157,28 +191,18 @@ struct Call {
 /// The sizes of one call.
 struct Plan {
     batch: usize,
-    heads: usize,
     queries: usize,
     keys: usize,
-    scale: f32,
-    tile: Tile,
+    d_head: usize,
 }
 
 impl Plan {
     fn is_empty(&self) -> bool {
         self.batch * self.queries * self.keys == 0
     }
-
-    fn cubes(&self, rows: usize) -> CubeCount {
-        CubeCount::Static(rows.div_ceil(self.tile.rows) as u32, self.heads as u32, self.batch as u32)
-    }
-
-    fn units(&self) -> CubeDim {
-        CubeDim::new_1d((self.tile.rows * self.tile.parts) as u32)
-    }
 }
 
-/// Rows `start..` of a head into shared memory, and zeros behind the last.
+/// Rows `start..` of a head into shared memory, times `factor`; zeros behind the last row and beyond the last channel.
 #[cube]
 fn load(
     memory: &mut Shared<[f32]>,
@@ -187,19 +211,116 @@ fn load(
     rows: usize,
     first: usize,
     width: usize,
+    factor: f32,
+    #[comptime] count: usize,
     #[comptime] tile: Tile,
 ) {
-    let step = comptime!(tile.rows * tile.parts);
-    let mut at = UNIT_POS_X as usize;
-    while at < comptime!(tile.others * tile.d_head) {
-        let row = start + at / tile.d_head;
+    let channels = comptime!(tile.own * SIDE);
+    let mut at = UNIT_POS as usize;
+    while at < comptime!(count * tile.own * SIDE) {
+        let (row, channel) = (at / channels, at % channels);
         let mut number = 0.0f32;
-        if row < rows {
-            number = from[first + row * width + at % tile.d_head];
+        if start + row < rows && channel < tile.d_head {
+            number = from[first + (start + row) * width + channel] * factor;
         }
-        memory[at] = number;
-        at += step;
+        memory[row * comptime!(tile.stride()) + channel] = number;
+        at += comptime!(SIDE * SIDE);
     }
+}
+
+/// Adds to this unit's scores, `[each, pairs]`, the products of its rows of `left` with its rows of `right`.
+#[cube]
+fn multiply(scores: &mut Array<f32>, left: &Shared<[f32]>, right: &Shared<[f32]>, #[comptime] tile: Tile) {
+    let stride = comptime!(tile.stride());
+    let (row, other) = (UNIT_POS_Y as usize * stride, UNIT_POS_X as usize * stride);
+    for part in 0..SIDE {
+        #[unroll]
+        for c in 0..tile.own {
+            let channel = part * tile.own + c;
+            let mut numbers = Array::<f32>::new(tile.pairs);
+            #[unroll]
+            for j in 0..tile.pairs {
+                numbers[j] = right[other + j * comptime!(SIDE * tile.stride()) + channel];
+            }
+            #[unroll]
+            for i in 0..tile.each {
+                let number = left[row + i * comptime!(SIDE * tile.stride()) + channel];
+                #[unroll]
+                for j in 0..tile.pairs {
+                    scores[i * tile.pairs + j] += number * numbers[j];
+                }
+            }
+        }
+    }
+}
+
+/// Puts this unit's scores, `[each, pairs]`, where all units of the cube see them.
+#[cube]
+fn share(scores: &Array<f32>, memory: &mut Shared<[f32]>, #[comptime] tile: Tile) {
+    #[unroll]
+    for i in 0..tile.each {
+        #[unroll]
+        for j in 0..tile.pairs {
+            let (row, other) = (UNIT_POS_Y as usize + i * SIDE, UNIT_POS_X as usize + j * SIDE);
+            memory[row * comptime!(tile.across()) + other] = scores[i * tile.pairs + j];
+        }
+    }
+}
+
+/// Adds to this unit's channels, `[each, own]`, the rows of the other side times the scores that were shared.
+#[cube]
+fn gather(sums: &mut Array<f32>, scores: &Shared<[f32]>, others: &Shared<[f32]>, #[comptime] tile: Tile) {
+    let row = UNIT_POS_Y as usize * comptime!(tile.across());
+    for j in 0..comptime!(tile.others()) {
+        let mut numbers = Array::<f32>::new(tile.own);
+        #[unroll]
+        for c in 0..tile.own {
+            numbers[c] = others[j * comptime!(tile.stride()) + UNIT_POS_X as usize + c * SIDE];
+        }
+        #[unroll]
+        for i in 0..tile.each {
+            let score = scores[row + i * comptime!(SIDE * tile.across()) + j];
+            #[unroll]
+            for c in 0..tile.own {
+                sums[i * tile.own + c] += score * numbers[c];
+            }
+        }
+    }
+}
+
+/// Writes this unit's channels of its rows, `[each, own]`.
+#[cube]
+fn write(
+    numbers: &Array<f32>,
+    to: &mut Tensor<f32>,
+    start: usize,
+    rows: usize,
+    first: usize,
+    width: usize,
+    #[comptime] tile: Tile,
+) {
+    #[unroll]
+    for i in 0..tile.each {
+        let row = start + UNIT_POS_Y as usize + i * SIDE;
+        #[unroll]
+        for c in 0..tile.own {
+            let channel = UNIT_POS_X as usize + c * SIDE;
+            if row < rows && channel < tile.d_head {
+                to[first + row * width + channel] = numbers[i * tile.own + c];
+            }
+        }
+    }
+}
+
+/// An array of zeros.
+#[cube]
+fn cleared(#[comptime] length: usize) -> Array<f32> {
+    let mut numbers = Array::<f32>::new(length);
+    #[unroll]
+    for at in 0..length {
+        numbers[at] = 0.0f32;
+    }
+    numbers
 }
 
 /// Whether query `i` sees key `j`.
@@ -216,15 +337,4 @@ fn sees(i: usize, j: usize, padding: &Tensor<f32>, call: &Call) -> bool {
         }
     }
     seen
-}
-
-/// The sum of what the units of a row have put down for place `at`.
-#[cube]
-fn gathered(shares: &Shared<[f32]>, at: usize, #[comptime] tile: Tile) -> f32 {
-    let mut sum = 0.0f32;
-    #[unroll]
-    for part in 0..tile.parts {
-        sum += shares[at * tile.parts + part];
-    }
-    sum
 }
