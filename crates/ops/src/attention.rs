@@ -284,7 +284,7 @@ impl Composed {
             outs.push(host::restored(host::f32(mixed) / total.clone(), dtype));
             sums.push(top + total.log());
         }
-        (merged(Tensor::cat(outs, 2)), Tensor::cat(sums, 2).squeeze_dim(3))
+        (merged(joined(outs)), joined(sums).squeeze_dim(3))
     }
 
     fn backward(&self, qkv: &[Tensor<3>; 3], out_and_gradient: [Tensor<3>; 2], sums: Tensor<3>) -> [Tensor<3>; 3] {
@@ -297,7 +297,7 @@ impl Composed {
         let (mut d_query, mut d_key, mut d_value) = (Vec::new(), None, None);
         let add = |sum: Option<Tensor<4>>, x: Tensor<4>| Some(sum.map_or_else(|| x.clone(), |sum| sum + x.clone()));
         for rows in self.pieces(&query, &key) {
-            let of = |x: &Tensor<4>| x.clone().slice_dim(2, rows.clone());
+            let of = |x: &Tensor<4>| some(x, &rows);
             let weights = (self.scores(&query, &key, &rows) - of(&sums)).exp();
             let change = self.dropped(host::f32(matmul(of(&d_out), value.clone().swap_dims(2, 3))));
             let d_scores = host::restored((weights.clone() * (change - of(&deltas))).mul_scalar(scale), dtype);
@@ -307,7 +307,7 @@ impl Composed {
             d_value = add(d_value, matmul(kept.swap_dims(2, 3), of(&d_out)));
         }
         let [d_key, d_value] = [d_key, d_value].map(|sum| sum.expect("there are queries"));
-        [Tensor::cat(d_query, 2), d_key, d_value].map(merged)
+        [joined(d_query), d_key, d_value].map(merged)
     }
 
     /// `[batch, heads, time, d_head]`.
@@ -328,8 +328,8 @@ impl Composed {
     /// `[batch, heads, rows, keys]` in f32, -∞ where a key is hidden.
     fn scores(&self, query: &Tensor<4>, key: &Tensor<4>, rows: &Range<usize>) -> Tensor<4> {
         let (queries, keys) = (query.dims()[2], key.dims()[2]);
-        let some = query.clone().slice_dim(2, rows.clone()).mul_scalar(scale(query));
-        let scores = host::f32(matmul(some, key.clone().swap_dims(2, 3)));
+        let queries_now = some(query, rows).mul_scalar(scale(query));
+        let scores = host::f32(matmul(queries_now, key.clone().swap_dims(2, 3)));
         // One query sees everything there is, so a decoding step needs no causal mask.
         let offset = (self.causal && queries > 1).then(|| (rows.start + keys) as i64 - queries as i64);
         match hidden_keys(scores.dims(), offset, self.padding.as_ref(), &scores.device()) {
@@ -351,6 +351,16 @@ impl Composed {
 fn merged(x: Tensor<4>) -> Tensor<3> {
     let [batch, heads, time, d_head] = x.dims();
     x.swap_dims(1, 2).reshape([batch, time, heads * d_head])
+}
+
+/// Some rows, without a copy where they are all there are.
+fn some(x: &Tensor<4>, rows: &Range<usize>) -> Tensor<4> {
+    if rows.len() == x.dims()[2] { x.clone() } else { x.clone().slice_dim(2, rows.clone()) }
+}
+
+/// Pieces of rows one after the other, a single one without a copy.
+fn joined(mut pieces: Vec<Tensor<4>>) -> Tensor<4> {
+    if pieces.len() == 1 { pieces.remove(0) } else { Tensor::cat(pieces, 2) }
 }
 
 fn scale(query: &Tensor<4>) -> f64 {
@@ -540,6 +550,42 @@ mod tests {
         }
     }
 
+    /// Heads of widths that tiles of other sizes are for, and none; more rows than a tile has.
+    #[test]
+    fn wide_heads_are_attended_to_as_narrow_ones() {
+        for d_head in [60, 100, 200, 400] {
+            let inputs = Inputs::default();
+            let [q, k, v] = [35, 41, 41].map(|time| inputs.tensor([1, time, d_head]));
+            for causal in [false, true] {
+                let options = AttentionOptions { causal, ..AttentionOptions::new(1) };
+                let run = |f: Attends| {
+                    let options = options.clone();
+                    move |[q, k, v]: [Tensor<3>; 3]| f(q, k, v, options.clone())
+                };
+                compare([q.clone(), k.clone(), v.clone()], run(attention), run(derived));
+            }
+        }
+    }
+
+    #[cfg(feature = "cube")]
+    #[test]
+    #[ignore = "needs CubeCL's backend: cargo xtask test --device wgpu"]
+    fn a_hidden_key_that_is_no_number_spoils_nothing() {
+        let inputs = Inputs::default();
+        let [q, k, v] = [(); 3].map(|()| inputs.tensor::<3>([1, 40, 8]).inner());
+        let no_number = Tensor::<3>::full([1, 1, 8], f32::NAN, &device());
+        let [k, v] = [k, v].map(|x| x.slice_assign([0..1, 20..21, 0..8], no_number.clone()));
+        let hidden: Vec<bool> = (0..40).map(|j| j == 20).collect();
+        let mask = Tensor::<1, Bool>::from_bool(hidden.as_slice(), &device()).unsqueeze::<2>();
+        let [q, k, v] = [q, k, v].map(|x| x.autodiff().require_grad());
+        let options = AttentionOptions::new(1).with_key_padding(Some(mask));
+        let y = attention(q.clone(), k.clone(), v.clone(), options);
+        let gradients = y.clone().sum().backward();
+        for x in [y.inner()].into_iter().chain([q, k, v].map(|x| x.grad(&gradients).expect("a gradient"))) {
+            assert!(x.try_into_vec_as::<f32>().expect("floats").iter().all(|x| x.is_finite()));
+        }
+    }
+
     #[test]
     fn what_is_no_number_is_none_in_either_body() {
         // One query, few, and more than a tile of the kernel; one head is poisoned, the other is not.
@@ -548,7 +594,7 @@ mod tests {
                 let inputs = Inputs::default();
                 let q = inputs.tensor([2, queries, 6]);
                 let [k, v] = [(); 2].map(|()| inputs.tensor([2, keys, 6]));
-                // The kernel for CubeCL leaves hidden keys out, so a number in them that is none has no influence there.
+                // The kernel for CubeCL leaves padded keys out, so a number in them that is none has no influence there.
                 let hidden = usize::from(crate::runs_ahead(&device()));
                 let mask: Vec<bool> = (0..2 * keys).map(|i| i % keys == hidden).collect();
                 let mask = Tensor::<1, Bool>::from_bool(mask.as_slice(), &device()).reshape([2, keys]);

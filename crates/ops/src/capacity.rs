@@ -3,11 +3,15 @@
 #[cfg(feature = "cube")]
 use burn::backend::DispatchDevice;
 use burn::tensor::Device;
+#[cfg(feature = "cube")]
+use burn_cubecl::cubecl::ir::DeviceProperties;
+#[cfg(feature = "cube")]
+use std::sync::Arc;
 
 /// What a device's memory can hold, in bytes, as far as its driver says. Nothing is known of the CPU's and LibTorch's here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// Of everything together. CUDA says it; what runs through WGSL does not.
+    /// Of everything together. CUDA and drivers of Vulkan and Metal say it; what runs through WGSL does not.
     pub total: Option<u64>,
     /// Of one tensor.
     pub tensor: Option<u64>,
@@ -16,15 +20,13 @@ pub struct Capacity {
 impl Capacity {
     /// That of `device`.
     pub fn of(device: &Device) -> Self {
-        match device.clone().inner().as_dispatch() {
-            #[cfg(feature = "cube")]
-            DispatchDevice::Cube(device) => {
-                let client = device.client();
-                let memory = &client.properties().memory;
-                Self { total: memory.max_memory(), tensor: Some(memory.max_page_size) }
-            }
-            _ => Self::default(),
+        #[cfg(feature = "cube")]
+        if let Some(properties) = properties(device) {
+            let memory = &properties.memory;
+            return Self { total: memory.max_memory(), tensor: Some(memory.max_page_size) };
         }
+        let _ = device;
+        Self::default()
     }
 
     /// How many f32 numbers a tensor may have, which is `most` where the device holds as many.
@@ -36,8 +38,13 @@ impl Capacity {
 /// Bytes that the units of a cube have in common; nothing off CubeCL.
 #[cfg(feature = "cube")]
 pub(crate) fn shared_memory(device: &Device) -> Option<usize> {
+    Some(properties(device)?.hardware.max_shared_memory_size)
+}
+
+#[cfg(feature = "cube")]
+fn properties(device: &Device) -> Option<Arc<DeviceProperties>> {
     match device.clone().inner().as_dispatch() {
-        DispatchDevice::Cube(device) => Some(device.client().properties().hardware.max_shared_memory_size),
+        DispatchDevice::Cube(device) => Some(device.client().properties_shared()),
         _ => None,
     }
 }

@@ -1,4 +1,5 @@
 //! What is done to all parameters, averages or gradients of a model at once: on CubeCL by a kernel for each group of them.
+//! Tensors are f32, without autodiff.
 
 use crate::host::fused;
 use crate::optimizer::OptimizerOps;
@@ -9,7 +10,7 @@ use crate::{cube, device::Backing};
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
-/// Running averages after a step, of each average and the value it takes in: `average · decay + value · (1 - decay)`; as
+/// Running averages after a step, f32 and without autodiff, of each average and the value it takes in: `average · decay + value · (1 - decay)`; as
 /// they were where `control` says that no step was taken.
 pub fn average(pairs: Vec<[Tensor<1>; 2]>, decay: f64, control: Option<&StepControl>) -> Vec<Tensor<1>> {
     #[cfg(feature = "cube")]
@@ -26,7 +27,7 @@ pub fn average(pairs: Vec<[Tensor<1>; 2]>, decay: f64, control: Option<&StepCont
     pairs.into_iter().map(averaged).collect()
 }
 
-/// The sums of pairs of tensors, each pair of one length.
+/// The sums of pairs of f32 tensors without autodiff, each pair of one length.
 pub fn add(pairs: Vec<[Tensor<1>; 2]>) -> Vec<Tensor<1>> {
     #[cfg(feature = "cube")]
     if on_cube(&pairs) {

@@ -1,7 +1,7 @@
 //! Affine maps and embedding look-ups.
 
 use crate::graph::{AnyFloat, with_gradients};
-use crate::host::{self, HostOp, binary, floats, fused, tensor, ternary, unary};
+use crate::host::{self, HostOp, binary, floats, fused, runs_ahead, tensor, ternary, unary};
 use crate::precision::lowered;
 use crate::product::matmul;
 #[cfg(feature = "cube")]
@@ -18,6 +18,9 @@ use undertone_kernels::{embedding as embedding_kernels, linear as kernels};
 /// - `x`: `[.., in]`; `weight`: `[out, in]`; `bias`: `[out]`
 /// - output: `[.., out]`
 pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    if runs_ahead(&x.device()) {
+        return step(x, weight, bias);
+    }
     let dtype = x.dtype();
     let y = product(lowered(x), lowered(weight), bias.map(lowered));
     host::restored(y, dtype)
@@ -36,10 +39,10 @@ fn product<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<
     host::restored(y, dtype)
 }
 
-/// One step of the graph on every other backend. Burn's own would go through the transposed weight, whose gradient then has
-/// to be copied into order.
+/// One step of the graph on every other backend, whose products are made in the type of [`autocast`](crate::autocast). Burn's
+/// own would go through the transposed weight, whose gradient then has to be copied into order.
 fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
-    let x_shape = x.dims();
+    let (x_shape, dtype, weight_dtype) = (x.dims(), x.dtype(), weight.dtype());
     let [d_out, d_in] = weight.dims();
     // One product over all rows: a batched one would read the weight once per sample.
     let rows = x_shape[..D - 1].iter().product::<usize>();
@@ -49,12 +52,13 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
         [x.clone().into(), weight.clone().into()].into_iter().chain(bias.clone().map(AnyFloat::from)).collect();
     let wanted: Vec<bool> = inputs.iter().map(AnyFloat::is_tracked).collect();
     let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
-    let x = AnyFloat::from(x).plain().tensor::<D>().reshape([rows, d_in]);
-    let weight = AnyFloat::from(weight).plain().tensor::<2>();
-    let mut y = matmul(x.clone(), weight.clone().transpose()).reshape(y_shape);
+    // Types change in the shape of what comes before and after, with which that is fused.
+    let x = lowered(AnyFloat::from(x).plain().tensor::<D>()).reshape([rows, d_in]);
+    let weight = lowered(AnyFloat::from(weight).plain().tensor::<2>());
+    let product_dtype = x.dtype();
+    let mut y = host::restored(matmul(x.clone(), weight.clone().transpose()).reshape(y_shape), dtype);
     if let Some(bias) = bias {
-        // In the shape of what comes after, with which it is fused.
-        y = y + AnyFloat::from(bias).plain().tensor::<1>().unsqueeze();
+        y = y + host::restored(AnyFloat::from(bias).plain().tensor::<1>(), dtype).unsqueeze();
     }
     if !with_autodiff {
         return y;
@@ -62,10 +66,13 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
     let (x, weight) = (wanted[1].then_some(x), wanted[0].then_some(weight));
     let wants_bias = wanted.get(2) == Some(&true);
     let backward = move |dy| {
-        let dy = Tensor::<D>::from_dispatch(dy).reshape([rows, d_out]);
-        let dx = weight.map(|weight| matmul(dy.clone(), weight).reshape(x_shape).into_dispatch());
-        let dw = x.map(|x| matmul(dy.clone().transpose(), x).into_dispatch());
-        let db = wants_bias.then(|| column_sums(dy).into_dispatch());
+        let dy = Tensor::<D>::from_dispatch(dy);
+        let low = host::restored(dy.clone(), product_dtype).reshape([rows, d_out]);
+        let dx =
+            weight.map(|weight| host::restored(matmul(low.clone(), weight).reshape(x_shape), dtype).into_dispatch());
+        let dw = x.map(|x| host::restored(matmul(low.clone().transpose(), x), weight_dtype).into_dispatch());
+        let full = if dtype == product_dtype { low } else { dy.reshape([rows, d_out]) };
+        let db = wants_bias.then(|| column_sums(full).into_dispatch());
         vec![dx, dw, db]
     };
     Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs, backward))

@@ -1,7 +1,7 @@
 //! A linear map with low-rank updates.
 
 use crate::graph::{AnyFloat, with_gradients};
-use crate::host::{self, fused};
+use crate::host::{self, runs_ahead};
 use crate::linear::{column_sums, linear};
 use crate::lora::lora_bank;
 use crate::precision::lowered;
@@ -26,6 +26,7 @@ pub struct LoraUpdate<const D: usize> {
 
 /// How much each column of a [`LoraUpdate`] counts.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is made once for a map and not kept")]
 pub enum LoraGates {
     /// All of them so much, for every sample.
     Same(f64),
@@ -56,7 +57,8 @@ pub fn lora_linear<const D: usize>(
     bias: Option<Tensor<1>>,
     mut updates: Vec<LoraUpdate<D>>,
 ) -> Tensor<D> {
-    if updates.is_empty() || fused(&x.device()) || x.dtype() != DType::F32 {
+    // On the CPU, also without its kernels, bits are those of map and update one after the other.
+    if updates.is_empty() || !runs_ahead(&x.device()) || x.dtype() != DType::F32 {
         return composed(x, weight, bias, updates);
     }
     let first = updates.remove(0);
@@ -80,7 +82,8 @@ fn sum_of<const D: usize>(updates: Vec<LoraUpdate<D>>, x: &Tensor<D>) -> Option<
     updates.into_iter().map(|update| update.of(x.clone())).reduce(|sum, update| sum + update)
 }
 
-/// One step of the graph. Products are made in the type of [`autocast`](crate::autocast), all else in f32.
+/// One step of the graph. Products are made in the type of [`autocast`](crate::autocast), but for what [`Scaling::added`] adds,
+/// which like all else is f32.
 fn step<const D: usize>(
     x: Tensor<D>,
     weight: Tensor<2>,
@@ -106,14 +109,19 @@ fn step<const D: usize>(
     let wants = move |input: Option<usize>| input.is_some_and(|input| wanted[input]);
     let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let plain = |input: usize| inputs[input].clone().plain();
-    let matrix = |input: usize| plain(input).tensor::<D>().reshape([rows, d_in]);
+    // Types change in the shape of what comes before and after, with which that is fused.
+    let matrix = |input: usize| lowered(plain(input).tensor::<D>()).reshape([rows, d_in]);
 
     let [weight, a, b] = [1, 2, 3].map(|input| plain(input).tensor::<2>());
-    let x = lowered(matrix(0));
-    let seen = dropped.map_or_else(|| x.clone(), |dropped| lowered(matrix(dropped)));
+    let x = matrix(0);
+    let seen = dropped.map_or_else(|| x.clone(), matrix);
     let (low_weight, low_a, low_b) = (lowered(weight), lowered(a.clone()), lowered(b.clone()));
-    let scaling =
-        Scaling { scale, gates: gates.map(|gates| host::f32(plain(gates).tensor())), time: rows / x_shape[0].max(1) };
+    let scaling = Scaling {
+        scale,
+        gates: gates.map(|gates| host::f32(plain(gates).tensor())),
+        batch: x_shape[0],
+        time: x_shape[1..D - 1].iter().product(),
+    };
     let base = host::f32(matmul(x.clone(), low_weight.clone().transpose()));
     let low = host::f32(matmul(seen.clone(), low_a.transpose()));
     let bias_numbers = bias.map(|bias| plain(bias).tensor::<1>());
@@ -129,18 +137,18 @@ fn step<const D: usize>(
     let for_db = wants(Some(3)).then_some(gated);
     let for_gates = wants(gates).then_some(low);
     let backward = move |dy| {
-        let dy = Tensor::<D>::from_dispatch(dy).reshape([rows, d_out]);
+        let full = Tensor::<D>::from_dispatch(dy);
+        let dy = host::restored(full.clone(), dtype).reshape([rows, d_out]);
         let mut found = vec![None; 4 + [dropped, bias, gates].iter().flatten().count()];
         if let Some(bias) = bias.filter(|bias| wants(Some(*bias))) {
-            found[bias] = Some(column_sums(dy.clone()).into_dispatch());
+            found[bias] = Some(column_sums(full.reshape([rows, d_out])).into_dispatch());
         }
-        let dy = host::restored(dy, dtype);
         let product = |lhs: Tensor<2>, rhs: Tensor<2>| host::f32(matmul(lhs, rhs));
         found[1] = for_dw.map(|x| product(dy.clone().transpose(), x).into_dispatch());
         found[3] = for_db.map(|gated| product(dy.clone().transpose(), host::restored(gated, dtype)).into_dispatch());
         let d_gated = product(dy.clone(), low_b);
         if let (Some(gates), Some(low)) = (gates, for_gates) {
-            let shares = (low * d_gated.clone()).reshape([rows / scaling.time, scaling.time, rank]);
+            let shares = (low * d_gated.clone()).reshape([scaling.batch, scaling.time, rank]);
             found[gates] = Some(shares.sum_dim(1).squeeze_dim::<2>(1).into_dispatch());
         }
         let dx = for_dx.map(|weight| product(dy, weight));
@@ -172,7 +180,8 @@ struct Scaling {
     scale: f64,
     /// `[batch, ΣR]`.
     gates: Option<Tensor<2>>,
-    /// Rows of a sample.
+    /// Samples, and rows of each.
+    batch: usize,
     time: usize,
 }
 
@@ -189,7 +198,7 @@ impl Scaling {
     fn scaled(&self, low: Tensor<2>) -> Tensor<2> {
         let Some(gates) = &self.gates else { return low.mul_scalar(self.scale) };
         let [rows, rank] = low.dims();
-        let low = low.reshape([rows / self.time, self.time, rank]);
+        let low = low.reshape([self.batch, self.time, rank]);
         (low * gates.clone().unsqueeze_dim(1)).reshape([rows, rank])
     }
 
@@ -328,6 +337,18 @@ mod tests {
         for body in [lora_linear as Body, composed] {
             assert_close(twice(body), &[0.0; 2 * 3 * 6], 1e-5);
         }
+    }
+
+    #[test]
+    fn a_row_for_each_sample_is_taken() {
+        let [_, weight, a, b, _, _, gates] = inputs([2, 3, 5, 6, 2]).map(Tensor::inner);
+        let matrix = |x: &Tensor<3>| x.clone().squeeze_dim::<2>(0);
+        let gates = LoraGates::Each(gates.squeeze_dim(1));
+        let update = LoraUpdate { dropped: None, a: matrix(&a), b: matrix(&b), gates };
+        let x = Inputs::default().tensor([2, 5]).inner();
+        let expected = composed(x.clone(), matrix(&weight), None, vec![update.clone()]);
+        let expected: Vec<f32> = expected.try_into_vec_as().expect("floats");
+        assert_close(step(x, matrix(&weight), None, update), &expected, 1e-5);
     }
 
     #[test]

@@ -91,29 +91,32 @@ impl<'a> Situation<'a> {
     pub(crate) fn warning(&self, device: &Device) -> Option<String> {
         let Capacity { total, tensor } = Capacity::of(device);
         let available = if runs_on_host(device) { available_memory_bytes() } else { total };
-        let too_large = tensor.and_then(|most| self.too_large(most));
-        too_large.or_else(|| available.and_then(|available| self.shortage(available)))
+        let short = available.and_then(|available| self.shortage(available));
+        short.or_else(|| tensor.and_then(|most| self.too_large(most)))
     }
 
     /// The warning where a tensor may have no more than so many bytes. Of what helps against a lack of memory, only smaller
     /// batches help here.
     pub fn too_large(&self, most: u64) -> Option<String> {
-        let batch = self.experiment.data.batch_size;
-        let wanted = self.footprint.largest_tensor(batch);
+        let data = &self.experiment.data;
         let fits = (most / self.footprint.largest_tensor(1).max(1)) as usize;
-        let text = || {
-            let way_out = match fits {
-                0 => "not even one such sample fits: use a smaller model or another device".to_owned(),
-                _ => format!("lower data.batch_size from {batch} to {fits}, and raise train.accumulation instead"),
-            };
-            format!(
-                "warning: on its longest samples a batch has a tensor of about {}, and this device takes no more than {} in \
-                 one piece: it will fail there; {way_out}",
-                Amount(wanted),
-                Amount(most)
-            )
+        let keys = [("data.batch_size", data.batch_size), ("data.eval_batch_size", data.eval_batch_size)];
+        let over: Vec<(&str, usize)> = keys.into_iter().filter(|(_, batch)| *batch > fits).collect();
+        let wanted = self.footprint.largest_tensor(over.iter().map(|(_, batch)| *batch).max()?);
+        let way_out = match fits {
+            0 => "not even one such sample fits: use a smaller model or another device".to_owned(),
+            _ => {
+                let lower: Vec<String> =
+                    over.iter().map(|(key, batch)| format!("{key} from {batch} to {fits}")).collect();
+                format!("lower {} (train.accumulation makes up for it in training)", lower.join(" and "))
+            }
         };
-        (wanted > most).then(text)
+        Some(format!(
+            "warning: on its longest samples a batch has a tensor of about {}, and this device takes no more than {} in one \
+             piece: it will fail there; {way_out}",
+            Amount(wanted),
+            Amount(most)
+        ))
     }
 
     /// The warning where so many bytes are available.
@@ -317,8 +320,12 @@ mod tests {
         let wanted = 16 * 1500 * 1536 * 4;
         assert_eq!(situation.too_large(wanted), None);
         let warning = situation.too_large(1 << 27).expect("too large");
-        assert!(warning.contains("147 MB") && warning.contains("134 MB"), "{warning}");
-        assert!(warning.contains("from 16 to 14"), "{warning}");
+        let parts = ["147 MB", "134 MB", "data.batch_size from 16 to 14 and data.eval_batch_size from 16 to 14"];
+        assert!(parts.iter().all(|part| warning.contains(part)), "{warning}");
+        let mut small = Experiment::default();
+        small.data.batch_size = 4;
+        let warning = super::tests::situation(&small).too_large(1 << 27).expect("too large to judge");
+        assert!(warning.contains("eval_batch_size from 16") && !warning.contains("data.batch_size"), "{warning}");
         let warning = situation.too_large(1 << 20).expect("too large");
         assert!(warning.contains("not even one"), "{warning}");
     }

@@ -73,6 +73,9 @@ fn narrow(config: WhisperConfig) -> WhisperConfig {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.adapters > 1 && args.lora == 0 {
+        return Err(Failure::BadInput("--adapters needs a rank: add --lora 8".into()));
+    }
     let (spec, device) = resolve(&args.device)?;
     let counter = LaunchCounter::start().ok_or_else(|| {
         Failure::BadInput("nothing counts kernels in this build: build with --features wgpu or --features cuda".into())

@@ -86,11 +86,13 @@ fn add_low_rank(
     if first < rows {
         let mut sums = Array::<f32>::new(comptime!(ROWS * COLUMNS));
         let mut row_of = Array::<usize>::new(ROWS);
+        let mut gates_of = Array::<usize>::new(ROWS);
         let mut column_of = Array::<usize>::new(COLUMNS);
         #[unroll]
         for i in 0..ROWS {
             // Beyond the ends the last is read again, and not written.
             row_of[i] = min(first + i, rows - 1);
+            gates_of[i] = row_of[i] / call.time * rank;
         }
         #[unroll]
         for j in 0..COLUMNS {
@@ -116,7 +118,7 @@ fn add_low_rank(
             }
             #[unroll]
             for i in 0..ROWS {
-                let factor = low[row_of[i] * rank + r] * gate(row_of[i], r, gates, call);
+                let factor = low[row_of[i] * rank + r] * gate(gates_of[i] + r, gates, call);
                 #[unroll]
                 for j in 0..COLUMNS {
                     sums[i * COLUMNS + j] += factor * numbers[j];
@@ -137,19 +139,19 @@ fn add_low_rank(
             let end = min(first + ROWS, rows) * rank;
             let mut at = first * rank + UNIT_POS_X as usize;
             while at < end {
-                gated[at] = low[at] * gate(at / rank, at % rank, gates, call);
+                gated[at] = low[at] * gate(at / rank / call.time * rank + at % rank, gates, call);
                 at += UNITS;
             }
         }
     }
 }
 
-/// What number `r` of a row is multiplied by.
+/// What a number is multiplied by whose gate is this one.
 #[cube]
-fn gate(row: usize, r: usize, gates: &Tensor<f32>, call: &Call) -> f32 {
+fn gate(at: usize, gates: &Tensor<f32>, call: &Call) -> f32 {
     let mut factor = call.scale;
     if call.gated {
-        factor *= gates[row / call.time * call.rank + r];
+        factor *= gates[at];
     }
     factor
 }

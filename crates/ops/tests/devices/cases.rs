@@ -137,13 +137,15 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "`lora_linear`",
-        cpu: KERNEL,
+        cpu: "kernels of `linear`",
         run: |device| {
             let (x, weight) = (leaf::<3>(1, [3, 17, 48], 1.0, device), plain::<2>(5, [40, 48], 0.3, device));
             let (a, b) = (leaf::<2>(2, [12, 48], 0.3, device), leaf::<2>(3, [40, 12], 0.3, device));
-            let update = LoraUpdate { dropped: None, a: a.clone(), b: b.clone(), gates: LoraGates::Same(2.0) };
-            let y = lora_linear(x.clone(), weight, None, vec![update]);
-            run(y, move |g| vec![gradient(&x, g), gradient(&a, g), gradient(&b, g)])
+            let (bias, gates) = (plain::<1>(6, [40], 0.3, device), leaf::<2>(4, [3, 12], 1.0, device));
+            let each = LoraGates::Each(gates.clone());
+            let update = LoraUpdate { dropped: None, a: a.clone(), b: b.clone(), gates: each };
+            let y = lora_linear(x.clone(), weight, Some(bias), vec![update]);
+            run(y, move |g| vec![gradient(&x, g), gradient(&a, g), gradient(&b, g), gradient(&gates, g)])
         },
     },
     Case {

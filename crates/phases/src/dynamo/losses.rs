@@ -21,8 +21,8 @@ pub(super) fn term_names(weights: &RoutingWeights) -> Vec<(&'static str, f64)> {
     all.into_iter().filter(|(_, weight)| *weight > 0.0).collect()
 }
 
-/// The terms that `weights` asks for, of a batch: `pooled` is what the router read, `[batch, d_model]`, `temperature` what it
-/// divides logits by, `[1]`, `tasks` each sample's own. The tasks' own losses are none of them.
+/// The terms that `weights` asks for, of a batch: `pooled` is what the router read, `[batch, d_model]`, `temperature` the
+/// router's, `[1]`, `tasks` each sample's own. The tasks' own losses are none of them.
 pub fn routing_terms(
     weights: &RoutingWeights,
     routing: &Routing,

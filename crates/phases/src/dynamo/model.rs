@@ -246,6 +246,9 @@ impl Dynamo {
 
 /// A speech backbone's decoder, ready to decode `states`, `[batch, time, d_model]`; `prompts` is each input's weight on each
 /// of `heads`, `[batch, heads]`.
+///
+/// # Panics
+/// If there is no head, or one that is no [`Head::Prompt`].
 pub fn prompted(
     whisper: &Whisper,
     heads: &[Head],

@@ -1,7 +1,7 @@
 //! The backward passes: one for queries, one for keys and values.
 
 use super::super::dropout::factor;
-use super::{Call, SIDE, cleared, gather, load, multiply, sees, share, write};
+use super::{Call, SIDE, cleared, gather, load, load_seen, multiply, seen_by_tile, sees, share, write};
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 
@@ -25,7 +25,6 @@ pub(super) fn attention_backward_query(
     let width = heads * tile.d_head;
     let first = CUBE_POS_X as usize * comptime!(tile.rows());
     let of_queries = sample * queries * width + head * tile.d_head;
-    let of_keys = sample * keys * width + head * tile.d_head;
     let of_rows = (sample * heads + head) * queries;
 
     let mut query_rows = Shared::<[f32]>::new_slice(comptime!(tile.rows() * tile.stride()));
@@ -72,16 +71,12 @@ pub(super) fn attention_backward_query(
     }
 
     let mut d_queries = cleared(comptime!(tile.each * tile.own));
-    let mut seen = keys;
-    if call.causal {
-        seen = min(keys, first + comptime!(tile.rows()) + keys - queries);
-    }
-    let pieces = seen.div_ceil(comptime!(tile.others()));
+    let pieces = seen_by_tile(first, call).div_ceil(comptime!(tile.others()));
     for piece in 0..pieces {
         let start = piece * comptime!(tile.others());
         sync_cube();
-        load(&mut key_rows, key, start, keys, of_keys, width, 1.0f32, comptime!(tile.others()), tile);
-        load(&mut value_rows, value, start, keys, of_keys, width, 1.0f32, comptime!(tile.others()), tile);
+        load_seen(&mut key_rows, key, start, 1.0f32, padding, call, comptime!(tile.others()));
+        load_seen(&mut value_rows, value, start, 1.0f32, padding, call, comptime!(tile.others()));
         sync_cube();
         let mut scores = cleared(comptime!(tile.each * tile.pairs));
         let mut changes = cleared(comptime!(tile.each * tile.pairs));
@@ -142,8 +137,8 @@ pub(super) fn attention_backward_key_value(
     let mut d_scores = Shared::<[f32]>::new_slice(comptime!(tile.scores()));
     let mut d_keys = cleared(comptime!(tile.each * tile.own));
     let mut d_values = cleared(comptime!(tile.each * tile.own));
-    load(&mut key_rows, key, first, keys, of_keys, width, scale, comptime!(tile.rows()), tile);
-    load(&mut value_rows, value, first, keys, of_keys, width, 1.0f32, comptime!(tile.rows()), tile);
+    load_seen(&mut key_rows, key, first, scale, padding, call, comptime!(tile.rows()));
+    load_seen(&mut value_rows, value, first, 1.0f32, padding, call, comptime!(tile.rows()));
 
     let mut from = 0usize;
     if call.causal {

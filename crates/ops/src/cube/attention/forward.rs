@@ -1,7 +1,7 @@
 //! The forward pass.
 
 use super::super::dropout::factor;
-use super::{Call, LEAST, SIDE, cleared, gather, load, multiply, sees, share, write};
+use super::{Call, LEAST, SIDE, cleared, gather, load, load_seen, multiply, seen_by_tile, sees, share, write};
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 
@@ -22,7 +22,6 @@ pub(super) fn attention_forward(
     let width = heads * tile.d_head;
     let first = CUBE_POS_X as usize * comptime!(tile.rows());
     let of_queries = sample * queries * width + head * tile.d_head;
-    let of_keys = sample * keys * width + head * tile.d_head;
     let of_rows = (sample * heads + head) * queries;
 
     let mut query_rows = Shared::<[f32]>::new_slice(comptime!(tile.rows() * tile.stride()));
@@ -32,6 +31,7 @@ pub(super) fn attention_forward(
     // What each unit has found of each of its rows.
     let mut found = Shared::<[f32]>::new_slice(comptime!(SIDE * tile.rows()));
     let mut mixed = cleared(comptime!(tile.each * tile.own));
+    // Of this unit's own scores.
     let mut totals = cleared(tile.each);
     let mut highest = Array::<f32>::new(tile.each);
     #[unroll]
@@ -40,17 +40,12 @@ pub(super) fn attention_forward(
     }
     load(&mut query_rows, query, first, queries, of_queries, width, call.scale, comptime!(tile.rows()), tile);
 
-    let mut seen = keys;
-    if call.causal {
-        // No row of this tile sees a later key than its last one does.
-        seen = min(keys, first + comptime!(tile.rows()) + keys - queries);
-    }
-    let pieces = seen.div_ceil(comptime!(tile.others()));
+    let pieces = seen_by_tile(first, call).div_ceil(comptime!(tile.others()));
     for piece in 0..pieces {
         let start = piece * comptime!(tile.others());
         sync_cube();
-        load(&mut key_rows, key, start, keys, of_keys, width, 1.0f32, comptime!(tile.others()), tile);
-        load(&mut value_rows, value, start, keys, of_keys, width, 1.0f32, comptime!(tile.others()), tile);
+        load_seen(&mut key_rows, key, start, 1.0f32, padding, call, comptime!(tile.others()));
+        load_seen(&mut value_rows, value, start, 1.0f32, padding, call, comptime!(tile.others()));
         sync_cube();
         let mut scores = cleared(comptime!(tile.each * tile.pairs));
         multiply(&mut scores, &query_rows, &key_rows, tile);
@@ -67,7 +62,6 @@ pub(super) fn attention_forward(
             found[row * SIDE + across] = top;
         }
         sync_cube();
-        let mut shares = cleared(tile.each);
         #[unroll]
         for i in 0..tile.each {
             let row = down + i * SIDE;
@@ -89,7 +83,7 @@ pub(super) fn attention_forward(
                 let mut weight = 0.0f32;
                 if sees(first + row, other, padding, call) {
                     weight = (scores[i * tile.pairs + j] - top).exp();
-                    shares[i] += weight;
+                    totals[i] += weight;
                     if call.drops {
                         weight *= factor(u32::cast_from((of_rows + first + row) * keys + other), &call.dropped);
                     }
@@ -98,38 +92,36 @@ pub(super) fn attention_forward(
             }
         }
         share(&scores, &mut weights, tile);
-        // All units have read what was found before.
         sync_cube();
-        #[unroll]
-        for i in 0..tile.each {
-            found[(down + i * SIDE) * SIDE + across] = shares[i];
-        }
-        sync_cube();
-        #[unroll]
-        for i in 0..tile.each {
-            #[unroll]
-            for unit in 0..SIDE {
-                totals[i] += found[(down + i * SIDE) * SIDE + unit];
-            }
-        }
         gather(&mut mixed, &weights, &value_rows, tile);
     }
+    sync_cube();
+    #[unroll]
+    for i in 0..tile.each {
+        found[(down + i * SIDE) * SIDE + across] = totals[i];
+    }
+    sync_cube();
     #[unroll]
     for i in 0..tile.each {
         let row = first + down + i * SIDE;
-        let nothing = totals[i] == 0.0f32;
+        let mut total = 0.0f32;
+        #[unroll]
+        for unit in 0..SIDE {
+            total += found[(down + i * SIDE) * SIDE + unit];
+        }
+        let nothing = total == 0.0f32;
         #[unroll]
         for c in 0..tile.own {
             let mut number = 0.0f32;
             if !nothing {
-                number = mixed[i * tile.own + c] / totals[i];
+                number = mixed[i * tile.own + c] / total;
             }
             mixed[i * tile.own + c] = number;
         }
         if across == 0 && row < queries {
             let mut sum = 0.0f32;
             if !nothing {
-                sum = highest[i] + totals[i].ln();
+                sum = highest[i] + total.ln();
             }
             sums[of_rows + row] = sum;
         }

@@ -4,9 +4,9 @@
 //! forward pass keeps the largest score and the sum of exponentials that each query has met so far, and corrects what it
 //! has summed when a larger score comes. The backward passes make each weight again from its score and the row's sum.
 //!
-//! Units stand in a grid of [`SIDE`] × [`SIDE`]. One of them has each [`SIDE`]th row of the tile, and of these each
-//! [`SIDE`]th score, then each [`SIDE`]th channel: with four rows and four scores, eight numbers from shared memory are good
-//! for sixteen products.
+//! Units stand in a grid of [`SIDE`] × [`SIDE`]. One of them has every [`SIDE`]th row of the tile, and of these every
+//! [`SIDE`]th score, then every [`SIDE`]th channel: with four rows and four scores, eight numbers from shared memory are
+//! good for sixteen products.
 
 mod backward;
 mod forward;
@@ -35,6 +35,8 @@ pub(crate) struct Attention {
 
 /// Units along each side of a cube.
 const SIDE: usize = 8;
+/// Bytes of shared memory that a cube takes at most, so that a multiprocessor has room for more than one.
+const MOST_SHARED: usize = 48 << 10;
 /// Less than any score: what a row begins with.
 const LEAST: f32 = -3.0e38;
 
@@ -50,13 +52,20 @@ struct Tile {
     pairs: usize,
 }
 
+/// What the kernels have to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    Forward,
+    BackwardQuery,
+    BackwardKeyValue,
+}
+
 impl Tile {
-    /// The largest that fits in so many bytes of shared memory; none if not even the smallest does.
-    fn new(d_head: usize, shared: usize) -> Option<Self> {
+    /// The largest that `pass` has room for, with so many bytes of shared memory; none if not even the smallest.
+    fn new(pass: Pass, d_head: usize, shared: usize) -> Option<Self> {
         let own = d_head.div_ceil(SIDE);
         let tiles = [(4, 4), (4, 2), (2, 2), (2, 1), (1, 1)].map(|(each, pairs)| Self { d_head, own, each, pairs });
-        // More than 48 KiB have to be asked for with CUDA.
-        tiles.into_iter().find(|tile| 4 * tile.numbers() <= shared.min(48 << 10))
+        tiles.into_iter().find(|tile| 4 * tile.numbers(pass) <= shared.min(MOST_SHARED))
     }
 
     /// With no more rows to a unit than there is use for.
@@ -64,10 +73,17 @@ impl Tile {
         Self { each: self.each.min(rows.div_ceil(SIDE).next_power_of_two()), ..self }
     }
 
-    /// What the backward pass for keys and values has in shared memory, which is the most that any has: two tensors of each
-    /// side, weights, their gradients, and a number for each unit's row.
-    fn numbers(&self) -> usize {
-        2 * (self.rows() + self.others()) * self.stride() + 2 * self.scores() + SIDE * self.rows()
+    /// What `pass` has in shared memory.
+    fn numbers(&self, pass: Pass) -> usize {
+        let of_rows = self.rows() * self.stride();
+        let of_others = self.others() * self.stride();
+        // A number of each unit for each of its rows.
+        let found = SIDE * self.rows();
+        match pass {
+            Pass::Forward => of_rows + 2 * of_others + self.scores() + found,
+            Pass::BackwardQuery => 2 * (of_rows + of_others) + self.scores() + found,
+            Pass::BackwardKeyValue => 2 * (of_rows + of_others) + 2 * self.scores(),
+        }
     }
 
     /// Rows of a cube.
@@ -98,7 +114,8 @@ impl Tile {
 impl Attention {
     /// Whether there is a kernel for heads of this width, with so many bytes of shared memory.
     pub fn takes(d_head: usize, shared: usize) -> bool {
-        Tile::new(d_head, shared).is_some()
+        let all = [Pass::Forward, Pass::BackwardQuery, Pass::BackwardKeyValue];
+        all.into_iter().all(|pass| Tile::new(pass, d_head, shared).is_some())
     }
 
     /// Output, `[batch, queries, heads · d_head]`, and for each query the logarithm of its sum of exponentials, `[batch,
@@ -114,7 +131,7 @@ impl Attention {
         let client = query.client.clone();
         let [q, k, v, m] = [query, key, value, padding].map(CubeTensor::into_tensor_arg);
         let [y, s] = [&out, &sums].map(|x| x.clone().into_tensor_arg());
-        let (cubes, call) = self.call(&plan, &client, plan.queries);
+        let (cubes, call) = self.call(Pass::Forward, &plan, &client);
         attention_forward::launch(&client, cubes, units(), q, k, v, m, y, s, call);
         [out, sums]
     }
@@ -138,19 +155,20 @@ impl Attention {
         let inputs = || [&query, &key, &value, &padding].map(arg);
         let [q, k, v, m] = inputs();
         let [y, s, dy, dq, d] = [&out, &sums, &d_out, &d_query, &deltas].map(arg);
-        let (cubes, call) = self.call(&plan, &client, plan.queries);
+        let (cubes, call) = self.call(Pass::BackwardQuery, &plan, &client);
         attention_backward_query::launch(&client, cubes, units(), q, k, v, m, y, s, dy, dq, d, call);
         let [q, k, v, m] = inputs();
         let [s, dy, d, dk, dv] = [&sums, &d_out, &deltas, &d_key, &d_value].map(arg);
-        let (cubes, call) = self.call(&plan, &client, plan.keys);
+        let (cubes, call) = self.call(Pass::BackwardKeyValue, &plan, &client);
         attention_backward_key_value::launch(&client, cubes, units(), q, k, v, m, s, dy, d, dk, dv, call);
         [d_query, d_key, d_value]
     }
 
-    /// The cubes for tiles of so many rows in all, and what they are told.
-    fn call(&self, plan: &Plan, client: &Client, rows: usize) -> (CubeCount, CallLaunch) {
+    /// The cubes of a pass, and what they are told.
+    fn call(&self, pass: Pass, plan: &Plan, client: &Client) -> (CubeCount, CallLaunch) {
         let shared = client.properties().hardware.max_shared_memory_size;
-        let tile = Tile::new(plan.d_head, shared).expect("`takes` was asked").for_rows(rows);
+        let rows = if pass == Pass::BackwardKeyValue { plan.keys } else { plan.queries };
+        let tile = Tile::new(pass, plan.d_head, shared).expect("`takes` was asked").for_rows(rows);
         let cubes = CubeCount::Static(rows.div_ceil(tile.rows()) as u32, self.heads as u32, plan.batch as u32);
         let dropped = self.drop.unwrap_or_default().launch();
         let (causal, padded, drops) = (self.causal, self.padded, self.drop.is_some());
@@ -202,6 +220,40 @@ impl Plan {
     }
 }
 
+/// Rows `start..` of keys or values into shared memory, as [`load`] does, and zeros for those that padding hides: whatever
+/// lies there has no influence.
+#[cube]
+fn load_seen(
+    memory: &mut Shared<[f32]>,
+    from: &Tensor<f32>,
+    start: usize,
+    factor: f32,
+    padding: &Tensor<f32>,
+    call: &Call,
+    #[comptime] count: usize,
+) {
+    let tile = comptime!(call.tile);
+    let width = call.heads * tile.d_head;
+    let offset = CUBE_POS_Z as usize * call.keys * width + CUBE_POS_Y as usize * tile.d_head;
+    load(memory, from, start, call.keys, offset, width, factor, count, tile);
+    if call.padded {
+        let mut row = UNIT_POS as usize;
+        // Each unit clears whole rows, which others may have written.
+        sync_cube();
+        while row < count {
+            let key = start + row;
+            if key < call.keys {
+                if padding[CUBE_POS_Z as usize * call.keys + key] != 0.0f32 {
+                    for channel in 0..comptime!(SIDE * tile.own) {
+                        memory[row * comptime!(tile.stride()) + channel] = 0.0f32;
+                    }
+                }
+            }
+            row += comptime!(SIDE * SIDE);
+        }
+    }
+}
+
 /// Rows `start..` of a head into shared memory, times `factor`; zeros behind the last row and beyond the last channel.
 #[cube]
 fn load(
@@ -209,7 +261,7 @@ fn load(
     from: &Tensor<f32>,
     start: usize,
     rows: usize,
-    first: usize,
+    offset: usize,
     width: usize,
     factor: f32,
     #[comptime] count: usize,
@@ -221,7 +273,7 @@ fn load(
         let (row, channel) = (at / channels, at % channels);
         let mut number = 0.0f32;
         if start + row < rows && channel < tile.d_head {
-            number = from[first + (start + row) * width + channel] * factor;
+            number = from[offset + (start + row) * width + channel] * factor;
         }
         memory[row * comptime!(tile.stride()) + channel] = number;
         at += comptime!(SIDE * SIDE);
@@ -295,7 +347,7 @@ fn write(
     to: &mut Tensor<f32>,
     start: usize,
     rows: usize,
-    first: usize,
+    offset: usize,
     width: usize,
     #[comptime] tile: Tile,
 ) {
@@ -306,7 +358,7 @@ fn write(
         for c in 0..tile.own {
             let channel = UNIT_POS_X as usize + c * SIDE;
             if row < rows && channel < tile.d_head {
-                to[first + row * width + channel] = numbers[i * tile.own + c];
+                to[offset + row * width + channel] = numbers[i * tile.own + c];
             }
         }
     }
@@ -323,6 +375,17 @@ fn cleared(#[comptime] length: usize) -> Array<f32> {
     numbers
 }
 
+/// How many keys, from the first, some row of a tile of queries sees.
+#[cube]
+fn seen_by_tile(first: usize, call: &Call) -> usize {
+    let mut seen = call.keys;
+    if call.causal {
+        // No row of the tile sees a later key than its last one does.
+        seen = min(seen, first + comptime!(call.tile.rows()) + call.keys - call.queries);
+    }
+    seen
+}
+
 /// Whether query `i` sees key `j`.
 #[cube]
 #[allow(clippy::collapsible_if, reason = "`padded` is known when the kernel is compiled")]
@@ -337,4 +400,34 @@ fn sees(i: usize, j: usize, padding: &Tensor<f32>, call: &Call) -> bool {
         }
     }
     seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSES: [Pass; 3] = [Pass::Forward, Pass::BackwardQuery, Pass::BackwardKeyValue];
+
+    #[test]
+    fn tiles_fit_and_are_as_large_as_they_can_be() {
+        let tile = |pass, d_head, kib: usize| Tile::new(pass, d_head, kib << 10).map(|tile| (tile.each, tile.pairs));
+        assert_eq!(PASSES.map(|pass| tile(pass, 64, 32)), [Some((4, 4)), Some((4, 2)), Some((4, 2))]);
+        assert_eq!(PASSES.map(|pass| tile(pass, 64, 16)), [Some((2, 2)), Some((2, 1)), Some((2, 1))]);
+        assert_eq!(PASSES.map(|pass| tile(pass, 64, 200)), [Some((4, 4)); 3]);
+        for (pass, kib) in PASSES.into_iter().flat_map(|pass| [16, 32, 48, 99].map(|kib| (pass, kib))) {
+            for tile in (1..500).filter_map(|d_head| Tile::new(pass, d_head, kib << 10)) {
+                assert!(4 * tile.numbers(pass) <= (kib << 10).min(MOST_SHARED), "{tile:?}");
+                assert!(tile.own * SIDE >= tile.d_head, "{tile:?}");
+            }
+        }
+        // What docs/devices.md says.
+        let widest = |shared: usize| (1..1000).filter(|d_head| Attention::takes(*d_head, shared)).max();
+        assert_eq!([16, 32, 48].map(|kib: usize| widest(kib << 10)), [Some(120), Some(248), Some(376)]);
+    }
+
+    #[test]
+    fn few_rows_take_small_tiles() {
+        let tile = Tile::new(Pass::Forward, 64, 32 << 10).expect("a tile");
+        assert_eq!([1, 8, 9, 16, 17, 1500].map(|rows| tile.for_rows(rows).each), [1, 1, 2, 2, 4, 4]);
+    }
 }
