@@ -135,7 +135,8 @@ fn add_low_rank(
             }
         }
         // The cubes of the first columns also write what was gated.
-        if tile % across == 0 {
+        let column = tile % across;
+        if column == 0 {
             let end = min(first + ROWS, rows) * rank;
             let mut at = first * rank + UNIT_POS_X as usize;
             while at < end {

@@ -241,12 +241,11 @@ fn load_seen(
         // Each unit clears whole rows, which others may have written.
         sync_cube();
         while row < count {
-            let key = start + row;
-            if key < call.keys {
-                if padding[CUBE_POS_Z as usize * call.keys + key] != 0.0f32 {
-                    for channel in 0..comptime!(SIDE * tile.own) {
-                        memory[row * comptime!(tile.stride()) + channel] = 0.0f32;
-                    }
+            // Beyond the last key there are zeros already.
+            let key = min(start + row, call.keys - 1);
+            if padding[CUBE_POS_Z as usize * call.keys + key] != 0.0f32 {
+                for channel in 0..comptime!(SIDE * tile.own) {
+                    memory[row * comptime!(tile.stride()) + channel] = 0.0f32;
                 }
             }
             row += comptime!(SIDE * SIDE);
