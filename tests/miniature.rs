@@ -2,7 +2,8 @@
 //! heard, reads it better than before.
 
 use std::path::Path;
-use undertone::phases::{Experiment, Session, Transcriber, finetune};
+use undertone::phases::dynamo::train;
+use undertone::phases::{Experiment, Session, Transcriber};
 
 #[test]
 fn half_a_minute_of_fine_tuning_lowers_the_error_rate() {
@@ -19,8 +20,9 @@ fn half_a_minute_of_fine_tuning_lowers_the_error_rate() {
         "data.valid.cw.wpm=[38, 44]".into(),
     ];
     let experiment = Experiment::load(Some(&config), &settings).expect("the configuration");
-    let finetuned = finetune(&experiment, &Session::default()).expect("a run");
-    let (before, after) = (finetuned.summary.before["cer"], finetuned.summary.after["cer"]);
+    let finetuned = train(&experiment, &Session::default()).expect("a run").remove(0);
+    let summary = finetuned.summary.expect("it was trained");
+    let (before, after) = (summary.before["cer"], summary.after["cer"]);
     println!("CER {before:.3} → {after:.3}");
     assert!(after < before - 0.1, "CER {before} became {after}");
 

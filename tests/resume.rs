@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use undertone::phases::{Experiment, Session, finetune};
+use undertone::phases::dynamo::train;
+use undertone::phases::{Experiment, Session};
 use undertone::train::Checkpoints;
 use undertone_testing::skipped;
 use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, train_to, wait_until};
@@ -330,7 +331,7 @@ fn a_run_interrupted_before_its_first_step_evaluates_the_beginning_once() {
     let experiment = Experiment::load(Some(&place.path("tiny.yaml")), &settings).expect("an experiment");
     let run = |resume, interrupt| {
         let session = Session { resume, interrupt: Arc::new(AtomicBool::new(interrupt)), ..Session::default() };
-        finetune(&experiment, &session).expect("a run").summary.completed
+        train(&experiment, &session).expect("a run").remove(0).summary.is_some_and(|summary| summary.completed)
     };
     assert!(!run(false, true) && run(true, false));
     let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");

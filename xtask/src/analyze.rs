@@ -23,7 +23,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut experiment =
         Experiment::load(Some(&args.run.join("config.yaml")), &args.settings).map_err(Failure::bad_input)?;
     experiment.at(&args.run);
-    let report = analyze(&experiment, args.split.into()).map_err(Failure::of_dynamo)?;
+    let report = analyze(&experiment, args.split.into()).map_err(Failure::of_run)?;
     println!("{}", report.table.markdown());
     if let Some(routing) = &report.routing {
         println!("routing accuracy {:.2} % of {} inputs", 100.0 * routing.accuracy, routing.samples);

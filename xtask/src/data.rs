@@ -82,7 +82,7 @@ fn sound<'a>(experiment: &'a Experiment, task: Option<&str>) -> Result<&'a CwCon
     let found = if tasks.is_empty() && task.is_none() {
         experiment.data.train.0.iter().find(|source| !source.is_recorded()).or(experiment.data.train.0.first())
     } else {
-        tasks.iter().find(|known| Some(known.name.as_str()) == task).map(|task| &task.data.train)
+        tasks.iter().find(|known| Some(known.name.as_str()) == task).and_then(|task| task.data.train.0.first())
     };
     if found.is_some_and(SourceConfig::is_recorded) {
         return Err(Failure::BadInput("the samples are recordings and not synthesised".into()));

@@ -2,8 +2,8 @@
 
 use crate::{Failure, train};
 use std::path::PathBuf;
-use undertone::phases::dynamo::{RouterKind, judge_run};
-use undertone::phases::{Experiment, Split, evaluate};
+use undertone::phases::dynamo::{RouterKind, evaluate, judge_run};
+use undertone::phases::{Experiment, Split};
 
 #[derive(clap::Args)]
 #[group(id = "what", required = true, multiple = false)]
@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Some(run) if !experiment.tasks.is_empty() => {
             experiment.at(run);
             let router = args.router.unwrap_or(Router::Learned);
-            judge_run(&experiment, split, router.into()).map_err(Failure::of_dynamo)?.into_evaluation()
+            judge_run(&experiment, split, router.into()).map_err(Failure::of_run)?.into_evaluation()
         }
         _ if args.router.is_some() || !experiment.tasks.is_empty() => {
             let text = "--router is for runs with tasks, and a configuration with tasks is judged as a run: give --run";

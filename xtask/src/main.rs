@@ -21,8 +21,7 @@ mod tune;
 use clap::{Parser, Subcommand};
 use std::fmt::Display;
 use std::process::ExitCode;
-use undertone::phases::dynamo::DynamoError;
-use undertone::phases::{RunError, SpeechError};
+use undertone::phases::RunError;
 use undertone::train::{BackendFailure, catch_backend_failure, silence_backend_failures};
 
 #[derive(Parser)]
@@ -93,17 +92,6 @@ impl Failure {
         Self::BadInput(error.to_string())
     }
 
-    fn of_dynamo(error: DynamoError) -> Self {
-        match error {
-            DynamoError::Run(error) => Self::of_run(error),
-            DynamoError::Speech { source, .. } if matches!(*source, SpeechError::Interrupted { .. }) => {
-                Self::of_run(RunError::Data(*source))
-            }
-            error if error.is_bad_input() => Self::bad_input(error),
-            error => Self::Machine(error.to_string()),
-        }
-    }
-
     fn of_backend(failure: BackendFailure) -> Self {
         Self::Machine(match failure {
             BackendFailure::OutOfMemory(reason) => {
@@ -116,7 +104,7 @@ impl Failure {
     }
 
     fn of_run(error: RunError) -> Self {
-        if let RunError::Data(SpeechError::Interrupted { .. }) = error {
+        if error.is_interruption() {
             eprintln!("{error}");
             return Self::Interrupted;
         }

@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut experiment =
         Experiment::load(Some(&args.run.join("config.yaml")), &args.settings).map_err(Failure::bad_input)?;
     experiment.at(&args.run);
-    let predictor = Predictor::load(&experiment).map_err(Failure::of_dynamo)?;
+    let predictor = Predictor::load(&experiment).map_err(Failure::of_run)?;
     let answers = match (&args.input.audio, &args.input.text) {
         (Some(audio), _) => predictor.audio(audio),
         (None, text) => {
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             predictor.text(text, args.context.as_deref()).map(|answer| vec![answer])
         }
     };
-    for answer in answers.map_err(Failure::of_dynamo)? {
+    for answer in answers.map_err(Failure::of_run)? {
         let gates: Vec<(&str, f32)> = experiment.tasks.iter().map(|t| t.name.as_str()).zip(answer.gates).collect();
         match args.format {
             Format::Json => {

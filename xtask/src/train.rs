@@ -4,8 +4,8 @@ use crate::Failure;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use undertone::phases::dynamo::{Baseline, Phase, StageOutcome, baseline, dynamo};
-use undertone::phases::{Experiment, Finetuned, Session, finetune};
+use undertone::phases::dynamo::{Baseline, Phase, StageOutcome, train, train_baseline, train_phases};
+use undertone::phases::{Experiment, Session};
 use undertone::train::{Display, Summary};
 
 /// What runs when no configuration is named.
@@ -42,16 +42,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let experiment = Experiment::load(Some(&find(&args.config)), &settings).map_err(Failure::bad_input)?;
     let display = if args.tui { dashboard()? } else { Display::Lines };
     let session = Session { resume: args.resume, interrupt: interrupt_flag()?, display };
-    if experiment.tasks.is_empty() && args.phase.is_none() && args.baseline.is_none() {
-        let finetuned = finetune(&experiment, &session).map_err(Failure::of_run)?;
-        report(&finetuned);
-        return if finetuned.summary.completed { Ok(()) } else { Err(Failure::Interrupted) };
-    }
-    let outcomes = match args.baseline {
-        Some(kind) => baseline(&experiment, kind, &session),
-        None => dynamo(&experiment, &phases(args.phase.as_deref())?, &session),
+    let outcomes = match (args.baseline, args.phase.as_deref()) {
+        (Some(baseline), _) => train_baseline(&experiment, baseline, &session),
+        (None, Some(phase)) => train_phases(&experiment, &phases(phase)?, &session),
+        (None, None) => train(&experiment, &session),
     };
-    report_stages(&outcomes.map_err(Failure::of_dynamo)?)
+    report(&experiment, &outcomes.map_err(Failure::of_run)?)
 }
 
 #[cfg(feature = "tui")]
@@ -65,20 +61,25 @@ fn dashboard() -> Result<Display, Failure> {
     Err(Failure::BadInput(text.into()))
 }
 
-fn phases(text: Option<&str>) -> Result<Vec<Phase>, Failure> {
+fn phases(text: &str) -> Result<Vec<Phase>, Failure> {
     match text {
-        None | Some("all") => Ok(Phase::ALL.to_vec()),
-        Some(phase) => Ok(vec![phase.parse().map_err(Failure::BadInput)?]),
+        "all" => Ok(Phase::ALL.to_vec()),
+        phase => Ok(vec![phase.parse().map_err(Failure::BadInput)?]),
     }
 }
 
-/// A line for each stage and one for each of its metrics.
-fn report_stages(outcomes: &[StageOutcome]) -> Result<(), Failure> {
+/// What was achieved, on standard output: a line for each stage and one for each of its metrics; of a run without tasks also
+/// what it reads.
+fn report(experiment: &Experiment, outcomes: &[StageOutcome]) -> Result<(), Failure> {
     for StageOutcome { directory, summary } in outcomes {
         let Some(summary) = summary else {
             println!("{}: finished earlier", directory.display());
             continue;
         };
+        if experiment.tasks.is_empty() {
+            in_detail(summary, directory);
+            continue;
+        }
         let state = if summary.completed { "finished" } else { "interrupted" };
         println!(
             "{} {state}: {} steps, {} samples in {:.0} s",
@@ -127,9 +128,8 @@ fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(flag)
 }
 
-/// What the run achieved, on standard output.
-fn report(finetuned: &Finetuned) {
-    let summary = &finetuned.summary;
+/// What a run with one stage achieved.
+fn in_detail(summary: &Summary, directory: &Path) {
     let state = if summary.completed { "finished" } else { "interrupted" };
     println!(
         "{} {state}: {} steps, {} samples in {:.0} s ({:.1} samples/s, data wait {:.1} %)",
@@ -149,8 +149,5 @@ fn report(finetuned: &Finetuned) {
         }
         println!("    after   {}", example.after);
     }
-    println!("model: {}", finetuned.directory.join("best").display());
-    if !summary.completed {
-        println!("go on with the same command and --resume");
-    }
+    println!("model: {}", directory.join("best").display());
 }

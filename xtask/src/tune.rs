@@ -112,7 +112,7 @@ pub fn probe(args: &ProbeArgs) -> Result<(), Failure> {
     let experiment = Experiment::load(Some(&args.config), &[]).map_err(Failure::bad_input)?;
     let attempt = Attempt { batch: args.batch, accumulation: args.accumulation, checkpointing: args.checkpointing };
     let limits = Limits { memory: args.memory, time: Duration::from_secs(args.seconds) };
-    let outcome = run_probe(&experiment, attempt, limits, &args.scratch, print_outcome).map_err(Failure::of_dynamo)?;
+    let outcome = run_probe(&experiment, attempt, limits, &args.scratch, print_outcome).map_err(Failure::of_run)?;
     print_outcome(&outcome);
     Ok(())
 }

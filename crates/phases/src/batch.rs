@@ -34,6 +34,11 @@ pub struct WhisperBatch {
 }
 
 impl WhisperBatch {
+    /// What the decoder should say next in a row.
+    pub fn row_labels(&self, row: usize) -> &[i64] {
+        &self.labels[row * self.tokens..][..self.tokens]
+    }
+
     /// How large it is.
     pub fn shape(&self) -> BatchShape {
         BatchShape { samples: self.names.len(), length: self.frames, speech: true, labels: self.tokens }

@@ -1,8 +1,8 @@
 //! An experiment as a user writes it.
 
-use crate::dynamo::{PhasesConfig, TaskConfig, validate_phases, validate_tasks};
+use crate::dynamo::{PhasesConfig, Run, Setup, Stage, TaskConfig, validate_phases, validate_tasks};
 use crate::splits::Splits;
-use crate::{AlignmentConfig, DataConfig, DevicePreset, ModelConfig, Pad, SourceConfig, Split, preset};
+use crate::{AlignmentConfig, DataConfig, DevicePreset, ModelConfig, Pad, RunError, SourceConfig, Split, preset};
 use figment::providers::{Env, Format, Serialized, Yaml};
 use figment::value::{Dict, Map};
 use figment::{Figment, Metadata, Profile, Provider};
@@ -195,12 +195,27 @@ impl Experiment {
         }
     }
 
+    /// What is trained: the tasks, or the one that a configuration without `tasks` stands for, which has no name.
+    pub fn all_tasks(&self) -> Vec<TaskConfig> {
+        match self.tasks.as_slice() {
+            [] => vec![TaskConfig::of_whole(&self.data, &self.train)],
+            tasks => tasks.to_vec(),
+        }
+    }
+
+    /// Finds the device, loads the model, opens the data, and puts together what the first stage is trained with: all that is
+    /// trained where there are no `tasks`, else phase 1 of the first task. Nothing is written.
+    ///
+    /// # Errors
+    /// When device, model or data cannot be had.
+    pub fn build(&self) -> Result<Run, RunError> {
+        Setup::new(self)?.run(&Stage::first(self))
+    }
+
     /// Whether any sample that is trained on is recorded rather than synthesised, and whether any sample at all is.
     fn recorded(&self) -> (bool, bool) {
-        let splits: Vec<Splits> = match self.tasks.as_slice() {
-            [] => vec![self.data.splits()],
-            tasks => tasks.iter().map(|task| task.data.splits()).collect(),
-        };
+        let tasks = self.all_tasks();
+        let splits: Vec<Splits> = tasks.iter().map(|task| task.data.splits()).collect();
         let written = || splits.iter().flat_map(Splits::written).filter(|(_, source)| source.is_recorded());
         (written().any(|(split, _)| split == Split::Train), written().next().is_some())
     }
@@ -208,7 +223,8 @@ impl Experiment {
     /// The terms on the encoder follow the timing of what is sent.
     fn validate_alignment(&self) -> Result<(), ConfigError> {
         let value = |text: String| Err(ConfigError::Value(text));
-        for (_, source) in self.data.train.named() {
+        let tasks = self.all_tasks();
+        for source in tasks.iter().flat_map(|task| &task.data.train.0) {
             if source.path.is_some() || source.hub.is_some() {
                 return value(
                     "`loss.alignment` needs the timing of `synth` samples: set its weights to 0 for recordings".into(),
@@ -234,23 +250,22 @@ impl Experiment {
             // Every configuration saved before validation could be left out has these samples of a synthesiser.
             ("data.valid", self.data.valid.as_ref().is_some_and(|valid| *valid != unsaid)),
             ("data.test", self.data.test != defaults.data.test),
-            ("data.normalizer", self.data.normalizer != defaults.data.normalizer),
-            ("data.spellings", self.data.spellings.is_some()),
             ("data.source_temperature", self.data.source_temperature != defaults.data.source_temperature),
-            ("data.max_batch_seconds", self.data.max_batch_seconds.is_some()),
-            ("data.group_by_length", self.data.group_by_length),
-            ("loss", self.loss != defaults.loss),
             ("model.trainable", self.model.trainable != defaults.model.trainable),
             ("train.evaluate.metrics", self.train.evaluate.metrics != defaults.train.evaluate.metrics),
             ("train.checkpoint.metric", self.train.checkpoint.metric != defaults.train.checkpoint.metric),
         ];
         if let Some((key, _)) = unused.iter().find(|(_, given)| *given) {
-            return value(format!(
-                "`{key}` is for runs without `tasks`: tasks have their own data, batches, losses and metrics"
-            ));
+            return value(format!("`{key}` is for runs without `tasks`: tasks have their own data and metrics"));
         }
         if self.model.backbone.is_text() {
+            if self.loss != defaults.loss {
+                return value("`loss` is for speech, and `model.backbone` reads text: leave it out".into());
+            }
             let audio = [
+                ("max_batch_seconds", self.data.max_batch_seconds.is_some()),
+                ("normalizer", self.data.normalizer != defaults.data.normalizer),
+                ("spellings", self.data.spellings.is_some()),
                 ("pad", self.data.pad != defaults.data.pad),
                 ("eval_pad", self.data.eval_pad != defaults.data.eval_pad),
                 ("language", self.data.language != defaults.data.language),
@@ -271,6 +286,13 @@ impl Experiment {
             let at = |split: Split, text: String| {
                 ConfigError::Value(format!("task `{}`: `data.{}`: {text}", task.name, split.name()))
             };
+            task.data.train.validate().map_err(|text| at(Split::Train, text))?;
+            let several = task.data.train.0.len() > 1;
+            if several && (self.model.backbone.is_text() || task.data.train.weights().is_some()) {
+                let text = "a task's sources of speech are taken as they are, one after the other, and of text there is one: \
+                            leave out weights and further sources";
+                return Err(at(Split::Train, text.into()));
+            }
             for (split, source) in task.data.splits().written() {
                 let at = |text: String| at(split, text);
                 if self.model.backbone.is_text() {
@@ -289,6 +311,15 @@ impl Experiment {
         if self.router.confidence_threshold > 0.0 && judged.contains(&0.0) {
             return value(
                 "`router.confidence_threshold` needs a confidence that was trained: `losses.confidence` is 0 in phase 2 or 3"
+                    .into(),
+            );
+        }
+        let by_length = self.data.group_by_length || self.data.max_batch_seconds.is_some();
+        let curriculum = self.phases.joint.curriculum;
+        if by_length && self.tasks.len() > 1 && (curriculum.from, curriculum.to) != (0.0, 0.0) {
+            return value(
+                "`phases.3.curriculum` makes batches of one task, and `data.group_by_length` and `data.max_batch_seconds` make \
+                 them by length: leave those out, or set `phases.3.curriculum: {from: 0, to: 0}`"
                     .into(),
             );
         }
@@ -511,7 +542,7 @@ mod tests {
         let experiment = load(yaml, &settings).expect("loaded");
         assert_eq!(experiment.tasks[1].train["max_steps"], 7);
         assert_eq!(
-            (experiment.tasks[0].data.train.path.clone(), experiment.tasks[0].train.len()),
+            (experiment.tasks[0].data.train.0[0].path.clone(), experiment.tasks[0].train.len()),
             (Some(PathBuf::from("x.csv").into()), 0)
         );
         assert_eq!((experiment.tasks[1].lora.r, experiment.tasks[0].name.as_str()), (3, "a"));

@@ -2,7 +2,7 @@
 //! with.
 
 use crate::dynamo::TaskOrder;
-use crate::setup::collate;
+use crate::dynamo::collate;
 use crate::{ConfigError, Experiment, SourceConfig, SpeechDataset};
 use burn::tensor::Device;
 use proptest::prelude::*;
@@ -81,7 +81,7 @@ fn try_out(yaml: &Value) -> Result<(), ConfigError> {
     loader.workers = Workers::Count(1);
     let of_text = experiment.model.backbone.is_text();
     let batches = if !experiment.tasks.is_empty() {
-        let lengths: Vec<usize> = experiment.tasks.iter().map(|task| task.data.train.samples).collect();
+        let lengths: Vec<usize> = experiment.tasks.iter().map(|task| task.data.train.0[0].samples).collect();
         let order = TaskOrder::new(lengths.clone(), &loader).with_accumulation(train.accumulation);
         let temperature = experiment.phases.joint.task_temperature;
         if let Ok(order) = order.clone().with_temperature(temperature) {

@@ -1,8 +1,6 @@
 //! What training keeps of samples between epochs, computed before it begins.
 
-use crate::dynamo::seed_of;
-use crate::setup::speaks;
-use crate::splits::Splits;
+use crate::dynamo::speaks;
 use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDataset, SpeechError, Split};
 use std::sync::Mutex;
 use undertone_data::cache::{Cache, CacheError, CacheUsage, CacheWhat};
@@ -102,19 +100,19 @@ struct Part {
 }
 
 fn parts(experiment: &Experiment) -> Vec<Part> {
-    let (data, seed) = (&experiment.data, experiment.seed);
-    if experiment.tasks.is_empty() {
-        return parts_of("", data.splits(), seed).into();
-    }
-    let tasks = experiment.tasks.iter();
-    tasks.flat_map(|task| parts_of(&format!("{}/", task.name), task.data.splits(), seed_of(seed, &task.name))).collect()
-}
-
-/// Those of an experiment or a task, whose samples have a seed of their own.
-fn parts_of(prefix: &str, splits: Splits, seed: u64) -> [Part; 2] {
-    [Split::Train, Split::Valid].map(|split| {
-        let sources = splits.sources(split).unwrap_or_default().into_iter().filter(SourceConfig::is_recorded).collect();
-        let name = format!("{prefix}{}", split.name());
-        Part { name, sources, training: split == Split::Train, seed: split.seed(seed) }
-    })
+    let tasks = experiment.all_tasks();
+    let parts = tasks.iter().flat_map(|task| {
+        let (splits, seed) = (task.data.splits(), task.seed(experiment.seed));
+        [Split::Train, Split::Valid].map(|split| {
+            let sources = splits.sources(split).unwrap_or_default().into_iter();
+            let prefix = if task.is_whole() { String::new() } else { format!("{}/", task.name) };
+            Part {
+                name: prefix + split.name(),
+                sources: sources.filter(SourceConfig::is_recorded).collect(),
+                training: split == Split::Train,
+                seed: split.seed(seed),
+            }
+        })
+    });
+    parts.collect()
 }

@@ -1,5 +1,6 @@
 //! A run's directory: who owns it, what may become of what lies in it, and the configuration that it was trained with.
 
+use crate::changes::{changes, listed};
 use crate::{Experiment, RunError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,11 +44,24 @@ impl RunDirectory {
         is_blank(&self.path)
     }
 
-    /// Deletes what a run left, and the configuration last: killed in between, it is still known for a run.
+    /// Deletes what a stage left in its directory, which is this one or lies in it.
     ///
     /// # Errors
     /// When the file system refuses.
-    pub fn clear(&self) -> Result<(), StoreError> {
+    pub fn clear(&self, stage: &Path) -> Result<(), StoreError> {
+        if stage == self.path {
+            return self.clear_run();
+        }
+        match std::fs::remove_dir_all(stage) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(StoreError::Io { action: "delete", path: stage.to_owned(), source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes what a run left, and the configuration last: killed in between, it is still known for a run.
+    fn clear_run(&self) -> Result<(), StoreError> {
         let io = |source| StoreError::Io { action: "clear", path: self.path.clone(), source };
         let entries = std::fs::read_dir(&self.path).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
         let mut entries = entries.map_err(io)?;
@@ -60,6 +74,11 @@ impl RunDirectory {
         }
         Ok(())
     }
+}
+
+/// Whether a run or a stage has left anything in its directory.
+pub(crate) fn is_occupied(directory: &Path) -> bool {
+    directory.exists() && !is_blank(directory)
 }
 
 /// Whether a run or a stage has learned something that is worth keeping: it has a checkpoint, even a damaged one, came to
@@ -104,6 +123,32 @@ pub(crate) fn record(experiment: &Experiment, path: &Path) -> Result<Option<Path
     Ok(kept)
 }
 
+/// Refuses a configuration that means something else than the one in the file, as far as `concerns` is true of its keys.
+pub(crate) fn check_changes(
+    experiment: &Experiment,
+    path: &Path,
+    concerns: impl Fn(&str) -> bool,
+) -> Result<(), RunError> {
+    let Some(begun) = recorded(path)? else { return Ok(()) };
+    let mut changes = changes(&begun, experiment);
+    changes.retain(|change| !change.is_harmless() && concerns(&change.key));
+    if changes.is_empty() {
+        return Ok(());
+    }
+    Err(RunError::Changed { path: path.to_owned(), changes: listed(&changes) })
+}
+
+/// Writes the configuration to the file, and says what is another than in the session before, which ended after `step`.
+pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) -> Result<(), RunError> {
+    let before = recorded(path)?;
+    let kept = record(experiment, path)?;
+    let changes = before.map(|before| changes(&before, experiment)).unwrap_or_default();
+    if let (Some(kept), false) = (kept, changes.is_empty()) {
+        eprintln!("from step {} on: {} (before: `{}`)", step + 1, listed(&changes), kept.display());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,7 +176,7 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("run/best")).expect("made");
         std::fs::write(dir.path().join("run").join(CONFIG), "seed: 1").expect("written");
         let run = RunDirectory::own(dir.path().join("run")).expect("owned");
-        run.clear().expect("cleared");
+        run.clear(run.path()).expect("cleared");
         assert!(run.is_blank());
         assert!(matches!(RunDirectory::own(dir.path().join("run")), Err(RunError::Owned { .. })), "still owned");
         drop(run);

@@ -1,7 +1,7 @@
 //! How much there is to do in a batch, for throughput and utilisation.
 
+use crate::WhisperBatch;
 use crate::dynamo::BackboneNetwork;
-use crate::{SpeechModel, WhisperBatch};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use undertone_model::whisper::Whisper;
@@ -9,11 +9,6 @@ use undertone_train::Work;
 
 /// Seconds of a frame.
 const FRAME: f64 = 0.01;
-
-/// Of a batch of speech that a whole Whisper is trained on.
-pub(crate) fn speech_work(model: &SpeechModel, batch: &WhisperBatch) -> Work {
-    whisper_work(&model.whisper, batch, trainable_share(model))
-}
 
 /// Of a batch for `model`, of whose parameters `trainable` of 1 are trained.
 pub(crate) fn whisper_work(model: &Whisper, batch: &WhisperBatch, trainable: f64) -> Work {

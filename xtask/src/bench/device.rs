@@ -303,17 +303,17 @@ impl Measured for Routed {
         let (device, batch) = (mel.device(), mel.dims()[0]);
         let positions = mel.dims()[2].div_ceil(2);
         let padding = Tensor::<2, Bool>::full([batch, positions], false, &device);
-        let tapped = model.tap(Input::Mel(mel), padding);
+        let tapped = model.tap(Input::Mel(mel, 0), padding);
         let router = model.router.as_ref().expect("it was given one");
-        let routing = router.forward(tapped.pooled.clone());
+        let pooled = tapped.pooled();
+        let routing = router.forward(pooled.clone());
         let prompts = routing.training_gates(GateKind::Gumbel, 1, 1.0);
         let gates = Gates::Each(prompts.clone());
         let states = model.encode(&tapped, Some(&gates));
         let BackboneNetwork::Whisper(whisper) = &model.backbone else { unreachable!("it was given Whisper") };
-        let cache = prompted(whisper, &model.heads, states, Some(gates), prompts);
+        let cache = prompted(whisper, &model.heads, states.states, Some(gates), prompts);
         let mut terms = vec![text_term(whisper, cache, tokens)];
         let tasks = self.tasks(model);
-        let pooled = tapped.pooled;
         terms.extend(routing_terms(&self.weights, &routing, pooled, router.temperature(), &tasks, &device));
         terms
     }

@@ -9,6 +9,12 @@ pub trait Order: Send + Sync {
     fn epoch(&self, epoch: u64) -> Vec<usize>;
 }
 
+impl<O: Order + ?Sized> Order for Box<O> {
+    fn epoch(&self, epoch: u64) -> Vec<usize> {
+        (**self).epoch(epoch)
+    }
+}
+
 /// The indices `0..len` in the order of an epoch, from the seed and the epoch alone.
 ///
 /// Fisher–Yates from the back: for `i` from `len - 1` down to 1, swap `i` with a `j` from `0..=i`. The generator is

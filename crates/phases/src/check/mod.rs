@@ -17,15 +17,12 @@ pub use report::{
 };
 
 use crate::analysis::{AnalysisError, Panel, panels};
-use crate::dynamo::{TaskConfig, seed_of};
-use crate::setup::{Setup, speaks};
-use crate::splits::Splits;
+use crate::dynamo::{Pretrained, Setup, Stage, TaskConfig, speaks};
 use crate::text::{Framer, TextError};
-use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDataset, Split};
+use crate::{Experiment, LongAudio, Progress, RunError, SourceConfig, SourceError, Split};
 use found::Found;
 use leak::{Print, leaks, repeats};
 use speech::Speech;
-use std::sync::Arc;
 use undertone_data::cache::CacheConfig;
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::{DeviceError, DeviceSpec};
@@ -57,7 +54,7 @@ pub enum CheckError {
 
 /// A split of the experiment, or of one of its tasks.
 struct Place<'a> {
-    task: Option<&'a TaskConfig>,
+    task: &'a TaskConfig,
     split: Split,
     sources: Vec<SourceConfig>,
     seed: u64,
@@ -69,7 +66,7 @@ impl Place<'_> {
     }
 
     fn task_name(&self) -> Option<&str> {
-        self.task.map(|task| task.name.as_str())
+        Some(self.task.name.as_str()).filter(|_| !self.task.is_whole())
     }
 
     /// What messages call it.
@@ -92,21 +89,20 @@ impl Place<'_> {
 pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataCheck, CheckError> {
     let experiment = &on_host(experiment);
     let device = experiment.device.resolve()?;
-    let mut collected = Collected::default();
+    let (tasks, mut collected) = (experiment.all_tasks(), Collected::default());
     let mut window = None;
     if experiment.model.backbone.is_text() {
         let text = experiment.model.load_text(&device)?;
         let written = Written { tokenizer: &text.tokenizer, framer: &Framer::new(&text.tokenizer)? };
-        for place in places(experiment) {
-            let Some(task) = place.task else { continue };
-            collected.split(&place, |at, source, found| written.source(&place, at, task, source, found));
+        for place in places(experiment, &tasks) {
+            collected.split(&place, |at, source, found| written.source(&place, at, place.task, source, found));
         }
     } else {
         let mut whisper = experiment.model.load(&device, experiment.seed)?;
         speaks(&mut whisper, &experiment.data);
         let speech = Speech::new(experiment, &whisper, options);
         window = Some(speech.seconds());
-        for place in places(experiment) {
+        for place in places(experiment, &tasks) {
             collected.split(&place, |at, source, found| speech.source(&place, at, source, found));
             if !collected.found.fails_at(&place.name())
                 && let Err(error) = rehearse(experiment, &whisper, &place, &collected)
@@ -127,19 +123,15 @@ fn on_host(experiment: &Experiment) -> Experiment {
     experiment
 }
 
-/// Every split that training or evaluation reads.
-fn places(experiment: &Experiment) -> Vec<Place<'_>> {
-    if experiment.tasks.is_empty() {
-        return places_of(None, experiment.data.splits(), experiment.seed);
-    }
-    let tasks = experiment.tasks.iter();
-    tasks.flat_map(|task| places_of(Some(task), task.data.splits(), seed_of(experiment.seed, &task.name))).collect()
-}
-
-/// Those of the experiment or of a task, whose samples have a seed of their own.
-fn places_of<'a>(task: Option<&'a TaskConfig>, splits: Splits, seed: u64) -> Vec<Place<'a>> {
-    let place = |split: Split| Some(Place { task, split, sources: splits.sources(split)?, seed: split.seed(seed) });
-    splits.all().filter_map(place).collect()
+/// Every split of the tasks that training or evaluation reads.
+fn places<'a>(experiment: &Experiment, tasks: &'a [TaskConfig]) -> Vec<Place<'a>> {
+    let places = tasks.iter().flat_map(|task| {
+        let (splits, seed) = (task.data.splits(), task.seed(experiment.seed));
+        splits.all().filter_map(move |split| {
+            Some(Place { task, split, sources: splits.sources(split)?, seed: split.seed(seed) })
+        })
+    });
+    places.collect()
 }
 
 /// Begins with a split as training does.
@@ -155,15 +147,18 @@ fn rehearse(
     if collected.waits_for_model(place) && experiment.data.long_audio == LongAudio::Align {
         return Ok(());
     }
-    if place.task.is_some() {
-        let sources: Vec<&SourceConfig> = place.sources.iter().collect();
-        SpeechDataset::new(experiment, &sources, whisper, place.training(), place.seed)?;
-        return Ok(());
-    }
-    let device = experiment.device.resolve()?;
-    let setup = Setup { experiment, device, whisper: whisper.clone(), interrupt: Arc::default() };
-    setup.loader(place.split)?;
-    Ok(())
+    let setup = Setup::of(experiment, experiment.device.resolve()?, Pretrained::Whisper(whisper.clone()));
+    let task = std::slice::from_ref(place.task);
+    let begun = match (place.training(), place.task.is_whole()) {
+        (true, true) => Stage::Whole.batches(&setup, &experiment.train, &experiment.directory()).map(|_| ()),
+        (true, false) => setup.dataset(task, place.split).map(|_| ()),
+        (false, _) => setup.judged_batches(task, place.split).map(|_| ()),
+    };
+    begun.map_err(|error| match error {
+        // The split is named already.
+        RunError::Speech { source, .. } => source.into(),
+        error => error.into(),
+    })
 }
 
 /// What has been found so far.

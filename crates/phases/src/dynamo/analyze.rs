@@ -1,10 +1,8 @@
 //! What a run achieved: every finished stage judged on data that nothing was decided by, in numbers, pictures and a page.
 
-use super::config::TaskConfig;
-use super::error::DynamoError;
+use super::config::{GUMBEL_TEMPERATURE, TaskConfig};
 use super::evaluate::{Judged, RouterKind};
 use super::model::Dynamo;
-use super::objective::GUMBEL_TEMPERATURE;
 use super::phase::Phase;
 use super::run::{report_cuts, stages, trained_stages};
 use super::setup::Setup;
@@ -33,11 +31,11 @@ pub struct Report {
 ///
 /// # Errors
 /// When no phase has finished, or data or device cannot be had.
-pub fn judge_run(experiment: &Experiment, split: Split, kind: RouterKind) -> Result<Judged, DynamoError> {
+pub fn judge_run(experiment: &Experiment, split: Split, kind: RouterKind) -> Result<Judged, RunError> {
     let setup = Setup::new(experiment)?;
     let (_, model) = newest(&setup)?;
     if kind == RouterKind::Learned && model.router.is_none() {
-        return Err(DynamoError::NoRouter(experiment.directory()));
+        return Err(RunError::NoRouter(experiment.directory()));
     }
     judge(&setup, &model, &experiment.tasks, split, kind)
 }
@@ -47,7 +45,7 @@ pub fn judge_run(experiment: &Experiment, split: Split, kind: RouterKind) -> Res
 ///
 /// # Errors
 /// When no phase has finished, or data, device or files fail.
-pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, DynamoError> {
+pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, RunError> {
     let setup = Setup::new(experiment)?;
     let (newest, model) = newest(&setup)?;
     let tasks = &experiment.tasks;
@@ -87,7 +85,7 @@ pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, DynamoEr
         let [train, judged] = [Split::Train, split].map(|split| setup.dataset(tasks, split));
         let (train, judged) = (train?, judged?);
         for (name, trivial) in [("copy, majority", Trivial::Copy), ("lead sentence", Trivial::Lead)] {
-            let mut found = trivial.judge(tasks, &train, &judged).map_err(DynamoError::Judge)?;
+            let mut found = trivial.judge(tasks, &train, &judged).map_err(RunError::Judge)?;
             found.tasks.retain(|name, _| tasks.iter().any(|t| t.name == *name && trivial.answers(&t.head)));
             record(&mut table, name, &found)?;
         }
@@ -96,8 +94,8 @@ pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, DynamoEr
 }
 
 /// The newest finished phase and its model.
-pub(super) fn newest(setup: &Setup) -> Result<(Stage, Dynamo), DynamoError> {
-    let experiment = setup.experiment;
+pub(super) fn newest(setup: &Setup) -> Result<(Stage, Dynamo), RunError> {
+    let experiment = &*setup.experiment;
     for stage in [Stage::Joint, Stage::Router] {
         if is_complete(&stage.directory(experiment)) {
             let model = stage.trained(setup)?;
@@ -107,11 +105,11 @@ pub(super) fn newest(setup: &Setup) -> Result<(Stage, Dynamo), DynamoError> {
     if stages(experiment, Phase::Adapters).iter().all(|stage| is_complete(&stage.directory(experiment))) {
         return Ok((Stage::Adapters, adapters(setup)?));
     }
-    Err(DynamoError::NothingTrained(experiment.directory()))
+    Err(RunError::NothingTrained(experiment.directory()))
 }
 
 /// Phase 1's adapters and heads side by side.
-fn adapters(setup: &Setup) -> Result<Dynamo, DynamoError> {
+fn adapters(setup: &Setup) -> Result<Dynamo, RunError> {
     let mut model = Stage::Router.model(setup)?;
     model.router = None;
     Ok(model)
@@ -123,12 +121,12 @@ fn judge(
     tasks: &[TaskConfig],
     split: Split,
     kind: RouterKind,
-) -> Result<Judged, DynamoError> {
-    let data = setup.loader(setup.dataset(tasks, split)?, None)?;
-    setup.judge(tasks.to_vec()).judge(model, &data, kind).map_err(DynamoError::Judge)
+) -> Result<Judged, RunError> {
+    let data = setup.judged_batches(tasks, split)?;
+    setup.judge(tasks.to_vec())?.judge(model, &data, kind).map_err(RunError::Judge)
 }
 
-fn table(tasks: &[TaskConfig]) -> Result<MetricsTable, DynamoError> {
+fn table(tasks: &[TaskConfig]) -> Result<MetricsTable, RunError> {
     let mut metrics: Vec<Metric> = Vec::new();
     for name in tasks.iter().flat_map(TaskConfig::metrics) {
         if let (Some(direction), false) = (direction_of(&name), metrics.iter().any(|metric| metric.name == name)) {
@@ -139,7 +137,7 @@ fn table(tasks: &[TaskConfig]) -> Result<MetricsTable, DynamoError> {
     Ok(MetricsTable::new(metrics, columns)?)
 }
 
-fn record(table: &mut MetricsTable, router: &str, judged: &Judged) -> Result<(), DynamoError> {
+fn record(table: &mut MetricsTable, router: &str, judged: &Judged) -> Result<(), RunError> {
     for (task, metrics) in &judged.tasks {
         for (metric, value) in metrics {
             table.record(router, task, metric, *value)?;
@@ -148,7 +146,7 @@ fn record(table: &mut MetricsTable, router: &str, judged: &Judged) -> Result<(),
     Ok(())
 }
 
-fn write(experiment: &Experiment, table: MetricsTable, routing: Option<Analysis>) -> Result<Report, DynamoError> {
+fn write(experiment: &Experiment, table: MetricsTable, routing: Option<Analysis>) -> Result<Report, RunError> {
     let root = experiment.directory();
     let save = |name: &str, text: &str| write_atomically(&root.join(name), text.as_bytes()).map_err(RunError::from);
     save("metrics.json", &serde_json::to_string_pretty(&table).unwrap_or_default())?;

@@ -4,7 +4,7 @@ use super::batch::{BatchInput, TaskBatch};
 use super::config::TaskConfig;
 use super::evaluate::{one_hot, row_ids};
 use super::head_config::HeadConfig;
-use super::model::{BackboneNetwork, Dynamo, Head, Tapped, prompted};
+use super::model::{BackboneNetwork, Dynamo, Head, prompted};
 use super::pretrained::Pretrained;
 use super::text_data::{TextBatch, TextSample};
 use super::text_loss::{source_ids, span_hidden};
@@ -29,17 +29,19 @@ pub(super) enum Answer {
 }
 
 impl Dynamo {
-    /// Lets the heads of the tasks in `chosen` answer, each its rows.
+    /// Lets the heads of the tasks in `chosen` answer, each its rows. `states` are the backbone's last, `padding` is true where
+    /// an input has ended.
+    #[allow(clippy::too_many_arguments)] // all of a batch, at each stage of its way through the model
     pub(super) fn answer(
         &self,
         pretrained: &Pretrained,
         tasks: &[TaskConfig],
-        tapped: &Tapped,
+        states: Tensor<3>,
+        padding: &Tensor<2, Bool>,
         gates: Option<Gates>,
         batch: &TaskBatch,
         chosen: &[usize],
     ) -> Vec<Answer> {
-        let states = self.encode(tapped, gates.as_ref());
         match (&self.backbone, pretrained, &batch.input) {
             (BackboneNetwork::Whisper(network), Pretrained::Whisper(whisper), BatchInput::Speech(speech)) => {
                 let writer = Writer { network, whisper, tasks, heads: &self.heads };
@@ -54,7 +56,7 @@ impl Dynamo {
                     }
                     let ids = row_ids(&rows, &states.device());
                     let states = states.clone().select(0, ids.clone());
-                    let padding = tapped.padding.clone().select(0, ids);
+                    let padding = padding.clone().select(0, ids);
                     let found = read(&self.heads[task], config, &text.tokenizer, states, padding, batch, &rows);
                     rows.into_iter().zip(found).for_each(|(row, answer)| answers[row] = Some(answer));
                 }
@@ -77,17 +79,21 @@ impl Writer<'_> {
     /// Each row is decoded as its task in `chosen` says.
     fn write(&self, states: Tensor<3>, gates: Option<Gates>, prompts: &[Vec<u32>], chosen: &[usize]) -> Vec<Answer> {
         let device = states.device();
-        let cache = prompted(self.network, self.heads, states, gates, one_hot(chosen, self.heads.len(), &device));
+        let heads = one_hot(chosen, self.heads.len().max(1), &device);
+        let cache = prompted(self.network, self.heads, states, gates, heads);
         let mut answers = vec![Answer::Text(String::new()); chosen.len()];
         for (index, task) in self.tasks.iter().enumerate() {
             let rows: Vec<usize> = (0..chosen.len()).filter(|row| chosen[*row] == index).collect();
             if rows.is_empty() {
                 continue;
             }
-            let cache = cache.clone().select(row_ids(&rows, &device));
+            let cache =
+                if rows.len() < chosen.len() { cache.clone().select(row_ids(&rows, &device)) } else { cache.clone() };
             let prompts: Vec<Vec<u32>> = rows.iter().map(|row| prompts[*row].clone()).collect();
             let (positions, prompt) = (self.whisper.config.max_target_positions, prompts[0].len());
-            let options = task.generation.applied(self.whisper.generate_options(), positions, prompt);
+            let options = self.whisper.generate_options();
+            // A model that is fine-tuned as a whole decodes as its own folder says.
+            let options = if task.is_whole() { options } else { task.generation.applied(options, positions, prompt) };
             for (row, tokens) in rows.into_iter().zip(self.network.decoder.generate(cache, &prompts, &options)) {
                 answers[row] = Answer::Text(self.whisper.tokenizer.decode(&tokens).trim().to_owned());
             }

@@ -26,9 +26,10 @@ pub enum SampleInput {
 }
 
 /// The samples of a task.
+#[derive(Clone)]
 pub enum TaskSamples {
     /// Of a speech backbone.
-    Speech(Box<SpeechDataset>),
+    Speech(Arc<SpeechDataset>),
     /// Of a text backbone.
     Text(Arc<TextDataset>),
 }
@@ -119,6 +120,14 @@ impl Dataset for TaskDataset {
             (_, TaskSamples::Text(samples), index) => samples.samples()[index].name.clone(),
         }
     }
+
+    /// Seconds of speech, tokens of text.
+    fn length(&self, index: usize) -> Option<f64> {
+        match self.locate(index) {
+            (_, TaskSamples::Speech(samples), index) => samples.length(index),
+            (_, TaskSamples::Text(samples), index) => Some(samples.samples()[index].ids.len() as f64),
+        }
+    }
 }
 
 /// A batch of several tasks, in host memory.
@@ -144,6 +153,20 @@ pub enum BatchInput {
 }
 
 impl TaskBatch {
+    /// How many decisions a row asks for: tokens, tags, labels.
+    pub fn decisions(&self, row: usize) -> usize {
+        match &self.input {
+            BatchInput::Speech(speech) => speech.row_labels(row).iter().filter(|label| **label >= 0).count(),
+            BatchInput::Text(text) => text.samples[row].target.count(),
+        }
+    }
+
+    /// How many decisions the samples of a task ask for.
+    pub fn decisions_of(&self, task: usize) -> f64 {
+        let own = self.tasks.iter().enumerate().filter(|(_, other)| **other == task);
+        own.map(|(row, _)| self.decisions(row) as f64).sum()
+    }
+
     /// Positions of the backbone's states.
     pub fn positions(&self) -> usize {
         match &self.input {

@@ -1,9 +1,9 @@
 //! What a DYNAMO experiment says: its tasks, and how each phase trains them.
 
 use super::head_config::HeadConfig;
-use super::objective::GUMBEL_TEMPERATURE;
+use super::setup::seed_of;
 use crate::splits::Splits;
-use crate::{Backbone, ConfigError, SourceConfig};
+use crate::{Backbone, ConfigError, DataConfig, SourceConfig, Sources};
 use figment::Figment;
 use figment::providers::Serialized;
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,23 @@ impl Default for TaskConfig {
 }
 
 impl TaskConfig {
+    /// The one task of a run without `tasks`, which the configuration describes as a whole. It has no name.
+    pub(crate) fn of_whole(data: &DataConfig, train: &TrainConfig) -> Self {
+        let DataConfig { train: sources, valid, test, .. } = data;
+        let data = TaskData { train: sources.clone(), valid: valid.clone(), test: test.clone() };
+        Self { data, metrics: train.evaluate.metrics.clone(), ..Self::default() }
+    }
+
+    /// Whether it is the one task of a run without `tasks`: no other is without a name.
+    pub fn is_whole(&self) -> bool {
+        self.name.is_empty()
+    }
+
+    /// What its samples are drawn from, where the experiment's seed is `seed`.
+    pub(crate) fn seed(&self, seed: u64) -> u64 {
+        if self.is_whole() { seed } else { seed_of(seed, &self.name) }
+    }
+
     /// What it is judged by.
     pub fn metrics(&self) -> Vec<String> {
         if !self.metrics.is_empty() {
@@ -98,8 +115,8 @@ impl GenerationSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskData {
-    /// What it is trained on.
-    pub train: SourceConfig,
+    /// What it is trained on: a source, or a list of sources to be mixed.
+    pub train: Sources,
     /// What it is judged by in training: a source of its own, or `{part_of_train: 0.05}`, which keeps that share of the
     /// records from training. If nothing is said: 64 other samples of the synthesiser; for records it must be said.
     pub valid: Option<SourceConfig>,
@@ -110,7 +127,7 @@ pub struct TaskData {
 impl TaskData {
     /// What is trained on and judged by.
     pub(crate) fn splits(&self) -> Splits<'_> {
-        Splits { train: std::slice::from_ref(&self.train), valid: self.valid.as_ref(), test: self.test.as_ref() }
+        Splits { train: &self.train.0, valid: self.valid.as_ref(), test: self.test.as_ref() }
     }
 }
 
@@ -343,6 +360,9 @@ impl RoutingWeights {
     }
 }
 
+/// The name of the Gumbel-softmax's temperature in `metrics.jsonl`.
+pub(crate) const GUMBEL_TEMPERATURE: &str = "gumbel_temperature";
+
 /// Names that lines of `metrics.jsonl` and folders have a use for.
 const RESERVED: [&str; 18] = [
     GUMBEL_TEMPERATURE,
@@ -364,6 +384,9 @@ const RESERVED: [&str; 18] = [
     "temperature",
     "confidence",
 ];
+
+/// The metric that every task has: the mean cross-entropy of what it should have answered.
+pub(super) const LOSS: &str = "loss";
 
 /// What decides in every phase: the mean over the tasks of the first metric's error.
 pub(super) const ERROR: &str = "error";
@@ -488,8 +511,9 @@ pub(crate) fn validate_tasks(
         }
         task.lora.validate().map_err(|e| ConfigError::Value(format!("task `{name}`: `lora`: {e}")))?;
         task.head.validate(backbone.is_text()).map_err(|e| ConfigError::Value(format!("task `{name}`: {e}")))?;
-        if let Some(metric) = task.metrics.iter().find(|m| !task.head.metrics().contains(&m.as_str())) {
-            let known = task.head.metrics().join(", ");
+        let known = |metric: &&String| metric.as_str() == LOSS || task.head.metrics().contains(&metric.as_str());
+        if let Some(metric) = task.metrics.iter().find(|metric| !known(metric)) {
+            let known = [task.head.metrics(), &[LOSS]].concat().join(", ");
             return value(format!("task `{name}`: there is no metric `{metric}` for its head: there are {known}"));
         }
         let generation = &task.generation;

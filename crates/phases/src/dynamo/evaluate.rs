@@ -1,20 +1,21 @@
 //! Judging a model on the tasks' data, with one router or another.
 
 use super::answer::Answer;
-use super::batch::{BatchInput, TaskBatch, TaskCollate, TaskDataset};
-use super::config::TaskConfig;
+use super::batch::{BatchInput, TaskBatch};
+use super::config::{ERROR, LOSS, TaskConfig};
 use super::model::{Dynamo, Input, Tapped};
 use super::pretrained::Pretrained;
 use super::score::{Said, TaskScore};
+use super::setup::TaskLoader;
+use super::task_loss::TaskLosses;
 use super::text_data::TextSample;
 use crate::advice::{Moment, begins};
 use crate::analysis::RoutedSample;
-use crate::whisper_objective::mel;
+use crate::{TextNormalizer, WhisperBatch};
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeMap;
-use undertone_data::loader::Loader;
 use undertone_model::lora::Gates;
 use undertone_model::router::{RouterConfig, Routing};
 use undertone_train::{BoxError, Evaluation, Example};
@@ -41,16 +42,20 @@ pub struct Judged {
     pub error: f64,
     /// The router's probabilities for each sample; without a router, nothing.
     pub routed: Vec<RoutedSample>,
-    /// One sample of each task.
+    /// One sample of each task, or a few of the only one of a run without `tasks`.
     pub examples: Vec<Example>,
+    /// What is to be known of the metrics, in sentences.
+    pub remarks: Vec<String>,
 }
 
 /// What judging needs besides a model and data.
-pub(super) struct Judge {
-    pub tasks: Vec<TaskConfig>,
-    pub pretrained: Pretrained,
-    pub router: RouterConfig,
-    pub device: Device,
+pub struct Judge {
+    pub(super) tasks: Vec<TaskConfig>,
+    pub(super) pretrained: Pretrained,
+    pub(super) router: RouterConfig,
+    /// What is done to texts before they are compared.
+    pub(super) normalizer: TextNormalizer,
+    pub(super) device: Device,
 }
 
 impl Judged {
@@ -62,30 +67,43 @@ impl Judged {
 }
 
 impl Judge {
+    /// What is to be known of what it finds.
+    pub fn remark(&self) -> Option<String> {
+        self.normalizer.remark()
+    }
+
     /// Lets the model answer every sample and compares.
-    pub fn judge(
-        &self,
-        model: &Dynamo,
-        data: &Loader<TaskDataset, TaskCollate>,
-        kind: RouterKind,
-    ) -> Result<Judged, BoxError> {
-        let mut scoring = Scoring::new(&self.tasks);
+    ///
+    /// # Errors
+    /// When a sample cannot be read.
+    pub fn judge(&self, model: &Dynamo, data: &TaskLoader, kind: RouterKind) -> Result<Judged, BoxError> {
+        let mut scoring = Scoring::new(&self.tasks, &self.normalizer);
         let mut routed = Vec::new();
         let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let counts_loss = self.tasks.iter().any(|task| task.metrics().iter().any(|metric| metric == LOSS));
         for batch in data.epoch(0, 0) {
             let mut batch = batch?;
             let tapped = self.tap(model, &mut batch);
             let (gates, chosen) = self.decide(model, &tapped, &batch, kind, &mut rng, &mut routed);
-            let answers = model.answer(&self.pretrained, &self.tasks, &tapped, gates, &batch, &chosen);
+            let states = model.encode(&tapped, gates.as_ref()).states;
+            if counts_loss {
+                let losses = TaskLosses { tasks: &self.tasks, label_smoothing: 0.0 };
+                let sums = losses.sums(model, states.clone(), &tapped.padding, gates.clone(), &batch, &self.device);
+                scoring.add_losses(&batch, sums);
+            }
+            let answers = model.answer(&self.pretrained, &self.tasks, states, &tapped.padding, gates, &batch, &chosen);
             for (row, answer) in answers.iter().enumerate() {
                 scoring.add(&batch, row, answer, chosen[row] == batch.tasks[row])?;
             }
         }
-        Ok(Judged { routed, ..scoring.finish()? })
+        Ok(Judged { routed, remarks: self.remark().into_iter().collect(), ..scoring.finish()? })
     }
 
     /// Where the router sends every sample, without letting the model write.
-    pub fn route(&self, model: &Dynamo, data: &Loader<TaskDataset, TaskCollate>) -> Result<Judged, BoxError> {
+    ///
+    /// # Errors
+    /// When a sample cannot be read.
+    pub fn route(&self, model: &Dynamo, data: &TaskLoader) -> Result<Judged, BoxError> {
         let mut judged = Judged::default();
         for batch in data.epoch(0, 0) {
             let mut batch = batch?;
@@ -98,7 +116,7 @@ impl Judge {
 
     fn tap(&self, model: &Dynamo, batch: &mut TaskBatch) -> Tapped {
         begins(Moment::Judging(batch.shape()));
-        let (input, padding) = input(batch, &self.device);
+        let (input, padding) = input(batch, 0, &self.device);
         model.tap(input, padding)
     }
 
@@ -133,14 +151,19 @@ impl Judge {
 /// The scores of all tasks.
 pub(super) struct Scoring<'a> {
     tasks: &'a [TaskConfig],
+    normalizer: &'a TextNormalizer,
     scores: Vec<TaskScore>,
-    /// The first sample of each task.
-    examples: Vec<Option<Example>>,
+    /// Of each task the sum of its losses, and how many decisions they are about.
+    losses: Vec<(f64, f64)>,
+    /// The first samples of each task.
+    examples: Vec<Vec<Example>>,
 }
 
 impl<'a> Scoring<'a> {
-    pub fn new(tasks: &'a [TaskConfig]) -> Self {
-        Self { tasks, scores: tasks.iter().map(TaskScore::new).collect(), examples: vec![None; tasks.len()] }
+    pub fn new(tasks: &'a [TaskConfig], normalizer: &'a TextNormalizer) -> Self {
+        let scores = tasks.iter().map(TaskScore::new).collect();
+        let (losses, examples) = (vec![(0.0, 0.0); tasks.len()], vec![Vec::new(); tasks.len()]);
+        Self { tasks, normalizer, scores, losses, examples }
     }
 
     /// Counts the answer to a row; `own` says whether the task's own head gave it.
@@ -148,8 +171,11 @@ impl<'a> Scoring<'a> {
         let task = batch.tasks[row];
         match &batch.input {
             BatchInput::Speech(speech) => {
-                let said = self.scores[task].add_written(&speech.names[row], &speech.texts[row], answer);
-                self.show(task, said);
+                let (name, text, hypothesis) = (&speech.names[row], &speech.texts[row], answer.text());
+                let [reference, read] = [text.as_str(), &hypothesis].map(|text| self.normalizer.normalize(text));
+                self.scores[task].add_written(&reference, &read);
+                let said = Said { name: name.clone(), reference: text.clone(), hypothesis };
+                self.show(task, Some(said));
             }
             BatchInput::Text(text) => self.add_text(task, &text.samples[row], own.then_some(answer))?,
         }
@@ -163,9 +189,20 @@ impl<'a> Scoring<'a> {
         Ok(())
     }
 
+    /// Counts the losses of a batch's tasks.
+    fn add_losses(&mut self, batch: &TaskBatch, sums: Vec<Tensor<1>>) {
+        for (task, ((sum, count), loss)) in self.losses.iter_mut().zip(sums).enumerate() {
+            *sum += f64::from(loss.into_scalar::<f32>());
+            *count += batch.decisions_of(task);
+        }
+    }
+
     fn show(&mut self, task: usize, said: Option<Said>) {
-        if let (slot @ None, Some(Said { name, reference, hypothesis })) = (&mut self.examples[task], said) {
-            *slot = Some(Example { name: format!("{} {name}", self.tasks[task].name), reference, hypothesis });
+        let config = &self.tasks[task];
+        let (shown, most) = (&mut self.examples[task], if config.is_whole() { EXAMPLES } else { 1 });
+        if let (true, Some(Said { name, reference, hypothesis })) = (shown.len() < most, said) {
+            let name = if config.is_whole() { name } else { format!("{} {name}", config.name) };
+            shown.push(Example { name, reference, hypothesis });
         }
     }
 
@@ -175,17 +212,26 @@ impl<'a> Scoring<'a> {
             let said = self.scores[index].finish()?;
             self.show(index, said);
             let (score, metrics) = (&self.scores[index], task.metrics());
-            judged.error += score.error(&metrics[0]) / self.tasks.len() as f64;
-            let values = metrics.into_iter().map(|metric| (metric.clone(), score.metric(&metric))).collect();
+            let (sum, count) = self.losses[index];
+            let value = |metric: &str| if metric == LOSS { sum / f64::max(count, 1.0) } else { score.metric(metric) };
+            judged.error += match metrics.first().map(String::as_str) {
+                Some(LOSS) => value(LOSS),
+                Some(metric) => score.error(metric),
+                None => f64::NAN,
+            } / self.tasks.len() as f64;
+            let values = metrics.iter().map(|metric| (metric.clone(), value(metric))).collect();
             judged.tasks.insert(task.name.clone(), values);
         }
-        judged.examples = self.examples.into_iter().flatten().collect();
+        judged.examples = self.examples.concat();
         Ok(judged)
     }
 }
 
+/// How many samples are shown of the only task of a run.
+const EXAMPLES: usize = 3;
+
 fn routing(model: &Dynamo, tapped: &Tapped) -> Option<Routing> {
-    model.router.as_ref().map(|router| router.forward(tapped.pooled.clone()))
+    model.router.as_ref().map(|router| router.forward(tapped.pooled()))
 }
 
 fn routed(routing: &Routing, tasks: &[usize]) -> Vec<RoutedSample> {
@@ -234,12 +280,13 @@ pub(super) fn ints(values: &[i64], device: &Device) -> Tensor<1, Int> {
 }
 
 /// What the backbone reads of a batch, and where its samples have ended, on `device`; log-mel features leave the batch.
-pub(super) fn input(batch: &mut TaskBatch, device: &Device) -> (Input, Tensor<2, Bool>) {
+/// Speech begins at the encoder position `start`.
+pub(super) fn input(batch: &mut TaskBatch, start: usize, device: &Device) -> (Input, Tensor<2, Bool>) {
     let (rows, positions) = (batch.tasks.len(), batch.positions());
     let ended: Vec<bool> = batch.lengths.iter().flat_map(|n| (0..positions).map(move |i| i >= *n)).collect();
     let padding = Tensor::from_data(TensorData::new(ended, [rows, positions]), device);
     let input = match &mut batch.input {
-        BatchInput::Speech(speech) => Input::Mel(mel(speech, device)),
+        BatchInput::Speech(speech) => Input::Mel(mel(speech, device), start),
         BatchInput::Text(text) => {
             let ids = |values: &[i64]| Tensor::from_data(TensorData::new(values.to_vec(), [rows, text.tokens]), device);
             Input::Tokens(ids(&text.ids), ids(&text.type_ids))
@@ -248,22 +295,30 @@ pub(super) fn input(batch: &mut TaskBatch, device: &Device) -> (Input, Tensor<2,
     (input, padding)
 }
 
+/// `[batch, bins, frames]` on `device`, moved out of the batch: 30 MB of 32 windows need not be copied on the way.
+fn mel(batch: &mut WhisperBatch, device: &Device) -> Tensor<3> {
+    let shape = [batch.names.len(), batch.bins, batch.frames];
+    Tensor::from_data(TensorData::new(std::mem::take(&mut batch.mel), shape), device)
+}
+
 impl Judged {
-    /// As the Learner records it: `task.metric`, the mean error, and the router's accuracy where there is one.
+    /// As the Learner records it: `task.metric`, the mean error, and the router's accuracy where there is one; of a run
+    /// without `tasks` the metrics alone.
     pub fn into_evaluation(self) -> Evaluation {
         let routing = self.routing_accuracy();
         let mut metrics = BTreeMap::new();
         for (task, values) in &self.tasks {
-            metrics.extend(values.iter().map(|(metric, value)| (format!("{task}.{metric}"), *value)));
+            let prefix = if task.is_empty() { String::new() } else { format!("{task}.") };
+            metrics.extend(values.iter().map(|(metric, value)| (format!("{prefix}{metric}"), *value)));
         }
-        if !self.tasks.is_empty() {
-            metrics.insert(super::config::ERROR.to_owned(), self.error);
+        if self.tasks.keys().any(|task| !task.is_empty()) {
+            metrics.insert(ERROR.to_owned(), self.error);
         }
         if let Some(accuracy) = routing {
             metrics.insert("routing_accuracy".to_owned(), accuracy);
             // Where nothing was written, the router alone decides which checkpoint is best.
-            metrics.entry(super::config::ERROR.to_owned()).or_insert(1.0 - accuracy);
+            metrics.entry(ERROR.to_owned()).or_insert(1.0 - accuracy);
         }
-        Evaluation { metrics, examples: self.examples, remarks: Vec::new() }
+        Evaluation { metrics, examples: self.examples, remarks: self.remarks }
     }
 }

@@ -9,7 +9,7 @@ mod analyze;
 mod answer;
 mod batch;
 mod config;
-mod error;
+mod eval;
 mod evaluate;
 mod folder;
 mod head_config;
@@ -19,12 +19,14 @@ mod objective;
 mod order;
 mod phase;
 mod predict;
+mod prepare;
 mod pretrained;
 mod probe;
 mod run;
 mod score;
 mod setup;
 mod stage;
+mod task_loss;
 mod text_data;
 mod text_loss;
 mod trivial;
@@ -36,20 +38,26 @@ pub use config::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GenerationSettings, GumbelConfig, JointPhase, PartRates,
     PhasesConfig, RouterPhase, RoutingWeights, TaskConfig, TaskData,
 };
-pub(crate) use config::{phase_train, task_train, validate_phases, validate_tasks};
-pub use error::DynamoError;
-pub use evaluate::{Judged, RouterKind};
+pub(crate) use config::{GUMBEL_TEMPERATURE, phase_train, task_train, validate_phases, validate_tasks};
+pub use eval::evaluate;
+pub use evaluate::{Judge, Judged, RouterKind};
 pub use folder::FolderError as AdapterFolderError;
 pub use head_config::{ClassifyConfig, HeadConfig, Seq2seqConfig, SpanConfig, TagConfig};
 pub use losses::routing_terms;
-pub use model::{BackboneNetwork, Dynamo, Head, Input, PromptHead, Tapped, TextWriter, prompted};
-pub(crate) use objective::GUMBEL_TEMPERATURE;
+pub use model::{
+    AlignmentHeads, BackboneNetwork, Dynamo, Encoded, Head, Input, PromptHead, Tapped, TextWriter, prompted,
+};
+pub use objective::{DynamoObjective, StageBatches};
 pub use order::TaskOrder;
 pub use phase::{Baseline, Phase};
 pub use predict::{Prediction, Predictor};
-pub use pretrained::BackboneError;
+pub use prepare::Run;
+pub(crate) use pretrained::speaks;
+pub use pretrained::{BackboneError, Pretrained, TextBackbone};
 pub(crate) use probe::{probe, probed_stage};
-pub use run::{StageOutcome, baseline, dynamo};
-pub(crate) use setup::seed_of;
+pub use run::{StageOutcome, train, train_baseline, train_phases};
+#[cfg(test)]
+pub(crate) use setup::collate;
+pub use setup::{Setup, TaskLoader};
 pub use stage::Stage;
 pub use text_data::{Cut, Target, TextBatch, TextDataError, TextDataset, TextSample};

@@ -1,7 +1,8 @@
-//! The network of a DYNAMO run.
+//! The network of a run: a backbone, and what is trained on it.
 
 use super::head_config::HeadConfig;
-use burn::module::{Module, Param};
+use crate::{AlignmentConfig, ELEMENTS};
+use burn::module::{Devices, Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Bool, Device, Int, Tensor};
 use std::num::NonZeroUsize;
 use undertone_model::heads::{ClassifyHead, SpanHead, TagHead};
@@ -12,19 +13,33 @@ use undertone_model::text::TextEncoder;
 use undertone_model::text_decoder::row_norm;
 use undertone_model::whisper::{DecoderCache, Whisper, WhisperDecoder};
 
-/// A frozen backbone with a bank of adapters above the tap, a head for each task, and a router.
-#[derive(Module, Debug)]
+/// A backbone with what is trained on it: a bank of adapters above the tap, a head for each task, a router; or nothing but
+/// the backbone itself, which is then trained as it is.
+#[derive(Clone, Debug)]
 pub struct Dynamo {
     /// The backbone, with the adapters in its linear maps.
     pub backbone: BackboneNetwork,
-    /// One for each task; a baseline on a speech backbone has one for all.
+    /// One for each task; a baseline on a speech backbone has one for all, and a backbone that is fine-tuned has none.
     pub heads: Vec<Head>,
     /// From phase 2 on.
     pub router: Option<Router>,
-    #[module(skip)]
+    /// Heads that only training needs.
+    pub alignment: AlignmentHeads,
     tap: usize,
-    #[module(skip)]
     adapters: usize,
+    /// Whether it is a backbone that is fine-tuned, whose parameters have paths of their own.
+    plain: bool,
+}
+
+/// What reads a synthesised sample's timing from the encoder of a speech backbone, in training.
+#[derive(Module, Debug)]
+pub struct AlignmentHeads {
+    /// Encoder output → character token.
+    pub character_head: Option<Linear>,
+    /// An early encoder layer → Morse element.
+    pub element_head: Option<Linear>,
+    #[module(skip)]
+    elements_layer: usize,
 }
 
 /// What reads the inputs of all tasks.
@@ -99,8 +114,8 @@ pub struct PromptHead {
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // there is one in a batch
 pub enum Input {
-    /// Log-mel features, `[batch, mel bins, frames]`.
-    Mel(Tensor<3>),
+    /// Log-mel features, `[batch, mel bins, frames]`, and the encoder position that they begin at.
+    Mel(Tensor<3>, usize),
     /// Tokens and their types, `[batch, tokens]` each.
     Tokens(Tensor<2, Int>, Tensor<2, Int>),
 }
@@ -112,8 +127,42 @@ pub struct Tapped {
     pub states: Tensor<3>,
     /// True where an input has ended, `[batch, time]`.
     pub padding: Tensor<2, Bool>,
-    /// The mean of the states over valid positions, `[batch, d_model]`.
-    pub pooled: Tensor<2>,
+}
+
+impl Tapped {
+    /// What the router reads: the mean of the states over valid positions, `[batch, d_model]`. Nothing is trained below the
+    /// tap, and the router must not be a way around that.
+    pub fn pooled(&self) -> Tensor<2> {
+        mean_pool(self.states.clone().detach(), Some(&self.padding))
+    }
+}
+
+/// The encoder's output.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// The last states, normalised, `[batch, time, d_model]`.
+    pub states: Tensor<3>,
+    /// The residual stream that [`AlignmentHeads::element_head`] reads, where there is one.
+    pub elements: Option<Tensor<3>>,
+}
+
+impl AlignmentHeads {
+    /// Those that `config` asks for on a speech backbone.
+    pub fn init(config: &AlignmentConfig, whisper: &Whisper, device: &Device) -> Self {
+        let [vocabulary, d_model] = whisper.decoder.embed_tokens.weight.dims();
+        let head = |weight: f64, classes| {
+            (weight > 0.0).then(|| Linear::init(d_model, classes, true, (d_model as f64).powf(-0.5), device))
+        };
+        Self {
+            character_head: head(config.characters, vocabulary),
+            element_head: head(config.elements, ELEMENTS),
+            elements_layer: config.elements_layer.min(whisper.encoder.layers.len()),
+        }
+    }
+
+    fn none() -> Self {
+        Self { character_head: None, element_head: None, elements_layer: 0 }
+    }
 }
 
 impl BackboneNetwork {
@@ -180,12 +229,29 @@ impl Dynamo {
             adapt(&mut backbone, adapters, tap, device)?;
         }
         let heads = heads.iter().map(|config| backbone.head(config, device)).collect();
-        Ok(Self { backbone, heads, router: None, tap, adapters: adapters.len() })
+        let (alignment, adapters) = (AlignmentHeads::none(), adapters.len());
+        Ok(Self { backbone, heads, router: None, alignment, tap, adapters, plain: false })
+    }
+
+    /// A backbone that is fine-tuned, with its parameters trained or frozen as they are.
+    pub fn plain(backbone: BackboneNetwork) -> Self {
+        let alignment = AlignmentHeads::none();
+        Self { backbone, heads: Vec::new(), router: None, alignment, tap: 0, adapters: 0, plain: true }
     }
 
     /// Adds a fresh router over all heads.
     pub fn with_router(mut self, config: &RouterConfig, device: &Device) -> Self {
         self.router = Some(config.init(self.backbone.d_model(), self.heads.len(), device));
+        self
+    }
+
+    /// Adds the heads that read timing; a text backbone has none.
+    pub fn with_alignment(mut self, config: &AlignmentConfig, device: &Device) -> Self {
+        if let BackboneNetwork::Whisper(whisper) = &self.backbone {
+            self.alignment = AlignmentHeads::init(config, whisper, device);
+            // Nothing else reads the stream of a backbone that is fine-tuned.
+            self.tap = if self.plain { self.alignment.elements_layer } else { self.tap };
+        }
         self
     }
 
@@ -217,9 +283,9 @@ impl Dynamo {
     /// If the backbone reads something else.
     pub fn tap(&self, input: Input, padding: Tensor<2, Bool>) -> Tapped {
         let states = match (&self.backbone, input) {
-            (BackboneNetwork::Whisper(whisper), Input::Mel(mel)) => {
+            (BackboneNetwork::Whisper(whisper), Input::Mel(mel, start)) => {
                 let encoder = &whisper.encoder;
-                encoder.blocks(encoder.front_end(mel, 0), 0..self.tap, None)
+                encoder.blocks(encoder.front_end(mel, start), 0..self.tap, None)
             }
             (BackboneNetwork::Text(encoder), Input::Tokens(ids, types)) => {
                 let x = encoder.embed(ids, Some(types), Some(&padding));
@@ -227,28 +293,141 @@ impl Dynamo {
             }
             _ => panic!("a speech backbone reads mel features, a text backbone tokens"),
         };
-        // Nothing is trained below the tap, and the router must not be a way around that.
-        let pooled = mean_pool(states.clone().detach(), Some(&padding));
-        Tapped { states, padding, pooled }
+        Tapped { states, padding }
     }
 
-    /// The backbone's last states, `[batch, time, d_model]`.
-    pub fn encode(&self, tapped: &Tapped, gates: Option<&Gates>) -> Tensor<3> {
-        let (x, above) = (tapped.states.clone(), self.tap..self.backbone.blocks());
+    /// The backbone's last states.
+    pub fn encode(&self, tapped: &Tapped, gates: Option<&Gates>) -> Encoded {
+        let x = tapped.states.clone();
         match &self.backbone {
             BackboneNetwork::Whisper(whisper) => {
-                whisper.encoder.layer_norm.forward(whisper.encoder.blocks(x, above, gates))
+                let (encoder, blocks) = (&whisper.encoder, self.backbone.blocks());
+                let layer = self.alignment.elements_layer;
+                if self.alignment.element_head.is_none() || layer <= self.tap {
+                    let elements = self.alignment.element_head.is_some().then(|| x.clone());
+                    let states = encoder.layer_norm.forward(encoder.blocks(x, self.tap..blocks, gates));
+                    return Encoded { states, elements };
+                }
+                let x = encoder.blocks(x, self.tap..layer, gates);
+                let states = encoder.layer_norm.forward(encoder.blocks(x.clone(), layer..blocks, gates));
+                Encoded { states, elements: Some(x) }
             }
-            BackboneNetwork::Text(encoder) => encoder.blocks(x, above, Some(&tapped.padding), gates),
+            BackboneNetwork::Text(encoder) => {
+                let above = self.tap..self.backbone.blocks();
+                let states = encoder.blocks(x, above, Some(&tapped.padding), gates);
+                Encoded { states, elements: None }
+            }
         }
     }
 }
 
+/// Written by hand for the paths of parameters, which checkpoints and `train.optimizer.groups` have: a Whisper that is
+/// fine-tuned is `whisper`, its alignment heads stand beside it, and all else is called as the fields are.
+impl Module for Dynamo {
+    fn collect_devices(&self, devices: Devices) -> Devices {
+        let devices = self.heads.collect_devices(self.backbone.collect_devices(devices));
+        self.alignment.collect_devices(self.router.collect_devices(devices))
+    }
+
+    fn fork(self, device: &Device) -> Self {
+        self.each(PerPart::Fork(device))
+    }
+
+    fn to_device(self, device: &Device) -> Self {
+        self.each(PerPart::ToDevice(device))
+    }
+
+    fn train(self) -> Self {
+        self.each(PerPart::Train)
+    }
+
+    fn valid(&self) -> Self {
+        self.clone().each(PerPart::Valid)
+    }
+
+    fn materialize(self) -> Self {
+        self.each(PerPart::Materialize)
+    }
+
+    fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
+        match &self.backbone {
+            BackboneNetwork::Whisper(whisper) if self.plain => visit_at("whisper", whisper, visitor),
+            backbone => visit_at("backbone", backbone, visitor),
+        }
+        visit_at("heads", &self.heads, visitor);
+        visit_at("router", &self.router, visitor);
+        if self.plain { self.alignment.visit(visitor) } else { visit_at("alignment", &self.alignment, visitor) }
+    }
+
+    fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
+        let backbone = match self.backbone {
+            BackboneNetwork::Whisper(whisper) if self.plain => {
+                BackboneNetwork::Whisper(map_at("whisper", whisper, mapper))
+            }
+            backbone => map_at("backbone", backbone, mapper),
+        };
+        let heads = map_at("heads", self.heads, mapper);
+        let router = map_at("router", self.router, mapper);
+        let alignment = match self.plain {
+            true => self.alignment.map(mapper),
+            false => map_at("alignment", self.alignment, mapper),
+        };
+        Self { backbone, heads, router, alignment, ..self }
+    }
+}
+
+/// What is done to every part of a model alike.
+#[derive(Clone, Copy)]
+enum PerPart<'a> {
+    Fork(&'a Device),
+    ToDevice(&'a Device),
+    Train,
+    Valid,
+    Materialize,
+}
+
+impl PerPart<'_> {
+    fn of<M: Module>(self, part: M) -> M {
+        match self {
+            Self::Fork(device) => part.fork(device),
+            Self::ToDevice(device) => part.to_device(device),
+            Self::Train => part.train(),
+            Self::Valid => part.valid(),
+            Self::Materialize => part.materialize(),
+        }
+    }
+}
+
+impl Dynamo {
+    fn each(self, change: PerPart) -> Self {
+        Self {
+            backbone: change.of(self.backbone),
+            heads: change.of(self.heads),
+            router: change.of(self.router),
+            alignment: change.of(self.alignment),
+            ..self
+        }
+    }
+}
+
+fn visit_at<M: Module, V: ModuleVisitor>(name: &str, part: &M, visitor: &mut V) {
+    visitor.enter_module(name, "Struct:Dynamo");
+    part.visit(visitor);
+    visitor.exit_module(name, "Struct:Dynamo");
+}
+
+fn map_at<M: Module, F: ModuleMapper>(name: &str, part: M, mapper: &mut F) -> M {
+    mapper.enter_module(name, "Struct:Dynamo");
+    let part = part.map(mapper);
+    mapper.exit_module(name, "Struct:Dynamo");
+    part
+}
+
 /// A speech backbone's decoder, ready to decode `states`, `[batch, time, d_model]`; `prompts` is each input's weight on each
-/// of `heads`, `[batch, heads]`.
+/// of `heads`, `[batch, heads]`. Without heads the decoder is told no task.
 ///
 /// # Panics
-/// If there is no head, or one that is no [`Head::Prompt`].
+/// If there is a head that is no [`Head::Prompt`].
 pub fn prompted(
     whisper: &Whisper,
     heads: &[Head],
@@ -256,6 +435,9 @@ pub fn prompted(
     gates: Option<Gates>,
     prompts: Tensor<2>,
 ) -> DecoderCache {
+    if heads.is_empty() {
+        return whisper.decoder.cache(states, gates);
+    }
     let starts = heads.iter().filter_map(|head| match head {
         Head::Prompt(prompt) => Some(prompt.start.val().unsqueeze_dim(0)),
         _ => None,

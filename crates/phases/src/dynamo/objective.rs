@@ -1,48 +1,53 @@
-//! What each phase minimises, as the Learner asks for it.
+//! What each stage minimises, as the Learner asks for it.
 
-use super::batch::{BatchInput, TaskBatch, TaskCollate, TaskDataset};
-use super::config::{GumbelConfig, RoutingWeights, TaskConfig};
-use super::evaluate::{Judge, RouterKind, input, ints, one_hot, row_ids};
+use super::batch::{BatchInput, TaskBatch};
+use super::config::{GUMBEL_TEMPERATURE, GumbelConfig, RoutingWeights};
+use super::evaluate::{Judge, RouterKind, input, ints};
 use super::folder::{self, Description};
 use super::losses::{routing_terms, term_names};
-use super::model::{BackboneNetwork, Dynamo, Input, Tapped, prompted};
-use super::order::TaskOrder;
-use super::text_data::TextSample;
-use super::text_loss::text_loss;
-use crate::WhisperBatch;
+use super::model::{BackboneNetwork, Dynamo, Encoded, Input, Tapped};
+use super::pretrained::Pretrained;
+use super::setup::TaskLoader;
+use super::task_loss::TaskLosses;
 use crate::advice::{Moment, begins};
 use crate::skipped::SkipRecord;
 use crate::work::{text_work, trainable_share, whisper_work};
+use crate::{AlignmentConfig, LossConfig};
+use burn::module::Param;
 use burn::tensor::{Bool, Device, Tensor};
+use std::cell::RefCell;
 use std::path::Path;
-use undertone_data::loader::Loader;
 use undertone_model::lora::Gates;
 use undertone_model::router::GateKind;
-use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
+use undertone_store::Dtype;
 use undertone_train::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective, Work};
 
-/// The name of the Gumbel-softmax's temperature in `metrics.jsonl`.
-pub(crate) const GUMBEL_TEMPERATURE: &str = "gumbel_temperature";
-
-/// How a phase makes gates, and what it minimises.
+/// How a stage makes gates, and what it minimises.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Scheme {
-    /// Each sample goes through its own task's adapter; the tasks' losses.
+    /// Each sample goes through its own task's adapter, where there is one; the tasks' losses.
     Oracle,
     /// The router decides.
     Router { gates: GateKind, gumbel: GumbelConfig, weights: RoutingWeights },
 }
 
-/// A phase's objective.
-pub(super) struct DynamoObjective {
-    pub scheme: Scheme,
-    pub judge: Judge,
-    pub valid: Loader<TaskDataset, TaskCollate>,
-    pub description: Description,
+/// A stage's objective.
+pub struct DynamoObjective {
+    pub(super) scheme: Scheme,
+    pub(super) loss: LossConfig,
+    pub(super) judge: Judge,
+    pub(super) valid: TaskLoader,
+    /// What the stage leaves; a model that is fine-tuned as a whole leaves a folder like the one it came from.
+    pub(super) description: Option<Description>,
 }
 
 impl DynamoObjective {
+    /// What is to be known of its judgement.
+    pub fn remark(&self) -> Option<String> {
+        self.judge.remark()
+    }
+
     fn task_weight(&self) -> f64 {
         match self.scheme {
             Scheme::Oracle => 1.0,
@@ -50,7 +55,18 @@ impl DynamoObjective {
         }
     }
 
-    /// Each task's loss over the rows that are its own.
+    /// Where in the window a batch of speech lies, in encoder positions.
+    fn position(&self, batch: &TaskBatch) -> usize {
+        match (&self.judge.pretrained, &batch.input) {
+            (Pretrained::Whisper(whisper), BatchInput::Speech(speech)) if self.loss.random_position => {
+                let room = whisper.config.max_source_positions - speech.frames.div_ceil(2);
+                (speech.draw % (room as u64 + 1)) as usize
+            }
+            _ => 0,
+        }
+    }
+
+    /// Each task's loss over the rows that are its own, and what the encoder is to know of synthesised samples.
     fn task_terms(
         &self,
         model: &Dynamo,
@@ -59,68 +75,43 @@ impl DynamoObjective {
         batch: &TaskBatch,
         device: &Device,
     ) -> Vec<LossTerm> {
-        let states = model.encode(tapped, gates.as_ref());
-        let (rows, tasks) = (batch.tasks.len(), self.judge.tasks.iter().enumerate());
-        let hidden = match (&model.backbone, &batch.input) {
-            // One decoder writes for all tasks, so it writes for all at once.
-            (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech)) => {
-                let heads = one_hot(&batch.tasks, model.heads.len(), device);
-                let cache = prompted(whisper, &model.heads, states, gates, heads);
-                let ids = ints(&speech.inputs, device).reshape([rows, speech.tokens]);
-                whisper.decoder.forward_all(ids, cache)
-            }
-            _ => states,
-        };
-        let term = |(task, config): (usize, &TaskConfig)| {
-            let own: Vec<usize> = (0..rows).filter(|row| batch.tasks[*row] == task).collect();
-            let pick = (own.len() < rows).then(|| row_ids(&own, device));
-            let picked = |x: &Tensor<3>| pick.clone().map_or(x.clone(), |rows| x.clone().select(0, rows));
-            let sum = match (&model.backbone, &batch.input) {
-                _ if own.is_empty() => Tensor::zeros([1], device),
-                (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech)) => {
-                    written_loss(whisper, picked(&hidden), speech, &own, device)
-                }
-                (BackboneNetwork::Text(_), BatchInput::Text(text)) => {
-                    let samples: Vec<&TextSample> = own.iter().map(|row| &text.samples[*row]).collect();
-                    let padding = tapped.padding.clone();
-                    let padding = pick.clone().map_or(padding.clone(), |rows| padding.select(0, rows));
-                    text_loss(&model.heads[task], picked(&hidden), padding, &samples, device)
-                }
-                _ => unreachable!("backbone and batches are made from one configuration"),
-            };
-            LossTerm { name: config.name.clone().into(), weight: self.task_weight() * config.weight, sum }
-        };
-        tasks.map(term).collect()
+        let encoded = model.encode(tapped, gates.as_ref());
+        let losses = TaskLosses { tasks: &self.judge.tasks, label_smoothing: self.loss.label_smoothing };
+        let sums = losses.sums(model, encoded.states.clone(), &tapped.padding, gates, batch, device);
+        let terms = self.judge.tasks.iter().zip(sums).map(|(task, sum)| {
+            let name = if task.is_whole() { "text".into() } else { task.name.clone().into() };
+            LossTerm { name, weight: self.task_weight() * task.weight, sum }
+        });
+        terms.chain(self.alignment_terms(model, encoded, batch, device)).collect()
+    }
+
+    fn alignment_terms(&self, model: &Dynamo, encoded: Encoded, batch: &TaskBatch, device: &Device) -> Vec<LossTerm> {
+        let BatchInput::Speech(speech) = &batch.input else { return Vec::new() };
+        let Some((characters, elements)) = &speech.alignment else { return Vec::new() };
+        let (heads, weights) = (&model.alignment, &self.loss.alignment);
+        let all = [
+            ("characters", weights.characters, &heads.character_head, Some(encoded.states), characters),
+            ("elements", weights.elements, &heads.element_head, encoded.elements, elements),
+        ];
+        let terms = all.into_iter().filter_map(|(name, weight, head, states, targets)| {
+            let (head, states) = (head.as_ref()?, states?);
+            let [rows, positions, d_model] = states.dims();
+            let (states, bias) = (states.reshape([rows * positions, d_model]), head.bias.as_ref().map(Param::val));
+            let targets = ints(targets, device);
+            let sum = linear_cross_entropy(states, head.weight.val(), bias, targets, Default::default()).sum;
+            Some(LossTerm { name: name.into(), weight: self.task_weight() * weight, sum })
+        });
+        terms.collect()
     }
 }
 
-/// The cross-entropy of what a speech backbone writes: `hidden` is its decoder's states for `rows` of the batch.
-fn written_loss(
-    whisper: &Whisper,
-    hidden: Tensor<3>,
-    speech: &WhisperBatch,
-    rows: &[usize],
-    device: &Device,
-) -> Tensor<1> {
-    let [own, tokens, d_model] = hidden.dims();
-    let labels: Vec<i64> = rows.iter().flat_map(|row| labels(speech, *row)).copied().collect();
-    let embedding = whisper.decoder.embed_tokens.weight.val();
-    let hidden = hidden.reshape([own * tokens, d_model]);
-    linear_cross_entropy(hidden, embedding, None, ints(&labels, device), Default::default()).sum
-}
-
-fn labels(speech: &WhisperBatch, row: usize) -> &[i64] {
-    &speech.labels[row * speech.tokens..][..speech.tokens]
-}
-
-impl TaskBatch {
-    /// How many decisions a row asks for.
-    fn decisions(&self, row: usize) -> usize {
-        match &self.input {
-            BatchInput::Speech(speech) => labels(speech, row).iter().filter(|label| **label >= 0).count(),
-            BatchInput::Text(text) => text.samples[row].target.count(),
-        }
-    }
+/// What the alignment terms of a batch are divided by, in their order.
+fn alignment_counts(weights: &AlignmentConfig, batch: &TaskBatch) -> Vec<f64> {
+    let BatchInput::Speech(speech) = &batch.input else { return Vec::new() };
+    let Some((characters, elements)) = &speech.alignment else { return Vec::new() };
+    let counted = |labels: &[i64]| labels.iter().filter(|label| **label >= 0).count() as f64;
+    let all = [(weights.characters, characters), (weights.elements, elements)];
+    all.into_iter().filter(|(weight, _)| *weight > 0.0).map(|(_, labels)| counted(labels)).collect()
 }
 
 impl Objective for DynamoObjective {
@@ -154,7 +145,7 @@ impl Objective for DynamoObjective {
 
     fn upload(&self, batch: &mut TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
         begins(Moment::Training(batch.shape()));
-        Ok(input(batch, device))
+        Ok(input(batch, self.position(batch), device))
     }
 
     fn counts(&self, batch: &TaskBatch) -> Vec<f64> {
@@ -164,6 +155,7 @@ impl Objective for DynamoObjective {
             for (row, task) in batch.tasks.iter().enumerate() {
                 counts[*task] += batch.decisions(row) as f64;
             }
+            counts.extend(alignment_counts(&self.loss.alignment, batch));
         }
         if let Scheme::Router { weights, .. } = &self.scheme {
             counts.extend(term_names(weights).iter().map(|_| batch.tasks.len() as f64));
@@ -184,13 +176,14 @@ impl Objective for DynamoObjective {
             return Ok(self.task_terms(model, &tapped, gates, batch, device));
         };
         let router = model.router.as_ref().ok_or("the model has no router")?;
-        let routing = router.forward(tapped.pooled.clone());
+        let pooled = tapped.pooled();
+        let routing = router.forward(pooled.clone());
         let mut terms = Vec::new();
         if weights.task > 0.0 {
             let gates = routing.training_gates(*gates, self.judge.router.top_k, gumbel.at(batch.step));
             terms = self.task_terms(model, &tapped, Some(Gates::Each(gates)), batch, device);
         }
-        terms.extend(routing_terms(weights, &routing, tapped.pooled, router.temperature(), &batch.tasks, device));
+        terms.extend(routing_terms(weights, &routing, pooled, router.temperature(), &batch.tasks, device));
         Ok(terms)
     }
 
@@ -213,32 +206,72 @@ impl Objective for DynamoObjective {
     }
 
     fn export(&self, model: &Dynamo, directory: &Path) -> Result<(), BoxError> {
-        Ok(folder::save(model, &self.description, directory)?)
+        if let Some(description) = &self.description {
+            return Ok(folder::save(model, description, directory)?);
+        }
+        match (&self.judge.pretrained, &model.backbone) {
+            (Pretrained::Whisper(whisper), BackboneNetwork::Whisper(network)) => {
+                let mut whisper = whisper.clone();
+                whisper.model = network.clone();
+                Ok(whisper.save(directory, Dtype::F32)?)
+            }
+            _ => Err("only a Whisper is fine-tuned as a whole".into()),
+        }
     }
 }
 
-/// Training batches that know their step.
-pub(super) struct TaskEpochs {
-    pub loader: Loader<TaskDataset, TaskCollate>,
-    pub order: TaskOrder,
-    pub skipped: SkipRecord,
+/// The training batches of a stage, each with its optimizer step.
+pub struct StageBatches {
+    pub(super) loader: TaskLoader,
+    /// Batches of an optimizer step.
+    accumulation: usize,
+    pub(super) skipped: SkipRecord,
+    /// The optimizer steps of all epochs before each one that was asked for, where epochs differ.
+    steps: RefCell<Vec<u64>>,
 }
 
-impl Batches for TaskEpochs {
+impl StageBatches {
+    pub(super) fn new(loader: TaskLoader, accumulation: usize, skipped: SkipRecord) -> Self {
+        Self { loader, accumulation, skipped, steps: RefCell::new(vec![0]) }
+    }
+
+    /// The optimizer steps before an epoch: each epoch's tail is a step of its own.
+    fn steps_before(&self, epoch: u64) -> u64 {
+        let steps = |epoch| self.loader.batches(epoch).div_ceil(self.accumulation) as u64;
+        if self.loader.config().budget.is_none() {
+            return epoch.saturating_mul(steps(0));
+        }
+        let mut before = self.steps.borrow_mut();
+        while before.len() as u64 <= epoch {
+            let last = before.len() - 1;
+            let next = before[last] + steps(last as u64);
+            before.push(next);
+        }
+        before[epoch as usize]
+    }
+}
+
+impl Batches for StageBatches {
     type Batch = TaskBatch;
 
     fn per_epoch(&self) -> usize {
         self.loader.batches(0)
     }
 
+    fn in_epoch(&self, epoch: u64) -> usize {
+        self.loader.batches(epoch)
+    }
+
     fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, TaskBatch> {
+        let before = self.steps_before(epoch);
         let mut batches = self.loader.epoch(epoch, start);
         Box::new(std::iter::from_fn(move || {
             let batch = batches.next()?.map_err(|error| self.skipped.explained(error));
             let recorded = self.skipped.update(&self.loader).map_err(BoxError::from);
             Some(recorded.and(batch).map(|batch| {
                 let next = batches.cursor();
-                (next, TaskBatch { step: self.order.step(epoch, next - 1), ..batch })
+                let step = before.saturating_add(((next - 1) / self.accumulation) as u64);
+                (next, TaskBatch { step, ..batch })
             }))
         }))
     }

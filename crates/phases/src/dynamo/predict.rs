@@ -2,7 +2,6 @@
 
 use super::answer::Answer;
 use super::batch::{SampleInput, TaskBatch, TaskCollate, TaskSample};
-use super::error::DynamoError;
 use super::evaluate::input;
 use super::head_config::{HeadConfig, SpanConfig, TagConfig};
 use super::model::{Dynamo, Tapped};
@@ -10,7 +9,7 @@ use super::pretrained::{Pretrained, TextBackbone};
 use super::setup::Setup;
 use super::text_data::{Target, TextSample, spans};
 use crate::text::{WindowLogits, best_spans, classify_features, tag_features};
-use crate::{Experiment, Heard, SpeechSample, TranscribeError};
+use crate::{Experiment, Heard, RunError, SpeechSample, TranscribeError};
 use burn::tensor::Tensor;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,8 +20,8 @@ use undertone_data::records::{OUTSIDE, Origin, Place, SpanRecord, TagRecord};
 use undertone_model::lora::Gates;
 
 /// A run's newest model, ready to answer.
-pub struct Predictor<'a> {
-    setup: Setup<'a>,
+pub struct Predictor {
+    setup: Setup,
     model: Dynamo,
     collate: TaskCollate,
 }
@@ -60,16 +59,16 @@ struct Reading<'a> {
     context: Option<&'a str>,
 }
 
-impl<'a> Predictor<'a> {
+impl Predictor {
     /// Loads the newest finished phase with a router.
     ///
     /// # Errors
     /// When there is none, or its parts cannot be had.
-    pub fn load(experiment: &'a Experiment) -> Result<Self, DynamoError> {
+    pub fn load(experiment: &Experiment) -> Result<Self, RunError> {
         let setup = Setup::new(experiment)?;
         let (_, model) = super::analyze::newest(&setup)?;
         if model.router.is_none() {
-            return Err(DynamoError::NoRouter(experiment.directory()));
+            return Err(RunError::NoRouter(experiment.directory()));
         }
         // As long as what the adapters were judged on.
         let collate = setup.collate(false)?;
@@ -81,9 +80,9 @@ impl<'a> Predictor<'a> {
     ///
     /// # Errors
     /// When the file cannot be read, or the backbone reads text.
-    pub fn audio(&self, path: &Path) -> Result<Vec<Prediction>, DynamoError> {
+    pub fn audio(&self, path: &Path) -> Result<Vec<Prediction>, RunError> {
         let Pretrained::Whisper(whisper) = &self.setup.pretrained else {
-            return Err(DynamoError::Modality("text: give it with --text"));
+            return Err(RunError::Modality("text: give it with --text"));
         };
         let samples = audio::load(path).map_err(TranscribeError::from)?;
         let prompt = whisper.tokenizer.prompt(&whisper.generation, None, None).map_err(TranscribeError::from)?;
@@ -115,9 +114,9 @@ impl<'a> Predictor<'a> {
     ///
     /// # Errors
     /// When the backbone hears speech, or the router takes it for a question and there is no context.
-    pub fn text(&self, text: &str, context: Option<&str>) -> Result<Prediction, DynamoError> {
+    pub fn text(&self, text: &str, context: Option<&str>) -> Result<Prediction, RunError> {
         let Pretrained::Text(backbone) = &self.setup.pretrained else {
-            return Err(DynamoError::Modality("audio: give a file with --audio"));
+            return Err(RunError::Modality("audio: give a file with --audio"));
         };
         let row = self.plain(backbone, text, context, backbone.text.model.max_tokens())?;
         let task = self.decide(&self.tap(&mut self.batch(vec![SampleInput::Text(row)])?)).task;
@@ -131,16 +130,16 @@ impl<'a> Predictor<'a> {
     }
 
     /// What a label or a text is made of.
-    fn whole(&self, reading: &Reading, length: usize) -> Result<Prediction, DynamoError> {
+    fn whole(&self, reading: &Reading, length: usize) -> Result<Prediction, RunError> {
         let row = self.plain(reading.backbone, reading.text, reading.context, length)?;
         let (answers, decision) = self.answer_as(reading.task, vec![row])?;
         Ok(self.prediction(decision, answers[0].text()))
     }
 
     /// The part of the context that answers a question.
-    fn span(&self, reading: &Reading, config: &SpanConfig) -> Result<Prediction, DynamoError> {
+    fn span(&self, reading: &Reading, config: &SpanConfig) -> Result<Prediction, RunError> {
         let name = || self.setup.experiment.tasks[reading.task].name.clone();
-        let context = reading.context.ok_or_else(|| DynamoError::NoContext(name()))?;
+        let context = reading.context.ok_or_else(|| RunError::NoContext(name()))?;
         let record = SpanRecord {
             id: String::new(),
             question: reading.text.to_owned(),
@@ -149,7 +148,7 @@ impl<'a> Predictor<'a> {
             origin: origin(),
         };
         let samples = spans(&[Arc::new(record)], &config.window(), &reading.backbone.framer)
-            .map_err(|source| DynamoError::Data { task: name(), source: Box::new(source) })?;
+            .map_err(|source| RunError::Records { task: name(), source: Box::new(source) })?;
         let (mut answers, mut first) = (Vec::new(), None);
         for part in samples.chunks(self.setup.experiment.data.eval_batch_size) {
             let (found, decision) = self.answer_as(reading.task, part.to_vec())?;
@@ -165,11 +164,11 @@ impl<'a> Predictor<'a> {
             })
             .collect();
         let said = best_spans(&windows, context, &config.answer())?.text().to_owned();
-        first.map(|decision| self.prediction(decision, said)).ok_or_else(|| DynamoError::NoContext(name()))
+        first.map(|decision| self.prediction(decision, said)).ok_or_else(|| RunError::NoContext(name()))
     }
 
     /// The words of a text that have a tag, each with it.
-    fn tags(&self, reading: &Reading, config: &TagConfig) -> Result<Prediction, DynamoError> {
+    fn tags(&self, reading: &Reading, config: &TagConfig) -> Result<Prediction, RunError> {
         let words: Vec<String> = reading.text.split_whitespace().map(str::to_owned).collect();
         let outside = config.labels.iter().position(|label| label == OUTSIDE).unwrap_or_default();
         let record = TagRecord { tags: vec![outside; words.len()], words, origin: origin() };
@@ -199,7 +198,7 @@ impl<'a> Predictor<'a> {
         text: &str,
         context: Option<&str>,
         length: usize,
-    ) -> Result<TextSample, DynamoError> {
+    ) -> Result<TextSample, RunError> {
         let row = classify_features(&backbone.framer, &[(text, context)], length)?.remove(0);
         if length < backbone.text.model.max_tokens() {
             self.tell_cut(row.cut);
@@ -216,26 +215,26 @@ impl<'a> Predictor<'a> {
 
     /// What a task's head says to rows, each through the adapters that the router opens for it; and the decision for the
     /// first.
-    fn answer_as(&self, task: usize, rows: Vec<TextSample>) -> Result<(Vec<Answer>, Decision), DynamoError> {
+    fn answer_as(&self, task: usize, rows: Vec<TextSample>) -> Result<(Vec<Answer>, Decision), RunError> {
         let mut batch = self.batch(rows.into_iter().map(SampleInput::Text).collect())?;
         let tapped = self.tap(&mut batch);
         let decision = Decision { task, ..self.decide(&tapped) };
         Ok((self.answers(&tapped, &decision, &batch), decision))
     }
 
-    fn batch(&self, inputs: Vec<SampleInput>) -> Result<TaskBatch, DynamoError> {
+    fn batch(&self, inputs: Vec<SampleInput>) -> Result<TaskBatch, RunError> {
         let items = inputs.into_iter().map(|input| TaskSample { task: 0, input }).collect();
-        self.collate.collate(items).map_err(DynamoError::Judge)
+        self.collate.collate(items).map_err(RunError::Judge)
     }
 
     fn tap(&self, batch: &mut TaskBatch) -> Tapped {
-        let (input, padding) = input(batch, &self.setup.device);
+        let (input, padding) = input(batch, 0, &self.setup.device);
         self.model.tap(input, padding)
     }
 
     fn decide(&self, tapped: &Tapped) -> Decision {
         let router = self.model.router.as_ref().expect("a predictor has a router");
-        let routing = router.forward(tapped.pooled.clone());
+        let routing = router.forward(tapped.pooled());
         Decision {
             task: routing.choices()[0],
             gates: routing.inference_gates(&self.setup.experiment.router),
@@ -247,7 +246,8 @@ impl<'a> Predictor<'a> {
     fn answers(&self, tapped: &Tapped, decision: &Decision, batch: &TaskBatch) -> Vec<Answer> {
         let (gates, chosen) = (Gates::Each(decision.gates.clone()), vec![decision.task; batch.tasks.len()]);
         let (pretrained, tasks) = (&self.setup.pretrained, &self.setup.experiment.tasks);
-        self.model.answer(pretrained, tasks, tapped, Some(gates), batch, &chosen)
+        let states = self.model.encode(tapped, Some(&gates)).states;
+        self.model.answer(pretrained, tasks, states, &tapped.padding, Some(gates), batch, &chosen)
     }
 
     fn prediction(&self, decision: Decision, text: String) -> Prediction {

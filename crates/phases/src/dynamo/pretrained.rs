@@ -1,17 +1,18 @@
 //! The backbones that tasks can stand on, as they come from their folders.
 
 use super::model::BackboneNetwork;
-use crate::setup::speaks;
+use crate::normalize::spells;
 use crate::text::{Framer, TextError};
-use crate::{Experiment, SourceError};
+use crate::{DataConfig, Experiment, SourceError};
 use burn::tensor::Device;
+use undertone_data::text::NormalizerError;
 use undertone_model::text::{PretrainedText, TextTokenizer};
 use undertone_model::whisper::PretrainedWhisper;
 
 /// A backbone with everything that travels with it.
 #[derive(Clone)]
 #[allow(clippy::large_enum_variant)] // there is one in a run
-pub(super) enum Pretrained {
+pub enum Pretrained {
     /// Of speech.
     Whisper(PretrainedWhisper),
     /// Of text.
@@ -20,9 +21,12 @@ pub(super) enum Pretrained {
 
 /// A text encoder and its tokenizer, once whole and once in parts.
 #[derive(Clone)]
-pub(super) struct TextBackbone {
+pub struct TextBackbone {
+    /// The encoder and its configuration.
     pub text: PretrainedText,
+    /// Texts to tokens.
     pub tokenizer: TextTokenizer,
+    /// The same in parts, for rows of tokens whose parts are known.
     pub framer: Framer,
 }
 
@@ -35,9 +39,16 @@ pub enum BackboneError {
     /// Its tokenizer is no text encoder's.
     #[error(transparent)]
     Tokenizer(#[from] TextError),
+    /// Spellings cannot be had.
+    #[error(transparent)]
+    Spellings(#[from] NormalizerError),
 }
 
 impl Pretrained {
+    /// Loads the backbone that an experiment names onto `device`, or draws it.
+    ///
+    /// # Errors
+    /// When it cannot be had.
     pub fn load(experiment: &Experiment, device: &Device) -> Result<Self, BackboneError> {
         if experiment.model.backbone.is_text() {
             undertone_ops::seed(experiment.seed);
@@ -47,13 +58,23 @@ impl Pretrained {
         }
         let mut whisper = experiment.model.load(device, experiment.seed)?;
         speaks(&mut whisper, &experiment.data);
+        spells(&mut whisper, &experiment.data)?;
         Ok(Self::Whisper(whisper))
     }
 
+    /// The network alone.
     pub fn network(&self) -> BackboneNetwork {
         match self {
             Self::Whisper(whisper) => BackboneNetwork::Whisper(whisper.model.clone()),
             Self::Text(backbone) => BackboneNetwork::Text(backbone.text.model.clone()),
         }
+    }
+}
+
+/// What comes out of training speaks what it was taught, wherever it is loaded.
+pub(crate) fn speaks(whisper: &mut PretrainedWhisper, data: &DataConfig) {
+    if whisper.generation.is_multilingual {
+        whisper.generation.language = Some(data.language.clone());
+        whisper.generation.task = Some(data.task.clone());
     }
 }

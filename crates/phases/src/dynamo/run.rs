@@ -1,20 +1,18 @@
-//! The phases, one after the other, each in its own directory.
+//! A run: its stages, one after the other, each in its own directory.
 
 use super::batch::{TaskDataset, TaskSamples};
 use super::config::TaskConfig;
-use super::error::DynamoError;
 use super::head_config::HeadConfig;
 use super::model::Dynamo;
 use super::phase::{Baseline, Phase};
+use super::prepare::Prepared;
 use super::pretrained::Pretrained;
 use super::setup::Setup;
 use super::stage::{Stage, is_complete};
 use super::text_data::Cut;
-use crate::finetune::check_changes;
-use crate::run_directory::{CONFIG, RunDirectory, STAGE, has_learned, record, recorded};
+use crate::run_directory::{CONFIG, RunDirectory, STAGE, check_changes, has_learned, is_occupied, record, recorded};
 use crate::{Experiment, RunError, Session, Split};
-use std::path::{Path, PathBuf};
-use undertone_store::StoreError;
+use std::path::PathBuf;
 use undertone_train::Summary;
 
 /// What a stage left.
@@ -26,12 +24,34 @@ pub struct StageOutcome {
     pub summary: Option<Summary>,
 }
 
-/// Runs the given phases, from their start or, where the session resumes, each from where it stopped, until they are done
-/// or interrupted.
+/// Trains all that an experiment describes: every phase of one with `tasks`, else the model as a whole. It begins at the start
+/// or, where the session resumes, each stage where it stopped, and ends when all is done or the session is interrupted.
+///
+/// The run's directory is this process's own from the first moment on. A stage that fails keeps what it has learned; one that
+/// learned nothing leaves nothing.
 ///
 /// # Errors
-/// Whatever is wrong with device, backbone, data or an earlier phase is found before anything is written.
-pub fn dynamo(experiment: &Experiment, phases: &[Phase], session: &Session) -> Result<Vec<StageOutcome>, DynamoError> {
+/// Whatever is wrong with device, model or data, and with the configuration of a run that is resumed, is found before
+/// anything is written.
+pub fn train(experiment: &Experiment, session: &Session) -> Result<Vec<StageOutcome>, RunError> {
+    if experiment.tasks.is_empty() {
+        return run(experiment, &[Stage::Whole], &[], session);
+    }
+    train_phases(experiment, &Phase::ALL, session)
+}
+
+/// As [`train`], for the given phases alone.
+///
+/// # Errors
+/// As for [`train`]; and where there are no tasks, or an earlier phase has not finished.
+pub fn train_phases(
+    experiment: &Experiment,
+    phases: &[Phase],
+    session: &Session,
+) -> Result<Vec<StageOutcome>, RunError> {
+    if experiment.tasks.is_empty() {
+        return Err(RunError::NoTasks);
+    }
     let first = phases.iter().min().copied().unwrap_or(Phase::Adapters);
     if first > Phase::Adapters {
         let before = if first == Phase::Router { Phase::Adapters } else { Phase::Router };
@@ -39,12 +59,12 @@ pub fn dynamo(experiment: &Experiment, phases: &[Phase], session: &Session) -> R
             let directory = stage.directory(experiment);
             if !is_complete(&directory) {
                 let (phase, needs) = (first.number(), before.number());
-                return Err(DynamoError::Predecessor { phase, needs, directory });
+                return Err(RunError::Predecessor { phase, needs, directory });
             }
         }
     }
     if let Some(phase) = phases.iter().find(|p| **p != Phase::Adapters && experiment.tasks.len() < 2) {
-        return Err(DynamoError::OneTask(phase.number()));
+        return Err(RunError::OneTask(phase.number()));
     }
     let stages: Vec<Stage> = phases.iter().flat_map(|phase| stages(experiment, *phase)).collect();
     // What an earlier phase finds anew, later ones were not made from.
@@ -52,15 +72,18 @@ pub fn dynamo(experiment: &Experiment, phases: &[Phase], session: &Session) -> R
     run(experiment, &stages, &outdated.collect::<Vec<_>>(), session)
 }
 
-/// Trains what a run is compared with.
+/// As [`train`], for what a run with tasks is compared with.
 ///
 /// # Errors
-/// As for [`dynamo`].
-pub fn baseline(
+/// As for [`train`], and where there are no tasks.
+pub fn train_baseline(
     experiment: &Experiment,
     baseline: Baseline,
     session: &Session,
-) -> Result<Vec<StageOutcome>, DynamoError> {
+) -> Result<Vec<StageOutcome>, RunError> {
+    if experiment.tasks.is_empty() {
+        return Err(RunError::NoTasks);
+    }
     let stages = match baseline {
         Baseline::Head => (0..experiment.tasks.len()).map(Stage::Head).collect(),
         Baseline::Shared => vec![Stage::Shared],
@@ -84,21 +107,18 @@ fn run(
     stages: &[Stage],
     outdated: &[Stage],
     session: &Session,
-) -> Result<Vec<StageOutcome>, DynamoError> {
+) -> Result<Vec<StageOutcome>, RunError> {
     let resume = session.resume;
-    if experiment.tasks.is_empty() {
-        return Err(DynamoError::NoTasks);
-    }
     let directory = RunDirectory::own(experiment.directory())?;
     let root = directory.path();
     // Later phases were made from what an earlier one found: they go with it.
     let replaced = stages.iter().chain(outdated);
-    let taken: Vec<PathBuf> = replaced.map(|stage| stage.directory(experiment)).filter(|d| d.exists()).collect();
+    let taken: Vec<PathBuf> = replaced.map(|stage| stage.directory(experiment)).filter(|d| is_occupied(d)).collect();
     if let Some(directory) = taken.first().filter(|_| !resume && !experiment.run.overwrite) {
-        return Err(RunError::Exists(directory.clone()).into());
+        return Err(RunError::Exists(directory.clone()));
     }
     if resume && directory.is_blank() {
-        return Err(RunError::NothingToResume(root.to_owned()).into());
+        return Err(RunError::NothingToResume(root.to_owned()));
     }
     let begun = if resume { recorded(&root.join(CONFIG))? } else { recorded(&root.join(CONFIG)).unwrap_or_default() };
     let experiment = &in_order_of(experiment, begun.as_ref());
@@ -113,28 +133,28 @@ fn run(
     stages.iter().try_for_each(|stage| stage.check_optimizer(&setup))?;
     let mut replaced = if resume { outrun(&setup, stages)? } else { taken };
     if let Some(directory) = replaced.first().filter(|_| resume && !experiment.run.overwrite) {
-        return Err(DynamoError::Outrun(directory.clone()));
+        return Err(RunError::Outrun(directory.clone()));
     }
     let mut outcomes = Vec::new();
     let mut is_recorded = false;
     for stage in stages {
-        let directory = stage.directory(experiment);
-        if resume && stage.is_finished(&setup, &directory)? {
-            outcomes.push(StageOutcome { directory, summary: None });
+        let path = stage.directory(experiment);
+        if resume && *stage != Stage::Whole && stage.is_finished(&setup, &path)? {
+            outcomes.push(StageOutcome { directory: path, summary: None });
             continue;
         }
-        eprintln!("{}", stage.title(experiment));
-        let prepared = stage.prepare(&setup, &directory, session)?;
+        if *stage != Stage::Whole {
+            eprintln!("{}", stage.title(experiment));
+        }
+        let prepared = Prepared::new(stage, &setup, &directory, session)?;
         // Until here nothing has been touched; what later stages begin with is not there yet.
-        for directory in replaced.drain(..) {
-            std::fs::remove_dir_all(&directory).map_err(store("delete", &directory))?;
+        replaced.drain(..).try_for_each(|replaced| directory.clear(&replaced))?;
+        if *stage != Stage::Whole && !std::mem::replace(&mut is_recorded, true) {
+            record(experiment, &root.join(CONFIG))?;
         }
-        if !std::mem::replace(&mut is_recorded, true) {
-            record(experiment, &root.join(CONFIG)).map_err(RunError::from)?;
-        }
-        let summary = prepared.train(experiment)?;
+        let summary = prepared.train()?;
         let completed = summary.completed;
-        outcomes.push(StageOutcome { directory, summary: Some(summary) });
+        outcomes.push(StageOutcome { directory: path, summary: Some(summary) });
         if !completed {
             break;
         }
@@ -186,8 +206,8 @@ pub(super) fn trained_stages(experiment: &Experiment) -> Vec<(String, PathBuf)> 
 }
 
 /// What later phases left that were made from a stage which is finished and now asked for more steps.
-fn outrun(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, DynamoError> {
-    let experiment = setup.experiment;
+fn outrun(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, RunError> {
+    let experiment = &*setup.experiment;
     for phase in Phase::ALL {
         for stage in stages(experiment, phase).into_iter().filter(|stage| asked.contains(stage)) {
             let directory = stage.directory(experiment);
@@ -201,20 +221,24 @@ fn outrun(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, DynamoError> {
     Ok(Vec::new())
 }
 
-/// Whether the router's tap and every task's adapter and head fit the backbone.
-pub(super) fn check_fit(setup: &Setup) -> Result<(), DynamoError> {
-    let (experiment, network) = (setup.experiment, setup.pretrained.network());
+/// Whether the router's tap, every task's adapter and head, and what reads timing fit the backbone.
+pub(super) fn check_fit(setup: &Setup) -> Result<(), RunError> {
+    let (experiment, network) = (&*setup.experiment, setup.pretrained.network());
     let (tap, blocks) = (experiment.router.tap, network.blocks());
-    if tap >= blocks {
-        return Err(DynamoError::Tap { tap, blocks });
+    let alignment = &experiment.loss.alignment;
+    if alignment.elements > 0.0 && alignment.elements_layer > blocks {
+        return Err(RunError::Layer { layer: alignment.elements_layer, layers: blocks });
+    }
+    if !experiment.tasks.is_empty() && tap >= blocks {
+        return Err(RunError::Tap { tap, blocks });
     }
     for task in &experiment.tasks {
         if let Err(reason) = fits(&task.head, &setup.pretrained) {
-            return Err(DynamoError::Head { task: task.name.clone(), reason });
+            return Err(RunError::Head { task: task.name.clone(), reason });
         }
         let one = std::slice::from_ref(&task.lora);
         Dynamo::new(network.clone(), one, &[], tap, &setup.device)
-            .map_err(|source| DynamoError::Adapt { task: format!("task `{}`", task.name), source })?;
+            .map_err(|source| RunError::Adapt { task: format!("task `{}`", task.name), source })?;
     }
     Ok(())
 }
@@ -254,9 +278,4 @@ pub(super) fn report_cuts(dataset: &TaskDataset, tasks: &[TaskConfig], split: Sp
             );
         }
     }
-}
-
-pub(super) fn store(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> DynamoError {
-    let path = path.to_owned();
-    move |source| RunError::Store(StoreError::Io { action, path, source }).into()
 }

@@ -77,11 +77,10 @@ impl TaskScore {
     }
 
     /// Counts a text that was written.
-    pub fn add_written(&mut self, name: &str, reference: &str, answer: &Answer) -> Option<Said> {
-        let Self::Written(score) = self else { return None };
-        let hypothesis = answer.text();
-        score.add(reference, &hypothesis);
-        Some(Said { name: name.to_owned(), reference: reference.to_owned(), hypothesis })
+    pub fn add_written(&mut self, reference: &str, hypothesis: &str) {
+        if let Self::Written(score) = self {
+            score.add(reference, hypothesis);
+        }
     }
 
     /// Counts the answer to a sample of text; none, where the router sent it to another task's head, is wrong. What was
@@ -91,8 +90,10 @@ impl TaskScore {
         let said =
             |reference: String, hypothesis: String| Ok(Some(Said { name: sample.name.clone(), reference, hypothesis }));
         match (self, &sample.target) {
-            (score @ Self::Written(_), Target::Text { text, .. }) => {
-                Ok(score.add_written(&sample.name, text, answer.unwrap_or(&nothing)))
+            (Self::Written(score), Target::Text { text, .. }) => {
+                let hypothesis = answer.unwrap_or(&nothing).text();
+                score.add(text, &hypothesis);
+                said(text.clone(), hypothesis)
             }
             (Self::Labels { names, found }, Target::Label(label)) => {
                 let (reference, hypothesis) = (names[*label].clone(), answer.unwrap_or(&nothing).text());
@@ -248,8 +249,8 @@ mod tests {
     #[test]
     fn errors_are_lower_when_better() {
         let mut score = TaskScore::new(&task(json!({"metrics": ["cer", "rouge1"]})));
-        score.add_written("a", "CQ DX", &Answer::Text("CQ DX".into()));
-        score.add_written("b", "ABCDE", &Answer::Text("ABCDX".into()));
+        score.add_written("CQ DX", "CQ DX");
+        score.add_written("ABCDE", "ABCDX");
         assert_eq!((score.metric("cer"), score.metric("wer"), score.metric("exact")), (0.1, 1.0 / 3.0, 0.5));
         assert_eq!((score.error("cer"), score.error("exact")), (0.1, 0.5));
         assert_eq!((score.metric("rouge1"), score.error("rouge1")), (0.5, 0.5));
@@ -264,7 +265,7 @@ mod tests {
             }
         }
         let mut score = TaskScore::new(&task(json!({"metrics": ["cer"]})));
-        score.add_written("a", "CQ DX", &Answer::Text("CQ DX".into()));
+        score.add_written("CQ DX", "CQ DX");
         assert!(score.error("brier").is_nan());
     }
 

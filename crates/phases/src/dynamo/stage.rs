@@ -1,32 +1,30 @@
 //! One training run of an experiment: what it trains, on what, and from where.
 
-use super::batch::{TaskCollate, TaskDataset};
+use super::batch::{TaskDataset, TaskSamples};
 use super::config::{TaskConfig, phase_train, task_train};
-use super::error::DynamoError;
 use super::folder::{AdapterDescription, Description, HeadDescription, load_backbone, load_parts, load_router};
 use super::head_config::HeadConfig;
 use super::model::Dynamo;
-use super::objective::{DynamoObjective, Scheme, TaskEpochs};
+use super::objective::{DynamoObjective, Scheme, StageBatches};
 use super::order::TaskOrder;
-use super::run::store;
 use super::setup::{Setup, seed_of};
-use crate::advice::Situation;
-use crate::finetune::{record_changes, train};
-use crate::report::write_report;
-use crate::run_directory::{STAGE, has_learned};
+use crate::run_directory::{CONFIG, STAGE};
 use crate::skipped::SkipRecord;
-use crate::{ConfigError, Experiment, RunError, Session, Split};
+use crate::{AlignmentConfig, ConfigError, Experiment, LossConfig, RunError, Split};
 use burn::module::Module;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use undertone_data::loader::Loader;
+use undertone_data::clips::BlockShuffle;
+use undertone_data::loader::{Mixture, Order};
 use undertone_model::lora::LoraConfig;
 use undertone_store::{parameter_infos, set_trainable};
-use undertone_train::{Learner, LrScaling, OptimizerConfig, Summary, TrainConfig};
+use undertone_train::{LrScaling, OptimizerConfig, Summary, TrainConfig};
 
 /// A training run of its own within an experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
+    /// The backbone itself, or the part of it that `model.trainable` names: all that a run without `tasks` has.
+    Whole,
     /// Phase 1 for one task.
     Adapter(usize),
     /// Phase 1 for all tasks at once.
@@ -44,11 +42,21 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// The one that a run begins with.
+    pub fn first(experiment: &Experiment) -> Self {
+        match experiment.tasks.len() {
+            0 => Self::Whole,
+            _ if experiment.phases.adapters.mixed => Self::Adapters,
+            _ => Self::Adapter(0),
+        }
+    }
+
     /// Where its records are.
     pub fn directory(&self, experiment: &Experiment) -> PathBuf {
         let task = |index: &usize| experiment.tasks[*index].name.as_str();
         let root = experiment.directory();
         match self {
+            Self::Whole => root,
             Self::Adapter(index) => root.join("phase1").join(task(index)),
             Self::Adapters => root.join("phase1").join("all"),
             Self::Router => root.join("phase2"),
@@ -62,6 +70,7 @@ impl Stage {
     pub(crate) fn title(&self, experiment: &Experiment) -> String {
         let name = |index: &usize| &experiment.tasks[*index].name;
         match self {
+            Self::Whole => format!("fine-tuning {}", experiment.model),
             Self::Adapter(index) => format!("phase 1: adapter and head of `{}`", name(index)),
             Self::Adapters => "phase 1: all adapters and heads in mixed batches".into(),
             Self::Router => "phase 2: the router".into(),
@@ -76,15 +85,16 @@ impl Stage {
     pub(super) fn tasks(&self, experiment: &Experiment) -> Vec<TaskConfig> {
         match self {
             Self::Adapter(index) | Self::Head(index) => vec![experiment.tasks[*index].clone()],
-            _ => experiment.tasks.clone(),
+            _ => experiment.all_tasks(),
         }
     }
 
     /// How it trains. Baselines over all tasks see as many samples as phase 1 does over all its stages.
-    pub(super) fn config(&self, setup: &Setup) -> Result<TrainConfig, DynamoError> {
-        let experiment = setup.experiment;
+    pub(super) fn config(&self, setup: &Setup) -> Result<TrainConfig, RunError> {
+        let experiment = &*setup.experiment;
         let phases = &experiment.phases;
         let mut config = match self {
+            Self::Whole => return Ok(experiment.train.clone()),
             Self::Router => phase_train(&experiment.train, &phases.router.train)?,
             Self::Joint => phase_train(&experiment.train, &phases.joint.train)?,
             Self::Adapter(index) | Self::Head(index) => {
@@ -111,7 +121,7 @@ impl Stage {
     }
 
     /// How its parameters move, by the phase's own rates.
-    fn optimizer(&self, experiment: &Experiment, config: &TrainConfig) -> OptimizerConfig {
+    pub(super) fn optimizer(&self, experiment: &Experiment, config: &TrainConfig) -> OptimizerConfig {
         let mut optimizer = config.optimizer.clone();
         if *self == Self::Joint {
             optimizer.groups.extend(experiment.phases.joint.lr.groups());
@@ -124,30 +134,30 @@ impl Stage {
     }
 
     /// Whether its parameter groups are those of its model.
-    pub(super) fn check_optimizer(&self, setup: &Setup) -> Result<(), DynamoError> {
+    pub(super) fn check_optimizer(&self, setup: &Setup) -> Result<(), RunError> {
         // What its rates are multiplied by is known once there are batches.
         let optimizer = OptimizerConfig {
             lr_scaling: LrScaling::None,
             base_batch: None,
-            ..self.optimizer(setup.experiment, &self.config(setup)?)
+            ..self.optimizer(&setup.experiment, &self.config(setup)?)
         };
         if optimizer.groups.is_empty() && optimizer.lora_plus_ratio.is_none() {
             return Ok(());
         }
-        let model = self.marked(self.fresh(setup)?, setup.experiment).train();
+        let model = self.marked(self.fresh(setup)?, &setup.experiment).train();
         optimizer.check(&parameter_infos(&model)).map_err(|error| {
             ConfigError::Value(format!(
                 "{}: {error}; a phase has its own in `phases.N.train.optimizer`",
-                self.title(setup.experiment)
+                self.title(&setup.experiment)
             ))
             .into()
         })
     }
 
     /// Whether it has taken the steps that the configuration asks for by now, or stopped early.
-    pub(super) fn is_finished(&self, setup: &Setup, directory: &Path) -> Result<bool, DynamoError> {
+    pub(super) fn is_finished(&self, setup: &Setup, directory: &Path) -> Result<bool, RunError> {
         let Some(summary) = Summary::read(directory) else { return Ok(false) };
-        let samples = setup.dataset(&self.tasks(setup.experiment), Split::Train)?.lengths();
+        let samples = setup.dataset(&self.tasks(&setup.experiment), Split::Train)?.lengths();
         let (config, batches) = (self.config(setup)?, TaskOrder::new(samples, &setup.training_loader()).batches());
         Ok(summary.is_finished(&config, config.steps(batches)))
     }
@@ -193,7 +203,7 @@ impl Stage {
     fn adapters(&self, experiment: &Experiment) -> Vec<AdapterDescription> {
         let tasks = self.tasks(experiment);
         match self {
-            Self::Head(_) | Self::Full => Vec::new(),
+            Self::Whole | Self::Head(_) | Self::Full => Vec::new(),
             Self::Shared => vec![AdapterDescription { name: "shared".into(), lora: shared(&tasks) }],
             _ => tasks.into_iter().map(|task| AdapterDescription { name: task.name, lora: task.lora }).collect(),
         }
@@ -204,6 +214,7 @@ impl Stage {
     fn heads(&self, experiment: &Experiment) -> Vec<HeadDescription> {
         let together = |name: &str| vec![HeadDescription { name: name.into(), head: HeadConfig::default() }];
         match self {
+            Self::Whole => Vec::new(),
             Self::Shared if !experiment.model.backbone.is_text() => together("shared"),
             Self::Full if !experiment.model.backbone.is_text() => together("full"),
             _ => {
@@ -225,8 +236,8 @@ impl Stage {
     }
 
     /// The model that it found best.
-    pub(super) fn trained(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
-        let experiment = setup.experiment;
+    pub(super) fn trained(&self, setup: &Setup) -> Result<Dynamo, RunError> {
+        let experiment = &*setup.experiment;
         let best = self.directory(experiment).join("best");
         let mut model = self.fresh(setup)?;
         let description = self.description(experiment);
@@ -239,21 +250,26 @@ impl Stage {
     }
 
     /// Its model before anything is loaded into it.
-    fn fresh(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
-        let experiment = setup.experiment;
+    fn fresh(&self, setup: &Setup) -> Result<Dynamo, RunError> {
+        let experiment = &*setup.experiment;
+        let alignment = &self.loss(experiment).alignment;
+        if *self == Self::Whole {
+            return Ok(Dynamo::plain(setup.pretrained.network()).with_alignment(alignment, &setup.device));
+        }
         let (adapters, heads) = (self.adapters(experiment), self.heads(experiment));
         let loras: Vec<LoraConfig> = adapters.into_iter().map(|adapter| adapter.lora).collect();
         let heads: Vec<&HeadConfig> = heads.iter().map(|head| &head.head).collect();
         let (tap, device) = (experiment.router.tap, &setup.device);
         let model = Dynamo::new(setup.pretrained.network(), &loras, &heads, tap, device)
-            .map_err(|source| DynamoError::Adapt { task: self.title(experiment), source })?;
+            .map_err(|source| RunError::Adapt { task: self.title(experiment), source })?;
         let routed = matches!(self, Self::Router | Self::Joint);
-        Ok(if routed { model.with_router(&experiment.router, device) } else { model })
+        let model = if routed { model.with_router(&experiment.router, device) } else { model };
+        Ok(if alignment.is_on() { model.with_alignment(alignment, device) } else { model })
     }
 
     /// The model it begins with, its trained parameters marked.
-    pub(super) fn model(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
-        let experiment = setup.experiment;
+    pub(super) fn model(&self, setup: &Setup) -> Result<Dynamo, RunError> {
+        let experiment = &*setup.experiment;
         let mut model = self.fresh(setup)?;
         if matches!(self, Self::Router | Self::Joint) {
             for slot in 0..experiment.tasks.len() {
@@ -269,12 +285,16 @@ impl Stage {
     }
 
     /// A model like the one it begins with, in which nothing has been trained yet.
-    pub(super) fn untrained(&self, setup: &Setup) -> Result<Dynamo, DynamoError> {
-        Ok(self.marked(self.fresh(setup)?, setup.experiment))
+    pub(super) fn untrained(&self, setup: &Setup) -> Result<Dynamo, RunError> {
+        Ok(self.marked(self.fresh(setup)?, &setup.experiment))
     }
 
     /// With its trained parameters marked.
     fn marked(&self, model: Dynamo, experiment: &Experiment) -> Dynamo {
+        // A backbone that is fine-tuned was marked when it was loaded.
+        if *self == Self::Whole {
+            return model;
+        }
         let (learned, judged) = (experiment.router.learn_temperature, self.confidence_weight(experiment) > 0.0);
         set_trainable(model, |name| match self {
             // The embeddings that a head decodes with are the backbone's own, and stay.
@@ -283,7 +303,9 @@ impl Stage {
             _ if name == "router.log_temperature" => learned,
             _ if name.starts_with("router.confidence") => judged,
             Self::Router => name.starts_with("router."),
-            _ => ["heads.", "router."].iter().any(|part| name.starts_with(part)) || name.contains(".lora."),
+            _ => {
+                ["heads.", "router.", "alignment."].iter().any(|part| name.starts_with(part)) || name.contains(".lora.")
+            }
         })
     }
 
@@ -304,106 +326,87 @@ impl Stage {
         }
     }
 
-    /// Everything that it takes to train in `directory`, from the start or, where the session resumes, from where it
-    /// stopped. Nothing is written.
-    pub(super) fn prepare<'a>(
-        &self,
-        setup: &Setup<'a>,
-        directory: &Path,
-        session: &Session,
-    ) -> Result<PreparedStage<'a>, DynamoError> {
-        let experiment = setup.experiment;
-        let (tasks, mut config) = (self.tasks(experiment), self.config(setup)?);
-        let seed = seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy());
-        undertone_ops::seed(seed);
-        let model = self.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
-        let situation = Situation::new(experiment, setup.footprint(), &model, &setup.device);
-        situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
-        let batches = self.batches(setup, &tasks, &config, directory)?;
-        let samples = batches.loader.samples_per_step(0, config.accumulation);
-        let (optimizer, scaled) = self.optimizer(experiment, &config).for_batch(samples);
-        config.optimizer = optimizer;
-        let objective = DynamoObjective {
-            scheme: self.scheme(experiment),
-            judge: setup.judge(tasks.clone()),
-            valid: valid(setup, &tasks)?,
-            description: self.description(experiment),
-        };
-        let mut learner = Learner::new(config, objective, model, setup.device.clone(), directory, seed)
-            .with_configuration(experiment.to_yaml())
-            .with_display(session.display)
-            .with_interrupt(session.interrupt.clone());
-        // A stage that has learned nothing has no checkpoint; one that has must not be begun anew.
-        if session.resume && directory.exists() {
-            match learner.resume().map_err(RunError::from)? {
-                true => batches.skipped.resume(),
-                false if has_learned(directory) => {
-                    return Err(RunError::NothingToResume(directory.to_owned()).into());
-                }
-                false => {}
-            }
-        }
-        learner.check(&batches).map_err(RunError::from)?;
-        Ok(PreparedStage { learner, batches, situation, scaled, directory: directory.to_owned() })
+    /// What it minimises besides the cross-entropy of texts. A router knows nothing of timing.
+    fn loss(&self, experiment: &Experiment) -> LossConfig {
+        let loss = experiment.loss.clone();
+        if *self == Self::Router { LossConfig { alignment: AlignmentConfig::default(), ..loss } } else { loss }
     }
 
-    fn batches(
+    /// What everything random in it comes from.
+    pub(super) fn seed(&self, experiment: &Experiment) -> u64 {
+        let directory = self.directory(experiment);
+        match self {
+            Self::Whole => experiment.seed,
+            _ => seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy()),
+        }
+    }
+
+    /// The file in its directory that says what it was begun with.
+    pub(super) fn recorded_in(&self) -> &'static str {
+        if *self == Self::Whole { CONFIG } else { STAGE }
+    }
+
+    /// What it minimises, judged on the validation data of its tasks.
+    pub(super) fn objective(&self, setup: &Setup) -> Result<DynamoObjective, RunError> {
+        let experiment = &setup.experiment;
+        let tasks = self.tasks(experiment);
+        Ok(DynamoObjective {
+            scheme: self.scheme(experiment),
+            loss: self.loss(experiment),
+            valid: setup.judged_batches(&tasks, Split::Valid)?,
+            judge: setup.judge(tasks)?,
+            description: (*self != Self::Whole).then(|| self.description(experiment)),
+        })
+    }
+
+    /// What it is trained on.
+    pub(crate) fn batches(
         &self,
         setup: &Setup,
-        tasks: &[TaskConfig],
         config: &TrainConfig,
         directory: &Path,
-    ) -> Result<TaskEpochs, DynamoError> {
-        let experiment = setup.experiment;
-        let dataset = setup.dataset(tasks, Split::Train)?;
+    ) -> Result<StageBatches, RunError> {
+        let dataset = setup.dataset(&self.tasks(&setup.experiment), Split::Train)?;
+        let order = match self {
+            Self::Whole => whole_order(setup, &dataset)?,
+            _ => Some(Box::new(self.task_order(setup, &dataset, config)?) as Box<dyn Order>),
+        };
+        let loader = setup.training_batches(dataset, order)?;
+        Ok(StageBatches::new(loader, config.accumulation, SkipRecord::new(directory)))
+    }
+
+    fn task_order(&self, setup: &Setup, dataset: &TaskDataset, config: &TrainConfig) -> Result<TaskOrder, RunError> {
+        let phases = &setup.experiment.phases;
         let mut order =
             TaskOrder::new(dataset.lengths(), &setup.training_loader()).with_accumulation(config.accumulation);
-        let phases = &experiment.phases;
         order = match self {
-            Self::Router => order.with_temperature(phases.router.task_temperature).map_err(RunError::from)?,
-            Self::Joint => order.with_temperature(phases.joint.task_temperature).map_err(RunError::from)?,
+            Self::Router => order.with_temperature(phases.router.task_temperature)?,
+            Self::Joint => order.with_temperature(phases.joint.task_temperature)?,
             _ => order,
         };
         if *self == Self::Joint {
             let steps = config.steps(order.batches());
             order = order.with_curriculum(phases.joint.curriculum, steps);
         }
-        let loader = setup.loader(dataset, Some(order.clone()))?;
-        Ok(TaskEpochs { loader, order, skipped: SkipRecord::new(directory) })
+        Ok(order)
     }
 }
 
-/// A stage that nothing is in the way of any more.
-pub(super) struct PreparedStage<'a> {
-    learner: Learner<DynamoObjective>,
-    batches: TaskEpochs,
-    situation: Situation<'a>,
-    /// What its learning rate was made of.
-    scaled: Option<String>,
-    directory: PathBuf,
-}
+/// Row groups, or tar files, whose samples are shuffled among each other: what of shards is read at the same time.
+const BLOCKS: usize = 8;
 
-impl PreparedStage<'_> {
-    /// Trains it to its end, or to an interruption.
-    pub fn train(mut self, experiment: &Experiment) -> Result<Summary, DynamoError> {
-        let (directory, batches) = (&self.directory, &self.batches);
-        std::fs::create_dir_all(directory).map_err(store("create", directory))?;
-        record_changes(experiment, &directory.join(STAGE), self.learner.steps())?;
-        self.scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
-        let summary = train(&mut self.learner, batches, &self.situation).inspect_err(|_| {
-            // A stage that failed before its first step has nothing to go on with and should not be in the way.
-            if self.learner.steps() == 0 && !has_learned(directory) {
-                let _ = std::fs::remove_dir_all(directory);
-            }
-        })?;
-        batches.skipped.finish(&batches.loader).map_err(RunError::from)?.inspect(|sentence| eprintln!("{sentence}"));
-        write_report(directory).map_err(RunError::from)?;
-        Ok(summary)
-    }
-}
-
-pub(super) fn valid(setup: &Setup, tasks: &[TaskConfig]) -> Result<Loader<TaskDataset, TaskCollate>, DynamoError> {
-    setup.loader(setup.dataset(tasks, Split::Valid)?, None)
+/// The order of sources that are mixed, and of recordings in shards; of others that of the loader.
+fn whole_order(setup: &Setup, dataset: &TaskDataset) -> Result<Option<Box<dyn Order>>, RunError> {
+    let (data, seed) = (&setup.experiment.data, setup.experiment.seed);
+    let Some(TaskSamples::Speech(samples)) = dataset.tasks().first() else { return Ok(None) };
+    Ok(match (data.train.weights(), samples.blocks()) {
+        (Some(weights), _) => Some(Box::new(Mixture::weighted(samples.sizes(), &weights, seed)?)),
+        (None, _) if data.source_temperature != 1.0 => {
+            Some(Box::new(Mixture::tempered(samples.sizes(), data.source_temperature, seed)?))
+        }
+        (None, Some(blocks)) => Some(Box::new(BlockShuffle::new(&blocks, BLOCKS, seed))),
+        (None, None) => None,
+    })
 }
 
 /// One adapter with the ranks and targets of all: as many parameters as theirs together where all have the same targets,

@@ -6,6 +6,7 @@ use super::config::TaskConfig;
 use super::evaluate::{Judged, Scoring};
 use super::head_config::HeadConfig;
 use super::text_data::{Target, TextDataset, TextSample};
+use crate::TextNormalizer;
 use std::collections::BTreeMap;
 use undertone_train::BoxError;
 
@@ -29,7 +30,7 @@ impl Trivial {
 
     /// Its scores on `judged`; labels are counted in `train`.
     pub fn judge(self, tasks: &[TaskConfig], train: &TaskDataset, judged: &TaskDataset) -> Result<Judged, BoxError> {
-        let mut scoring = Scoring::new(tasks);
+        let mut scoring = Scoring::new(tasks, &TextNormalizer::None);
         for (task, (train, judged)) in train.tasks().iter().zip(judged.tasks()).enumerate() {
             let (TaskSamples::Text(train), TaskSamples::Text(judged)) = (train, judged) else { continue };
             let label = frequent_label(&tasks[task].head, train);

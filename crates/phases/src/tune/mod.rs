@@ -11,7 +11,7 @@ pub(crate) use probe::{Ahead, Timed, probing, steps};
 pub use probe::{Attempt, Limits, run_probe};
 
 use crate::Experiment;
-use crate::dynamo;
+use crate::dynamo::{self, Stage};
 use std::fmt::Write;
 use undertone_data::limits::MOST_BATCH;
 use undertone_train::Amount;
@@ -74,10 +74,11 @@ const GROWN: usize = 4096;
 /// Of a run with tasks that is phase 3, where all adapters, heads and the router are trained at once: `data.batch_size`
 /// holds for every phase, and no other keeps more. A run with a single task has only phase 1.
 pub fn subject(experiment: &Experiment) -> String {
-    if experiment.tasks.is_empty() {
-        return format!("fine-tuning {}", experiment.model);
+    let (stage, model) = (dynamo::probed_stage(experiment), &experiment.model);
+    match stage {
+        Stage::Whole => stage.title(experiment),
+        stage => format!("{} on {model}", stage.title(experiment)),
     }
-    format!("{} on {}", dynamo::probed_stage(experiment).title(experiment), experiment.model)
 }
 
 /// Searches for the largest batch that fits, and chooses one. `probe` tries a batch; `found` hears of each result.

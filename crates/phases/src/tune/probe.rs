@@ -1,8 +1,6 @@
 //! What a probe's process does: a few real optimizer steps on the most demanding batch there can be.
 
-use crate::dynamo::{self, DynamoError};
-use crate::setup::Setup;
-use crate::{Experiment, RunError, SpeechModel, Split, WhisperCollate, WhisperObjective};
+use crate::{Experiment, RunError, dynamo};
 use burn::tensor::Device;
 use std::cell::RefCell;
 use std::path::Path;
@@ -10,7 +8,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use undertone_data::loader::Collate;
 use undertone_ops::runs_on_host;
 use undertone_train::tune::Outcome;
 use undertone_train::{
@@ -57,8 +54,8 @@ pub fn run_probe(
     limits: Limits,
     directory: &Path,
     report: impl Fn(&Outcome) + Send + 'static,
-) -> Result<Outcome, DynamoError> {
-    let device = experiment.device.resolve().map_err(RunError::from)?;
+) -> Result<Outcome, RunError> {
+    let device = experiment.device.resolve()?;
     let on_host = runs_on_host(&device);
     let done = Arc::new(AtomicBool::new(false));
     watch(Limits { memory: limits.memory.filter(|_| on_host), ..limits }, done.clone(), report);
@@ -115,22 +112,18 @@ fn attempted(
     attempt: Attempt,
     device: &Device,
     directory: &Path,
-) -> Result<Outcome, DynamoError> {
+) -> Result<Outcome, RunError> {
     let mut experiment = experiment.clone();
     experiment.data.batch_size = attempt.batch;
     if attempt.checkpointing {
         experiment.train.gradient_checkpointing = GradientCheckpointing::Flag(true);
     }
-    let work = || match experiment.tasks.is_empty() {
-        true => speech(&experiment, attempt, directory).map_err(DynamoError::from),
-        false => dynamo::probe(&experiment, attempt, directory),
-    };
-    Ok(match catch_backend_failure(work) {
+    Ok(match catch_backend_failure(|| dynamo::probe(&experiment, attempt, directory)) {
         Ok(samples_per_second) => {
             Outcome::Fits { samples_per_second: samples_per_second?, peak_bytes: peak_bytes(device) }
         }
         Err(BackendFailure::OutOfMemory(reason)) => Outcome::OutOfMemory { reason },
-        Err(BackendFailure::Device(reason)) => return Err(RunError::DeviceFailed { reason, saved: None }.into()),
+        Err(BackendFailure::Device(reason)) => return Err(RunError::DeviceFailed { reason, saved: None }),
     })
 }
 
@@ -140,21 +133,6 @@ fn peak_bytes(device: &Device) -> Option<u64> {
         true => peak_memory_bytes(),
         false => device.memory_pool_usage().map(|usage| usage.bytes_reserved),
     }
-}
-
-fn speech(experiment: &Experiment, attempt: Attempt, directory: &Path) -> Result<f64, RunError> {
-    let setup = Setup::new(experiment)?;
-    let objective = setup.objective(setup.loader(Split::Valid)?)?;
-    let model = SpeechModel::new(&setup.whisper, &experiment.loss, &setup.device)
-        .with_gradient_checkpointing(experiment.train.gradient_checkpointing.every());
-    let sample = setup.dataset(Split::Train)?.most_demanding().map_err(TrainError::Data)?;
-    let batch = setup.collate(Split::Train)?.collate(vec![sample; attempt.batch]).map_err(TrainError::Data)?;
-    let bytes = WhisperCollate::bytes(&batch);
-    let ahead = Ahead::new(batch, bytes, experiment);
-    let (config, device) = (probing(&experiment.train, attempt), setup.device);
-    let learner =
-        |timed: Timed<WhisperObjective>| Learner::new(config, timed, model, device, directory, experiment.seed);
-    Ok(steps(objective, learner, &ahead, attempt)?)
 }
 
 /// The same batch for ever, and in memory as many as the loader makes ahead.

@@ -13,9 +13,9 @@ use undertone::model::text::{PretrainedText, TextTokenizer};
 use undertone::model::whisper::WhisperTokenizer;
 use undertone::ops::DeviceSpec;
 use undertone::phases::check::{CheckOptions, check};
-use undertone::phases::dynamo::Predictor;
+use undertone::phases::dynamo::{Predictor, train};
 use undertone::phases::monitor::Monitor;
-use undertone::phases::{Experiment, ModelConfig, Session, Transcriber, Unwatched, finetune, write_reports};
+use undertone::phases::{Experiment, ModelConfig, Session, Transcriber, Unwatched, write_reports};
 use undertone::store::TensorFile;
 use undertone::train::Checkpoints;
 
@@ -229,7 +229,7 @@ fn view(run: &Path) -> Result<(), String> {
 fn resume(run: &Path) -> Result<(), String> {
     let mut experiment = Experiment::load(Some(&run.join("config.yaml")), &[]).map_err(said)?;
     experiment.at(run);
-    finetune(&experiment, &Session { resume: true, ..Session::default() }).map(drop).map_err(said)
+    train(&experiment, &Session { resume: true, ..Session::default() }).map(drop).map_err(said)
 }
 
 /// Does what the file says.

@@ -1,0 +1,261 @@
+//! Why a run does not come about, or stops.
+
+use crate::analysis::AnalysisError;
+use crate::dynamo::{AdapterFolderError as FolderError, BackboneError, TaskConfig, TextDataError};
+use crate::report::ReportError;
+use crate::splits::NONE;
+use crate::text::TextError;
+use crate::{ConfigError, SpeechError, Split, TranscribeError};
+use std::path::{Path, PathBuf};
+use undertone_data::features::FeatureError;
+use undertone_data::loader::{LoaderError, MixtureError};
+use undertone_data::text::NormalizerError;
+use undertone_model::lora::AdaptError;
+use undertone_ops::DeviceError;
+use undertone_store::{LockError, StoreError};
+use undertone_train::{BoxError, TrainError};
+
+/// Why a run did not come about, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The device cannot be had.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A key of the configuration makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The backbone cannot be had.
+    #[error(transparent)]
+    Backbone(#[from] BackboneError),
+    /// The model's mel bins are none that Whisper has.
+    #[error(transparent)]
+    Features(#[from] FeatureError),
+    /// The data is unusable.
+    #[error(transparent)]
+    Data(#[from] SpeechError),
+    /// Spellings cannot be had.
+    #[error(transparent)]
+    Spellings(#[from] NormalizerError),
+    /// The loader cannot be started.
+    #[error(transparent)]
+    Loader(#[from] LoaderError),
+    /// Sources cannot be mixed.
+    #[error("the data cannot be mixed: {0}")]
+    Mixture(#[from] MixtureError),
+    /// There is no data that nothing was decided by.
+    #[error(
+        "there is no `data.test`, and `data.valid` are recordings that chose the best checkpoint: name others with --set data.test.path=FILE"
+    )]
+    NoTest,
+    /// Nothing says what the model is to be judged by.
+    #[error("`data.valid`: {NONE}")]
+    NoValid,
+    /// There is a run of that name.
+    #[error("there is a run in `{}`: continue it with --resume, choose another name with --set run.name=NAME, or replace it with --set run.overwrite=true", .0.display())]
+    Exists(PathBuf),
+    /// The directory to be replaced was not made by a run.
+    #[error("`{}` holds something that is no run: choose another name with --set run.name=NAME, or delete it yourself", .0.display())]
+    NotARun(PathBuf),
+    /// Another process trains there.
+    #[error("{0}: wait until it has ended, or choose another name with --set run.name=NAME")]
+    Owned(LockError),
+    /// The run to go on with was begun with a configuration that means something else.
+    #[error(
+        "`{}` cannot go on with another configuration than it was begun with: {changes}; set it back, begin a run of its own with --set run.name=NAME, or write the new value into that file if it means the same (data that was moved, say)",
+        path.display()
+    )]
+    Changed {
+        /// The configuration it was begun with.
+        path: PathBuf,
+        /// The keys with both values.
+        changes: String,
+    },
+    /// What the run was begun with is unknown.
+    #[error("`{}` cannot be read ({reason}): it says what the run was begun with, so repair it before you go on with --resume", path.display())]
+    Recorded {
+        /// The configuration.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is no run to go on with.
+    #[error("there is no checkpoint to resume from in `{}`: start without --resume, and with --set run.overwrite=true if the directory exists", .0.display())]
+    NothingToResume(PathBuf),
+    /// The alignment terms ask for a layer the encoder does not have.
+    #[error("`loss.alignment.elements_layer` is {layer}: the encoder has {layers} blocks")]
+    Layer {
+        /// The layer asked for.
+        layer: usize,
+        /// The encoder's blocks.
+        layers: usize,
+    },
+    /// An allocation failed: what was computed, and what helps.
+    #[error("{0}")]
+    OutOfMemory(String),
+    /// The device or its driver failed, and took with it what was not saved.
+    #[error("the device failed: {reason}; {}", kept(*.saved))]
+    DeviceFailed {
+        /// What the backend said.
+        reason: String,
+        /// The step of the newest checkpoint.
+        saved: Option<u64>,
+    },
+    /// Training stopped.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// The run's directory cannot be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What was trained cannot be shown.
+    #[error("the report cannot be made: {0}")]
+    Report(#[from] ReportError),
+    /// There is nothing to be done in phases.
+    #[error("the configuration has no `tasks`: phases and baselines are for those; train without --phase")]
+    NoTasks,
+    /// A task's records cannot be used.
+    #[error("task `{task}`: {source}")]
+    Records {
+        /// The task.
+        task: String,
+        /// Why not.
+        source: Box<TextDataError>,
+    },
+    /// A task's recordings cannot be used.
+    #[error("task `{task}`: {source}")]
+    Speech {
+        /// The task.
+        task: String,
+        /// Why not.
+        source: Box<SpeechError>,
+    },
+    /// A head does not fit the backbone.
+    #[error("task `{task}`: `head`: {reason}")]
+    Head {
+        /// The task.
+        task: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Adapters do not fit the backbone.
+    #[error("{task}: {source}")]
+    Adapt {
+        /// The task, or the stage.
+        task: String,
+        /// Why not.
+        source: AdaptError,
+    },
+    /// The router listens above the last block.
+    #[error("`router.tap` is {tap}: the encoder has {blocks} blocks, and adapters need at least one above the tap")]
+    Tap {
+        /// The tap.
+        tap: usize,
+        /// Encoder blocks.
+        blocks: usize,
+    },
+    /// A router over one task decides nothing.
+    #[error("phase {0} needs at least two `tasks`: a router over one has nothing to decide")]
+    OneTask(usize),
+    /// What a phase begins with is not there.
+    #[error("phase {phase} begins with what phase {needs} found, and `{}` has not finished: run `cargo xtask train --phase {needs}` first (with --resume if it was interrupted)", directory.display())]
+    Predecessor {
+        /// The phase.
+        phase: usize,
+        /// The one before.
+        needs: usize,
+        /// The unfinished stage.
+        directory: PathBuf,
+    },
+    /// An earlier phase is asked to go on that a later one was made from.
+    #[error("`{}` was made from an earlier phase that is asked for more steps now: delete it, or let it be trained anew with --set run.overwrite=true", .0.display())]
+    Outrun(PathBuf),
+    /// What it begins with does not fit.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// There is nothing that could be judged.
+    #[error("`{}` has no finished phase: run `cargo xtask train --phase 1` first", .0.display())]
+    NothingTrained(PathBuf),
+    /// There is no router yet.
+    #[error("`{}` has no router yet, and nobody says which task an input belongs to: run `cargo xtask train --phase 2`", .0.display())]
+    NoRouter(PathBuf),
+    /// The backbone takes something else.
+    #[error("the run's backbone takes {0}")]
+    Modality(&'static str),
+    /// A question has nowhere to find its answer.
+    #[error("the router took it for `{0}`, which finds answers in a context: give one with --context")]
+    NoContext(String),
+    /// A text cannot become tokens.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// Audio cannot be read, or a prompt not be made.
+    #[error(transparent)]
+    Input(#[from] TranscribeError),
+    /// A model could not be judged.
+    #[error("the model cannot be judged: {0}")]
+    Judge(BoxError),
+    /// The numbers make no picture.
+    #[error(transparent)]
+    Analysis(#[from] AnalysisError),
+}
+
+fn kept(saved: Option<u64>) -> String {
+    match saved {
+        Some(step) => format!("what was learned in {step} steps is saved: go on with --resume, also on another device"),
+        None => "there is no checkpoint yet: begin anew, if need be on another device".to_owned(),
+    }
+}
+
+impl From<LockError> for RunError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Store(error) => Self::Store(error),
+            owned => Self::Owned(owned),
+        }
+    }
+}
+
+impl RunError {
+    /// Of a task's recordings.
+    pub(crate) fn of_speech(task: &TaskConfig, source: SpeechError) -> Self {
+        match task.is_whole() {
+            true => Self::Data(source),
+            false => Self::Speech { task: task.name.clone(), source: Box::new(source) },
+        }
+    }
+
+    /// Of a file or folder that the system did not let us work on.
+    pub(crate) fn of_file(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| StoreError::Io { action, path, source }.into()
+    }
+
+    /// Whether the user's wish ended it before there was anything to save.
+    pub fn is_interruption(&self) -> bool {
+        match self {
+            Self::Data(SpeechError::Interrupted { .. }) => true,
+            Self::Speech { source, .. } => matches!(**source, SpeechError::Interrupted { .. }),
+            _ => false,
+        }
+    }
+
+    /// Of a split that nothing says the data of.
+    pub(crate) fn unsaid(split: Split) -> Self {
+        if split == Split::Test { Self::NoTest } else { Self::NoValid }
+    }
+
+    /// Whether the cause is something the user gave: configuration, model or data.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Store(error) | Self::Train(TrainError::Store(error) | TrainError::Lock(LockError::Store(error))) => {
+                matches!(error, StoreError::Missing { .. } | StoreError::Shape { .. })
+            }
+            Self::Report(error) => error.is_bad_input(),
+            Self::Folder(FolderError::Store(error)) => {
+                matches!(error, StoreError::Missing { .. } | StoreError::Shape { .. })
+            }
+            Self::OutOfMemory(_)
+            | Self::DeviceFailed { .. }
+            | Self::Train(TrainError::Io { .. } | TrainError::Export(_) | TrainError::Guard { .. }) => false,
+            _ => true,
+        }
+    }
+}
