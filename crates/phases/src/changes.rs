@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 /// Keys with all that is below them whose change leaves what a run has stored as meaningful as it was. Every other key says
-/// what was learned, on what, or what a stored number is; the README lists these.
+/// what was learned, on what, or what a stored number is; `docs/resuming.md` lists these.
 ///
 /// `train` stands for what changes it in phases, baselines and tasks too, `data.test` for that of tasks.
 pub const CHANGEABLE: &[&str] = &[
@@ -204,10 +204,10 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_lists_every_key_that_may_change() {
-        let readme = include_str!("../../../README.md");
+    fn the_docs_list_every_key_that_may_change() {
+        let page = include_str!("../../../docs/resuming.md");
         for key in CHANGEABLE {
-            assert!(readme.contains(&format!("`{key}`")), "{key} is not in README.md");
+            assert!(page.contains(&format!("`{key}`")), "{key} is not in docs/resuming.md");
         }
     }
 }
