@@ -153,7 +153,7 @@ impl Gap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cw::random;
+    use crate::random;
     use proptest::prelude::*;
     use rand::RngExt;
     use rand_chacha::ChaCha8Rng;

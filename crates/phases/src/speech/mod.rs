@@ -23,12 +23,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use synthesised::Synthesised;
+use undertone_cw::{CwError, MorseStations};
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::augment::{Augment, AugmentError};
 use undertone_data::cache::{Cache, CacheError, CacheWhat};
 use undertone_data::clips::ClipsError;
 use undertone_data::cut::SegmentError;
-use undertone_data::cw::CwError;
 use undertone_data::features::{FeatureError, LogMel, Mel};
 use undertone_data::loader::{Dataset, OnBadSample, SampleError};
 use undertone_model::whisper::{PretrainedWhisper, TokenizerError};
@@ -345,7 +345,7 @@ fn treatment(experiment: &Experiment, whisper: &PretrainedWhisper, training: boo
     let by_seconds = data.max_batch_seconds.is_some();
     let by_length = [("pack", data.pack), ("group_by_length", data.group_by_length), ("max_batch_seconds", by_seconds)];
     Ok(Treatment {
-        augment: Some(Arc::new(Augment::new(&data.augment, window)?)),
+        augment: Some(Arc::new(Augment::with_stations(&data.augment, window, Arc::new(MorseStations))?)),
         timestamps: data.timestamps,
         previous_text: data.previous_text,
         pack: data.pack,

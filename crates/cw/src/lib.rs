@@ -2,22 +2,26 @@
 //!
 //! [`CwSynth::sample`] is a pure function of a seed, a [`CwConfig`] and an index, so a data set is a range of numbers.
 //! A clip is made the way one comes about on the air: somebody has something to say (`text`, `contest`, `callsign`),
-//! keys it (`keying`), and it reaches the listener through a `channel`. What the listener is to write down is the
-//! [`CwTask`]: every character, only the callsigns, a line of the log, plain English, or formal traffic.
+//! keys it (`keying`), and it reaches the listener through the channel of [`undertone_data::radio`]. What the listener is
+//! to write down is the [`CwTask`]: every character, only the callsigns, a line of the log, plain English, or formal traffic.
 //!
-//! ```no_run
-//! # use undertone_data::cw::{CwConfig, CwError, CwSynth};
+//! It deliberately is a source like any other: nothing in `undertone-data` knows it, and it knows no model, no loader and
+//! no batch.
+//!
+//! ```
+//! # use undertone_cw::{CwConfig, CwError, CwSynth};
 //! # fn main() -> Result<(), CwError> {
 //! let synth = CwSynth::new(CwConfig { wpm: [20.0, 25.0], ..CwConfig::default() }, 42)?;
 //! let clip = synth.sample(0);
-//! println!("{} samples say {:?}", clip.audio.len(), clip.text);
+//! assert_eq!(clip.text.chars().count(), clip.marks.len());
 //! # Ok(())
 //! # }
 //! ```
 
 mod calls;
 mod callsign;
-mod channel;
+mod carrier;
+mod compose;
 mod config;
 mod contest;
 mod expand;
@@ -25,9 +29,10 @@ mod info;
 mod keying;
 mod lists;
 mod log;
+mod message;
 pub mod morse;
-pub(crate) mod random;
-mod recording;
+mod source;
+mod stations;
 mod synth;
 mod task;
 mod text;
@@ -39,10 +44,10 @@ mod task_tests;
 #[cfg(test)]
 mod tests;
 
-pub use config::{CwChirp, CwConfig, CwDrift, CwFarnsworth, CwFilter, CwHand, CwQrm, CwQrn, CwQsb, CwText, Range};
-pub use info::{CwChirpInfo, CwDriftInfo, CwHandInfo, CwInfo, CwQrmInfo, CwQrnInfo, CwQsbInfo};
-pub use recording::CwChannel;
+pub use config::{CwChirp, CwConfig, CwFarnsworth, CwHand, CwText};
+pub use info::{CwChirpInfo, CwHandInfo, CwInfo};
+pub use source::CwSource;
+pub use stations::MorseStations;
 pub use synth::{CwMark, CwSample, CwSynth, SAMPLE_RATE};
-pub use task::CwTask;
-pub use text::CwSource;
+pub use task::{CwTask, UnknownTask};
 pub use validate::CwError;

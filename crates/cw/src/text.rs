@@ -1,70 +1,20 @@
 //! What is sent: words, groups, callsigns and ordinary contacts. Contests have a file of their own.
 
-use super::{
-    CwTask, CwText, callsign, contest, keying, lists, morse,
-    random::{chance, pick, weighted, whole},
-};
+use super::{CwSource, CwTask, CwText, callsign, contest, keying, lists, morse};
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
+use undertone_data::random::{chance, pick, weighted, whole};
 
-/// A kind of text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CwSource {
-    /// English words, abbreviations, Q-codes, numbers.
-    Words,
-    /// Random groups.
-    Groups,
-    /// Callsigns.
-    Callsigns,
-    /// Ordinary contacts.
-    Qso,
-    /// CQ World Wide DX Contest.
-    Cqww,
-    /// ARRL International DX Contest.
-    ArrlDx,
-    /// CQ WPX Contest.
-    Cqwpx,
-    /// ARRL Field Day.
-    FieldDay,
-    /// ARRL Sweepstakes.
-    Sweepstakes,
-    /// One of the texts under `text.fixed`.
-    Fixed,
-    /// Phrases in Q-codes and abbreviations, for the task `expand`.
-    Phrases,
-    /// Formal traffic, for the task `traffic`.
-    Radiogram,
-}
-
-impl CwSource {
-    /// Those with a weight under `text`, and the weight.
-    pub(super) fn weights(text: &CwText) -> [(Self, f32); 9] {
-        [
-            (Self::Words, text.words),
-            (Self::Groups, text.groups),
-            (Self::Callsigns, text.callsigns),
-            (Self::Qso, text.qso),
-            (Self::Cqww, text.cqww),
-            (Self::ArrlDx, text.arrl_dx),
-            (Self::Cqwpx, text.cqwpx),
-            (Self::FieldDay, text.field_day),
-            (Self::Sweepstakes, text.sweepstakes),
-        ]
+/// A kind of text that the task draws from.
+pub(super) fn draw_source(task: CwTask, text: &CwText, rng: &mut ChaCha8Rng) -> CwSource {
+    if let Some(own) = task.own_source() {
+        return own;
     }
-
-    /// One that the task draws from.
-    pub(super) fn draw(task: CwTask, text: &CwText, rng: &mut ChaCha8Rng) -> Self {
-        if let Some(own) = task.own_source() {
-            return own;
-        }
-        if !text.fixed.is_empty() {
-            return Self::Fixed;
-        }
-        let weights = Self::weights(text);
-        let drawn = weights.iter().map(|(source, weight)| if task.draws_from(*source) { *weight } else { 0.0 });
-        weights[weighted(rng, drawn)].0
+    if !text.fixed.is_empty() {
+        return CwSource::Fixed;
     }
+    let weights = text.weights();
+    let drawn = weights.iter().map(|(source, weight)| if task.draws_from(*source) { *weight } else { 0.0 });
+    weights[weighted(rng, drawn)].0
 }
 
 /// How often another over is drawn when the next word would not fit any more.

@@ -1,11 +1,9 @@
 //! Callsigns as the administrations of the world assign them (ITU Radio Regulations, Appendix 42, and the national
 //! plans for amateurs), and where they are heard from: CQ zone, state or province, ARRL section.
 
-use super::{
-    lists::{ANTENNAS, AREAS, Area, HOMES, Home},
-    random::{chance, pick, weighted, whole},
-};
+use super::lists::{ANTENNAS, AREAS, Area, HOMES, Home};
 use rand_chacha::ChaCha8Rng;
+use undertone_data::random::{chance, pick, weighted, whole};
 
 /// Somebody with a licence.
 pub(super) struct Operator {
@@ -140,7 +138,8 @@ fn suffix(least: usize, most: usize, rng: &mut ChaCha8Rng) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::random, *};
+    use super::*;
+    use undertone_data::random;
 
     #[test]
     fn calls_look_like_calls() {

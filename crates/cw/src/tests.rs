@@ -4,6 +4,8 @@ use super::{morse, *};
 use proptest::prelude::*;
 use rayon::prelude::*;
 use realfft::{RealFftPlanner, num_complex::Complex};
+use undertone_data::radio::{Drift, Fading, Interference, ReceiverFilter, Static};
+use undertone_data::random::Range;
 
 const RATE: f64 = 16_000.0;
 
@@ -15,12 +17,12 @@ pub(super) fn plain() -> CwConfig {
         rise_ms: [5.0, 5.0],
         farnsworth: CwFarnsworth { probability: 0.0, ..CwFarnsworth::default() },
         hand: CwHand { probability: 0.0, ..CwHand::default() },
-        drift: CwDrift { probability: 0.0, ..CwDrift::default() },
+        drift: Drift { probability: 0.0, ..Drift::default() },
         chirp: CwChirp { probability: 0.0, ..CwChirp::default() },
-        qsb: CwQsb { probability: 0.0, ..CwQsb::default() },
-        qrn: CwQrn { probability: 0.0, ..CwQrn::default() },
-        qrm: CwQrm { probability: 0.0, ..CwQrm::default() },
-        filter: CwFilter { probability: 0.0, ..CwFilter::default() },
+        qsb: Fading { probability: 0.0, ..Fading::default() },
+        qrn: Static { probability: 0.0, ..Static::default() },
+        qrm: Interference { probability: 0.0, ..Interference::default() },
+        filter: ReceiverFilter { probability: 0.0, ..ReceiverFilter::default() },
         clean: 1.0,
         noise_only: 0.0,
         ..CwConfig::default()
@@ -224,7 +226,7 @@ fn the_signal_to_noise_ratio_is_the_stated_one() {
 
 #[test]
 fn a_filter_keeps_the_timing() {
-    let filter = CwFilter { probability: 1.0, width_hz: [300.0, 300.0] };
+    let filter = ReceiverFilter { probability: 1.0, width_hz: [300.0, 300.0] };
     let config = CwConfig { clean: 0.0, snr_db: [60.0, 60.0], filter, ..plain() };
     let clip = one(fixed(config, "PARIS", 8.0));
     let elements = key_downs(&clip.audio, 700.0);
@@ -235,7 +237,7 @@ fn a_filter_keeps_the_timing() {
 
 #[test]
 fn other_effects_are_heard() {
-    let qsb = CwQsb { probability: 1.0, depth_db: [12.0, 12.0], period_s: [2.0, 2.0] };
+    let qsb = Fading { probability: 1.0, depth_db: [12.0, 12.0], period_s: [2.0, 2.0] };
     let clip = one(fixed(CwConfig { qsb, clean: 0.0, snr_db: [90.0, 90.0], ..plain() }, &"T".repeat(20), 12.0));
     let amplitude = detect(&clip.audio, 700.0);
     let middle = |mark: &CwMark| amplitude[((mark.start + mark.end) / 2.0 * 16_000.0) as usize];
@@ -244,12 +246,12 @@ fn other_effects_are_heard() {
         * (levels.iter().fold(0.0, |a: f64, b| a.max(*b)) / levels.iter().fold(1.0, |a: f64, b| a.min(*b))).log10();
     assert!((9.0..=12.1).contains(&depth), "{depth:.1} dB");
 
-    let qrm = CwQrm {
+    let qrm = Interference {
         probability: 1.0,
         stations: [1, 1],
         offset_hz: [800.0, 800.0],
         level_db: [-6.0, -6.0],
-        ..CwQrm::default()
+        ..Interference::default()
     };
     let clip = one(CwConfig { qrm, clean: 0.0, snr_db: [60.0, 60.0], ..plain() });
     assert_eq!(clip.info.qrm[0].pitch_hz, 1500.0);
@@ -257,7 +259,7 @@ fn other_effects_are_heard() {
     let db = 20.0 * (level(1500.0) / level(700.0)).log10();
     assert!((db + 6.0).abs() < 0.5, "{db:.1} dB");
 
-    let drift = CwDrift { probability: 1.0, hz_per_s: [10.0, 10.0], walk_hz: [0.0, 0.0] };
+    let drift = Drift { probability: 1.0, hz_per_s: [10.0, 10.0], walk_hz: [0.0, 0.0] };
     let clip = one(fixed(CwConfig { drift, ..plain() }, &"T".repeat(40), 20.0));
     let last = &clip.marks[39];
     let tail = &clip.audio[(last.start * 16_000.0) as usize..(last.end * 16_000.0) as usize];
@@ -331,14 +333,14 @@ pub(super) fn any_config() -> impl Strategy<Value = CwConfig> {
         pitch_hz: s.4,
         hand: CwHand { probability: h.0, mark_jitter: h.1, gap_jitter: h.2, weighting: h.3, swing: h.4 },
         farnsworth: CwFarnsworth { probability: h.5, ratio: h.6 },
-        drift: CwDrift { probability: t.0, hz_per_s: t.1, walk_hz: t.2 },
+        drift: Drift { probability: t.0, hz_per_s: t.1, walk_hz: t.2 },
         chirp: CwChirp { probability: t.3, hz: t.4, settle_ms: t.5 },
-        qsb: CwQsb { probability: f.0, depth_db: f.1, period_s: f.2 },
-        qrn: CwQrn { probability: f.3, rate_per_s: f.4, level_db: f.5, decay_ms: f.6 },
-        qrm: CwQrm { probability: o.0, stations: [o.1, o.1 + o.2], offset_hz: o.3, wpm: o.4, level_db: o.5 },
+        qsb: Fading { probability: f.0, depth_db: f.1, period_s: f.2 },
+        qrn: Static { probability: f.3, rate_per_s: f.4, level_db: f.5, decay_ms: f.6 },
+        qrm: Interference { probability: o.0, stations: [o.1, o.1 + o.2], offset_hz: o.3, wpm: o.4, level_db: o.5 },
         snr_db: n.0,
         snr_bandwidth_hz: n.1,
-        filter: CwFilter { probability: n.2, width_hz: n.3 },
+        filter: ReceiverFilter { probability: n.2, width_hz: n.3 },
         clean: n.4,
         noise_only: n.4 * 0.3,
         level_dbfs: n.5,

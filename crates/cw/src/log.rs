@@ -18,10 +18,10 @@ use super::{
     callsign::Operator,
     contest,
     lists::HOMES,
-    random::{chance, pick, weighted, whole},
-    task::{Message, Room},
+    message::{Message, Room},
 };
 use rand_chacha::ChaCha8Rng;
+use undertone_data::random::{chance, pick, weighted, whole};
 
 const TRIES: usize = 40;
 

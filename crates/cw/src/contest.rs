@@ -3,9 +3,9 @@
 use super::{
     CwText,
     callsign::{self, Operator},
-    random::{chance, pick, weighted, whole},
 };
 use rand_chacha::ChaCha8Rng;
+use undertone_data::random::{chance, pick, weighted, whole};
 
 /// Report and CQ zone.
 pub(super) fn cqww(text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
@@ -122,8 +122,9 @@ fn shorten(digits: String, cut: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::random, *};
+    use super::*;
     use std::collections::BTreeSet;
+    use undertone_data::random;
 
     #[test]
     fn cut_numbers_are_an_option() {

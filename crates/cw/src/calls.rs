@@ -5,11 +5,11 @@
 
 use super::{
     CwSource, CwText, callsign, lists,
-    random::{chance, pick, whole},
-    task::{LONGEST_TEXT, Message, Room},
+    message::{LONGEST_TEXT, Message, Room},
     text,
 };
 use rand_chacha::ChaCha8Rng;
+use undertone_data::random::{chance, pick, whole};
 
 /// How often a first over is drawn, and how often another one after that.
 const FIRST_TRIES: usize = 40;

@@ -12,10 +12,10 @@
 
 use super::{
     callsign, lists,
-    random::{chance, pick, weighted, whole},
-    task::{LONGEST_TEXT, Message, Room},
+    message::{LONGEST_TEXT, Message, Room},
 };
 use rand_chacha::ChaCha8Rng;
+use undertone_data::random::{chance, pick, weighted, whole};
 
 /// What radiograms say, `{city}`, `{name}`, `{n}` and `{day}` filled in.
 #[rustfmt::skip]
@@ -138,7 +138,8 @@ fn between_operators(rng: &mut ChaCha8Rng) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::random, *};
+    use super::*;
+    use undertone_data::random;
 
     #[test]
     fn the_check_counts_the_words_of_the_text() {

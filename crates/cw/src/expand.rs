@@ -5,10 +5,10 @@
 
 use super::{
     CwText, callsign, lists,
-    random::{chance, pick, whole},
-    task::{LONGEST_TEXT, Message, Room},
+    message::{LONGEST_TEXT, Message, Room},
 };
 use rand_chacha::ChaCha8Rng;
+use undertone_data::random::{chance, pick, whole};
 
 /// What is sent and what it means; a word in braces is the same on both sides, drawn anew each time. Only `{wx}`
 /// and `{ant}` have meanings of their own.
@@ -147,9 +147,10 @@ pub(super) fn meaning(sent: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::random, *};
-    use crate::cw::morse;
+    use super::*;
+    use crate::morse;
     use std::collections::HashSet;
+    use undertone_data::random;
 
     #[test]
     fn every_code_has_one_meaning() {

@@ -199,7 +199,7 @@ fn the_last_resort_follows_the_rules_too() {
     let messages = |task, source: &str| {
         let source = serde_json::from_str(&format!("{source:?}")).unwrap();
         let plain = CwText { cut_numbers: 0.0, ..CwText::default() };
-        [task::shortest(task, source, &plain), task::shortest(task, source, &CwText::default())].concat()
+        [compose::shortest(task, source, &plain), compose::shortest(task, source, &CwText::default())].concat()
     };
     for source in SOURCES {
         for message in messages(CwTask::Callsigns, source) {

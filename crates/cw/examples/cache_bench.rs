@@ -1,13 +1,13 @@
 //! What an entry of the cache costs, next to computing it, and what its rounding changes, on one thread:
-//! `cargo run --release -p undertone-data --example cache_bench`.
+//! `cargo run --release -p undertone-cw --example cache_bench`.
 
 use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
 use half::f16;
+use undertone_cw::{CwConfig, CwSynth};
 use undertone_data::cache::{Cache, Entry, Key};
-use undertone_data::cw::{CwConfig, CwSynth};
 use undertone_data::features::{LogMel, Mel};
 
 const CLIPS: usize = 100;

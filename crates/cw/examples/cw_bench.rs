@@ -1,10 +1,10 @@
 //! How fast the CW synthesiser is: clips of 6 s per second, on one thread and on all.
 //!
-//! `cargo run --example cw_bench -p undertone-data [CLIPS]`
+//! `cargo run --example cw_bench -p undertone-cw [CLIPS]`
 
 use rayon::prelude::*;
 use std::time::Instant;
-use undertone_data::cw::{CwConfig, CwSynth};
+use undertone_cw::{CwConfig, CwSynth};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clips: u64 = std::env::args().nth(1).map_or(Ok(600), |text| text.parse())?;

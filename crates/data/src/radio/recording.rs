@@ -1,43 +1,41 @@
-//! What happens to Morse on the air, done to recordings.
+//! A recording that is sent over the air once more.
 
-use super::{
-    CwConfig, CwDrift, CwDriftInfo, CwError, CwFilter, CwQrm, CwQrmInfo, CwQrn, CwQrnInfo, CwQsb, CwQsbInfo, CwText,
-    channel::{self, Filter, RATE},
-    random::{self, between, chance},
-    synth,
-};
-use crate::{fourier, level};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
+
+use super::channel::{self, RATE};
+use super::{DrawnDrift, DrawnFading, DrawnStatic, DrawnStation, Drift, Fading, Filter, Interference, OtherStations};
+use super::{ReceiverFilter, Static};
+use crate::bounds::{BoundsError, probability};
+use crate::random::{self, between, chance};
+use crate::{fourier, level};
 
 /// The pitch of a recording is looked for between these, in hertz.
 const PITCH_HZ: [f64; 2] = [200.0, 2000.0];
 /// Power within so many hertz counts as one pitch: keying at 60 wpm widens a carrier to about that.
 const LINE_HZ: f64 = 50.0;
-/// Rise and fall time of other stations, in milliseconds.
-const RISE_MS: f32 = 5.0;
 
-/// The effects of the synthesiser's channel for recordings of Morse. Levels are relative to the recording's own carrier,
+/// The effects of a radio path on recordings of one station. Levels are relative to the recording's own carrier,
 /// whose amplitude and pitch are taken from the recording: its power where there is a signal is that of a sine, and its
 /// pitch is where its spectrum is strongest between 200 and 2000 Hz.
 ///
 /// Each effect has a probability of its own among the clips that are sent over the air at all. White noise is not among
-/// them: `noise` adds it, and 0 dB over the whole band are 12 dB in the 500 Hz that the synthesiser counts in.
+/// them: `noise` adds it, and 0 dB over the whole band are 12 dB in a bandwidth of 500 Hz.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct CwChannel {
+pub struct RadioChannel {
     /// Probability that a clip is sent over the air once more.
     pub p: f32,
     /// A receiver that wanders: everything in the recording moves with it.
-    pub drift: CwDrift,
+    pub drift: Drift,
     /// Slow fading, of the recording's noise with its signal.
-    pub qsb: CwQsb,
+    pub qsb: Fading,
     /// Other stations.
-    pub qrm: CwQrm,
+    pub qrm: Interference,
     /// Static crashes.
-    pub qrn: CwQrn,
+    pub qrn: Static,
     /// The receiver's filter, around the recording's pitch.
-    pub filter: CwFilter,
+    pub filter: ReceiverFilter,
 }
 
 /// The generators of one clip; apart from those of other augmentations, and never renumbered.
@@ -57,21 +55,28 @@ impl Stream {
     }
 }
 
-impl CwChannel {
-    /// Checks every field by the synthesiser's rules.
+impl RadioChannel {
+    /// Checks every field.
     ///
     /// # Errors
     /// Names the key that does not fit.
-    pub fn validate(&self) -> Result<(), CwError> {
-        if !(0.0..=1.0).contains(&self.p) {
-            return Err(CwError::Probability { field: "p", value: self.p });
-        }
-        let Self { drift, qsb, qrm, qrn, filter, .. } = self.clone();
-        CwConfig { drift, qsb, qrm, qrn, filter, ..CwConfig::default() }.validate()
+    pub fn validate(&self) -> Result<(), BoundsError> {
+        probability("p", self.p)?;
+        self.drift.validate()?;
+        self.qsb.validate()?;
+        self.qrn.validate()?;
+        self.qrm.validate()?;
+        self.filter.validate()
     }
 
-    /// Sends a clip over the air, by chance; whether anything happened to it. Its length stays.
-    pub(crate) fn apply(&self, audio: &mut [f32], draw: u64) -> bool {
+    /// Whether a clip can come to have other stations in it, which somebody has to key.
+    pub fn has_stations(&self) -> bool {
+        self.p > 0.0 && self.qrm.probability > 0.0 && self.qrm.stations[1] > 0
+    }
+
+    /// Sends a clip over the air, by chance; whether anything happened to it. Its length stays. `stations` keys the other
+    /// stations; without it there are none.
+    pub fn apply(&self, stations: Option<&dyn OtherStations>, audio: &mut [f32], draw: u64) -> bool {
         if !chance(&mut Stream::Channel.of(draw), self.p) {
             return false;
         }
@@ -79,13 +84,13 @@ impl CwChannel {
         if amplitude == 0.0 {
             return false;
         }
-        let pitch_hz = pitch(audio);
+        let pitch_hz = carrier_pitch(audio);
         let [mut drifting, mut fading, mut others, mut bursts, mut filtering] =
             [Stream::Drift, Stream::Qsb, Stream::Qrm, Stream::Qrn, Stream::Filter].map(|stream| stream.of(draw));
-        let drift = CwDriftInfo::draw(&self.drift, &mut drifting);
-        let qsb = CwQsbInfo::draw(&self.qsb, &mut fading);
-        let qrm = CwQrmInfo::draw(&self.qrm, pitch_hz as f32, &mut others);
-        let qrn = CwQrnInfo::draw(&self.qrn, &mut bursts);
+        let drift = DrawnDrift::draw(&self.drift, &mut drifting);
+        let qsb = DrawnFading::draw(&self.qsb, &mut fading);
+        let qrm = DrawnStation::draw(&self.qrm, pitch_hz as f32, &mut others);
+        let qrn = DrawnStatic::draw(&self.qrn, &mut bursts);
         let filter = chance(&mut filtering, self.filter.probability)
             .then(|| Filter::new(pitch_hz, between(&mut filtering, self.filter.width_hz).into()));
         if drift.is_none() && qsb.is_none() && qrm.is_empty() && qrn.is_none() && filter.is_none() {
@@ -100,7 +105,9 @@ impl CwChannel {
             channel::wander(drift, pitch_hz, &mut drifting, &mut air);
         }
         channel::fade(qsb, &mut air);
-        synth::add_others(&qrm, &CwText::default(), RISE_MS, &mut others, &mut air);
+        if let Some(stations) = stations {
+            stations.add(&qrm, &mut others, &mut air);
+        }
         if let Some(qrn) = qrn {
             channel::add_static(qrn, &mut bursts, &mut air);
         }
@@ -114,8 +121,8 @@ impl CwChannel {
     }
 }
 
-/// Where the clip's spectrum is strongest, in hertz.
-fn pitch(audio: &[f32]) -> f64 {
+/// Where the clip's spectrum is strongest between 200 and 2000 Hz, in hertz.
+pub fn carrier_pitch(audio: &[f32]) -> f64 {
     let size = audio.len().next_power_of_two().max(2);
     let bin = |hz: f64| (hz * size as f64 / RATE).round() as usize;
     let mut sums = vec![0.0];
@@ -130,12 +137,13 @@ fn pitch(audio: &[f32]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CwSynth, tests::plain};
-    use super::*;
     use std::f64::consts::TAU;
 
-    fn off() -> CwChannel {
-        let mut channel = CwChannel { p: 1.0, ..CwChannel::default() };
+    use super::*;
+    use crate::radio::testing::keyed_tone;
+
+    fn off() -> RadioChannel {
+        let mut channel = RadioChannel { p: 1.0, ..RadioChannel::default() };
         channel.drift.probability = 0.0;
         channel.qsb.probability = 0.0;
         channel.qrm.probability = 0.0;
@@ -149,20 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_tells_its_pitch() {
-        let config = CwConfig { pitch_hz: [615.0, 615.0], clean: 0.0, ..plain() };
-        let clip = CwSynth::new(config, 3).unwrap().sample(1);
-        assert!((pitch(&clip.audio) - 615.0).abs() < 10.0, "{}", pitch(&clip.audio));
-    }
-
-    #[test]
     fn a_drifting_receiver_moves_the_pitch_and_nothing_else() {
         let mut channel = off();
-        channel.drift = CwDrift { probability: 1.0, hz_per_s: [20.0, 20.0], walk_hz: [0.0, 0.0] };
+        channel.drift = Drift { probability: 1.0, hz_per_s: [20.0, 20.0], walk_hz: [0.0, 0.0] };
         let mut audio = tone(700.0, 4.0);
-        assert!(channel.apply(&mut audio, 5));
+        assert!(channel.apply(None, &mut audio, 5));
         // After 3.5 s it has moved by 70 Hz on average over the last second, upwards or downwards.
-        let moved = pitch(&audio[48_000..]) - 700.0;
+        let moved = carrier_pitch(&audio[48_000..]) - 700.0;
         assert!((moved.abs() - 70.0).abs() < 5.0, "{moved}");
         assert!((level::energy(&audio) / level::energy(&tone(700.0, 4.0)) - 1.0).abs() < 0.01);
     }
@@ -170,9 +171,9 @@ mod tests {
     #[test]
     fn fading_is_as_deep_as_it_says() {
         let mut channel = off();
-        channel.qsb = CwQsb { probability: 1.0, depth_db: [12.0, 12.0], period_s: [1.0, 1.0] };
+        channel.qsb = Fading { probability: 1.0, depth_db: [12.0, 12.0], period_s: [1.0, 1.0] };
         let mut audio = tone(700.0, 4.0);
-        assert!(channel.apply(&mut audio, 5));
+        assert!(channel.apply(None, &mut audio, 5));
         let level = |piece: &[f32]| 10.0 * (level::energy(piece) / piece.len() as f64).log10();
         let levels: Vec<f64> = audio.chunks(400).map(level).collect();
         let [least, most] = [f64::min, f64::max].map(|pick| levels.iter().copied().reduce(pick).unwrap());
@@ -180,30 +181,12 @@ mod tests {
     }
 
     #[test]
-    fn static_and_others_are_relative_to_the_carrier() {
-        let mut channel = off();
-        channel.qrm = CwQrm { probability: 1.0, stations: [1, 1], level_db: [0.0, 0.0], ..CwQrm::default() };
-        channel.qrm.offset_hz = [500.0, 500.0];
-        channel.qrn = CwQrn { probability: 1.0, rate_per_s: [20.0, 20.0], ..CwQrn::default() };
-        for scale in [1.0, 0.01] {
-            let clean: Vec<f32> = tone(900.0, 8.0).iter().map(|sample| scale * sample).collect();
-            let mut audio = clean.clone();
-            assert!(channel.apply(&mut audio, 9));
-            let added: Vec<f32> = audio.iter().zip(&clean).map(|(a, b)| (a - b) / scale).collect();
-            let loudest = level::peak(&added);
-            assert!((0.1..1.0).contains(&loudest), "{loudest}");
-            let added = pitch(&added);
-            assert!((added - 400.0).abs() < 30.0 || (added - 1400.0).abs() < 30.0, "{added}");
-        }
-    }
-
-    #[test]
     fn a_filter_keeps_the_carrier_where_and_as_loud_as_it_is() {
         let mut channel = off();
-        channel.filter = CwFilter { probability: 1.0, width_hz: [300.0, 300.0] };
-        let clean = CwSynth::new(plain(), 3).unwrap().sample(1).audio;
+        channel.filter = ReceiverFilter { probability: 1.0, width_hz: [300.0, 300.0] };
+        let clean = keyed_tone(700.0, 96_000);
         let mut audio = clean.clone();
-        assert!(channel.apply(&mut audio, 5));
+        assert!(channel.apply(None, &mut audio, 5));
         assert_eq!(audio.len(), clean.len());
         // Whatever the phase of the carrier, it is keyed at the same time.
         let with = |shift: usize| {
@@ -220,20 +203,20 @@ mod tests {
         let mut channel = off();
         channel.qrn.probability = 1.0;
         let clean = tone(700.0, 4.0);
-        let added = |channel: &CwChannel| -> Vec<f32> {
+        let added = |channel: &RadioChannel| -> Vec<f32> {
             let mut audio = clean.clone();
-            channel.apply(&mut audio, 77);
+            channel.apply(None, &mut audio, 77);
             audio.iter().zip(&clean).map(|(a, b)| a - b).collect()
         };
         let alone = added(&channel);
-        channel.qsb = CwQsb { probability: 1.0, depth_db: [0.0, 0.0], ..CwQsb::default() };
+        channel.qsb = Fading { probability: 1.0, depth_db: [0.0, 0.0], ..Fading::default() };
         let both = added(&channel);
         assert!(alone.iter().zip(&both).all(|(a, b)| (a - b).abs() < 1e-6));
     }
 
     #[test]
     fn refusals_name_the_key() {
-        let channel = CwChannel { p: 2.0, ..off() };
+        let channel = RadioChannel { p: 2.0, ..off() };
         assert!(channel.validate().unwrap_err().to_string().starts_with("p is 2"));
         let mut channel = off();
         channel.qsb.depth_db = [5.0, 1.0];

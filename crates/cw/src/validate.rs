@@ -1,64 +1,18 @@
 //! Refuses a configuration that could not be synthesised, in a sentence that says what to change.
 
 use super::{
-    CwConfig, CwSource, CwTask, Range,
-    config::CwText,
+    CwConfig, CwSource, CwTask, CwText, compose,
     keying::{self, Fist},
     morse::{self, Symbol},
-    task,
 };
+use undertone_data::bounds::{BoundsError, count, number, probability, range};
 
 /// Why a [`CwConfig`] was refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CwError {
-    /// A range is out of bounds, upside down or not a number.
-    #[error("{field} is [{low}, {high}]: give two numbers from {least} to {most}, the smaller one first")]
-    Range {
-        /// Its name, as in the configuration.
-        field: &'static str,
-        /// The lower end as given.
-        low: f32,
-        /// The upper end as given.
-        high: f32,
-        /// Least that is accepted.
-        least: f32,
-        /// Most that is accepted.
-        most: f32,
-    },
-    /// A range of whole numbers is out of bounds or upside down.
-    #[error("{field} is [{low}, {high}]: give two whole numbers from {least} to {most}, the smaller one first")]
-    Count {
-        /// Its name, as in the configuration.
-        field: &'static str,
-        /// The lower end as given.
-        low: usize,
-        /// The upper end as given.
-        high: usize,
-        /// Least that is accepted.
-        least: usize,
-        /// Most that is accepted.
-        most: usize,
-    },
-    /// A number is out of bounds.
-    #[error("{field} is {value}: give a number from {least} to {most}")]
-    Number {
-        /// Its name, as in the configuration.
-        field: &'static str,
-        /// As given.
-        value: f32,
-        /// Least that is accepted.
-        least: f32,
-        /// Most that is accepted.
-        most: f32,
-    },
-    /// A probability is not one.
-    #[error("{field} is {value}: give a probability from 0 (never) to 1 (always)")]
-    Probability {
-        /// Its name, as in the configuration.
-        field: &'static str,
-        /// As given.
-        value: f32,
-    },
+    /// A number or a range of numbers is out of bounds.
+    #[error(transparent)]
+    Bounds(#[from] BoundsError),
     /// A weight is negative or not a number.
     #[error("{field} is {value}: give a weight of 0 (never) or more")]
     Weight {
@@ -70,12 +24,6 @@ pub enum CwError {
     /// Nothing can be sent.
     #[error("every weight under text is 0, so there is nothing to send: raise one, or list texts in text.fixed")]
     NoText,
-    /// A name is not that of a task.
-    #[error("there is no task `{name}`: the tasks are copy, callsigns, log, expand and traffic")]
-    UnknownTask {
-        /// As given.
-        name: String,
-    },
     /// None of the weights that count for the task is positive.
     #[error("no weight under text that the task `{task}` draws from is above 0: raise one of {useful}")]
     NoTextForTask {
@@ -194,8 +142,8 @@ impl CwConfig {
         if text.group_length != default.group_length {
             return refused("text.group_length".to_owned());
         }
-        let weights = CwSource::weights(text);
-        if weights != CwSource::weights(&default)
+        let weights = text.weights();
+        if weights != default.weights()
             && let Some((source, weight)) = weights.iter().find(|(s, weight)| *weight > 0.0 && !task.draws_from(*s))
         {
             return refused(format!("{}, {weight},", weight_name(*source)));
@@ -210,11 +158,10 @@ impl CwConfig {
     /// The longest clip must hold each of the shortest messages of what may be sent.
     fn validate_messages(&self, around: f64) -> Result<(), CwError> {
         let task = self.task;
-        let weighted =
-            CwSource::weights(&self.text).into_iter().filter(|(s, weight)| *weight > 0.0 && task.draws_from(*s));
+        let weighted = self.text.weights().into_iter().filter(|(s, weight)| *weight > 0.0 && task.draws_from(*s));
         let room = f64::from(self.duration_s[1]) - around;
         for source in task.own_source().into_iter().chain(weighted.map(|(source, _)| source)) {
-            for message in task::shortest(task, source, &self.text) {
+            for message in compose::shortest(task, source, &self.text) {
                 let needed = self.longest_s(&morse::parse(&message.sent).unwrap_or_default());
                 if needed > room {
                     let name = task.own_source().is_none().then(|| weight_name(source));
@@ -245,34 +192,24 @@ impl CwConfig {
             return Err(CwError::RiseTooLong { rise_ms, wpm, dit_ms });
         }
         range("pitch_hz", self.pitch_hz, 200.0, 2000.0)?;
-        probability("drift.probability", self.drift.probability)?;
-        range("drift.hz_per_s", self.drift.hz_per_s, 0.0, 50.0)?;
-        range("drift.walk_hz", self.drift.walk_hz, 0.0, 50.0)?;
+        self.drift.validate()?;
         probability("chirp.probability", self.chirp.probability)?;
         range("chirp.hz", self.chirp.hz, 0.0, 200.0)?;
-        range("chirp.settle_ms", self.chirp.settle_ms, 1.0, 500.0)
+        range("chirp.settle_ms", self.chirp.settle_ms, 1.0, 500.0)?;
+        Ok(())
     }
 
     fn validate_channel(&self) -> Result<(), CwError> {
-        probability("qsb.probability", self.qsb.probability)?;
-        range("qsb.depth_db", self.qsb.depth_db, 0.0, 60.0)?;
-        range("qsb.period_s", self.qsb.period_s, 0.1, 600.0)?;
-        probability("qrn.probability", self.qrn.probability)?;
-        range("qrn.rate_per_s", self.qrn.rate_per_s, 0.0, 50.0)?;
-        range("qrn.level_db", self.qrn.level_db, -60.0, 40.0)?;
-        range("qrn.decay_ms", self.qrn.decay_ms, 0.1, 50.0)?;
-        probability("qrm.probability", self.qrm.probability)?;
-        count("qrm.stations", self.qrm.stations, 0, 16)?;
-        range("qrm.offset_hz", self.qrm.offset_hz, 10.0, 3000.0)?;
-        range("qrm.wpm", self.qrm.wpm, 5.0, 60.0)?;
-        range("qrm.level_db", self.qrm.level_db, -60.0, 40.0)?;
+        self.qsb.validate()?;
+        self.qrn.validate()?;
+        self.qrm.validate()?;
         range("snr_db", self.snr_db, -40.0, 100.0)?;
         number("snr_bandwidth_hz", self.snr_bandwidth_hz, 1.0, 8000.0)?;
-        probability("filter.probability", self.filter.probability)?;
-        range("filter.width_hz", self.filter.width_hz, 20.0, 3000.0)?;
+        self.filter.validate()?;
         probability("clean", self.clean)?;
         probability("noise_only", self.noise_only)?;
-        range("level_dbfs", self.level_dbfs, -100.0, 0.0)
+        range("level_dbfs", self.level_dbfs, -100.0, 0.0)?;
+        Ok(())
     }
 
     /// A clip must hold a fixed text at its longest, and any one character where the text is drawn to fit.
@@ -323,7 +260,7 @@ impl CwConfig {
 
 impl CwText {
     fn validate(&self) -> Result<(), CwError> {
-        let weights = CwSource::weights(self).map(|(source, weight)| (weight_name(source), weight));
+        let weights = self.weights().map(|(source, weight)| (weight_name(source), weight));
         for (field, value) in weights {
             if !(0.0..f32::INFINITY).contains(&value) {
                 return Err(CwError::Weight { field, value });
@@ -337,7 +274,8 @@ impl CwText {
         }
         count("text.group_length", self.group_length, 1, 20)?;
         probability("text.portable", self.portable)?;
-        probability("text.cut_numbers", self.cut_numbers)
+        probability("text.cut_numbers", self.cut_numbers)?;
+        Ok(())
     }
 }
 
@@ -361,27 +299,6 @@ fn weight_name(source: CwSource) -> &'static str {
 fn parse_fixed(index: usize, text: &str) -> Result<Vec<Vec<Symbol>>, CwError> {
     let words = morse::parse(text).map_err(|piece| CwError::Unkeyable { index, text: text.to_owned(), piece })?;
     if words.is_empty() { Err(CwError::Blank { index }) } else { Ok(words) }
-}
-
-// The checks are written so that a NaN fails them.
-
-fn range(field: &'static str, [low, high]: Range, least: f32, most: f32) -> Result<(), CwError> {
-    let fits = least <= low && low <= high && high <= most;
-    if fits { Ok(()) } else { Err(CwError::Range { field, low, high, least, most }) }
-}
-
-fn count(field: &'static str, [low, high]: [usize; 2], least: usize, most: usize) -> Result<(), CwError> {
-    let fits = least <= low && low <= high && high <= most;
-    if fits { Ok(()) } else { Err(CwError::Count { field, low, high, least, most }) }
-}
-
-fn number(field: &'static str, value: f32, least: f32, most: f32) -> Result<(), CwError> {
-    let fits = least <= value && value <= most;
-    if fits { Ok(()) } else { Err(CwError::Number { field, value, least, most }) }
-}
-
-fn probability(field: &'static str, value: f32) -> Result<(), CwError> {
-    if (0.0..=1.0).contains(&value) { Ok(()) } else { Err(CwError::Probability { field, value }) }
 }
 
 #[cfg(test)]

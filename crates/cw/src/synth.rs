@@ -1,17 +1,18 @@
 //! The synthesiser: draws what a clip is like, then makes it.
 
 use super::{
-    CwConfig, CwError, CwInfo, CwQrmInfo, CwSource, CwTask, CwText,
-    channel::{self, Carrier, Filter, RATE},
-    keying::{self, Fist, JITTER_LIMIT, Keyed},
-    morse,
-    random::{self, between, pick},
-    task::{self, Message, Room},
+    CwConfig, CwError, CwInfo, CwSource, CwTask,
+    carrier::Carrier,
+    compose,
+    keying::{self, Keyed},
+    message::{Message, Room},
+    stations::{add_others, key},
     text,
 };
-use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
+use undertone_data::radio::{Filter, RATE, channel};
+use undertone_data::random::{self, between};
 
 /// Samples per second of every clip.
 pub const SAMPLE_RATE: u32 = RATE as u32;
@@ -124,13 +125,13 @@ impl CwSynth {
     fn send_message(&self, source: CwSource, start: f64, room: &Room<'_>, rng: &mut ChaCha8Rng) -> (Message, Keyed) {
         let c = &self.config;
         for _ in 0..MESSAGE_TRIES {
-            let Some(message) = task::compose(c.task, source, &c.text, room, rng) else { continue };
+            let Some(message) = compose::compose(c.task, source, &c.text, room, rng) else { continue };
             let keyed = key(&message.sent, room.fist, start..f64::INFINITY, rng);
             if keyed.end() <= start + room.longest_s {
                 return (message, keyed);
             }
         }
-        let message = task::last_resort(c.task, source, &c.text, rng);
+        let message = compose::last_resort(c.task, source, &c.text, rng);
         let keyed = key(&message.sent, room.fist, start..f64::INFINITY, rng);
         (message, keyed)
     }
@@ -163,35 +164,6 @@ impl CwSynth {
         }
         audio
     }
-}
-
-/// Adds the other stations to what is heard, each sending `text` of its own.
-pub(super) fn add_others(others: &[CwQrmInfo], text: &CwText, rise_ms: f32, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
-    for other in others {
-        let fist = Fist::machine(other.wpm.into(), other.wpm.into());
-        // They were there before the clip started, and stay until it ends.
-        let start = -2.0 * rng.random::<f64>();
-        let seconds = audio.len() as f64 / RATE - start;
-        let source = pick(rng, &[CwSource::Words, CwSource::Qso, CwSource::Cqww, CwSource::Cqwpx]);
-        let text = text::fill(source, text, seconds / fist.effective_unit_s(), rng);
-        let keyed = key(&text, &fist, start..f64::INFINITY, rng);
-        let rise_s = (f64::from(rise_ms) / 1000.0).min(fist.unit_s());
-        let envelope = keying::envelope(&keyed.elements, rise_s, RATE, audio.len());
-        let carrier = Carrier {
-            pitch_hz: other.pitch_hz.into(),
-            amplitude: channel::amplitude(other.level_db),
-            drift: None,
-            chirp: None,
-            qsb: None,
-        };
-        carrier.add(&envelope, &keyed.elements, rng, audio);
-    }
-}
-
-/// Keys a text that is known to be keyable.
-fn key(text: &str, fist: &Fist, time: std::ops::Range<f64>, rng: &mut ChaCha8Rng) -> Keyed {
-    let words = morse::parse(text).unwrap_or_default();
-    keying::key(&words, fist, time, || channel::normal(rng).clamp(-JITTER_LIMIT, JITTER_LIMIT))
 }
 
 /// Scales the loudest sample to `level_dbfs` and returns by how much. Nothing is clipped, so nothing is distorted, and

@@ -1,10 +1,9 @@
 //! What the synthesiser can be told. A pair of numbers is a range: each sample draws its own value from it, evenly.
 
-use super::CwTask;
+use super::{CwSource, CwTask};
 use serde::{Deserialize, Serialize};
-
-/// The least and the most a drawn value may be; twice the same number fixes it.
-pub type Range = [f32; 2];
+use undertone_data::radio::{Drift, Fading, Interference, ReceiverFilter, Static};
+use undertone_data::random::Range;
 
 /// Everything the CW synthesiser can vary. The default is a general mix: hand and machine keying at 15 to 30 words
 /// per minute, clean or 10 to 30 dB over the noise in 500 Hz, with some fading, static and interference.
@@ -34,21 +33,21 @@ pub struct CwConfig {
     /// Pitch of the carrier, in hertz.
     pub pitch_hz: Range,
     /// A carrier that wanders.
-    pub drift: CwDrift,
+    pub drift: Drift,
     /// A carrier whose pitch is off at each key-down and settles.
     pub chirp: CwChirp,
     /// Slow fading.
-    pub qsb: CwQsb,
+    pub qsb: Fading,
     /// Static crashes.
-    pub qrn: CwQrn,
+    pub qrn: Static,
     /// Other stations.
-    pub qrm: CwQrm,
+    pub qrm: Interference,
     /// Power of the carrier, key down and unfaded, over the noise power in `snr_bandwidth_hz`, in decibels.
     pub snr_db: Range,
     /// Bandwidth that `snr_db` is stated in, in hertz. The noise itself is white from 0 to 8 kHz.
     pub snr_bandwidth_hz: f32,
     /// The receiver's filter.
-    pub filter: CwFilter,
+    pub filter: ReceiverFilter,
     /// Probability of a clip with nothing but the keyed carrier: no noise, fading, static, other stations or filter.
     pub clean: f32,
     /// Probability of a clip in which nobody sends: noise and static only, and an empty text.
@@ -135,18 +134,6 @@ pub struct CwHand {
     pub swing: Range,
 }
 
-/// A carrier that wanders.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwDrift {
-    /// Probability that a clip has it.
-    pub probability: f32,
-    /// Steady drift, in hertz per second, upwards or downwards.
-    pub hz_per_s: Range,
-    /// Random walk on top: standard deviation after one second, in hertz.
-    pub walk_hz: Range,
-}
-
 /// A carrier that is pulled at key-down.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -157,59 +144,6 @@ pub struct CwChirp {
     pub hz: Range,
     /// Time constant with which it settles, in milliseconds.
     pub settle_ms: Range,
-}
-
-/// Slow fading: the carrier's level in decibels follows a sine between 0 and minus the depth.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwQsb {
-    /// Probability that a clip has it.
-    pub probability: f32,
-    /// How deep it fades, in decibels.
-    pub depth_db: Range,
-    /// Time from peak to peak, in seconds.
-    pub period_s: Range,
-}
-
-/// Impulsive static: bursts of noise that start at once and die away.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwQrn {
-    /// Probability that a clip has it.
-    pub probability: f32,
-    /// Bursts per second, at random times.
-    pub rate_per_s: Range,
-    /// Level at the start of a burst relative to the carrier (root mean square each), in decibels.
-    pub level_db: Range,
-    /// Time constant with which a burst dies away, in milliseconds.
-    pub decay_ms: Range,
-}
-
-/// Interference from other stations.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwQrm {
-    /// Probability that a clip has it.
-    pub probability: f32,
-    /// Least and most stations.
-    pub stations: [usize; 2],
-    /// Distance of their pitch from the wanted one, in hertz, upwards or downwards.
-    pub offset_hz: Range,
-    /// Their speed, in words per minute.
-    pub wpm: Range,
-    /// Their level relative to the wanted carrier, in decibels.
-    pub level_db: Range,
-}
-
-/// A receiver filter around the wanted pitch, through which everything passes: carrier, noise, static and the others.
-/// The signal-to-noise ratio is that before the filter.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwFilter {
-    /// Probability that a clip has it.
-    pub probability: f32,
-    /// Width between the -3 dB points, in hertz.
-    pub width_hz: Range,
 }
 
 impl Default for CwConfig {
@@ -225,14 +159,14 @@ impl Default for CwConfig {
             hand: CwHand::default(),
             rise_ms: [4.0, 8.0],
             pitch_hz: [400.0, 1000.0],
-            drift: CwDrift::default(),
+            drift: Drift::default(),
             chirp: CwChirp::default(),
-            qsb: CwQsb::default(),
-            qrn: CwQrn::default(),
-            qrm: CwQrm::default(),
+            qsb: Fading::default(),
+            qrn: Static::default(),
+            qrm: Interference::default(),
             snr_db: [10.0, 30.0],
             snr_bandwidth_hz: 500.0,
-            filter: CwFilter::default(),
+            filter: ReceiverFilter::default(),
             clean: 0.1,
             noise_only: 0.02,
             level_dbfs: [-20.0, -1.0],
@@ -257,6 +191,23 @@ impl Default for CwText {
             portable: portable(),
             cut_numbers: cut_numbers(),
         }
+    }
+}
+
+impl CwText {
+    /// The kinds of text that have a weight, with it.
+    pub(super) fn weights(&self) -> [(CwSource, f32); 9] {
+        [
+            (CwSource::Words, self.words),
+            (CwSource::Groups, self.groups),
+            (CwSource::Callsigns, self.callsigns),
+            (CwSource::Qso, self.qso),
+            (CwSource::Cqww, self.cqww),
+            (CwSource::ArrlDx, self.arrl_dx),
+            (CwSource::Cqwpx, self.cqwpx),
+            (CwSource::FieldDay, self.field_day),
+            (CwSource::Sweepstakes, self.sweepstakes),
+        ]
     }
 }
 
@@ -290,44 +241,8 @@ impl Default for CwHand {
     }
 }
 
-impl Default for CwDrift {
-    fn default() -> Self {
-        Self { probability: 0.2, hz_per_s: [0.0, 3.0], walk_hz: [0.0, 2.0] }
-    }
-}
-
 impl Default for CwChirp {
     fn default() -> Self {
         Self { probability: 0.05, hz: [5.0, 40.0], settle_ms: [10.0, 40.0] }
-    }
-}
-
-impl Default for CwQsb {
-    fn default() -> Self {
-        Self { probability: 0.3, depth_db: [3.0, 15.0], period_s: [2.0, 12.0] }
-    }
-}
-
-impl Default for CwQrn {
-    fn default() -> Self {
-        Self { probability: 0.2, rate_per_s: [0.3, 5.0], level_db: [-6.0, 12.0], decay_ms: [0.5, 8.0] }
-    }
-}
-
-impl Default for CwQrm {
-    fn default() -> Self {
-        Self {
-            probability: 0.2,
-            stations: [1, 2],
-            offset_hz: [150.0, 1000.0],
-            wpm: [15.0, 35.0],
-            level_db: [-20.0, 0.0],
-        }
-    }
-}
-
-impl Default for CwFilter {
-    fn default() -> Self {
-        Self { probability: 0.3, width_hz: [250.0, 1000.0] }
     }
 }

@@ -1,12 +1,10 @@
 //! What one clip is like: drawn before anything is synthesised, and handed out with the clip.
 
-use super::{
-    CwConfig, CwDrift, CwQrm, CwQrn, CwQsb, CwSource,
-    keying::Fist,
-    random::{between, chance, either_way, whole},
-};
+use super::{CwConfig, CwSource, keying::Fist, text};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
+use undertone_data::radio::{DrawnDrift, DrawnFading, DrawnStatic, DrawnStation};
+use undertone_data::random::{between, chance, either_way};
 
 /// How a clip was made. An effect that the clip does not have is `None`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -24,15 +22,15 @@ pub struct CwInfo {
     /// Pitch of the carrier at the start, in hertz.
     pub pitch_hz: f32,
     /// Wandering of the carrier.
-    pub drift: Option<CwDriftInfo>,
+    pub drift: Option<DrawnDrift>,
     /// Pull at key-down.
     pub chirp: Option<CwChirpInfo>,
     /// Fading.
-    pub qsb: Option<CwQsbInfo>,
+    pub qsb: Option<DrawnFading>,
     /// Static.
-    pub qrn: Option<CwQrnInfo>,
+    pub qrn: Option<DrawnStatic>,
     /// The other stations.
-    pub qrm: Vec<CwQrmInfo>,
+    pub qrm: Vec<DrawnStation>,
     /// Power of the unfaded carrier over that of the noise in `snr_bandwidth_hz`, in decibels; `None` without noise.
     pub snr_db: Option<f32>,
     /// Bandwidth that `snr_db` is stated in, in hertz.
@@ -58,15 +56,6 @@ pub struct CwHandInfo {
     pub swing: f32,
 }
 
-/// Wandering of the carrier in one clip.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct CwDriftInfo {
-    /// Steady drift, in hertz per second.
-    pub hz_per_s: f32,
-    /// Random walk: standard deviation after a second, in hertz.
-    pub walk_hz: f32,
-}
-
 /// Chirp in one clip.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CwChirpInfo {
@@ -76,46 +65,13 @@ pub struct CwChirpInfo {
     pub settle_ms: f32,
 }
 
-/// Fading in one clip.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct CwQsbInfo {
-    /// Depth, in decibels.
-    pub depth_db: f32,
-    /// Time from peak to peak, in seconds.
-    pub period_s: f32,
-    /// Where in that time the clip starts, from 0 (a peak) to 1.
-    pub phase: f32,
-}
-
-/// Static in one clip.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct CwQrnInfo {
-    /// Bursts per second on average.
-    pub rate_per_s: f32,
-    /// Level at the start of a burst relative to the carrier, in decibels.
-    pub level_db: f32,
-    /// Time constant of a burst, in milliseconds.
-    pub decay_ms: f32,
-}
-
-/// One other station.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct CwQrmInfo {
-    /// Pitch, in hertz.
-    pub pitch_hz: f32,
-    /// Speed, in words per minute.
-    pub wpm: f32,
-    /// Level relative to the wanted carrier, in decibels.
-    pub level_db: f32,
-}
-
 impl CwInfo {
     /// Draws everything but the text.
     pub(super) fn draw(config: &CwConfig, rng: &mut ChaCha8Rng) -> Self {
         let c = config;
         let silent = chance(rng, c.noise_only);
         let clean = chance(rng, c.clean) && !silent;
-        let source = CwSource::draw(c.task, &c.text, rng);
+        let source = text::draw_source(c.task, &c.text, rng);
         let wpm = between(rng, c.wpm);
         let ratio = if chance(rng, c.farnsworth.probability) { between(rng, c.farnsworth.ratio) } else { 1.0 };
         let pitch_hz = between(rng, c.pitch_hz);
@@ -131,13 +87,13 @@ impl CwInfo {
             }),
             rise_ms: between(rng, c.rise_ms),
             pitch_hz,
-            drift: CwDriftInfo::draw(&c.drift, rng),
+            drift: DrawnDrift::draw(&c.drift, rng),
             chirp: chance(rng, c.chirp.probability)
                 .then(|| CwChirpInfo { hz: either_way(rng, c.chirp.hz), settle_ms: between(rng, c.chirp.settle_ms) }),
-            qsb: if clean { None } else { CwQsbInfo::draw(&c.qsb, rng) },
-            qrn: if clean { None } else { CwQrnInfo::draw(&c.qrn, rng) },
+            qsb: if clean { None } else { DrawnFading::draw(&c.qsb, rng) },
+            qrn: if clean { None } else { DrawnStatic::draw(&c.qrn, rng) },
             // Where nobody sends, another station would be the one to copy, and the empty text would be wrong.
-            qrm: if clean || silent { Vec::new() } else { CwQrmInfo::draw(&c.qrm, pitch_hz, rng) },
+            qrm: if clean || silent { Vec::new() } else { DrawnStation::draw(&c.qrm, pitch_hz, rng) },
             snr_db: (!clean).then(|| between(rng, c.snr_db)),
             snr_bandwidth_hz: c.snr_bandwidth_hz,
             filter_hz: (!clean && chance(rng, c.filter.probability)).then(|| between(rng, c.filter.width_hz)),
@@ -158,53 +114,5 @@ impl CwInfo {
                 ..machine
             },
         }
-    }
-}
-
-impl CwDriftInfo {
-    /// Whether a clip has it, and how.
-    pub(super) fn draw(drift: &CwDrift, rng: &mut ChaCha8Rng) -> Option<Self> {
-        chance(rng, drift.probability)
-            .then(|| Self { hz_per_s: either_way(rng, drift.hz_per_s), walk_hz: between(rng, drift.walk_hz) })
-    }
-}
-
-impl CwQsbInfo {
-    /// Whether a clip has it, and how.
-    pub(super) fn draw(qsb: &CwQsb, rng: &mut ChaCha8Rng) -> Option<Self> {
-        chance(rng, qsb.probability).then(|| Self {
-            depth_db: between(rng, qsb.depth_db),
-            period_s: between(rng, qsb.period_s),
-            phase: between(rng, [0.0, 1.0]),
-        })
-    }
-}
-
-impl CwQrnInfo {
-    /// Whether a clip has it, and how.
-    pub(super) fn draw(qrn: &CwQrn, rng: &mut ChaCha8Rng) -> Option<Self> {
-        chance(rng, qrn.probability).then(|| Self {
-            rate_per_s: between(rng, qrn.rate_per_s),
-            level_db: between(rng, qrn.level_db),
-            decay_ms: between(rng, qrn.decay_ms),
-        })
-    }
-}
-
-impl CwQrmInfo {
-    /// The other stations of a clip, if it has any.
-    pub(super) fn draw(qrm: &CwQrm, wanted_hz: f32, rng: &mut ChaCha8Rng) -> Vec<Self> {
-        if !chance(rng, qrm.probability) {
-            return Vec::new();
-        }
-        let stations = whole(rng, qrm.stations[0]..=qrm.stations[1]);
-        (0..stations).map(|_| Self::draw_one(qrm, wanted_hz, rng)).collect()
-    }
-
-    fn draw_one(qrm: &CwQrm, wanted_hz: f32, rng: &mut ChaCha8Rng) -> Self {
-        let offset = either_way(rng, qrm.offset_hz);
-        // Below 100 Hz a receiver's audio ends; such a station is moved to the same distance above.
-        let pitch_hz = if wanted_hz + offset < 100.0 { wanted_hz - offset } else { wanted_hz + offset };
-        Self { pitch_hz, wpm: between(rng, qrm.wpm), level_db: between(rng, qrm.level_db) }
     }
 }
