@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use symphonia::core::io::MediaSource;
 
-use super::{AudioError, decode};
-use crate::limits::LONGEST_HOURS;
+use super::AudioError;
 
 /// Encoded audio, wherever it lies: a file of its own, a part of a larger file, or memory.
 #[derive(Clone)]
@@ -41,36 +40,6 @@ impl Stored {
     /// What errors call it: of a file its path.
     pub fn name(&self) -> &Path {
         &self.name
-    }
-
-    /// From `start` to `end` in seconds as 16 kHz mono samples; `None` means the audio's own bound.
-    ///
-    /// # Errors
-    /// As [`load_segment`](super::load_segment).
-    pub fn load(&self, start: Option<f64>, end: Option<f64>) -> Result<Vec<f32>, AudioError> {
-        let path = &self.name;
-        let from = start.unwrap_or(0.0);
-        if !from.is_finite() || from < 0.0 || end.is_some_and(|end| !end.is_finite() || end <= from) {
-            return Err(AudioError::BadSegment { path: path.into(), start: from, end });
-        }
-        decode::decode(self, from, end, LONGEST_HOURS * 3600.0)
-    }
-
-    /// How long it is by its header, in seconds, without decoding: None where the header does not tell, as in an MP3
-    /// without an encoder's tag.
-    ///
-    /// # Errors
-    /// If it is missing, empty or no audio.
-    pub fn seconds(&self) -> Result<Option<f64>, AudioError> {
-        decode::seconds(self)
-    }
-
-    /// How long it is by the packets that it holds, in seconds: all of it is read, and nothing is decoded.
-    ///
-    /// # Errors
-    /// If it is missing, empty or no audio, or is damaged on the way.
-    pub fn counted_seconds(&self) -> Result<f64, AudioError> {
-        decode::counted_seconds(self)
     }
 
     /// How many bytes it has, where that can be known.

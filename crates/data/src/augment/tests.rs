@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::fourier;
 use crate::level::{energy, peak, ratio, signal_power};
+use crate::radio::channel::add_noise;
 use crate::radio::testing::{SteadyStations, keyed_tone};
 use crate::records::Paths;
 
@@ -17,7 +18,10 @@ fn sine(hz: f64, samples: usize) -> Vec<f32> {
 }
 
 fn keyed(index: u64) -> Vec<f32> {
-    keyed_tone(500.0 + 10.0 * index as f64, 96_000)
+    let mut audio = keyed_tone(500.0 + 10.0 * index as f64, 96_000);
+    add_noise(10.0, 500.0, &mut random::stream(1, index), &mut audio);
+    level::scale(&mut audio, 0.4);
+    audio
 }
 
 /// Whatever is on, other stations among it.

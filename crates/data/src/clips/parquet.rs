@@ -16,7 +16,7 @@ use parquet::schema::types::{Type, TypePtr};
 
 use super::remote::Place;
 use crate::records::RecordsError;
-use crate::records::files::read_error;
+use crate::records::lines::read_error;
 use crate::records::parquet::guarded;
 use crate::records::row::Row;
 use crate::records::task::Task;

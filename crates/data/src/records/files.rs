@@ -1,22 +1,28 @@
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::find;
 use super::json::{self, Noted};
+use super::lines::{Rows, is_blank, lines, open, read_error};
 use super::row::{Content, Row};
 use super::task::Task;
-use super::{Format, Origin, RecordsError, parquet, paths};
+use super::{Format, Origin, RecordsError, parquet};
 
-/// The rows of one file, read as they are asked for.
-pub(crate) type Rows = Box<dyn Iterator<Item = Result<Row, RecordsError>>>;
+impl Task<'_> {
+    /// The records of the configured part, up to the limit, each made by `record`; at least one.
+    pub fn read<T>(&self, record: impl FnMut(&Row) -> Result<T, RecordsError>) -> Result<Vec<T>, RecordsError> {
+        self.config.validate()?;
+        self.select(rows(self)?, record)
+    }
+}
 
 /// The rows of a task's files with their numbers, one file after the other; each is opened when its turn comes.
-pub(super) fn rows(task: &Task) -> Result<impl Iterator<Item = Result<Row, RecordsError>>, RecordsError> {
-    let rows = paths::files(task.config)?.into_iter().flat_map(|(format, path)| {
+fn rows(task: &Task) -> Result<impl Iterator<Item = Result<Row, RecordsError>>, RecordsError> {
+    let rows = find::files(task.config)?.into_iter().flat_map(|(format, path)| {
         file_rows(task, format, path.into()).unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
     });
     Ok((1..).zip(rows).map(|(number, row)| Ok(Row { number, ..row? })))
@@ -38,47 +44,6 @@ pub(crate) fn file_rows(task: &Task, format: Format, path: Arc<Path>) -> Result<
         (Format::Text, Some(target)) => parallel(path, target.as_path().into()),
         (Format::Text | Format::Auto, _) => Err(RecordsError::Format { path: path.to_path_buf() }),
     }
-}
-
-/// Opens a file to read from.
-pub(crate) fn open(path: &Path) -> Result<File, RecordsError> {
-    File::open(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => RecordsError::Missing { path: path.into() },
-        _ => read_error(path, error),
-    })
-}
-
-/// An error of the system or of a format's reader.
-pub(crate) fn read_error(path: &Path, error: impl ToString) -> RecordsError {
-    RecordsError::Read { path: path.into(), reason: error.to_string() }
-}
-
-/// Lines with their numbers, without line ends and byte order mark. Only a line feed ends a line, after a carriage
-/// return or not: other separators of Unicode may be part of a text.
-pub(crate) fn lines(
-    path: &Arc<Path>,
-) -> Result<impl Iterator<Item = Result<(u64, String), RecordsError>> + use<>, RecordsError> {
-    let file = open(path)?;
-    let path = path.clone();
-    Ok((1..).zip(BufReader::new(file).split(b'\n')).map(move |(number, line)| {
-        let mut line = line.map_err(|error| read_error(&path, error))?;
-        if line.last() == Some(&b'\r') {
-            line.pop();
-        }
-        let line =
-            String::from_utf8(line).map_err(|_| RecordsError::Encoding { origin: Origin::line(&path, number) })?;
-        Ok((
-            number,
-            match line.strip_prefix('\u{feff}') {
-                Some(rest) if number == 1 => rest.to_owned(),
-                _ => line,
-            },
-        ))
-    }))
-}
-
-pub(crate) fn is_blank(line: &Result<(u64, String), RecordsError>) -> bool {
-    matches!(line, Ok((_, text)) if text.trim().is_empty())
 }
 
 /// Whether a file begins with one complete object a line, rather than with one object on many lines or with an array.

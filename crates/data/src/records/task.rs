@@ -4,7 +4,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::row::{Content, Row};
-use super::{Column, Origin, Place, RecordsConfig, RecordsError, Share, files};
+use super::{Column, Origin, Place, RecordsConfig, RecordsError, Share};
 
 /// The fields of a task, and where a configuration says they are.
 pub(crate) struct Task<'c> {
@@ -23,13 +23,8 @@ pub(crate) struct Task<'c> {
 pub(crate) type Aliases = &'static [(&'static str, &'static [&'static str])];
 
 impl Task<'_> {
-    /// The records of the configured part, up to the limit, each made by `record`; at least one.
-    pub fn read<T>(&self, record: impl FnMut(&Row) -> Result<T, RecordsError>) -> Result<Vec<T>, RecordsError> {
-        self.config.validate()?;
-        self.select(files::rows(self)?, record)
-    }
-
-    /// As [`Task::read`], of the rows that are given, numbered from 1.
+    /// The records of the configured part, up to the limit, each made by `record`; at least one. The rows are numbered
+    /// from 1.
     pub fn select<T, E: From<RecordsError>>(
         &self,
         rows: impl Iterator<Item = Result<Row, RecordsError>>,
