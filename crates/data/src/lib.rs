@@ -4,7 +4,7 @@
 //! recordings fit, [`augment`] makes many samples of one ([`radio`] is the path over the air), [`features`] computes
 //! Whisper's log-mel spectrogram, a [`cache`] keeps what is slow to compute, and the [`loader`] makes batches ahead of time
 //! in an order that depends on seed and epoch alone. [`text`] has Whisper's text normalisers. [`records`] reads the data
-//! sets of text tasks.
+//! sets of text tasks. With the Cargo feature `burn`, `interop` makes Burn's data sets ours and our loader Burn's.
 //!
 //! It deliberately knows no model and no tensor: what a batch looks like is the collator's business, and batches are
 //! plain host memory. A synthesiser is a crate of its own on top of this one, as `undertone-cw` is.
@@ -30,6 +30,8 @@ pub mod cut;
 pub mod features;
 mod fourier;
 mod guarded;
+#[cfg(feature = "burn")]
+pub mod interop;
 mod level;
 pub mod limits;
 pub mod loader;
