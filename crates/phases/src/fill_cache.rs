@@ -1,6 +1,5 @@
 //! What training keeps of samples between epochs, computed before it begins.
 
-use crate::dynamo::seed_of;
 use crate::setup::speaks;
 use crate::splits::Splits;
 use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDataset, SpeechError, Split};
@@ -107,7 +106,11 @@ fn parts(experiment: &Experiment) -> Vec<Part> {
         return parts_of("", data.splits(), seed).into();
     }
     let tasks = experiment.tasks.iter();
-    tasks.flat_map(|task| parts_of(&format!("{}/", task.name), task.data.splits(), seed_of(seed, &task.name))).collect()
+    tasks
+        .flat_map(|task| {
+            parts_of(&format!("{}/", task.name), task.data.splits(), undertone_ops::seeds::of_name(seed, &task.name))
+        })
+        .collect()
 }
 
 /// Those of an experiment or a task, whose samples have a seed of their own.

@@ -17,7 +17,7 @@ pub use report::{
 };
 
 use crate::analysis::{AnalysisError, Panel, panels};
-use crate::dynamo::{TaskConfig, seed_of};
+use crate::dynamo::TaskConfig;
 use crate::setup::{Setup, speaks};
 use crate::splits::Splits;
 use crate::text::{Framer, TextError};
@@ -133,7 +133,11 @@ fn places(experiment: &Experiment) -> Vec<Place<'_>> {
         return places_of(None, experiment.data.splits(), experiment.seed);
     }
     let tasks = experiment.tasks.iter();
-    tasks.flat_map(|task| places_of(Some(task), task.data.splits(), seed_of(experiment.seed, &task.name))).collect()
+    tasks
+        .flat_map(|task| {
+            places_of(Some(task), task.data.splits(), undertone_ops::seeds::of_name(experiment.seed, &task.name))
+        })
+        .collect()
 }
 
 /// Those of the experiment or of a task, whose samples have a seed of their own.

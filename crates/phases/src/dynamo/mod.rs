@@ -50,6 +50,5 @@ pub use predict::{Prediction, Predictor};
 pub use pretrained::BackboneError;
 pub(crate) use probe::{probe, probed_stage};
 pub use run::{StageOutcome, baseline, dynamo};
-pub(crate) use setup::seed_of;
 pub use stage::Stage;
 pub use text_data::{Cut, Target, TextBatch, TextDataError, TextDataset, TextSample};

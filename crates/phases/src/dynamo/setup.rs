@@ -40,7 +40,7 @@ impl<'a> Setup<'a> {
     /// The samples of a split of the given tasks.
     pub fn dataset(&self, tasks: &[TaskConfig], split: Split) -> Result<TaskDataset, DynamoError> {
         let sets = tasks.iter().map(|task| {
-            let seed = split.seed(seed_of(self.experiment.seed, &task.name));
+            let seed = split.seed(undertone_ops::seeds::of_name(self.experiment.seed, &task.name));
             // One, for a task is trained on one.
             let sources = task.data.splits().sources(split).ok_or_else(|| RunError::unsaid(split))?;
             let source = sources.first().ok_or_else(|| RunError::unsaid(split))?;
@@ -122,10 +122,4 @@ impl<'a> Setup<'a> {
             device: self.device.clone(),
         }
     }
-}
-
-/// A seed for something that has a name: the same whatever else there is (FNV-1a).
-pub(crate) fn seed_of(seed: u64, name: &str) -> u64 {
-    name.bytes()
-        .fold(seed ^ 0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
 }

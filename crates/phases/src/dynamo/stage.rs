@@ -9,7 +9,7 @@ use super::model::Dynamo;
 use super::objective::{DynamoObjective, Scheme, TaskEpochs};
 use super::order::TaskOrder;
 use super::run::store;
-use super::setup::{Setup, seed_of};
+use super::setup::Setup;
 use crate::advice::Situation;
 use crate::finetune::{record_changes, train};
 use crate::report::write_report;
@@ -314,7 +314,10 @@ impl Stage {
     ) -> Result<PreparedStage<'a>, DynamoError> {
         let experiment = setup.experiment;
         let (tasks, mut config) = (self.tasks(experiment), self.config(setup)?);
-        let seed = seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy());
+        let seed = undertone_ops::seeds::of_name(
+            experiment.seed,
+            &directory.file_name().unwrap_or_default().to_string_lossy(),
+        );
         undertone_ops::seed(seed);
         let model = self.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
         let situation = Situation::new(experiment, setup.footprint(), &model, &setup.device);
