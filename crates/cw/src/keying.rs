@@ -9,7 +9,7 @@ use std::{f64::consts::PI, ops::Range};
 /// Jitter is cut off at this many standard deviations, so that the length of a text has a bound.
 pub(super) const JITTER_LIMIT: f64 = 2.5;
 
-/// How somebody keys.
+/// The timing of one sender: speed, spacing, jitter and habits.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fist {
     /// Speed of the characters, words per minute.

@@ -205,7 +205,7 @@ pub(super) const ABBREVIATIONS: &[&str] = &[
     "QSP", "QST", "QSX", "QSY", "QTC", "QTH", "QTR", "40M", "20M", "80M", "160M", "15M", "10M", "CW",
 ];
 
-/// What is asked.
+/// Abbreviations and Q-codes that are sent as questions.
 pub(super) const QUESTIONS: &[&str] = &[
     "QRL", "QRM", "QRS", "QRU", "QRV", "QRZ", "QSB", "QSL", "QSO", "QSY", "QTH", "QTR", "HW", "HW CPY", "NAME", "NR",
     "AGN", "CALL", "WX", "RIG",

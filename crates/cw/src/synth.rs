@@ -136,7 +136,7 @@ impl CwSynth {
         (message, keyed)
     }
 
-    /// What arrives of it.
+    /// The keyed signal as the listener hears it: carrier, other stations, noise, static and filter.
     fn receive(&self, info: &CwInfo, keyed: &Keyed, length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
         let filter = info.filter_hz.map(|width| Filter::new(info.pitch_hz.into(), width.into()));
         let delay = filter.as_ref().map_or(0, |filter| filter.delay);

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::fields::TaskFields;
 use super::find;
 use super::json::{self, Noted};
 use super::lines::{Rows, is_blank, lines, open, read_error};
 use super::row::{Content, Row};
-use super::task::Task;
 use super::{Format, Origin, RecordsError, parquet};
 
-impl Task<'_> {
+impl TaskFields<'_> {
     /// The records of the configured part, up to the limit, each made by `record`; at least one.
     pub fn read<T>(&self, record: impl FnMut(&Row) -> Result<T, RecordsError>) -> Result<Vec<T>, RecordsError> {
         self.config.validate()?;
@@ -21,7 +21,7 @@ impl Task<'_> {
 }
 
 /// The rows of a task's files with their numbers, one file after the other; each is opened when its turn comes.
-fn rows(task: &Task) -> Result<impl Iterator<Item = Result<Row, RecordsError>>, RecordsError> {
+fn rows(task: &TaskFields) -> Result<impl Iterator<Item = Result<Row, RecordsError>>, RecordsError> {
     let rows = find::files(task.config)?.into_iter().flat_map(|(format, path)| {
         file_rows(task, format, path.into()).unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
     });
@@ -29,7 +29,7 @@ fn rows(task: &Task) -> Result<impl Iterator<Item = Result<Row, RecordsError>>, 
 }
 
 /// Opens one file.
-pub(crate) fn file_rows(task: &Task, format: Format, path: Arc<Path>) -> Result<Rows, RecordsError> {
+pub(crate) fn file_rows(task: &TaskFields, format: Format, path: Arc<Path>) -> Result<Rows, RecordsError> {
     let config = task.config;
     match (format, &config.target_path) {
         (Format::Csv, _) if !task.aliases.is_empty() && has_pipes(task, &path)? => pipes(task, path),
@@ -133,7 +133,7 @@ fn json_row(origin: Origin, value: Value) -> Result<Row, RecordsError> {
 /// A line behind the last of a table: where it stands in a cell, the quote that the cell begins with was never closed.
 const END: &str = "\0 end of table \0";
 
-fn table(task: &Task, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsError> {
+fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsError> {
     let end = std::io::Cursor::new(format!("\n{END}\n"));
     let mut records = csv::ReaderBuilder::new()
         .delimiter(delimiter)
@@ -171,7 +171,7 @@ fn table(task: &Task, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsErr
 }
 
 /// Whether a CSV file is separated by pipes: its first line has some, and is no header of commas.
-fn has_pipes(task: &Task, path: &Arc<Path>) -> Result<bool, RecordsError> {
+fn has_pipes(task: &TaskFields, path: &Arc<Path>) -> Result<bool, RecordsError> {
     let Some((_, first)) = lines(path)?.find(|line| !is_blank(line)).transpose()? else { return Ok(false) };
     let commas: Vec<_> = first.split(',').map(|cell| cell.trim().trim_matches('"')).collect();
     Ok(first.contains('|') && !(commas.len() > 1 && task.is_header(&commas)))
@@ -179,7 +179,7 @@ fn has_pipes(task: &Task, path: &Arc<Path>) -> Result<bool, RecordsError> {
 
 /// Cells separated by pipes, as in LJSpeech: quotes are part of the text. Without a header a third cell, the text in
 /// another form, may be missing.
-fn pipes(task: &Task, path: Arc<Path>) -> Result<Rows, RecordsError> {
+fn pipes(task: &TaskFields, path: Arc<Path>) -> Result<Rows, RecordsError> {
     let mut lines = lines(&path)?.filter(|line| !is_blank(line)).peekable();
     let split = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
     let names = lines.peek().and_then(|line| line.as_ref().ok()).map(|(_, first)| split(first)).unwrap_or_default();

@@ -41,6 +41,7 @@ mod classify;
 mod column;
 mod config;
 mod error;
+pub(crate) mod fields;
 pub(crate) mod files;
 pub(crate) mod find;
 pub(crate) mod json;
@@ -52,7 +53,6 @@ mod paths;
 pub(crate) mod row;
 mod span;
 mod tag;
-pub(crate) mod task;
 #[cfg(test)]
 mod tests;
 
@@ -63,6 +63,6 @@ pub use error::RecordsError;
 pub use pair::PairRecord;
 pub use part::{PartConfig, Share};
 pub use paths::Paths;
-pub use row::{Origin, Place};
+pub use row::{Origin, Position};
 pub use span::{Answer, SpanRecord};
 pub use tag::{OUTSIDE, TagRecord, tag_set};

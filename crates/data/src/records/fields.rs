@@ -4,10 +4,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::row::{Content, Row};
-use super::{Column, Origin, Place, RecordsConfig, RecordsError, Share};
+use super::{Column, Origin, Position, RecordsConfig, RecordsError, Share};
 
 /// The fields of a task, and where a configuration says they are.
-pub(crate) struct Task<'c> {
+pub(crate) struct TaskFields<'c> {
     /// What is read.
     pub config: &'c RecordsConfig,
     /// Fields that every record has; in files without names they are the columns from 0.
@@ -22,7 +22,7 @@ pub(crate) struct Task<'c> {
 /// Fields and what else they may be called.
 pub(crate) type Aliases = &'static [(&'static str, &'static [&'static str])];
 
-impl Task<'_> {
+impl TaskFields<'_> {
     /// The records of the configured part, up to the limit, each made by `record`; at least one. The rows are numbered
     /// from 1.
     pub fn select<T, E: From<RecordsError>>(
@@ -275,9 +275,9 @@ pub(super) fn index_of(
 
 /// Where the `index`th line of a record is, for records that have a line an item.
 pub(super) fn item_origin(row: &Row, index: usize) -> Origin {
-    match (&row.content, row.origin.place) {
-        (Content::Sentence(_), Place::Line(line)) => {
-            Origin { place: Place::Line(line + index as u64), ..row.origin.clone() }
+    match (&row.content, row.origin.position) {
+        (Content::Sentence(_), Position::Line(line)) => {
+            Origin { position: Position::Line(line + index as u64), ..row.origin.clone() }
         }
         _ => row.origin.clone(),
     }
