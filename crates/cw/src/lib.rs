@@ -37,6 +37,7 @@ mod synth;
 mod task;
 mod text;
 mod traffic;
+mod utterances;
 mod validate;
 
 #[cfg(test)]
@@ -50,4 +51,5 @@ pub use source::CwSource;
 pub use stations::MorseStations;
 pub use synth::{CwMark, CwSample, CwSynth, SAMPLE_RATE};
 pub use task::{CwTask, UnknownTask};
+pub use utterances::MorseSource;
 pub use validate::CwError;

@@ -38,6 +38,7 @@ pub mod loader;
 pub mod radio;
 pub mod random;
 pub mod records;
+pub mod source;
 pub mod text;
 
 pub use guarded::silence_reader_panics;

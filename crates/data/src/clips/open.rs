@@ -162,8 +162,8 @@ fn beside(list: &Path) -> Holder {
 /// What a row's audio is called, and where it lies.
 fn source(task: &TaskFields, row: &Row, holder: &Holder, files: &mut Files) -> Result<(String, Source), ClipsError> {
     let list = &row.origin.path;
-    let number = match row.origin.position {
-        crate::records::Position::Line(number) | crate::records::Position::Row(number) => number as usize - 1,
+    let number = match row.origin.place {
+        crate::records::Place::Line(number) | crate::records::Place::Row(number) => number as usize - 1,
     };
     let list_name = || list.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let gone = || ClipsError::Records(RecordsError::Missing { path: list.to_path_buf() });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::row::{Content, Row};
-use super::{Column, Origin, Position, RecordsConfig, RecordsError, Share};
+use super::{Column, Origin, Place, RecordsConfig, RecordsError, Share};
 
 /// The fields of a task, and where a configuration says they are.
 pub(crate) struct TaskFields<'c> {
@@ -275,9 +275,9 @@ pub(super) fn index_of(
 
 /// Where the `index`th line of a record is, for records that have a line an item.
 pub(super) fn item_origin(row: &Row, index: usize) -> Origin {
-    match (&row.content, row.origin.position) {
-        (Content::Sentence(_), Position::Line(line)) => {
-            Origin { position: Position::Line(line + index as u64), ..row.origin.clone() }
+    match (&row.content, row.origin.place) {
+        (Content::Sentence(_), Place::Line(line)) => {
+            Origin { place: Place::Line(line + index as u64), ..row.origin.clone() }
         }
         _ => row.origin.clone(),
     }

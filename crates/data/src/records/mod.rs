@@ -63,6 +63,6 @@ pub use error::RecordsError;
 pub use pair::PairRecord;
 pub use part::{PartConfig, Share};
 pub use paths::Paths;
-pub use row::{Origin, Position};
+pub use row::{Origin, Place};
 pub use span::{Answer, SpanRecord};
 pub use tag::{OUTSIDE, TagRecord, tag_set};

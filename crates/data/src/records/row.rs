@@ -11,12 +11,12 @@ pub struct Origin {
     /// The file.
     pub path: Arc<Path>,
     /// Where in it.
-    pub position: Position,
+    pub place: Place,
 }
 
 /// A place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Position {
+pub enum Place {
     /// A line, from 1; the first of a record that has several.
     Line(u64),
     /// A row of an array or table without lines, from 1.
@@ -122,21 +122,21 @@ fn descend_value<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
 impl Origin {
     /// A line, from 1.
     pub(crate) fn line(path: &Arc<Path>, line: u64) -> Self {
-        Self { path: path.clone(), position: Position::Line(line) }
+        Self { path: path.clone(), place: Place::Line(line) }
     }
 
     /// A row, from 1.
     pub(crate) fn row(path: &Arc<Path>, row: u64) -> Self {
-        Self { path: path.clone(), position: Position::Row(row) }
+        Self { path: path.clone(), place: Place::Row(row) }
     }
 }
 
 impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let path = self.path.display();
-        match self.position {
-            Position::Line(line) => write!(f, "{path} line {line}"),
-            Position::Row(row) => write!(f, "{path} row {row}"),
+        match self.place {
+            Place::Line(line) => write!(f, "{path} line {line}"),
+            Place::Row(row) => write!(f, "{path} row {row}"),
         }
     }
 }

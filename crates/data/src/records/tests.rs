@@ -76,8 +76,8 @@ fn json_lines_with_labels_by_name_and_by_number() {
     let config = folder.file("a.jsonl", text);
     assert_eq!(classes(&config), counted([("a", 1), ("b", 0), ("c", 1), ("d e", 0)]));
     let records = ClassifyRecord::read(&config, &labels(&["1", "negative", "true", "0"])).unwrap();
-    let found: Vec<_> = records.iter().map(|record| (record.label, record.origin.position)).collect();
-    assert_eq!(found, [(0, Position::Line(1)), (1, Position::Line(3)), (2, Position::Line(4)), (3, Position::Line(5))]);
+    let found: Vec<_> = records.iter().map(|record| (record.label, record.origin.place)).collect();
+    assert_eq!(found, [(0, Place::Line(1)), (1, Place::Line(3)), (2, Place::Line(4)), (3, Place::Line(5))]);
     assert_eq!(records[1].origin.to_string(), format!("{} line 3", config.path));
 }
 
@@ -105,7 +105,7 @@ fn json_arrays_alone_or_in_an_object() {
     assert_eq!(pairs(&folder.file("a.json", items)), expected);
     let config = folder.file("b.json", format!("{{\"version\": \"1.1\", \"data\": {items}}}"));
     assert_eq!(pairs(&config), expected);
-    assert_eq!(PairRecord::read(&config).unwrap()[1].origin.position, Position::Row(2));
+    assert_eq!(PairRecord::read(&config).unwrap()[1].origin.place, Place::Row(2));
     let lines = "{\"source\": \"one\", \"target\": \"eins\"}\n[\"two\", \"zwei\"]\n";
     assert_eq!(pairs(&folder.file("lines.json", lines)), expected, "the extension does not tell lines from arrays");
 
@@ -286,9 +286,9 @@ fn conll_sentences_end_at_blank_lines() {
     assert_eq!(tags, ["O", "B-place", "I-place"]);
     let records = TagRecord::read(&config, &tags).unwrap();
     let found: Vec<_> =
-        records.iter().map(|record| (record.words.join("|"), record.tags.clone(), record.origin.position)).collect();
+        records.iter().map(|record| (record.words.join("|"), record.tags.clone(), record.origin.place)).collect();
     let expected = [("Rome|fell", vec![1, 0], 3), ("In New|York", vec![0, 2], 7), ("end", vec![0], 10)];
-    assert_eq!(found, expected.map(|(words, tags, line)| (words.to_owned(), tags, Position::Line(line))));
+    assert_eq!(found, expected.map(|(words, tags, line)| (words.to_owned(), tags, Place::Line(line))));
 
     let four = folder.file("b.conll", "EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n");
     assert_eq!(TagRecord::read(&four, &labels(&["O", "B-ORG"])).unwrap()[0].tags, [1, 0], "the last column is the tag");
@@ -365,7 +365,7 @@ fn parquet_of_every_compression() {
     let answer = |text: &str, start| Answer { text: text.into(), start };
     assert_eq!((squad[0].id.as_str(), squad[0].question.as_str()), ("a", "Was?"));
     assert_eq!(squad[0].answers, [answer("🦁", 9), answer("Löwe 🦁", 4)]);
-    assert_eq!((squad[1].answers.len(), squad[1].origin.position), (0, Position::Row(2)));
+    assert_eq!((squad[1].answers.len(), squad[1].origin.place), (0, Place::Row(2)));
 
     let tags = mapped(at(fixture("tags.parquet")), [("words", "tokens"), ("tags", "ner_tags")]);
     let tags = TagRecord::read(&tags, &labels(&["O", "B-x"])).unwrap();
