@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use burn::data::dataloader::{DataLoader, batcher::Batcher};
 use burn::data::dataset::InMemDataset;
-use burn::module::AutodiffModule;
 use burn::nn::{Linear, LinearConfig};
-use burn::optim::{GradientsParams, Optimizer, SgdConfig};
+use burn::optim::{GradientsParams, SgdConfig};
 use burn::tensor::{Device, Tensor, TensorData};
 use undertone::data::interop::{BurnDataLoader, BurnDataset, Items};
 use undertone::data::loader::{Loader, LoaderConfig};
@@ -42,12 +41,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _epoch in 0..30 {
         for batch in batches.iter() {
             let (x, y) = batch?;
-            let loss = (model.forward(x) - y).powf_scalar(2.0).mean();
+            let loss = (model.forward(x) - y).square().mean();
             let gradients = GradientsParams::from_grads(loss.backward(), &model);
             model = optimizer.step(0.2, model, gradients);
         }
     }
-    let slope: f32 = model.valid().weight.val().into_scalar();
+    let slope = model.weight.val().into_scalar::<f32>();
     println!("after 30 epochs of {} points the slope is {slope:.2}", batches.num_items());
     assert!((slope - 3.0).abs() < 0.05);
     Ok(())
