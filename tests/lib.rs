@@ -149,7 +149,7 @@ pub fn write_model(dir: &Path) {
         max_target_positions: 56,
         ..Default::default()
     };
-    let characters: String = undertone::data::cw::morse::alphabet().collect();
+    let characters: String = undertone::cw::morse::alphabet().collect();
     let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"]).expect("a tokenizer");
     let device = burn::tensor::Device::default();
     let whisper = PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &device).expect("a model");

@@ -7,8 +7,8 @@ use crate::progress::Bar;
 use crate::{Failure, train};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use undertone::cw::{CwConfig, CwSynth};
 use undertone::data::audio::write_wav;
-use undertone::data::cw::{CwConfig, CwSynth};
 use undertone::phases::{Experiment, Progress, SourceConfig};
 
 #[derive(clap::Subcommand)]

@@ -1,36 +1,44 @@
-//! Audio, features, Morse synthesis, data sets and the loader: everything up to a batch in host memory.
+//! Audio, features, text, data sets and the loader: everything up to a batch in host memory.
 //!
-//! Samples are [`clips`] of recordings or come from the [`cw`] synthesiser; [`audio`] decodes and resamples, [`cut`] makes
-//! long recordings fit, [`augment`] makes many samples of one, [`features`] computes Whisper's log-mel spectrogram, a
-//! [`cache`] keeps what is slow to compute, and the [`loader`] makes batches ahead of time in an order that depends on seed
-//! and epoch alone. [`text`] has Whisper's text normalisers. [`records`] reads the data sets of text tasks.
+//! Samples are [`clips`] of recordings or what a synthesiser makes; [`audio`] decodes and resamples, [`cut`] makes long
+//! recordings fit, [`augment`] makes many samples of one ([`radio`] is the path over the air), [`features`] computes
+//! Whisper's log-mel spectrogram, a [`cache`] keeps what is slow to compute, and the [`loader`] makes batches ahead of time
+//! in an order that depends on seed and epoch alone. [`text`] has Whisper's text normalisers. [`records`] reads the data
+//! sets of text tasks. With the Cargo feature `burn`, `interop` makes Burn's data sets ours and our loader Burn's.
 //!
 //! It deliberately knows no model and no tensor: what a batch looks like is the collator's business, and batches are
-//! plain host memory.
+//! plain host memory. A synthesiser is a crate of its own on top of this one, as `undertone-cw` is.
 //!
 //! ```
-//! use undertone_data::cw::{CwConfig, CwSynth};
+//! use undertone_data::augment::{Augment, AugmentConfig, VolumeConfig};
 //! use undertone_data::features::LogMel;
 //!
-//! let clip = CwSynth::new(CwConfig::default(), 42)?.sample(7);
-//! let mel = LogMel::new(80)?.features(&clip.audio);
-//! assert_eq!((mel.bins, mel.frames), (80, clip.audio.len() / 160));
+//! let mut audio: Vec<f32> = (0..16_000).map(|n| 0.1 * (n as f32 * 0.2).sin()).collect();
+//! let volume = VolumeConfig { p: 1.0, db: [6.0, 6.0] };
+//! Augment::new(&AugmentConfig { volume, ..AugmentConfig::default() }, 480_000)?.audio(&mut audio, 7);
+//! let mel = LogMel::new(80)?.features(&audio);
+//! assert_eq!((mel.bins, mel.frames), (80, audio.len() / 160));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 pub mod audio;
 pub mod augment;
+pub mod bounds;
 pub mod cache;
 pub mod clips;
 pub mod cut;
-pub mod cw;
 pub mod features;
 mod fourier;
 mod guarded;
+#[cfg(feature = "burn")]
+pub mod interop;
 mod level;
 pub mod limits;
 pub mod loader;
+pub mod radio;
+pub mod random;
 pub mod records;
+pub mod source;
 pub mod text;
 
 pub use guarded::silence_reader_panics;

@@ -1,5 +1,5 @@
 //! Fused training operations for CPUs: slices of `f32` in, vectors of `f32` out, every backward pass by hand; and the
-//! filter bank under log-mel features.
+//! filter bank under log-mel features. [`seeds`] derives seeds for every crate above.
 //!
 //! This crate knows no tensor and no autodiff: `undertone-ops` binds these functions to Burn. That keeps everything
 //! `unsafe` about Undertone's arithmetic in one small crate that builds in seconds and can be run under a sanitizer.
@@ -35,6 +35,7 @@ pub mod matrix;
 pub mod norm;
 mod random;
 pub mod roofline;
+pub mod seeds;
 mod simd;
 #[cfg(test)]
 mod testing;

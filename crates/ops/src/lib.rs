@@ -77,3 +77,4 @@ pub use read::{Reading, read, read_behind, wait, waits};
 pub use step::{StepControl, StepNumbers, StepReading, StepRules};
 pub use sum::sum;
 pub use undertone_kernels::matrix::Precision as MatmulPrecision;
+pub use undertone_kernels::seeds;

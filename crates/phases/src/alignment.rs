@@ -7,7 +7,7 @@
 
 use crate::ConfigError;
 use serde::{Deserialize, Serialize};
-use undertone_data::cw::{CwMark, morse};
+use undertone_cw::{CwMark, morse};
 
 /// Classes of the element head: silence, dit, dah, and the gaps inside a character, between characters, between words.
 pub const ELEMENTS: usize = 6;

@@ -8,7 +8,7 @@ use figment::value::{Dict, Map};
 use figment::{Figment, Metadata, Profile, Provider};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use undertone_data::cw::CwTask;
+use undertone_cw::CwTask;
 use undertone_model::router::{GateKind, RouterConfig};
 use undertone_ops::{DeviceSpec, Kernels};
 use undertone_train::TrainConfig;

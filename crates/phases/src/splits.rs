@@ -14,10 +14,6 @@ pub enum Split {
     Test,
 }
 
-/// Sets validation and test data apart from training data: fractional parts of the golden ratio and of √2, in 64 bits.
-const VALID_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
-const TEST_SEED: u64 = 0x6A09_E667_F3BC_C908;
-
 impl Split {
     /// What the configuration calls it.
     pub fn name(self) -> &'static str {
@@ -32,8 +28,8 @@ impl Split {
     pub(crate) fn seed(self, seed: u64) -> u64 {
         match self {
             Self::Train => seed,
-            Self::Valid => seed ^ VALID_SEED,
-            Self::Test => seed ^ TEST_SEED,
+            Self::Valid => undertone_ops::seeds::of_validation(seed),
+            Self::Test => undertone_ops::seeds::of_test(seed),
         }
     }
 }

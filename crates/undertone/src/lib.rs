@@ -8,12 +8,13 @@
 //! | [`ops`] | differentiable operations and devices |
 //! | [`store`] | parameters by name, tensors on disk |
 //! | [`model`] | Whisper, BERT and RoBERTa: networks, decoding, tokenizers, adapters, Hugging Face folders |
-//! | [`data`] | audio, features, Morse synthesis, manifests, the loader |
+//! | [`data`] | audio, features, augmentation, manifests, the loader |
+//! | [`cw`] | the Morse synthesiser, a source of samples like any other |
 //! | [`train`] | the Learner: the training loop, checkpoints, metrics |
 //! | [`phases`] | experiments: configuration, fine-tuning, evaluation, transcription |
 //!
 //! ```
-//! use undertone::data::cw::{CwConfig, CwSynth};
+//! use undertone::cw::{CwConfig, CwSynth};
 //! use undertone::ops::DeviceSpec;
 //! use undertone::phases::{ModelConfig, Transcriber};
 //!
@@ -25,6 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub use undertone_cw as cw;
 pub use undertone_data as data;
 pub use undertone_kernels as kernels;
 pub use undertone_model as model;

@@ -15,6 +15,7 @@ use symphonia::core::units::Timestamp;
 use super::resample::Resampling;
 use super::{AudioError, SAMPLE_RATE, Stored};
 use crate::guarded::guarded;
+use crate::limits::LONGEST_HOURS;
 
 /// How far past the file's end a segment may reach, in seconds: one hop, which manifests round away.
 pub(crate) const ROUNDING: f64 = 0.01;
@@ -31,6 +32,38 @@ const SLACK: (f64, f64) = (10.0, 0.1);
 /// then refused at once, and short files are read once.
 const UNCOUNTED: f64 = 60.0;
 
+impl Stored {
+    /// From `start` to `end` in seconds as 16 kHz mono samples; `None` means the audio's own bound.
+    ///
+    /// # Errors
+    /// As [`load_segment`](super::load_segment).
+    pub fn load(&self, start: Option<f64>, end: Option<f64>) -> Result<Vec<f32>, AudioError> {
+        let path = self.name();
+        let from = start.unwrap_or(0.0);
+        if !from.is_finite() || from < 0.0 || end.is_some_and(|end| !end.is_finite() || end <= from) {
+            return Err(AudioError::BadSegment { path: path.into(), start: from, end });
+        }
+        decode(self, from, end, LONGEST_HOURS * 3600.0)
+    }
+
+    /// How long it is by its header, in seconds, without decoding: None where the header does not tell, as in an MP3
+    /// without an encoder's tag.
+    ///
+    /// # Errors
+    /// If it is missing, empty or no audio.
+    pub fn seconds(&self) -> Result<Option<f64>, AudioError> {
+        seconds(self)
+    }
+
+    /// How long it is by the packets that it holds, in seconds: all of it is read, and nothing is decoded.
+    ///
+    /// # Errors
+    /// If it is missing, empty or no audio, or is damaged on the way.
+    pub fn counted_seconds(&self) -> Result<f64, AudioError> {
+        counted_seconds(self)
+    }
+}
+
 /// Decodes from `start` to `end` in seconds (to the end of the file if `None`) to 16 kHz mono; the bounds are known to be
 /// sane. More than `longest` seconds are an error.
 pub(super) fn decode(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> Result<Vec<f32>, AudioError> {
@@ -38,7 +71,7 @@ pub(super) fn decode(stored: &Stored, start: f64, end: Option<f64>, longest: f64
 }
 
 /// How long the audio is by its header, in seconds, if the header tells.
-pub(super) fn seconds(stored: &Stored) -> Result<Option<f64>, AudioError> {
+fn seconds(stored: &Stored) -> Result<Option<f64>, AudioError> {
     caught(stored, || {
         let source = Source::open(stored)?;
         Ok(source.promised.map(|frames| frames as f64 / f64::from(source.rate)))
@@ -46,7 +79,7 @@ pub(super) fn seconds(stored: &Stored) -> Result<Option<f64>, AudioError> {
 }
 
 /// How long the audio is by the packets that it has, in seconds: all of it is read, and nothing is decoded.
-pub(super) fn counted_seconds(stored: &Stored) -> Result<f64, AudioError> {
+fn counted_seconds(stored: &Stored) -> Result<f64, AudioError> {
     caught(stored, || {
         let mut source = Source::open(stored)?;
         let (mut frames, mut before) = (0_u64, None);

@@ -5,18 +5,17 @@ use std::sync::Arc;
 
 use symphonia::core::io::MediaSource;
 
-use super::{AudioError, decode};
-use crate::limits::LONGEST_HOURS;
+use super::AudioError;
 
 /// Encoded audio, wherever it lies: a file of its own, a part of a larger file, or memory.
 #[derive(Clone)]
 pub struct Stored {
     name: PathBuf,
-    place: Place,
+    storage: Storage,
 }
 
 #[derive(Clone)]
-enum Place {
+enum Storage {
     File,
     Part { file: PathBuf, offset: u64, length: u64 },
     Memory(Arc<dyn AsRef<[u8]> + Send + Sync>),
@@ -25,17 +24,17 @@ enum Place {
 impl Stored {
     /// A file.
     pub fn file(path: &Path) -> Self {
-        Self { name: path.into(), place: Place::File }
+        Self { name: path.into(), storage: Storage::File }
     }
 
     /// `length` bytes of a file from `offset` on. The name is what errors call it.
     pub fn part(name: PathBuf, file: &Path, offset: u64, length: u64) -> Self {
-        Self { name, place: Place::Part { file: file.into(), offset, length } }
+        Self { name, storage: Storage::Part { file: file.into(), offset, length } }
     }
 
     /// Bytes in memory. The name is what errors call them.
     pub fn memory(name: PathBuf, bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Self {
-        Self { name, place: Place::Memory(bytes) }
+        Self { name, storage: Storage::Memory(bytes) }
     }
 
     /// What errors call it: of a file its path.
@@ -43,42 +42,12 @@ impl Stored {
         &self.name
     }
 
-    /// From `start` to `end` in seconds as 16 kHz mono samples; `None` means the audio's own bound.
-    ///
-    /// # Errors
-    /// As [`load_segment`](super::load_segment).
-    pub fn load(&self, start: Option<f64>, end: Option<f64>) -> Result<Vec<f32>, AudioError> {
-        let path = &self.name;
-        let from = start.unwrap_or(0.0);
-        if !from.is_finite() || from < 0.0 || end.is_some_and(|end| !end.is_finite() || end <= from) {
-            return Err(AudioError::BadSegment { path: path.into(), start: from, end });
-        }
-        decode::decode(self, from, end, LONGEST_HOURS * 3600.0)
-    }
-
-    /// How long it is by its header, in seconds, without decoding: None where the header does not tell, as in an MP3
-    /// without an encoder's tag.
-    ///
-    /// # Errors
-    /// If it is missing, empty or no audio.
-    pub fn seconds(&self) -> Result<Option<f64>, AudioError> {
-        decode::seconds(self)
-    }
-
-    /// How long it is by the packets that it holds, in seconds: all of it is read, and nothing is decoded.
-    ///
-    /// # Errors
-    /// If it is missing, empty or no audio, or is damaged on the way.
-    pub fn counted_seconds(&self) -> Result<f64, AudioError> {
-        decode::counted_seconds(self)
-    }
-
     /// How many bytes it has, where that can be known.
     pub(super) fn bytes(&self) -> Option<u64> {
-        match &self.place {
-            Place::File => std::fs::metadata(&self.name).ok().map(|metadata| metadata.len()),
-            Place::Part { length, .. } => Some(*length),
-            Place::Memory(bytes) => Some((**bytes).as_ref().len() as u64),
+        match &self.storage {
+            Storage::File => std::fs::metadata(&self.name).ok().map(|metadata| metadata.len()),
+            Storage::Part { length, .. } => Some(*length),
+            Storage::Memory(bytes) => Some((**bytes).as_ref().len() as u64),
         }
     }
 
@@ -88,8 +57,8 @@ impl Stored {
             ErrorKind::NotFound => AudioError::Missing { path: self.name.clone() },
             _ => AudioError::Read { path: self.name.clone(), source },
         };
-        let (source, length): (Box<dyn MediaSource>, u64) = match &self.place {
-            Place::File => {
+        let (source, length): (Box<dyn MediaSource>, u64) = match &self.storage {
+            Storage::File => {
                 let file = File::open(&self.name).map_err(read)?;
                 let metadata = file.metadata().map_err(read)?;
                 if metadata.is_dir() {
@@ -97,12 +66,12 @@ impl Stored {
                 }
                 (Box::new(file), metadata.len())
             }
-            Place::Part { file, offset, length } => {
+            Storage::Part { file, offset, length } => {
                 let mut file = File::open(file).map_err(read)?;
                 file.seek(SeekFrom::Start(*offset)).map_err(read)?;
-                (Box::new(Part { file, offset: *offset, length: *length, position: 0 }), *length)
+                (Box::new(FileRange { file, offset: *offset, length: *length, position: 0 }), *length)
             }
-            Place::Memory(bytes) => {
+            Storage::Memory(bytes) => {
                 let length = (**bytes).as_ref().len() as u64;
                 (Box::new(Cursor::new(Memory(bytes.clone()))), length)
             }
@@ -123,14 +92,14 @@ impl AsRef<[u8]> for Memory {
 }
 
 /// A part of a file that reads as if it were the whole.
-struct Part {
+struct FileRange {
     file: File,
     offset: u64,
     length: u64,
     position: u64,
 }
 
-impl Read for Part {
+impl Read for FileRange {
     fn read(&mut self, buffer: &mut [u8]) -> IoResult<usize> {
         let left = self.length.saturating_sub(self.position);
         let wanted = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -140,7 +109,7 @@ impl Read for Part {
     }
 }
 
-impl Seek for Part {
+impl Seek for FileRange {
     fn seek(&mut self, to: SeekFrom) -> IoResult<u64> {
         let position = match to {
             SeekFrom::Start(position) => Some(position),
@@ -153,7 +122,7 @@ impl Seek for Part {
     }
 }
 
-impl MediaSource for Part {
+impl MediaSource for FileRange {
     fn is_seekable(&self) -> bool {
         true
     }

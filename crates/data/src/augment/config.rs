@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::AugmentError;
-use crate::cw::{CwChannel, Range};
+use crate::radio::RadioChannel;
+use crate::random::Range;
 use crate::records::Paths;
 
 /// Augmentation of training samples. Everything is off by default: an effect is on when its probability `p` is above 0.
@@ -19,8 +20,9 @@ pub struct AugmentConfig {
     pub reverb: ReverbConfig,
     /// Background noise.
     pub noise: NoiseConfig,
-    /// What happens to Morse on the air.
-    pub cw: CwChannel,
+    /// What happens to a signal on the air.
+    #[serde(rename = "cw")]
+    pub radio: RadioChannel,
     /// Louder or quieter.
     pub volume: VolumeConfig,
     /// Stripes taken out of the features.
@@ -173,7 +175,7 @@ impl AugmentConfig {
     /// # Errors
     /// Names the key that does not fit.
     pub fn validate(&self) -> Result<(), AugmentError> {
-        let Self { speed, reverb, noise, cw, volume, spec_augment: spec, text } = self;
+        let Self { speed, reverb, noise, radio, volume, spec_augment: spec, text } = self;
         probability("speed.p", speed.p)?;
         range("speed.range", speed.range, 0.5, 2.0)?;
         probability("volume.p", volume.p)?;
@@ -193,7 +195,7 @@ impl AugmentConfig {
         if let Some((key, _)) = made.iter().find(|(_, given)| *given && reverb.path.is_some()) {
             return Err(AugmentError::RoomAndPath { key });
         }
-        cw.validate()?;
+        radio.validate()?;
         spec.validate()?;
         probability("text.lowercase", text.lowercase)?;
         probability("text.strip_punctuation", text.strip_punctuation)
@@ -201,7 +203,7 @@ impl AugmentConfig {
 
     /// Whether any clip's audio can change: where it does, its features cannot come from a cache.
     pub fn changes_audio(&self) -> bool {
-        [self.speed.p, self.reverb.p, self.noise.p, self.cw.p, self.volume.p].iter().any(|p| *p > 0.0)
+        [self.speed.p, self.reverb.p, self.noise.p, self.radio.p, self.volume.p].iter().any(|p| *p > 0.0)
     }
 }
 

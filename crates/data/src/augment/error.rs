@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use crate::audio::AudioError;
-use crate::cw::CwError;
+use crate::bounds::BoundsError;
 
 /// Why augmentation cannot begin; keys are named from `augment` on.
 #[derive(Debug, thiserror::Error)]
@@ -54,9 +54,12 @@ pub enum AugmentError {
     /// SpecAugment is on and masks nothing.
     #[error("augment.spec_augment.p is above 0, but time_masks and freq_masks are both 0: raise one, or set p to 0")]
     NoMasks,
-    /// One of the effects of Morse on the air makes no sense.
+    /// One of the effects of a radio path is out of bounds.
     #[error("augment.cw.{0}")]
-    Cw(#[from] CwError),
+    Radio(#[from] BoundsError),
+    /// Other stations are wanted, and nobody was given who keys them.
+    #[error("augment.cw.qrm wants other stations, and nothing here can key them: set augment.cw.qrm.probability to 0")]
+    NoStations,
     /// A path that says nothing.
     #[error("augment.{key} is empty: name an audio file, a folder, or a list of them, or leave it out")]
     EmptyPath {

@@ -1,7 +1,7 @@
 //! Augmentation: what makes one recording into many, on the train split only.
 //!
 //! A clip passes through its effects in the order in which the world applies them: somebody speaks faster ([`SpeedConfig`])
-//! in a room ([`ReverbConfig`]) with noise in the background ([`NoiseConfig`]), or over the air ([`CwChannel`]), and is
+//! in a room ([`ReverbConfig`]) with noise in the background ([`NoiseConfig`]), or over the air ([`RadioChannel`](crate::radio::RadioChannel)), and is
 //! recorded at some level ([`VolumeConfig`]). Features can be masked ([`SpecAugmentConfig`]) and transcripts written in
 //! another way ([`TextConfig`]).
 //!
@@ -36,15 +36,16 @@ pub use config::{
 };
 pub use error::AugmentError;
 
-pub use crate::cw::CwChannel;
+use std::sync::Arc;
 
 use noise::Noise;
 use rand_chacha::ChaCha8Rng;
 use reverb::Reverb;
 
 use crate::audio::{SAMPLE_RATE, to_16k};
-use crate::cw::random::{self, between, chance};
 use crate::level;
+use crate::radio::OtherStations;
+use crate::random::{self, between, chance};
 
 /// The generators that one draw is split into. Their numbers are part of what a seed means: they never change.
 #[derive(Clone, Copy)]
@@ -71,6 +72,7 @@ pub struct Augment {
     config: AugmentConfig,
     noise: Noise,
     reverb: Reverb,
+    stations: Option<Arc<dyn OtherStations>>,
     max_samples: usize,
 }
 
@@ -80,11 +82,36 @@ impl Augment {
     /// `max_samples` is the model's window: no clip grows past it.
     ///
     /// # Errors
-    /// Names the key that does not fit, or the file that cannot be used.
+    /// Names the key that does not fit, or the file that cannot be used. Other stations on the air (`cw.qrm`) need
+    /// [`Augment::with_stations`].
     pub fn new(config: &AugmentConfig, max_samples: usize) -> Result<Self, AugmentError> {
+        if config.radio.has_stations() {
+            config.validate()?;
+            return Err(AugmentError::NoStations);
+        }
+        Self::build(config, max_samples, None)
+    }
+
+    /// Like [`Augment::new`], with somebody who keys the other stations that recordings are disturbed by.
+    ///
+    /// # Errors
+    /// Names the key that does not fit, or the file that cannot be used.
+    pub fn with_stations(
+        config: &AugmentConfig,
+        max_samples: usize,
+        stations: Arc<dyn OtherStations>,
+    ) -> Result<Self, AugmentError> {
+        Self::build(config, max_samples, Some(stations))
+    }
+
+    fn build(
+        config: &AugmentConfig,
+        max_samples: usize,
+        stations: Option<Arc<dyn OtherStations>>,
+    ) -> Result<Self, AugmentError> {
         config.validate()?;
         let (noise, reverb) = (Noise::new(&config.noise)?, Reverb::new(&config.reverb)?);
-        Ok(Self { config: config.clone(), noise, reverb, max_samples })
+        Ok(Self { config: config.clone(), noise, reverb, stations, max_samples })
     }
 
     /// What it was made with.
@@ -102,7 +129,7 @@ impl Augment {
         let times = self.speed(audio, draw);
         let reverberant = self.reverb.apply(audio, &mut Stream::Reverb.of(draw));
         let noisy = self.noise.apply(audio, &mut Stream::Noise.of(draw));
-        let on_air = self.config.cw.apply(audio, draw);
+        let on_air = self.config.radio.apply(self.stations.as_deref(), audio, draw);
         let louder = self.volume(audio, &mut Stream::Volume.of(draw));
         if reverberant || noisy || on_air || louder {
             level::limit(audio, before.max(1.0));

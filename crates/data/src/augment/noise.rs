@@ -8,10 +8,9 @@ use realfft::num_complex::Complex;
 use super::library::{self, HOURS};
 use super::{AugmentError, NoiseColour, NoiseConfig};
 use crate::audio::SAMPLE_RATE;
-use crate::cw::Range;
-use crate::cw::random::{between, chance};
 use crate::fourier;
 use crate::level::{energy, peak, ratio, signal_power};
+use crate::random::{Range, between, chance};
 
 /// Below so many hertz coloured noise grows no further: nothing is heard there, and it would take up all the power.
 const LOWEST_HZ: f32 = 20.0;
@@ -106,7 +105,7 @@ fn coloured(colour: NoiseColour, length: usize, rng: &mut ChaCha8Rng) -> Vec<f32
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cw::random;
+    use crate::random;
 
     /// Power between two frequencies, in decibels.
     fn band(noise: &[f32], low_hz: f32, high_hz: f32) -> f64 {

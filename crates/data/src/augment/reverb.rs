@@ -9,9 +9,9 @@ use rand_distr::StandardNormal;
 use super::library::{self, HOURS};
 use super::{AugmentError, ReverbConfig};
 use crate::audio::SAMPLE_RATE;
-use crate::cw::random::{between, chance};
 use crate::fourier;
 use crate::level::{energy, ratio, scale};
+use crate::random::{between, chance};
 
 /// The echo of a made-up room begins so many samples after the direct sound: 2.5 ms, a detour of 0.9 m.
 const FIRST_ECHO: usize = 40;
@@ -106,7 +106,7 @@ fn trimmed(path: &Path, mut taps: Vec<f32>) -> Result<Vec<f32>, AugmentError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cw::random;
+    use crate::random;
 
     #[test]
     fn a_made_up_room_dies_away_by_60_db_in_its_time() {

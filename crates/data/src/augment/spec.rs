@@ -6,7 +6,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::{SpecAugmentConfig, Stream};
-use crate::cw::random::chance;
+use crate::random::chance;
 
 /// Masks the first `valid` columns of `[bins, frames]`, by chance.
 pub(super) fn mask(config: &SpecAugmentConfig, features: &mut [f32], frames: usize, valid: usize, draw: u64) {

@@ -5,9 +5,10 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::cw::{CwConfig, CwSynth};
 use crate::fourier;
 use crate::level::{energy, peak, ratio, signal_power};
+use crate::radio::channel::add_noise;
+use crate::radio::testing::{SteadyStations, keyed_tone};
 use crate::records::Paths;
 
 const WINDOW: usize = 480_000;
@@ -16,8 +17,16 @@ fn sine(hz: f64, samples: usize) -> Vec<f32> {
     (0..samples).map(|n| 0.3 * (TAU * hz * n as f64 / 16_000.0).sin() as f32).collect()
 }
 
-fn morse(index: u64) -> Vec<f32> {
-    CwSynth::new(CwConfig::default(), 1).unwrap().sample(index).audio
+fn keyed(index: u64) -> Vec<f32> {
+    let mut audio = keyed_tone(500.0 + 10.0 * index as f64, 96_000);
+    add_noise(10.0, 500.0, &mut random::stream(1, index), &mut audio);
+    level::scale(&mut audio, 0.4);
+    audio
+}
+
+/// Whatever is on, other stations among it.
+fn augment(config: &AugmentConfig) -> Augment {
+    Augment::with_stations(config, WINDOW, Arc::new(SteadyStations)).unwrap()
 }
 
 /// Everything on.
@@ -27,7 +36,7 @@ fn all() -> AugmentConfig {
         &mut config.speed.p,
         &mut config.reverb.p,
         &mut config.noise.p,
-        &mut config.cw.p,
+        &mut config.radio.p,
         &mut config.volume.p,
         &mut config.spec_augment.p,
         &mut config.text.lowercase,
@@ -76,10 +85,10 @@ fn refusal(change: impl FnOnce(&mut AugmentConfig)) -> String {
 #[test]
 fn the_default_changes_nothing() {
     let augment = only(|_| ());
-    let (mut audio, mut mel) = (morse(3), vec![0.5; 80 * 30]);
+    let (mut audio, mut mel) = (keyed(3), vec![0.5; 80 * 30]);
     assert_eq!(augment.audio(&mut audio, 9), 1.0);
     augment.features(&mut mel, 80, 30, 30, 9);
-    assert_eq!(bits(&audio), bits(&morse(3)));
+    assert_eq!(bits(&audio), bits(&keyed(3)));
     assert_eq!(mel, vec![0.5; 80 * 30]);
     assert_eq!(augment.text("Well, NO.", 9), "Well, NO.");
     assert!(!augment.config().changes_audio() && all().changes_audio());
@@ -87,9 +96,9 @@ fn the_default_changes_nothing() {
 
 #[test]
 fn the_same_draw_gives_the_same_bits_on_any_thread_and_another_draw_others() {
-    let augment = Augment::new(&all(), WINDOW).unwrap();
+    let augment = augment(&all());
     let run = |draw: u64| {
-        let (mut audio, mut mel) = (morse(3), (0..80 * 300).map(|n| n as f32).collect::<Vec<_>>());
+        let (mut audio, mut mel) = (keyed(3), (0..80 * 300).map(|n| n as f32).collect::<Vec<_>>());
         let times = augment.audio(&mut audio, draw);
         augment.features(&mut mel, 80, 300, 250, draw);
         (bits(&audio), times.to_bits(), bits(&mel))
@@ -187,7 +196,7 @@ fn recorded_rooms_keep_length_energy_and_time() {
     }
     let (_dir, path) = folder(&[("room.wav", &response)]);
     let augment = only(|c| c.reverb = ReverbConfig { p: 1.0, path: Some(path), ..ReverbConfig::default() });
-    let clean = morse(5);
+    let clean = keyed(5);
     let mut audio = clean.clone();
     augment.audio(&mut audio, 5);
     assert_eq!(audio.len(), clean.len());
@@ -238,6 +247,14 @@ fn masks_are_the_mean_and_as_wide_as_they_may_be() {
 }
 
 #[test]
+fn other_stations_need_somebody_who_keys_them() {
+    let said = refusal(|c| c.radio.p = 1.0);
+    assert!(said.starts_with("augment.cw.qrm wants other stations"), "{said}");
+    assert!(refusal(|c| (c.radio.p, c.radio.qrm.wpm) = (1.0, [0.0, 1.0])).starts_with("augment.cw.qrm.wpm is [0, 1]"));
+    assert!(only(|c| (c.radio.p, c.radio.qrm.probability) = (1.0, 0.0)).config().changes_audio());
+}
+
+#[test]
 fn refusals_name_the_key_and_the_way_out() {
     let said = refusal(|c| c.speed.range = [1.1, 0.9]);
     assert_eq!(said, "augment.speed.range is [1.1, 0.9]: give two numbers from 0.5 to 2, the smaller one first");
@@ -245,7 +262,7 @@ fn refusals_name_the_key_and_the_way_out() {
     assert!(refusal(|c| c.noise.snr_db = [0.0, 1e9]).starts_with("augment.noise.snr_db is [0, 1000000000]"));
     assert!(refusal(|c| c.volume.db = [-61.0, 0.0]).starts_with("augment.volume.db"));
     assert!(refusal(|c| c.reverb.rt60_s = [0.0, 1.0]).starts_with("augment.reverb.rt60_s"));
-    assert!(refusal(|c| c.cw.qrn.probability = 2.0).starts_with("augment.cw.qrn.probability is 2"));
+    assert!(refusal(|c| c.radio.qrn.probability = 2.0).starts_with("augment.cw.qrn.probability is 2"));
     assert!(refusal(|c| c.text.lowercase = -1.0).starts_with("augment.text.lowercase is -1"));
     assert!(refusal(|c| c.spec_augment.freq_width = 0).starts_with("augment.spec_augment.freq_width is 0"));
     let no_masks = SpecAugmentConfig { p: 1.0, time_masks: 0, freq_masks: 0, ..Default::default() };
@@ -270,7 +287,7 @@ fn refusals_name_the_key_and_the_way_out() {
 fn a_config_survives_its_file() {
     let read: AugmentConfig =
         serde_json::from_str(r#"{"noise": {"p": 0.5, "kind": "pink"}, "cw": {"p": 0.1}}"#).unwrap();
-    assert_eq!((read.noise.p, read.noise.kind, read.cw.p), (0.5, Some(NoiseColour::Pink), 0.1));
+    assert_eq!((read.noise.p, read.noise.kind, read.radio.p), (0.5, Some(NoiseColour::Pink), 0.1));
     let written = serde_json::to_string(&read).unwrap();
     assert_eq!(serde_json::from_str::<AugmentConfig>(&written).unwrap(), read);
     let said = serde_json::from_str::<AugmentConfig>(r#"{"noize": {}}"#).unwrap_err().to_string();
@@ -292,7 +309,7 @@ proptest! {
 
     #[test]
     fn whatever_the_clip_it_stays_finite_and_within_its_peak(clip in clips(), draw: u64) {
-        let augment = Augment::new(&all(), WINDOW).unwrap();
+        let augment = augment(&all());
         let mut audio = clip.clone();
         let times = augment.audio(&mut audio, draw);
         prop_assert!(audio.iter().all(|sample| sample.is_finite()));
@@ -305,7 +322,7 @@ proptest! {
         let mut config = all();
         config.speed.p = 0.0;
         let mut audio = clip.clone();
-        prop_assert_eq!(Augment::new(&config, WINDOW).unwrap().audio(&mut audio, draw), 1.0);
+        prop_assert_eq!(augment(&config).audio(&mut audio, draw), 1.0);
         prop_assert_eq!(audio.len(), clip.len());
         prop_assert!(peak(&audio) <= peak(&clip).max(1.0));
     }
@@ -353,7 +370,7 @@ proptest! {
 
     #[test]
     fn padding_is_never_masked(valid in 0usize..120, frames in 1usize..100, bins in 1usize..130, draw: u64) {
-        let augment = Augment::new(&all(), WINDOW).unwrap();
+        let augment = augment(&all());
         let original: Vec<f32> = (0..bins * frames).map(|n| n as f32).collect();
         let mut mel = original.clone();
         augment.features(&mut mel, bins, frames, valid, draw);

@@ -40,7 +40,8 @@ pub struct Record {
 }
 
 mod sealed {
-    use super::{CacheError, Record};
+    use crate::cache::CacheError;
+    use crate::cache::entry::Record;
 
     /// To 16 bits a value and back. Only what `encode` made is ever decoded.
     pub trait Encode {

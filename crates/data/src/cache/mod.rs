@@ -20,7 +20,7 @@
 //! take two processes that write, leave nothing corrupt after SIGKILL and hold no more than what was put in. LMDB reads and
 //! writes faster, by a few hundredths of a millisecond an entry, where features take whole ones. For that, a damaged page of
 //! its tree concerns more than one entry, eviction needs an index of ages, its map has to be as large as the cap from the
-//! start, and opening it is `unsafe`: no other process may ever cut the file short. `cargo run --example cache_bench -p undertone-data` times these files.
+//! start, and opening it is `unsafe`: no other process may ever cut the file short. `cargo run --example cache_bench -p undertone-cw` times these files.
 
 mod config;
 mod entry;

@@ -1,5 +1,7 @@
 use std::ops::Range;
 
+use undertone_kernels::seeds;
+
 use crate::loader::{Order, epoch_order};
 
 /// An order that is nearly random and reads nearly in sequence, for samples that lie in blocks: the row groups of
@@ -29,8 +31,7 @@ impl Order for BlockShuffle {
         let mut order = Vec::with_capacity(self.blocks.iter().map(Range::len).sum());
         for (number, window) in (1u64..).zip(blocks.chunks(self.window)) {
             let samples: Vec<usize> = window.iter().flat_map(|block| self.blocks[*block].clone()).collect();
-            // The golden ratio in 64 bits, odd: every window has a seed of its own.
-            let seed = self.seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let seed = seeds::of_number(self.seed, number);
             order.extend(epoch_order(samples.len(), seed, epoch).into_iter().map(|at| samples[at]));
         }
         order

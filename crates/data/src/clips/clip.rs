@@ -1,8 +1,8 @@
 use serde_json::Value;
 
 use crate::cut::TimedText;
+use crate::records::fields::{Aliases, TaskFields};
 use crate::records::row::{Content, Row};
-use crate::records::task::{Aliases, Task};
 use crate::records::{Column, Origin, RecordsConfig, RecordsError};
 use crate::text::append;
 
@@ -44,12 +44,12 @@ const ALIASES: Aliases = &[
 const ROUNDING: f64 = 0.011;
 
 /// The fields of clips in the files of a configuration.
-pub(super) fn task(config: &RecordsConfig) -> Task<'_> {
-    Task { config, required: &["audio", "text"], optional: &OPTIONAL, aliases: ALIASES }
+pub(super) fn task(config: &RecordsConfig) -> TaskFields<'_> {
+    TaskFields { config, required: &["audio", "text"], optional: &OPTIONAL, aliases: ALIASES }
 }
 
 /// What a row says about a clip, apart from its audio.
-pub(super) fn read(task: &Task, row: &Row, name: String, source: Source) -> Result<Clip, RecordsError> {
+pub(super) fn read(task: &TaskFields, row: &Row, name: String, source: Source) -> Result<Clip, RecordsError> {
     check_keys(task, row)?;
     let (start, end) = bounds(task, row)?;
     let segments = segments(task, row, start, end)?;
@@ -69,7 +69,7 @@ pub(super) fn read(task: &Task, row: &Row, name: String, source: Source) -> Resu
 }
 
 /// The path in a row, for audio that is a file.
-pub(super) fn audio_path(task: &Task, row: &Row) -> Result<String, RecordsError> {
+pub(super) fn audio_path(task: &TaskFields, row: &Row) -> Result<String, RecordsError> {
     if !task.config.columns.contains_key("audio") && matches!(row.content, Content::Fields(_)) {
         let mut given = task.spellings("audio").filter_map(|name| row.key(name)).filter(|key| !is_null(row, key));
         if let (Some(first), Some(second)) = (given.next(), given.next()) {
@@ -94,7 +94,7 @@ fn is_null(row: &Row, key: &str) -> bool {
 
 /// Where a clip starts and ends: `start` and `end`, or NeMo's `offset` with `duration`. A `duration` alone is the whole
 /// file's length, and means nothing.
-fn bounds(task: &Task, row: &Row) -> Result<(Option<f64>, Option<f64>), RecordsError> {
+fn bounds(task: &TaskFields, row: &Row) -> Result<(Option<f64>, Option<f64>), RecordsError> {
     let (start, end) = (seconds(task, row, "start")?, seconds(task, row, "end")?);
     let Some(offset) = seconds(task, row, "offset")? else { return sane(row, start, end) };
     if start.is_some() || end.is_some() {
@@ -116,7 +116,7 @@ fn sane(row: &Row, start: Option<f64>, end: Option<f64>) -> Result<(Option<f64>,
 }
 
 /// A number of seconds; an empty cell is as if absent.
-fn seconds(task: &Task, row: &Row, field: &'static str) -> Result<Option<f64>, RecordsError> {
+fn seconds(task: &TaskFields, row: &Row, field: &'static str) -> Result<Option<f64>, RecordsError> {
     let Some(value) = task.optional(row, field)? else { return Ok(None) };
     match value {
         Value::String(cell) if cell.trim().is_empty() => Ok(None),
@@ -128,13 +128,18 @@ fn seconds(task: &Task, row: &Row, field: &'static str) -> Result<Option<f64>, R
 }
 
 /// An optional text; an empty cell is as if absent.
-fn filled(task: &Task, row: &Row, field: &'static str) -> Result<Option<String>, RecordsError> {
+fn filled(task: &TaskFields, row: &Row, field: &'static str) -> Result<Option<String>, RecordsError> {
     let text = task.optional_text(row, field)?;
     Ok(text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()))
 }
 
 /// A list of objects as Whisper writes it, an object of lists as datasets on the hub store that, or the JSON text of either.
-fn segments(task: &Task, row: &Row, start: Option<f64>, end: Option<f64>) -> Result<Vec<TimedText>, RecordsError> {
+fn segments(
+    task: &TaskFields,
+    row: &Row,
+    start: Option<f64>,
+    end: Option<f64>,
+) -> Result<Vec<TimedText>, RecordsError> {
     let needs = "a list of {start, end, text}, or equally long lists of each";
     let Some(value) = task.optional(row, "segments")? else { return Ok(Vec::new()) };
     let parsed = match value {
@@ -184,7 +189,7 @@ fn timed(start: &Value, end: &Value, text: &Value) -> Option<TimedText> {
 
 /// Refuses a name that nearly is that of an optional field: whoever writes `strat` would train on whole files and never
 /// know. Other names are none of our business, and with `columns` the user has said what is what.
-fn check_keys(task: &Task, row: &Row) -> Result<(), RecordsError> {
+fn check_keys(task: &TaskFields, row: &Row) -> Result<(), RecordsError> {
     if !task.config.columns.is_empty() {
         return Ok(());
     }

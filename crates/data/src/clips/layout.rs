@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use super::ClipsError;
 use super::tar::AUDIO;
-use crate::records::files::read_error;
+use crate::records::lines::read_error;
 use crate::records::row::{Content, Row};
-use crate::records::{Format, Origin, RecordsConfig, RecordsError, paths};
+use crate::records::{Format, Origin, RecordsConfig, RecordsError, find};
 
 /// What data sets call the parts that should not be mixed.
 const SPLITS: [&str; 11] = [
@@ -95,7 +95,7 @@ fn folder(path: &Path, config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>,
         Format::Audio => return Ok(vec![(Format::Audio, path.into())]),
         Format::Tar if found.tar.is_empty() => return Err(nothing("tar files")),
         Format::Tar => return Ok(tagged(Format::Tar, found.tar)),
-        _ => return Ok(paths::folder(path, config)?),
+        _ => return Ok(find::folder(path, config)?),
     }
 
     let kinds = [&found.lists, &found.parquet, &found.tar].iter().filter(|files| !files.is_empty()).count();
@@ -115,7 +115,7 @@ fn folder(path: &Path, config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>,
     let files = match () {
         () if !found.parquet.is_empty() => tagged(Format::Parquet, found.parquet),
         () if !found.tar.is_empty() => tagged(Format::Tar, found.tar),
-        () if !found.lists.is_empty() => paths::folder(path, config)?,
+        () if !found.lists.is_empty() => find::folder(path, config)?,
         () if !found.audio.is_empty() => vec![(Format::Audio, path.into())],
         () => return Err(nothing("a list of audio files, Parquet or tar shards, or audio files with texts")),
     };

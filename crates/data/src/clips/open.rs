@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use super::clip::{self, Clip};
 use super::parquet::{self, Pages, Shard};
-use super::remote::{Place, Remote};
+use super::remote::{ParquetFile, Remote};
 use super::source::{Files, Length, Source};
 use super::tar::{self, AUDIO, Member};
 use super::{Clips, ClipsError, DEFAULT_MEMORY, layout};
-use crate::records::files::{Rows, file_rows, read_error};
+use crate::records::fields::TaskFields;
+use crate::records::files::file_rows;
+use crate::records::lines::{Rows, read_error};
 use crate::records::row::Row;
-use crate::records::task::Task;
 use crate::records::{Format, RecordsConfig, RecordsError, parquet as record_parquet};
 
 /// Folders beside a list that audio may be in: itself, Common Voice's, LJSpeech's, and a common name.
@@ -112,7 +113,12 @@ fn read(
 }
 
 /// The rows of one list, without the audio; notes where that lies.
-fn list_rows(task: &Task, format: Format, path: Arc<Path>, opened: &RefCell<Opened>) -> Result<Rows, RecordsError> {
+fn list_rows(
+    task: &TaskFields,
+    format: Format,
+    path: Arc<Path>,
+    opened: &RefCell<Opened>,
+) -> Result<Rows, RecordsError> {
     let mut opened = opened.borrow_mut();
     let (rows, holder): (Rows, _) = match format {
         Format::Audio => {
@@ -125,7 +131,7 @@ fn list_rows(task: &Task, format: Format, path: Arc<Path>, opened: &RefCell<Open
         Format::Parquet => {
             let remote = opened.remotes.get(&*path).cloned();
             let is_remote = remote.is_some();
-            let place = remote.map_or_else(|| Place::File(path.clone()), Place::Remote);
+            let place = remote.map_or_else(|| ParquetFile::File(path.clone()), ParquetFile::Remote);
             match Shard::open(task, &path, place)? {
                 Some((shard, place, schema)) => {
                     opened.shards.push(shard);
@@ -154,7 +160,7 @@ fn beside(list: &Path) -> Holder {
 }
 
 /// What a row's audio is called, and where it lies.
-fn source(task: &Task, row: &Row, holder: &Holder, files: &mut Files) -> Result<(String, Source), ClipsError> {
+fn source(task: &TaskFields, row: &Row, holder: &Holder, files: &mut Files) -> Result<(String, Source), ClipsError> {
     let list = &row.origin.path;
     let number = match row.origin.place {
         crate::records::Place::Line(number) | crate::records::Place::Row(number) => number as usize - 1,

@@ -14,18 +14,18 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::{Type, TypePtr};
 
-use super::remote::Place;
+use super::remote::ParquetFile;
 use crate::records::RecordsError;
-use crate::records::files::read_error;
+use crate::records::fields::TaskFields;
+use crate::records::lines::read_error;
 use crate::records::parquet::guarded;
 use crate::records::row::Row;
-use crate::records::task::Task;
 
 /// A Parquet file whose audio is in its rows. Holds what its footer says, none of the audio.
 pub(super) struct Shard {
     /// What messages call it.
     path: Arc<Path>,
-    place: Place,
+    place: ParquetFile,
     metadata: Arc<ParquetMetaData>,
     /// The column of the audio's bytes.
     leaf: usize,
@@ -38,7 +38,11 @@ pub(super) struct Shard {
 impl Shard {
     /// The shard, what to read its rows from, and its schema without the audio; None if it has no column of audio but, at
     /// most, paths.
-    pub fn open(task: &Task, path: &Arc<Path>, place: Place) -> Result<Option<(Self, Place, Type)>, RecordsError> {
+    pub fn open(
+        task: &TaskFields,
+        path: &Arc<Path>,
+        place: ParquetFile,
+    ) -> Result<Option<(Self, ParquetFile, Type)>, RecordsError> {
         let (end, metadata) = guarded(path, || {
             let end = place.ahead(Vec::new())?;
             let reader = ParquetMetaDataReader::new().with_offset_index_policy(PageIndexPolicy::Optional);
@@ -188,7 +192,7 @@ impl Shard {
 
 /// Notes where a reader begins; one that looks for pages begins at each header.
 struct Noted {
-    place: Place,
+    place: ParquetFile,
     start: Mutex<u64>,
 }
 
@@ -212,7 +216,7 @@ impl ChunkReader for Noted {
 }
 
 /// The column that holds audio rather than paths: the mapped one, or the first that is called so.
-fn audio_column(task: &Task, schema: &Type) -> Option<String> {
+fn audio_column(task: &TaskFields, schema: &Type) -> Option<String> {
     let mapped = task.config.columns.get("audio").map(|column| column.to_string());
     let names: Vec<&str> = match &mapped {
         Some(name) => vec![name.strip_suffix(".bytes").unwrap_or(name)],
@@ -275,7 +279,7 @@ fn chunks(metadata: &ParquetMetaData, part: &Type) -> Vec<Range<u64>> {
 }
 
 /// The path in the cell of a row, for a name.
-pub(super) fn cell_path<'r>(task: &Task, row: &'r Row) -> Option<&'r str> {
+pub(super) fn cell_path<'r>(task: &TaskFields, row: &'r Row) -> Option<&'r str> {
     row.get(&task.column(row, "audio"))?.get("path")?.as_str()
 }
 

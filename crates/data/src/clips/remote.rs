@@ -39,14 +39,14 @@ const LONGEST_SPAN: u64 = 4 << 20;
 
 /// A Parquet file, wherever it lies. Its readers are independent of each other, so that many threads may have one.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum ParquetFile {
     File(Arc<Path>),
     Remote(Arc<dyn Remote>),
     /// A remote file of which certain parts will be needed.
     Ahead(Arc<Ahead>),
 }
 
-impl Place {
+impl ParquetFile {
     /// The same file, ready to read its end or, once that is known, `wanted` parts of it in their order.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-impl Length for Place {
+impl Length for ParquetFile {
     fn len(&self) -> u64 {
         match self {
             Self::File(path) => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
@@ -74,7 +74,7 @@ impl Length for Place {
     }
 }
 
-impl ChunkReader for Place {
+impl ChunkReader for ParquetFile {
     type T = Box<dyn Read>;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
@@ -258,7 +258,7 @@ mod tests {
     fn parts_that_will_be_needed_are_fetched_once_and_together() {
         let remote = numbered(400_000);
         let wanted = vec![100..200, 210..300, 100_000..100_050, 399_000..399_100];
-        let ahead = Place::Remote(remote.clone()).ahead(wanted.clone()).unwrap();
+        let ahead = ParquetFile::Remote(remote.clone()).ahead(wanted.clone()).unwrap();
         for range in wanted {
             let length = (range.end - range.start) as usize;
             let bytes = ahead.get_bytes(range.start, length).unwrap();
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn what_a_remote_file_does_not_have_is_an_error() {
         let remote: Arc<dyn Remote> = numbered(100);
-        let place = Place::Remote(remote.clone());
+        let place = ParquetFile::Remote(remote.clone());
         for place in [place.ahead(Vec::new()).unwrap(), place] {
             assert!(place.get_bytes(90, 20).is_err());
             assert!(place.get_bytes(u64::MAX, 20).is_err());
@@ -289,7 +289,7 @@ mod tests {
         fn every_part_reads_as_it_is(parts in prop::collection::vec((0..300_000u64, 0..5000u64), 0..20), tests in prop::collection::vec((0..300_000u64, 0..9000usize), 1..20)) {
             let remote = numbered(310_000);
             let wanted = parts.iter().map(|(start, length)| *start..start + length).collect();
-            let ahead = Place::Remote(remote.clone()).ahead(wanted).unwrap();
+            let ahead = ParquetFile::Remote(remote.clone()).ahead(wanted).unwrap();
             for (start, length) in tests {
                 let expected = &remote.bytes[start as usize..][..length];
                 prop_assert_eq!(&ahead.get_bytes(start, length).unwrap()[..], expected);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::records::files::{open, read_error};
 use crate::records::json::{self, Noted};
+use crate::records::lines::{open, read_error};
 use crate::records::row::{Content, Row};
 use crate::records::{Origin, RecordsError};
 

@@ -13,12 +13,12 @@ const STRAY: usize = 4;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Division {
     /// The parts, in the order of the pieces. Together they are the transcript.
-    pub parts: Vec<Part>,
+    pub parts: Vec<TranscriptPart>,
 }
 
 /// The part of a transcript that belongs to one piece.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct TranscriptPart {
     /// Its text; empty where nothing is said.
     pub text: String,
     /// Where the text is in the transcript, in bytes.
@@ -29,7 +29,7 @@ pub struct Part {
     pub errors: usize,
 }
 
-impl Part {
+impl TranscriptPart {
     /// Errors per word, 1 word at least: above a few tenths the piece and its text do not belong together, or the model
     /// does not know the language.
     pub fn error_rate(&self) -> f64 {
@@ -81,12 +81,17 @@ impl Units {
         if before < after { word } else { word + 1 }
     }
 
-    fn part(&self, text: &str, words: Range<usize>, heard: &[u32]) -> Part {
+    fn part(&self, text: &str, words: Range<usize>, heard: &[u32]) -> TranscriptPart {
         let start = self.words.get(words.start).map_or(text.len(), |word| word.start);
         let end = if words.is_empty() { start } else { self.words[words.end - 1].end };
         let [from, to] = [words.start, words.end].map(|word| self.word_of.partition_point(|of| *of < word));
         let said = &self.numbers[from..to];
-        Part { text: text[start..end].to_owned(), range: start..end, words: said.len(), errors: distance(said, heard) }
+        TranscriptPart {
+            text: text[start..end].to_owned(),
+            range: start..end,
+            words: said.len(),
+            errors: distance(said, heard),
+        }
     }
 }
 
@@ -153,7 +158,7 @@ impl Gap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cw::random;
+    use crate::random;
     use proptest::prelude::*;
     use rand::RngExt;
     use rand_chacha::ChaCha8Rng;

@@ -26,7 +26,7 @@ mod segments;
 mod silence;
 mod units;
 
-pub use divide::{Division, Part, divide};
+pub use divide::{Division, TranscriptPart, divide};
 pub use marks::{Mark, STEP_S, marks};
-pub use segments::{Group, SegmentError, TimedText, group};
+pub use segments::{SegmentError, SegmentGroup, TimedText, group};
 pub use silence::pieces;

@@ -35,7 +35,7 @@ impl TimedText {
 
 /// Consecutive segments that fit a window together.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Group {
+pub struct SegmentGroup {
     /// Where the first segment begins, in seconds of the whole audio.
     pub start: f64,
     /// Where the last segment ends, in seconds of the whole audio.
@@ -95,8 +95,8 @@ pub enum SegmentError {
 ///
 /// # Errors
 /// Names the segment that is empty, out of order or alone longer than the window.
-pub fn group(segments: &[TimedText], window: f64) -> Result<Vec<Group>, SegmentError> {
-    let mut groups: Vec<Group> = Vec::new();
+pub fn group(segments: &[TimedText], window: f64) -> Result<Vec<SegmentGroup>, SegmentError> {
+    let mut groups: Vec<SegmentGroup> = Vec::new();
     let mut before = 0.0;
     for (index, segment) in segments.iter().enumerate() {
         let (number, &TimedText { start, end, ref text }) = (index + 1, segment);
@@ -114,7 +114,7 @@ pub fn group(segments: &[TimedText], window: f64) -> Result<Vec<Group>, SegmentE
         match groups.last_mut() {
             Some(group) if end.max(group.end) - group.start <= window + ROUNDING => group.push(segment),
             _ => {
-                let mut group = Group { start, end, text: String::new(), segments: Vec::new() };
+                let mut group = SegmentGroup { start, end, text: String::new(), segments: Vec::new() };
                 group.push(segment);
                 groups.push(group);
             }
@@ -123,7 +123,7 @@ pub fn group(segments: &[TimedText], window: f64) -> Result<Vec<Group>, SegmentE
     Ok(groups)
 }
 
-impl Group {
+impl SegmentGroup {
     fn push(&mut self, segment: &TimedText) {
         let text = segment.text.trim();
         append(&mut self.text, text);

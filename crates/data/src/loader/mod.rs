@@ -12,6 +12,7 @@
 //! ```
 
 mod config;
+mod dataset;
 mod error;
 mod mixture;
 mod order;
@@ -22,11 +23,12 @@ mod skip;
 mod tests;
 mod worker;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 pub use config::{Budget, LoaderConfig, LoaderConfigError, OnBadSample, Workers};
+pub use dataset::{Collate, Dataset};
 pub use error::{LoaderError, SampleError};
 pub use mixture::{Mixture, MixtureError};
 pub use order::{Order, epoch_order};
@@ -34,51 +36,12 @@ pub use skip::{Skipped, Skips};
 
 use plan::{Plan, Planner};
 use queue::{GivenUp, Queue};
-use skip::{Ledger, Tally};
+use skip::{Ledger, Tally, lock};
 use worker::Worker;
 
 /// How long dropping a [`Loader`] waits for a worker that is in the middle of a sample. Workers look at the stop flag
 /// between samples; one whose sample takes longer than this is left to end by itself.
 const PATIENCE: Duration = Duration::from_millis(800);
-
-/// Samples by index. `get` runs on the worker threads.
-pub trait Dataset: Send + Sync {
-    /// One sample.
-    type Item: Send;
-
-    /// How many samples there are. It must not change while a [`Loader`] holds the dataset.
-    fn len(&self) -> usize;
-
-    /// Loads sample `index`. Whatever is random about it must come from `index` and `epoch`, never from call order.
-    fn get(&self, index: usize, epoch: u64) -> Result<Self::Item, SampleError>;
-
-    /// What a person would call this sample: its file, its line, its key. It ends up in error messages.
-    fn name(&self, index: usize) -> String;
-
-    /// How long sample `index` is, in a unit of the dataset's own (seconds, tokens), for batches that go by length. It
-    /// is asked once for every sample, when a [`Loader`] that needs it is made, so it must not decode anything.
-    fn length(&self, index: usize) -> Option<f64> {
-        let _ = index;
-        None
-    }
-
-    /// Whether there is no sample at all.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// Makes one batch of several samples. `collate` runs on the worker threads.
-pub trait Collate<I>: Send + Sync {
-    /// What the training loop receives.
-    type Batch: Send;
-
-    /// Puts the samples together, in the order given.
-    fn collate(&self, items: Vec<I>) -> Result<Self::Batch, SampleError>;
-
-    /// The host memory that `batch` holds, to be counted against [`LoaderConfig::prefetch_bytes`].
-    fn bytes(batch: &Self::Batch) -> usize;
-}
 
 /// A dataset, a way to collate it, and the threads that do both.
 ///
@@ -180,6 +143,12 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
         known.unwrap_or_else(|| self.plan(epoch)).batches()
     }
 
+    /// The first batch of an epoch that begins with the sample at this place of the epoch's order, or with a later one.
+    pub fn first_batch_from(&self, epoch: u64, place: usize) -> usize {
+        let plan = self.plan(epoch);
+        (0..plan.batches()).find(|batch| plan.before(*batch) >= place).unwrap_or(plan.batches())
+    }
+
     /// How many samples an optimizer step has in the mean, if each takes so many batches of this epoch. The last step, which
     /// the epoch may leave short, counts only where it is the only one.
     pub fn samples_per_step(&self, epoch: u64, batches: usize) -> f64 {
@@ -244,10 +213,6 @@ fn lengths<D: Dataset>(dataset: &D) -> Result<Vec<f64>, LoaderError> {
     (0..dataset.len()).map(length).collect()
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The batches of one epoch, in order. Dropping it midway gives up what was prefetched.
 ///
 /// An error stands for its batch alone: the next call goes on with the batch after it, or asks for the same one again
@@ -269,6 +234,16 @@ impl<B> Epoch<'_, B> {
     /// on from here.
     pub fn cursor(&self) -> usize {
         self.next
+    }
+
+    /// How many samples of the epoch are behind this point, those left out included.
+    pub fn samples_before(&self) -> usize {
+        self.plan.before(self.next)
+    }
+
+    /// How many samples the epoch has in all of its batches.
+    pub fn samples(&self) -> usize {
+        self.plan.len()
     }
 }
 

@@ -1,9 +1,9 @@
 //! What is known of samples that were left out.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{LoaderError, lock};
+use super::LoaderError;
 
 /// How many samples left out are listed, each with its reason.
 const LISTED: usize = 100;
@@ -124,4 +124,9 @@ impl Tally {
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
         self.first.join(", ") + &rest
     }
+}
+
+/// The value, even if a thread panicked while it held the lock.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

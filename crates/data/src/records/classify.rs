@@ -1,4 +1,4 @@
-use super::task::{Task, check_set, index_of};
+use super::fields::{TaskFields, check_set, index_of};
 use super::{Origin, RecordsConfig, RecordsError};
 
 /// A text, or a pair of them, and its class.
@@ -22,7 +22,7 @@ impl ClassifyRecord {
     /// a field that is missing or no text, and a label that is none of `labels`.
     pub fn read(config: &RecordsConfig, labels: &[String]) -> Result<Vec<Self>, RecordsError> {
         check_set("label", labels)?;
-        let task = Task { config, required: &["text", "label"], optional: &["text_pair"], aliases: &[] };
+        let task = TaskFields { config, required: &["text", "label"], optional: &["text_pair"], aliases: &[] };
         task.read(|row| {
             let text = task.text(row, "text")?;
             let text_pair = task.optional_text(row, "text_pair")?;

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Paths, RecordsError};
+use super::{Column, PartConfig, Paths, RecordsError, Share};
 
 /// Which records of which files, and where those files have what a task needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,61 +55,6 @@ pub enum Format {
     Tar,
     /// A folder of audio files with their texts beside them: speech alone.
     Audio,
-}
-
-/// Where a file has a field.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Column {
-    /// The column's number, from 0.
-    Number(usize),
-    /// Its name, or a dotted path.
-    Name(String),
-}
-
-/// A share of the records, the same in every run.
-///
-/// Every record belongs to a group, and a group's place between 0 and 1 is a hash of its name; the part has the groups
-/// from `from` (included) to `to` (excluded). So adjoining parts never share a group, and whether a record belongs to a
-/// part depends on its own group alone: a file may be sorted, shuffled or extended, and the same article in another
-/// file falls into the same part. The price is that shares are approximate, the more so the fewer groups there are.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PartConfig {
-    /// Where it begins, from 0.
-    pub from: f64,
-    /// Where it ends, to 1.
-    pub to: f64,
-    /// The column whose equal values make a group, such as the title of an article. By default each record is a group
-    /// of its own, named by its number among the records of all files.
-    pub by: Option<Column>,
-}
-
-/// A share of the records, the same in every run, in which what belongs together stays together: the records of a group of
-/// [`PartConfig::by`] where that is given, otherwise those that are cut from one audio file, otherwise each by itself.
-///
-/// As for a [`PartConfig`], a hash of a group's name is its place between 0 and 1. It is another hash, so that a share of a
-/// part is as large a share of it as of the whole.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Share {
-    /// Where it begins, from 0.
-    pub from: f64,
-    /// Where it ends, to 1.
-    pub to: f64,
-}
-
-impl std::fmt::Display for Share {
-    /// How much it is: `5 %`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} %", (1e4 * (self.to - self.from)).round() / 1e2)
-    }
-}
-
-impl Default for PartConfig {
-    fn default() -> Self {
-        Self { from: 0.0, to: 1.0, by: None }
-    }
 }
 
 impl RecordsConfig {
@@ -202,26 +147,5 @@ impl Format {
     pub(crate) fn extensions(self) -> String {
         let names = EXTENSIONS.iter().filter(|(_, format)| self == Self::Auto || self == *format);
         names.map(|(name, _)| format!(".{name}")).collect::<Vec<_>>().join(", ")
-    }
-}
-
-impl From<&str> for Column {
-    fn from(name: &str) -> Self {
-        Self::Name(name.into())
-    }
-}
-
-impl From<usize> for Column {
-    fn from(number: usize) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl std::fmt::Display for Column {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Number(number) => write!(f, "{number}"),
-            Self::Name(name) => write!(f, "{name}"),
-        }
     }
 }

@@ -100,13 +100,13 @@ pub enum RecordsError {
     /// Bytes that are no text.
     #[error("{origin} is not UTF-8; save the file as UTF-8")]
     Encoding {
-        /// Where.
+        /// The file, and the line or row in it.
         origin: Origin,
     },
     /// A line or row that cannot be understood.
     #[error("{origin} {reason}")]
     Malformed {
-        /// Where.
+        /// The file, and the line or row in it.
         origin: Origin,
         /// What is wrong with it.
         reason: String,
@@ -114,7 +114,7 @@ pub enum RecordsError {
     /// A record without the fields that the task needs.
     #[error("{origin} has {found}; the task needs {needs}: map them under `columns`")]
     Fields {
-        /// Where.
+        /// The file, and the line or row in it.
         origin: Origin,
         /// The fields that there are.
         found: String,
@@ -124,11 +124,11 @@ pub enum RecordsError {
     /// A field that holds something of another type.
     #[error("{origin} has {found} in {field}, where the task needs {needs}; map another column or correct the file")]
     Type {
-        /// Where.
+        /// The file, and the line or row in it.
         origin: Origin,
         /// The field and its column.
         field: String,
-        /// What there is.
+        /// The type of value that is there, in words.
         found: String,
         /// What should be there.
         needs: String,
@@ -136,7 +136,7 @@ pub enum RecordsError {
     /// A label or tag that is none of the task's.
     #[error("{origin} has the {kind} `{label}`, which is none of the task's: {set} (or their numbers from 0)")]
     Label {
-        /// Where.
+        /// The file, and the line or row in it.
         origin: Origin,
         /// `label` or `tag`.
         kind: &'static str,
@@ -151,7 +151,7 @@ pub enum RecordsError {
          characters (not bytes or words) from 0"
     )]
     Span {
-        /// Where.
+        /// The file, and the line or row in it.
         origin: Origin,
         /// The answer's text.
         answer: String,

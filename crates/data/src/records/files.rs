@@ -1,29 +1,35 @@
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::fields::TaskFields;
+use super::find;
 use super::json::{self, Noted};
+use super::lines::{Rows, is_blank, lines, open, read_error};
 use super::row::{Content, Row};
-use super::task::Task;
-use super::{Format, Origin, RecordsError, parquet, paths};
+use super::{Format, Origin, RecordsError, parquet};
 
-/// The rows of one file, read as they are asked for.
-pub(crate) type Rows = Box<dyn Iterator<Item = Result<Row, RecordsError>>>;
+impl TaskFields<'_> {
+    /// The records of the configured part, up to the limit, each made by `record`; at least one.
+    pub fn read<T>(&self, record: impl FnMut(&Row) -> Result<T, RecordsError>) -> Result<Vec<T>, RecordsError> {
+        self.config.validate()?;
+        self.select(rows(self)?, record)
+    }
+}
 
 /// The rows of a task's files with their numbers, one file after the other; each is opened when its turn comes.
-pub(super) fn rows(task: &Task) -> Result<impl Iterator<Item = Result<Row, RecordsError>>, RecordsError> {
-    let rows = paths::files(task.config)?.into_iter().flat_map(|(format, path)| {
+fn rows(task: &TaskFields) -> Result<impl Iterator<Item = Result<Row, RecordsError>>, RecordsError> {
+    let rows = find::files(task.config)?.into_iter().flat_map(|(format, path)| {
         file_rows(task, format, path.into()).unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
     });
     Ok((1..).zip(rows).map(|(number, row)| Ok(Row { number, ..row? })))
 }
 
 /// Opens one file.
-pub(crate) fn file_rows(task: &Task, format: Format, path: Arc<Path>) -> Result<Rows, RecordsError> {
+pub(crate) fn file_rows(task: &TaskFields, format: Format, path: Arc<Path>) -> Result<Rows, RecordsError> {
     let config = task.config;
     match (format, &config.target_path) {
         (Format::Csv, _) if !task.aliases.is_empty() && has_pipes(task, &path)? => pipes(task, path),
@@ -38,47 +44,6 @@ pub(crate) fn file_rows(task: &Task, format: Format, path: Arc<Path>) -> Result<
         (Format::Text, Some(target)) => parallel(path, target.as_path().into()),
         (Format::Text | Format::Auto, _) => Err(RecordsError::Format { path: path.to_path_buf() }),
     }
-}
-
-/// Opens a file to read from.
-pub(crate) fn open(path: &Path) -> Result<File, RecordsError> {
-    File::open(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => RecordsError::Missing { path: path.into() },
-        _ => read_error(path, error),
-    })
-}
-
-/// An error of the system or of a format's reader.
-pub(crate) fn read_error(path: &Path, error: impl ToString) -> RecordsError {
-    RecordsError::Read { path: path.into(), reason: error.to_string() }
-}
-
-/// Lines with their numbers, without line ends and byte order mark. Only a line feed ends a line, after a carriage
-/// return or not: other separators of Unicode may be part of a text.
-pub(crate) fn lines(
-    path: &Arc<Path>,
-) -> Result<impl Iterator<Item = Result<(u64, String), RecordsError>> + use<>, RecordsError> {
-    let file = open(path)?;
-    let path = path.clone();
-    Ok((1..).zip(BufReader::new(file).split(b'\n')).map(move |(number, line)| {
-        let mut line = line.map_err(|error| read_error(&path, error))?;
-        if line.last() == Some(&b'\r') {
-            line.pop();
-        }
-        let line =
-            String::from_utf8(line).map_err(|_| RecordsError::Encoding { origin: Origin::line(&path, number) })?;
-        Ok((
-            number,
-            match line.strip_prefix('\u{feff}') {
-                Some(rest) if number == 1 => rest.to_owned(),
-                _ => line,
-            },
-        ))
-    }))
-}
-
-pub(crate) fn is_blank(line: &Result<(u64, String), RecordsError>) -> bool {
-    matches!(line, Ok((_, text)) if text.trim().is_empty())
 }
 
 /// Whether a file begins with one complete object a line, rather than with one object on many lines or with an array.
@@ -168,7 +133,7 @@ fn json_row(origin: Origin, value: Value) -> Result<Row, RecordsError> {
 /// A line behind the last of a table: where it stands in a cell, the quote that the cell begins with was never closed.
 const END: &str = "\0 end of table \0";
 
-fn table(task: &Task, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsError> {
+fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsError> {
     let end = std::io::Cursor::new(format!("\n{END}\n"));
     let mut records = csv::ReaderBuilder::new()
         .delimiter(delimiter)
@@ -206,7 +171,7 @@ fn table(task: &Task, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsErr
 }
 
 /// Whether a CSV file is separated by pipes: its first line has some, and is no header of commas.
-fn has_pipes(task: &Task, path: &Arc<Path>) -> Result<bool, RecordsError> {
+fn has_pipes(task: &TaskFields, path: &Arc<Path>) -> Result<bool, RecordsError> {
     let Some((_, first)) = lines(path)?.find(|line| !is_blank(line)).transpose()? else { return Ok(false) };
     let commas: Vec<_> = first.split(',').map(|cell| cell.trim().trim_matches('"')).collect();
     Ok(first.contains('|') && !(commas.len() > 1 && task.is_header(&commas)))
@@ -214,7 +179,7 @@ fn has_pipes(task: &Task, path: &Arc<Path>) -> Result<bool, RecordsError> {
 
 /// Cells separated by pipes, as in LJSpeech: quotes are part of the text. Without a header a third cell, the text in
 /// another form, may be missing.
-fn pipes(task: &Task, path: Arc<Path>) -> Result<Rows, RecordsError> {
+fn pipes(task: &TaskFields, path: Arc<Path>) -> Result<Rows, RecordsError> {
     let mut lines = lines(&path)?.filter(|line| !is_blank(line)).peekable();
     let split = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
     let names = lines.peek().and_then(|line| line.as_ref().ok()).map(|(_, first)| split(first)).unwrap_or_default();

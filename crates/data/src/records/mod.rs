@@ -38,25 +38,30 @@
 //! ```
 
 mod classify;
+mod column;
 mod config;
 mod error;
+pub(crate) mod fields;
 pub(crate) mod files;
+pub(crate) mod find;
 pub(crate) mod json;
+pub(crate) mod lines;
 mod pair;
 pub(crate) mod parquet;
 mod part;
-pub(crate) mod paths;
+mod paths;
 pub(crate) mod row;
 mod span;
 mod tag;
-pub(crate) mod task;
 #[cfg(test)]
 mod tests;
 
 pub use classify::ClassifyRecord;
-pub use config::{Column, Format, PartConfig, RecordsConfig, Share};
+pub use column::Column;
+pub use config::{Format, RecordsConfig};
 pub use error::RecordsError;
 pub use pair::PairRecord;
+pub use part::{PartConfig, Share};
 pub use paths::Paths;
 pub use row::{Origin, Place};
 pub use span::{Answer, SpanRecord};

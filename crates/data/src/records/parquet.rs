@@ -8,7 +8,7 @@ use parquet::record::{Field, Row as ParquetRow};
 use parquet::schema::types::Type;
 use serde_json::Value;
 
-use super::files::{Rows, open, read_error};
+use super::lines::{Rows, open, read_error};
 use super::row::{Content, Row};
 use super::{Origin, RecordsError};
 use crate::guarded;

@@ -1,8 +1,54 @@
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{PartConfig, Share};
+use super::Column;
+
+/// A share of the records, the same in every run.
+///
+/// Every record belongs to a group, and a group's place between 0 and 1 is a hash of its name; the part has the groups
+/// from `from` (included) to `to` (excluded). So adjoining parts never share a group, and whether a record belongs to a
+/// part depends on its own group alone: a file may be sorted, shuffled or extended, and the same article in another
+/// file falls into the same part. The price is that shares are approximate, the more so the fewer groups there are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PartConfig {
+    /// Where it begins, from 0.
+    pub from: f64,
+    /// Where it ends, to 1.
+    pub to: f64,
+    /// The column whose equal values make a group, such as the title of an article. By default each record is a group
+    /// of its own, named by its number among the records of all files.
+    pub by: Option<Column>,
+}
+
+/// A share of the records, the same in every run, in which what belongs together stays together: the records of a group of
+/// [`PartConfig::by`] where that is given, otherwise those that are cut from one audio file, otherwise each by itself.
+///
+/// As for a [`PartConfig`], a hash of a group's name is its place between 0 and 1. It is another hash, so that a share of a
+/// part is as large a share of it as of the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// Where it begins, from 0.
+    pub from: f64,
+    /// Where it ends, to 1.
+    pub to: f64,
+}
+
+impl std::fmt::Display for Share {
+    /// How much it is: `5 %`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} %", (1e4 * (self.to - self.from)).round() / 1e2)
+    }
+}
+
+impl Default for PartConfig {
+    fn default() -> Self {
+        Self { from: 0.0, to: 1.0, by: None }
+    }
+}
 
 impl PartConfig {
     /// Whether the group with this name is in the part.

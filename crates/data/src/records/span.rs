@@ -1,7 +1,7 @@
 use serde_json::Value;
 
+use super::fields::TaskFields;
 use super::row::Row;
-use super::task::Task;
 use super::{Origin, RecordsConfig, RecordsError};
 
 /// A question and the spans of a text that answer it.
@@ -36,7 +36,8 @@ impl SpanRecord {
     /// Names the file and, where there is one, the line or row: for a file that is missing, not in its format or empty,
     /// a field that is missing or of another type, and an answer that does not stand in the context where it should.
     pub fn read(config: &RecordsConfig) -> Result<Vec<Self>, RecordsError> {
-        let task = Task { config, required: &["question", "context", "answers"], optional: &["id"], aliases: &[] };
+        let task =
+            TaskFields { config, required: &["question", "context", "answers"], optional: &["id"], aliases: &[] };
         task.read(|row| {
             let value = task.required(row, "answers")?;
             let answers = answers(value).ok_or_else(|| {
@@ -72,7 +73,7 @@ impl SpanRecord {
     }
 }
 
-fn id(task: &Task, row: &Row) -> Result<String, RecordsError> {
+fn id(task: &TaskFields, row: &Row) -> Result<String, RecordsError> {
     match task.optional(row, "id")? {
         None => Ok(row.number.to_string()),
         Some(Value::String(id)) => Ok(id.clone()),

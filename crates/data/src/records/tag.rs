@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::fields::{TaskFields, check_set, index_of, item_origin};
 use super::row::Row;
-use super::task::{Task, check_set, index_of, item_origin};
 use super::{Origin, RecordsConfig, RecordsError};
 
 /// The tag of words outside of everything.
@@ -73,12 +73,12 @@ pub fn tag_set(config: &RecordsConfig) -> Result<Vec<String>, RecordsError> {
     Ok(std::iter::once(OUTSIDE.to_owned()).chain(tags).collect())
 }
 
-fn task(config: &RecordsConfig) -> Task<'_> {
-    Task { config, required: &["words", "tags"], optional: &[], aliases: &[] }
+fn task(config: &RecordsConfig) -> TaskFields<'_> {
+    TaskFields { config, required: &["words", "tags"], optional: &[], aliases: &[] }
 }
 
 /// Words and as many tags as the file has them.
-fn sentence(task: &Task, row: &Row) -> Result<(Vec<String>, Vec<Value>), RecordsError> {
+fn sentence(task: &TaskFields, row: &Row) -> Result<(Vec<String>, Vec<Value>), RecordsError> {
     let list = |field| -> Result<Vec<Value>, RecordsError> {
         match task.required(row, field)? {
             Value::Array(items) => Ok(items.clone()),

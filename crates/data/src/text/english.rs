@@ -85,7 +85,7 @@ pub enum NormalizerError {
     Parse {
         /// The file.
         path: PathBuf,
-        /// Where it goes wrong.
+        /// What the parser found, with line and column.
         source: serde_json::Error,
     },
 }
@@ -154,7 +154,7 @@ const ENDINGS: &[(&str, &str)] = &[
     ("'ve", " have"),
 ];
 
-/// What says nothing.
+/// Sounds of hesitation, which are left out of what is compared.
 const HESITATIONS: &[(&str, &str)] = &[("hmm", ""), ("mm", ""), ("mhm", ""), ("mmm", ""), ("uh", ""), ("um", "")];
 
 /// Drops hesitations and writes out what is contracted.

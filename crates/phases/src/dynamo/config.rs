@@ -1,7 +1,6 @@
 //! What a DYNAMO experiment says: its tasks, and how each phase trains them.
 
 use super::head_config::HeadConfig;
-use super::setup::seed_of;
 use crate::splits::Splits;
 use crate::{Backbone, ConfigError, DataConfig, SourceConfig, Sources};
 use figment::Figment;
@@ -12,6 +11,7 @@ use undertone_model::limits::MOST_BEAMS;
 use undertone_model::lora::LoraConfig;
 use undertone_model::router::GateKind;
 use undertone_model::whisper::GenerateOptions;
+use undertone_ops::seeds;
 use undertone_train::{GroupConfig, LAST_LOSS, Pattern, TrainConfig};
 
 /// One task: what it is called, what it is trained on, and what is trained for it.
@@ -66,7 +66,7 @@ impl TaskConfig {
 
     /// What its samples are drawn from, where the experiment's seed is `seed`.
     pub(crate) fn seed(&self, seed: u64) -> u64 {
-        if self.is_whole() { seed } else { seed_of(seed, &self.name) }
+        if self.is_whole() { seed } else { seeds::of_name(seed, &self.name) }
     }
 
     /// What it is judged by.

@@ -69,7 +69,7 @@ impl Order for TaskOrder {
         let mut left = self.tasks.sources(epoch);
         // Taken from the back.
         left.iter_mut().for_each(|samples| samples.reverse());
-        let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ epoch.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut rng = ChaCha8Rng::seed_from_u64(undertone_ops::seeds::of_number(self.seed, epoch));
         let mut order = Vec::with_capacity(samples);
         let mut batch = 0;
         while order.len() < samples {

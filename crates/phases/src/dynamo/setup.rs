@@ -190,12 +190,6 @@ pub(crate) fn collate(
     Ok(collate.with_augment(Augment::new(&masks, window).map_err(SpeechError::from)?))
 }
 
-/// A seed for something that has a name: the same whatever else there is (FNV-1a).
-pub(crate) fn seed_of(seed: u64, name: &str) -> u64 {
-    name.bytes()
-        .fold(seed ^ 0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

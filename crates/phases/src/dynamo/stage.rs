@@ -7,7 +7,7 @@ use super::head_config::HeadConfig;
 use super::model::Dynamo;
 use super::objective::{DynamoObjective, Scheme, StageBatches};
 use super::order::TaskOrder;
-use super::setup::{Setup, seed_of};
+use super::setup::Setup;
 use crate::run_directory::{CONFIG, STAGE};
 use crate::skipped::SkipRecord;
 use crate::{AlignmentConfig, ConfigError, Experiment, LossConfig, RunError, Split};
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use undertone_data::clips::BlockShuffle;
 use undertone_data::loader::{Mixture, Order};
 use undertone_model::lora::LoraConfig;
+use undertone_ops::seeds;
 use undertone_store::{parameter_infos, set_trainable};
 use undertone_train::{LrScaling, OptimizerConfig, Summary, TrainConfig};
 
@@ -337,7 +338,7 @@ impl Stage {
         let directory = self.directory(experiment);
         match self {
             Self::Whole => experiment.seed,
-            _ => seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy()),
+            _ => seeds::of_name(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy()),
         }
     }
 

@@ -23,16 +23,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use synthesised::Synthesised;
+use undertone_cw::{CwError, MorseStations};
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::augment::{Augment, AugmentError};
 use undertone_data::cache::{Cache, CacheError, CacheWhat};
 use undertone_data::clips::ClipsError;
 use undertone_data::cut::SegmentError;
-use undertone_data::cw::CwError;
 use undertone_data::features::{FeatureError, LogMel, Mel};
 use undertone_data::loader::{Dataset, OnBadSample, SampleError};
 use undertone_model::whisper::{PretrainedWhisper, TokenizerError};
 use undertone_ops::DeviceError;
+use undertone_ops::seeds;
 
 /// One sample: what is heard, and the tokens it becomes.
 #[derive(Clone, Debug, PartialEq)]
@@ -243,7 +244,7 @@ impl SpeechDataset {
         };
         let parts = (0..).zip(sources).map(|(place, source)| {
             // The first has the split's own seed.
-            let seed = seed.wrapping_add(mixed(place) * u64::from(place > 0));
+            let seed = seeds::of_source(seed, place);
             if !source.is_recorded() {
                 let aligned = experiment.loss.alignment.is_on();
                 let synthesised = Synthesised::new(source, &tokens, aligned, seed)?;
@@ -345,7 +346,7 @@ fn treatment(experiment: &Experiment, whisper: &PretrainedWhisper, training: boo
     let by_seconds = data.max_batch_seconds.is_some();
     let by_length = [("pack", data.pack), ("group_by_length", data.group_by_length), ("max_batch_seconds", by_seconds)];
     Ok(Treatment {
-        augment: Some(Arc::new(Augment::new(&data.augment, window)?)),
+        augment: Some(Arc::new(Augment::with_stations(&data.augment, window, Arc::new(MorseStations))?)),
         timestamps: data.timestamps,
         previous_text: data.previous_text,
         pack: data.pack,
@@ -372,7 +373,7 @@ impl Dataset for SpeechDataset {
     }
 
     fn get(&self, index: usize, epoch: u64) -> Result<SpeechSample, SampleError> {
-        let draw = mixed(self.seed ^ mixed(epoch.wrapping_mul(self.len() as u64).wrapping_add(index as u64)));
+        let draw = seeds::of_sample(self.seed, epoch.wrapping_mul(self.len() as u64).wrapping_add(index as u64));
         let (part, index) = self.locate(index);
         match part {
             Part::Synthesised(synthesised) => {
@@ -411,12 +412,4 @@ fn too_long(name: &str, samples: usize, window: usize) -> SpeechError {
     let seconds = |samples: usize| samples as f64 / f64::from(SAMPLE_RATE);
     let listed = Listed::new([format!("`{name}` ({:.2} s)", seconds(samples))], 1);
     SpeechError::TooLong { listed, window: seconds(window) }
-}
-
-/// SplitMix64's finaliser (Steele et al., 2014): neighbouring numbers become unrelated ones.
-fn mixed(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }

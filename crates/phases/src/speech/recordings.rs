@@ -5,7 +5,7 @@ use super::lengths::{aloud, lengths};
 use super::pack::{Room, packed};
 use super::pieces::{Piece, divided};
 use super::tokens::{Spoken, Tokens};
-use super::{Heard, SpeechError, SpeechSample, mixed, too_long};
+use super::{Heard, SpeechError, SpeechSample, too_long};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
@@ -143,7 +143,7 @@ impl Recordings {
         let name = self.name(index);
         let mut whole = self.part(&self.pieces[range.start], draw)?;
         for (place, piece) in (1..).zip(&self.pieces[range.start + 1..range.end]) {
-            whole.append(self.part(piece, mixed(draw.wrapping_add(place)))?);
+            whole.append(self.part(piece, undertone_ops::seeds::of_piece(draw, place))?);
         }
         let first = &self.pieces[range.start];
         let Treatment { timestamps, previous_text, window, .. } = self.treatment;
@@ -436,6 +436,6 @@ impl std::fmt::Display for Listed {
 
 /// Whether something happens whose probability is `p`, by the sample's own number; one thing says nothing about another.
 fn chance(draw: u64, what: &str, p: f64) -> bool {
-    let own = what.bytes().fold(draw, |hash, byte| mixed(hash ^ u64::from(byte)));
+    let own = undertone_ops::seeds::of_decision(draw, what);
     ((own >> 11) as f64 / (1_u64 << 53) as f64) < p
 }

@@ -3,8 +3,8 @@
 use super::tokens::{Spoken, Tokens};
 use super::{Heard, SpeechError, SpeechSample};
 use crate::{Alignment, SourceConfig};
+use undertone_cw::{CwSample, CwSynth, morse};
 use undertone_data::audio::SAMPLE_RATE;
-use undertone_data::cw::{CwSample, CwSynth, morse};
 use undertone_data::loader::SampleError;
 
 /// So many Morse clips an epoch, others in each.

@@ -1,8 +1,8 @@
 use super::*;
 use burn::tensor::Device;
 use std::path::Path;
+use undertone_cw::morse;
 use undertone_data::audio::write_wav;
-use undertone_data::cw::morse;
 use undertone_data::loader::Dataset;
 use undertone_model::whisper::{GenerationConfig, WhisperConfig, WhisperTokenizer};
 

@@ -289,7 +289,7 @@ impl<O: Objective> Learner<O> {
             let Some(mut window) = self.load(batches, &mut stream, &session.progress)? else { break };
             session.watch.lap(Part::DataWait, &self.device);
             // Seeding by step makes dropout the same whenever the step is taken, and on whatever device.
-            undertone_ops::seed(self.state.seed ^ (self.state.step + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            undertone_ops::seed(undertone_ops::seeds::of_number(self.state.seed, self.state.step + 1));
             let (gradients, found, mut report) =
                 autocast(self.config.compute, || self.forward_backward(&mut window, &mut session.watch))?;
             without_gradient.retain(|name| !gradients.names().any(|n| n == name));

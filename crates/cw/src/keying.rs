@@ -1,0 +1,236 @@
+//! Timing: from words to the instants at which the key goes down and up, and the shape of the carrier in between.
+//!
+//! At `wpm` words per minute a unit lasts 1.2/wpm seconds: PARIS and the word gap after it are 50 units, and 50 units
+//! 60/wpm seconds. A dit is 1 unit, a dah 3; the gaps are 1 inside a character, 3 between characters, 7 between words.
+
+use super::morse::Symbol;
+use std::{f64::consts::PI, ops::Range};
+
+/// Jitter is cut off at this many standard deviations, so that the length of a text has a bound.
+pub(super) const JITTER_LIMIT: f64 = 2.5;
+
+/// The timing of one sender: speed, spacing, jitter and habits.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Fist {
+    /// Speed of the characters, words per minute.
+    pub wpm: f64,
+    /// Speed of the text, words per minute: lower than `wpm` with Farnsworth spacing.
+    pub effective_wpm: f64,
+    /// Standard deviation of marks, as a fraction.
+    pub mark_jitter: f64,
+    /// Standard deviation of gaps, as a fraction.
+    pub gap_jitter: f64,
+    /// Share of a dit in a dit and its gap.
+    pub weighting: f64,
+    /// Lengthening of dahs, as a fraction.
+    pub swing: f64,
+}
+
+impl Fist {
+    /// An electronic keyer.
+    pub fn machine(wpm: f64, effective_wpm: f64) -> Self {
+        Self { wpm, effective_wpm, mark_jitter: 0.0, gap_jitter: 0.0, weighting: 0.5, swing: 0.0 }
+    }
+
+    /// Length of a dit in seconds.
+    pub fn unit_s(&self) -> f64 {
+        1.2 / self.wpm
+    }
+
+    /// What a unit lasts on average over a text, in seconds.
+    pub fn effective_unit_s(&self) -> f64 {
+        1.2 / self.effective_wpm
+    }
+
+    /// Unit of the gaps between characters and words, in seconds, by the ARRL's formula (QEX, April 1990): of the 50
+    /// units of PARIS 31 belong to characters (37.2/c seconds at speed c) and 19 to gaps, which take up what the
+    /// slower speed s adds: (60/s - 37.2/c)/19 seconds each. With s = c that is 22.8/(19c) = 1.2/c.
+    fn gap_unit_s(&self) -> f64 {
+        (60.0 / self.effective_wpm - 37.2 / self.wpm) / 19.0
+    }
+}
+
+/// What was keyed, and when.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Keyed {
+    /// Key-down and key-up of every dit and dah, in seconds.
+    pub elements: Vec<[f64; 2]>,
+    pub symbols: Vec<KeyedSymbol>,
+}
+
+/// A symbol and its extent.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct KeyedSymbol {
+    pub spelling: String,
+    /// The word that it is in, from 0.
+    pub word: usize,
+    /// Its elements, as a range of [`Keyed::elements`].
+    elements: Range<usize>,
+}
+
+impl Keyed {
+    /// The last key-up, in seconds; 0 if nothing was keyed.
+    pub fn end(&self) -> f64 {
+        self.elements.last().map_or(0.0, |[_, up]| *up)
+    }
+
+    /// First key-down and last key-up of a symbol, in seconds.
+    pub fn extent(&self, symbol: &KeyedSymbol) -> [f64; 2] {
+        [self.elements[symbol.elements.start][0], self.elements[symbol.elements.end - 1][1]]
+    }
+
+    fn drop_word(&mut self, word: usize) {
+        self.symbols.retain(|symbol| symbol.word != word);
+        self.elements.truncate(self.symbols.last().map_or(0, |symbol| symbol.elements.end));
+    }
+}
+
+/// Keys as many whole words as end within `time`, in seconds; of a first word too long for it, as many whole symbols.
+/// `jitter` draws from a normal distribution cut off at [`JITTER_LIMIT`].
+pub(super) fn key(words: &[Vec<Symbol>], fist: &Fist, time: Range<f64>, mut jitter: impl FnMut() -> f64) -> Keyed {
+    // Weighting w makes a dit 2w units long and takes the difference from the gaps.
+    let heavier = (2.0 * fist.weighting - 1.0) * fist.unit_s();
+    let mut keyed = Keyed::default();
+    let mut now = time.start;
+    for (place, word) in words.iter().enumerate() {
+        for (at, symbol) in word.iter().enumerate() {
+            let first_element = keyed.elements.len();
+            for (nth, element) in symbol.code.bytes().enumerate() {
+                let gap = match (place, at, nth) {
+                    (0, 0, 0) => None,
+                    (_, 0, 0) => Some(7.0 * fist.gap_unit_s()),
+                    (_, _, 0) => Some(3.0 * fist.gap_unit_s()),
+                    _ => Some(fist.unit_s()),
+                };
+                if let Some(gap) = gap {
+                    now += (gap - heavier) * (1.0 + fist.gap_jitter * jitter());
+                }
+                let swung = if element == b'.' {
+                    1.0
+                } else if nth + 1 < symbol.code.len() {
+                    3.0 * (1.0 + fist.swing)
+                } else {
+                    3.0 * (1.0 + fist.swing) * (1.0 + fist.swing)
+                };
+                let down = now;
+                now += (swung * fist.unit_s() + heavier) * (1.0 + fist.mark_jitter * jitter());
+                keyed.elements.push([down, now]);
+            }
+            if now > time.end {
+                keyed.elements.truncate(first_element);
+                if place > 0 {
+                    keyed.drop_word(place);
+                }
+                return keyed;
+            }
+            let elements = first_element..keyed.elements.len();
+            keyed.symbols.push(KeyedSymbol { spelling: symbol.spelling.clone(), word: place, elements });
+        }
+    }
+    keyed
+}
+
+/// Length of a text keyed by a machine, in units, with the word gap after it.
+pub(super) fn units(words: &[Vec<Symbol>]) -> f64 {
+    let element = |code: &str| code.bytes().map(|e| if e == b'.' { 2.0 } else { 4.0 }).sum::<f64>();
+    words.iter().flatten().map(|symbol| element(symbol.code) + 2.0).sum::<f64>() + 4.0 * words.len() as f64
+}
+
+/// The carrier's amplitude, 0 to 1, at each of `length` samples, `rate` a second. Edges are raised cosines `rise_s` long
+/// around key-down and key-up; elements outside the clip are left out.
+pub(super) fn envelope(elements: &[[f64; 2]], rise_s: f64, rate: f64, length: usize) -> Vec<f32> {
+    let mut envelope = vec![0.0; length];
+    let edge = |from_middle: f64| {
+        if rise_s == 0.0 {
+            return if from_middle < 0.0 { 0.0 } else { 1.0 };
+        }
+        0.5 - 0.5 * (PI * (from_middle / rise_s + 0.5).clamp(0.0, 1.0)).cos()
+    };
+    let sample = |time: f64| (time * rate).ceil().clamp(0.0, length as f64) as usize;
+    for &[down, up] in elements {
+        let half = rise_s / 2.0;
+        // An element may be shorter than its edges; then they overlap, and their product is the shape.
+        let risen = sample(down + half).min(sample(up - half));
+        let falling = sample(up - half).max(risen);
+        for (at, value) in (sample(down - half)..).zip(&mut envelope[sample(down - half)..risen]) {
+            *value += edge(at as f64 / rate - down) as f32;
+        }
+        envelope[risen..falling].fill(1.0);
+        for (at, value) in (falling..).zip(&mut envelope[falling..sample(up + half)]) {
+            let time = at as f64 / rate;
+            *value += (edge(time - down) * edge(up - time)) as f32;
+        }
+    }
+    envelope
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::morse::parse, *};
+
+    fn machine(text: &str, wpm: f64, effective_wpm: f64) -> Keyed {
+        key(&parse(text).unwrap(), &Fist::machine(wpm, effective_wpm), 0.0..f64::INFINITY, || 0.0)
+    }
+
+    fn starts(keyed: &Keyed) -> Vec<f64> {
+        keyed.symbols.iter().map(|symbol| keyed.extent(symbol)[0]).collect()
+    }
+
+    #[test]
+    fn paris_is_fifty_units() {
+        let keyed = machine("PARIS PARIS", 20.0, 20.0);
+        let dit = 1.2 / 20.0;
+        assert!((starts(&keyed)[5] - 50.0 * dit).abs() < 1e-9);
+        assert!((keyed.elements[0][1] - dit).abs() < 1e-12);
+        assert!((keyed.elements[1][0] - 2.0 * dit).abs() < 1e-12);
+        assert!((keyed.elements[1][1] - 5.0 * dit).abs() < 1e-12);
+        assert_eq!(units(&parse("PARIS").unwrap()), 50.0);
+    }
+
+    #[test]
+    fn farnsworth_follows_the_arrl_formula() {
+        let (c, s) = (18.0, 5.0);
+        let keyed = machine("PARIS PARIS", c, s);
+        // The text runs at s words per minute, the characters at c.
+        assert!((starts(&keyed)[5] - 60.0 / s).abs() < 1e-9);
+        assert!((keyed.elements[0][1] - 1.2 / c).abs() < 1e-12);
+        let added = (60.0 * c - 37.2 * s) / (s * c);
+        let letter = starts(&keyed)[1] - keyed.extent(&keyed.symbols[0])[1];
+        let word = starts(&keyed)[5] - keyed.extent(&keyed.symbols[4])[1];
+        assert!((letter - 3.0 * added / 19.0).abs() < 1e-9);
+        assert!((word - 7.0 * added / 19.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn weighting_moves_time_from_gaps_to_marks() {
+        let fist = Fist { weighting: 0.6, ..Fist::machine(20.0, 20.0) };
+        let keyed = key(&parse("S").unwrap(), &fist, 0.0..1.0, || 0.0);
+        assert!((keyed.elements[0][1] - 1.2 * 0.06).abs() < 1e-12);
+        assert!((keyed.elements[1][0] - keyed.elements[0][1] - 0.8 * 0.06).abs() < 1e-12);
+    }
+
+    #[test]
+    fn only_whole_words_are_keyed() {
+        let words = parse("E PARIS").unwrap();
+        let fist = Fist::machine(20.0, 20.0);
+        let text = |seconds| -> String {
+            key(&words, &fist, 0.0..seconds, || 0.0).symbols.iter().map(|s| s.spelling.as_str()).collect()
+        };
+        // E and the gap after it are 8 units, PARIS without its gap 43: 51 units of 0.06 s.
+        assert_eq!(text(3.07), "EPARIS");
+        assert_eq!(text(3.05), "E");
+        let long = key(&words[1..], &fist, 0.0..2.2, || 0.0);
+        assert_eq!(long.symbols.len(), 4);
+        assert_eq!(long.elements.len(), 4 + 2 + 3 + 2);
+        assert!(long.end() <= 2.2);
+    }
+
+    #[test]
+    fn edges_are_halfway_up_at_key_down_and_key_up() {
+        let envelope = envelope(&[[0.01, 0.02], [0.0205, 0.03]], 0.005, 16_000.0, 640);
+        assert!((envelope[160] - 0.5).abs() < 1e-6 && (envelope[480] - 0.5).abs() < 1e-6);
+        assert_eq!(envelope[119], 0.0);
+        assert_eq!(envelope[201], 1.0);
+        assert!(envelope.iter().all(|value| (0.0..=1.0).contains(value)));
+    }
+}

@@ -1,0 +1,55 @@
+//! Continuous-wave (Morse) audio, synthesised: labelled clips without end, and nothing to download.
+//!
+//! [`CwSynth::sample`] is a pure function of a seed, a [`CwConfig`] and an index, so a data set is a range of numbers.
+//! A clip is made the way one comes about on the air: somebody has something to say (`text`, `contest`, `callsign`),
+//! keys it (`keying`), and it reaches the listener through the channel of [`undertone_data::radio`]. What the listener is
+//! to write down is the [`CwTask`]: every character, only the callsigns, a line of the log, plain English, or formal traffic.
+//!
+//! It deliberately is a source like any other: nothing in `undertone-data` knows it, and it knows no model, no loader and
+//! no batch.
+//!
+//! ```
+//! # use undertone_cw::{CwConfig, CwError, CwSynth};
+//! # fn main() -> Result<(), CwError> {
+//! let synth = CwSynth::new(CwConfig { wpm: [20.0, 25.0], ..CwConfig::default() }, 42)?;
+//! let clip = synth.sample(0);
+//! assert_eq!(clip.text.chars().count(), clip.marks.len());
+//! # Ok(())
+//! # }
+//! ```
+
+mod calls;
+mod callsign;
+mod carrier;
+mod compose;
+mod config;
+mod contest;
+mod expand;
+mod info;
+mod keying;
+mod lists;
+mod log;
+mod message;
+pub mod morse;
+mod source;
+mod stations;
+mod synth;
+mod task;
+mod text;
+mod traffic;
+mod utterances;
+mod validate;
+
+#[cfg(test)]
+mod task_tests;
+#[cfg(test)]
+mod tests;
+
+pub use config::{CwChirp, CwConfig, CwFarnsworth, CwHand, CwText};
+pub use info::{CwChirpInfo, CwHandInfo, CwInfo};
+pub use source::CwSource;
+pub use stations::MorseStations;
+pub use synth::{CwMark, CwSample, CwSynth, SAMPLE_RATE};
+pub use task::{CwTask, UnknownTask};
+pub use utterances::MorseSource;
+pub use validate::CwError;

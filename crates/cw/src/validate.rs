@@ -1,0 +1,357 @@
+//! Refuses a configuration that could not be synthesised, in a sentence that says what to change.
+
+use super::{
+    CwConfig, CwSource, CwTask, CwText, compose,
+    keying::{self, Fist},
+    morse::{self, Symbol},
+};
+use undertone_data::bounds::{BoundsError, count, number, probability, range};
+
+/// Why a [`CwConfig`] was refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CwError {
+    /// A number or a range of numbers is out of bounds.
+    #[error(transparent)]
+    Bounds(#[from] BoundsError),
+    /// A weight is negative or not a number.
+    #[error("{field} is {value}: give a weight of 0 (never) or more")]
+    Weight {
+        /// Its name, as in the configuration.
+        field: &'static str,
+        /// As given.
+        value: f32,
+    },
+    /// Nothing can be sent.
+    #[error("every weight under text is 0, so there is nothing to send: raise one, or list texts in text.fixed")]
+    NoText,
+    /// None of the weights that count for the task is positive.
+    #[error("no weight under text that the task `{task}` draws from is above 0: raise one of {useful}")]
+    NoTextForTask {
+        /// The task.
+        task: CwTask,
+        /// The weights that it draws from.
+        useful: String,
+    },
+    /// Something under `text` means nothing to the task.
+    #[error(
+        "{field} says nothing about the task `{task}`: leave it out, or set task to one that uses it, such as copy"
+    )]
+    NotForTask {
+        /// Its name, as in the configuration.
+        field: String,
+        /// The task.
+        task: CwTask,
+    },
+    /// Not even the shortest message of the task fits.
+    #[error(
+        "the shortest message of the task `{task}`{of}, {sent:?}, can last {needed:.2} s at its slowest, and the \
+         longest duration_s leaves {room:.2} s between lead_s and tail_s: raise duration_s or wpm, set \
+         farnsworth.probability to 0{or}"
+    )]
+    MessageTooLong {
+        /// The task.
+        task: CwTask,
+        /// The weight that sends it, in words; empty if the task has but one kind.
+        of: String,
+        /// The message.
+        sent: String,
+        /// Seconds that it needs.
+        needed: f64,
+        /// Seconds that there are.
+        room: f64,
+        /// Another way out, in words.
+        or: String,
+    },
+    /// A given text is blank.
+    #[error("text.fixed[{index}] is blank: give it something to send, or take it out and use noise_only for silence")]
+    Blank {
+        /// Its place in the list, from 0.
+        index: usize,
+    },
+    /// A given text holds what has no code.
+    #[error(
+        "text.fixed[{index}] {text:?} holds {piece:?}, which has no Morse code here: use A-Z, 0-9, . , ? / = - + @, \
+         space and the prosigns <SK> <KN> <AS> <BK>"
+    )]
+    Unkeyable {
+        /// Its place in the list, from 0.
+        index: usize,
+        /// The text.
+        text: String,
+        /// The piece without a code.
+        piece: String,
+    },
+    /// A given text does not fit.
+    #[error(
+        "text.fixed[{index}] {text:?} can last {needed:.2} s at its slowest, and the longest duration_s leaves \
+         {room:.2} s between lead_s and tail_s: raise duration_s or wpm, or shorten the text"
+    )]
+    TextTooLong {
+        /// Its place in the list, from 0.
+        index: usize,
+        /// The text.
+        text: String,
+        /// Seconds that it needs.
+        needed: f64,
+        /// Seconds that there are.
+        room: f64,
+    },
+    /// Not even one character fits.
+    #[error(
+        "one character can last {needed:.2} s at its slowest, and the shortest duration_s leaves {room:.2} s between \
+         lead_s and tail_s: raise duration_s or wpm, or lower lead_s, tail_s or the jitter under hand"
+    )]
+    TooShort {
+        /// Seconds that a character needs.
+        needed: f64,
+        /// Seconds that there are.
+        room: f64,
+    },
+    /// The edges do not leave a dit its shape.
+    #[error("rise_ms goes up to {rise_ms} ms, and a dit at {wpm} wpm lasts {dit_ms:.1} ms: lower rise_ms or wpm")]
+    RiseTooLong {
+        /// The upper end of `rise_ms`.
+        rise_ms: f32,
+        /// The upper end of `wpm`.
+        wpm: f32,
+        /// A dit at that speed, in milliseconds.
+        dit_ms: f32,
+    },
+}
+
+impl CwConfig {
+    /// Checks every field, and that what is to be sent fits into a clip.
+    pub fn validate(&self) -> Result<(), CwError> {
+        self.text.validate()?;
+        self.validate_task()?;
+        self.validate_sender()?;
+        self.validate_channel()?;
+        self.validate_room()
+    }
+
+    /// What is under `text` must mean something to the task; a `text` left out is no statement.
+    fn validate_task(&self) -> Result<(), CwError> {
+        let (task, text, default) = (self.task, &self.text, CwText::default());
+        if task == CwTask::Copy {
+            return Ok(());
+        }
+        let refused = |field: String| Err(CwError::NotForTask { field, task });
+        if !text.fixed.is_empty() {
+            return refused("text.fixed".to_owned());
+        }
+        if text.group_length != default.group_length {
+            return refused("text.group_length".to_owned());
+        }
+        let weights = text.weights();
+        if weights != default.weights()
+            && let Some((source, weight)) = weights.iter().find(|(s, weight)| *weight > 0.0 && !task.draws_from(*s))
+        {
+            return refused(format!("{}, {weight},", weight_name(*source)));
+        }
+        if task.own_source().is_none() && weights.iter().all(|(s, weight)| *weight == 0.0 || !task.draws_from(*s)) {
+            let useful = weights.iter().filter(|(s, _)| task.draws_from(*s)).map(|(s, _)| weight_name(*s));
+            return Err(CwError::NoTextForTask { task, useful: useful.collect::<Vec<_>>().join(", ") });
+        }
+        Ok(())
+    }
+
+    /// The longest clip must hold each of the shortest messages of what may be sent.
+    fn validate_messages(&self, around: f64) -> Result<(), CwError> {
+        let task = self.task;
+        let weighted = self.text.weights().into_iter().filter(|(s, weight)| *weight > 0.0 && task.draws_from(*s));
+        let room = f64::from(self.duration_s[1]) - around;
+        for source in task.own_source().into_iter().chain(weighted.map(|(source, _)| source)) {
+            for message in compose::shortest(task, source, &self.text) {
+                let needed = self.longest_s(&morse::parse(&message.sent).unwrap_or_default());
+                if needed > room {
+                    let name = task.own_source().is_none().then(|| weight_name(source));
+                    let of = name.map_or(String::new(), |name| format!(" from {name}"));
+                    let or = name.map_or(String::new(), |name| format!(", or give {name} no weight"));
+                    return Err(CwError::MessageTooLong { task, of, sent: message.sent, needed, room, or });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_sender(&self) -> Result<(), CwError> {
+        range("duration_s", self.duration_s, 0.1, 600.0)?;
+        range("lead_s", self.lead_s, 0.0, 600.0)?;
+        range("tail_s", self.tail_s, 0.0, 600.0)?;
+        range("wpm", self.wpm, 5.0, 60.0)?;
+        probability("farnsworth.probability", self.farnsworth.probability)?;
+        range("farnsworth.ratio", self.farnsworth.ratio, 0.1, 1.0)?;
+        probability("hand.probability", self.hand.probability)?;
+        range("hand.mark_jitter", self.hand.mark_jitter, 0.0, 0.3)?;
+        range("hand.gap_jitter", self.hand.gap_jitter, 0.0, 0.3)?;
+        range("hand.weighting", self.hand.weighting, 0.3, 0.7)?;
+        range("hand.swing", self.hand.swing, 0.0, 0.5)?;
+        range("rise_ms", self.rise_ms, 0.0, 50.0)?;
+        let (rise_ms, wpm, dit_ms) = (self.rise_ms[1], self.wpm[1], 1200.0 / self.wpm[1]);
+        if rise_ms > dit_ms {
+            return Err(CwError::RiseTooLong { rise_ms, wpm, dit_ms });
+        }
+        range("pitch_hz", self.pitch_hz, 200.0, 2000.0)?;
+        self.drift.validate()?;
+        probability("chirp.probability", self.chirp.probability)?;
+        range("chirp.hz", self.chirp.hz, 0.0, 200.0)?;
+        range("chirp.settle_ms", self.chirp.settle_ms, 1.0, 500.0)?;
+        Ok(())
+    }
+
+    fn validate_channel(&self) -> Result<(), CwError> {
+        self.qsb.validate()?;
+        self.qrn.validate()?;
+        self.qrm.validate()?;
+        range("snr_db", self.snr_db, -40.0, 100.0)?;
+        number("snr_bandwidth_hz", self.snr_bandwidth_hz, 1.0, 8000.0)?;
+        self.filter.validate()?;
+        probability("clean", self.clean)?;
+        probability("noise_only", self.noise_only)?;
+        range("level_dbfs", self.level_dbfs, -100.0, 0.0)?;
+        Ok(())
+    }
+
+    /// A clip must hold a fixed text at its longest, and any one character where the text is drawn to fit.
+    fn validate_room(&self) -> Result<(), CwError> {
+        let around = f64::from(self.lead_s[1]) + f64::from(self.tail_s[1]) + f64::from(self.rise_ms[1]) / 1000.0;
+        if self.task != CwTask::Copy {
+            return self.validate_messages(around);
+        }
+        for (index, text) in self.text.fixed.iter().enumerate() {
+            let room = f64::from(self.duration_s[1]) - around;
+            let needed = self.longest_s(&parse_fixed(index, text)?);
+            if needed > room {
+                return Err(CwError::TextTooLong { index, text: text.clone(), needed, room });
+            }
+        }
+        if self.text.fixed.is_empty() {
+            let room = f64::from(self.duration_s[0]) - around;
+            let codes = morse::characters().filter_map(morse::code).chain(morse::prosigns().filter_map(morse::prosign));
+            let alone = |code| vec![vec![Symbol { spelling: String::new(), code }]];
+            let needed = codes.map(|code| self.longest_s(&alone(code))).fold(0.0, f64::max);
+            if needed > room {
+                return Err(CwError::TooShort { needed, room });
+            }
+        }
+        Ok(())
+    }
+
+    /// The longest that `words` can take to send, in seconds, and a millisecond for rounding. The length grows with
+    /// every parameter of the hand but the weighting, in which it is linear: marks gain what gaps lose. So the worst is
+    /// at one end of it.
+    fn longest_s(&self, words: &[Vec<Symbol>]) -> f64 {
+        let by_hand = self.hand.probability > 0.0;
+        let ratio = if self.farnsworth.probability > 0.0 { self.farnsworth.ratio[0] } else { 1.0 };
+        let weightings = if by_hand { self.hand.weighting } else { [0.5, 0.5] };
+        let lengths = weightings.map(|weighting| {
+            let mut fist = Fist::machine(self.wpm[0].into(), (self.wpm[0] * ratio).into());
+            if by_hand {
+                fist.mark_jitter = self.hand.mark_jitter[1].into();
+                fist.gap_jitter = self.hand.gap_jitter[1].into();
+                fist.swing = self.hand.swing[1].into();
+                fist.weighting = weighting.into();
+            }
+            keying::key(words, &fist, 0.0..f64::INFINITY, || keying::JITTER_LIMIT).end()
+        });
+        lengths[0].max(lengths[1]) + 0.001
+    }
+}
+
+impl CwText {
+    fn validate(&self) -> Result<(), CwError> {
+        let weights = self.weights().map(|(source, weight)| (weight_name(source), weight));
+        for (field, value) in weights {
+            if !(0.0..f32::INFINITY).contains(&value) {
+                return Err(CwError::Weight { field, value });
+            }
+        }
+        if self.fixed.is_empty() && weights.iter().all(|(_, value)| *value == 0.0) {
+            return Err(CwError::NoText);
+        }
+        for (index, text) in self.fixed.iter().enumerate() {
+            parse_fixed(index, text)?;
+        }
+        count("text.group_length", self.group_length, 1, 20)?;
+        probability("text.portable", self.portable)?;
+        probability("text.cut_numbers", self.cut_numbers)?;
+        Ok(())
+    }
+}
+
+/// Where the weight of a source stands in the configuration.
+fn weight_name(source: CwSource) -> &'static str {
+    match source {
+        CwSource::Words => "text.words",
+        CwSource::Groups => "text.groups",
+        CwSource::Callsigns => "text.callsigns",
+        CwSource::Qso => "text.qso",
+        CwSource::Cqww => "text.cqww",
+        CwSource::ArrlDx => "text.arrl_dx",
+        CwSource::Cqwpx => "text.cqwpx",
+        CwSource::FieldDay => "text.field_day",
+        CwSource::Sweepstakes => "text.sweepstakes",
+        CwSource::Fixed => "text.fixed",
+        CwSource::Phrases | CwSource::Radiogram => "text",
+    }
+}
+
+fn parse_fixed(index: usize, text: &str) -> Result<Vec<Vec<Symbol>>, CwError> {
+    let words = morse::parse(text).map_err(|piece| CwError::Unkeyable { index, text: text.to_owned(), piece })?;
+    if words.is_empty() { Err(CwError::Blank { index }) } else { Ok(words) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(change: impl FnOnce(&mut CwConfig)) -> String {
+        let mut config = CwConfig::default();
+        change(&mut config);
+        config.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_default_is_accepted() {
+        assert_eq!(CwConfig::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn sentences_name_the_field_and_the_way_out() {
+        let said = refusal(|c| c.wpm = [30.0, 20.0]);
+        assert_eq!(said, "wpm is [30, 20]: give two numbers from 5 to 60, the smaller one first");
+        assert!(refusal(|c| c.snr_db = [f32::NAN, 3.0]).starts_with("snr_db is [NaN, 3]"));
+        assert!(refusal(|c| c.lead_s = [-1.0, 0.0]).starts_with("lead_s is [-1, 0]"));
+        let said = refusal(|c| c.qsb.probability = 1.5);
+        assert_eq!(said, "qsb.probability is 1.5: give a probability from 0 (never) to 1 (always)");
+        assert!(refusal(|c| c.text.words = -1.0).starts_with("text.words is -1: give a weight"));
+        assert!(refusal(|c| c.qrm.stations = [3, 1]).starts_with("qrm.stations is [3, 1]"));
+        assert!(refusal(|c| c.snr_bandwidth_hz = 0.0).starts_with("snr_bandwidth_hz is 0"));
+        assert!(refusal(|c| c.rise_ms = [5.0, 45.0]).contains("a dit at 30 wpm lasts 40.0 ms"));
+    }
+
+    #[test]
+    fn there_must_be_something_to_send() {
+        let none = "words groups callsigns qso cqww arrl_dx cqwpx field_day sweepstakes";
+        let json = format!("{{{}}}", none.split(' ').map(|k| format!("{k:?}: 0")).collect::<Vec<_>>().join(","));
+        let text: CwText = serde_json::from_str(&json).unwrap();
+        assert!(refusal(|c| c.text = text.clone()).contains("nothing to send"));
+        let fixed = CwText { fixed: vec!["CQ".into()], ..text };
+        assert_eq!(CwConfig { text: fixed, ..CwConfig::default() }.validate(), Ok(()));
+        assert!(refusal(|c| c.text.fixed = vec!["CQ".into(), " ".into()]).starts_with("text.fixed[1] is blank"));
+        assert!(refusal(|c| c.text.fixed = vec!["CQ!".into()]).contains("holds \"!\""));
+    }
+
+    #[test]
+    fn what_is_sent_must_fit() {
+        assert!(refusal(|c| c.duration_s = [1.0, 8.0]).starts_with("one character can last"));
+        assert!(refusal(|c| c.text.fixed = vec!["PARIS ".repeat(9)]).contains("can last"));
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused() {
+        let said = serde_json::from_str::<CwConfig>(r#"{"wmp": [10, 20]}"#).unwrap_err().to_string();
+        assert!(said.contains("unknown field `wmp`"), "{said}");
+        assert_eq!(serde_json::from_str::<CwConfig>("{}").unwrap(), CwConfig::default());
+    }
+}

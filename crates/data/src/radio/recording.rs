@@ -1,0 +1,225 @@
+//! A recording that is sent over the air once more.
+
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use super::channel::{self, RATE};
+use super::{DrawnDrift, DrawnFading, DrawnStatic, DrawnStation, Drift, Fading, Filter, Interference, OtherStations};
+use super::{ReceiverFilter, Static};
+use crate::bounds::{BoundsError, probability};
+use crate::random::{self, between, chance};
+use crate::{fourier, level};
+
+/// The pitch of a recording is looked for between these, in hertz.
+const PITCH_HZ: [f64; 2] = [200.0, 2000.0];
+/// Power within so many hertz counts as one pitch: keying at 60 wpm widens a carrier to about that.
+const LINE_HZ: f64 = 50.0;
+
+/// The effects of a radio path on recordings of one station. Levels are relative to the recording's own carrier,
+/// whose amplitude and pitch are taken from the recording: its power where there is a signal is that of a sine, and its
+/// pitch is where its spectrum is strongest between 200 and 2000 Hz.
+///
+/// Each effect has a probability of its own among the clips that are sent over the air at all. White noise is not among
+/// them: `noise` adds it, and 0 dB over the whole band are 12 dB in a bandwidth of 500 Hz.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RadioChannel {
+    /// Probability that a clip is sent over the air once more.
+    pub p: f32,
+    /// A receiver that wanders: everything in the recording moves with it.
+    pub drift: Drift,
+    /// Slow fading, of the recording's noise with its signal.
+    pub qsb: Fading,
+    /// Other stations.
+    pub qrm: Interference,
+    /// Static crashes.
+    pub qrn: Static,
+    /// The receiver's filter, around the recording's pitch.
+    pub filter: ReceiverFilter,
+}
+
+/// The generators of one clip; apart from those of other augmentations, and never renumbered.
+#[derive(Clone, Copy)]
+enum Stream {
+    Channel = 32,
+    Drift = 33,
+    Qsb = 34,
+    Qrm = 35,
+    Qrn = 36,
+    Filter = 37,
+}
+
+impl Stream {
+    fn of(self, draw: u64) -> ChaCha8Rng {
+        random::stream(draw, self as u64)
+    }
+}
+
+impl RadioChannel {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// Names the key that does not fit.
+    pub fn validate(&self) -> Result<(), BoundsError> {
+        probability("p", self.p)?;
+        self.drift.validate()?;
+        self.qsb.validate()?;
+        self.qrn.validate()?;
+        self.qrm.validate()?;
+        self.filter.validate()
+    }
+
+    /// Whether a clip can come to have other stations in it, which somebody has to key.
+    pub fn has_stations(&self) -> bool {
+        self.p > 0.0 && self.qrm.probability > 0.0 && self.qrm.stations[1] > 0
+    }
+
+    /// Sends a clip over the air, by chance; whether anything happened to it. Its length stays. `stations` keys the other
+    /// stations; without it there are none.
+    pub fn apply(&self, stations: Option<&dyn OtherStations>, audio: &mut [f32], draw: u64) -> bool {
+        if !chance(&mut Stream::Channel.of(draw), self.p) {
+            return false;
+        }
+        let amplitude = (2.0 * level::signal_power(audio)).sqrt();
+        if amplitude == 0.0 {
+            return false;
+        }
+        let pitch_hz = carrier_pitch(audio);
+        let [mut drifting, mut fading, mut others, mut bursts, mut filtering] =
+            [Stream::Drift, Stream::Qsb, Stream::Qrm, Stream::Qrn, Stream::Filter].map(|stream| stream.of(draw));
+        let drift = DrawnDrift::draw(&self.drift, &mut drifting);
+        let qsb = DrawnFading::draw(&self.qsb, &mut fading);
+        let qrm = DrawnStation::draw(&self.qrm, pitch_hz as f32, &mut others);
+        let qrn = DrawnStatic::draw(&self.qrn, &mut bursts);
+        let filter = chance(&mut filtering, self.filter.probability)
+            .then(|| Filter::new(pitch_hz, between(&mut filtering, self.filter.width_hz).into()));
+        if drift.is_none() && qsb.is_none() && qrm.is_empty() && qrn.is_none() && filter.is_none() {
+            return false;
+        }
+
+        // The channel's unit is the carrier, and what the filter delays comes after the end.
+        let mut air = audio.to_vec();
+        level::scale(&mut air, 1.0 / amplitude);
+        air.resize(audio.len() + filter.as_ref().map_or(0, |filter| filter.delay), 0.0);
+        if let Some(drift) = drift {
+            channel::wander(drift, pitch_hz, &mut drifting, &mut air);
+        }
+        channel::fade(qsb, &mut air);
+        if let Some(stations) = stations {
+            stations.add(&qrm, &mut others, &mut air);
+        }
+        if let Some(qrn) = qrn {
+            channel::add_static(qrn, &mut bursts, &mut air);
+        }
+        let delay = filter.map_or(0, |filter| {
+            filter.apply(&mut air);
+            filter.delay
+        });
+        audio.copy_from_slice(&air[delay..]);
+        level::scale(audio, amplitude);
+        true
+    }
+}
+
+/// Where the clip's spectrum is strongest between 200 and 2000 Hz, in hertz.
+pub fn carrier_pitch(audio: &[f32]) -> f64 {
+    let size = audio.len().next_power_of_two().max(2);
+    let bin = |hz: f64| (hz * size as f64 / RATE).round() as usize;
+    let mut sums = vec![0.0];
+    for value in fourier::spectrum(audio, size) {
+        sums.push(sums[sums.len() - 1] + f64::from(value.norm_sqr()));
+    }
+    let half = bin(LINE_HZ / 2.0);
+    let power = |at: usize| sums[(at + half + 1).min(sums.len() - 1)] - sums[at.saturating_sub(half)];
+    let loudest = (bin(PITCH_HZ[0])..=bin(PITCH_HZ[1])).max_by(|a, b| power(*a).total_cmp(&power(*b)));
+    loudest.unwrap_or_default() as f64 * RATE / size as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::f64::consts::TAU;
+
+    use super::*;
+    use crate::radio::testing::keyed_tone;
+
+    fn off() -> RadioChannel {
+        let mut channel = RadioChannel { p: 1.0, ..RadioChannel::default() };
+        channel.drift.probability = 0.0;
+        channel.qsb.probability = 0.0;
+        channel.qrm.probability = 0.0;
+        channel.qrn.probability = 0.0;
+        channel.filter.probability = 0.0;
+        channel
+    }
+
+    fn tone(hz: f64, seconds: f64) -> Vec<f32> {
+        (0..(seconds * RATE) as usize).map(|n| 0.1 * (TAU * hz * n as f64 / RATE).sin() as f32).collect()
+    }
+
+    #[test]
+    fn a_drifting_receiver_moves_the_pitch_and_nothing_else() {
+        let mut channel = off();
+        channel.drift = Drift { probability: 1.0, hz_per_s: [20.0, 20.0], walk_hz: [0.0, 0.0] };
+        let mut audio = tone(700.0, 4.0);
+        assert!(channel.apply(None, &mut audio, 5));
+        // After 3.5 s it has moved by 70 Hz on average over the last second, upwards or downwards.
+        let moved = carrier_pitch(&audio[48_000..]) - 700.0;
+        assert!((moved.abs() - 70.0).abs() < 5.0, "{moved}");
+        assert!((level::energy(&audio) / level::energy(&tone(700.0, 4.0)) - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn fading_is_as_deep_as_it_says() {
+        let mut channel = off();
+        channel.qsb = Fading { probability: 1.0, depth_db: [12.0, 12.0], period_s: [1.0, 1.0] };
+        let mut audio = tone(700.0, 4.0);
+        assert!(channel.apply(None, &mut audio, 5));
+        let level = |piece: &[f32]| 10.0 * (level::energy(piece) / piece.len() as f64).log10();
+        let levels: Vec<f64> = audio.chunks(400).map(level).collect();
+        let [least, most] = [f64::min, f64::max].map(|pick| levels.iter().copied().reduce(pick).unwrap());
+        assert!((most - least - 12.0).abs() < 0.3, "{}", most - least);
+    }
+
+    #[test]
+    fn a_filter_keeps_the_carrier_where_and_as_loud_as_it_is() {
+        let mut channel = off();
+        channel.filter = ReceiverFilter { probability: 1.0, width_hz: [300.0, 300.0] };
+        let clean = keyed_tone(700.0, 96_000);
+        let mut audio = clean.clone();
+        assert!(channel.apply(None, &mut audio, 5));
+        assert_eq!(audio.len(), clean.len());
+        // Whatever the phase of the carrier, it is keyed at the same time.
+        let with = |shift: usize| {
+            let shifted = fourier::analytic(&audio[shift..]);
+            let product = shifted.iter().zip(&clean).map(|(a, b)| a * b).sum::<rustfft::num_complex::Complex<f32>>();
+            f64::from(product.norm()) / (level::energy(&audio) * level::energy(&clean)).sqrt()
+        };
+        assert!(with(0) > 0.97 && with(160) < with(0), "{} {}", with(0), with(160));
+        assert!((level::energy(&audio) / level::energy(&clean) - 1.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn effects_do_not_change_the_draws_of_others() {
+        let mut channel = off();
+        channel.qrn.probability = 1.0;
+        let clean = tone(700.0, 4.0);
+        let added = |channel: &RadioChannel| -> Vec<f32> {
+            let mut audio = clean.clone();
+            channel.apply(None, &mut audio, 77);
+            audio.iter().zip(&clean).map(|(a, b)| a - b).collect()
+        };
+        let alone = added(&channel);
+        channel.qsb = Fading { probability: 1.0, depth_db: [0.0, 0.0], ..Fading::default() };
+        let both = added(&channel);
+        assert!(alone.iter().zip(&both).all(|(a, b)| (a - b).abs() < 1e-6));
+    }
+
+    #[test]
+    fn refusals_name_the_key() {
+        let channel = RadioChannel { p: 2.0, ..off() };
+        assert!(channel.validate().unwrap_err().to_string().starts_with("p is 2"));
+        let mut channel = off();
+        channel.qsb.depth_db = [5.0, 1.0];
+        assert!(channel.validate().unwrap_err().to_string().starts_with("qsb.depth_db is [5, 1]"));
+    }
+}

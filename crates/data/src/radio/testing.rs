@@ -1,0 +1,33 @@
+//! Signals for tests.
+
+use std::f64::consts::TAU;
+
+use rand_chacha::ChaCha8Rng;
+
+use super::{DrawnStation, OtherStations, RATE};
+
+/// A carrier at half of full scale that is keyed at random: pieces of 60 ms to 180 ms, with pauses in between.
+pub(crate) fn keyed_tone(hz: f64, samples: usize) -> Vec<f32> {
+    let mut elements = [1, 3, 1, 1, 3, 3, 1, 3, 3, 1, 3, 1, 1, 1, 3].into_iter().cycle();
+    let mut keyed: Vec<f32> = Vec::with_capacity(samples);
+    while keyed.len() < samples {
+        let down = elements.next().unwrap_or(1) * 960;
+        keyed.extend((0..down).map(|n| 0.5 * (TAU * hz * n as f64 / RATE).sin() as f32));
+        keyed.extend(vec![0.0; 960]);
+    }
+    keyed.truncate(samples);
+    keyed
+}
+
+/// Stations that never stop sending.
+pub(crate) struct SteadyStations;
+
+impl OtherStations for SteadyStations {
+    fn add(&self, stations: &[DrawnStation], _: &mut ChaCha8Rng, audio: &mut [f32]) {
+        for station in stations {
+            for (n, sample) in audio.iter_mut().enumerate() {
+                *sample += 0.1 * (TAU * f64::from(station.pitch_hz) * n as f64 / RATE).sin() as f32;
+            }
+        }
+    }
+}

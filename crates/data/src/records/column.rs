@@ -1,0 +1,32 @@
+use serde::{Deserialize, Serialize};
+
+/// Where a file has a field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Column {
+    /// The column's number, from 0.
+    Number(usize),
+    /// Its name, or a dotted path.
+    Name(String),
+}
+
+impl From<&str> for Column {
+    fn from(name: &str) -> Self {
+        Self::Name(name.into())
+    }
+}
+
+impl From<usize> for Column {
+    fn from(number: usize) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl std::fmt::Display for Column {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Name(name) => write!(f, "{name}"),
+        }
+    }
+}

@@ -1,0 +1,296 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::row::{Content, Row};
+use super::{Column, Origin, Place, RecordsConfig, RecordsError, Share};
+
+/// The fields of a task, and where a configuration says they are.
+pub(crate) struct TaskFields<'c> {
+    /// What is read.
+    pub config: &'c RecordsConfig,
+    /// Fields that every record has; in files without names they are the columns from 0.
+    pub required: &'static [&'static str],
+    /// Fields that a record may have.
+    pub optional: &'static [&'static str],
+    /// Other names of fields, in this order, where a field is neither mapped nor there under its own name. A task that
+    /// has some takes names in upper and lower case alike, and CSV files that are separated by pipes.
+    pub aliases: Aliases,
+}
+
+/// Fields and what else they may be called.
+pub(crate) type Aliases = &'static [(&'static str, &'static [&'static str])];
+
+impl TaskFields<'_> {
+    /// The records of the configured part, up to the limit, each made by `record`; at least one. The rows are numbered
+    /// from 1.
+    pub fn select<T, E: From<RecordsError>>(
+        &self,
+        rows: impl Iterator<Item = Result<Row, RecordsError>>,
+        mut record: impl FnMut(&Row) -> Result<T, E>,
+    ) -> Result<Vec<T>, E> {
+        let config = self.config;
+        if let Some(field) = config.columns.keys().find(|field| !self.fields().any(|known| known == field.as_str())) {
+            let fields = self.fields().collect::<Vec<_>>().join(", ");
+            let reason = format!("`columns` has `{field}`: the task has {fields}");
+            return Err(RecordsError::Config { reason }.into());
+        }
+        let mut records = Vec::new();
+        let mut seen = 0;
+        for row in rows {
+            let row = row?;
+            seen = row.number;
+            self.check_repeated(&row)?;
+            if self.wants(&row)? {
+                records.push(record(&row)?);
+                if config.limit == Some(records.len()) {
+                    break;
+                }
+            }
+        }
+        match (&config.part, records.len()) {
+            (_, 0) if seen == 0 => Err(RecordsError::Empty { path: config.path.clone() }.into()),
+            (_, 0) if let Some(share) = config.share => {
+                Err(RecordsError::EmptyShare { path: config.path.clone(), records: seen, share }.into())
+            }
+            (Some(part), 0) => {
+                let (path, from, to) = (config.path.clone(), part.from, part.to);
+                Err(RecordsError::EmptyPart { path, records: seen, from, to }.into())
+            }
+            _ => Ok(records),
+        }
+    }
+
+    /// A field that the row must have.
+    pub fn required<'r>(&self, row: &'r Row, field: &str) -> Result<&'r Value, RecordsError> {
+        row.get(&self.column(row, field)).ok_or_else(|| {
+            let needs: Vec<_> = self.required.iter().map(|field| self.label(field)).collect();
+            self.missing(row, needs.join(" and "))
+        })
+    }
+
+    /// A field that it may have; a mapped one must be there, if only as null.
+    pub fn optional<'r>(&self, row: &'r Row, field: &str) -> Result<Option<&'r Value>, RecordsError> {
+        match row.get(&self.column(row, field)) {
+            Some(Value::Null) => Ok(None),
+            None if self.config.columns.contains_key(field) => Err(self.missing(row, self.label(field))),
+            value => Ok(value),
+        }
+    }
+
+    /// A required text; a list of texts is joined by spaces.
+    pub fn text(&self, row: &Row, field: &str) -> Result<String, RecordsError> {
+        let value = self.required(row, field)?;
+        text(value).ok_or_else(|| self.mistyped(row, field, value, "text"))
+    }
+
+    /// An optional text; a list of texts is joined by spaces.
+    pub fn optional_text(&self, row: &Row, field: &str) -> Result<Option<String>, RecordsError> {
+        let Some(value) = self.optional(row, field)? else { return Ok(None) };
+        text(value).map(Some).ok_or_else(|| self.mistyped(row, field, value, "text"))
+    }
+
+    /// The error for a field of another type.
+    pub fn mistyped(&self, row: &Row, field: &str, value: &Value, needs: &str) -> RecordsError {
+        let found = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "true or false",
+            Value::Number(_) => "a number",
+            Value::String(_) => "text",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
+        };
+        let (origin, field) = (row.origin.clone(), self.label(field));
+        RecordsError::Type { origin, field, found: found.into(), needs: needs.into() }
+    }
+
+    /// Every name that a header row could hold.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let mapped = self.config.columns.values().chain(self.config.part.iter().filter_map(|part| part.by.as_ref()));
+        let aliases = self.aliases.iter().flat_map(|(_, names)| names.iter().copied());
+        self.fields().chain(aliases).chain(mapped.filter_map(|column| match column {
+            Column::Name(name) => Some(name.as_str()),
+            Column::Number(_) => None,
+        }))
+    }
+
+    /// Whether a row's cells are names of columns rather than values.
+    pub fn is_header<S: AsRef<str>>(&self, cells: &[S]) -> bool {
+        let same = |cell: &str, name: &str| match self.aliases {
+            [] => cell == name,
+            _ => cell.eq_ignore_ascii_case(name),
+        };
+        let known = || self.names().any(|name| cells.iter().any(|cell| same(cell.as_ref(), name)));
+        self.config.header.unwrap_or_else(known)
+    }
+
+    /// Refuses a header in which a column that is used is there twice: nothing says which one is meant.
+    pub fn check_header(&self, path: &Arc<Path>, header: Option<&Arc<[String]>>) -> Result<(), RecordsError> {
+        let Some(header) = header else { return Ok(()) };
+        let origin = Origin::line(path, 1);
+        let row = Row::new(origin.clone(), Content::Cells { header: Some(header.clone()), cells: Vec::new() });
+        for (name, key) in self.used(&row) {
+            // Where upper and lower case are alike, so are names that differ in nothing else.
+            let alike =
+                !self.aliases.is_empty() && !self.config.columns.values().any(|column| *column == name.as_str().into());
+            let same = |cell: &String| *cell == name || alike && cell.eq_ignore_ascii_case(&name);
+            let places: Vec<_> = (0..header.len()).filter(|at| same(&header[*at])).map(|at| at.to_string()).collect();
+            if let [first, _, ..] = places.as_slice() {
+                let reason = format!(
+                    "has several columns called `{name}`, {} (from 0); rename all but one, or say which by its number, as `{key}: {first}}}`",
+                    places.join(" and ")
+                );
+                return Err(RecordsError::Malformed { origin, reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses an object that has a name twice which is used: of its two values there would be the last, in silence.
+    fn check_repeated(&self, row: &Row) -> Result<(), RecordsError> {
+        if row.repeated.is_empty() {
+            return Ok(());
+        }
+        let within = |path: &str, outer: &str| {
+            path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let used: Vec<String> = self.used(row).map(|(name, _)| name).collect();
+        let is_used = |repeated: &&String| used.iter().any(|name| within(name, repeated) || within(repeated, name));
+        match row.repeated.iter().find(is_used) {
+            Some(name) => {
+                let reason = format!("has `{name}` twice; keep one of them");
+                Err(RecordsError::Malformed { origin: row.origin.clone(), reason })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The names of the columns that are used of a row, and how a configuration begins to say which column that is.
+    fn used(&self, row: &Row) -> impl Iterator<Item = (String, String)> {
+        let fields = self.fields().map(|field| (self.column(row, field), format!("columns: {{{field}")));
+        let by = self.config.part.as_ref().and_then(|part| part.by.clone());
+        let named = |(column, key)| match column {
+            Column::Name(name) => Some((name, key)),
+            Column::Number(_) => None,
+        };
+        fields.chain(by.map(|by| (by, "part: {by".into()))).filter_map(named)
+    }
+
+    fn fields(&self) -> impl Iterator<Item = &str> {
+        self.required.iter().chain(self.optional).copied()
+    }
+
+    fn wants(&self, row: &Row) -> Result<bool, RecordsError> {
+        let (part, number) = (&self.config.part, Value::from(row.number));
+        let group = match part.as_ref().and_then(|part| part.by.as_ref()) {
+            Some(by) => Some(row.get(by).ok_or_else(|| self.missing(row, format!("{by}, by which it is cut")))?),
+            None => None,
+        };
+        let in_part = part.as_ref().is_none_or(|part| part.has(group.unwrap_or(&number)));
+        let in_share = |share: Share| match (group, &row.recording) {
+            (Some(group), _) => share.has(group),
+            (None, Some(recording)) => share.has(&recording.as_str().into()),
+            (None, None) => share.has(&number),
+        };
+        Ok(in_part && self.config.share.is_none_or(in_share))
+    }
+
+    /// Where a row has a field.
+    pub fn column(&self, row: &Row, field: &str) -> Column {
+        if let Some(column) = self.config.columns.get(field) {
+            return column.clone();
+        }
+        let place = self.required.iter().position(|required| *required == field);
+        match (&row.content, place) {
+            (Content::Sentence(columns), Some(1)) => Column::Number(columns.len() - 1),
+            (Content::Sentence(_) | Content::Cells { header: None, .. }, Some(place)) => Column::Number(place),
+            _ if self.aliases.is_empty() => field.into(),
+            _ => self.spellings(field).find_map(|name| row.key(name)).unwrap_or(field).into(),
+        }
+    }
+
+    /// A field's own name, then its others.
+    pub fn spellings<'f>(&self, field: &'f str) -> impl Iterator<Item = &'f str> + use<'f> {
+        let aliases = self.aliases;
+        let others = aliases.iter().filter(move |(of, _)| *of == field).flat_map(|(_, names)| names.iter().copied());
+        std::iter::once(field).chain(others)
+    }
+
+    /// A field for an error message, with its column if that is called otherwise.
+    fn label(&self, field: &str) -> String {
+        match self.config.columns.get(field) {
+            Some(column) if *column != Column::from(field) => format!("{field} (as `{column}`)"),
+            Some(_) => field.into(),
+            None => match self.aliases.iter().find(|(of, _)| *of == field) {
+                Some((_, names)) => format!("{field} (or {})", names.join(", ")),
+                None => field.into(),
+            },
+        }
+    }
+
+    fn missing(&self, row: &Row, needs: String) -> RecordsError {
+        RecordsError::Fields { origin: row.origin.clone(), found: row.describe(), needs }
+    }
+}
+
+/// A text, or several joined by spaces.
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(items) => {
+            let parts: Option<Vec<_>> = items.iter().map(Value::as_str).collect();
+            Some(parts?.join(" "))
+        }
+        _ => None,
+    }
+}
+
+/// The number of a label or tag in a set, given by name or by number. Names come first, for they may be numbers
+/// themselves.
+pub(super) fn index_of(
+    set: &[String],
+    value: &Value,
+    kind: &'static str,
+    origin: impl Fn() -> Origin,
+) -> Result<Option<usize>, RecordsError> {
+    let name = match value {
+        Value::String(name) => name.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::Bool(truth) => truth.to_string(),
+        _ => return Ok(None),
+    };
+    let by_number = || match value {
+        Value::Bool(truth) => Some(usize::from(*truth)),
+        _ => name.parse().ok(),
+    };
+    let index = set.iter().position(|known| *known == name).or_else(by_number).filter(|index| *index < set.len());
+    index.map(Some).ok_or_else(|| RecordsError::Label {
+        origin: origin(),
+        kind,
+        label: name.clone(),
+        set: set.join(", "),
+    })
+}
+
+/// Where the `index`th line of a record is, for records that have a line an item.
+pub(super) fn item_origin(row: &Row, index: usize) -> Origin {
+    match (&row.content, row.origin.place) {
+        (Content::Sentence(_), Place::Line(line)) => {
+            Origin { place: Place::Line(line + index as u64), ..row.origin.clone() }
+        }
+        _ => row.origin.clone(),
+    }
+}
+
+/// Checks a label set before anything is read.
+pub(super) fn check_set(kind: &str, set: &[String]) -> Result<(), RecordsError> {
+    let fail = |reason: String| Err(RecordsError::Config { reason });
+    if set.is_empty() {
+        return fail(format!("the task has no {kind}s: give their names"));
+    }
+    match set.iter().enumerate().find(|(at, name)| set[..*at].contains(name)) {
+        Some((_, name)) => fail(format!("the {kind} `{name}` is given twice: name each once")),
+        None => Ok(()),
+    }
+}

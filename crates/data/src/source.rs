@@ -1,0 +1,185 @@
+//! Sources of speech by name: what a configuration's `synth` can mean, open for kinds of one's own.
+//!
+//! A kind of source is one type that implements [`SpeechSource`] and one line, [`register`], before a configuration is
+//! opened; it may come from any crate. What it opens is a [`Dataset`] of utterances like any other.
+//!
+//! ```
+//! use undertone_data::loader::{Dataset, SampleError};
+//! use undertone_data::source::{self, SourceRequest, SpeechSource, Utterance, Utterances};
+//!
+//! /// Beeps of one pitch.
+//! struct Beeps {
+//!     hz: f32,
+//!     samples: usize,
+//! }
+//!
+//! impl Dataset for Beeps {
+//!     type Item = Utterance;
+//!
+//!     fn len(&self) -> usize {
+//!         self.samples
+//!     }
+//!
+//!     fn get(&self, index: usize, _epoch: u64) -> Result<Utterance, SampleError> {
+//!         let audio = (0..1600 * (index + 1)).map(|n| (n as f32 * self.hz * 6.2832 / 16_000.0).sin()).collect();
+//!         Ok(Utterance { audio, text: "BEEP".into() })
+//!     }
+//!
+//!     fn name(&self, index: usize) -> String {
+//!         format!("beep {index}")
+//!     }
+//! }
+//!
+//! struct BeepSource;
+//!
+//! impl SpeechSource for BeepSource {
+//!     fn name(&self) -> &str {
+//!         "beeps"
+//!     }
+//!
+//!     fn open(&self, request: &SourceRequest) -> Result<Box<Utterances>, SampleError> {
+//!         let hz: f32 = serde_json::from_value(request.config["hz"].clone())?;
+//!         Ok(Box::new(Beeps { hz, samples: request.samples }))
+//!     }
+//! }
+//!
+//! source::register(BeepSource)?;
+//! let request = SourceRequest { config: serde_json::json!({"hz": 440.0}), samples: 3, seed: 42 };
+//! let beeps = source::open("beeps", &request)?;
+//! assert_eq!((beeps.len(), beeps.get(2, 0)?.text.as_str()), (3, "BEEP"));
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::Value;
+
+use crate::loader::{Dataset, SampleError};
+
+/// Audio and what is said in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Utterance {
+    /// Mono samples at 16 kHz, full scale being `[-1, 1]`.
+    pub audio: Vec<f32>,
+    /// The transcript.
+    pub text: String,
+}
+
+/// What a source opens. [`Dataset::length`] is in seconds; for samples that are made, it is the longest one can be.
+pub type Utterances = dyn Dataset<Item = Utterance>;
+
+/// What a source is opened with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourceRequest {
+    /// The source's own keys, as the YAML has them. A source refuses keys that it does not know.
+    pub config: Value,
+    /// How many samples an epoch is to have, where samples are made.
+    pub samples: usize,
+    /// What everything random comes from.
+    pub seed: u64,
+}
+
+/// A kind of source.
+pub trait SpeechSource: Send + Sync {
+    /// What a configuration calls it.
+    fn name(&self) -> &str;
+
+    /// Checks the configuration and opens the source.
+    ///
+    /// # Errors
+    /// Names the key, the file or the sample that does not fit, and the way out.
+    fn open(&self, request: &SourceRequest) -> Result<Box<Utterances>, SampleError>;
+}
+
+/// Why a source cannot be registered or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// Two kinds of source would have one name.
+    #[error("a source called `{name}` is registered already: give the new one another name")]
+    Taken {
+        /// The name.
+        name: String,
+    },
+    /// No kind of source has this name.
+    #[error("there is no source called `{name}`: there are {known}; register it before the configuration is opened")]
+    Unknown {
+        /// As asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// The source refused.
+    #[error("source `{name}`: {source}")]
+    Open {
+        /// Its name.
+        name: String,
+        /// Its reason.
+        source: SampleError,
+    },
+}
+
+static SOURCES: RwLock<BTreeMap<String, Arc<dyn SpeechSource>>> = RwLock::new(BTreeMap::new());
+
+/// Makes a kind of source known by its name, for the whole process.
+///
+/// # Errors
+/// If there is one of that name.
+pub fn register(source: impl SpeechSource + 'static) -> Result<(), SourceError> {
+    let name = source.name().to_owned();
+    let mut sources = SOURCES.write().unwrap_or_else(PoisonError::into_inner);
+    if sources.contains_key(&name) {
+        return Err(SourceError::Taken { name });
+    }
+    sources.insert(name, Arc::new(source));
+    Ok(())
+}
+
+/// The names of all kinds there are, in alphabetical order.
+pub fn names() -> Vec<String> {
+    SOURCES.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+}
+
+/// Opens a source of this kind.
+///
+/// # Errors
+/// If there is no such kind, or for the reason that the source gives.
+pub fn open(name: &str, request: &SourceRequest) -> Result<Box<Utterances>, SourceError> {
+    let source = SOURCES.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+    let Some(source) = source else {
+        let known = names();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(SourceError::Unknown { name: name.to_owned(), known });
+    };
+    source.open(request).map_err(|source| SourceError::Open { name: name.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Broken;
+
+    impl SpeechSource for Broken {
+        fn name(&self) -> &str {
+            "broken"
+        }
+
+        fn open(&self, _: &SourceRequest) -> Result<Box<Utterances>, SampleError> {
+            Err("`wpm` is missing: give a number".into())
+        }
+    }
+
+    #[test]
+    fn refusals_name_the_source_and_the_way_out() {
+        let request = SourceRequest { config: Value::Null, samples: 1, seed: 1 };
+        let said = open("nobody", &request).err().unwrap().to_string();
+        assert!(said.starts_with("there is no source called `nobody`"), "{said}");
+        register(Broken).unwrap();
+        let said = open("broken", &request).err().unwrap().to_string();
+        assert_eq!(said, "source `broken`: `wpm` is missing: give a number");
+        assert!(names().contains(&"broken".to_owned()));
+        let said = register(Broken).unwrap_err().to_string();
+        assert!(said.starts_with("a source called `broken` is registered already"), "{said}");
+    }
+}
