@@ -5,7 +5,7 @@ use burn::tensor::{Device, Tensor};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use undertone::train::metrics::{Direction, direction_of};
+use undertone::metrics::{Direction, direction_of};
 use undertone::train::{
     BackendFailure, BatchStream, Batches, BoxError, CheckpointConfig, Checkpoints, EvaluateConfig, Evaluation, Learner,
     LossTerm, Objective, OnNan, OnSpike, Summary, TrainConfig, TrainError, TrainState, catch_backend_failure,

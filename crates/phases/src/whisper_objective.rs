@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use undertone_data::loader::Loader;
+use undertone_metrics::{ErrorRate, cer, wer};
 use undertone_model::layers::Linear;
 use undertone_model::whisper::{PretrainedWhisper, Whisper};
 use undertone_ops::{CrossEntropyOptions, linear_cross_entropy};
 use undertone_store::Dtype;
-use undertone_train::metrics::{ErrorRate, cer, wer};
 use undertone_train::{BoxError, Evaluation, Example, LossTerm, Objective, Work};
 
 /// Whisper, and the heads that only training needs.

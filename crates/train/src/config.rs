@@ -3,11 +3,11 @@
 use crate::guard::{GuardConfig, OnNan, OnSpike};
 use crate::limits::{MOST_ACCUMULATED, MOST_EPOCHS, MOST_STEPS};
 use crate::loss_scale::{LARGEST_SCALE, LossScaleConfig};
-use crate::metrics::{Direction, direction_of};
 use crate::{GradientCheckpointing, OptimizerConfig};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt::Debug;
+use undertone_metrics::{Direction, direction_of};
 use undertone_ops::Compute;
 
 /// The `train` section of a configuration.
@@ -73,6 +73,9 @@ impl Default for TrainConfig {
 
 const DEFAULT_STEPS: u64 = 1000;
 
+/// The metric that decides where no other is asked for.
+const LOSS: &str = "loss";
+
 /// Refuses 0, and more than there can be.
 fn in_range(key: &'static str, value: u64, most: u64) -> Result<(), TrainConfigError> {
     match (1..=most).contains(&value) {
@@ -87,13 +90,13 @@ fn in_range(key: &'static str, value: u64, most: u64) -> Result<(), TrainConfigE
 pub struct EvaluateConfig {
     /// Optimizer steps between evaluations; 0 evaluates only before and after training.
     pub every: u64,
-    /// Which metrics to compute.
+    /// Which metrics the objective is asked for. By default none: it is then judged by the `loss` that it reports unasked.
     pub metrics: Vec<String>,
 }
 
 impl Default for EvaluateConfig {
     fn default() -> Self {
-        Self { every: 200, metrics: vec!["cer".into(), "wer".into()] }
+        Self { every: 200, metrics: Vec::new() }
     }
 }
 
@@ -113,7 +116,7 @@ pub struct CheckpointConfig {
 
 impl Default for CheckpointConfig {
     fn default() -> Self {
-        Self { every: 200, keep_last: 2, keep_best: 1, metric: "cer".into() }
+        Self { every: 200, keep_last: 2, keep_best: 1, metric: LOSS.into() }
     }
 }
 
@@ -124,7 +127,7 @@ pub struct EarlyStoppingConfig {
     /// The metric that is watched; `checkpoint.metric` if none is named.
     pub metric: Option<String>,
     /// Whether higher values of it are better; what is known of the metric by default. It is for research code's own
-    /// metrics: for one of which it is known, `cer` or `accuracy` say, another answer is refused.
+    /// metrics: for one of which it is known, `loss` or `accuracy` say, another answer is refused.
     pub greater_is_better: Option<bool>,
     /// Evaluations in a row that may be no better than the best before them; 0 never stops early.
     pub patience: u64,
@@ -223,10 +226,11 @@ impl TrainConfig {
                 "must be below `max_steps`, or there is nothing but warm-up",
             );
         }
-        if self.evaluate.metrics.is_empty() {
+        let unasked = self.evaluate.metrics.is_empty() && self.checkpoint.metric == LOSS;
+        if self.evaluate.metrics.is_empty() && !unasked {
             return error("evaluate.metrics", &"empty", "name at least one metric");
         }
-        if !self.evaluate.metrics.contains(&self.checkpoint.metric) {
+        if !unasked && !self.evaluate.metrics.contains(&self.checkpoint.metric) {
             return error("checkpoint.metric", &self.checkpoint.metric, "must be one of `evaluate.metrics`");
         }
         if let Some(decay) = self.ema_decay
@@ -367,7 +371,10 @@ mod tests {
 
     #[test]
     fn refusals_name_the_key() {
-        let valid = TrainConfig { max_steps: Some(1000), ..Default::default() };
+        let mut valid = TrainConfig { max_steps: Some(1000), ..Default::default() };
+        assert_eq!(valid.validate(), Ok(()));
+        valid.evaluate.metrics = vec!["error".into(), "perplexity".into()];
+        valid.checkpoint.metric = "error".into();
         assert_eq!(valid.validate(), Ok(()));
         type Spoil = fn(&mut TrainConfig);
         let cases: [(&str, Spoil); 26] = [
@@ -400,7 +407,7 @@ mod tests {
             }),
             ("guard.spike_factor", |c| (c.guard.on_spike, c.guard.spike_factor) = (OnSpike::Ignore, 3.0)),
             ("guard.limit", |c| c.guard.limit = 1),
-            ("early_stopping.metric", |c| c.early_stopping.metric = Some("cer".into())),
+            ("early_stopping.metric", |c| c.early_stopping.metric = Some("error".into())),
             ("early_stopping.min_delta", |c| c.early_stopping.min_delta = 0.1),
         ];
         for (key, spoil) in cases {

@@ -71,7 +71,6 @@ mod learner;
 pub mod limits;
 mod loss_scale;
 mod memory;
-pub mod metrics;
 mod objective;
 mod optimizer;
 mod performance;
@@ -107,4 +106,5 @@ pub use report::{ExampleChange, MetricsLog, ParameterCount, Summary, peak_memory
 pub use schedule::Schedule;
 pub use tally::LossTally;
 pub use tensorboard::EventFile;
+pub use undertone_metrics::Direction;
 pub use undertone_ops::Compute;

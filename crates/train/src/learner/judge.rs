@@ -6,12 +6,12 @@ use crate::checkpoint::TrainState;
 use crate::config::Directions;
 use crate::error::io;
 use crate::exported::Exported;
-use crate::metrics::Direction;
 use crate::objective::{Evaluation, Objective};
 use crate::records::Records;
 use crate::{Progress, TrainError};
 use burn::module::Module;
 use std::collections::BTreeMap;
+use undertone_metrics::Direction;
 use undertone_store::write_directory;
 
 /// The folders of the model, and of the average of its weights, that scored best.
