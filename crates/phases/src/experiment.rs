@@ -531,7 +531,7 @@ mod tests {
             (train.evaluate.metrics, train.checkpoint.metric)
         };
         let (usual, words) = (vec!["cer".to_owned(), "wer".to_owned()], vec!["wer".to_owned()]);
-        for yaml in ["", "train: {}", "train: {max_steps: 50, evaluate: {every: 5}, checkpoint: {every: 5}}"] {
+        for yaml in ["", "train: {}", "train: {max_steps: 500, evaluate: {every: 5}, checkpoint: {every: 5}}"] {
             assert_eq!(judged(yaml, &[]), (usual.clone(), "cer".into()), "{yaml}");
         }
         assert_eq!(judged("train: {evaluate: {every: 5}}", &["train.checkpoint.metric=wer"]), (usual, "wer".into()));
