@@ -186,11 +186,14 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
     config.optimizer = optimizer;
     let situation = Situation::new(experiment, Footprint::whisper(&setup.whisper.config), &model, &setup.device);
     situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
-    let mut learner = Learner::new(config, objective, model, setup.device, directory.path(), experiment.seed)
+    let mut learner = Learner::builder(config, objective, model, directory.path())
+        .with_device(setup.device)
+        .with_seed(experiment.seed)
         .with_lock(directory.lock())
         .with_configuration(experiment.to_yaml())
         .with_display(session.display)
-        .with_interrupt(session.interrupt.clone());
+        .with_interrupt(session.interrupt.clone())
+        .build();
     if resume {
         if !learner.resume()? {
             return Err(RunError::NothingToResume(directory.path().to_owned()));

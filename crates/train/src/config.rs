@@ -1,11 +1,12 @@
 //! How a training run goes, as a user writes it.
 
+use crate::config_error::TrainConfigError;
+use crate::early_stopping::EarlyStoppingConfig;
 use crate::guard::{GuardConfig, OnNan, OnSpike};
 use crate::limits::{MOST_ACCUMULATED, MOST_EPOCHS, MOST_STEPS};
 use crate::loss_scale::{LARGEST_SCALE, LossScaleConfig};
 use crate::{GradientCheckpointing, OptimizerConfig};
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::fmt::Debug;
 use undertone_metrics::{Direction, direction_of};
 use undertone_ops::Compute;
@@ -120,21 +121,6 @@ impl Default for CheckpointConfig {
     }
 }
 
-/// When training ends before its last step.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct EarlyStoppingConfig {
-    /// The metric that is watched; `checkpoint.metric` if none is named.
-    pub metric: Option<String>,
-    /// Whether higher values of it are better; what is known of the metric by default. It is for research code's own
-    /// metrics: for one of which it is known, `loss` or `accuracy` say, another answer is refused.
-    pub greater_is_better: Option<bool>,
-    /// Evaluations in a row that may be no better than the best before them; 0 never stops early.
-    pub patience: u64,
-    /// By how much one must be better to count.
-    pub min_delta: f64,
-}
-
 /// Which way what decides in a run is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Directions {
@@ -142,44 +128,6 @@ pub(crate) struct Directions {
     pub deciding: Direction,
     /// Of the metric that early stopping watches; it may be unknown where nothing is stopped early.
     pub watched: Option<Direction>,
-}
-
-impl EarlyStoppingConfig {
-    /// Which way `metric`, which it watches, is better, where `known` is what is known of that.
-    fn direction(&self, metric: &str, known: Option<Direction>) -> Result<Option<Direction>, TrainConfigError> {
-        let asked = self.greater_is_better.map(|greater| if greater { Direction::Higher } else { Direction::Lower });
-        match (asked, known) {
-            (Some(asked), Some(known)) if asked != known => {
-                let rule = format!("of `{metric}` {}; leave this key out", known.words());
-                Err(TrainConfigError::new("early_stopping.greater_is_better", &(asked == Direction::Higher), &rule))
-            }
-            _ => Ok(known.or(asked)),
-        }
-    }
-
-    /// Whether so many evaluations in a row that were no better end a run.
-    pub fn ends(&self, stalled: u64) -> bool {
-        self.patience > 0 && stalled >= self.patience
-    }
-}
-
-/// A value that no run can be made of.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`train.{key}` is {value}: {rule}")]
-pub struct TrainConfigError {
-    /// The key below `train`.
-    pub key: Cow<'static, str>,
-    /// Its value.
-    pub value: String,
-    /// What it must be.
-    pub rule: String,
-}
-
-impl TrainConfigError {
-    /// `rule` is what `value` breaks.
-    pub(crate) fn new(key: impl Into<Cow<'static, str>>, value: &dyn Debug, rule: &str) -> Self {
-        Self { key: key.into(), value: format!("{value:?}").replace('"', "`"), rule: rule.to_owned() }
-    }
 }
 
 impl TrainConfig {
@@ -352,6 +300,11 @@ impl TrainConfig {
     /// Of one epoch with so many batches.
     fn steps_of(&self, batches: usize) -> u64 {
         batches.div_ceil(self.accumulation.max(1)) as u64
+    }
+
+    /// The optimizer steps of a run of which nobody says how long an epoch is.
+    pub(crate) fn steps_without_epochs(&self) -> u64 {
+        self.max_steps.unwrap_or(DEFAULT_STEPS).max(1)
     }
 
     /// How many optimizer steps the run has when each epoch has so many batches.

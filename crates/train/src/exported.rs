@@ -18,6 +18,10 @@ pub struct Exported {
     pub step: u64,
 }
 
+/// The folders of the model, and of the average of its weights, that scored best.
+pub(crate) const BEST: &str = "best";
+pub(crate) const BEST_EMA: &str = "best_ema";
+
 const FILE: &str = "score.json";
 
 impl Exported {

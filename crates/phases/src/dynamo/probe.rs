@@ -39,8 +39,9 @@ pub(crate) fn probe(experiment: &Experiment, attempt: Attempt, directory: &Path)
         description: stage.description(experiment),
     };
     let device = setup.device.clone();
-    let learner =
-        |timed: Timed<DynamoObjective>| Learner::new(config, timed, model, device, directory, experiment.seed);
+    let learner = |timed: Timed<DynamoObjective>| {
+        Learner::builder(config, timed, model, directory).with_device(device).with_seed(experiment.seed)
+    };
     let bytes = TaskCollate::bytes(&batch);
     Ok(steps(objective, learner, &Ahead::new(batch, bytes, experiment), attempt).map_err(RunError::from)?)
 }

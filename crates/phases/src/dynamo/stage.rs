@@ -329,10 +329,13 @@ impl Stage {
             valid: valid(setup, &tasks)?,
             description: self.description(experiment),
         };
-        let mut learner = Learner::new(config, objective, model, setup.device.clone(), directory, seed)
+        let mut learner = Learner::builder(config, objective, model, directory)
+            .with_device(setup.device.clone())
+            .with_seed(seed)
             .with_configuration(experiment.to_yaml())
             .with_display(session.display)
-            .with_interrupt(session.interrupt.clone());
+            .with_interrupt(session.interrupt.clone())
+            .build();
         // A stage that has learned nothing has no checkpoint; one that has must not be begun anew.
         if session.resume && directory.exists() {
             match learner.resume().map_err(RunError::from)? {
