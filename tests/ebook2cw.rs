@@ -3,9 +3,9 @@
 use std::path::Path;
 use undertone::data::clips::Clips;
 use undertone::data::records::RecordsConfig;
+use undertone::metrics::{ErrorRate, cer};
 use undertone::ops::DeviceSpec;
 use undertone::phases::{ModelConfig, Transcriber};
-use undertone::train::metrics::{ErrorRate, cer};
 
 #[test]
 fn the_bundled_model_reads_what_ebook2cw_keys() {

@@ -5,7 +5,7 @@ use burn::tensor::{Device, Tensor};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use undertone::train::metrics::{Direction, direction_of};
+use undertone::metrics::{Direction, direction_of};
 use undertone::train::{
     BackendFailure, BatchStream, Batches, BoxError, CheckpointConfig, Checkpoints, EvaluateConfig, Evaluation, Learner,
     LossTerm, Objective, OnNan, OnSpike, Summary, TrainConfig, TrainError, TrainState, catch_backend_failure,
@@ -19,9 +19,13 @@ fn training_stops_when_nothing_has_got_better_for_a_while_and_stays_stopped() {
     let patient = |steps| {
         let mut config = TrainConfig { max_steps: Some(steps), ..Default::default() };
         config.optimizer.warmup_steps = 1;
+        (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
         config.evaluate.every = 5;
         config.early_stopping.patience = 2;
-        Learner::new(config, Zero, Partial::new(false, false, &Device::default()), Device::default(), dir.path(), 1)
+        Learner::builder(config, Zero, Partial::new(false, false, &Device::default()), dir.path())
+            .with_device(Device::default())
+            .with_seed(1)
+            .build()
     };
     let summary = patient(40).train(&Hundred).expect("trained");
     assert_eq!((summary.steps, summary.completed), (10, true));
@@ -92,6 +96,7 @@ fn poisoned(
 ) -> (Result<Summary, TrainError>, Vec<usize>) {
     let mut config = TrainConfig { max_steps: Some(60), log_every: 1, ..Default::default() };
     config.optimizer.warmup_steps = 1;
+    (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
     config.checkpoint.every = 10;
     change(&mut config);
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -99,7 +104,11 @@ fn poisoned(
     // Both begin at 1, so that every step brings them nearer to 0.
     let one = LinearConfig::new(1, 1).with_initializer(Initializer::Constant { value: 1.0 });
     let model = Partial { used: one.init(&Device::default()), late: None, unused: None };
-    let result = Learner::new(config, objective, model, Device::default(), dir, 1).train(&Hundred);
+    let result = Learner::builder(config, objective, model, dir)
+        .with_device(Device::default())
+        .with_seed(1)
+        .build()
+        .train(&Hundred);
     let seen = seen.lock().expect("a list").clone();
     (result, seen)
 }
@@ -288,12 +297,17 @@ fn the_best_model_is_that_of_the_metrics_own_direction() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut config = TrainConfig { max_steps: Some(60), ema_decay: Some(0.5), ..Default::default() };
         config.optimizer.warmup_steps = 1;
+        (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
         config.evaluate = EvaluateConfig { every: 20, metrics: vec!["size".into()] };
         config.checkpoint = CheckpointConfig { every: 20, keep_last: 1, metric: "size".into(), ..Default::default() };
         let objective = Judged(Poisoned { nan: vec![], high: vec![], seen: Arc::default() }, direction);
         let one = LinearConfig::new(1, 1).with_initializer(Initializer::Ones);
         let model = Partial { used: one.init(&Device::default()), late: None, unused: None };
-        let summary = Learner::new(config, objective, model, Device::default(), dir.path(), 1).train(&Hundred)?;
+        let summary = Learner::builder(config, objective, model, dir.path())
+            .with_device(Device::default())
+            .with_seed(1)
+            .build()
+            .train(&Hundred)?;
         let kept = [20, 40, 60].map(|step| dir.path().join(format!("checkpoints/step-{step:08}")).is_dir());
         let state = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint").state;
         let best_ema = state.best_ema.expect("judged").1;
@@ -391,8 +405,11 @@ fn an_evaluation_that_an_interruption_kept_from_its_data_is_made_by_the_next_ses
         (config.optimizer.warmup_steps, config.evaluate.every, config.checkpoint.every) = (1, 2, 2);
         let interrupt: Arc<AtomicBool> = Arc::default();
         let objective = Waits { judged: AtomicUsize::new(0), until, interrupt: interrupt.clone() };
-        let mut learner =
-            Learner::new(config, objective, model.clone(), device.clone(), dir, 1).with_interrupt(interrupt);
+        let mut learner = Learner::builder(config, objective, model.clone(), dir)
+            .with_device(device.clone())
+            .with_seed(1)
+            .with_interrupt(interrupt)
+            .build();
         assert_eq!(learner.resume().expect("a checkpoint"), resume);
         learner.train(&Hundred).expect("trained")
     };
@@ -421,9 +438,14 @@ fn an_evaluation_that_fails_without_an_interruption_is_an_error() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut config = TrainConfig { max_steps: Some(6), ..Default::default() };
     config.optimizer.warmup_steps = 1;
+    (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
     let objective = Waits { judged: AtomicUsize::new(0), until: 0, interrupt: Arc::default() };
     let model = Partial::new(false, false, &Device::default());
-    let error = Learner::new(config, objective, model, Device::default(), dir.path(), 1).train(&Hundred);
+    let error = Learner::builder(config, objective, model, dir.path())
+        .with_device(Device::default())
+        .with_seed(1)
+        .build()
+        .train(&Hundred);
     assert!(matches!(error, Err(TrainError::Data(_))), "{error:?}");
 }
 
@@ -476,11 +498,15 @@ impl Objective for Scripted {
 fn scripted(rates: &[f64], broken: Option<usize>, nan: Option<usize>, dir: &Path) -> Learner<Scripted> {
     let mut config = TrainConfig { max_steps: Some(30), ..Default::default() };
     config.optimizer.warmup_steps = 1;
+    (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
     config.checkpoint.every = 10;
     config.evaluate = EvaluateConfig { every: 5, metrics: vec!["cer".into()] };
     config.guard.on_nan = OnNan::Rollback;
     let objective = Scripted { rates: rates.to_vec(), judged: AtomicUsize::default(), broken, nan };
-    Learner::new(config, objective, Partial::new(false, false, &Device::default()), Device::default(), dir, 1)
+    Learner::builder(config, objective, Partial::new(false, false, &Device::default()), dir)
+        .with_device(Device::default())
+        .with_seed(1)
+        .build()
 }
 
 #[test]

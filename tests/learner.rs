@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use undertone::phases::RunError;
-use undertone::store::set_trainable;
+use undertone::store::{parameters, set_trainable};
 use undertone::train::{
-    BatchStream, Batches, BoxError, Checkpoints, Contents, Evaluation, Learner, LossTerm, Objective, Summary,
-    TrainConfig, TrainError, TrainState,
+    BatchStream, Batches, BoxError, Checkpoints, Contents, Evaluation, Learner, LossTerm, Objective, StepOutcome,
+    Summary, TrainConfig, TrainError, TrainState,
 };
 use undertone_tests::toys::{Hundred, Partial, Zero, logged};
 
@@ -38,7 +38,7 @@ fn epochs_without_a_batch_end_a_run_instead_of_following_each_other_for_ever() {
 fn learner(model: Partial, steps: u64, dir: &Path) -> Learner<Zero> {
     let mut config = TrainConfig { max_steps: Some(steps), ..Default::default() };
     config.optimizer.warmup_steps = 1;
-    Learner::new(config, Zero, model, Device::default(), dir, 1)
+    Learner::builder(config, Zero, model, dir).with_device(Device::default()).with_seed(1).build()
 }
 
 #[test]
@@ -100,7 +100,11 @@ fn a_parameter_that_few_samples_reach_is_given_time_and_its_term_is_not_logged_a
     let mut config = TrainConfig { max_steps: Some(50), log_every: 1, ..Default::default() };
     config.optimizer.warmup_steps = 1;
     let train = |model: Partial, dir: &Path| {
-        Learner::new(config.clone(), Rare(30), model, Device::default(), dir, 1).train(&Hundred)
+        Learner::builder(config.clone(), Rare(30), model, dir)
+            .with_device(Device::default())
+            .with_seed(1)
+            .build()
+            .train(&Hundred)
     };
     let dir = tempfile::tempdir().expect("a directory");
     let device = Device::default();
@@ -165,7 +169,12 @@ fn gauges_of_a_steps_last_batch_are_logged_after_its_losses() {
     let mut config = TrainConfig { max_steps: Some(35), accumulation: 3, log_every: 1, ..Default::default() };
     config.optimizer.warmup_steps = 1;
     let model = Partial::new(false, false, &Device::default());
-    Learner::new(config, Zero, model, Device::default(), dir.path(), 1).train(&Hundred).expect("trained");
+    Learner::builder(config, Zero, model, dir.path())
+        .with_device(Device::default())
+        .with_seed(1)
+        .build()
+        .train(&Hundred)
+        .expect("trained");
     let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");
     let lines: Vec<serde_json::Value> =
         metrics.lines().filter(|l| l.contains("\"train\"")).map(|l| serde_json::from_str(l).expect("JSON")).collect();
@@ -231,7 +240,8 @@ fn terms(terms: Terms, log_every: u64, dir: &Path, stop: Option<u64>) -> Result<
     let device = Device::default();
     device.seed(3);
     let model = Partial::new(false, false, &device);
-    let mut learner = Learner::new(config, terms, model, device, dir, 1).with_interrupt(stopped);
+    let mut learner =
+        Learner::builder(config, terms, model, dir).with_device(device).with_seed(1).with_interrupt(stopped).build();
     learner.resume()?;
     learner.train(&batches)
 }
@@ -317,4 +327,28 @@ fn a_run_interrupted_between_two_lines_writes_the_lines_of_one_that_was_not() {
         assert!(terms(objective(), 5, dir.path(), None).expect("trained").completed);
         assert_eq!(metrics(dir.path()), metrics(whole.path()), "interrupted after step {stop}");
     }
+}
+
+#[test]
+fn steps_of_a_loop_of_ones_own_are_those_of_training() {
+    let model = || {
+        let device = Device::default();
+        device.seed(3);
+        Partial::new(false, false, &device)
+    };
+    let trained = tempfile::tempdir().expect("a directory");
+    let mut whole = learner(model(), 6, trained.path());
+    whole.train(&Hundred).expect("trained");
+    let by_hand = tempfile::tempdir().expect("a directory");
+    let mut own = learner(model(), 6, by_hand.path());
+    for (step, batch) in (0..6).enumerate() {
+        let (outcome, report) = own.step(&mut [batch]).expect("a step");
+        assert_eq!((outcome, report.step, report.samples), (StepOutcome::Taken, step as u64 + 1, 1));
+        assert!(report.loss.is_finite() && report.norm > 0.0 && report.rate > 0.0, "{report:?}");
+    }
+    assert_eq!(own.steps(), 6);
+    assert_eq!(parameters(own.model()), parameters(whole.model()));
+    assert_eq!(logged(trained.path(), "loss").len(), 1);
+    assert_eq!(std::fs::read_dir(by_hand.path()).expect("listed").count(), 0, "nothing is written");
+    assert!(matches!(own.step(&mut []), Err(TrainError::NoData)));
 }

@@ -237,7 +237,10 @@ mod lost {
         config.optimizer.warmup_steps = 1;
         config.checkpoint.every = 5;
         config.log_every = 1;
-        Learner::new(config, Zero, Partial::new(false, false, &device), device, dir, 1)
+        Learner::builder(config, Zero, Partial::new(false, false, &device), dir)
+            .with_device(device)
+            .with_seed(1)
+            .build()
     }
 
     #[test]

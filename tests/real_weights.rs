@@ -3,10 +3,10 @@
 use undertone::data::clips::Clips;
 use undertone::data::records::RecordsConfig;
 use undertone::data::text::EnglishNormalizer;
+use undertone::metrics::{ErrorRate, wer};
 use undertone::model::whisper::WhisperTokenizer;
 use undertone::ops::DeviceSpec;
 use undertone::phases::Transcriber;
-use undertone::train::metrics::{ErrorRate, wer};
 use undertone_testing::shared;
 
 #[test]

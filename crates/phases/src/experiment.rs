@@ -55,12 +55,28 @@ impl Default for Experiment {
             model: ModelConfig::default(),
             data: DataConfig::default(),
             loss: LossConfig::default(),
-            train: TrainConfig::default(),
+            train: usual_training(),
             tasks: Vec::new(),
             router: RouterConfig::default(),
             phases: PhasesConfig::default(),
         }
     }
+}
+
+/// What training is where nothing is said: judged by what is written, as speech recognition is.
+fn usual_training() -> TrainConfig {
+    let mut train = TrainConfig::default();
+    train.evaluate.metrics = vec!["cer".into(), "wer".into()];
+    train.checkpoint.metric = "cer".into();
+    train
+}
+
+/// The keys of [`usual_training`] that the Learner has other defaults for, as a layer below all others.
+fn usual_keys() -> serde_json::Value {
+    let TrainConfig { evaluate, checkpoint, .. } = usual_training();
+    serde_json::json!({
+        "train": {"evaluate": {"metrics": evaluate.metrics}, "checkpoint": {"metric": checkpoint.metric}}
+    })
 }
 
 /// Where a run's records go.
@@ -138,6 +154,7 @@ impl Experiment {
             eprintln!("{}", layer.reason);
             figment = figment.join(Serialized::defaults(layer.keys));
         }
+        let figment = figment.join(Serialized::defaults(usual_keys()));
         let experiment: Self = figment.extract().map_err(|e| ConfigError::Value(sentence(&e)))?;
         experiment.validate()?;
         Ok(experiment)
@@ -156,6 +173,9 @@ impl Experiment {
             ));
         }
         self.train.validate().map_err(|e| ConfigError::Value(e.to_string()))?;
+        if self.train.evaluate.metrics.is_empty() {
+            return value("`train.evaluate.metrics` is `empty`: name at least one metric".into());
+        }
         self.model.validate()?;
         for metric in &self.train.evaluate.metrics {
             if !["cer", "wer", "loss"].contains(&metric.as_str()) {
@@ -533,6 +553,35 @@ mod tests {
         assert_eq!(experiment.model.path, Some("some/dir".into()));
         let text = &experiment.data.train.0[0].cw.text;
         assert_eq!((text.cqww, text.words), (1.0, 0.0), "naming one kind of text leaves the others out");
+    }
+
+    #[test]
+    fn judged_by_what_is_written_unless_something_else_is_said() {
+        let judged = |yaml: &str, settings: &[&str]| {
+            let train = load(yaml, settings).expect(yaml).train;
+            (train.evaluate.metrics, train.checkpoint.metric)
+        };
+        let (usual, words) = (vec!["cer".to_owned(), "wer".to_owned()], vec!["wer".to_owned()]);
+        for yaml in ["", "train: {}", "train: {max_steps: 500, evaluate: {every: 5}, checkpoint: {every: 5}}"] {
+            assert_eq!(judged(yaml, &[]), (usual.clone(), "cer".into()), "{yaml}");
+        }
+        assert_eq!(judged("train: {evaluate: {every: 5}}", &["train.checkpoint.metric=wer"]), (usual, "wer".into()));
+        let of_words = (words, "wer".into());
+        assert_eq!(judged("train: {evaluate: {metrics: [wer]}, checkpoint: {metric: wer}}", &[]), of_words);
+        assert_eq!(judged("", &["train.evaluate.metrics=[wer]", "train.checkpoint.metric=wer"]), of_words);
+        for (settings, culprit) in [
+            (vec!["train.evaluate.metrics=[wer]"], "`train.checkpoint.metric` is `cer`"),
+            (vec!["train.evaluate.metrics=[]"], "`train.evaluate.metrics` is `empty`: name at least one metric"),
+            (vec!["train.evaluate.metrics=[]", "train.checkpoint.metric=loss"], "name at least one metric"),
+        ] {
+            let error = load("", &settings).expect_err(culprit).to_string();
+            assert!(error.contains(culprit), "{error}");
+        }
+        // Parts of a run overlay what holds for the whole.
+        let parts = "{1: {train: {evaluate: {every: 7}}}}";
+        let tasks = load(&format!("{TASKS}phases: {parts}"), &[]).expect("loaded");
+        assert_eq!(tasks.train, load("train: {optimizer: {warmup_steps: 1}}", &[]).expect("loaded").train);
+        assert_eq!(load(&tasks.to_yaml(), &[]), Ok(tasks));
     }
 
     #[test]

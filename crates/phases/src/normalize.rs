@@ -71,8 +71,8 @@ impl TextNormalizer {
 mod tests {
     use super::*;
     use burn::tensor::Device;
+    use undertone_metrics::wer;
     use undertone_model::whisper::{GenerationConfig, WhisperConfig, WhisperTokenizer};
-    use undertone_train::metrics::wer;
 
     fn whisper() -> PretrainedWhisper {
         let config = WhisperConfig {

@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::fmt::{Display, Formatter};
 use std::path::Path;
-use std::process::Command;
 use std::str::FromStr;
 use undertone_data::loader::Workers;
 use undertone_model::text::TextEncoderConfig;
@@ -226,7 +225,7 @@ fn of_device(device: DeviceSpec) -> Result<(&'static Card, String), String> {
         DeviceSpec::Cuda(index) | DeviceSpec::TchCuda(index) => index,
         _ => 0,
     };
-    let (name, bytes) = gpu(index).ok_or("the driver (nvidia-smi) does not say what GPU it is")?;
+    let (name, bytes) = undertone_train::gpu(index).ok_or("the driver (nvidia-smi) does not say what GPU it is")?;
     of_gpu(&name, bytes).ok_or_else(|| format!("`{name}` has less memory than any card there is a preset for"))
 }
 
@@ -244,14 +243,8 @@ fn of_gpu(name: &str, bytes: u64) -> Option<(&'static Card, String)> {
     }
 }
 
-/// Name and memory of an NVIDIA GPU, as its driver's tool gives them: the one place to ask NVML instead.
-fn gpu(index: usize) -> Option<(String, u64)> {
-    let query = ["--query-gpu=name,memory.total", "--format=csv,noheader,nounits", "-i", &index.to_string()];
-    let output = Command::new("nvidia-smi").args(query).output().ok().filter(|output| output.status.success())?;
-    parse_gpu(&String::from_utf8_lossy(&output.stdout))
-}
-
-/// `NVIDIA H200, 143771`: MiB.
+/// `NVIDIA H200, 143771`, as `nvidia-smi` prints it: MiB.
+#[cfg(test)]
 fn parse_gpu(line: &str) -> Option<(String, u64)> {
     let (name, mib) = line.lines().next()?.rsplit_once(',')?;
     Some((name.trim().to_owned(), mib.trim().parse::<u64>().ok()? << 20))

@@ -2,8 +2,7 @@
 
 use crate::WhisperBatch;
 use crate::dynamo::BackboneNetwork;
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::Tensor;
+use burn::module::Module;
 use undertone_model::whisper::Whisper;
 use undertone_train::Work;
 
@@ -41,21 +40,10 @@ fn passes(trainable: f64) -> f64 {
 
 /// The share of parameters that training changes.
 pub(crate) fn trainable_share<M: Module>(model: &M) -> f64 {
-    #[derive(Default)]
-    struct Counter {
-        trainable: usize,
-        all: usize,
-    }
-
-    impl ModuleVisitor for Counter {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let elements = param.dims().iter().product::<usize>();
-            self.all += elements;
-            self.trainable += if param.is_require_grad() { elements } else { 0 };
-        }
-    }
-
-    let mut counter = Counter::default();
-    model.visit(&mut counter);
-    counter.trainable as f64 / counter.all.max(1) as f64
+    let infos = undertone_store::parameter_infos(model);
+    let elements = |only: bool| {
+        let counted = infos.iter().filter(|parameter| parameter.trainable || !only);
+        counted.map(|parameter| parameter.shape.iter().product::<usize>()).sum::<usize>()
+    };
+    elements(true) as f64 / elements(false).max(1) as f64
 }

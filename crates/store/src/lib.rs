@@ -25,6 +25,7 @@ mod file;
 mod host;
 mod lock;
 mod parameters;
+mod visit;
 
 pub use file::{StoreError, TensorFile, is_blank, remove_leftovers, write_atomically, write_directory, write_tensors};
 pub use host::{Dtype, HostTensor};
@@ -33,3 +34,4 @@ pub use parameters::{
     ParameterInfo, frozen_checksum, load_parameters, load_trainable, parameter_infos, parameters, set_trainable,
     trainable_parameters,
 };
+pub use visit::{MapParameter, VisitParameter, map, visit};

@@ -1,7 +1,8 @@
 //! A module's float parameters by path.
 
+use crate::visit::{MapParameter, VisitParameter, map, visit};
 use crate::{HostTensor, StoreError};
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
 use crc32fast::Hasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +30,8 @@ pub fn trainable_parameters<M: Module>(module: &M) -> BTreeMap<String, HostTenso
 }
 
 fn read<M: Module>(module: &M, trainable_only: bool) -> BTreeMap<String, HostTensor> {
-    let mut visitor = Reader { path: Vec::new(), trainable_only, found: BTreeMap::new() };
-    module.visit(&mut visitor);
+    let mut visitor = Reader { trainable_only, found: BTreeMap::new() };
+    visit(module, &mut visitor);
     visitor.found
 }
 
@@ -41,8 +42,8 @@ fn read<M: Module>(module: &M, trainable_only: bool) -> BTreeMap<String, HostTen
 /// It tells models apart that differ by accident (another file, another revision), for all but one pair in 2³²; it is no
 /// defence against an attacker.
 pub fn frozen_checksum<M: Module>(module: &M) -> u32 {
-    let mut visitor = Frozen { path: Vec::new(), found: BTreeMap::new() };
-    module.visit(&mut visitor);
+    let mut visitor = Frozen { found: BTreeMap::new() };
+    visit(module, &mut visitor);
     let mut sum = Hasher::new();
     for (name, parameter) in visitor.found {
         // The length first, or the end of a name could be taken for the beginning of what follows.
@@ -55,8 +56,8 @@ pub fn frozen_checksum<M: Module>(module: &M) -> u32 {
 
 /// Name, shape and trainability of every float parameter, in the module's order.
 pub fn parameter_infos<M: Module>(module: &M) -> Vec<ParameterInfo> {
-    let mut visitor = Describer { path: Vec::new(), found: Vec::new() };
-    module.visit(&mut visitor);
+    let mut visitor = Describer { found: Vec::new() };
+    visit(module, &mut visitor);
     visitor.found
 }
 
@@ -68,8 +69,8 @@ pub fn load_parameters<M: Module>(
     module: M,
     mut source: impl FnMut(&str) -> Result<HostTensor, StoreError>,
 ) -> Result<M, StoreError> {
-    let mut mapper = Writer { path: Vec::new(), source: |name: &str| Some(source(name)), error: None };
-    let module = module.map(&mut mapper);
+    let mut mapper = Writer { source: |name: &str| Some(source(name)), error: None };
+    let module = map(module, &mut mapper);
     mapper.error.map_or(Ok(module), Err)
 }
 
@@ -83,40 +84,23 @@ pub fn load_trainable<M: Module>(
 ) -> Result<M, StoreError> {
     let trainable: BTreeSet<String> =
         parameter_infos(&module).into_iter().filter(|p| p.trainable).map(|p| p.name).collect();
-    let mut mapper =
-        Writer { path: Vec::new(), source: |name: &str| trainable.contains(name).then(|| source(name)), error: None };
-    let module = module.map(&mut mapper);
+    let mut mapper = Writer { source: |name: &str| trainable.contains(name).then(|| source(name)), error: None };
+    let module = map(module, &mut mapper);
     mapper.error.map_or(Ok(module), Err)
 }
 
 /// Marks each float parameter as trained or frozen by its path.
 pub fn set_trainable<M: Module>(module: M, trainable: impl FnMut(&str) -> bool) -> M {
-    module.map(&mut Marker { path: Vec::new(), trainable })
-}
-
-/// The `enter_module`/`exit_module` pair that keeps a path.
-macro_rules! track_path {
-    () => {
-        fn enter_module(&mut self, name: &str, _container: &str) {
-            self.path.push(name.to_owned());
-        }
-
-        fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.path.pop();
-        }
-    };
+    map(module, &mut Marker { trainable })
 }
 
 struct Reader {
-    path: Vec<String>,
     trainable_only: bool,
     found: BTreeMap<String, HostTensor>,
 }
 
-impl ModuleVisitor for Reader {
-    track_path!();
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+impl VisitParameter for Reader {
+    fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
         let value = param.val();
         if self.trainable_only && !value.is_require_grad() {
             return;
@@ -124,20 +108,17 @@ impl ModuleVisitor for Reader {
         let shape = value.dims().to_vec();
         // Parameters are f32 by design; a cast covers modules that were cast as a whole.
         let data = value.try_into_vec_as::<f32>().expect("parameters are floats");
-        self.found.insert(self.path.join("."), HostTensor { shape, data });
+        self.found.insert(path.to_owned(), HostTensor { shape, data });
     }
 }
 
 /// The checksum of every frozen parameter by itself.
 struct Frozen {
-    path: Vec<String>,
     found: BTreeMap<String, u32>,
 }
 
-impl ModuleVisitor for Frozen {
-    track_path!();
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+impl VisitParameter for Frozen {
+    fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
         let value = param.val();
         if value.is_require_grad() {
             return;
@@ -147,22 +128,19 @@ impl ModuleVisitor for Frozen {
             sum.update(&(length as u64).to_le_bytes());
         }
         sum.update(value.try_into_data_as::<f32>().expect("parameters are floats").as_bytes());
-        self.found.insert(self.path.join("."), sum.finalize());
+        self.found.insert(path.to_owned(), sum.finalize());
     }
 }
 
 struct Describer {
-    path: Vec<String>,
     found: Vec<ParameterInfo>,
 }
 
-impl ModuleVisitor for Describer {
-    track_path!();
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+impl VisitParameter for Describer {
+    fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
         let value = param.val();
         self.found.push(ParameterInfo {
-            name: self.path.join("."),
+            name: path.to_owned(),
             shape: value.dims().to_vec(),
             trainable: value.is_require_grad(),
         });
@@ -171,16 +149,14 @@ impl ModuleVisitor for Describer {
 
 /// Replaces what its source has something for.
 struct Writer<F> {
-    path: Vec<String>,
     source: F,
     error: Option<StoreError>,
 }
 
 impl<F: FnMut(&str) -> Option<Result<HostTensor, StoreError>>> Writer<F> {
-    fn value<const D: usize>(&mut self, old: &Tensor<D>) -> Option<Result<Tensor<D>, StoreError>> {
-        let name = self.path.join(".");
-        let new = (self.source)(&name)?;
-        Some(new.and_then(|new| Self::fitted(name, new, old)))
+    fn value<const D: usize>(&mut self, path: &str, old: &Tensor<D>) -> Option<Result<Tensor<D>, StoreError>> {
+        let new = (self.source)(path)?;
+        Some(new.and_then(|new| Self::fitted(path.to_owned(), new, old)))
     }
 
     fn fitted<const D: usize>(name: String, new: HostTensor, old: &Tensor<D>) -> Result<Tensor<D>, StoreError> {
@@ -193,14 +169,12 @@ impl<F: FnMut(&str) -> Option<Result<HostTensor, StoreError>>> Writer<F> {
     }
 }
 
-impl<F: FnMut(&str) -> Option<Result<HostTensor, StoreError>>> ModuleMapper for Writer<F> {
-    track_path!();
-
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+impl<F: FnMut(&str) -> Option<Result<HostTensor, StoreError>>> MapParameter for Writer<F> {
+    fn map<const D: usize>(&mut self, path: &str, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         if self.error.is_some() {
             return param;
         }
-        match self.value(&param.val()) {
+        match self.value(path, &param.val()) {
             None => param,
             Some(Ok(value)) => param.map(|_| value),
             Some(Err(error)) => {
@@ -212,15 +186,12 @@ impl<F: FnMut(&str) -> Option<Result<HostTensor, StoreError>>> ModuleMapper for 
 }
 
 struct Marker<F> {
-    path: Vec<String>,
     trainable: F,
 }
 
-impl<F: FnMut(&str) -> bool> ModuleMapper for Marker<F> {
-    track_path!();
-
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let trainable = (self.trainable)(&self.path.join("."));
+impl<F: FnMut(&str) -> bool> MapParameter for Marker<F> {
+    fn map<const D: usize>(&mut self, path: &str, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let trainable = (self.trainable)(path);
         param.set_require_grad(trainable)
     }
 }

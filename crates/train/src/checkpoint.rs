@@ -2,12 +2,12 @@
 
 use crate::guard::GuardState;
 use crate::loss_scale::LossScale;
-use crate::metrics::Direction;
 use crate::objective::Evaluation;
 use crate::tally::LossTally;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use undertone_metrics::Direction;
 use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, write_atomically, write_directory, write_tensors};
 
 /// Where training stands besides its tensors.

@@ -1,13 +1,14 @@
 //! How a training run goes, as a user writes it.
 
+use crate::config_error::TrainConfigError;
+use crate::early_stopping::EarlyStoppingConfig;
 use crate::guard::{GuardConfig, OnNan, OnSpike};
 use crate::limits::{MOST_ACCUMULATED, MOST_EPOCHS, MOST_STEPS};
 use crate::loss_scale::{LARGEST_SCALE, LossScaleConfig};
-use crate::metrics::{Direction, direction_of};
 use crate::{GradientCheckpointing, OptimizerConfig};
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::fmt::Debug;
+use undertone_metrics::{Direction, direction_of};
 use undertone_ops::Compute;
 
 /// The `train` section of a configuration.
@@ -73,6 +74,9 @@ impl Default for TrainConfig {
 
 const DEFAULT_STEPS: u64 = 1000;
 
+/// The metric that decides where no other is asked for.
+const LOSS: &str = "loss";
+
 /// Refuses 0, and more than there can be.
 fn in_range(key: &'static str, value: u64, most: u64) -> Result<(), TrainConfigError> {
     match (1..=most).contains(&value) {
@@ -87,13 +91,13 @@ fn in_range(key: &'static str, value: u64, most: u64) -> Result<(), TrainConfigE
 pub struct EvaluateConfig {
     /// Optimizer steps between evaluations; 0 evaluates only before and after training.
     pub every: u64,
-    /// Which metrics to compute.
+    /// Which metrics the objective is asked for. By default none: it is then judged by the `loss` that it reports unasked.
     pub metrics: Vec<String>,
 }
 
 impl Default for EvaluateConfig {
     fn default() -> Self {
-        Self { every: 200, metrics: vec!["cer".into(), "wer".into()] }
+        Self { every: 200, metrics: Vec::new() }
     }
 }
 
@@ -113,23 +117,8 @@ pub struct CheckpointConfig {
 
 impl Default for CheckpointConfig {
     fn default() -> Self {
-        Self { every: 200, keep_last: 2, keep_best: 1, metric: "cer".into() }
+        Self { every: 200, keep_last: 2, keep_best: 1, metric: LOSS.into() }
     }
-}
-
-/// When training ends before its last step.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct EarlyStoppingConfig {
-    /// The metric that is watched; `checkpoint.metric` if none is named.
-    pub metric: Option<String>,
-    /// Whether higher values of it are better; what is known of the metric by default. It is for research code's own
-    /// metrics: for one of which it is known, `cer` or `accuracy` say, another answer is refused.
-    pub greater_is_better: Option<bool>,
-    /// Evaluations in a row that may be no better than the best before them; 0 never stops early.
-    pub patience: u64,
-    /// By how much one must be better to count.
-    pub min_delta: f64,
 }
 
 /// Which way what decides in a run is better.
@@ -139,44 +128,6 @@ pub(crate) struct Directions {
     pub deciding: Direction,
     /// Of the metric that early stopping watches; it may be unknown where nothing is stopped early.
     pub watched: Option<Direction>,
-}
-
-impl EarlyStoppingConfig {
-    /// Which way `metric`, which it watches, is better, where `known` is what is known of that.
-    fn direction(&self, metric: &str, known: Option<Direction>) -> Result<Option<Direction>, TrainConfigError> {
-        let asked = self.greater_is_better.map(|greater| if greater { Direction::Higher } else { Direction::Lower });
-        match (asked, known) {
-            (Some(asked), Some(known)) if asked != known => {
-                let rule = format!("of `{metric}` {}; leave this key out", known.words());
-                Err(TrainConfigError::new("early_stopping.greater_is_better", &(asked == Direction::Higher), &rule))
-            }
-            _ => Ok(known.or(asked)),
-        }
-    }
-
-    /// Whether so many evaluations in a row that were no better end a run.
-    pub fn ends(&self, stalled: u64) -> bool {
-        self.patience > 0 && stalled >= self.patience
-    }
-}
-
-/// A value that no run can be made of.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`train.{key}` is {value}: {rule}")]
-pub struct TrainConfigError {
-    /// The key below `train`.
-    pub key: Cow<'static, str>,
-    /// Its value.
-    pub value: String,
-    /// What it must be.
-    pub rule: String,
-}
-
-impl TrainConfigError {
-    /// `rule` is what `value` breaks.
-    pub(crate) fn new(key: impl Into<Cow<'static, str>>, value: &dyn Debug, rule: &str) -> Self {
-        Self { key: key.into(), value: format!("{value:?}").replace('"', "`"), rule: rule.to_owned() }
-    }
 }
 
 impl TrainConfig {
@@ -223,10 +174,11 @@ impl TrainConfig {
                 "must be below `max_steps`, or there is nothing but warm-up",
             );
         }
-        if self.evaluate.metrics.is_empty() {
+        let unasked = self.evaluate.metrics.is_empty() && self.checkpoint.metric == LOSS;
+        if self.evaluate.metrics.is_empty() && !unasked {
             return error("evaluate.metrics", &"empty", "name at least one metric");
         }
-        if !self.evaluate.metrics.contains(&self.checkpoint.metric) {
+        if !unasked && !self.evaluate.metrics.contains(&self.checkpoint.metric) {
             return error("checkpoint.metric", &self.checkpoint.metric, "must be one of `evaluate.metrics`");
         }
         if let Some(decay) = self.ema_decay
@@ -350,6 +302,11 @@ impl TrainConfig {
         batches.div_ceil(self.accumulation.max(1)) as u64
     }
 
+    /// The optimizer steps of a run of which nobody says how long an epoch is.
+    pub(crate) fn steps_without_epochs(&self) -> u64 {
+        self.max_steps.unwrap_or(DEFAULT_STEPS).max(1)
+    }
+
     /// How many optimizer steps the run has when each epoch has so many batches.
     pub fn steps_over(&self, batches: impl Fn(u64) -> usize) -> u64 {
         match (self.max_steps, self.epochs) {
@@ -361,105 +318,4 @@ impl TrainConfig {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Segments;
-
-    #[test]
-    fn refusals_name_the_key() {
-        let valid = TrainConfig { max_steps: Some(1000), ..Default::default() };
-        assert_eq!(valid.validate(), Ok(()));
-        type Spoil = fn(&mut TrainConfig);
-        let cases: [(&str, Spoil); 26] = [
-            ("max_steps", |c| c.max_steps = Some(0)),
-            ("max_steps", |c| c.max_steps = Some(u64::MAX)),
-            ("epochs", |c| (c.max_steps, c.epochs) = (None, Some(1 << 60))),
-            ("accumulation", |c| c.accumulation = usize::MAX),
-            ("loss_scale.initial", |c| c.loss_scale.initial = 1e300),
-            ("loss_scale.initial", |c| c.loss_scale.initial = f64::NAN),
-            ("epochs", |c| c.epochs = Some(2)),
-            ("accumulation", |c| c.accumulation = 0),
-            ("gradient_checkpointing.every", |c| {
-                c.gradient_checkpointing = GradientCheckpointing::Segments(Segments { every: 0 });
-            }),
-            ("optimizer.lr", |c| c.optimizer.lr = f64::NAN),
-            ("optimizer.beta2", |c| c.optimizer.beta2 = 1.0),
-            ("optimizer.warmup_steps", |c| c.optimizer.warmup_steps = 1000),
-            ("checkpoint.metric", |c| c.checkpoint.metric = "bleu".into()),
-            ("checkpoint.keep_last", |c| c.checkpoint.keep_last = 0),
-            ("evaluate.metrics", |c| c.evaluate.metrics.clear()),
-            ("ema_decay", |c| c.ema_decay = Some(1.0)),
-            ("loss_scale.initial", |c| c.loss_scale.initial = 0.5),
-            ("loss_scale.growth_interval", |c| c.loss_scale.growth_interval = 0),
-            ("guard.spike_factor", |c| c.guard.spike_factor = f64::NAN),
-            ("early_stopping.greater_is_better", |c| c.early_stopping.greater_is_better = Some(true)),
-            // Without effect.
-            ("loss_scale.initial", |c| c.loss_scale.initial = 1024.0),
-            ("loss_scale.growth_interval", |c| {
-                (c.compute, c.loss_scale.growth_interval) = (Compute::Bf16, 10);
-            }),
-            ("guard.spike_factor", |c| (c.guard.on_spike, c.guard.spike_factor) = (OnSpike::Ignore, 3.0)),
-            ("guard.limit", |c| c.guard.limit = 1),
-            ("early_stopping.metric", |c| c.early_stopping.metric = Some("cer".into())),
-            ("early_stopping.min_delta", |c| c.early_stopping.min_delta = 0.1),
-        ];
-        for (key, spoil) in cases {
-            let mut config = valid.clone();
-            spoil(&mut config);
-            assert_eq!(config.validate().expect_err(key).key, key);
-        }
-    }
-
-    #[test]
-    fn what_is_inherited_may_be_without_effect() {
-        let mut base = TrainConfig { compute: Compute::F16, max_steps: Some(1000), ..Default::default() };
-        base.loss_scale.initial = 1024.0;
-        (base.guard.on_nan, base.guard.limit, base.early_stopping.patience) = (OnNan::Skip, 2, 3);
-        base.early_stopping.min_delta = 0.1;
-        assert_eq!(base.validate(), Ok(()));
-        let mut part = TrainConfig { compute: Compute::F32, ..base.clone() };
-        (part.guard.on_nan, part.early_stopping.patience) = (OnNan::Stop, 0);
-        assert_eq!(part.validate_beside(&base), Ok(()));
-        assert_eq!(part.validate().expect_err("without effect").key, "loss_scale.initial");
-        part.early_stopping.min_delta = 0.2;
-        assert_eq!(part.validate_beside(&base).expect_err("its own").key, "early_stopping.min_delta");
-    }
-
-    #[test]
-    fn what_decides_has_a_direction_or_the_run_does_not_begin() {
-        let mut config = TrainConfig::default();
-        let of = |config: &TrainConfig| config.directions(direction_of);
-        let both = |direction| Ok(Directions { deciding: direction, watched: Some(direction) });
-        assert_eq!(of(&config), both(Direction::Lower));
-        config.checkpoint.metric = "copy.accuracy".into();
-        assert_eq!(of(&config), both(Direction::Higher));
-        config.checkpoint.metric = "brier".into();
-        let error = of(&config).expect_err("unknown").to_string();
-        assert!(error.contains("`train.checkpoint.metric` is `brier`") && error.contains("direction"), "{error}");
-        assert_eq!(config.directions(|_| Some(Direction::Higher)), both(Direction::Higher));
-        // What is watched may be said in the configuration.
-        let mut config = TrainConfig::default();
-        config.early_stopping.metric = Some("brier".into());
-        assert_eq!(of(&config), Ok(Directions { deciding: Direction::Lower, watched: None }));
-        config.early_stopping.patience = 1;
-        assert_eq!(of(&config).expect_err("unknown").key, "early_stopping.metric");
-        config.early_stopping.greater_is_better = Some(true);
-        assert_eq!(of(&config), Ok(Directions { deciding: Direction::Lower, watched: Some(Direction::Higher) }));
-        assert_eq!(config.validate(), Ok(()));
-        config.early_stopping.metric = Some("loss".into());
-        for refused in [of(&config).map(|_| ()), config.validate()] {
-            let error = refused.expect_err("contradicts").to_string();
-            assert!(
-                error.contains("greater_is_better` is true") && error.contains("`loss` lower is better"),
-                "{error}"
-            );
-        }
-    }
-
-    #[test]
-    fn epochs_count_their_tails() {
-        let config = TrainConfig { epochs: Some(3), accumulation: 4, ..Default::default() };
-        assert_eq!(config.steps(9), 9);
-        assert_eq!(config.steps_over(|epoch| 4 + epoch as usize), 1 + 2 + 2);
-    }
-}
+mod tests;

@@ -1,6 +1,5 @@
 //! Burn's terminal dashboard, fed by our training loop.
 
-use crate::metrics::{Direction, direction_of};
 use burn_train::Interrupter;
 use burn_train::logger::TrainingProgressLogger;
 use burn_train::metric::{
@@ -13,6 +12,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use undertone_metrics::{Direction, direction_of};
 
 /// The dashboard of one run, until it is closed or dropped.
 pub(crate) struct Dashboard {

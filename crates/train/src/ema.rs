@@ -1,10 +1,10 @@
 //! An exponential moving average of the weights.
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 use undertone_ops::{StepControl, average};
-use undertone_store::{HostTensor, StoreError};
+use undertone_store::{HostTensor, MapParameter, StoreError, VisitParameter, map, visit};
 
 /// The average of every trainable parameter over the steps (Polyak and Juditsky, 1992), by name.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Ema {
             self.began = Some(step);
         }
         let mut values = Values::default();
-        model.visit(&mut values);
+        visit(model, &mut values);
         let (mut names, mut pairs) = (Vec::new(), Vec::new());
         for (name, value) in values.found {
             match self.weights.remove(&name) {
@@ -52,7 +52,7 @@ impl Ema {
 
     /// `model` with the averages in place of its trainable parameters.
     pub fn of<M: Module>(&self, model: M) -> M {
-        model.map(&mut Placer { path: Vec::new(), weights: &self.weights })
+        map(model, &mut Placer { weights: &self.weights })
     }
 
     /// The averages, flattened, by name.
@@ -85,45 +85,27 @@ impl Ema {
 /// The trainable parameters of a model, flattened, by name.
 #[derive(Default)]
 struct Values {
-    path: Vec<String>,
     found: Vec<(String, Tensor<1>)>,
 }
 
-impl ModuleVisitor for Values {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+impl VisitParameter for Values {
+    fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
         let value = param.val();
         if value.is_require_grad() {
             let value = value.inner();
             let elements = value.shape().num_elements();
-            self.found.push((self.path.join("."), value.reshape([elements])));
+            self.found.push((path.to_owned(), value.reshape([elements])));
         }
     }
 }
 
 struct Placer<'a> {
-    path: Vec<String>,
     weights: &'a BTreeMap<String, Tensor<1>>,
 }
 
-impl ModuleMapper for Placer<'_> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-    }
-
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let Some(average) = self.weights.get(&self.path.join(".")) else { return param };
+impl MapParameter for Placer<'_> {
+    fn map<const D: usize>(&mut self, path: &str, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(average) = self.weights.get(path) else { return param };
         let (id, old, mapper) = param.consume();
         Param::from_mapped_value(id, average.clone().reshape(old.dims()), mapper)
     }

@@ -1,7 +1,7 @@
 //! Why training stops.
 
 use crate::Amount;
-use crate::TrainConfigError;
+use crate::config_error::TrainConfigError;
 use crate::guard::Trouble;
 use crate::objective::BoxError;
 use std::path::{Path, PathBuf};

@@ -18,6 +18,10 @@ pub struct Exported {
     pub step: u64,
 }
 
+/// The folders of the model, and of the average of its weights, that scored best.
+pub(crate) const BEST: &str = "best";
+pub(crate) const BEST_EMA: &str = "best_ema";
+
 const FILE: &str = "score.json";
 
 impl Exported {
@@ -50,11 +54,11 @@ mod tests {
         let (none, bare, full) = (dir.path().join("none"), dir.path().join("bare"), dir.path().join("full"));
         std::fs::create_dir(&bare).expect("made");
         std::fs::create_dir(&full).expect("made");
-        Exported { metric: "cer".into(), value: 0.1 + 0.2, step: 150 }.write(&full).expect("written");
+        Exported { metric: "error".into(), value: 0.1 + 0.2, step: 150 }.write(&full).expect("written");
         let known = Some((0.5, 100));
-        assert_eq!(Exported::agree(&none, "cer", known), None);
-        assert_eq!(Exported::agree(&bare, "cer", known), known);
-        assert_eq!(Exported::agree(&full, "cer", known), Some((0.1 + 0.2, 150)));
+        assert_eq!(Exported::agree(&none, "error", known), None);
+        assert_eq!(Exported::agree(&bare, "error", known), known);
+        assert_eq!(Exported::agree(&full, "error", known), Some((0.1 + 0.2, 150)));
         assert_eq!(Exported::agree(&full, "loss", known), known, "a value of another metric compares with nothing");
     }
 }

@@ -1,9 +1,10 @@
 //! Gradients by parameter path.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, Param};
 use burn::tensor::{Gradients, Tensor};
 use std::collections::BTreeMap;
 use undertone_ops::{add, read, sum_of_squares};
+use undertone_store::{VisitParameter, visit};
 
 /// Summed gradients of an optimizer step, flattened, by parameter path.
 #[derive(Debug)]
@@ -26,8 +27,8 @@ impl GradientSum {
 
     /// Adds what one backward pass left for the parameters of `model`.
     pub fn add<M: Module>(&mut self, model: &M, gradients: Gradients) {
-        let mut collector = Collector { path: Vec::new(), gradients, found: Vec::new() };
-        model.visit(&mut collector);
+        let mut collector = Collector { gradients, found: Vec::new() };
+        visit(model, &mut collector);
         let (mut names, mut pairs) = (Vec::new(), Vec::new());
         for (name, gradient) in collector.found {
             match self.by_name.remove(&name) {
@@ -75,24 +76,15 @@ impl GradientSum {
 }
 
 struct Collector {
-    path: Vec<String>,
     gradients: Gradients,
     found: Vec<(String, Tensor<1>)>,
 }
 
-impl ModuleVisitor for Collector {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+impl VisitParameter for Collector {
+    fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
         let Some(gradient) = param.val().grad_remove(&mut self.gradients) else { return };
         let flat = gradient.shape().num_elements();
-        self.found.push((self.path.join("."), gradient.reshape([flat])));
+        self.found.push((path.to_owned(), gradient.reshape([flat])));
     }
 }
 

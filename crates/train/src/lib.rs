@@ -47,7 +47,8 @@
 //! config.evaluate.metrics = vec!["error".into()];
 //! config.checkpoint.metric = "error".into();
 //! let dir = tempfile::tempdir()?;
-//! let mut learner = Learner::new(config, Double, LinearConfig::new(1, 1).init(&device), device, dir.path(), 42);
+//! let model = LinearConfig::new(1, 1).init(&device);
+//! let mut learner = Learner::builder(config, Double, model, dir.path()).with_device(device).with_seed(42).build();
 //! let summary = learner.train(&Double)?;
 //! assert!(summary.after["error"] < 0.05);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -55,14 +56,17 @@
 
 mod checkpoint;
 mod config;
+mod config_error;
 #[cfg(feature = "tui")]
 mod dashboard;
+mod early_stopping;
 mod ema;
 mod environment;
 mod error;
 mod exported;
 mod failure;
 mod gradient_checkpointing;
+mod gradient_coverage;
 mod gradients;
 mod guard;
 mod hardware;
@@ -71,7 +75,6 @@ mod learner;
 pub mod limits;
 mod loss_scale;
 mod memory;
-pub mod metrics;
 mod objective;
 mod optimizer;
 mod performance;
@@ -87,7 +90,9 @@ mod tensorboard;
 pub mod tune;
 
 pub use checkpoint::{Checkpoint, Checkpoints, Contents, TrainState};
-pub use config::{CheckpointConfig, EarlyStoppingConfig, EvaluateConfig, TrainConfig, TrainConfigError};
+pub use config::{CheckpointConfig, EvaluateConfig, TrainConfig};
+pub use config_error::TrainConfigError;
+pub use early_stopping::EarlyStoppingConfig;
 pub use environment::Environment;
 pub use error::TrainError;
 pub use exported::Exported;
@@ -95,8 +100,8 @@ pub use failure::{BackendFailure, catch_backend_failure, says_out_of_memory, sil
 pub use gradient_checkpointing::{GradientCheckpointing, Segments};
 pub use gradients::GradientSum;
 pub use guard::{GuardConfig, GuardState, OnNan, OnSpike, Trouble};
-pub use hardware::{Gpu, Hardware, HardwareSampler, measured_peak_flops, peak_flops};
-pub use learner::{LAST_LOSS, Learner};
+pub use hardware::{Gpu, Hardware, HardwareSampler, gpu, measured_peak_flops, peak_flops};
+pub use learner::{LAST_LOSS, Learner, LearnerBuilder, StepOutcome, StepReport};
 pub use loss_scale::{LossScale, LossScaleConfig};
 pub use memory::{Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, resident_memory_bytes};
 pub use objective::{BatchStream, Batches, BoxError, Evaluation, Example, LossTerm, Objective, Work};
@@ -105,6 +110,7 @@ pub use performance::{Performance, TimeSplit};
 pub use progress::{Display, Progress};
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Summary, peak_memory_bytes};
 pub use schedule::Schedule;
-pub use tally::LossTally;
+pub use tally::{LossTally, StepTerm};
 pub use tensorboard::EventFile;
+pub use undertone_metrics::Direction;
 pub use undertone_ops::Compute;

@@ -1,5 +1,6 @@
 //! How much memory there is, how much this process holds, and what running out of it looks like.
 
+use bytesize::Unit;
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -35,20 +36,6 @@ impl MemoryBudget {
     }
 }
 
-/// Decimal for `GB` and binary for `GiB`, as the units are defined (IEC 80000-13); longer names first.
-const UNITS: [(&str, u64); 10] = [
-    ("kib", 1 << 10),
-    ("mib", 1 << 20),
-    ("gib", 1 << 30),
-    ("tib", 1 << 40),
-    ("kb", 1_000),
-    ("mb", 1_000_000),
-    ("gb", 1_000_000_000),
-    ("tb", 1_000_000_000_000),
-    ("g", 1_000_000_000),
-    ("b", 1),
-];
-
 impl FromStr for MemoryBudget {
     type Err = MemoryBudgetError;
 
@@ -62,8 +49,18 @@ impl FromStr for MemoryBudget {
             let share = number(percent)? / 100.0;
             return if share <= 1.0 { Ok(Self::Share(share)) } else { Err(error()) };
         }
-        let unit = UNITS.iter().find_map(|(name, size)| lower.strip_suffix(name).map(|digits| (digits, *size)));
-        let (digits, size) = unit.unwrap_or((&lower, 1));
+        // Decimal for `GB` and `G`, binary for `GiB`, as the units are defined (IEC 80000-13).
+        let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit = match &lower[digits.len()..] {
+            // A letter alone is short for gigabytes only, and a number alone is one of bytes.
+            unit @ ("kib" | "mib" | "gib" | "tib" | "kb" | "mb" | "gb" | "tb" | "g" | "b") => unit.parse::<Unit>().ok(),
+            _ => None,
+        };
+        let size = match unit {
+            Some(unit) => unit * 1,
+            None if digits.len() == lower.len() => 1,
+            None => return Err(error()),
+        };
         let bytes = number(digits)? * size as f64;
         if bytes >= 1.0 && bytes < u64::MAX as f64 { Ok(Self::Bytes(bytes as u64)) } else { Err(error()) }
     }

@@ -1,6 +1,5 @@
 //! What the Learner is told about the thing it trains.
 
-use crate::metrics::{Direction, direction_of};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
@@ -8,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::path::Path;
+use undertone_metrics::{Direction, direction_of};
 
 /// Any error of a dataset, a model or a file behind these traits.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

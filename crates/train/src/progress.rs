@@ -55,6 +55,11 @@ impl Progress {
         Self { view, steps }
     }
 
+    /// Plain lines, for steps of which nobody knows how many there will be.
+    pub fn lines() -> Self {
+        Self { view: View::Lines, steps: 0 }
+    }
+
     /// Shows where training stands. `log` asks for a line where there is no bar.
     pub fn step(&self, step: u64, message: &str, eta: Duration, log: bool) {
         match &self.view {

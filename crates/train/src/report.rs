@@ -1,7 +1,6 @@
 //! What a run leaves behind for people and scripts: `metrics.jsonl` and `summary.json`.
 
 use crate::TrainConfig;
-use crate::metrics::Direction;
 use crate::objective::Example;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -9,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
+use undertone_metrics::Direction;
 use undertone_store::write_atomically;
 
 /// What `summary.json` says.
@@ -235,12 +235,12 @@ mod tests {
             log.write(step, "train", [("loss", 1.0 / 3.0)]).expect("written");
         }
         let mut log = MetricsLog::open(&path, 3).expect("opened");
-        log.write(3, "valid", [("cer", f64::NAN)]).expect("written");
+        log.write(3, "valid", [("error", f64::NAN)]).expect("written");
         let text = std::fs::read_to_string(&path).expect("read");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[0], r#"{"step":1,"split":"train","loss":0.3333333}"#);
-        assert_eq!(lines[2], r#"{"step":3,"split":"valid","cer":null}"#);
+        assert_eq!(lines[2], r#"{"step":3,"split":"valid","error":null}"#);
         let mut log = MetricsLog::open(&path, 4).expect("opened");
         log.write(3, "train", [("loss", 0.5)]).expect("written");
         drop_evaluation(&path, 3).expect("dropped");

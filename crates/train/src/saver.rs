@@ -1,8 +1,8 @@
 //! Checkpoints written beside training.
 
 use crate::checkpoint::{Checkpoints, Contents};
-use crate::metrics::Direction;
 use std::thread::JoinHandle;
+use undertone_metrics::Direction;
 use undertone_store::StoreError;
 
 /// Writes one checkpoint at a time in a thread of its own: training waits for the tensors' way to the host alone.

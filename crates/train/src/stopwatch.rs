@@ -7,9 +7,9 @@ use burn::tensor::Device;
 use std::time::{Duration, Instant};
 use undertone_ops::wait;
 
-/// What a step spends time on.
+/// A section of a training step, by what its time is spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Section {
     DataWait,
     Transfer,
     Forward,
@@ -69,14 +69,14 @@ impl Stopwatch {
     }
 
     /// What was done since the last call was `part`.
-    pub fn lap(&mut self, part: Part, device: &Device) {
-        if self.sampled && self.runs_ahead && part != Part::DataWait {
+    pub fn lap(&mut self, part: Section, device: &Device) {
+        if self.sampled && self.runs_ahead && part != Section::DataWait {
             wait(device);
         }
         let now = Instant::now();
         let time = now - self.lap;
         self.lap = now;
-        if part == Part::DataWait {
+        if part == Section::DataWait {
             self.session.waiting += time;
             self.line.waiting += time;
         } else if self.sampled {
@@ -86,7 +86,7 @@ impl Stopwatch {
 
     /// The step has ended.
     pub fn end(&mut self, samples: usize, work: Work, device: &Device) {
-        self.lap(Part::Other, device);
+        self.lap(Section::Other, device);
         for totals in [&mut self.session, &mut self.line] {
             totals.training += self.began.elapsed();
             totals.samples += samples as u64;
@@ -122,7 +122,7 @@ impl Stopwatch {
         let total = seconds(line.training);
         let data_wait = line.waiting.as_secs_f64() / total;
         let measured = parts.iter().sum::<Duration>().as_secs_f64().max(1e-12);
-        let share = |part: Part| (1.0 - data_wait) * parts[part as usize].as_secs_f64() / measured;
+        let share = |part: Section| (1.0 - data_wait) * parts[part as usize].as_secs_f64() / measured;
         let rate = |amount: Option<f64>| amount.map(|amount| amount / total);
         let flops_per_second = rate(line.work.flops);
         Performance {
@@ -136,11 +136,11 @@ impl Stopwatch {
             mfu: flops_per_second.zip(peak_flops).map(|(flops, peak)| flops / peak),
             time: TimeSplit {
                 data_wait,
-                transfer: share(Part::Transfer),
-                forward: share(Part::Forward),
-                backward: share(Part::Backward),
-                optimizer: share(Part::Optimizer),
-                other: share(Part::Other),
+                transfer: share(Section::Transfer),
+                forward: share(Section::Forward),
+                backward: share(Section::Backward),
+                optimizer: share(Section::Optimizer),
+                other: share(Section::Other),
             },
             hardware,
         }
@@ -162,7 +162,7 @@ mod tests {
         let sleep = || std::thread::sleep(Duration::from_millis(4));
         for _ in 0..2 {
             watch.begin(false);
-            for part in [Part::DataWait, Part::Forward, Part::Forward, Part::Backward] {
+            for part in [Section::DataWait, Section::Forward, Section::Forward, Section::Backward] {
                 sleep();
                 watch.lap(part, &device);
             }
@@ -183,7 +183,7 @@ mod tests {
     fn on_a_device_that_runs_ahead_only_logged_steps_are_told_apart() {
         let device = Device::default();
         let mut watch = Stopwatch::new(true);
-        for (logged, part) in [(false, Part::Forward), (true, Part::Backward)] {
+        for (logged, part) in [(false, Section::Forward), (true, Section::Backward)] {
             watch.begin(logged);
             std::thread::sleep(Duration::from_millis(2));
             watch.lap(part, &device);

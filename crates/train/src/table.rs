@@ -109,11 +109,11 @@ mod tests {
     }
 
     const LINES: [Line; 5] = [
-        (0, "valid", &[("cer", 0.5)]),
+        (0, "valid", &[("error", 0.5)]),
         (10, "train", &[("loss", 1.0 / 3.0), ("lr", 3.16632e-5)]),
         (20, "train", &[("loss", f64::NAN), ("lr", 0.1)]),
         (30, "train", &[("loss", 0.25), ("copy, slow", 0.125), ("lr", 0.1)]),
-        (30, "valid", &[("cer", 0.25)]),
+        (30, "valid", &[("error", 0.25)]),
     ];
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         session(dir.path(), 0, &LINES);
         let expected = "\
-step,split,cer,loss,lr,\"copy, slow\"
+step,split,error,loss,lr,\"copy, slow\"
 0,valid,0.5,,,
 10,train,,0.3333333,0.0000316632,
 20,train,,NaN,0.1,

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 
 /// A loss term over the batches of one optimizer step.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct StepTerm {
+pub struct StepTerm {
+    /// What logs call it.
     pub name: Cow<'static, str>,
     /// Its sum over them by its count over them.
     pub mean: f64,

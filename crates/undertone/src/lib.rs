@@ -10,7 +10,8 @@
 //! | [`model`] | Whisper, BERT and RoBERTa: networks, decoding, tokenizers, adapters, Hugging Face folders |
 //! | [`data`] | audio, features, augmentation, manifests, the loader |
 //! | [`cw`] | the Morse synthesiser, a source of samples like any other |
-//! | [`train`] | the Learner: the training loop, checkpoints, metrics |
+//! | [`metrics`] | error rates, overlap of texts, answers, entities; which way each is better |
+//! | [`train`] | the Learner: the training loop, checkpoints |
 //! | [`phases`] | experiments: configuration, fine-tuning, evaluation, transcription |
 //!
 //! ```
@@ -29,6 +30,7 @@
 pub use undertone_cw as cw;
 pub use undertone_data as data;
 pub use undertone_kernels as kernels;
+pub use undertone_metrics as metrics;
 pub use undertone_model as model;
 pub use undertone_ops as ops;
 pub use undertone_phases as phases;

@@ -123,7 +123,8 @@ fn count<M: Measured>(args: &Args, spec: DeviceSpec, measured: M, model: M::Mode
     };
     (train.evaluate.every, train.checkpoint.every, train.optimizer.warmup_steps) = (0, 0, 0);
     let dir = tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))?;
-    let mut learner = Learner::new(train, Benched(measured), model, device.clone(), dir.path(), 0);
+    let mut learner =
+        Learner::builder(train, Benched(measured), model, dir.path()).with_device(device.clone()).with_seed(0).build();
     learner.train(&Same).map_err(|e| Failure::Machine(e.to_string()))?;
     let mut seen = learner.objective().0.counting().seen.borrow_mut();
     let moments = std::mem::take(&mut seen.moments);

@@ -20,7 +20,7 @@ pub use routing::{Analysis, Confidence, GateEntropy, Histogram, RoutedSample};
 pub use table::{Metric, MetricsTable, TaskColumn};
 
 use thiserror::Error;
-pub use undertone_train::metrics::Direction;
+pub use undertone_metrics::Direction;
 
 /// Why an analysis cannot be made.
 #[derive(Debug, Error)]

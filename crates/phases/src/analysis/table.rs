@@ -4,7 +4,7 @@ use super::AnalysisError;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use undertone_train::metrics::Direction;
+use undertone_metrics::Direction;
 
 /// More columns than this are turned into rows in the terminal.
 const WIDEST_MARKDOWN: usize = 8;

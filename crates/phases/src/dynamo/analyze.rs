@@ -12,9 +12,9 @@ use crate::analysis::{Analysis, LossCurves, Metric, MetricsTable, Series, TaskCo
 use crate::report::{REPORT, ReportError, is_rate, series, write_reports};
 use crate::{Experiment, RunError, Split};
 use std::path::{Path, PathBuf};
+use undertone_metrics::direction_of;
 use undertone_store::{StoreError, write_atomically};
 use undertone_train::LAST_LOSS;
-use undertone_train::metrics::direction_of;
 
 /// What [`analyze`] found and where it wrote it.
 #[derive(Clone, Debug)]

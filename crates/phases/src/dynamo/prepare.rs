@@ -83,13 +83,16 @@ impl<'a> Prepared<'a> {
         objective.remark().inspect(|remark| eprintln!("{remark}"));
         let situation = Situation::new(experiment, setup.footprint(), &model, &setup.device);
         situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
-        let mut learner = Learner::new(config, objective, model, device, &directory, seed)
+        let mut learner = Learner::builder(config, objective, model, &directory)
+            .with_device(device)
+            .with_seed(seed)
             .with_configuration(experiment.to_yaml())
             .with_display(session.display)
             .with_interrupt(session.interrupt.clone());
         if *stage == Stage::Whole {
             learner = learner.with_lock(run.lock());
         }
+        let mut learner = learner.build();
         if goes_on {
             if !learner.resume()? {
                 return Err(RunError::NothingToResume(directory));

@@ -34,8 +34,9 @@ pub(crate) fn probe(experiment: &Experiment, attempt: Attempt, directory: &Path)
     let sample = setup.dataset(&stage.tasks(experiment), Split::Train)?.most_demanding().map_err(unusable)?;
     let batch = setup.collate(true)?.collate(vec![sample; attempt.batch]).map_err(unusable)?;
     let (objective, device) = (stage.objective(&setup)?, setup.device.clone());
-    let learner =
-        |timed: Timed<DynamoObjective>| Learner::new(config, timed, model, device, directory, experiment.seed);
+    let learner = |timed: Timed<DynamoObjective>| {
+        Learner::builder(config, timed, model, directory).with_device(device).with_seed(experiment.seed)
+    };
     let bytes = TaskCollate::bytes(&batch);
     Ok(steps(objective, learner, &Ahead::new(batch, bytes, experiment), attempt)?)
 }

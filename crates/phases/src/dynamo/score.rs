@@ -7,11 +7,11 @@ use super::text_data::{Target, TextSample};
 use crate::text::{AnswerConfig, SpanWindow, TextError, WindowLogits, best_spans};
 use std::sync::Arc;
 use undertone_data::records::{OUTSIDE, SpanRecord};
-use undertone_train::BoxError;
-use undertone_train::metrics::{
+use undertone_metrics::{
     AnswerScore, Bleu, ConfusionMatrix, Direction, EntityScore, ErrorRate, Rouge, bleu, cer, direction_of, entities,
     rouge, squad_v1, squad_v2, wer,
 };
+use undertone_train::BoxError;
 
 /// What a task's answers have scored so far.
 #[derive(Clone, Debug)]

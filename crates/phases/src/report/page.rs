@@ -7,7 +7,7 @@ use super::{REPORT, ReportError};
 use crate::analysis::page;
 use maud::{Markup, html};
 use std::path::{Component, Path};
-use undertone_train::metrics::direction_of;
+use undertone_metrics::direction_of;
 use undertone_train::{Environment, ExampleChange, Summary};
 
 /// The report of the run in `directory`.

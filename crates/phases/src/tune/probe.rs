@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use undertone_ops::runs_on_host;
 use undertone_train::tune::Outcome;
 use undertone_train::{
-    BackendFailure, BatchStream, Batches, BoxError, Evaluation, GradientCheckpointing, Learner, LossTerm, LrScaling,
-    Objective, TrainConfig, TrainError, catch_backend_failure, peak_memory_bytes, resident_memory_bytes,
+    BackendFailure, BatchStream, Batches, BoxError, Evaluation, GradientCheckpointing, Learner, LearnerBuilder,
+    LossTerm, LrScaling, Objective, TrainConfig, TrainError, catch_backend_failure, peak_memory_bytes,
+    resident_memory_bytes,
 };
 
 /// A batch to try.
@@ -175,7 +176,7 @@ pub(crate) fn probing(config: &TrainConfig, attempt: Attempt) -> TrainConfig {
 /// Takes a probe's steps with the Learner, as a run would, and gives the samples per second of all but the first.
 pub(crate) fn steps<O, B>(
     objective: O,
-    learner: impl FnOnce(Timed<O>) -> Learner<Timed<O>>,
+    learner: impl FnOnce(Timed<O>) -> LearnerBuilder<Timed<O>>,
     batches: &B,
     attempt: Attempt,
 ) -> Result<f64, TrainError>
@@ -185,7 +186,7 @@ where
 {
     let calls = Rc::<RefCell<Vec<Instant>>>::default();
     let timed = Timed { objective, calls: calls.clone(), last: STEPS * attempt.accumulation };
-    let result = learner(timed).with_rescue(false).train(batches);
+    let result = learner(timed).with_rescue(false).build().train(batches);
     let calls = calls.borrow();
     match (result, calls.get(attempt.accumulation), calls.get(STEPS * attempt.accumulation)) {
         (_, Some(from), Some(to)) => {
@@ -297,7 +298,8 @@ mod tests {
         let device = Device::flex();
         let model = LinearConfig::new(1, 1).init(&device);
         let config = probing(&TrainConfig { epochs: Some(1), ..Default::default() }, attempt);
-        let learner = |timed: Timed<Double>| Learner::new(config, timed, model, device, directory, 1);
+        let learner =
+            |timed: Timed<Double>| Learner::builder(config, timed, model, directory).with_device(device).with_seed(1);
         let batches = Ahead::new(0.5, 4, &Experiment::default());
         steps(Double { fails_from, calls: RefCell::default() }, learner, &batches, attempt)
     }

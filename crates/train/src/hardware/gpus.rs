@@ -32,6 +32,13 @@ impl Gpus {
     }
 }
 
+/// Name and memory in bytes of the NVIDIA GPU with this index, as its driver knows it; nothing where there is none.
+pub fn gpu(index: usize) -> Option<(String, u64)> {
+    let nvml = Nvml::init().ok()?;
+    let device = nvml.device_by_index(u32::try_from(index).ok()?).ok()?;
+    Some((device.name().ok()?, device.memory_info().ok()?.total))
+}
+
 /// What a card cannot tell is left out: not every card has a sensor for each.
 fn read(device: &Device) -> Gpu {
     let memory = device.memory_info().ok();

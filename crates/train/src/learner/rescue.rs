@@ -1,38 +1,14 @@
 //! The run's directory, and what an error leaves in it.
 
 use super::Learner;
-use super::step::{StepReport, Unsettled};
+use super::recovery::RecoveryPoint;
+use super::step_report::{PendingStep, StepReport};
 use crate::TrainError;
-use crate::checkpoint::TrainState;
 use crate::error::io;
 use crate::failure::catch_backend_failure;
-use crate::guard::GuardState;
-use crate::loss_scale::LossScale;
 use crate::objective::Objective;
 use std::sync::Arc;
 use undertone_store::{DirectoryLock, remove_leftovers};
-
-/// Where within an optimizer step training is: what an error there leaves of the state.
-pub(super) enum Within {
-    /// Between two steps: state, parameters and records agree.
-    Nothing,
-    /// Before the parameters move: all agree once these parts of the state are as they were when the step began.
-    Begun(StepStart),
-    /// Parameters move, or the step is written down: the state is no longer that of the last step and not yet the next's.
-    Moving,
-}
-
-/// What a step changes of the state, as it was before.
-#[derive(Clone)]
-pub(super) struct StepStart {
-    step: u64,
-    samples: u64,
-    epoch: u64,
-    cursor: usize,
-    loss_scale: Option<LossScale>,
-    guard: GuardState,
-    score: Option<f64>,
-}
 
 impl<O: Objective> Learner<O> {
     pub(super) fn own_directory(&mut self) -> Result<(), TrainError> {
@@ -53,17 +29,6 @@ impl<O: Objective> Learner<O> {
         self.resumed.map_or(Ok(()), |step| Ok(self.checkpoints().remove_after(step)?))
     }
 
-    pub(super) fn step_start(&self) -> StepStart {
-        let TrainState { step, samples, epoch, cursor, loss_scale, ref guard, score, .. } = self.state;
-        StepStart { step, samples, epoch, cursor, loss_scale, guard: guard.clone(), score }
-    }
-
-    /// Goes back to where a step began.
-    pub(super) fn go_back(&mut self, start: StepStart) {
-        let StepStart { step, samples, epoch, cursor, loss_scale, guard, score } = start;
-        self.state = TrainState { step, samples, epoch, cursor, loss_scale, guard, score, ..self.state.clone() };
-    }
-
     /// Takes a step into account that went well, as `decide` and `log` do.
     fn remember(&mut self, report: &StepReport) {
         if let Some(scale) = &mut self.state.loss_scale {
@@ -76,14 +41,14 @@ impl<O: Objective> Learner<O> {
     /// What of the state a step that the host has not seen leaves, once the device has said whether parameters moved: those
     /// of a step that found no numbers to go on with are those before it.
     fn settle_in_rescue(&mut self) -> bool {
-        let Some(Unsettled { mut report, reading, start }) = self.unsettled.take() else { return true };
+        let Some(PendingStep { mut report, reading, start }) = self.pending.take() else { return true };
         let Ok(numbers) = catch_backend_failure(|| reading.finish_now()) else { return false };
         if numbers.taken {
             report.fill(&numbers);
             self.remember(&report);
         } else {
             self.forget_step(report.step);
-            self.go_back(start);
+            start.restore(&mut self.state);
         }
         true
     }
@@ -97,10 +62,10 @@ impl<O: Objective> Learner<O> {
     /// After an error, saves where training stood before it, if that is further than the newest checkpoint. What cannot
     /// be saved either is left: the error is the one to be told.
     pub fn rescue(&mut self) {
-        match std::mem::replace(&mut self.within, Within::Moving) {
-            Within::Nothing => {}
-            Within::Begun(start) => self.go_back(start),
-            Within::Moving => return,
+        match std::mem::replace(&mut self.recovery, RecoveryPoint::DuringUpdate) {
+            RecoveryPoint::BetweenSteps => {}
+            RecoveryPoint::BeforeUpdate(start) => start.restore(&mut self.state),
+            RecoveryPoint::DuringUpdate => return,
         }
         if !self.settle_in_rescue() {
             return;

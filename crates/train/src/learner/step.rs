@@ -1,219 +1,186 @@
-//! One optimizer step: its batches, its gradients, and what becomes of it.
+//! One optimizer step: its gradients, and what becomes of it.
 
-use super::rescue::{StepStart, Within};
-use super::{Learner, MODEL, Session};
+use super::loss_terms::{TermShare, WindowTerms, scaled_loss};
+use super::recovery::{RecoveryPoint, StateBeforeStep};
+use super::session::Session;
+use super::step_report::{ComputedStep, DeviceLosses, PendingStep, StepOutcome, StepReport};
+use super::{Learner, MODEL};
 use crate::checkpoint::TrainState;
-use crate::error::io;
+use crate::gradient_coverage::GradientCoverage;
 use crate::guard::{Trouble, Verdict};
-use crate::objective::{BatchStream, Batches, BoxError, LossTerm, Objective};
-use crate::stopwatch::{Part, Stopwatch};
-use crate::tally::StepTerm;
+use crate::objective::Objective;
+use crate::stopwatch::{Section, Stopwatch};
 use crate::{GradientSum, Progress, TrainError, Work};
 use burn::tensor::Tensor;
-use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
-use undertone_ops::{StepControl, StepNumbers, StepReading, StepRules, read, runs_ahead};
+use undertone_ops::{StepControl, StepRules, autocast, check_backend, runs_ahead};
 use undertone_store::parameter_infos;
 
-/// After this many steps a trainable parameter without a gradient is a mistake, not a rare branch.
-const GRADIENT_PATIENCE: u64 = 20;
-
-/// An epoch may be without a batch where batches are cut by length and incomplete ones left out, but not so many in a row.
-const EMPTY_EPOCHS: usize = 100;
-
-/// What an optimizer step found.
-#[derive(Default)]
-pub(super) struct StepReport {
-    /// The step, from 1.
-    pub step: u64,
-    pub terms: Vec<StepTerm>,
-    pub gauges: Vec<(&'static str, f64)>,
-    pub loss: f64,
-    pub norm: f64,
-    pub rate: f64,
-    pub samples: usize,
-    pub work: Work,
-    /// What a person calls its samples.
-    pub names: Vec<String>,
-}
-
-/// The loss of a step where it was computed.
-#[derive(Default)]
-pub(super) struct StepLoss {
-    /// Of each term its mean over the step, `[1]`, without autodiff.
-    means: Vec<Tensor<1>>,
-    /// The same times the weight that each batch gave it.
-    weighted: Vec<Tensor<1>>,
-}
-
-/// A step whose numbers the host has not seen. Whether its parameters moved was decided on the device.
-pub(super) struct Unsettled {
-    pub report: StepReport,
-    pub reading: StepReading,
-    /// What the step changed of the state before they moved.
-    pub start: StepStart,
-}
-
-/// What became of an optimizer step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Taken,
-    Skipped,
-    RolledBack,
-}
-
 impl<O: Objective> Learner<O> {
-    /// The batches of one optimizer step; at the end of an epoch what is left of it, then the next epoch begins. None where
-    /// they fail at an interruption: the step is then still to be taken, from its first batch on.
-    pub(super) fn load<'a, B: Batches<Batch = O::Batch>>(
-        &mut self,
-        batches: &'a B,
-        stream: &mut BatchStream<'a, O::Batch>,
-        progress: &Progress,
-    ) -> Result<Option<Vec<O::Batch>>, TrainError> {
-        let begin = (self.state.epoch, self.state.cursor);
-        let (mut window, mut empty) = (Vec::new(), 0);
-        while window.len() < self.config.accumulation {
-            match stream.next() {
-                Some(Ok((next, batch))) => {
-                    window.push(batch);
-                    self.state.cursor = next;
-                }
-                Some(Err(error)) => {
-                    self.gives_up(error, progress)?;
-                    (self.state.epoch, self.state.cursor) = begin;
-                    return Ok(None);
-                }
-                None => {
-                    self.state.epoch += 1;
-                    self.state.cursor = 0;
-                    *stream = batches.epoch(self.state.epoch, 0);
-                    if !window.is_empty() {
-                        break;
-                    }
-                    empty += 1;
-                    if empty > EMPTY_EPOCHS {
-                        return Err(TrainError::NoData);
-                    }
-                }
+    /// Takes one optimizer step on these batches, whose loss is the sum over all of them by their count, as in
+    /// [`train`](Self::train): with its precision, loss scale, clipping, guard and average of the weights. Nothing is
+    /// logged, judged or saved.
+    ///
+    /// The learning rate is that of a run of `max_steps` steps, or of 1000 where the configuration has none: what an epoch
+    /// is, only the caller knows.
+    ///
+    /// # Errors
+    /// When a batch does not fit the model, the loss is no number, or a trainable parameter is out of reach. The model is
+    /// then as it was before the step.
+    pub fn step(&mut self, batches: &mut [O::Batch]) -> Result<(StepOutcome, StepReport), TrainError> {
+        if batches.is_empty() {
+            return Err(TrainError::NoData);
+        }
+        check_backend(&self.device)?;
+        let (steps, progress) = (self.config.steps_without_epochs(), Progress::lines());
+        let mut watch = Stopwatch::new(runs_ahead(&self.device));
+        let start = StateBeforeStep::of(&self.state);
+        self.recovery = RecoveryPoint::BeforeUpdate(start.clone());
+        let taken = (|| {
+            let mut computed = self.forward_backward_accumulate(batches, &mut watch)?;
+            self.check_coverage(&computed, steps)?;
+            computed.report.rate = self.config.optimizer.rate(self.state.step.min(steps - 1), steps);
+            let decided = self.unscale_clip_step(computed, start.clone(), &progress)?;
+            if decided.as_ref().is_none_or(|(outcome, _)| *outcome != StepOutcome::RolledBack) {
+                self.state.step += 1;
             }
+            match (decided, self.pending.take()) {
+                (Some(decided), _) => Ok(decided),
+                (None, Some(pending)) => self.finish(pending, true, &progress),
+                (None, None) => unreachable!("a step is decided, or its numbers are still to be read"),
+            }
+        })();
+        match &taken {
+            Ok((StepOutcome::RolledBack, _)) => {}
+            Ok((_, report)) => self.state.samples += report.samples as u64,
+            Err(_) => start.restore(&mut self.state),
         }
-        Ok(Some(window))
+        self.recovery = RecoveryPoint::BetweenSteps;
+        taken
     }
 
-    /// At an interruption, leaves it to the next session what this error of data is.
-    pub(super) fn gives_up(&self, error: BoxError, progress: &Progress) -> Result<(), TrainError> {
-        if !self.interrupt.load(Ordering::Relaxed) {
-            return Err(TrainError::Data(error));
-        }
-        progress.say(&format!("step {}  interrupted: {error}", self.state.step));
-        Ok(())
-    }
-
-    /// Gradients of the window's mean loss: each term's sum over the window by its count over the window. The loss itself is
-    /// still to be read.
-    pub(super) fn forward_backward(
+    /// Gradients of the window's mean loss: each term's sum over the window by its count over the window. On a device that
+    /// runs ahead the loss itself is still to be read.
+    pub(super) fn forward_backward_accumulate(
         &self,
         window: &mut [O::Batch],
         watch: &mut Stopwatch,
-    ) -> Result<(GradientSum, StepLoss, StepReport), TrainError> {
-        let mut totals: Vec<f64> = Vec::new();
-        for batch in window.iter() {
-            let counts = self.objective.counts(batch);
-            if totals.is_empty() {
-                totals.resize(counts.len(), 0.0);
+    ) -> Result<ComputedStep, TrainError> {
+        // Seeding by step makes dropout the same whenever the step is taken, and on whatever device.
+        undertone_ops::seed(undertone_ops::seeds::of_number(self.state.seed, self.state.step + 1));
+        autocast(self.config.compute, || {
+            let mut terms = WindowTerms::of_counts(window.iter().map(|batch| self.objective.counts(batch)))?;
+            let scale = self.state.loss_scale.map_or(1.0, |scale| scale.scale);
+            let names = window.iter().flat_map(|batch| self.objective.names(batch)).collect();
+            let mut computed = ComputedStep {
+                gradients: GradientSum::of_scaled_loss(scale),
+                losses: DeviceLosses::default(),
+                report: StepReport { step: self.state.step + 1, names, ..StepReport::default() },
+            };
+            for batch in window.iter_mut() {
+                let shares = self.forward(batch, &mut terms, watch)?;
+                self.backward_accumulate(shares, scale, &terms, &mut computed);
+                watch.lap(Section::Backward, &self.device);
+                computed.report.samples += self.objective.samples(batch);
+                computed.report.work += self.objective.work(self.model(), batch);
             }
-            if totals.len() != counts.len() {
-                return Err(TrainError::Terms(totals.len(), counts.len()));
-            }
-            totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
+            computed.report.gauges = window.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
+            Ok(computed)
+        })
+    }
+
+    /// The loss terms of one batch.
+    fn forward(
+        &self,
+        batch: &mut O::Batch,
+        terms: &mut WindowTerms,
+        watch: &mut Stopwatch,
+    ) -> Result<Vec<TermShare>, TrainError> {
+        let input = self.objective.upload(batch, &self.device).map_err(TrainError::Data)?;
+        watch.lap(Section::Transfer, &self.device);
+        let losses = self.objective.losses(self.model(), batch, input, &self.device).map_err(TrainError::Data)?;
+        let shares = terms.shares(losses)?;
+        watch.lap(Section::Forward, &self.device);
+        Ok(shares)
+    }
+
+    /// Adds the gradients of one batch to those of the step, and what its loss was.
+    fn backward_accumulate(
+        &self,
+        shares: Vec<TermShare>,
+        scale: f64,
+        terms: &WindowTerms,
+        computed: &mut ComputedStep,
+    ) {
+        let ComputedStep { gradients, losses, report } = computed;
+        if report.terms.is_empty() {
+            report.terms = terms.named();
         }
-        let scale = self.state.loss_scale.map_or(1.0, |scale| scale.scale);
-        let mut gradients = GradientSum::of_scaled_loss(scale);
-        let names = window.iter().flat_map(|batch| self.objective.names(batch)).collect();
-        let mut report = StepReport { step: self.state.step + 1, names, ..StepReport::default() };
-        let mut found = StepLoss::default();
-        for batch in window.iter_mut() {
-            let input = self.objective.upload(batch, &self.device).map_err(TrainError::Data)?;
-            watch.lap(Part::Transfer, &self.device);
-            let terms = self.objective.losses(self.model(), batch, input, &self.device).map_err(TrainError::Data)?;
-            check_terms(&terms, &totals, &report.terms)?;
-            if report.terms.is_empty() {
-                let term = |(term, count): (&LossTerm, &f64)| StepTerm {
-                    name: term.name.clone(),
-                    mean: 0.0,
-                    weighted: 0.0,
-                    count: *count,
-                };
-                report.terms = terms.iter().zip(&totals).map(term).collect();
-            }
-            let mut loss: Option<Tensor<1>> = None;
-            let mut means = Vec::with_capacity(terms.len());
-            for (LossTerm { weight, sum, .. }, count) in terms.into_iter().zip(&totals) {
-                let mean = sum.div_scalar(count.max(1.0));
-                means.push((weight, mean.clone().inner()));
-                let share = mean.mul_scalar(weight * scale);
-                loss = Some(loss.map_or(share.clone(), |loss| loss + share));
-            }
-            watch.lap(Part::Forward, &self.device);
-            if let Some(loss) = loss {
-                gradients.add(self.model(), loss.backward());
-            }
-            if self.decides_ahead() {
-                found.add(means);
-            } else {
-                report.add(means);
-            }
-            watch.lap(Part::Backward, &self.device);
-            report.samples += self.objective.samples(batch);
-            report.work += self.objective.work(self.model(), batch);
+        let loss = scaled_loss(&shares, scale);
+        // Nothing may hold on to the graph during the backward pass, or its tensors stay until the end.
+        let inner = |TermShare { weight, mean }| TermShare { weight, mean: mean.inner() };
+        let shares: Vec<TermShare> = shares.into_iter().map(inner).collect();
+        if let Some(loss) = loss {
+            gradients.add(self.model(), loss.backward());
         }
-        report.gauges = window.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
-        Ok((gradients, found, report))
+        if self.decides_ahead() { losses.add(shares) } else { report.add(shares) }
+    }
+
+    /// Refuses a run in which some trainable parameter never receives a gradient.
+    pub(super) fn check_coverage(&mut self, computed: &ComputedStep, steps: u64) -> Result<(), TrainError> {
+        if self.coverage.is_none() {
+            // Those with optimizer state had a gradient in an earlier session.
+            let trainable = parameter_infos(self.model()).into_iter().filter(|p| p.trainable).map(|p| p.name);
+            let missing: Vec<String> = trainable.filter(|name| !self.optimizer.has_state(name)).collect();
+            self.coverage = Some(GradientCoverage::new(missing));
+        }
+        let Some(coverage) = &mut self.coverage else { return Ok(()) };
+        coverage.observe(computed.gradients.names(), &computed.report.terms);
+        coverage.check(self.state.step + 1, steps)
     }
 
     /// Whether the device itself decides if parameters move, so that it need not wait for the host to have seen the loss.
-    pub(super) fn decides_ahead(&self) -> bool {
+    fn decides_ahead(&self) -> bool {
         runs_ahead(&self.device)
     }
 
-    /// Moves the parameters, if the numbers of the step allow it. What was found and decided is known at once where the host
-    /// decides; else the step is [`unsettled`](Learner::unsettled).
-    pub(super) fn step(
+    /// Moves the parameters, if the numbers of the step allow it, by gradients without the loss's scale and no longer than
+    /// they may be. What was found and decided is known at once where the host decides; else the step is
+    /// [`pending`](Learner::pending).
+    pub(super) fn unscale_clip_step(
         &mut self,
-        mut gradients: GradientSum,
-        found: StepLoss,
-        mut report: StepReport,
-        start: StepStart,
+        computed: ComputedStep,
+        start: StateBeforeStep,
         progress: &Progress,
-    ) -> Result<Option<(Outcome, StepReport)>, TrainError> {
+    ) -> Result<Option<(StepOutcome, StepReport)>, TrainError> {
         if self.decides_ahead() {
-            self.step_ahead(gradients, found, report, start);
+            self.step_ahead(computed, start);
             return Ok(None);
         }
+        let ComputedStep { mut gradients, mut report, .. } = computed;
         report.norm = gradients.clip(self.config.optimizer.clip_norm);
         let outcome = self.decide(&report, progress)?;
-        self.within = Within::Moving;
-        if outcome == Outcome::Taken {
+        self.recovery = RecoveryPoint::DuringUpdate;
+        if outcome == StepOutcome::Taken {
             self.move_parameters(&mut gradients, report.rate, None);
         }
         Ok(Some((outcome, report)))
     }
 
     /// Moves the parameters if the device finds that the numbers of the step allow it.
-    fn step_ahead(&mut self, mut gradients: GradientSum, found: StepLoss, report: StepReport, start: StepStart) {
+    fn step_ahead(&mut self, computed: ComputedStep, start: StateBeforeStep) {
+        let ComputedStep { mut gradients, losses, report } = computed;
         let rules = StepRules {
             gradient_scale: gradients.scale(),
             clip_norm: self.config.optimizer.clip_norm,
             highest_loss: self.config.guard.highest(&self.state.guard),
         };
         let squares = gradients.squares().unwrap_or_else(|| Tensor::zeros([1], &self.device.clone().inner()));
-        let control = found.control(squares, rules);
+        let control = losses.control(squares, rules);
         // Before the parameters move, so that it is not behind them.
         let reading = control.read_behind();
-        self.within = Within::Moving;
+        self.recovery = RecoveryPoint::DuringUpdate;
         self.move_parameters(&mut gradients, report.rate, Some(&control));
-        self.unsettled = Some(Unsettled { report, reading, start });
+        self.pending = Some(PendingStep { report, reading, start });
     }
 
     /// Takes the optimizer's step, and that of the averages.
@@ -226,31 +193,91 @@ impl<O: Objective> Learner<O> {
         }
     }
 
-    /// Hears of a step that the device has decided on, `now` with nothing else for it to do meanwhile; does what is to be done
-    /// about it, and writes it down. After an error the state is that before the step.
-    pub(super) fn settle(
+    /// Counts a step, and logs it where its numbers are known; false where it was rolled back.
+    pub(super) fn count_and_log(
         &mut self,
-        Unsettled { mut report, reading, start }: Unsettled,
+        decided: Option<(StepOutcome, StepReport)>,
+        (samples, work): (usize, Work),
+        session: &mut Session,
+    ) -> Result<bool, TrainError> {
+        if let Some((StepOutcome::RolledBack, _)) = decided {
+            session.rewind(self.state.step)?;
+            self.recovery = RecoveryPoint::BetweenSteps;
+            return Ok(false);
+        }
+        session.watch.lap(Section::Optimizer, &self.device);
+        self.state.step += 1;
+        self.state.samples += samples as u64;
+        session.watch.end(samples, work, &self.device);
+        if let Some((_, report)) = &decided {
+            session.log(&mut self.state, report)?;
+        }
+        Ok(true)
+    }
+
+    /// Hears of the step before the one that began at `start`, where it is pending; whether that one may go on.
+    pub(super) fn finish_step_before(
+        &mut self,
+        start: &mut StateBeforeStep,
+        session: &mut Session,
+    ) -> Result<bool, TrainError> {
+        let Some(before) = self.pending.take() else { return Ok(true) };
+        let position = (self.state.epoch, self.state.cursor);
+        start.clone().restore(&mut self.state);
+        let scale = |state: &TrainState| state.loss_scale.map(|scale| scale.scale);
+        let scaled_by = scale(&self.state);
+        let outcome = self.finish_and_log(before, false, session)?;
+        if outcome != StepOutcome::Taken || scale(&self.state) != scaled_by {
+            return Ok(false);
+        }
+        *start = StateBeforeStep::of(&self.state);
+        (self.state.epoch, self.state.cursor) = position;
+        self.recovery = RecoveryPoint::BeforeUpdate(start.clone());
+        Ok(true)
+    }
+
+    /// Hears of the last step, where it is pending, with nothing else for the device to do meanwhile.
+    pub(super) fn finish_now(&mut self, session: &mut Session) -> Result<Option<StepOutcome>, TrainError> {
+        let pending = self.pending.take();
+        pending.map(|pending| self.finish_and_log(pending, true, session)).transpose()
+    }
+
+    /// As [`finish`](Self::finish), and writes the step down.
+    fn finish_and_log(
+        &mut self,
+        pending: PendingStep,
         now: bool,
         session: &mut Session,
-    ) -> Result<Outcome, TrainError> {
+    ) -> Result<StepOutcome, TrainError> {
+        let (outcome, report) = self.finish(pending, now, &session.progress)?;
+        if outcome == StepOutcome::RolledBack {
+            session.rewind(self.state.step)?;
+        } else {
+            session.log(&mut self.state, &report)?;
+        }
+        self.recovery = RecoveryPoint::BetweenSteps;
+        Ok(outcome)
+    }
+
+    /// Hears of a step that the device has decided on, `now` with nothing else for it to do meanwhile, and does what is to
+    /// be done about it. After an error the state is that before the step.
+    fn finish(
+        &mut self,
+        PendingStep { mut report, reading, start }: PendingStep,
+        now: bool,
+        progress: &Progress,
+    ) -> Result<(StepOutcome, StepReport), TrainError> {
         // Where the device fails here, it is not known whether the parameters are those before the step or after it.
-        self.within = Within::Moving;
+        self.recovery = RecoveryPoint::DuringUpdate;
         let numbers = if now { reading.finish_now() } else { reading.finish() };
         report.fill(&numbers);
         if !numbers.taken {
             self.forget_step(report.step);
         }
-        self.within = Within::Begun(start);
-        let outcome = self.decide(&report, &session.progress)?;
-        self.within = Within::Moving;
-        if outcome == Outcome::RolledBack {
-            session.log.rewind(self.state.step + 1).map_err(io(&self.dir))?;
-        } else {
-            self.log(session, &report)?;
-        }
-        self.within = Within::Nothing;
-        Ok(outcome)
+        self.recovery = RecoveryPoint::BeforeUpdate(start);
+        let outcome = self.decide(&report, progress)?;
+        self.recovery = RecoveryPoint::DuringUpdate;
+        Ok((outcome, report))
     }
 
     /// Takes back what the last step counted, in which no parameter moved.
@@ -262,130 +289,32 @@ impl<O: Objective> Learner<O> {
     }
 
     /// Whether a step may move the parameters, and what is done if not.
-    pub(super) fn decide(&mut self, report: &StepReport, progress: &Progress) -> Result<Outcome, TrainError> {
+    fn decide(&mut self, report: &StepReport, progress: &Progress) -> Result<StepOutcome, TrainError> {
         let StepReport { step, loss, norm, .. } = *report;
         if let Some(scale) = &mut self.state.loss_scale {
             if loss.is_finite() && norm.is_finite() {
                 scale.good(&self.config.loss_scale);
             } else if scale.overflow() {
-                return Ok(Outcome::Skipped);
+                return Ok(StepOutcome::Skipped);
             }
         }
         let (verdict, usual) = self.config.guard.judge(&mut self.state.guard, loss, norm);
         if verdict == Verdict::Go {
-            return Ok(Outcome::Taken);
+            return Ok(StepOutcome::Taken);
         }
         let trouble = Trouble { step, loss, norm, usual, samples: report.names.clone() };
         match verdict {
-            Verdict::Go => Ok(Outcome::Taken),
+            Verdict::Go => Ok(StepOutcome::Taken),
             Verdict::Warn => {
                 progress.say(&trouble.to_string());
-                Ok(Outcome::Taken)
+                Ok(StepOutcome::Taken)
             }
             Verdict::Skip => {
                 progress.say(&format!("{trouble}: the step is skipped"));
-                Ok(Outcome::Skipped)
+                Ok(StepOutcome::Skipped)
             }
             Verdict::Rollback => self.roll_back(&trouble, progress),
             Verdict::Stop => Err(TrainError::Guard { trouble, incidents: self.state.guard.incidents }),
         }
     }
-
-    /// Goes back to the last checkpoint and leaves out the data up to here. Without a checkpoint the step is skipped.
-    pub(super) fn roll_back(&mut self, trouble: &Trouble, progress: &Progress) -> Result<Outcome, TrainError> {
-        self.saver.wait()?;
-        self.within = Within::Moving;
-        let Some(checkpoint) = self.checkpoints().newest().0 else {
-            progress.say(&format!("{trouble}: there is no checkpoint to go back to, so the step is skipped"));
-            return Ok(Outcome::Skipped);
-        };
-        let here = self.state.clone();
-        self.restore(checkpoint)?;
-        progress.say(&format!("{trouble}: back to step {}, and on with the data after this", self.state.step));
-        let TrainState { epoch, cursor, loss_scale, .. } = here;
-        let incidents = here.guard.incidents;
-        self.state = TrainState { epoch, cursor, loss_scale, ..self.state.clone() };
-        self.state.guard.incidents = incidents;
-        Ok(Outcome::RolledBack)
-    }
-
-    pub(super) fn check_gradients(&self, without: &BTreeSet<String>, steps: u64) -> Result<(), TrainError> {
-        let taken = self.state.step + 1;
-        if without.is_empty() || taken < GRADIENT_PATIENCE.min(steps) {
-            return Ok(());
-        }
-        let mut names: Vec<String> = without.iter().take(5).map(|name| format!("`{name}`")).collect();
-        if without.len() > names.len() {
-            names.push(format!("and {} more", without.len() - names.len()));
-        }
-        Err(TrainError::NoGradient { steps: taken, names: names.join(", ") })
-    }
-
-    /// Trainable parameters that no gradient has reached; those with optimizer state had one in an earlier session.
-    pub(super) fn without_gradient(&self) -> BTreeSet<String> {
-        let trainable = parameter_infos(self.model()).into_iter().filter(|p| p.trainable).map(|p| p.name);
-        trainable.filter(|name| !self.optimizer.has_state(name)).collect()
-    }
-}
-
-impl StepReport {
-    /// Adds what the terms of one batch were, by their weights.
-    fn add(&mut self, means: Vec<(f64, Tensor<1>)>) {
-        for ((weight, mean), term) in means.into_iter().zip(&mut self.terms) {
-            let mean = f64::from(read(mean)[0]);
-            term.mean += mean;
-            term.weighted += weight * mean;
-            self.loss += weight * mean;
-        }
-    }
-
-    /// Takes over what the device found.
-    pub(super) fn fill(&mut self, numbers: &StepNumbers) {
-        (self.loss, self.norm) = (numbers.loss, numbers.norm);
-        let (means, weighted) = numbers.terms.split_at(self.terms.len());
-        for ((term, mean), weighted) in self.terms.iter_mut().zip(means).zip(weighted) {
-            (term.mean, term.weighted) = (*mean, *weighted);
-        }
-    }
-}
-
-impl StepLoss {
-    fn add(&mut self, means: Vec<(f64, Tensor<1>)>) {
-        let (weights, means): (Vec<f64>, Vec<Tensor<1>>) = means.into_iter().unzip();
-        let weighted = means.iter().zip(weights).map(|(mean, weight)| mean.clone().mul_scalar(weight));
-        self.weighted = sums(std::mem::take(&mut self.weighted), weighted.collect());
-        self.means = sums(std::mem::take(&mut self.means), means);
-    }
-
-    /// Of means and weighted means, the latter of which make the loss.
-    fn control(self, squares: Tensor<1>, rules: StepRules) -> StepControl {
-        let weights: Vec<f64> = self.means.iter().map(|_| 0.0).chain(self.weighted.iter().map(|_| 1.0)).collect();
-        StepControl::new(self.means.into_iter().chain(self.weighted).collect(), &weights, squares, rules)
-    }
-}
-
-fn sums(sums: Vec<Tensor<1>>, more: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
-    if sums.is_empty() { more } else { sums.into_iter().zip(more).map(|(sum, x)| sum + x).collect() }
-}
-
-/// Each loss term has a count and a name of its own, and the same ones in every batch of a step.
-fn check_terms(terms: &[LossTerm], counts: &[f64], before: &[StepTerm]) -> Result<(), TrainError> {
-    let names =
-        |names: &mut dyn Iterator<Item = &str>| names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let all = || names(&mut terms.iter().map(|term| &*term.name));
-    if terms.len() > counts.len() {
-        let uncounted = names(&mut terms[counts.len()..].iter().map(|term| &*term.name));
-        return Err(TrainError::Uncounted { counts: counts.len(), terms: all(), uncounted });
-    }
-    if terms.len() < counts.len() {
-        return Err(TrainError::Unheard { counts: counts.len(), terms: all(), number: terms.len() });
-    }
-    let twice = (1..terms.len()).find(|i| terms[..*i].iter().any(|term| term.name == terms[*i].name));
-    if let Some(twice) = twice {
-        return Err(TrainError::SameName(terms[twice].name.to_string()));
-    }
-    if !before.is_empty() && before.iter().zip(terms).any(|(before, term)| before.name != term.name) {
-        return Err(TrainError::Renamed(names(&mut before.iter().map(|term| &*term.name)), all()));
-    }
-    Ok(())
 }

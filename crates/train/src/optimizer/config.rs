@@ -1,7 +1,8 @@
 //! How parameters move, as a user writes it.
 
 use super::groups::GroupConfig;
-use crate::{Schedule, TrainConfigError};
+use crate::Schedule;
+use crate::config_error::TrainConfigError;
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use std::str::FromStr;

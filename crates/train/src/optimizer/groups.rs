@@ -1,7 +1,8 @@
 //! Parameters with a learning rate or a decay of their own.
 
 use super::OptimizerConfig;
-use crate::{LrScaling, TrainConfigError};
+use crate::LrScaling;
+use crate::config_error::TrainConfigError;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -11,12 +11,12 @@ pub use groups::{GroupConfig, Pattern};
 use crate::GradientSum;
 use adafactor::Adafactor;
 use adamw::AdamW;
-use burn::module::{Module, ModuleMapper, Param, ParamMapper};
+use burn::module::{Module, Param, ParamMapper};
 use burn::tensor::{Device, Tensor, TensorData};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use undertone_ops::StepControl;
-use undertone_store::{HostTensor, StoreError};
+use undertone_store::{HostTensor, MapParameter, StoreError, map};
 
 /// The optimizer that a configuration names, with state that can be named, saved and restored exactly.
 pub struct Optimizer {
@@ -83,8 +83,8 @@ impl Optimizer {
         learning_rate: f64,
         control: Option<&StepControl>,
     ) -> M {
-        let mut taker = Taker { path: Vec::new(), optimizer: self, gradients, learning_rate, taken: Taken::default() };
-        let model = model.map(&mut taker);
+        let mut taker = Taker { optimizer: self, gradients, learning_rate, taken: Taken::default() };
+        let model = map(model, &mut taker);
         let Taken { names, steps, params } = taker.taken;
         let numbers: Vec<u64> = steps.iter().map(|step| step.number).collect();
         let mut moved = BTreeMap::new();
@@ -93,7 +93,7 @@ impl Optimizer {
             moved.insert(name.clone(), parameter);
         }
         self.moved = names;
-        model.map(&mut Placer { path: Vec::new(), moved, params })
+        map(model, &mut Placer { moved, params })
     }
 
     /// Forgets that the last step was counted: its control said that nothing moves.
@@ -196,7 +196,6 @@ impl OptimizerConfig {
 
 /// Takes out of a model what moves.
 struct Taker<'a> {
-    path: Vec<String>,
     optimizer: &'a mut Optimizer,
     gradients: &'a mut GradientSum,
     learning_rate: f64,
@@ -212,18 +211,10 @@ struct Taken {
     params: BTreeMap<String, Box<dyn Any>>,
 }
 
-impl ModuleMapper for Taker<'_> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-    }
-
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let name = self.path.join(".");
-        let Some(gradient) = self.gradients.take(&name) else { return param };
+impl MapParameter for Taker<'_> {
+    fn map<const D: usize>(&mut self, path: &str, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(gradient) = self.gradients.take(path) else { return param };
+        let name = path.to_owned();
         let (id, old, mapper) = param.consume();
         let old = old.inner();
         let (shape, device) = (old.shape(), old.device());
@@ -258,24 +249,14 @@ impl ModuleMapper for Taker<'_> {
 
 /// Puts back what has moved.
 struct Placer {
-    path: Vec<String>,
     moved: BTreeMap<String, Tensor<1>>,
     params: BTreeMap<String, Box<dyn Any>>,
 }
 
-impl ModuleMapper for Placer {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-    }
-
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let name = self.path.join(".");
-        let Some(new) = self.moved.remove(&name) else { return param };
-        let mapper = self.params.remove(&name).and_then(|mapper| mapper.downcast::<ParamMapper<Tensor<D>>>().ok());
+impl MapParameter for Placer {
+    fn map<const D: usize>(&mut self, path: &str, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(new) = self.moved.remove(path) else { return param };
+        let mapper = self.params.remove(path).and_then(|mapper| mapper.downcast::<ParamMapper<Tensor<D>>>().ok());
         let mapper = mapper.expect("the mapper of this very parameter");
         let new = new.reshape(param.lazy_shape());
         Param::from_mapped_value(param.id, Tensor::from_inner(new).require_grad(), *mapper)

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::tokens::{is_python_space, ngrams, shared, words};
+use crate::tokens::{is_python_space, ngrams, shared, words};
 
 /// The longest n-grams that count.
 const ORDER: usize = 4;
@@ -19,7 +19,7 @@ const ORDER: usize = 4;
 /// sacrebleu: the tokenizer of mteval-v13a, upper and lower case told apart, n-grams up to 4, exponential smoothing.
 ///
 /// ```
-/// # use undertone_train::metrics::{Bleu, bleu};
+/// # use undertone_metrics::{Bleu, bleu};
 /// let pairs =
 ///     [("The cat sat on the mat.", "The cat sat on a mat."), ("It was late, at last.", "It was late at last.")];
 /// let total: Bleu = pairs.into_iter().map(|(reference, hypothesis)| bleu(&[reference], hypothesis)).sum();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn fixture() -> Fixture {
-        serde_json::from_str(include_str!("../../tests/fixtures/bleu.json")).unwrap()
+        serde_json::from_str(include_str!("../tests/fixtures/bleu.json")).unwrap()
     }
 
     #[test]

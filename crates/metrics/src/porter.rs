@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn stems_are_those_of_nltk() {
         let stems: BTreeMap<String, String> =
-            serde_json::from_str(include_str!("../../tests/fixtures/porter.json")).unwrap();
+            serde_json::from_str(include_str!("../tests/fixtures/porter.json")).unwrap();
         assert!(stems.len() > 3000);
         for (word, expected) in stems {
             assert_eq!(stem(&word), expected, "the stem of {word}");

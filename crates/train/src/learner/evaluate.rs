@@ -1,28 +1,25 @@
 //! How good the model is, and the best one there has been.
 
-use super::rescue::Within;
-use super::{Learner, Session};
+use super::Learner;
+use super::recovery::RecoveryPoint;
+use super::session::Session;
 use crate::checkpoint::TrainState;
 use crate::config::Directions;
 use crate::error::io;
-use crate::exported::Exported;
-use crate::metrics::Direction;
+use crate::exported::{BEST, BEST_EMA, Exported};
 use crate::objective::{Evaluation, Objective};
 use crate::records::Records;
 use crate::{Progress, TrainError};
 use burn::module::Module;
 use std::collections::BTreeMap;
+use undertone_metrics::Direction;
 use undertone_store::write_directory;
-
-/// The folders of the model, and of the average of its weights, that scored best.
-pub(super) const BEST: &str = "best";
-pub(super) const BEST_EMA: &str = "best_ema";
 
 impl<O: Objective> Learner<O> {
     /// Judges the model, and the average of its weights, records it, and exports what is the best so far. Where the data
     /// fails at an interruption, nothing is recorded but that this is still to be done.
     pub(super) fn evaluate(&mut self, session: &mut Session) -> Result<(), TrainError> {
-        let Session { log, progress, .. } = session;
+        let Session { records, progress, .. } = session;
         let (model, step) = (self.model().valid(), self.state.step);
         let judge = |model: &O::Model| self.objective.evaluate(model, &self.config.evaluate.metrics);
         let judged = judge(&model).and_then(|found| {
@@ -43,16 +40,13 @@ impl<O: Objective> Learner<O> {
         if let Some((model, evaluation)) = &average {
             best_ema = self.export_if_best(model, BEST_EMA, best_ema, self.score(evaluation))?;
         }
-        self.within = Within::Moving;
-        self.record(&evaluation, "valid", log, progress)?;
+        self.recovery = RecoveryPoint::DuringUpdate;
+        self.record(&evaluation, "valid", records, progress)?;
         if let Some((_, evaluation)) = &average {
-            self.record(evaluation, "valid_ema", log, progress)?;
+            self.record(evaluation, "valid_ema", records, progress)?;
         }
-        let (reference, min_delta) = (self.state.reference, self.config.early_stopping.min_delta);
-        match watched.filter(|score| reference.is_none_or(|reference| *score < reference - min_delta)) {
-            Some(score) => (self.state.reference, self.state.stalled) = (Some(score), 0),
-            None => self.state.stalled += 1,
-        }
+        let TrainState { reference, stalled, .. } = &mut self.state;
+        self.config.early_stopping.observe(watched, reference, stalled);
         self.state = TrainState {
             score,
             best,
@@ -61,7 +55,7 @@ impl<O: Objective> Learner<O> {
             unjudged: false,
             ..std::mem::take(&mut self.state)
         };
-        self.within = Within::Nothing;
+        self.recovery = RecoveryPoint::BetweenSteps;
         Ok(())
     }
 
@@ -102,12 +96,12 @@ impl<O: Objective> Learner<O> {
         &self,
         evaluation: &Evaluation,
         split: &str,
-        log: &mut Records,
+        records: &mut Records,
         progress: &Progress,
     ) -> Result<(), TrainError> {
         let step = self.state.step;
         let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        log.write(step, split, &values).map_err(io(&self.dir))?;
+        records.write(step, split, &values).map_err(io(&self.dir))?;
         progress.metrics(split, values);
         let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
         progress.say(&format!("step {step}  {split}  {}", shown.join("  ")));
@@ -122,11 +116,6 @@ impl<O: Objective> Learner<O> {
     /// Which way what decides is better.
     pub(super) fn directions(&self) -> Result<Directions, TrainError> {
         Ok(self.config.directions(|metric| self.objective.direction(metric))?)
-    }
-
-    /// Whether early stopping ends the run; never before there was something to compare with.
-    pub(super) fn has_stalled(&self) -> bool {
-        self.config.early_stopping.ends(self.state.stalled) && self.state.reference.is_some()
     }
 
     /// Which way the metrics of an evaluation are better, as far as the objective knows.

@@ -5,13 +5,13 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-use super::Score;
-use super::tokens::{ngrams, shared, words};
+use crate::Score;
+use crate::tokens::{ngrams, shared, words};
 
 /// How well questions are answered, summed over an evaluation set.
 ///
 /// ```
-/// # use undertone_train::metrics::{AnswerScore, squad_v2};
+/// # use undertone_metrics::{AnswerScore, squad_v2};
 /// let answers =
 ///     [(vec!["the Eiffel Tower", "Eiffel"], "Eiffel tower!"), (vec!["in May 1889"], "May 1889"), (vec![], "")];
 /// let total: AnswerScore = answers.iter().map(|(golds, prediction)| squad_v2(golds, prediction)).sum();
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn scores_are_those_of_the_official_scripts() {
-        let fixture: Fixture = serde_json::from_str(include_str!("../../tests/fixtures/squad.json")).unwrap();
+        let fixture: Fixture = serde_json::from_str(include_str!("../tests/fixtures/squad.json")).unwrap();
         assert!(fixture.questions.len() > 50);
         let mut total = AnswerScore::default();
         for question in &fixture.questions {

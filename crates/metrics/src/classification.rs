@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Sum;
 use std::ops::AddAssign;
 
-use super::Score;
+use crate::Score;
 
 /// Which class was decided on for which, counted over an evaluation set.
 ///
 /// ```
-/// # use undertone_train::metrics::ConfusionMatrix;
+/// # use undertone_metrics::ConfusionMatrix;
 /// let decisions = [("yes", "yes"), ("yes", "no"), ("no", "no"), ("no", "no")];
 /// let matrix: ConfusionMatrix<&str> = decisions.into_iter().collect();
 /// assert_eq!(matrix.count("yes", "no"), 1);
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn scores_are_those_of_scikit_learn() {
-        let cases: Vec<Case> = serde_json::from_str(include_str!("../../tests/fixtures/classification.json")).unwrap();
+        let cases: Vec<Case> = serde_json::from_str(include_str!("../tests/fixtures/classification.json")).unwrap();
         assert!(cases.len() > 20);
         for case in cases {
             let matrix: ConfusionMatrix<String> = case.references.into_iter().zip(case.predictions).collect();

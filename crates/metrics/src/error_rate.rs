@@ -10,7 +10,7 @@ use std::ops::{Add, AddAssign};
 /// hypothesis is an insertion that adds to the edits and nothing to the length. The rate may exceed 1.
 ///
 /// ```
-/// # use undertone_train::metrics::{ErrorRate, wer};
+/// # use undertone_metrics::{ErrorRate, wer};
 /// let pairs = [("the cat sat", "the cat sat"), ("", "uh"), ("on the mat", "on mat")];
 /// let total: ErrorRate = pairs.into_iter().map(|(reference, hypothesis)| wer(reference, hypothesis)).sum();
 /// assert_eq!(total.rate(), Some(2.0 / 6.0));
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn counts_and_rates_are_those_of_jiwer() {
-        let fixture: Fixture = serde_json::from_str(include_str!("../../tests/fixtures/jiwer.json")).unwrap();
+        let fixture: Fixture = serde_json::from_str(include_str!("../tests/fixtures/jiwer.json")).unwrap();
         assert!(fixture.pairs.len() > 50);
         let (mut words, mut chars) = (ErrorRate::default(), ErrorRate::default());
         for Pair { reference, hypothesis, words: expected_words, chars: expected_chars } in &fixture.pairs {

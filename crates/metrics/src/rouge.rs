@@ -2,9 +2,9 @@
 
 use std::ops::AddAssign;
 
-use super::Score;
-use super::porter::stem;
-use super::tokens::{ngrams, shared};
+use crate::Score;
+use crate::porter::stem;
+use crate::tokens::{ngrams, shared};
 
 /// How much summaries share with their references, summed over a corpus.
 ///
@@ -12,7 +12,7 @@ use super::tokens::{ngrams, shared};
 /// Summaries", 2004). Every figure lies in `[0, 1]`; papers print it times 100.
 ///
 /// ```
-/// # use undertone_train::metrics::{Rouge, rouge};
+/// # use undertone_metrics::{Rouge, rouge};
 /// let pairs = [("The police killed the gunman.", "police kill the gunman"), ("It rained.", "It snowed.")];
 /// let total: Rouge = pairs.into_iter().map(|(reference, summary)| rouge(reference, summary)).sum();
 /// assert!((total.rouge1().unwrap().recall - (4.0 / 5.0 + 1.0 / 2.0) / 2.0).abs() < 1e-12);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn scores_are_those_of_rouge_score() {
-        let fixture: Fixture = serde_json::from_str(include_str!("../../tests/fixtures/rouge.json")).unwrap();
+        let fixture: Fixture = serde_json::from_str(include_str!("../tests/fixtures/rouge.json")).unwrap();
         assert!(fixture.pairs.len() > 50);
         let mut total = Rouge::default();
         for Pair { reference, summary, tokens, scores } in &fixture.pairs {

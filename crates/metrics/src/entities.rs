@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 
 use thiserror::Error;
 
-use super::Score;
+use crate::Score;
 
 /// Entities expected, found and found rightly, by type and summed over a corpus.
 ///
@@ -13,8 +13,8 @@ use super::Score;
 /// thereby CoNLL's `conlleval`.
 ///
 /// ```
-/// # use undertone_train::metrics::{EntityScore, entities};
-/// # fn main() -> Result<(), undertone_train::metrics::TagError> {
+/// # use undertone_metrics::{EntityScore, entities};
+/// # fn main() -> Result<(), undertone_metrics::TagError> {
 /// let mut total = EntityScore::default();
 /// total += entities(&["B-PER", "I-PER", "O", "B-LOC"], &["B-PER", "I-PER", "O", "O"])?;
 /// total += entities(&["O", "B-LOC"], &["O", "I-LOC"])?;
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn scores_are_those_of_seqeval() {
-        let fixture: Fixture = serde_json::from_str(include_str!("../../tests/fixtures/entities.json")).unwrap();
+        let fixture: Fixture = serde_json::from_str(include_str!("../tests/fixtures/entities.json")).unwrap();
         assert!(fixture.sentences.len() > 50);
         let mut total = EntityScore::default();
         for Sentence { reference, prediction, score } in &fixture.sentences {

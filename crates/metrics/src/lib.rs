@@ -1,0 +1,70 @@
+//! How good a model is: metrics of what it writes, hears or decides, over a whole evaluation set.
+//!
+//! Error rates ([`cer`], [`wer`]), overlap of texts ([`rouge`], [`bleu`]), answers to questions ([`squad_v1`], [`squad_v2`]),
+//! labels ([`ConfusionMatrix`]) and entities ([`entities`]) are sums over a corpus: scores of single samples are added, and
+//! the rate is taken of the whole. Each agrees with the Python package that papers use, which tests compare it with.
+//! [`registry`] knows metrics of texts by the names that configurations call them, and [`direction_of`] which way each is
+//! better; further ones are registered there.
+//!
+//! It deliberately knows no tensor, no model and no dataset: what is compared are texts, labels and spans.
+//!
+//! ```
+//! use undertone_metrics::{Direction, registry, wer};
+//!
+//! let pairs = [("the cat sat", "the cat sat"), ("on the mat", "on mat")];
+//! let words = pairs.iter().map(|(reference, hypothesis)| wer(reference, hypothesis)).sum::<undertone_metrics::ErrorRate>();
+//! assert_eq!(words.rate(), Some(1.0 / 6.0));
+//!
+//! // The same, by the name that a configuration gives.
+//! let metric = registry::lookup("wer").expect("a metric of texts");
+//! let mut score = metric.start();
+//! pairs.iter().for_each(|(reference, hypothesis)| score.add(reference, hypothesis));
+//! assert_eq!((score.value(), metric.direction()), (words.rate(), Direction::Lower));
+//! ```
+
+mod bleu;
+mod classification;
+mod direction;
+mod entities;
+mod error_rate;
+mod porter;
+mod question_answering;
+pub mod registry;
+mod rouge;
+mod score;
+mod tokens;
+
+use std::iter::Sum;
+use std::ops::Add;
+
+pub use bleu::{Bleu, bleu};
+pub use classification::ConfusionMatrix;
+pub use direction::Direction;
+pub use entities::{EntityCounts, EntityScore, TagError, entities};
+pub use error_rate::{Edits, ErrorRate, cer, wer};
+pub use question_answering::{AnswerScore, squad_v1, squad_v2};
+pub use registry::direction_of;
+pub use rouge::{Rouge, rouge};
+pub use score::Score;
+
+/// The sums that follow from `AddAssign` and `Default`.
+macro_rules! sums {
+    ($($metric:ty),*) => {$(
+        impl Add for $metric {
+            type Output = Self;
+
+            fn add(mut self, other: Self) -> Self {
+                self += other;
+                self
+            }
+        }
+
+        impl Sum for $metric {
+            fn sum<I: Iterator<Item = Self>>(metrics: I) -> Self {
+                metrics.fold(Self::default(), Add::add)
+            }
+        }
+    )*};
+}
+
+sums!(AnswerScore, Bleu, EntityCounts, EntityScore, Rouge);

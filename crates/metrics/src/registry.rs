@@ -1,0 +1,384 @@
+//! Metrics by the names that configurations and logs call them.
+//!
+//! A metric of texts is a type that implements [`TextMetric`] and one line that registers it:
+//!
+//! ```
+//! use undertone_metrics::registry::{self, TextMetric};
+//! use undertone_metrics::{Direction, direction_of};
+//!
+//! /// How much longer what was written is than what was to be written, in characters per text.
+//! #[derive(Clone, Debug, Default)]
+//! struct Surplus {
+//!     characters: f64,
+//!     texts: usize,
+//! }
+//!
+//! impl TextMetric for Surplus {
+//!     const NAME: &str = "surplus";
+//!     const DIRECTION: Direction = Direction::Lower;
+//!
+//!     fn add(&mut self, reference: &str, hypothesis: &str) {
+//!         self.characters += hypothesis.chars().count() as f64 - reference.chars().count() as f64;
+//!         self.texts += 1;
+//!     }
+//!
+//!     fn value(&self) -> Option<f64> {
+//!         (self.texts > 0).then(|| self.characters / self.texts as f64)
+//!     }
+//! }
+//!
+//! registry::register::<Surplus>()?;
+//! let mut score = registry::lookup("surplus").expect("it was registered").start();
+//! score.add("CQ", "CQ CQ");
+//! assert_eq!((score.value(), direction_of("surplus")), (Some(3.0), Some(Direction::Lower)));
+//! # Ok::<(), registry::RegistryError>(())
+//! ```
+
+use crate::{Bleu, Direction, ErrorRate, Rouge, bleu, cer, rouge, wer};
+use std::any::{TypeId, type_name};
+use std::fmt::Debug;
+use std::sync::{PoisonError, RwLock};
+
+/// A metric over pairs of texts, summed over an evaluation set; its default has seen no text.
+pub trait TextMetric: Clone + Debug + Default + Send + Sync + 'static {
+    /// What configurations and logs call it; without a dot, which separates a task from its metric.
+    const NAME: &str;
+    /// Which way it is better.
+    const DIRECTION: Direction;
+
+    /// Counts a text: what it should be, and what was written.
+    fn add(&mut self, reference: &str, hypothesis: &str);
+
+    /// The value over all texts so far; nothing where there is nothing to measure by.
+    fn value(&self) -> Option<f64>;
+}
+
+/// What is registered under a name: how to begin a score, and which way it is better.
+#[derive(Clone, Copy, Debug)]
+pub struct RegisteredMetric {
+    name: &'static str,
+    direction: Direction,
+    type_id: TypeId,
+    start: fn() -> Box<dyn AnyTextMetric>,
+}
+
+impl RegisteredMetric {
+    fn of<M: TextMetric>() -> Self {
+        Self { name: M::NAME, direction: M::DIRECTION, type_id: TypeId::of::<M>(), start: || Box::new(M::default()) }
+    }
+
+    /// What configurations and logs call it.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Which way it is better.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// A score that has seen no text.
+    pub fn start(&self) -> RunningScore {
+        RunningScore((self.start)())
+    }
+}
+
+/// The score of a metric over the texts so far, whatever the metric's type.
+#[derive(Debug)]
+pub struct RunningScore(Box<dyn AnyTextMetric>);
+
+impl RunningScore {
+    /// Counts a text: what it should be, and what was written.
+    pub fn add(&mut self, reference: &str, hypothesis: &str) {
+        self.0.add(reference, hypothesis);
+    }
+
+    /// The value over all texts so far; nothing where there is nothing to measure by.
+    pub fn value(&self) -> Option<f64> {
+        self.0.value()
+    }
+}
+
+impl Clone for RunningScore {
+    fn clone(&self) -> Self {
+        Self(self.0.copy())
+    }
+}
+
+/// [`TextMetric`] as a trait object.
+trait AnyTextMetric: Debug + Send + Sync {
+    fn add(&mut self, reference: &str, hypothesis: &str);
+    fn value(&self) -> Option<f64>;
+    fn copy(&self) -> Box<dyn AnyTextMetric>;
+}
+
+impl<M: TextMetric> AnyTextMetric for M {
+    fn add(&mut self, reference: &str, hypothesis: &str) {
+        TextMetric::add(self, reference, hypothesis);
+    }
+
+    fn value(&self) -> Option<f64> {
+        TextMetric::value(self)
+    }
+
+    fn copy(&self) -> Box<dyn AnyTextMetric> {
+        Box::new(self.clone())
+    }
+}
+
+/// Why a metric cannot be registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    /// No configuration can call it that.
+    #[error("a metric cannot be called `{0}`: give `TextMetric::NAME` some letters and no dot or space")]
+    Name(&'static str),
+    /// Another metric is called the same.
+    #[error("`{name}` is a metric already, so `{type_name}` cannot be called that: give it another `TextMetric::NAME`")]
+    Taken {
+        /// What both are called.
+        name: &'static str,
+        /// The type that comes second.
+        type_name: &'static str,
+    },
+}
+
+/// Metrics that other crates have registered in this process.
+static REGISTERED: RwLock<Vec<RegisteredMetric>> = RwLock::new(Vec::new());
+
+/// Makes a metric known by its name in this process. To register the same type again changes nothing.
+///
+/// # Errors
+/// When the name is none, or another metric's.
+pub fn register<M: TextMetric>() -> Result<(), RegistryError> {
+    if M::NAME.is_empty() || M::NAME.contains(|c: char| c == '.' || c.is_whitespace()) {
+        return Err(RegistryError::Name(M::NAME));
+    }
+    let taken = RegistryError::Taken { name: M::NAME, type_name: type_name::<M>() };
+    if OTHERS.iter().any(|(known, _)| *known == M::NAME) {
+        return Err(taken);
+    }
+    let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
+    match BUILT_IN().into_iter().chain(registered.iter().copied()).find(|metric| metric.name == M::NAME) {
+        Some(metric) if metric.type_id == TypeId::of::<M>() => Ok(()),
+        Some(_) => Err(taken),
+        None => {
+            registered.push(RegisteredMetric::of::<M>());
+            Ok(())
+        }
+    }
+}
+
+/// The metric of texts of that name, built in or registered.
+pub fn lookup(name: &str) -> Option<RegisteredMetric> {
+    all().into_iter().find(|metric| metric.name == name)
+}
+
+/// The names of all metrics of texts, for messages: those that are built in, and those that were registered.
+pub fn names() -> Vec<&'static str> {
+    all().into_iter().map(|metric| metric.name).collect()
+}
+
+fn all() -> Vec<RegisteredMetric> {
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    BUILT_IN().into_iter().chain(registered.iter().copied()).collect()
+}
+
+/// Which way a metric is better, `cer` say, or `task.cer` of one task; nothing for a name that is not known here, for a guess
+/// would train models the wrong way.
+pub fn direction_of(metric: &str) -> Option<Direction> {
+    let name = metric.rsplit('.').next().unwrap_or(metric);
+    let other = || OTHERS.iter().find(|(known, _)| *known == name).map(|(_, direction)| *direction);
+    lookup(name).map(|metric| metric.direction).or_else(other)
+}
+
+/// The metrics of texts that this crate computes.
+const BUILT_IN: fn() -> [RegisteredMetric; 7] = || {
+    [
+        RegisteredMetric::of::<CharacterErrors>(),
+        RegisteredMetric::of::<WordErrors>(),
+        RegisteredMetric::of::<ExactTexts>(),
+        RegisteredMetric::of::<Rouge1>(),
+        RegisteredMetric::of::<Rouge2>(),
+        RegisteredMetric::of::<RougeL>(),
+        RegisteredMetric::of::<Bleu>(),
+    ]
+};
+
+/// Metrics of something other than texts, and losses, by the names that logs call them: those that this project computes,
+/// and what it is usual to compute besides.
+const OTHERS: [(&str, Direction); 9] = [
+    ("loss", Direction::Lower),
+    ("error", Direction::Lower),
+    ("perplexity", Direction::Lower),
+    ("accuracy", Direction::Higher),
+    ("routing_accuracy", Direction::Higher),
+    ("macro_f1", Direction::Higher),
+    ("f1", Direction::Higher),
+    ("entity_f1", Direction::Higher),
+    ("exact_match", Direction::Higher),
+];
+
+/// Texts that are their reference to the letter, as a share of all.
+#[derive(Clone, Copy, Debug, Default)]
+struct ExactTexts {
+    exact: usize,
+    texts: usize,
+}
+
+impl TextMetric for ExactTexts {
+    const NAME: &str = "exact";
+    const DIRECTION: Direction = Direction::Higher;
+
+    fn add(&mut self, reference: &str, hypothesis: &str) {
+        self.exact += usize::from(reference == hypothesis);
+        self.texts += 1;
+    }
+
+    fn value(&self) -> Option<f64> {
+        (self.texts > 0).then(|| self.exact as f64 / self.texts as f64)
+    }
+}
+
+impl TextMetric for Bleu {
+    const NAME: &str = "bleu";
+    const DIRECTION: Direction = Direction::Higher;
+
+    fn add(&mut self, reference: &str, hypothesis: &str) {
+        *self += bleu(&[reference], hypothesis);
+    }
+
+    fn value(&self) -> Option<f64> {
+        self.score()
+    }
+}
+
+/// A metric that is one figure of a sum over texts.
+macro_rules! figure_of_a_sum {
+    ($type:ident($sum:ty): $name:literal, $direction:ident, $of:expr, $value:expr) => {
+        #[derive(Clone, Debug, Default)]
+        struct $type($sum);
+
+        impl TextMetric for $type {
+            const NAME: &str = $name;
+            const DIRECTION: Direction = Direction::$direction;
+
+            fn add(&mut self, reference: &str, hypothesis: &str) {
+                self.0 += $of(reference, hypothesis);
+            }
+
+            fn value(&self) -> Option<f64> {
+                $value(&self.0)
+            }
+        }
+    };
+}
+
+figure_of_a_sum!(CharacterErrors(ErrorRate): "cer", Lower, cer, ErrorRate::rate);
+figure_of_a_sum!(WordErrors(ErrorRate): "wer", Lower, wer, ErrorRate::rate);
+figure_of_a_sum!(Rouge1(Rouge): "rouge1", Higher, rouge, |sum: &Rouge| sum.rouge1().map(|score| score.f1));
+figure_of_a_sum!(Rouge2(Rouge): "rouge2", Higher, rouge, |sum: &Rouge| sum.rouge2().map(|score| score.f1));
+figure_of_a_sum!(RougeL(Rouge): "rouge_l", Higher, rouge, |sum: &Rouge| sum.rouge_l().map(|score| score.f1));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_has_no_direction() {
+        assert_eq!(direction_of("cer"), Some(Direction::Lower));
+        assert_eq!(direction_of("copy-fast.bleu"), Some(Direction::Higher));
+        assert_eq!((direction_of("brier"), direction_of(""), direction_of("cer.mine")), (None, None, None));
+    }
+
+    #[test]
+    fn every_built_in_metric_is_that_of_its_function() {
+        let pairs =
+            [("CQ DX DE K1ABC", "CQ DX DE K1ABC"), ("ABCDE F", "ABCDX F"), ("", "UH"), ("TEST DE N0XX", "TEST")];
+        let errors: [ErrorRate; 2] = [cer, wer].map(|of| pairs.iter().map(|(r, h)| of(r, h)).sum());
+        let overlap: Rouge = pairs.iter().map(|(r, h)| rouge(r, h)).sum();
+        let n_grams: Bleu = pairs.iter().map(|(r, h)| bleu(&[*r], h)).sum();
+        let f1 = |score: Option<crate::Score>| score.map(|score| score.f1);
+        let expected = [
+            ("cer", errors[0].rate(), Direction::Lower),
+            ("wer", errors[1].rate(), Direction::Lower),
+            ("exact", Some(0.25), Direction::Higher),
+            ("rouge1", f1(overlap.rouge1()), Direction::Higher),
+            ("rouge2", f1(overlap.rouge2()), Direction::Higher),
+            ("rouge_l", f1(overlap.rouge_l()), Direction::Higher),
+            ("bleu", n_grams.score(), Direction::Higher),
+        ];
+        assert_eq!(BUILT_IN().map(|metric| metric.name), expected.map(|(name, ..)| name));
+        for (name, value, direction) in expected {
+            let metric = lookup(name).expect(name);
+            let mut score = metric.start();
+            assert_eq!(score.value(), None, "{name} of no text");
+            pairs.iter().for_each(|(reference, hypothesis)| score.add(reference, hypothesis));
+            assert_eq!((score.value(), metric.direction()), (value, direction), "{name}");
+            let mut further = score.clone();
+            further.add("A B C D", "");
+            assert!(score.value() == value && further.value() != value, "{name}: a copy has a count of its own");
+        }
+    }
+
+    /// Texts that are empty.
+    #[derive(Clone, Debug, Default)]
+    struct Silent(usize);
+
+    impl TextMetric for Silent {
+        const NAME: &str = "silent";
+        const DIRECTION: Direction = Direction::Lower;
+
+        fn add(&mut self, _: &str, hypothesis: &str) {
+            self.0 += usize::from(hypothesis.is_empty());
+        }
+
+        fn value(&self) -> Option<f64> {
+            Some(self.0 as f64)
+        }
+    }
+
+    /// A metric of a name that cannot be.
+    macro_rules! called {
+        ($type:ident, $name:literal) => {
+            #[derive(Clone, Debug, Default)]
+            struct $type;
+
+            impl TextMetric for $type {
+                const NAME: &str = $name;
+                const DIRECTION: Direction = Direction::Higher;
+
+                fn add(&mut self, _: &str, _: &str) {}
+
+                fn value(&self) -> Option<f64> {
+                    None
+                }
+            }
+        };
+    }
+
+    called!(AnotherSilent, "silent");
+    called!(AnotherLoss, "loss");
+    called!(AnotherWer, "wer");
+    called!(Dotted, "a.b");
+    called!(Nameless, "");
+
+    #[test]
+    fn a_metric_of_ones_own_is_known_by_its_name() {
+        assert_eq!(register::<Silent>(), Ok(()));
+        assert_eq!(register::<Silent>(), Ok(()), "once more changes nothing");
+        assert!(names().iter().filter(|name| **name == "silent").count() == 1 && names().contains(&"cer"));
+        assert_eq!(
+            (direction_of("silent"), direction_of("task.silent")),
+            (Some(Direction::Lower), Some(Direction::Lower))
+        );
+        let mut score = lookup("silent").expect("registered").start();
+        [("a", ""), ("b", "b")].iter().for_each(|(reference, hypothesis)| score.add(reference, hypothesis));
+        assert_eq!(score.value(), Some(1.0));
+        let taken = register::<AnotherSilent>().expect_err("taken").to_string();
+        assert!(taken.contains("`silent`") && taken.contains("AnotherSilent"), "{taken}");
+        assert!(register::<AnotherLoss>().is_err() && register::<AnotherWer>().is_err());
+        assert_eq!(register::<Dotted>(), Err(RegistryError::Name("a.b")));
+        assert_eq!(register::<Nameless>(), Err(RegistryError::Name("")));
+        assert_eq!(direction_of("silent"), Some(Direction::Lower), "what was refused changes nothing");
+    }
+}

@@ -1,0 +1,159 @@
+//! How a session of training begins and ends, and the checkpoints and the summary that it leaves.
+
+use super::Learner;
+use super::session::{Session, SessionSettings};
+use crate::checkpoint::{Checkpoints, Contents};
+use crate::ema::Ema;
+use crate::largest::check_largest;
+use crate::objective::{Batches, Objective};
+use crate::report::{ExampleChange, ParameterCount, Summary, peak_memory_bytes};
+use crate::stopwatch::Stopwatch;
+use crate::{Progress, TrainError};
+use undertone_ops::{Capacity, Compute, check_backend};
+use undertone_store::{frozen_checksum, parameter_infos, trainable_parameters};
+
+impl<O: Objective> Learner<O> {
+    /// Whether it can be trained on these batches; nothing is written.
+    ///
+    /// # Errors
+    /// When there is no data, the configuration does not fit the model, or a checkpoint was made with other batches.
+    pub fn check<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> Result<(), TrainError> {
+        self.steps_over(batches).map(|_| ())
+    }
+
+    /// Everything before the first step: checks, the directory, the records, and the evaluation that is due by then.
+    pub(super) fn begin_session<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Session, TrainError> {
+        let steps = self.steps_over(batches)?;
+        check_backend(&self.device)?;
+        self.own_directory()?;
+        if self.asked != self.config.compute {
+            eprintln!("{}", instead(self.asked, self.config.compute));
+        }
+        self.state.batching = Some(self.batching(batches));
+        self.prepare_directory()?;
+        let settings = SessionSettings {
+            config: &self.config,
+            name: &self.name,
+            dir: &self.dir,
+            device: &self.device,
+            display: self.display,
+            interrupt: &self.interrupt,
+            configuration: self.configuration.as_deref(),
+        };
+        let mut session = Session::open(&settings, &self.state, steps)?;
+        self.coverage = None;
+        // Once a session: on an accelerator the frozen parameters have to be read back for it.
+        if self.state.frozen.is_none() {
+            self.state.frozen = Some(frozen_checksum(self.model()));
+        }
+        if self.state.before.is_none() {
+            self.evaluate(&mut session)?;
+            self.state.before.clone_from(&self.state.latest);
+        } else if session.owes_evaluation {
+            self.evaluate(&mut session)?;
+            self.checkpoint()?;
+        }
+        Ok(session)
+    }
+
+    /// Everything after the last step: the last checkpoint and the summary.
+    pub(super) fn end_session(&mut self, mut session: Session) -> Result<Summary, TrainError> {
+        self.finish_now(&mut session)?;
+        self.state.seconds = session.seconds();
+        let completed = !self.state.unjudged && (self.state.step >= session.steps || self.has_stalled());
+        if !completed {
+            self.checkpoint()?;
+        }
+        self.saver.wait()?;
+        session.progress.finish();
+        let summary = self.summary(completed, &session.watch);
+        session.write_summary(&summary)?;
+        Ok(summary)
+    }
+
+    /// How many optimizer steps the run has over these batches, once it is clear that it can be trained on them.
+    fn steps_over<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> Result<u64, TrainError> {
+        if batches.per_epoch() == 0 {
+            return Err(TrainError::NoData);
+        }
+        let steps = self.config.steps_over(|epoch| batches.in_epoch(epoch));
+        if self.config.optimizer.warmup_steps >= steps {
+            return Err(TrainError::Warmup { warmup: self.config.optimizer.warmup_steps, steps });
+        }
+        let parameters = parameter_infos(self.model());
+        check_largest(&parameters, Capacity::of(&self.device))?;
+        self.config.optimizer.check(&parameters)?;
+        self.directions()?;
+        // A cursor means nothing once batches are cut differently.
+        let expected = self.batching(batches);
+        match self.state.batching {
+            Some(found) if found != expected => Err(TrainError::Batching { found, expected }),
+            _ => Ok(steps),
+        }
+    }
+
+    /// What the cursor counts in.
+    fn batching<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> (usize, usize) {
+        (batches.per_epoch(), self.config.accumulation)
+    }
+
+    /// Whether early stopping ends the run; never before there was something to compare with.
+    pub(super) fn has_stalled(&self) -> bool {
+        self.config.early_stopping.is_over(self.state.reference, self.state.stalled)
+    }
+
+    pub(super) fn say_stalled(&self, progress: &Progress) {
+        let (step, stalled) = (self.state.step, self.state.stalled);
+        progress.say(&format!("step {step}  no better for {stalled} evaluations: stopping"));
+    }
+
+    /// Begins a checkpoint; training goes on once the tensors are in host memory.
+    pub(super) fn checkpoint(&mut self) -> Result<(), TrainError> {
+        let contents = Contents {
+            state: self.state.clone(),
+            model: trainable_parameters(self.model()),
+            optimizer: self.optimizer.to_tensors(),
+            ema: self.ema.as_ref().map(Ema::to_tensors),
+        };
+        let direction = self.directions()?.deciding;
+        Ok(self.saver.save(contents, direction)?)
+    }
+
+    fn summary(&self, completed: bool, watch: &Stopwatch) -> Summary {
+        let infos = parameter_infos(self.model());
+        let count =
+            |only: bool| infos.iter().filter(|p| p.trainable || !only).map(|p| p.shape.iter().product::<usize>()).sum();
+        let before = self.state.before.clone().unwrap_or_default();
+        let after = self.state.latest.clone().unwrap_or_default();
+        Summary {
+            name: self.name.clone(),
+            completed,
+            steps: self.state.step,
+            samples: self.state.samples,
+            parameters: ParameterCount { trainable: count(true), total: count(false) },
+            seconds: self.state.seconds,
+            samples_per_second: watch.samples_per_second(),
+            data_wait: watch.data_wait(),
+            peak_memory_bytes: peak_memory_bytes(),
+            best: self.state.best,
+            stalled: self.state.stalled,
+            examples: ExampleChange::pair(&before.examples, &after.examples),
+            directions: self.directions_of(&after),
+            before: before.metrics,
+            after: after.metrics,
+            remarks: after.remarks,
+        }
+    }
+
+    pub(super) fn checkpoints(&self) -> Checkpoints {
+        Checkpoints::new(self.dir.join("checkpoints"))
+    }
+}
+
+/// What is said where products are made in another type than the one asked for.
+fn instead(asked: Compute, compute: Compute) -> String {
+    let scaled = if compute == Compute::F16 { ", and the loss is scaled" } else { "" };
+    format!(
+        "`train.compute` asks for {asked}, which this device does not multiply in: products are made in {compute}{scaled}"
+    )
+}

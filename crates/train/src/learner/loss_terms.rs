@@ -1,0 +1,128 @@
+//! The loss terms of an optimizer step: what each is divided by, and that the objective gives the same ones in every batch.
+
+use crate::TrainError;
+use crate::objective::LossTerm;
+use crate::tally::StepTerm;
+use burn::tensor::Tensor;
+use std::borrow::Cow;
+
+/// The terms that the batches of one optimizer step have in common.
+#[derive(Debug)]
+pub(super) struct WindowTerms {
+    /// What each is divided by, over all batches.
+    counts: Vec<f64>,
+    /// Their names, in the same order; none before the first batch.
+    names: Vec<Cow<'static, str>>,
+}
+
+/// What one batch adds to the mean of a term over the step.
+#[derive(Debug)]
+pub(super) struct TermShare {
+    /// Its weight in the loss.
+    pub weight: f64,
+    /// The sum over the batch by the count over the step, `[1]`.
+    pub mean: Tensor<1>,
+}
+
+impl WindowTerms {
+    /// Of batches with these counts.
+    ///
+    /// # Errors
+    /// When they have different numbers of terms.
+    pub fn of_counts(batches: impl IntoIterator<Item = Vec<f64>>) -> Result<Self, TrainError> {
+        let mut totals: Vec<f64> = Vec::new();
+        for counts in batches {
+            if totals.is_empty() {
+                totals.resize(counts.len(), 0.0);
+            }
+            if totals.len() != counts.len() {
+                return Err(TrainError::Terms(totals.len(), counts.len()));
+            }
+            totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
+        }
+        Ok(Self { counts: totals, names: Vec::new() })
+    }
+
+    /// What the terms of one batch add.
+    ///
+    /// # Errors
+    /// When a term has no count or no name of its own, or these are not the terms of the batches before.
+    pub fn shares(&mut self, terms: Vec<LossTerm>) -> Result<Vec<TermShare>, TrainError> {
+        self.check(&terms)?;
+        if self.names.is_empty() {
+            self.names = terms.iter().map(|term| term.name.clone()).collect();
+        }
+        let share = |(LossTerm { weight, sum, .. }, count): (LossTerm, &f64)| TermShare {
+            weight,
+            mean: sum.div_scalar(count.max(1.0)),
+        };
+        Ok(terms.into_iter().zip(&self.counts).map(share).collect())
+    }
+
+    /// The terms by name, with nothing in them yet.
+    pub fn named(&self) -> Vec<StepTerm> {
+        let named = self.names.iter().zip(&self.counts);
+        named.map(|(name, count)| StepTerm { name: name.clone(), mean: 0.0, weighted: 0.0, count: *count }).collect()
+    }
+
+    /// Each loss term has a count and a name of its own, and the same ones in every batch of a step.
+    fn check(&self, terms: &[LossTerm]) -> Result<(), TrainError> {
+        let quoted = |names: &mut dyn Iterator<Item = &str>| {
+            names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+        };
+        let (all, counts) = (|| quoted(&mut terms.iter().map(|term| &*term.name)), self.counts.len());
+        if terms.len() > counts {
+            let uncounted = quoted(&mut terms[counts..].iter().map(|term| &*term.name));
+            return Err(TrainError::Uncounted { counts, terms: all(), uncounted });
+        }
+        if terms.len() < counts {
+            return Err(TrainError::Unheard { counts, terms: all(), number: terms.len() });
+        }
+        if self.names.is_empty() {
+            let twice = (1..terms.len()).find(|i| terms[..*i].iter().any(|term| term.name == terms[*i].name));
+            return twice.map_or(Ok(()), |twice| Err(TrainError::SameName(terms[twice].name.to_string())));
+        }
+        match self.names.iter().zip(terms).any(|(before, term)| *before != term.name) {
+            true => Err(TrainError::Renamed(quoted(&mut self.names.iter().map(|name| &**name)), all())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The loss of a batch from its terms, times `scale`; nothing where there are none.
+pub(super) fn scaled_loss(shares: &[TermShare], scale: f64) -> Option<Tensor<1>> {
+    let weighted = shares.iter().map(|TermShare { weight, mean }| mean.clone().mul_scalar(weight * scale));
+    weighted.reduce(|loss, share| loss + share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+    use undertone_ops::read;
+
+    fn term(name: &'static str, sum: f32) -> LossTerm {
+        LossTerm { name: name.into(), weight: 0.5, sum: Tensor::from_floats([sum], &Device::default()) }
+    }
+
+    #[test]
+    fn a_step_is_divided_by_what_all_of_its_batches_count() {
+        let mut terms = WindowTerms::of_counts([vec![1.0, 0.0], vec![3.0, 0.0]]).expect("the same terms");
+        let shares = terms.shares(vec![term("text", 8.0), term("rare", 0.5)]).expect("fitting");
+        assert_eq!(shares.iter().map(|share| read(share.mean.clone())[0]).collect::<Vec<_>>(), [2.0, 0.5]);
+        assert_eq!(read(scaled_loss(&shares, 4.0).expect("a loss"))[0], 4.0 * (0.5 * 2.0 + 0.5 * 0.5));
+        assert_eq!(terms.named().iter().map(|term| term.count).collect::<Vec<_>>(), [4.0, 0.0]);
+        assert!(scaled_loss(&[], 1.0).is_none());
+    }
+
+    #[test]
+    fn other_terms_in_another_batch_are_refused() {
+        assert!(matches!(WindowTerms::of_counts([vec![1.0], vec![1.0, 2.0]]), Err(TrainError::Terms(1, 2))));
+        let mut terms = WindowTerms::of_counts([vec![1.0, 1.0]]).expect("counts");
+        let twice = terms.shares(vec![term("a", 1.0), term("a", 1.0)]);
+        assert!(matches!(twice, Err(TrainError::SameName(name)) if name == "a"));
+        terms.shares(vec![term("a", 1.0), term("b", 1.0)]).expect("fitting");
+        assert!(matches!(terms.shares(vec![term("b", 1.0), term("a", 1.0)]), Err(TrainError::Renamed(..))));
+        assert!(matches!(terms.shares(vec![term("a", 1.0)]), Err(TrainError::Unheard { number: 1, .. })));
+    }
+}

@@ -1,0 +1,94 @@
+//! Going on from a checkpoint, or back to it.
+
+use super::Learner;
+use super::recovery::RecoveryPoint;
+use super::step_report::StepOutcome;
+use crate::checkpoint::{Checkpoint, TrainState};
+use crate::ema::Ema;
+use crate::exported::{BEST, BEST_EMA, Exported};
+use crate::guard::Trouble;
+use crate::objective::Objective;
+use crate::{Optimizer, Progress, TrainError};
+use undertone_store::{frozen_checksum, load_trainable};
+
+impl<O: Objective> Learner<O> {
+    /// Goes on from the newest whole checkpoint and says where that is; false when there is none. Nothing is written before
+    /// [`train`](Self::train).
+    ///
+    /// A finished run goes on where the configuration asks for more steps by now. From there on its learning rate is that
+    /// of the longer run, so that it ends in other bits than one which was as long from the start.
+    ///
+    /// # Errors
+    /// When the checkpoint does not fit the model, or was made with other frozen parameters, another optimizer or another
+    /// seed; and when another process trains in the directory.
+    pub fn resume(&mut self) -> Result<bool, TrainError> {
+        self.own_directory()?;
+        let (newest, complaints) = self.checkpoints().newest();
+        for complaint in complaints {
+            eprintln!("{complaint}");
+        }
+        let Some(checkpoint) = newest else { return Ok(false) };
+        if checkpoint.state.seed != self.state.seed {
+            let (found, expected) = (checkpoint.state.seed, self.state.seed);
+            return Err(TrainError::Seed { path: checkpoint.path, found, expected });
+        }
+        let path = checkpoint.path.clone();
+        self.restore(checkpoint)?;
+        self.resumed = Some(self.state.step);
+        eprintln!("resuming from `{}`, step {}", path.display(), self.state.step);
+        Ok(true)
+    }
+
+    /// Takes over everything a checkpoint holds.
+    fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), TrainError> {
+        let stored = checkpoint.optimizer.names();
+        if let Some(found) = Optimizer::maker(&stored).filter(|found| found != self.optimizer.title()) {
+            let (path, expected) = (checkpoint.path, self.optimizer.title().to_owned());
+            return Err(TrainError::Optimizer { path, found, expected });
+        }
+        let model = load_trainable(self.model().clone(), |name| checkpoint.model.read(name))?;
+        let frozen = Some(frozen_checksum(&model));
+        if checkpoint.state.frozen.is_some_and(|found| Some(found) != frozen) {
+            return Err(TrainError::Frozen(checkpoint.path));
+        }
+        let device = self.device.clone().inner();
+        let names: Vec<String> = stored.iter().filter_map(|n| n.strip_suffix(".step").map(str::to_owned)).collect();
+        self.optimizer.load(names, &device, |name| checkpoint.optimizer.read(name))?;
+        if let Some(decay) = self.config.ema_decay {
+            let mut ema = Ema::new(decay);
+            // Where none was kept until now it begins here.
+            if let Some(stored) = &checkpoint.ema {
+                ema.load(stored.names(), &device, |name| stored.read(name))?;
+            }
+            self.ema = Some(ema);
+        }
+        self.model = Some(model);
+        (self.pending, self.coverage) = (None, None);
+        // A run that begins to scale its loss, or no longer does, is asked by the configuration.
+        let loss_scale = self.state.loss_scale.and_then(|fresh| checkpoint.state.loss_scale.or(Some(fresh)));
+        self.state = TrainState { frozen, loss_scale, ..checkpoint.state };
+        // What was found best after the checkpoint lies there, and nothing worse may replace it.
+        let metric = &self.config.checkpoint.metric;
+        self.state.best = Exported::agree(&self.dir.join(BEST), metric, self.state.best);
+        self.state.best_ema = Exported::agree(&self.dir.join(BEST_EMA), metric, self.state.best_ema);
+        Ok(())
+    }
+
+    /// Goes back to the last checkpoint and leaves out the data up to here. Without a checkpoint the step is skipped.
+    pub(super) fn roll_back(&mut self, trouble: &Trouble, progress: &Progress) -> Result<StepOutcome, TrainError> {
+        self.saver.wait()?;
+        self.recovery = RecoveryPoint::DuringUpdate;
+        let Some(checkpoint) = self.checkpoints().newest().0 else {
+            progress.say(&format!("{trouble}: there is no checkpoint to go back to, so the step is skipped"));
+            return Ok(StepOutcome::Skipped);
+        };
+        let here = self.state.clone();
+        self.restore(checkpoint)?;
+        progress.say(&format!("{trouble}: back to step {}, and on with the data after this", self.state.step));
+        let TrainState { epoch, cursor, loss_scale, .. } = here;
+        let incidents = here.guard.incidents;
+        self.state = TrainState { epoch, cursor, loss_scale, ..self.state.clone() };
+        self.state.guard.incidents = incidents;
+        Ok(StepOutcome::RolledBack)
+    }
+}

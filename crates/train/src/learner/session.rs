@@ -1,0 +1,146 @@
+//! What a session of training writes to and measures with.
+
+use super::step_report::StepReport;
+use crate::checkpoint::TrainState;
+use crate::error::io;
+use crate::hardware::Meter;
+use crate::loss_scale::LossScale;
+use crate::records::Records;
+use crate::report::{METRICS, Summary, drop_evaluation};
+use crate::stopwatch::Stopwatch;
+use crate::{Display, Environment, Progress, TrainConfig, TrainError};
+use burn::tensor::Device;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+use undertone_ops::runs_ahead;
+use undertone_store::write_atomically;
+
+/// What logs call the loss of a line's last step, where a line stands for several.
+pub const LAST_LOSS: &str = "last_loss";
+
+/// A session: from the moment that training begins or is resumed until it ends or stops.
+pub(super) struct Session {
+    /// How many steps the whole run has.
+    pub steps: u64,
+    pub records: Records,
+    pub progress: Progress,
+    pub watch: Stopwatch,
+    meter: Meter,
+    dir: PathBuf,
+    log_every: u64,
+    started: Instant,
+    /// Seconds trained in earlier sessions.
+    earlier: f64,
+    /// Whether it begins with an evaluation that an interruption left to be made.
+    pub owes_evaluation: bool,
+}
+
+/// What a session is opened with, besides the run's state.
+pub(super) struct SessionSettings<'a> {
+    pub config: &'a TrainConfig,
+    pub name: &'a str,
+    pub dir: &'a Path,
+    pub device: &'a Device,
+    pub display: Display,
+    pub interrupt: &'a Arc<AtomicBool>,
+    /// The whole configuration as YAML.
+    pub configuration: Option<&'a str>,
+}
+
+impl Session {
+    /// Opens the records of a run of `steps` steps that stands at `state`.
+    ///
+    /// # Errors
+    /// When the run's directory cannot be read or written.
+    pub fn open(settings: &SessionSettings, state: &TrainState, steps: u64) -> Result<Self, TrainError> {
+        let SessionSettings { config, name, dir, device, display, interrupt, configuration } = *settings;
+        // What was judged before the first step is judged again if no checkpoint has it.
+        let from = if state.before.is_some() { state.step + 1 } else { 0 };
+        let owes_evaluation = state.unjudged;
+        if owes_evaluation {
+            drop_evaluation(&dir.join(METRICS), state.step).map_err(io(dir))?;
+        }
+        let stopped = config.early_stopping.is_over(state.reference, state.stalled);
+        let going_on = owes_evaluation || (state.step < steps && !stopped);
+        let mut records = Records::open(dir, from, config.csv, config.tensorboard && going_on).map_err(io(dir))?;
+        if let Some(yaml) = configuration {
+            records.configuration(from, yaml).map_err(io(dir))?;
+        }
+        if going_on {
+            Environment::now(device, state.step).record(dir)?;
+        }
+        Ok(Self {
+            steps,
+            records,
+            progress: Progress::new(display, name, state.step, steps, interrupt),
+            watch: Stopwatch::new(runs_ahead(device)),
+            meter: Meter::new(device, config.compute),
+            dir: dir.to_owned(),
+            log_every: config.log_every,
+            started: Instant::now(),
+            earlier: state.seconds,
+            owes_evaluation,
+        })
+    }
+
+    /// Seconds trained, over all sessions.
+    pub fn seconds(&self) -> f64 {
+        self.earlier + self.started.elapsed().as_secs_f64()
+    }
+
+    /// Whether a line of `metrics.jsonl` comes of this step.
+    pub fn logs(&self, step: u64) -> bool {
+        step.is_multiple_of(self.log_every) || step == self.steps
+    }
+
+    /// Drops what was written after step `step`.
+    pub fn rewind(&mut self, step: u64) -> Result<(), TrainError> {
+        self.records.rewind(step + 1).map_err(io(&self.dir))
+    }
+
+    /// Shows the loss of the steps since the last line as one, and where a line is due, writes it and begins anew.
+    pub fn log(&mut self, state: &mut TrainState, report: &StepReport) -> Result<(), TrainError> {
+        let (step, due) = (report.step, self.logs(report.step));
+        let Self { steps, records, progress, watch, meter, .. } = self;
+        // What is no number has no mean with others; a step that was skipped for another reason is seen.
+        if report.loss.is_finite() {
+            state.losses.add(&report.terms);
+        }
+        let loss = state.losses.loss().unwrap_or(f64::NAN);
+        let rate = watch.samples_per_second();
+        let message = format!("loss {loss:.4}  {rate:.1} samples/s  wait {:.1} %", 100.0 * watch.data_wait());
+        progress.step(step, &message, watch.step_time().mul_f64((*steps - step) as f64), due);
+        if !due {
+            return Ok(());
+        }
+        let losses = std::mem::take(&mut state.losses);
+        let mut values = vec![("loss", loss)];
+        if losses.len() > 1 {
+            values.extend(losses.means());
+        }
+        // What the gradient's length and the rate belong to.
+        values.extend((self.log_every > 1).then_some((LAST_LOSS, report.loss)));
+        values.extend(report.gauges.iter().copied());
+        values.extend([("lr", report.rate), ("grad_norm", report.norm)]);
+        if let Some(LossScale { scale, skipped, .. }) = state.loss_scale {
+            values.extend([("loss_scale", scale), ("skipped_steps", skipped as f64)]);
+        }
+        records.write(step, "train", &values).map_err(io(&self.dir))?;
+        let hardware = meter.hardware();
+        let peak = meter.peak_flops(hardware.as_ref());
+        records.perform(&watch.line(step, hardware, peak)).map_err(io(&self.dir))?;
+        progress.metrics("train", values.into_iter().chain([("samples/s", rate)]));
+        Ok(())
+    }
+
+    /// Writes the summary. Resuming a finished run trains nothing and has nothing to say that is not there already.
+    pub fn write_summary(&self, summary: &Summary) -> Result<(), TrainError> {
+        let path = self.dir.join("summary.json");
+        if self.watch.steps() > 0 || self.owes_evaluation || !path.exists() {
+            write_atomically(&path, serde_json::to_string_pretty(summary).unwrap_or_default().as_bytes())?;
+        }
+        Ok(())
+    }
+}
