@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`ops`] | differentiable operations and devices |
 //! | [`store`] | parameters by name, tensors on disk |
+//! | [`hub`] | models and datasets from the Hugging Face hub, through its cache |
 //! | [`model`] | Whisper, BERT and RoBERTa: networks, decoding, tokenizers, adapters, Hugging Face folders |
 //! | [`data`] | audio, features, Morse synthesis, manifests, the loader |
 //! | [`train`] | the Learner: the training loop, checkpoints, metrics |
@@ -26,6 +27,7 @@
 //! ```
 
 pub use undertone_data as data;
+pub use undertone_hub as hub;
 pub use undertone_kernels as kernels;
 pub use undertone_model as model;
 pub use undertone_ops as ops;

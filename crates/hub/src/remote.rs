@@ -1,11 +1,10 @@
-use super::http::{Client, Entity, HttpError, retried};
+use crate::http::{Client, Entity, HttpError, retried};
 use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
-use undertone_data::clips::Remote;
 use ureq::http::Uri;
 
 /// A file on the hub of which parts are read as they are needed.
-pub(super) struct RemoteFile {
+pub struct RemoteFile {
     client: Client,
     url: Uri,
     name: String,
@@ -17,37 +16,26 @@ pub(super) struct RemoteFile {
 impl RemoteFile {
     /// # Errors
     /// When the hub does not have it.
-    pub fn open(client: &Client, url: Uri) -> Result<Self, HttpError> {
+    pub(crate) fn open(client: &Client, url: Uri) -> Result<Self, HttpError> {
         let entity = client.entity(&url)?;
         Ok(Self { client: client.clone(), name: url.to_string(), url, entity, location: Mutex::default() })
     }
 
-    /// One attempt; also where it came from.
-    fn part(&self, url: &Uri, offset: u64, length: usize) -> Result<(Vec<u8>, Uri), HttpError> {
-        let (body, from) = self.client.part(url, &self.entity, offset, Some(offset + length as u64))?;
-        let mut bytes = Vec::with_capacity(length);
-        body.take(length as u64).read_to_end(&mut bytes).map_err(HttpError::Broken)?;
-        match bytes.len() == length {
-            true => Ok((bytes, from)),
-            false => Err(HttpError::Broken(io::ErrorKind::UnexpectedEof.into())),
-        }
-    }
-
-    fn location(&self) -> std::sync::MutexGuard<'_, Option<Uri>> {
-        self.location.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Remote for RemoteFile {
-    fn name(&self) -> &str {
+    /// Its address.
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    fn size(&self) -> u64 {
+    /// Its bytes.
+    pub fn size(&self) -> u64 {
         self.entity.size
     }
 
-    fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    /// `length` bytes of it from `offset`.
+    ///
+    /// # Errors
+    /// When they cannot be had, after several attempts where the cause may pass.
+    pub fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         if length == 0 {
             return Ok(Vec::new());
         }
@@ -68,5 +56,20 @@ impl Remote for RemoteFile {
             HttpError::Disk(error) => error,
             error => io::Error::other(error.to_string()),
         })
+    }
+
+    /// One attempt; also where it came from.
+    fn part(&self, url: &Uri, offset: u64, length: usize) -> Result<(Vec<u8>, Uri), HttpError> {
+        let (body, from) = self.client.part(url, &self.entity, offset, Some(offset + length as u64))?;
+        let mut bytes = Vec::with_capacity(length);
+        body.take(length as u64).read_to_end(&mut bytes).map_err(HttpError::Broken)?;
+        match bytes.len() == length {
+            true => Ok((bytes, from)),
+            false => Err(HttpError::Broken(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    fn location(&self) -> std::sync::MutexGuard<'_, Option<Uri>> {
+        self.location.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

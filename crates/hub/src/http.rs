@@ -1,4 +1,3 @@
-use super::Token;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::io::{self, BufReader, Read};
 use std::time::Duration;
@@ -9,16 +8,33 @@ use ureq::{Agent, Body};
 /// Asks the hub: follows redirects, gives the token to the hub itself and to no other host, and tries again what may go
 /// better the next time.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     agent: Agent,
     /// Without a slash at its end.
     endpoint: Uri,
     token: Option<Token>,
 }
 
+/// A user's token. It is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// What Hugging Face's site gave the user; None if that is empty.
+    pub fn new(token: &str) -> Option<Self> {
+        Some(token.trim()).filter(|token| !token.is_empty()).map(|token| Self(token.to_owned()))
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
 /// What the hub says about a file before anything of it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entity {
+pub(crate) struct Entity {
     /// Its bytes.
     pub size: u64,
     /// The name of its content: the SHA-256 of large files.
@@ -26,7 +42,7 @@ pub(super) struct Entity {
 }
 
 /// An answer that is no redirect.
-pub(super) struct Answer {
+pub(crate) struct Answer {
     status: StatusCode,
     headers: HeaderMap,
     /// The name of the content as the hub itself says it; where it redirects to, others may be used.
@@ -38,7 +54,7 @@ pub(super) struct Answer {
 
 /// Why the hub did not give something.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HttpError {
+pub(crate) enum HttpError {
     #[error("{host} answered {status}{}", way_out(*.status, *.with_token))]
     Status { host: String, status: StatusCode, with_token: bool, retry_after: Option<Duration> },
     #[error("{host}: {error}")]
@@ -239,7 +255,7 @@ impl HttpError {
 ///
 /// # Errors
 /// What the last attempt said.
-pub(super) fn retried<T>(mut attempt: impl FnMut() -> Result<T, HttpError>) -> Result<T, HttpError> {
+pub(crate) fn retried<T>(mut attempt: impl FnMut() -> Result<T, HttpError>) -> Result<T, HttpError> {
     let mut wait = FIRST_WAIT;
     for _ in 1..ATTEMPTS {
         match attempt() {

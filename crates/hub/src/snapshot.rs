@@ -1,5 +1,4 @@
-use super::Hub;
-use super::http::{Client, Entity, HttpError, retried};
+use crate::http::{Client, Entity, HttpError, retried};
 use hf_hub::api::RepoInfo;
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -9,11 +8,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use ureq::http::Uri;
 
-/// The address of Hugging Face's own hub.
-const ENDPOINT: &str = "https://huggingface.co";
-
 /// A repository of the hub at one commit.
-pub(super) struct Snapshot {
+pub(crate) struct Snapshot {
     pub client: Client,
     /// The repository under the revision that was asked for.
     cached: CacheRepo,
@@ -22,29 +18,29 @@ pub(super) struct Snapshot {
     pub files: Vec<String>,
 }
 
-impl Hub {
-    /// What a repository has at a revision. The revision may move at any time, and then files of two commits would be
+impl Snapshot {
+    /// What a repository has at its revision. The revision may move at any time, and then files of two commits would be
     /// mixed; a commit stays.
-    pub(super) fn snapshot(&self, kind: RepoType, name: &str, revision: &str) -> Result<Snapshot, HttpError> {
+    ///
+    /// # Errors
+    /// When there is no such repository, or its list of files cannot be had.
+    pub fn list(client: Client, cache: &Cache, kind: RepoType, name: &str, revision: &str) -> Result<Self, HttpError> {
         let repo = Repo::with_revision(name.to_owned(), kind, revision.to_owned());
-        let client = Client::new(self.endpoint.as_deref().unwrap_or(ENDPOINT), self.token.clone())?;
         let listed = match kind {
             RepoType::Dataset => repo.url(),
             _ => format!("models/{}", repo.url()),
         };
-        let url = client.url(["api"].into_iter().chain(listed.split('/')).chain(["revision", revision]))?;
-        let RepoInfo { siblings, sha } = client.json(&url)?;
-        Ok(Snapshot {
+        let parts = ["api"].into_iter().chain(listed.split('/')).chain(["revision", revision]);
+        let RepoInfo { siblings, sha } = client.json(&client.url(parts)?)?;
+        Ok(Self {
             client,
             url: repo.url(),
-            cached: Cache::new(self.cache.clone()).repo(repo),
+            cached: cache.repo(repo),
             commit: sha,
             files: siblings.into_iter().map(|sibling| sibling.rfilename).collect(),
         })
     }
-}
 
-impl Snapshot {
     /// The address of a file, which always has the same content.
     ///
     /// # Errors
