@@ -3,7 +3,6 @@
 use crate::advice::Situation;
 use crate::changes::{changes, listed};
 use crate::footprint::Footprint;
-use crate::report::{ReportError, write_report};
 use crate::run_directory::{CONFIG, RunDirectory, has_learned, record, recorded};
 use crate::setup::Setup;
 use crate::skipped::SkipRecord;
@@ -16,6 +15,7 @@ use undertone_data::features::FeatureError;
 use undertone_data::loader::{Loader, LoaderError, MixtureError};
 use undertone_data::text::NormalizerError;
 use undertone_ops::DeviceError;
+use undertone_report::{ReportError, write_report};
 use undertone_store::{LockError, StoreError};
 use undertone_train::{
     BackendFailure, BatchStream, Batches, BoxError, Learner, Objective, Summary, TrainError, catch_backend_failure,

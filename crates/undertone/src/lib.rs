@@ -11,6 +11,7 @@
 //! | [`model`] | Whisper, BERT and RoBERTa: networks, decoding, tokenizers, adapters, Hugging Face folders |
 //! | [`data`] | audio, features, Morse synthesis, manifests, the loader |
 //! | [`train`] | the Learner: the training loop, checkpoints, metrics |
+//! | [`report`] | what is read from a run's directory: its page, the analysis, the monitor |
 //! | [`phases`] | experiments: configuration, fine-tuning, evaluation, transcription |
 //!
 //! ```
@@ -32,5 +33,6 @@ pub use undertone_kernels as kernels;
 pub use undertone_model as model;
 pub use undertone_ops as ops;
 pub use undertone_phases as phases;
+pub use undertone_report as report;
 pub use undertone_store as store;
 pub use undertone_train as train;

@@ -16,7 +16,6 @@ pub use report::{
     DataCheck, Leak, LeakKind, Long, Problem, ProblemKind, Severity, SourceCheck, SplitCheck, Spread, Unspellable,
 };
 
-use crate::analysis::{AnalysisError, Panel, panels};
 use crate::dynamo::{TaskConfig, seed_of};
 use crate::setup::{Setup, speaks};
 use crate::splits::Splits;
@@ -29,6 +28,7 @@ use std::sync::Arc;
 use undertone_data::cache::CacheConfig;
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::{DeviceError, DeviceSpec};
+use undertone_report::{AnalysisError, Panel, panels};
 use undertone_train::BoxError;
 use written::Written;
 

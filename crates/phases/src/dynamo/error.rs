@@ -3,11 +3,11 @@
 use super::folder::FolderError;
 use super::pretrained::BackboneError;
 use super::text_data::TextDataError;
-use crate::analysis::AnalysisError;
 use crate::text::TextError;
 use crate::{ConfigError, RunError, SpeechError, TranscribeError};
 use std::path::PathBuf;
 use undertone_model::lora::AdaptError;
+use undertone_report::AnalysisError;
 use undertone_store::StoreError;
 use undertone_train::BoxError;
 

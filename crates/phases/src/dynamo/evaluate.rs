@@ -8,7 +8,6 @@ use super::pretrained::Pretrained;
 use super::score::{Said, TaskScore};
 use super::text_data::TextSample;
 use crate::advice::{Moment, begins};
-use crate::analysis::RoutedSample;
 use crate::whisper_objective::mel;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use rand_chacha::ChaCha8Rng;
@@ -17,6 +16,7 @@ use std::collections::BTreeMap;
 use undertone_data::loader::Loader;
 use undertone_model::lora::Gates;
 use undertone_model::router::{RouterConfig, Routing};
+use undertone_report::RoutedSample;
 use undertone_train::{BoxError, Evaluation, Example};
 
 /// Who decides which adapters an input goes through.

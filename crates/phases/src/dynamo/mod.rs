@@ -17,6 +17,7 @@ mod losses;
 mod model;
 mod objective;
 mod order;
+mod overview;
 mod phase;
 mod predict;
 mod pretrained;
@@ -29,7 +30,6 @@ mod text_data;
 mod text_loss;
 mod trivial;
 
-pub(crate) use analyze::render;
 pub use analyze::{Report, analyze, judge_run};
 pub use batch::{BatchInput, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskSample, TaskSamples};
 pub use config::{
@@ -43,8 +43,8 @@ pub use folder::FolderError as AdapterFolderError;
 pub use head_config::{ClassifyConfig, HeadConfig, Seq2seqConfig, SpanConfig, TagConfig};
 pub use losses::routing_terms;
 pub use model::{BackboneNetwork, Dynamo, Head, Input, PromptHead, Tapped, TextWriter, prompted};
-pub(crate) use objective::GUMBEL_TEMPERATURE;
 pub use order::TaskOrder;
+pub(crate) use overview::overview;
 pub use phase::{Baseline, Phase};
 pub use predict::{Prediction, Predictor};
 pub use pretrained::BackboneError;

@@ -23,7 +23,7 @@ use undertone_ops::linear_cross_entropy;
 use undertone_train::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective, Work};
 
 /// The name of the Gumbel-softmax's temperature in `metrics.jsonl`.
-pub(crate) const GUMBEL_TEMPERATURE: &str = "gumbel_temperature";
+pub(crate) use undertone_report::GUMBEL_TEMPERATURE;
 
 /// How a phase makes gates, and what it minimises.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,6 @@ use super::run::store;
 use super::setup::{Setup, seed_of};
 use crate::advice::Situation;
 use crate::finetune::{record_changes, train};
-use crate::report::write_report;
 use crate::run_directory::{STAGE, has_learned};
 use crate::skipped::SkipRecord;
 use crate::{ConfigError, Experiment, RunError, Session, Split};
@@ -21,6 +20,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use undertone_data::loader::Loader;
 use undertone_model::lora::LoraConfig;
+use undertone_report::write_report;
 use undertone_store::{parameter_infos, set_trainable};
 use undertone_train::{Learner, LrScaling, OptimizerConfig, Summary, TrainConfig};
 
