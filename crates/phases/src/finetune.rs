@@ -1,8 +1,7 @@
 //! Fine-tuning (or training from nothing) of a Whisper, as an experiment says.
 
-use crate::advice::Situation;
 use crate::changes::{changes, listed};
-use crate::footprint::Footprint;
+use crate::memory::run_settings;
 use crate::run_directory::{CONFIG, RunDirectory, has_learned, record, recorded};
 use crate::setup::Setup;
 use crate::skipped::SkipRecord;
@@ -14,6 +13,7 @@ use std::path::{Path, PathBuf};
 use undertone_data::features::FeatureError;
 use undertone_data::loader::{Loader, LoaderError, MixtureError};
 use undertone_data::text::NormalizerError;
+use undertone_fit::{Footprint, MemoryAdvice};
 use undertone_ops::DeviceError;
 use undertone_report::{ReportError, write_report};
 use undertone_store::{LockError, StoreError};
@@ -184,8 +184,9 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
     let mut config = experiment.train.clone();
     let (optimizer, scaled) = config.optimizer.for_batch(batches.loader.samples_per_step(0, config.accumulation));
     config.optimizer = optimizer;
-    let situation = Situation::new(experiment, Footprint::whisper(&setup.whisper.config), &model, &setup.device);
-    situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
+    let advice =
+        MemoryAdvice::new(run_settings(experiment), Footprint::whisper(&setup.whisper.config), &model, &setup.device);
+    advice.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
     let mut learner = Learner::new(config, objective, model, setup.device, directory.path(), experiment.seed)
         .with_lock(directory.lock())
         .with_configuration(experiment.to_yaml())
@@ -203,7 +204,7 @@ pub fn finetune(experiment: &Experiment, session: &Session) -> Result<Finetuned,
     }
     record_changes(experiment, &directory.path().join(CONFIG), learner.steps())?;
     scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
-    let summary = train(&mut learner, &batches, &situation).inspect_err(|_| {
+    let summary = train(&mut learner, &batches, &advice).inspect_err(|_| {
         // A run that failed before its first step has nothing to go on with and should not be in the way.
         if !session.resume && learner.steps() == 0 && !has_learned(directory.path()) {
             let _ = directory.clear();
@@ -262,13 +263,13 @@ pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) ->
 pub(crate) fn train<O: Objective, B: Batches<Batch = O::Batch>>(
     learner: &mut Learner<O>,
     batches: &B,
-    situation: &Situation,
+    advice: &MemoryAdvice,
 ) -> Result<Summary, RunError> {
     match catch_backend_failure(|| learner.train(batches)) {
         Ok(trained) => Ok(trained?),
         Err(BackendFailure::OutOfMemory(reason)) => {
             learner.rescue();
-            Err(RunError::OutOfMemory(situation.out_of_memory(&reason)))
+            Err(RunError::OutOfMemory(advice.out_of_memory(&reason)))
         }
         Err(BackendFailure::Device(reason)) => Err(RunError::DeviceFailed { reason, saved: learner.saved() }),
     }

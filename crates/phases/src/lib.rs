@@ -11,7 +11,6 @@
 //! # Ok::<(), undertone_phases::ConfigError>(())
 //! ```
 
-mod advice;
 mod alignment;
 mod batch;
 mod changes;
@@ -24,9 +23,10 @@ mod experiment;
 mod extremes;
 mod fill_cache;
 mod finetune;
-pub mod footprint;
+mod memory;
 mod normalize;
 mod preset;
+mod probe;
 mod progress;
 mod reporting;
 mod run_directory;
@@ -44,7 +44,6 @@ pub mod tune;
 mod whisper_objective;
 mod work;
 
-pub use advice::{BatchShape, Moment, Situation};
 pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};
 pub use batch::{WhisperBatch, WhisperCollate};
 pub use changes::CHANGEABLE;
@@ -54,7 +53,6 @@ pub use experiment::{ConfigError, Experiment, LossConfig, RunConfig};
 pub use fill_cache::{FillError, Filled, fill_cache};
 pub use finetune::{Finetuned, RunError, finetune};
 pub use normalize::TextNormalizer;
-pub use preset::DevicePreset;
 pub use progress::{Progress, Unwatched};
 pub use reporting::{stage_plan, write_reports};
 pub use samples::{SourceConfig, Sources, StageConfig, Synth};

@@ -1,6 +1,5 @@
 //! Whisper's loss and its judgement, as the Learner asks for them.
 
-use crate::advice::{Moment, begins};
 use crate::work::speech_work;
 use crate::{ELEMENTS, SpeechDataset, WhisperBatch, WhisperCollate};
 use crate::{LossConfig, TextNormalizer};
@@ -10,6 +9,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use undertone_data::loader::Loader;
+use undertone_fit::{Workload, note_workload};
 use undertone_model::layers::Linear;
 use undertone_model::whisper::{PretrainedWhisper, Whisper};
 use undertone_ops::{CrossEntropyOptions, linear_cross_entropy};
@@ -114,7 +114,7 @@ impl Objective for WhisperObjective {
     }
 
     fn upload(&self, batch: &mut WhisperBatch, device: &Device) -> Result<Tensor<3>, BoxError> {
-        begins(Moment::Training(batch.shape()));
+        note_workload(Workload::TrainingStep(batch.shape()));
         Ok(mel(batch, device))
     }
 
@@ -166,7 +166,7 @@ impl Objective for WhisperObjective {
         let mut examples = Vec::new();
         for batch in self.valid.epoch(0, 0) {
             let mut batch = batch?;
-            begins(Moment::Judging(batch.shape()));
+            note_workload(Workload::Evaluation(batch.shape()));
             let features = mel(&mut batch, &self.device);
             if wants("loss") {
                 let states = model.whisper.encoder.forward(features.clone());

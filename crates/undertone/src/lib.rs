@@ -11,6 +11,7 @@
 //! | [`model`] | Whisper, BERT and RoBERTa: networks, decoding, tokenizers, adapters, Hugging Face folders |
 //! | [`data`] | audio, features, Morse synthesis, manifests, the loader |
 //! | [`train`] | the Learner: the training loop, checkpoints, metrics |
+//! | [`fit`] | whether training fits a device: the memory model, presets, advice, the search for a batch |
 //! | [`report`] | what is read from a run's directory: its page, the analysis, the monitor |
 //! | [`phases`] | experiments: configuration, fine-tuning, evaluation, transcription |
 //!
@@ -28,6 +29,7 @@
 //! ```
 
 pub use undertone_data as data;
+pub use undertone_fit as fit;
 pub use undertone_hub as hub;
 pub use undertone_kernels as kernels;
 pub use undertone_model as model;

@@ -7,13 +7,13 @@ use super::model::{Dynamo, Input, Tapped};
 use super::pretrained::Pretrained;
 use super::score::{Said, TaskScore};
 use super::text_data::TextSample;
-use crate::advice::{Moment, begins};
 use crate::whisper_objective::mel;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use undertone_data::loader::Loader;
+use undertone_fit::{Workload, note_workload};
 use undertone_model::lora::Gates;
 use undertone_model::router::{RouterConfig, Routing};
 use undertone_report::RoutedSample;
@@ -97,7 +97,7 @@ impl Judge {
     }
 
     fn tap(&self, model: &Dynamo, batch: &mut TaskBatch) -> Tapped {
-        begins(Moment::Judging(batch.shape()));
+        note_workload(Workload::Evaluation(batch.shape()));
         let (input, padding) = input(batch, &self.device);
         model.tap(input, padding)
     }

@@ -10,12 +10,12 @@ use super::order::TaskOrder;
 use super::text_data::TextSample;
 use super::text_loss::text_loss;
 use crate::WhisperBatch;
-use crate::advice::{Moment, begins};
 use crate::skipped::SkipRecord;
 use crate::work::{text_work, trainable_share, whisper_work};
 use burn::tensor::{Bool, Device, Tensor};
 use std::path::Path;
 use undertone_data::loader::Loader;
+use undertone_fit::{Workload, note_workload};
 use undertone_model::lora::Gates;
 use undertone_model::router::GateKind;
 use undertone_model::whisper::Whisper;
@@ -153,7 +153,7 @@ impl Objective for DynamoObjective {
     }
 
     fn upload(&self, batch: &mut TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
-        begins(Moment::Training(batch.shape()));
+        note_workload(Workload::TrainingStep(batch.shape()));
         Ok(input(batch, device))
     }
 

@@ -6,10 +6,11 @@ use super::objective::DynamoObjective;
 use super::run::check_fit;
 use super::setup::Setup;
 use super::stage::{Stage, valid};
-use crate::tune::{Ahead, Attempt, Timed, probing, steps};
+use crate::probe::{Ahead, Timed, probing, steps};
 use crate::{Experiment, RunError, Split};
 use std::path::Path;
 use undertone_data::loader::Collate;
+use undertone_fit::tune::Attempt;
 use undertone_train::{BoxError, Learner, TrainError};
 
 /// The stage that keeps most in memory: phase 3, or phase 1 where there is one task and nothing to route.

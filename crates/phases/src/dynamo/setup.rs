@@ -7,7 +7,6 @@ use super::evaluate::Judge;
 use super::order::TaskOrder;
 use super::pretrained::Pretrained;
 use super::text_data::TextDataset;
-use crate::footprint::Footprint;
 use crate::setup::collate;
 use crate::{Experiment, RunError, SpeechDataset, Split};
 use burn::tensor::Device;
@@ -16,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use undertone_data::loader::{Loader, LoaderConfig};
+use undertone_fit::Footprint;
 use undertone_ops::set_kernels;
 
 /// An experiment with its device and backbone in place.

@@ -10,8 +10,8 @@ use super::objective::{DynamoObjective, Scheme, TaskEpochs};
 use super::order::TaskOrder;
 use super::run::store;
 use super::setup::{Setup, seed_of};
-use crate::advice::Situation;
 use crate::finetune::{record_changes, train};
+use crate::memory::run_settings;
 use crate::run_directory::{STAGE, has_learned};
 use crate::skipped::SkipRecord;
 use crate::{ConfigError, Experiment, RunError, Session, Split};
@@ -19,6 +19,7 @@ use burn::module::Module;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use undertone_data::loader::Loader;
+use undertone_fit::MemoryAdvice;
 use undertone_model::lora::LoraConfig;
 use undertone_report::write_report;
 use undertone_store::{parameter_infos, set_trainable};
@@ -311,14 +312,14 @@ impl Stage {
         setup: &Setup<'a>,
         directory: &Path,
         session: &Session,
-    ) -> Result<PreparedStage<'a>, DynamoError> {
+    ) -> Result<PreparedStage, DynamoError> {
         let experiment = setup.experiment;
         let (tasks, mut config) = (self.tasks(experiment), self.config(setup)?);
         let seed = seed_of(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy());
         undertone_ops::seed(seed);
         let model = self.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
-        let situation = Situation::new(experiment, setup.footprint(), &model, &setup.device);
-        situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
+        let advice = MemoryAdvice::new(run_settings(experiment), setup.footprint(), &model, &setup.device);
+        advice.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
         let batches = self.batches(setup, &tasks, &config, directory)?;
         let samples = batches.loader.samples_per_step(0, config.accumulation);
         let (optimizer, scaled) = self.optimizer(experiment, &config).for_batch(samples);
@@ -344,7 +345,7 @@ impl Stage {
             }
         }
         learner.check(&batches).map_err(RunError::from)?;
-        Ok(PreparedStage { learner, batches, situation, scaled, directory: directory.to_owned() })
+        Ok(PreparedStage { learner, batches, advice, scaled, directory: directory.to_owned() })
     }
 
     fn batches(
@@ -374,23 +375,23 @@ impl Stage {
 }
 
 /// A stage that nothing is in the way of any more.
-pub(super) struct PreparedStage<'a> {
+pub(super) struct PreparedStage {
     learner: Learner<DynamoObjective>,
     batches: TaskEpochs,
-    situation: Situation<'a>,
+    advice: MemoryAdvice,
     /// What its learning rate was made of.
     scaled: Option<String>,
     directory: PathBuf,
 }
 
-impl PreparedStage<'_> {
+impl PreparedStage {
     /// Trains it to its end, or to an interruption.
     pub fn train(mut self, experiment: &Experiment) -> Result<Summary, DynamoError> {
         let (directory, batches) = (&self.directory, &self.batches);
         std::fs::create_dir_all(directory).map_err(store("create", directory))?;
         record_changes(experiment, &directory.join(STAGE), self.learner.steps())?;
         self.scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
-        let summary = train(&mut self.learner, batches, &self.situation).inspect_err(|_| {
+        let summary = train(&mut self.learner, batches, &self.advice).inspect_err(|_| {
             // A stage that failed before its first step has nothing to go on with and should not be in the way.
             if self.learner.steps() == 0 && !has_learned(directory) {
                 let _ = std::fs::remove_dir_all(directory);

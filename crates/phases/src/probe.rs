@@ -11,32 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use undertone_data::loader::Collate;
+use undertone_fit::tune::{Attempt, Limits};
 use undertone_ops::runs_on_host;
 use undertone_train::tune::Outcome;
 use undertone_train::{
     BackendFailure, BatchStream, Batches, BoxError, Evaluation, GradientCheckpointing, Learner, LossTerm, LrScaling,
     Objective, TrainConfig, TrainError, catch_backend_failure, peak_memory_bytes, resident_memory_bytes,
 };
-
-/// A batch to try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attempt {
-    /// Samples per batch.
-    pub batch: usize,
-    /// Batches per optimizer step.
-    pub accumulation: usize,
-    /// Whether every block runs again in the backward pass, whatever the configuration says.
-    pub checkpointing: bool,
-}
-
-/// What ends a probe early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The most memory, in bytes: of the process on a CPU, of the device elsewhere.
-    pub memory: Option<u64>,
-    /// The longest time, loading included.
-    pub time: Duration,
-}
 
 /// Optimizer steps of a probe. The first makes the optimizer's state and everything else that stays, so the second is the
 /// one with the most memory; the third is there to be timed with it.

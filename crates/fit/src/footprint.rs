@@ -48,10 +48,11 @@ struct Stack {
     drops: bool,
 }
 
-/// How a model is trained, as far as memory is concerned.
+/// How the passes of training are computed, as far as memory is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Treatment {
-    /// Compositions keep parts of norms that fused kernels do not, and hold a piece of all scores and logits at a time.
+pub struct Execution {
+    /// Which kernels: compositions keep parts of norms that fused kernels do not, and hold a piece of all scores and logits
+    /// at a time.
     pub kernels: Kernels,
     /// Bytes of an activation: 4, or 2 for bf16 and f16.
     pub element_bytes: u64,
@@ -59,7 +60,7 @@ pub struct Treatment {
     pub checkpointed: bool,
 }
 
-impl Treatment {
+impl Execution {
     /// What training is by default on a CPU.
     pub const CPU: Self = Self { kernels: Kernels::Fused, element_bytes: 4, checkpointed: false };
     /// What it is by default elsewhere.
@@ -185,20 +186,20 @@ impl Footprint {
     }
 
     /// Peak memory of training with batches of `batch` samples, `accumulation` of them to a step, in bytes.
-    pub fn bytes(&self, batch: usize, accumulation: usize, treatment: &Treatment) -> u64 {
-        let pieces = self.pieces_bytes(batch as u64, treatment);
-        let batch = (batch as u64).saturating_mul(self.sample_bytes(treatment));
-        batch.saturating_add(pieces).saturating_add(FIXED + self.state_bytes(accumulation, treatment))
+    pub fn bytes(&self, batch: usize, accumulation: usize, execution: &Execution) -> u64 {
+        let pieces = self.pieces_bytes(batch as u64, execution);
+        let batch = (batch as u64).saturating_mul(self.sample_bytes(execution));
+        batch.saturating_add(pieces).saturating_add(FIXED + self.state_bytes(accumulation, execution))
     }
 
     /// The largest batch that fits into so many bytes; 0 if not one sample does.
-    pub fn largest_batch(&self, bytes: u64, accumulation: usize, treatment: &Treatment) -> usize {
-        let left = bytes.saturating_sub(FIXED + self.state_bytes(accumulation, treatment));
+    pub fn largest_batch(&self, bytes: u64, accumulation: usize, execution: &Execution) -> usize {
+        let left = bytes.saturating_sub(FIXED + self.state_bytes(accumulation, execution));
         // Without pieces it would be this one; with them it lies below.
-        let (mut fits, mut beyond) = (0, (left / self.sample_bytes(treatment).max(1)) as usize + 1);
+        let (mut fits, mut beyond) = (0, (left / self.sample_bytes(execution).max(1)) as usize + 1);
         while fits + 1 < beyond {
             let middle = fits.midpoint(beyond);
-            if self.bytes(middle, accumulation, treatment) <= bytes {
+            if self.bytes(middle, accumulation, execution) <= bytes {
                 fits = middle;
             } else {
                 beyond = middle;
@@ -209,8 +210,8 @@ impl Footprint {
 
     /// The most that compositions have of scores or of logits at a time: scores, weights and their gradients, or logits and
     /// their gradient, in f32 whatever the rest is in.
-    fn pieces_bytes(&self, batch: u64, treatment: &Treatment) -> u64 {
-        if treatment.kernels == Kernels::Fused {
+    fn pieces_bytes(&self, batch: u64, execution: &Execution) -> u64 {
+        if execution.kernels == Kernels::Fused {
             return 0;
         }
         let scores = |stack: &Stack, memory: u64| {
@@ -225,18 +226,18 @@ impl Footprint {
     }
 
     /// Parameters, gradients and the optimizer's state.
-    fn state_bytes(&self, accumulation: usize, treatment: &Treatment) -> u64 {
+    fn state_bytes(&self, accumulation: usize, execution: &Execution) -> u64 {
         let summed = if accumulation > 1 { 4 } else { 0 };
         // A copy in the narrower type for the passes.
-        let copied = if treatment.element_bytes < 4 { treatment.element_bytes } else { 0 };
+        let copied = if execution.element_bytes < 4 { execution.element_bytes } else { 0 };
         // Adapters and heads are trained beside the model, and are no part of it.
         let frozen = self.parameters.saturating_sub(self.trainable);
         (16 + LOADED + summed) * self.trainable + 4 * frozen + copied * self.parameters
     }
 
     /// What one sample keeps between the passes.
-    pub fn sample_bytes(&self, treatment: &Treatment) -> u64 {
-        let encoder = self.encoder.kept(0, treatment);
+    pub fn sample_bytes(&self, execution: &Execution) -> u64 {
+        let encoder = self.encoder.kept(0, execution);
         let mut elements = match self.trains_encoder {
             true => u128::from(self.front) + encoder,
             // Two blocks' worth are alive at once while it runs.
@@ -246,24 +247,24 @@ impl Footprint {
             // Keys and values of the encoder's states, in each of its blocks.
             let [layers, width, positions] = [decoder.layers, decoder.width, self.encoder.positions].map(u128::from);
             let memory = 2 * layers * width * positions;
-            elements += memory + decoder.kept(self.encoder.positions, treatment);
+            elements += memory + decoder.kept(self.encoder.positions, execution);
         }
-        u64::try_from(u128::from(treatment.element_bytes) * elements).unwrap_or(u64::MAX)
+        u64::try_from(u128::from(execution.element_bytes) * elements).unwrap_or(u64::MAX)
     }
 }
 
 impl Stack {
     /// Elements of all blocks: those with a `memory` of so many positions have a second attention.
-    fn kept(&self, memory: u64, treatment: &Treatment) -> u128 {
+    fn kept(&self, memory: u64, execution: &Execution) -> u128 {
         let [layers, width, ffn, positions] = [self.layers, self.width, self.ffn, self.positions].map(u128::from);
         let row = width * positions;
         // The stream and its norm, queries, keys, values and what is mixed of them; the stream and its norm again; then the
         // wide layer before and after its GELU. Attention to a memory adds stream, norm, queries and mixture.
         let fused = row * if memory > 0 { 12 } else { 8 } + 2 * ffn * positions;
         // A composed norm keeps its input centred, squared and scaled.
-        let unfused = if treatment.kernels == Kernels::Composed { 6 * row } else { 0 };
+        let unfused = if execution.kernels == Kernels::Composed { 6 * row } else { 0 };
         let block = fused + unfused;
-        if treatment.checkpointed { layers * row + block } else { layers * block }
+        if execution.checkpointed { layers * row + block } else { layers * block }
     }
 }
 
@@ -309,18 +310,18 @@ mod tests {
 
     #[test]
     fn the_model_holds_what_was_measured() {
-        let composed = Treatment { kernels: Kernels::Composed, ..Treatment::CPU };
-        for (size, batch, treatment, mib) in [
-            (TINY, 1, Treatment::CPU, 936),
-            (TINY, 2, Treatment::CPU, 1111),
-            (TINY, 4, Treatment::CPU, 1543),
-            (BASE, 1, Treatment::CPU, 1586),
+        let composed = Execution { kernels: Kernels::Composed, ..Execution::CPU };
+        for (size, batch, execution, mib) in [
+            (TINY, 1, Execution::CPU, 936),
+            (TINY, 2, Execution::CPU, 1111),
+            (TINY, 4, Execution::CPU, 1543),
+            (BASE, 1, Execution::CPU, 1586),
             (TINY, 1, composed, 1100),
             (TINY, 2, composed, 1563),
             (TINY, 4, composed, 2358),
         ] {
             let footprint = Footprint::whisper(&whisper(size));
-            let bytes = footprint.bytes(batch, 1, &treatment) - LOADED * footprint.trainable;
+            let bytes = footprint.bytes(batch, 1, &execution) - LOADED * footprint.trainable;
             let modelled = bytes as f64 / 1_048_576.0;
             let excess = modelled / f64::from(mib) - 1.0;
             println!("{size:?} batch {batch}: {modelled:.0} MiB modelled, {mib} measured");
@@ -328,39 +329,39 @@ mod tests {
         }
         let short = Footprint::whisper(&whisper(TINY)).on(1500, 32);
         let on_wgpu =
-            (short.bytes(1, 1, &Treatment::ACCELERATOR) - LOADED * short.trainable) as f64 / 1_048_576.0 / 977.0;
+            (short.bytes(1, 1, &Execution::ACCELERATOR) - LOADED * short.trainable) as f64 / 1_048_576.0 / 977.0;
         println!("wgpu: {on_wgpu}");
         assert!((0.99..1.15).contains(&on_wgpu), "{on_wgpu} of what was reserved");
-        let run = Footprint::whisper(&whisper(TINY)).bytes(1, 2, &Treatment::CPU) as f64 / 1.25e9;
+        let run = Footprint::whisper(&whisper(TINY)).bytes(1, 2, &Execution::CPU) as f64 / 1.25e9;
         assert!((0.99..1.1).contains(&run), "{run} of what fine-tuning held");
     }
 
     #[test]
     fn less_of_everything_takes_less() {
         let tiny = Footprint::whisper(&whisper(TINY));
-        let all = tiny.bytes(4, 1, &Treatment::ACCELERATOR);
-        let with = |treatment: Treatment| tiny.bytes(4, 1, &treatment);
-        assert!(with(Treatment::CPU) < all, "fused kernels");
-        assert!(with(Treatment { element_bytes: 2, ..Treatment::ACCELERATOR }) < all, "bf16");
-        assert!(with(Treatment { checkpointed: true, ..Treatment::ACCELERATOR }) < all, "checkpointing");
+        let all = tiny.bytes(4, 1, &Execution::ACCELERATOR);
+        let with = |execution: Execution| tiny.bytes(4, 1, &execution);
+        assert!(with(Execution::CPU) < all, "fused kernels");
+        assert!(with(Execution { element_bytes: 2, ..Execution::ACCELERATOR }) < all, "bf16");
+        assert!(with(Execution { checkpointed: true, ..Execution::ACCELERATOR }) < all, "checkpointing");
         assert!(
-            tiny.training(tiny.trainable / 2, false).bytes(4, 1, &Treatment::ACCELERATOR) < all,
+            tiny.training(tiny.trainable / 2, false).bytes(4, 1, &Execution::ACCELERATOR) < all,
             "a frozen encoder"
         );
-        assert!(tiny.on(300, 64).bytes(4, 1, &Treatment::ACCELERATOR) < all, "short samples");
-        assert!(tiny.bytes(4, 2, &Treatment::ACCELERATOR) > all, "summed gradients");
+        assert!(tiny.on(300, 64).bytes(4, 1, &Execution::ACCELERATOR) < all, "short samples");
+        assert!(tiny.bytes(4, 2, &Execution::ACCELERATOR) > all, "summed gradients");
     }
 
     #[test]
     fn the_largest_batch_is_the_last_that_fits() {
         let tiny = Footprint::whisper(&whisper(TINY));
-        for treatment in [Treatment::CPU, Treatment::ACCELERATOR] {
+        for execution in [Execution::CPU, Execution::ACCELERATOR] {
             for bytes in [1_000_000_000, 8_000_000_000, 24_000_000_000] {
-                let batch = tiny.largest_batch(bytes, 1, &treatment);
-                assert!(batch == 0 || tiny.bytes(batch, 1, &treatment) <= bytes);
-                assert!(tiny.bytes(batch + 1, 1, &treatment) > bytes);
+                let batch = tiny.largest_batch(bytes, 1, &execution);
+                assert!(batch == 0 || tiny.bytes(batch, 1, &execution) <= bytes);
+                assert!(tiny.bytes(batch + 1, 1, &execution) > bytes);
             }
         }
-        assert_eq!(tiny.largest_batch(500_000_000, 1, &Treatment::CPU), 0);
+        assert_eq!(tiny.largest_batch(500_000_000, 1, &Execution::CPU), 0);
     }
 }

@@ -1,36 +1,15 @@
-//! The largest batch that fits: probes in processes of their own, and the configuration that comes of them.
-//!
-//! [`tune`] asks for one probe after another and decides; [`probe_in_child`] starts a process for one and reads what it
-//! found, whatever became of it; [`run_probe`] is what that process does.
+//! The largest batch that fits a configuration, and the configuration that comes of it: [`undertone_fit::tune`] searches,
+//! [`run_probe`] is what the process of a probe does.
 
-mod child;
-mod probe;
-
-pub use child::probe_in_child;
-pub(crate) use probe::{Ahead, Timed, probing, steps};
-pub use probe::{Attempt, Limits, run_probe};
+pub use crate::probe::run_probe;
 
 use crate::Experiment;
 use crate::dynamo;
 use std::fmt::Write;
 use undertone_data::limits::MOST_BATCH;
-use undertone_train::Amount;
-use undertone_train::tune::{Goal, NOISE, Outcome, Plan, Probe, Search, choose};
+use undertone_fit::tune::{Attempt, TuneError, TuneOptions, TuneRequest, search, table};
+use undertone_train::tune::{Outcome, Plan, Probe};
 use undertone_train::{GradientCheckpointing, LrScaling};
-
-/// What is wanted of the search.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct TuneOptions {
-    /// What the batch is chosen for.
-    pub goal: Goal,
-    /// Whether an optimizer step may have more samples than the configuration says, if they fit.
-    pub grow: bool,
-    /// What becomes of the learning rate if it has.
-    pub scaling: LrScaling,
-    /// The share of the largest batch that is given up where allocations fail at the next: allocators fragment in hours of
-    /// training as they do not in three steps.
-    pub margin: f64,
-}
 
 /// What the search found.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,28 +25,6 @@ pub struct Tuned {
     /// What was changed and why, a sentence each.
     pub notes: Vec<String>,
 }
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum TuneError {
-    /// A probe found the configuration unusable.
-    #[error("{0}")]
-    Refused(String),
-    /// A probe's process cannot be started or read.
-    #[error("a probe's process cannot be run: {0}")]
-    Process(#[from] std::io::Error),
-    /// Not even one sample fits.
-    #[error(
-        "a batch of one sample does not fit: {0}; train fewer parameters (`model.trainable`) or a smaller model, shorten the samples, or give more memory"
-    )]
-    NothingFits(String),
-    /// One sample could not be tried.
-    #[error("a batch of one sample could not be tried: {0}")]
-    Broken(String),
-}
-
-/// Nobody wants more samples in an optimizer step than this without having said so.
-const GROWN: usize = 4096;
 
 /// What is trained in probes of this configuration.
 ///
@@ -87,44 +44,26 @@ pub fn subject(experiment: &Experiment) -> String {
 pub fn tune(
     experiment: &Experiment,
     options: &TuneOptions,
-    mut probe: impl FnMut(Attempt) -> Result<Outcome, TuneError>,
-    mut found: impl FnMut(&Probe),
+    probe: impl FnMut(Attempt) -> Result<Outcome, TuneError>,
+    found: impl FnMut(&Probe),
 ) -> Result<Tuned, TuneError> {
-    let effective = experiment.data.batch_size * experiment.train.accumulation;
-    let cap = if options.grow { effective.max(GROWN) } else { effective }.min(MOST_BATCH);
-    let mut searched = |checkpointing| -> Result<(Search, Vec<Probe>), TuneError> {
-        let (mut search, mut probes) = (Search::new(cap), Vec::new());
-        while let Some(batch) = search.next() {
-            // With two batches a step the sum of gradients lies beside the next batch's activations; more change nothing.
-            let attempt = Attempt { batch, accumulation: effective.div_ceil(batch).min(2), checkpointing };
-            let outcome = probe(attempt)?;
-            search.record(batch, outcome.fits());
-            probes.push(Probe { batch, accumulation: attempt.accumulation, outcome });
-            probes.last().into_iter().for_each(&mut found);
-        }
-        Ok((search, probes))
+    let request = TuneRequest {
+        effective: experiment.data.batch_size * experiment.train.accumulation,
+        most: MOST_BATCH,
+        checkpointed: experiment.train.gradient_checkpointing.every().is_some(),
     };
-    let mut experiment = experiment.clone();
-    let before = experiment.clone();
-    let (mut search, mut probes) = searched(false)?;
-    let memory = |probes: &[Probe]| probes.last().is_some_and(|probe| probe.outcome.wants_memory());
-    if search.largest().is_none() && memory(&probes) && experiment.train.gradient_checkpointing.every().is_none() {
-        experiment.train.gradient_checkpointing = GradientCheckpointing::Flag(true);
-        (search, probes) = searched(true)?;
-    }
-    let Some(largest) = search.largest() else { return Err(nothing(&probes)) };
-    let limit = if largest == search.cap() { largest } else { (largest as f64 * (1.0 - options.margin)) as usize };
-    let chosen = choose(options.goal, &probes, limit.max(1));
-    let plan = match chosen > effective {
-        true => Plan { batch: chosen, accumulation: 1 },
-        false => Plan::of(effective, chosen),
+    let batch = search(&request, options, probe, found)?;
+    let mut tuned = Tuned {
+        probes: batch.probes,
+        largest: batch.largest,
+        plan: batch.plan,
+        experiment: experiment.clone(),
+        notes: batch.notes,
     };
-    let mut tuned = Tuned { probes, largest, plan, experiment, notes: Vec::new() };
-    if tuned.experiment.train.gradient_checkpointing != before.train.gradient_checkpointing {
-        tuned.notes.push("not one sample fits unless blocks run again in the backward pass".into());
+    if batch.checkpointing {
+        tuned.experiment.train.gradient_checkpointing = GradientCheckpointing::Flag(true);
     }
-    tuned.explain(&before, options, chosen);
-    tuned.apply(&before, options.scaling);
+    tuned.apply(experiment, options.scaling);
     Ok(tuned)
 }
 
@@ -132,41 +71,7 @@ fn checkpointing(setting: GradientCheckpointing) -> String {
     setting.every().map_or("false".into(), |every| format!("every {every}"))
 }
 
-fn nothing(probes: &[Probe]) -> TuneError {
-    match probes.last().map(|probe| &probe.outcome) {
-        Some(outcome @ (Outcome::Crashed { .. } | Outcome::TooSlow { .. })) => TuneError::Broken(reason(outcome)),
-        Some(outcome) => TuneError::NothingFits(reason(outcome)),
-        None => TuneError::NothingFits("there was no probe".into()),
-    }
-}
-
 impl Tuned {
-    /// Why this batch.
-    fn explain(&mut self, before: &Experiment, options: &TuneOptions, chosen: usize) {
-        let effective = before.data.batch_size * before.train.accumulation;
-        let (largest, plan) = (self.largest, self.plan);
-        self.notes.push(if largest == effective && !options.grow {
-            format!("all {effective} samples of an optimizer step fit at once; --grow looks for more")
-        } else {
-            format!("the largest batch that fits is {largest}")
-        });
-        let rate = |batch| self.probes.iter().find(|p| p.batch == batch)?.outcome.samples_per_second();
-        let fastest = self.probes.iter().filter_map(|p| p.outcome.samples_per_second()).fold(0.0, f64::max);
-        if options.goal == Goal::Throughput && chosen < largest {
-            self.notes.push(match rate(chosen) {
-                Some(rate) => format!(
-                    "batch {chosen} trains {rate:.2} samples/s, the fastest {fastest:.2}: larger ones are not {:.0} % faster (--objective largest takes them all the same)",
-                    100.0 * NOISE
-                ),
-                None => format!("batch {chosen} leaves {:.0} % of that as a margin", 100.0 * options.margin),
-            });
-        }
-        if plan.batch != chosen {
-            self.notes
-                .push(format!("{} is the batch up to {chosen} that an optimizer step splits into best", plan.batch));
-        }
-    }
-
     /// Puts the split into the configuration, and says what that changes.
     fn apply(&mut self, before: &Experiment, scaling: LrScaling) {
         let (was, now) = (before.data.batch_size * before.train.accumulation, self.plan.effective());
@@ -246,48 +151,10 @@ fn overrides(experiment: &Experiment, rate_changed: bool) -> Vec<String> {
     notes
 }
 
-/// The probes by size, a line each.
-pub fn table(probes: &[Probe]) -> String {
-    let mut sorted: Vec<&Probe> = probes.iter().collect();
-    sorted.sort_by_key(|probe| probe.batch);
-    let mut text = format!("{HEAD}\n");
-    for probe in sorted {
-        let _ = writeln!(text, "{}", row(probe));
-    }
-    text
-}
-
-/// The names of a table's columns.
-pub const HEAD: &str = "batch  peak memory  samples/s";
-
-/// A line of the table.
-pub fn row(probe: &Probe) -> String {
-    let peak = probe.outcome.peak_bytes().map_or("-".to_owned(), |bytes| Amount(bytes).to_string());
-    let rate = probe.outcome.samples_per_second().map_or("-".to_owned(), |rate| format!("{rate:.2}"));
-    format!("{:>5}  {peak:>11}  {rate:>9}  {}", probe.batch, verdict(&probe.outcome))
-}
-
-fn verdict(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Fits { .. } => "fits".into(),
-        Outcome::OverBudget { .. } | Outcome::OutOfMemory { .. } => format!("does not fit: {}", reason(outcome)),
-        Outcome::TooSlow { .. } | Outcome::Crashed { .. } => reason(outcome),
-    }
-}
-
-fn reason(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Fits { .. } => String::new(),
-        Outcome::OverBudget { peak_bytes } => format!("it held {} and was stopped", Amount(*peak_bytes)),
-        Outcome::OutOfMemory { reason } => reason.clone(),
-        Outcome::TooSlow { seconds } => format!("it was given up after {seconds:.0} s"),
-        Outcome::Crashed { reason } => format!("it crashed: {reason}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use undertone_train::tune::Goal;
 
     fn experiment(batch_size: usize, accumulation: usize) -> Experiment {
         let mut experiment = Experiment::default();

@@ -1,6 +1,6 @@
 //! A probe's process from outside.
 
-use super::TuneError;
+use super::error::TuneError;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
