@@ -6,11 +6,10 @@ use super::objective::DynamoObjective;
 use super::run::check_fit;
 use super::setup::Setup;
 use super::stage::{Stage, valid};
-use crate::probe::{Ahead, Timed, probing, steps};
 use crate::{Experiment, RunError, Split};
 use std::path::Path;
 use undertone_data::loader::Collate;
-use undertone_fit::tune::Attempt;
+use undertone_fit::tune::{Attempt, ProbeObjective, RepeatedBatch, probe_config, probe_steps};
 use undertone_train::{BoxError, Learner, TrainError};
 
 /// The stage that keeps most in memory: phase 3, or phase 1 where there is one task and nothing to route.
@@ -28,7 +27,7 @@ pub(crate) fn probe(experiment: &Experiment, attempt: Attempt, directory: &Path)
     check_fit(&setup)?;
     let stage = probed_stage(experiment);
     let tasks = stage.tasks(experiment);
-    let config = probing(&stage.config(&setup)?, attempt);
+    let config = probe_config(&stage.config(&setup)?, attempt);
     let model = stage.untrained(&setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
     let sample = setup.dataset(&tasks, Split::Train)?.most_demanding().map_err(unusable)?;
     let collate = setup.collate(true)?;
@@ -41,9 +40,10 @@ pub(crate) fn probe(experiment: &Experiment, attempt: Attempt, directory: &Path)
     };
     let device = setup.device.clone();
     let learner =
-        |timed: Timed<DynamoObjective>| Learner::new(config, timed, model, device, directory, experiment.seed);
-    let bytes = TaskCollate::bytes(&batch);
-    Ok(steps(objective, learner, &Ahead::new(batch, bytes, experiment), attempt).map_err(RunError::from)?)
+        |timed: ProbeObjective<DynamoObjective>| Learner::new(config, timed, model, device, directory, experiment.seed);
+    let (bytes, data) = (TaskCollate::bytes(&batch), &experiment.data);
+    let batches = RepeatedBatch::new(batch, bytes, data.prefetch_batches, data.prefetch_bytes);
+    Ok(probe_steps(objective, learner, &batches, attempt).map_err(RunError::from)?)
 }
 
 fn unusable(error: BoxError) -> RunError {
