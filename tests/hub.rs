@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 use undertone::data::records::{PairRecord, Paths, RecordsConfig, RecordsError};
-use undertone::phases::hub::Hub;
+use undertone::hub::Hub;
 
 /// The branch of the hub's own conversion, as URLs have it.
 const CONVERSION: &str = "refs%2Fconvert%2Fparquet";

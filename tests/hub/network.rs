@@ -2,7 +2,7 @@
 
 use super::server::{DATASET, Mood, Repository, Server};
 use super::{CONVERSION, Case, converted, parquet, sources};
-use undertone::phases::hub::{Hub, Token};
+use undertone::hub::{Hub, Token};
 
 const TRAIN: &str = "default/train/0000.parquet";
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use undertone::data::clips::{BlockShuffle, Clips};
 use undertone::data::loader::Order;
 use undertone::data::records::RecordsConfig;
+use undertone::phases::streamed;
 use undertone_tests::{Outcome, Place, wav};
 
 /// Clips of a shard, of a row group, and their samples.
@@ -195,7 +196,7 @@ fn opening_reads_the_texts_and_an_epoch_every_page_once() {
         let shards = case.online().stream(DATASET, None, "train", None).expect("shards");
         // Two row groups of decoded pages, and one page more.
         let memory = 2 * GROUP * audio(0).len() + 300_000;
-        let clips = Clips::stream(&columns(), shards).expect("clips").with_memory(memory);
+        let clips = Clips::stream(&columns(), streamed(shards)).expect("clips").with_memory(memory);
         let opening = case.server.sent() + storage.sent();
         assert!(opening > 0 && opening < all_audio / 10, "{opening} of {all_audio} bytes to open");
 
@@ -221,7 +222,7 @@ fn what_a_cache_knows_streamed_audio_by_is_address_and_size() {
     let case = Case::new(speech(true));
     let key = || {
         let shards = case.online().stream(DATASET, None, "train", None).expect("shards");
-        Clips::stream(&columns(), shards).expect("clips").key(1)
+        Clips::stream(&columns(), streamed(shards)).expect("clips").key(1)
     };
     let size = speech(true).files["default/train/0000.parquet"].len();
     assert_eq!(key(), key());
@@ -234,7 +235,7 @@ fn what_a_cache_knows_streamed_audio_by_is_address_and_size() {
 fn a_stream_outlives_a_busy_hub_and_broken_answers() {
     let case = Case::new(speech(true));
     let shards = case.online().stream(DATASET, None, "train", None).expect("shards");
-    let clips = Clips::stream(&columns(), shards).expect("clips");
+    let clips = Clips::stream(&columns(), streamed(shards)).expect("clips");
     let (_home, local) = local(true);
     case.server.set_mood(Mood { unavailable: 2, broken_after: Some(10_000), ..Mood::default() });
     assert_eq!(clips.load(0).expect("audio"), local.load(0).expect("audio"));
@@ -273,7 +274,7 @@ fn one_interrupt_is_enough_while_the_hub_asks_to_wait() {
 fn a_file_that_changes_under_a_stream_is_noticed() {
     let case = Case::new(speech(true));
     let shards = case.online().stream(DATASET, None, "train", None).expect("shards");
-    let clips = Clips::stream(&columns(), shards).expect("clips");
+    let clips = Clips::stream(&columns(), streamed(shards)).expect("clips");
     case.server.change(|repository| {
         let file = repository.files.get_mut("default/train/0000.parquet").expect("a file");
         file[1000] ^= 1;
@@ -287,6 +288,6 @@ fn a_file_that_changes_under_a_stream_is_noticed() {
 fn records_without_audio_are_not_streamed() {
     let case = Case::new(super::converted());
     let shards = case.online().stream(DATASET, None, "train", None).expect("shards");
-    let error = Clips::stream(&RecordsConfig::default(), shards).expect_err("pairs of texts").to_string();
+    let error = Clips::stream(&RecordsConfig::default(), streamed(shards)).expect_err("pairs of texts").to_string();
     assert!(error.contains("0000.parquet") && error.contains("no column with audio"), "{error}");
 }

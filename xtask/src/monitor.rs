@@ -5,7 +5,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use undertone::phases::monitor::Monitor;
+use undertone::phases::stage_plan;
+use undertone::report::monitor::Monitor;
 
 /// Where runs are unless a configuration says otherwise.
 const RUNS: &str = "runs";
@@ -26,7 +27,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut monitor = Monitor::open(args.run.as_deref(), Path::new(RUNS)).map_err(Failure::bad_input)?;
+    let mut monitor = Monitor::open(args.run.as_deref(), Path::new(RUNS), stage_plan).map_err(Failure::bad_input)?;
     if !args.once {
         return watch(&mut monitor, Duration::from_secs(args.every));
     }

@@ -1,10 +1,10 @@
 //! Samples to batches in host memory.
 
-use crate::advice::BatchShape;
 use crate::{Heard, Pad, SpeechSample};
 use undertone_data::augment::Augment;
 use undertone_data::features::LogMel;
 use undertone_data::loader::{Collate, SampleError};
+use undertone_fit::BatchSize;
 
 /// A batch for Whisper, in host memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,8 +40,8 @@ impl WhisperBatch {
     }
 
     /// How large it is.
-    pub fn shape(&self) -> BatchShape {
-        BatchShape { samples: self.names.len(), length: self.frames, speech: true, labels: self.tokens }
+    pub fn shape(&self) -> BatchSize {
+        BatchSize { samples: self.names.len(), length: self.frames, speech: true, labels: self.tokens }
     }
 }
 

@@ -1,8 +1,6 @@
 //! Why a run does not come about, or stops.
 
-use crate::analysis::AnalysisError;
 use crate::dynamo::{AdapterFolderError as FolderError, BackboneError, TaskConfig, TextDataError};
-use crate::report::ReportError;
 use crate::splits::NONE;
 use crate::text::TextError;
 use crate::{ConfigError, SpeechError, Split, TranscribeError};
@@ -12,6 +10,7 @@ use undertone_data::loader::{LoaderError, MixtureError};
 use undertone_data::text::NormalizerError;
 use undertone_model::lora::AdaptError;
 use undertone_ops::DeviceError;
+use undertone_report::{AnalysisError, ReportError};
 use undertone_store::{LockError, StoreError};
 use undertone_train::{BoxError, TrainError};
 

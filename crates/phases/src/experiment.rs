@@ -2,13 +2,14 @@
 
 use crate::dynamo::{PhasesConfig, Run, Setup, Stage, TaskConfig, validate_phases, validate_tasks};
 use crate::splits::Splits;
-use crate::{AlignmentConfig, DataConfig, DevicePreset, ModelConfig, Pad, RunError, SourceConfig, Split, preset};
+use crate::{AlignmentConfig, DataConfig, ModelConfig, Pad, RunError, SourceConfig, Split, preset};
 use figment::providers::{Env, Format, Serialized, Yaml};
 use figment::value::{Dict, Map};
 use figment::{Figment, Metadata, Profile, Provider};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use undertone_cw::CwTask;
+use undertone_fit::DevicePreset;
 use undertone_model::router::{GateKind, RouterConfig};
 use undertone_ops::{DeviceSpec, Kernels};
 use undertone_train::TrainConfig;

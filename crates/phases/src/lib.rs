@@ -11,9 +11,7 @@
 //! # Ok::<(), undertone_phases::ConfigError>(())
 //! ```
 
-mod advice;
 mod alignment;
-pub mod analysis;
 mod batch;
 mod changes;
 pub mod check;
@@ -24,13 +22,12 @@ mod experiment;
 #[cfg(test)]
 mod extremes;
 mod fill_cache;
-pub mod footprint;
-pub mod hub;
-pub mod monitor;
+mod memory;
 mod normalize;
 mod preset;
+mod probe;
 mod progress;
-mod report;
+mod reporting;
 mod run_directory;
 mod samples;
 mod session;
@@ -38,12 +35,12 @@ mod skipped;
 mod source;
 mod speech;
 mod splits;
+mod streamed;
 pub mod text;
 mod transcribe;
 pub mod tune;
 mod work;
 
-pub use advice::{BatchShape, Moment, Situation};
 pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};
 pub use batch::{WhisperBatch, WhisperCollate};
 pub use changes::CHANGEABLE;
@@ -52,12 +49,12 @@ pub use error::RunError;
 pub use experiment::{ConfigError, Experiment, LossConfig, RunConfig};
 pub use fill_cache::{FillError, Filled, fill_cache};
 pub use normalize::TextNormalizer;
-pub use preset::DevicePreset;
 pub use progress::{Progress, Unwatched};
-pub use report::{ReportError, write_report, write_reports};
+pub use reporting::{stage_plan, write_reports};
 pub use samples::{SourceConfig, Sources, StageConfig, Synth};
 pub use session::Session;
 pub use source::{Backbone, Initializer, ModelConfig, ModelSource, SourceError, Trainable};
 pub use speech::{Heard, Listed, SpeechDataset, SpeechError, SpeechSample};
 pub use splits::Split;
+pub use streamed::streamed;
 pub use transcribe::{TranscribeError, Transcriber};

@@ -1,6 +1,7 @@
 //! Where samples come from.
 
 use crate::experiment::sentence;
+use crate::streamed::streamed;
 use crate::{ConfigError, SourceError, SpeechError};
 use figment::Figment;
 use figment::providers::Serialized;
@@ -14,6 +15,7 @@ use undertone_cw::CwConfig;
 use undertone_data::clips::Clips;
 use undertone_data::limits::MOST_SAMPLES;
 use undertone_data::records::{Column, Format, PartConfig, Paths, RecordsConfig, Share};
+use undertone_hub::Hub;
 use undertone_train::limits::MOST_EPOCHS;
 
 /// Where samples come from: give one of `synth`, `path` and `hub`, or `part_of_train`.
@@ -340,8 +342,8 @@ impl SourceConfig {
     pub(crate) fn records(&self) -> Result<RecordsConfig, SourceError> {
         let Some(dataset) = &self.hub else { return Ok(self.records_in(self.path.clone().unwrap_or_default())) };
         let split = self.split.as_deref().unwrap_or_default();
-        let shards = crate::hub::dataset(dataset, self.subset.as_deref(), split, self.revision.as_deref())?;
-        Ok(self.records_in(shards.into()))
+        let shards = Hub::from_env().dataset(dataset, self.subset.as_deref(), split, self.revision.as_deref());
+        Ok(self.records_in(shards.map_err(SourceError::Dataset)?.into()))
     }
 
     /// The recordings, which are fetched from the hub, or opened there, if that is where they are.
@@ -350,8 +352,9 @@ impl SourceConfig {
             return Ok(Clips::open(&self.records().map_err(Box::new)?)?);
         };
         let split = self.split.as_deref().unwrap_or_default();
-        let shards = crate::hub::stream(dataset, self.subset.as_deref(), split, self.revision.as_deref());
-        Ok(Clips::stream(&self.records_in(Paths::default()), shards.map_err(Box::new)?)?)
+        let shards = Hub::from_env().stream(dataset, self.subset.as_deref(), split, self.revision.as_deref());
+        let shards = shards.map_err(|error| Box::new(SourceError::Dataset(error)))?;
+        Ok(Clips::stream(&self.records_in(Paths::default()), streamed(shards))?)
     }
 
     fn records_in(&self, path: Paths) -> RecordsConfig {

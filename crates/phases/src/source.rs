@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use undertone_cw::morse;
+use undertone_hub::{Hub, HubError};
 use undertone_model::text::{PretrainedText, TextModelType};
 use undertone_model::whisper::{
     BUNDLED, FolderError, GenerationConfig, PretrainedWhisper, TokenizerError, WhisperConfig, WhisperConfigError,
@@ -149,39 +150,11 @@ pub enum SourceError {
         expected: Backbone,
     },
     /// The hub did not give a model.
-    #[error(
-        "cannot fetch `{file}` of `{model}` from the hub ({reason}): check the name and the network, or give a local folder as `model.path`"
-    )]
-    Hub {
-        /// The model.
-        model: String,
-        /// The file.
-        file: String,
-        /// What went wrong.
-        reason: String,
-    },
-    /// The hub did not give a file of a dataset.
-    #[error(
-        "cannot fetch `{file}` of the dataset `{dataset}` from the hub ({reason}): check the name and the network, or give local files of records"
-    )]
-    DatasetFile {
-        /// The dataset.
-        dataset: String,
-        /// The file.
-        file: String,
-        /// What went wrong.
-        reason: String,
-    },
-    /// A dataset on the hub does not have what is asked for.
-    #[error("the dataset `{dataset}` at revision `{revision}` {reason}")]
-    DatasetPart {
-        /// The dataset.
-        dataset: String,
-        /// Branch, tag or commit.
-        revision: String,
-        /// What it has instead.
-        reason: String,
-    },
+    #[error("{0} as `model.path`")]
+    Model(HubError),
+    /// The hub did not give a dataset.
+    #[error(transparent)]
+    Dataset(HubError),
 }
 
 impl Display for ModelConfig {
@@ -281,7 +254,10 @@ impl ModelConfig {
         let source = &self.source;
         match (self.path.as_ref().or(source.path.as_ref()), &source.hub) {
             (Some(path), _) => Ok(Some(path.clone())),
-            (None, Some(model)) => Ok(Some(crate::hub::fetch(model, source.revision.as_deref())?)),
+            (None, Some(model)) => {
+                let fetched = Hub::from_env().model(model, source.revision.as_deref());
+                Ok(Some(fetched.map_err(SourceError::Model)?))
+            }
             (None, None) => Ok(None),
         }
     }

@@ -7,11 +7,14 @@
 //! |---|---|
 //! | [`ops`] | differentiable operations and devices |
 //! | [`store`] | parameters by name, tensors on disk |
+//! | [`hub`] | models and datasets from the Hugging Face hub, through its cache |
 //! | [`model`] | Whisper, BERT and RoBERTa: networks, decoding, tokenizers, adapters, Hugging Face folders |
 //! | [`data`] | audio, features, augmentation, manifests, the loader |
 //! | [`cw`] | the Morse synthesiser, a source of samples like any other |
 //! | [`metrics`] | error rates, overlap of texts, answers, entities; which way each is better |
 //! | [`train`] | the Learner: the training loop, checkpoints |
+//! | [`fit`] | whether training fits a device: the memory model, presets, advice, the search for a batch |
+//! | [`report`] | what is read from a run's directory: its page, the analysis, the monitor |
 //! | [`phases`] | experiments: configuration, fine-tuning, evaluation, transcription |
 //!
 //! ```
@@ -29,10 +32,13 @@
 
 pub use undertone_cw as cw;
 pub use undertone_data as data;
+pub use undertone_fit as fit;
+pub use undertone_hub as hub;
 pub use undertone_kernels as kernels;
 pub use undertone_metrics as metrics;
 pub use undertone_model as model;
 pub use undertone_ops as ops;
 pub use undertone_phases as phases;
+pub use undertone_report as report;
 pub use undertone_store as store;
 pub use undertone_train as train;

@@ -16,7 +16,6 @@ pub use report::{
     DataCheck, Leak, LeakKind, Long, Problem, ProblemKind, Severity, SourceCheck, SplitCheck, Spread, Unspellable,
 };
 
-use crate::analysis::{AnalysisError, Panel, panels};
 use crate::dynamo::{Pretrained, Setup, Stage, TaskConfig, speaks};
 use crate::text::{Framer, TextError};
 use crate::{Experiment, LongAudio, Progress, RunError, SourceConfig, SourceError, Split};
@@ -26,6 +25,7 @@ use speech::Speech;
 use undertone_data::cache::CacheConfig;
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::{DeviceError, DeviceSpec};
+use undertone_report::{AnalysisError, Panel, panels};
 use undertone_train::BoxError;
 use written::Written;
 

@@ -1,20 +1,19 @@
 //! What a run achieved: every finished stage judged on data that nothing was decided by, in numbers, pictures and a page.
 
-use super::config::{GUMBEL_TEMPERATURE, TaskConfig};
+use super::config::TaskConfig;
 use super::evaluate::{Judged, RouterKind};
 use super::model::Dynamo;
 use super::phase::Phase;
-use super::run::{report_cuts, stages, trained_stages};
+use super::run::{report_cuts, stages};
 use super::setup::Setup;
 use super::stage::{Stage, is_complete};
 use super::trivial::Trivial;
-use crate::analysis::{Analysis, LossCurves, Metric, MetricsTable, Series, TaskColumn, pictures, report_html};
-use crate::report::{REPORT, ReportError, is_rate, series, write_reports};
+use crate::reporting::write_reports;
 use crate::{Experiment, RunError, Split};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use undertone_metrics::direction_of;
-use undertone_store::{StoreError, write_atomically};
-use undertone_train::LAST_LOSS;
+use undertone_report::{Metric, MetricsTable, RoutingAnalysis, TaskColumn};
+use undertone_store::write_atomically;
 
 /// What [`analyze`] found and where it wrote it.
 #[derive(Clone, Debug)]
@@ -22,7 +21,7 @@ pub struct Report {
     /// Every router and baseline by task.
     pub table: MetricsTable,
     /// Where the router sent what, once there is one.
-    pub routing: Option<Analysis>,
+    pub routing: Option<RoutingAnalysis>,
     /// The page, once there is a router to show.
     pub page: Option<PathBuf>,
 }
@@ -64,7 +63,7 @@ pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, RunError
         let judged = judge(&setup, &model, tasks, split, kind)?;
         record(&mut table, name, &judged)?;
         if !judged.routed.is_empty() {
-            routing = Some(Analysis::new(tasks.iter().map(|t| t.name.clone()).collect(), &judged.routed)?);
+            routing = Some(RoutingAnalysis::new(tasks.iter().map(|t| t.name.clone()).collect(), &judged.routed)?);
         }
     }
     if newest == Stage::Joint {
@@ -146,7 +145,11 @@ fn record(table: &mut MetricsTable, router: &str, judged: &Judged) -> Result<(),
     Ok(())
 }
 
-fn write(experiment: &Experiment, table: MetricsTable, routing: Option<Analysis>) -> Result<Report, RunError> {
+fn write(
+    experiment: &Experiment,
+    table: MetricsTable,
+    routing: Option<RoutingAnalysis>,
+) -> Result<Report, RunError> {
     let root = experiment.directory();
     let save = |name: &str, text: &str| write_atomically(&root.join(name), text.as_bytes()).map_err(RunError::from);
     save("metrics.json", &serde_json::to_string_pretty(&table).unwrap_or_default())?;
@@ -157,102 +160,4 @@ fn write(experiment: &Experiment, table: MetricsTable, routing: Option<Analysis>
         page = write_reports(&root).map_err(RunError::from)?.into_iter().next();
     }
     Ok(Report { table, routing, page })
-}
-
-/// Draws what an analysis found: the pictures, and the page of the run as a whole.
-///
-/// # Errors
-/// When a picture cannot be drawn or a file not be written.
-pub(crate) fn render(
-    experiment: &Experiment,
-    routing: &Analysis,
-    table: &MetricsTable,
-) -> Result<PathBuf, ReportError> {
-    let root = experiment.directory();
-    let pictures = pictures(routing, table, &curves(experiment))?;
-    let folder = root.join("pictures");
-    std::fs::create_dir_all(&folder).map_err(|source| StoreError::Io {
-        action: "create",
-        path: folder.clone(),
-        source,
-    })?;
-    for picture in &pictures {
-        write_atomically(&folder.join(&picture.file_name), picture.svg.as_bytes())?;
-    }
-    let links: Vec<(String, String)> = trained_stages(experiment)
-        .into_iter()
-        .filter_map(|(title, directory)| Some((title, address(directory.strip_prefix(&root).ok()?))))
-        .collect();
-    let page = root.join(REPORT);
-    let html = report_html(&experiment.run.name, routing, table, &pictures, &settings(experiment), &links);
-    write_atomically(&page, html.as_bytes())?;
-    Ok(page)
-}
-
-/// Where the page of a stage is, seen from the run's.
-fn address(stage: &Path) -> String {
-    let parts = stage.components().map(|part| encoded(&part.as_os_str().to_string_lossy()));
-    parts.map(|part| part + "/").collect::<String>() + REPORT
-}
-
-/// A folder's name in an address: a task may be called anything.
-fn encoded(name: &str) -> String {
-    let byte = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    name.bytes().map(byte).collect()
-}
-
-/// What a reader of the page wants to know of the configuration; `config.yaml` says the rest.
-fn settings(experiment: &Experiment) -> Vec<(String, String)> {
-    let tasks: Vec<String> = experiment
-        .tasks
-        .iter()
-        .map(|task| format!("{} (rank {}, alpha {})", task.name, task.lora.r, task.lora.lora_alpha))
-        .collect();
-    vec![
-        ("backbone".into(), experiment.model.to_string()),
-        ("tasks".into(), tasks.join(", ")),
-        ("router's tap".into(), format!("block {}", experiment.router.tap)),
-        ("router's hidden layers".into(), format!("{:?}", experiment.router.hidden)),
-        ("gates".into(), format!("{:?}", experiment.router.gates).to_lowercase()),
-        ("seed".into(), experiment.seed.to_string()),
-    ]
-}
-
-/// The training losses of every stage that left any.
-fn curves(experiment: &Experiment) -> Vec<LossCurves> {
-    let named = Phase::ALL.iter().map(|phase| {
-        let (mut losses, mut temperature) = (Vec::new(), Vec::new());
-        for stage in stages(experiment, *phase) {
-            let metrics =
-                std::fs::read_to_string(stage.directory(experiment).join("metrics.jsonl")).unwrap_or_default();
-            for logged in series(&metrics, "train") {
-                match (&stage, logged.name.as_str()) {
-                    (_, name) if is_rate(name) || ["grad_norm", LAST_LOSS].contains(&name) => {}
-                    (_, GUMBEL_TEMPERATURE) => temperature.extend(logged.points),
-                    (Stage::Adapter(index), "loss") => {
-                        losses.push(Series { name: experiment.tasks[*index].name.clone(), ..logged });
-                    }
-                    // The terms of an adapter's loss are on its own page.
-                    (Stage::Adapter(_), _) => {}
-                    _ => losses.push(logged),
-                }
-            }
-        }
-        LossCurves { phase: format!("phase {}", *phase as usize + 1), losses, temperature }
-    });
-    named.filter(|curves| !curves.losses.is_empty()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stage_is_found_whatever_its_task_is_called() {
-        assert_eq!(address(Path::new("phase1/copy")), "phase1/copy/report.html");
-        assert_eq!(address(Path::new("phase1/a b#?")), "phase1/a%20b%23%3F/report.html");
-    }
 }

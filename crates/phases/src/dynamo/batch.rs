@@ -1,11 +1,11 @@
 //! Samples of several tasks, and batches of them.
 
 use super::text_data::{Target, TextBatch, TextDataset, TextSample, collate_text};
-use crate::advice::BatchShape;
 use crate::batch::POSITION;
 use crate::{SpeechDataset, SpeechSample, WhisperBatch, WhisperCollate};
 use std::sync::Arc;
 use undertone_data::loader::{Collate, Dataset, SampleError};
+use undertone_fit::BatchSize;
 
 /// A sample and its task.
 #[derive(Clone, Debug, PartialEq)]
@@ -178,13 +178,13 @@ impl TaskBatch {
 
 impl TaskBatch {
     /// How large it is.
-    pub fn shape(&self) -> BatchShape {
+    pub fn shape(&self) -> BatchSize {
         match &self.input {
             BatchInput::Speech(speech) => speech.shape(),
             BatchInput::Text(text) => {
                 let written = text.samples.iter().filter(|sample| matches!(sample.target, Target::Text { .. }));
                 let labels = written.map(|sample| sample.target.count()).max().unwrap_or_default();
-                BatchShape { samples: text.samples.len(), length: text.tokens, speech: false, labels }
+                BatchSize { samples: text.samples.len(), length: text.tokens, speech: false, labels }
             }
         }
     }

@@ -12,6 +12,7 @@ use undertone_model::lora::LoraConfig;
 use undertone_model::router::GateKind;
 use undertone_model::whisper::GenerateOptions;
 use undertone_ops::seeds;
+use undertone_report::GUMBEL_TEMPERATURE;
 use undertone_train::{GroupConfig, LAST_LOSS, Pattern, TrainConfig};
 
 /// One task: what it is called, what it is trained on, and what is trained for it.
@@ -359,9 +360,6 @@ impl RoutingWeights {
         ]
     }
 }
-
-/// The name of the Gumbel-softmax's temperature in `metrics.jsonl`.
-pub(crate) const GUMBEL_TEMPERATURE: &str = "gumbel_temperature";
 
 /// Names that lines of `metrics.jsonl` and folders have a use for.
 const RESERVED: [&str; 18] = [

@@ -9,15 +9,15 @@ use super::score::{Said, TaskScore};
 use super::setup::TaskLoader;
 use super::task_loss::TaskLosses;
 use super::text_data::TextSample;
-use crate::advice::{Moment, begins};
-use crate::analysis::RoutedSample;
 use crate::{TextNormalizer, WhisperBatch};
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeMap;
+use undertone_fit::{Workload, note_workload};
 use undertone_model::lora::Gates;
 use undertone_model::router::{RouterConfig, Routing};
+use undertone_report::RoutedSample;
 use undertone_train::{BoxError, Evaluation, Example};
 
 /// Who decides which adapters an input goes through.
@@ -115,7 +115,7 @@ impl Judge {
     }
 
     fn tap(&self, model: &Dynamo, batch: &mut TaskBatch) -> Tapped {
-        begins(Moment::Judging(batch.shape()));
+        note_workload(Workload::Evaluation(batch.shape()));
         let (input, padding) = input(batch, 0, &self.device);
         model.tap(input, padding)
     }

@@ -17,6 +17,7 @@ mod losses;
 mod model;
 mod objective;
 mod order;
+mod overview;
 mod phase;
 mod predict;
 mod prepare;
@@ -31,14 +32,13 @@ mod text_data;
 mod text_loss;
 mod trivial;
 
-pub(crate) use analyze::render;
 pub use analyze::{Report, analyze, judge_run};
 pub use batch::{BatchInput, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskSample, TaskSamples};
 pub use config::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GenerationSettings, GumbelConfig, JointPhase, PartRates,
     PhasesConfig, RouterPhase, RoutingWeights, TaskConfig, TaskData,
 };
-pub(crate) use config::{GUMBEL_TEMPERATURE, phase_train, task_train, validate_phases, validate_tasks};
+pub(crate) use config::{phase_train, task_train, validate_phases, validate_tasks};
 pub use eval::evaluate;
 pub use evaluate::{Judge, Judged, RouterKind};
 pub use folder::FolderError as AdapterFolderError;
@@ -49,6 +49,7 @@ pub use model::{
 };
 pub use objective::{DynamoObjective, StageBatches};
 pub use order::TaskOrder;
+pub(crate) use overview::overview;
 pub use phase::{Baseline, Phase};
 pub use predict::{Prediction, Predictor};
 pub use prepare::Run;

@@ -1,7 +1,7 @@
 //! What each stage minimises, as the Learner asks for it.
 
 use super::batch::{BatchInput, TaskBatch};
-use super::config::{GUMBEL_TEMPERATURE, GumbelConfig, RoutingWeights};
+use super::config::{GumbelConfig, RoutingWeights};
 use super::evaluate::{Judge, RouterKind, input, ints};
 use super::folder::{self, Description};
 use super::losses::{routing_terms, term_names};
@@ -9,7 +9,6 @@ use super::model::{BackboneNetwork, Dynamo, Encoded, Input, Tapped};
 use super::pretrained::Pretrained;
 use super::setup::TaskLoader;
 use super::task_loss::TaskLosses;
-use crate::advice::{Moment, begins};
 use crate::skipped::SkipRecord;
 use crate::work::{text_work, trainable_share, whisper_work};
 use crate::{AlignmentConfig, LossConfig};
@@ -17,9 +16,11 @@ use burn::module::Param;
 use burn::tensor::{Bool, Device, Tensor};
 use std::cell::RefCell;
 use std::path::Path;
+use undertone_fit::{Workload, note_workload};
 use undertone_model::lora::Gates;
 use undertone_model::router::GateKind;
 use undertone_ops::linear_cross_entropy;
+use undertone_report::GUMBEL_TEMPERATURE;
 use undertone_store::Dtype;
 use undertone_train::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective, Work};
 
@@ -144,7 +145,7 @@ impl Objective for DynamoObjective {
     }
 
     fn upload(&self, batch: &mut TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
-        begins(Moment::Training(batch.shape()));
+        note_workload(Workload::TrainingStep(batch.shape()));
         Ok(input(batch, self.position(batch), device))
     }
 

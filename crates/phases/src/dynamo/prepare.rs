@@ -4,12 +4,13 @@ use super::model::Dynamo;
 use super::objective::{DynamoObjective, StageBatches};
 use super::setup::Setup;
 use super::stage::Stage;
-use crate::advice::Situation;
-use crate::report::write_report;
+use crate::memory::run_settings;
 use crate::run_directory::{RunDirectory, has_learned, is_occupied, record_changes};
-use crate::{RunError, Session};
+use crate::{Experiment, RunError, Session};
 use burn::tensor::Device;
 use std::path::{Path, PathBuf};
+use undertone_fit::MemoryAdvice;
+use undertone_report::write_report;
 use undertone_train::{BackendFailure, Learner, Summary, TrainConfig, catch_backend_failure};
 
 /// What a stage is trained with: for whoever trains it in a loop of their own.
@@ -57,7 +58,8 @@ pub(super) struct Prepared<'a> {
     stage: &'a Stage,
     learner: Learner<DynamoObjective>,
     batches: StageBatches,
-    situation: Situation<'a>,
+    experiment: &'a Experiment,
+    advice: MemoryAdvice,
     scaled: Option<String>,
     run: &'a RunDirectory,
     /// Its own directory, in that of the run.
@@ -81,8 +83,8 @@ impl<'a> Prepared<'a> {
         }
         let Run { device, config, model, batches, objective, seed, scaled } = Run::new(stage, setup, &directory)?;
         objective.remark().inspect(|remark| eprintln!("{remark}"));
-        let situation = Situation::new(experiment, setup.footprint(), &model, &setup.device);
-        situation.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
+        let advice = MemoryAdvice::new(run_settings(experiment), setup.footprint(), &model, &setup.device);
+        advice.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
         let mut learner = Learner::builder(config, objective, model, &directory)
             .with_device(device)
             .with_seed(seed)
@@ -100,7 +102,7 @@ impl<'a> Prepared<'a> {
             batches.skipped.resume();
         }
         learner.check(&batches)?;
-        Ok(Self { stage, learner, batches, situation, scaled, run, directory, goes_on })
+        Ok(Self { stage, experiment, learner, batches, advice, scaled, run, directory, goes_on })
     }
 
     /// Trains it to its end, or to an interruption.
@@ -114,9 +116,9 @@ impl<'a> Prepared<'a> {
         }
         std::fs::create_dir_all(directory).map_err(RunError::of_file("create", directory))?;
         let recorded = directory.join(self.stage.recorded_in());
-        record_changes(self.situation.experiment, &recorded, self.learner.steps())?;
+        record_changes(self.experiment, &recorded, self.learner.steps())?;
         self.scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
-        let summary = train(&mut self.learner, batches, &self.situation).inspect_err(|_| {
+        let summary = train(&mut self.learner, batches, &self.advice).inspect_err(|_| {
             // One that failed before its first step has nothing to go on with and should not be in the way.
             if self.learner.steps() == 0 && !has_learned(directory) {
                 let _ = self.run.clear(directory);
@@ -132,13 +134,13 @@ impl<'a> Prepared<'a> {
 fn train(
     learner: &mut Learner<DynamoObjective>,
     batches: &StageBatches,
-    situation: &Situation,
+    advice: &MemoryAdvice,
 ) -> Result<Summary, RunError> {
     match catch_backend_failure(|| learner.train(batches)) {
         Ok(trained) => Ok(trained?),
         Err(BackendFailure::OutOfMemory(reason)) => {
             learner.rescue();
-            Err(RunError::OutOfMemory(situation.out_of_memory(&reason)))
+            Err(RunError::OutOfMemory(advice.out_of_memory(&reason)))
         }
         Err(BackendFailure::Device(reason)) => Err(RunError::DeviceFailed { reason, saved: learner.saved() }),
     }

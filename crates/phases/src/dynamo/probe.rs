@@ -5,10 +5,10 @@ use super::objective::DynamoObjective;
 use super::run::check_fit;
 use super::setup::Setup;
 use super::stage::Stage;
-use crate::tune::{Ahead, Attempt, Timed, probing, steps};
 use crate::{Experiment, RunError, Split};
 use std::path::Path;
 use undertone_data::loader::Collate;
+use undertone_fit::tune::{Attempt, ProbeObjective, RepeatedBatch, probe_config, probe_steps};
 use undertone_train::{BoxError, Learner, TrainError};
 
 /// The stage that keeps most in memory: with tasks phase 3, or phase 1 where there is one task and nothing to route.
@@ -29,16 +29,17 @@ pub(crate) fn probe(experiment: &Experiment, attempt: Attempt, directory: &Path)
     let setup = Setup::new(experiment)?;
     check_fit(&setup)?;
     let stage = probed_stage(experiment);
-    let config = probing(&stage.config(&setup)?, attempt);
+    let config = probe_config(&stage.config(&setup)?, attempt);
     let model = stage.untrained(&setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
     let sample = setup.dataset(&stage.tasks(experiment), Split::Train)?.most_demanding().map_err(unusable)?;
     let batch = setup.collate(true)?.collate(vec![sample; attempt.batch]).map_err(unusable)?;
     let (objective, device) = (stage.objective(&setup)?, setup.device.clone());
-    let learner = |timed: Timed<DynamoObjective>| {
+    let learner = |timed: ProbeObjective<DynamoObjective>| {
         Learner::builder(config, timed, model, directory).with_device(device).with_seed(experiment.seed)
     };
-    let bytes = TaskCollate::bytes(&batch);
-    Ok(steps(objective, learner, &Ahead::new(batch, bytes, experiment), attempt)?)
+    let (bytes, data) = (TaskCollate::bytes(&batch), &experiment.data);
+    let batches = RepeatedBatch::new(batch, bytes, data.prefetch_batches, data.prefetch_bytes);
+    Ok(probe_steps(objective, learner, &batches, attempt)?)
 }
 
 fn unusable(error: BoxError) -> RunError {

@@ -7,7 +7,6 @@ use super::prepare::Run;
 use super::pretrained::Pretrained;
 use super::stage::Stage;
 use super::text_data::TextDataset;
-use crate::footprint::Footprint;
 use crate::{DataConfig, Experiment, RunError, SpeechDataset, SpeechError, Split, TextNormalizer, WhisperCollate};
 use burn::tensor::Device;
 use std::cell::RefCell;
@@ -17,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use undertone_data::augment::{Augment, AugmentConfig};
 use undertone_data::features::LogMel;
 use undertone_data::loader::{Loader, LoaderConfig, Order};
+use undertone_fit::Footprint;
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::set_kernels;
 

@@ -14,8 +14,8 @@ use undertone::model::whisper::WhisperTokenizer;
 use undertone::ops::DeviceSpec;
 use undertone::phases::check::{CheckOptions, check};
 use undertone::phases::dynamo::{Predictor, train};
-use undertone::phases::monitor::Monitor;
-use undertone::phases::{Experiment, ModelConfig, Session, Transcriber, Unwatched, write_reports};
+use undertone::phases::{Experiment, ModelConfig, Session, Transcriber, Unwatched, stage_plan, write_reports};
+use undertone::report::monitor::Monitor;
 use undertone::store::TensorFile;
 use undertone::train::Checkpoints;
 
@@ -217,7 +217,7 @@ fn answer(run: &Path, clip: &Path) -> Result<(), String> {
 
 fn view(run: &Path) -> Result<(), String> {
     let pages = write_reports(run).map(drop).map_err(said);
-    let seen = Monitor::open(Some(run), run).map_err(said).map(|mut monitor| {
+    let seen = Monitor::open(Some(run), run, stage_plan).map_err(said).map(|mut monitor| {
         let snapshot = monitor.look();
         let _ = (snapshot.text(), serde_json::json!(snapshot));
     });

@@ -1,0 +1,21 @@
+//! The largest batch that fits: a search that has each batch tried in a process of its own.
+//!
+//! [`search`] asks for one probe after another and decides; [`probe_in_child`] starts a process for one and reads what it
+//! found, whatever became of it. In that process [`within_limits`] watches memory and time, and [`probe_steps`] takes a few
+//! steps of any objective with the Learner.
+
+mod child;
+mod error;
+mod limits;
+mod probe;
+mod search;
+mod steps;
+mod table;
+
+pub use child::probe_in_child;
+pub use error::TuneError;
+pub use limits::within_limits;
+pub use probe::{Attempt, Limits};
+pub use search::{TuneOptions, TuneRequest, TunedBatch, search};
+pub use steps::{ProbeObjective, RepeatedBatch, probe_config, probe_steps};
+pub use table::{HEAD, row, table};

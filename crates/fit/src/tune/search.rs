@@ -1,0 +1,128 @@
+use super::error::TuneError;
+use super::probe::Attempt;
+use super::table::reason;
+use undertone_train::LrScaling;
+use undertone_train::tune::{Goal, NOISE, Outcome, Plan, Probe, Search, choose};
+
+/// What is wanted of the search.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TuneOptions {
+    /// What the batch is chosen for.
+    pub goal: Goal,
+    /// Whether an optimizer step may have more samples than the configuration says, if they fit.
+    pub grow: bool,
+    /// What becomes of the learning rate if it has.
+    pub scaling: LrScaling,
+    /// The share of the largest batch that is given up where allocations fail at the next: allocators fragment in hours of
+    /// training as they do not in three steps.
+    pub margin: f64,
+}
+
+/// What is searched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TuneRequest {
+    /// Samples of an optimizer step, which stay as many unless the search may grow them.
+    pub effective: usize,
+    /// The largest batch that a configuration may have.
+    pub most: usize,
+    /// Whether blocks run again in the backward pass already: then nothing is tried anew with it.
+    pub checkpointed: bool,
+}
+
+/// What the search found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TunedBatch {
+    /// Every probe, in the order in which they were made.
+    pub probes: Vec<Probe>,
+    /// The largest batch that fitted.
+    pub largest: usize,
+    /// How an optimizer step is split.
+    pub plan: Plan,
+    /// Whether it fits only if blocks run again in the backward pass, which was not asked for.
+    pub checkpointing: bool,
+    /// Why this batch, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Nobody wants more samples in an optimizer step than this without having said so.
+const GROWN: usize = 4096;
+
+/// Searches for the largest batch that fits, and chooses one. `probe` tries a batch; `found` hears of each result.
+///
+/// # Errors
+/// When nothing fits, or `probe` cannot be had.
+pub fn search(
+    request: &TuneRequest,
+    options: &TuneOptions,
+    mut probe: impl FnMut(Attempt) -> Result<Outcome, TuneError>,
+    mut found: impl FnMut(&Probe),
+) -> Result<TunedBatch, TuneError> {
+    let effective = request.effective;
+    let cap = if options.grow { effective.max(GROWN) } else { effective }.min(request.most);
+    let mut searched = |checkpointing| -> Result<(Search, Vec<Probe>), TuneError> {
+        let (mut search, mut probes) = (Search::new(cap), Vec::new());
+        while let Some(batch) = search.next() {
+            // With two batches a step the sum of gradients lies beside the next batch's activations; more change nothing.
+            let attempt = Attempt { batch, accumulation: effective.div_ceil(batch).min(2), checkpointing };
+            let outcome = probe(attempt)?;
+            search.record(batch, outcome.fits());
+            probes.push(Probe { batch, accumulation: attempt.accumulation, outcome });
+            probes.last().into_iter().for_each(&mut found);
+        }
+        Ok((search, probes))
+    };
+    let (mut search, mut probes) = searched(false)?;
+    let memory = |probes: &[Probe]| probes.last().is_some_and(|probe| probe.outcome.wants_memory());
+    let checkpointing = search.largest().is_none() && memory(&probes) && !request.checkpointed;
+    if checkpointing {
+        (search, probes) = searched(true)?;
+    }
+    let Some(largest) = search.largest() else { return Err(nothing(&probes)) };
+    let limit = if largest == search.cap() { largest } else { (largest as f64 * (1.0 - options.margin)) as usize };
+    let chosen = choose(options.goal, &probes, limit.max(1));
+    let plan = match chosen > effective {
+        true => Plan { batch: chosen, accumulation: 1 },
+        false => Plan::of(effective, chosen),
+    };
+    let mut tuned = TunedBatch { probes, largest, plan, checkpointing, notes: Vec::new() };
+    if checkpointing {
+        tuned.notes.push("not one sample fits unless blocks run again in the backward pass".into());
+    }
+    tuned.explain(effective, options, chosen);
+    Ok(tuned)
+}
+
+fn nothing(probes: &[Probe]) -> TuneError {
+    match probes.last().map(|probe| &probe.outcome) {
+        Some(outcome @ (Outcome::Crashed { .. } | Outcome::TooSlow { .. })) => TuneError::Broken(reason(outcome)),
+        Some(outcome) => TuneError::NothingFits(reason(outcome)),
+        None => TuneError::NothingFits("there was no probe".into()),
+    }
+}
+
+impl TunedBatch {
+    /// Why this batch.
+    fn explain(&mut self, effective: usize, options: &TuneOptions, chosen: usize) {
+        let (largest, plan) = (self.largest, self.plan);
+        self.notes.push(if largest == effective && !options.grow {
+            format!("all {effective} samples of an optimizer step fit at once; --grow looks for more")
+        } else {
+            format!("the largest batch that fits is {largest}")
+        });
+        let rate = |batch| self.probes.iter().find(|p| p.batch == batch)?.outcome.samples_per_second();
+        let fastest = self.probes.iter().filter_map(|p| p.outcome.samples_per_second()).fold(0.0, f64::max);
+        if options.goal == Goal::Throughput && chosen < largest {
+            self.notes.push(match rate(chosen) {
+                Some(rate) => format!(
+                    "batch {chosen} trains {rate:.2} samples/s, the fastest {fastest:.2}: larger ones are not {:.0} % faster (--objective largest takes them all the same)",
+                    100.0 * NOISE
+                ),
+                None => format!("batch {chosen} leaves {:.0} % of that as a margin", 100.0 * options.margin),
+            });
+        }
+        if plan.batch != chosen {
+            self.notes
+                .push(format!("{} is the batch up to {chosen} that an optimizer step splits into best", plan.batch));
+        }
+    }
+}

@@ -1,0 +1,366 @@
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use std::io::{self, BufReader, Read};
+use std::time::Duration;
+use ureq::http::uri::InvalidUri;
+use ureq::http::{HeaderMap, StatusCode, Uri, header};
+use ureq::{Agent, Body};
+
+/// Asks the hub: follows redirects, gives the token to the hub itself and to no other host, and tries again what may go
+/// better the next time.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    agent: Agent,
+    /// Without a slash at its end.
+    endpoint: Uri,
+    token: Option<Token>,
+}
+
+/// A user's token. It is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// What Hugging Face's site gave the user; None if that is empty.
+    pub fn new(token: &str) -> Option<Self> {
+        Some(token.trim()).filter(|token| !token.is_empty()).map(|token| Self(token.to_owned()))
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+/// What the hub says about a file before anything of it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entity {
+    /// Its bytes.
+    pub size: u64,
+    /// The name of its content: the SHA-256 of large files.
+    pub etag: String,
+}
+
+/// An answer that is no redirect.
+pub(crate) struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    /// The name of the content as the hub itself says it; where it redirects to, others may be used.
+    etag: Option<String>,
+    /// Where it came from in the end.
+    pub from: Uri,
+    body: Body,
+}
+
+/// Why the hub did not give something.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HttpError {
+    #[error("{host} answered {status}{}", way_out(*.status, *.with_token))]
+    Status { host: String, status: StatusCode, with_token: bool, retry_after: Option<Duration> },
+    #[error("{host}: {error}")]
+    Transport { host: String, error: Box<ureq::Error> },
+    #[error("the answer was broken off: {0}")]
+    Broken(io::Error),
+    #[error("{0}")]
+    Unfit(String),
+    #[error(transparent)]
+    Disk(#[from] io::Error),
+}
+
+/// What is escaped in a part of an address: all but what RFC 3986 calls unreserved.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+const MAX_REDIRECTS: usize = 10;
+
+/// Attempts at the same thing, and the wait after the first; it doubles from one to the next, to 8 s in all.
+const ATTEMPTS: u32 = 6;
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+
+/// The longest that the hub may ask to wait: its limits are for five minutes.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+impl Client {
+    /// # Errors
+    /// When the endpoint is no address.
+    pub fn new(endpoint: &str, token: Option<Token>) -> Result<Self, HttpError> {
+        let unfit = |reason: String| HttpError::Unfit(format!("HF_ENDPOINT is `{endpoint}`: {reason}"));
+        let address: Uri = endpoint.parse().map_err(|e: InvalidUri| unfit(e.to_string()))?;
+        if !matches!(address.scheme_str(), Some("http" | "https")) {
+            return Err(unfit("it must begin with https:// or http://".into()));
+        }
+        let second = |seconds| Some(Duration::from_secs(seconds));
+        let agent = Agent::config_builder()
+            .max_redirects(0)
+            .http_status_as_error(false)
+            .timeout_connect(second(10))
+            .timeout_recv_response(second(60))
+            .timeout_per_read(second(60))
+            .user_agent(concat!("undertone/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Ok(Self { agent: agent.into(), endpoint: address, token })
+    }
+
+    /// An address on the hub; each part is escaped.
+    ///
+    /// # Errors
+    /// When the parts are too long for one.
+    pub fn url<'p>(&self, parts: impl IntoIterator<Item = &'p str>) -> Result<Uri, HttpError> {
+        let mut url = self.endpoint.to_string().trim_end_matches('/').to_owned();
+        for part in parts {
+            url.push('/');
+            url.extend(utf8_percent_encode(part, ESCAPED));
+        }
+        url.parse().map_err(|e| HttpError::Unfit(format!("`{url}` is no address: {e}")))
+    }
+
+    /// What the hub knows under an address.
+    ///
+    /// # Errors
+    /// When it cannot be had, or is no JSON of this kind.
+    pub fn json<T: serde::de::DeserializeOwned>(&self, url: &Uri) -> Result<T, HttpError> {
+        retried(|| {
+            let answer = self.get(url, None)?.expect(&[StatusCode::OK, StatusCode::PARTIAL_CONTENT], self)?;
+            serde_json::from_reader(BufReader::new(answer.body.into_reader())).map_err(|e| match e.is_io() {
+                true => HttpError::Broken(e.into()),
+                false => HttpError::Unfit(format!("the answer is not what the hub would say: {e}")),
+            })
+        })
+    }
+
+    /// What there is to know about a file.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    pub fn entity(&self, url: &Uri) -> Result<Entity, HttpError> {
+        retried(|| {
+            let of_nothing = StatusCode::RANGE_NOT_SATISFIABLE;
+            let answered = self.get(url, Some("bytes=0-0"))?;
+            let answer = answered.expect(&[StatusCode::PARTIAL_CONTENT, StatusCode::OK, of_nothing], self)?;
+            let size = match answer.status {
+                StatusCode::OK => {
+                    answer.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok())
+                }
+                _ => answer.total(),
+            };
+            let lacks = |what: &str| HttpError::Unfit(format!("the answer does not say {what}"));
+            let size = size.ok_or_else(|| lacks("how large the file is"))?;
+            let etag = answer.etag.ok_or_else(|| lacks("what the content is called, as an ETag"))?;
+            if etag.is_empty() || !etag.chars().all(|c| c.is_ascii_alphanumeric() || "-_=+.".contains(c)) {
+                return Err(HttpError::Unfit(format!("`{etag}` cannot be the name of a file's content")));
+            }
+            Ok(Entity { size, etag })
+        })
+    }
+
+    /// One attempt to have a file from `start` to `end`, or to its end.
+    ///
+    /// # Errors
+    /// When it cannot be had, or it is another file than before.
+    pub fn part(
+        &self,
+        url: &Uri,
+        entity: &Entity,
+        start: u64,
+        end: Option<u64>,
+    ) -> Result<(impl Read + use<>, Uri), HttpError> {
+        let last = end.map_or(String::new(), |end| (end - 1).to_string());
+        let answer = self.get(url, Some(&format!("bytes={start}-{last}")))?;
+        let answer = answer.expect(&[StatusCode::PARTIAL_CONTENT, StatusCode::OK], self)?;
+        let whole = answer.status == StatusCode::OK;
+        if whole && start > 0 {
+            let reason = format!("{} does not give parts of files", host(&answer.from));
+            return Err(HttpError::Unfit(reason));
+        }
+        let fits = whole || (answer.total() == Some(entity.size) && answer.start() == Some(start));
+        if !fits || answer.etag.as_ref().is_some_and(|etag| *etag != entity.etag) {
+            return Err(HttpError::Unfit("the file is not what it was a moment ago; begin again".into()));
+        }
+        Ok((answer.body.into_reader(), answer.from))
+    }
+
+    fn get(&self, url: &Uri, range: Option<&str>) -> Result<Answer, HttpError> {
+        let (mut at, mut etag) = (url.clone(), None);
+        for _ in 0..=MAX_REDIRECTS {
+            let is_hub = origin(&at) == origin(&self.endpoint);
+            // Bytes are counted, so they must be those of the file.
+            let mut request = self.agent.get(&at).header(header::ACCEPT_ENCODING, "identity");
+            if let Some(range) = range {
+                request = request.header(header::RANGE, range);
+            }
+            if let Some(token) = self.token.as_ref().filter(|_| is_hub) {
+                request = request.header(header::AUTHORIZATION, format!("Bearer {}", token.0));
+            }
+            let transport = |error| HttpError::Transport { host: host(&at), error: Box::new(error) };
+            let (parts, body) = request.call().map_err(transport)?.into_parts();
+            if is_hub && etag.is_none() {
+                etag = named(&parts.headers);
+            }
+            let moved = matches!(parts.status.as_u16(), 301 | 302 | 303 | 307 | 308);
+            let location = parts.headers.get(header::LOCATION).filter(|_| moved).and_then(|v| v.to_str().ok());
+            let Some(location) = location else {
+                return Ok(Answer { status: parts.status, headers: parts.headers, etag, from: at, body });
+            };
+            let unfit = |e| HttpError::Unfit(format!("{} redirects to `{location}`: {e}", host(&at)));
+            at = joined(&at, location).map_err(unfit)?;
+        }
+        Err(HttpError::Unfit(format!("{} redirects in a circle", host(url))))
+    }
+}
+
+impl Answer {
+    fn expect(self, wanted: &[StatusCode], client: &Client) -> Result<Self, HttpError> {
+        if wanted.contains(&self.status) {
+            return Ok(self);
+        }
+        let retry_after = self.headers.get(header::RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
+        Err(HttpError::Status {
+            host: host(&self.from),
+            status: self.status,
+            with_token: client.token.is_some(),
+            retry_after: retry_after.map(Duration::from_secs),
+        })
+    }
+
+    /// The file's size, and where this part begins: `bytes 0-0/1234`.
+    fn range(&self) -> Option<(&str, &str)> {
+        self.headers.get(header::CONTENT_RANGE)?.to_str().ok()?.trim().strip_prefix("bytes")?.trim().split_once('/')
+    }
+
+    fn total(&self) -> Option<u64> {
+        self.range()?.1.parse().ok()
+    }
+
+    fn start(&self) -> Option<u64> {
+        self.range()?.0.split_once('-')?.0.parse().ok()
+    }
+}
+
+impl HttpError {
+    /// Whether there is no such thing, as far as the hub tells.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Status { status: StatusCode::NOT_FOUND, .. })
+    }
+
+    /// Whether it may go better the next time.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Status { status, .. } => status.is_server_error() || matches!(status.as_u16(), 408 | 429),
+            Self::Transport { .. } | Self::Broken(_) => true,
+            Self::Unfit(_) | Self::Disk(_) => false,
+        }
+    }
+}
+
+/// Does something until it goes well, or will not; says so where it waits.
+///
+/// # Errors
+/// What the last attempt said.
+pub(crate) fn retried<T>(mut attempt: impl FnMut() -> Result<T, HttpError>) -> Result<T, HttpError> {
+    let mut wait = FIRST_WAIT;
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(error) if error.is_passing() => {
+                let asked = match &error {
+                    HttpError::Status { retry_after, .. } => *retry_after,
+                    _ => None,
+                };
+                let pause = asked.unwrap_or(wait).min(LONGEST_WAIT);
+                eprintln!("{error}; trying again in {:.1} s", pause.as_secs_f64());
+                std::thread::sleep(pause);
+                wait *= 2;
+            }
+            other => return other,
+        }
+    }
+    attempt()
+}
+
+/// The name of the content: of large files that of the content rather than that of the pointer to it.
+fn named(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get("x-linked-etag").or_else(|| headers.get(header::ETAG))?.to_str().ok()?;
+    Some(value.trim_start_matches("W/").trim_matches('"').to_owned())
+}
+
+/// Who answers under an address: a token is for one of these alone.
+fn origin(url: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
+    let scheme = url.scheme_str();
+    let port = url.port_u16().or(match scheme {
+        Some("http") => Some(80),
+        Some("https") => Some(443),
+        _ => None,
+    });
+    (scheme, url.host().map(str::to_ascii_lowercase), port)
+}
+
+/// Where a redirection leads from an address.
+fn joined(from: &Uri, to: &str) -> Result<Uri, InvalidUri> {
+    let scheme = from.scheme_str().unwrap_or("https");
+    let authority = from.authority().map_or("", |authority| authority.as_str());
+    let folder = from.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+    match to {
+        _ if to.split_once("://").is_some_and(|(scheme, _)| !scheme.contains(['/', '?'])) => to.parse(),
+        _ if to.starts_with("//") => format!("{scheme}:{to}").parse(),
+        _ if to.starts_with('/') => format!("{scheme}://{authority}{to}").parse(),
+        _ => format!("{scheme}://{authority}{folder}/{to}").parse(),
+    }
+}
+
+fn host(url: &Uri) -> String {
+    let port = url.port().map_or(String::new(), |port| format!(":{port}"));
+    format!("{}{port}", url.host().unwrap_or_default())
+}
+
+/// What to do where something may not be read.
+fn way_out(status: StatusCode, with_token: bool) -> &'static str {
+    match (status.as_u16(), with_token) {
+        (401 | 403, false) => {
+            ", as it does where something is gated or private: accept its terms on its page, and set HF_TOKEN to a token \
+             of yours"
+        }
+        (401 | 403, true) => {
+            ", so the token in HF_TOKEN may not read it: accept its terms on its page with the token's account"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uri(text: &str) -> Uri {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn a_redirection_leads_where_browsers_go() {
+        let from = uri("https://hub.example:8443/a/b?c=d/e");
+        for (to, expected) in [
+            ("https://cdn.example/x?y=z", "https://cdn.example/x?y=z"),
+            ("//cdn.example/x", "https://cdn.example/x"),
+            ("/x/y?u=http://v", "https://hub.example:8443/x/y?u=http://v"),
+            ("x", "https://hub.example:8443/a/x"),
+        ] {
+            assert_eq!(joined(&from, to).expect("an address"), uri(expected));
+        }
+    }
+
+    #[test]
+    fn a_token_is_for_one_scheme_host_and_port() {
+        let hub = uri("https://hub.example");
+        assert_eq!(origin(&uri("https://HUB.example:443/x")), origin(&hub));
+        for other in ["http://hub.example/x", "https://cdn.hub.example/x", "https://hub.example:8443/x"] {
+            assert_ne!(origin(&uri(other)), origin(&hub), "{other}");
+        }
+    }
+
+    #[test]
+    fn parts_of_an_address_are_escaped() {
+        let client = Client::new("http://127.0.0.1:9/mirror/", None).expect("a client");
+        let url = client.url(["datasets", "a", "refs/convert/parquet", "übung 1#2.parquet"]).expect("an address");
+        let expected = "/mirror/datasets/a/refs%2Fconvert%2Fparquet/%C3%BCbung%201%232.parquet";
+        assert_eq!(url.path(), expected);
+        let error = Client::new("hub.example", None).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("HF_ENDPOINT is `hub.example`"), "{error}");
+    }
+}

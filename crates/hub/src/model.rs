@@ -1,0 +1,66 @@
+use crate::error::HubError;
+use crate::hub::Hub;
+use crate::snapshot::Snapshot;
+use hf_hub::{Cache, Repo, RepoType};
+use std::path::PathBuf;
+
+/// Files beside the weights that the folder of a model may have.
+const BESIDE_WEIGHTS: [&str; 9] = [
+    "config.json",
+    "tokenizer.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "normalizer.json",
+    "vocab.json",
+    "merges.txt",
+];
+const WEIGHTS: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+impl Hub {
+    /// The folder of `model` in the cache, fetched if it is not there.
+    ///
+    /// # Errors
+    /// Names the file that could not be had.
+    pub fn model(&self, model: &str, revision: Option<&str>) -> Result<PathBuf, HubError> {
+        let revision = revision.unwrap_or("main");
+        let failed = |file: &str, reason: String| {
+            let (model, file) = (model.to_owned(), file.to_owned());
+            HubError::Model { model, file, reason }
+        };
+        let config = if self.offline {
+            let repo = Repo::with_revision(model.to_owned(), RepoType::Model, revision.to_owned());
+            let cached = Cache::new(self.cache.clone()).repo(repo).get(BESIDE_WEIGHTS[0]);
+            cached
+                .ok_or_else(|| failed(BESIDE_WEIGHTS[0], "HF_HUB_OFFLINE is set and it is not in the cache".into()))?
+        } else {
+            let snapshot = self.snapshot(RepoType::Model, model, revision);
+            download(&snapshot.map_err(|e| failed("the list of files", e.to_string()))?, &failed)?
+        };
+        Ok(config.parent().map(PathBuf::from).unwrap_or_default())
+    }
+}
+
+/// Fetches every file of the model and returns where its `config.json` lies.
+fn download(snapshot: &Snapshot, failed: &impl Fn(&str, String) -> HubError) -> Result<PathBuf, HubError> {
+    let get = |file: &str| snapshot.file(file).map_err(|e| failed(file, e.to_string()));
+    let has = |file: &str| snapshot.files.iter().any(|listed| listed == file);
+    if has(WEIGHTS) {
+        get(WEIGHTS)?;
+    } else if has(INDEX) {
+        get(INDEX)?;
+        for shard in snapshot.files.iter().filter(|file| file.ends_with(".safetensors")) {
+            get(shard)?;
+        }
+    } else {
+        return Err(failed(WEIGHTS, "the model has no safetensors weights".into()));
+    }
+    for file in BESIDE_WEIGHTS.iter().skip(1).filter(|file| has(file)) {
+        get(file)?;
+    }
+    let config = get(BESIDE_WEIGHTS[0])?;
+    snapshot.name_it().map_err(|e| failed("the name of the commit", e.to_string()))?;
+    Ok(config)
+}

@@ -1,0 +1,20 @@
+//! What of a configuration decides how much memory training takes.
+
+use crate::{Experiment, Pad, Trainable};
+use undertone_fit::RunSettings;
+use undertone_train::OptimizerName;
+
+/// The settings of a run that its memory depends on, for the advice where it does not suffice.
+pub(crate) fn run_settings(experiment: &Experiment) -> RunSettings {
+    RunSettings {
+        batch_size: experiment.data.batch_size,
+        eval_batch_size: experiment.data.eval_batch_size,
+        accumulation: experiment.train.accumulation,
+        kernels: experiment.kernels,
+        checkpointed: experiment.train.gradient_checkpointing.every().is_some(),
+        trains_all: experiment.tasks.is_empty() && experiment.model.trainable == Trainable::All,
+        reads_text: experiment.model.backbone.is_text(),
+        pads_to_window: experiment.data.pad == Pad::Window,
+        adamw: experiment.train.optimizer.name == OptimizerName::Adamw,
+    }
+}

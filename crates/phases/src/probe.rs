@@ -1,0 +1,53 @@
+//! What a probe's process does: a few real optimizer steps on the most demanding batch there can be.
+
+use crate::{Experiment, RunError, dynamo};
+use burn::tensor::Device;
+use std::path::Path;
+use undertone_fit::tune::{Attempt, Limits, within_limits};
+use undertone_ops::runs_on_host;
+use undertone_train::tune::Outcome;
+use undertone_train::{BackendFailure, GradientCheckpointing, catch_backend_failure, peak_memory_bytes};
+
+/// Tries a batch within limits. This is the whole work of a process: where a limit is passed, `report` is called from
+/// another thread, and the process ends.
+///
+/// # Errors
+/// When the configuration makes no run. Lack of memory is an outcome.
+pub fn run_probe(
+    experiment: &Experiment,
+    attempt: Attempt,
+    limits: Limits,
+    directory: &Path,
+    report: impl Fn(&Outcome) + Send + 'static,
+) -> Result<Outcome, RunError> {
+    let device = experiment.device.resolve()?;
+    within_limits(limits, runs_on_host(&device), report, || attempted(experiment, attempt, &device, directory))
+}
+
+fn attempted(
+    experiment: &Experiment,
+    attempt: Attempt,
+    device: &Device,
+    directory: &Path,
+) -> Result<Outcome, RunError> {
+    let mut experiment = experiment.clone();
+    experiment.data.batch_size = attempt.batch;
+    if attempt.checkpointing {
+        experiment.train.gradient_checkpointing = GradientCheckpointing::Flag(true);
+    }
+    Ok(match catch_backend_failure(|| dynamo::probe(&experiment, attempt, directory)) {
+        Ok(samples_per_second) => {
+            Outcome::Fits { samples_per_second: samples_per_second?, peak_bytes: peak_bytes(device) }
+        }
+        Err(BackendFailure::OutOfMemory(reason)) => Outcome::OutOfMemory { reason },
+        Err(BackendFailure::Device(reason)) => return Err(RunError::DeviceFailed { reason, saved: None }),
+    })
+}
+
+/// What an accelerator's allocator has reserved, where that is known: it keeps what it once had. Of the process on a CPU.
+fn peak_bytes(device: &Device) -> Option<u64> {
+    match runs_on_host(device) {
+        true => peak_memory_bytes(),
+        false => device.memory_pool_usage().map(|usage| usage.bytes_reserved),
+    }
+}

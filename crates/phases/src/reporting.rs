@@ -1,0 +1,136 @@
+//! What a run's configuration tells its report and its monitor.
+
+use crate::dynamo::{overview, phase_train, task_train};
+use crate::{Experiment, Pad};
+use serde_yaml::Value;
+use std::path::{Path, PathBuf};
+use undertone_ops::DeviceSpec;
+use undertone_report::ReportError;
+use undertone_report::monitor::{Settings, StagePlan};
+use undertone_train::TrainConfig;
+
+/// Writes the report of the run in a directory, or those of all its stages, and of a run that was analysed its own: see
+/// [`undertone_report::write_reports`].
+///
+/// # Errors
+/// As there. A configuration that this version cannot read keeps the run's own report from being made, not those of its
+/// stages.
+pub fn write_reports(run: &Path) -> Result<Vec<PathBuf>, ReportError> {
+    undertone_report::write_reports(run, || {
+        let mut experiment = Experiment::load(Some(&run.join("config.yaml")), &[])?;
+        experiment.at(run);
+        Ok(overview(&experiment))
+    })
+}
+
+/// What the configuration of the run in `root` asks of the stage in the directory `stage`, for the monitor; nothing where
+/// there is none that this version understands.
+pub fn stage_plan(root: &Path, stage: &Path) -> Option<StagePlan> {
+    let yaml: Value = serde_yaml::from_str(&std::fs::read_to_string(root.join("config.yaml")).ok()?).ok()?;
+    let checkpointing = checkpointing(&yaml);
+    let experiment: Experiment = serde_yaml::from_value(yaml).ok()?;
+    let parts: Vec<String> =
+        stage.strip_prefix(root).ok()?.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let train = stage_train(&experiment, &parts)?;
+    let data = &experiment.data;
+    let settings = Settings {
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        on_gpu: match experiment.device {
+            DeviceSpec::Auto => None,
+            DeviceSpec::Cpu | DeviceSpec::TchCpu => Some(false),
+            DeviceSpec::Cuda(_) | DeviceSpec::Wgpu(_) | DeviceSpec::TchCuda(_) => Some(true),
+        },
+        workers: data.workers.count(),
+        prefetch_batches: data.prefetch_batches,
+        batch_size: data.batch_size,
+        pads_to_window: data.pad == Pad::Window,
+        accumulation: train.accumulation,
+        compute: train.compute,
+        log_every: train.log_every,
+        checkpointing,
+    };
+    let counted = !matches!(parts[..], ["baselines", "shared" | "full"]) || experiment.phases.adapters.mixed;
+    Some(StagePlan { settings, train, counted })
+}
+
+/// How the stage in the directory `parts` below the run's trains.
+fn stage_train(experiment: &Experiment, parts: &[&str]) -> Option<TrainConfig> {
+    let (base, phases) = (&experiment.train, &experiment.phases);
+    let task = |name: &str| experiment.tasks.iter().find(|task| task.name == name);
+    match parts {
+        [] => Some(base.clone()),
+        ["phase1", "all"] if phases.adapters.mixed => phase_train(base, &phases.adapters.train).ok(),
+        ["phase1", name] => task_train(base, &phases.adapters, task(name)?).ok(),
+        ["phase2"] => phase_train(base, &phases.router.train).ok(),
+        ["phase3"] => phase_train(base, &phases.joint.train).ok(),
+        ["baselines", "head", name] => {
+            phase_train(&task_train(base, &phases.adapters, task(name)?).ok()?, &phases.baselines.head).ok()
+        }
+        ["baselines", kind @ ("shared" | "full")] => {
+            let changes = if *kind == "full" { &phases.baselines.full } else { &phases.baselines.shared };
+            phase_train(&phase_train(base, &phases.adapters.train).ok()?, changes).ok()
+        }
+        _ => None,
+    }
+}
+
+/// The key of activation checkpointing and whether it is on: `true`, or a distance between kept activations.
+fn checkpointing(yaml: &Value) -> Option<(String, bool)> {
+    const KEY: &str = "gradient_checkpointing";
+    let (section, value) =
+        ["train", "model"].into_iter().find_map(|section| Some((section, yaml.get(section)?.get(KEY)?)))?;
+    Some((format!("{section}.{KEY}"), !matches!(value, Value::Bool(false) | Value::Null)))
+}
+
+#[cfg(test)]
+mod monitor_tests;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_stage_has_its_own_settings() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let yaml = "device: cpu\n\
+            data: {workers: 3, batch_size: 8, prefetch_batches: 5}\n\
+            train: {epochs: 2, accumulation: 2, optimizer: {warmup_steps: 1}}\n\
+            tasks: [{name: a, data: {train: {synth: cw}, valid: {synth: cw}}, train: {accumulation: 4}}]\n\
+            phases: {1: {train: {log_every: 1}}, 2: {train: {accumulation: 8}}, baselines: {full: {accumulation: 16}}}";
+        let experiment: Experiment = serde_yaml::from_str(yaml).expect("an experiment");
+        std::fs::write(dir.path().join("config.yaml"), experiment.to_yaml()).expect("written");
+        let asked = |stage: &str| stage_plan(dir.path(), &dir.path().join(stage)).expect(stage);
+        let accumulation = |stage: &str| asked(stage).settings.accumulation;
+        assert_eq!(
+            ["", "phase1/a", "phase2", "phase3", "baselines/head/a", "baselines/full"].map(accumulation),
+            [2, 4, 8, 2, 4, 16]
+        );
+        let first = asked("phase1/a");
+        assert_eq!((first.settings.log_every, first.settings.workers, first.settings.batch_size), (1, 3, 8));
+        assert_eq!(
+            (first.settings.on_gpu, first.settings.compute, first.counted),
+            (Some(false), undertone_ops::Compute::F32, true)
+        );
+        assert!(!asked("baselines/full").counted);
+        assert!(stage_plan(dir.path(), &dir.path().join("phase9")).is_none());
+    }
+
+    #[test]
+    fn a_configuration_of_another_version_says_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert!(stage_plan(dir.path(), dir.path()).is_none());
+        std::fs::write(dir.path().join("config.yaml"), "train: {warp: 9}").expect("written");
+        assert!(stage_plan(dir.path(), dir.path()).is_none());
+    }
+
+    #[test]
+    fn activation_checkpointing_is_found_where_the_configuration_has_it() {
+        let found = |yaml: &str| checkpointing(&serde_yaml::from_str(yaml).expect("YAML"));
+        assert_eq!(found("train: {max_steps: 5}"), None);
+        let key = |section: &str, on| Some((format!("{section}.gradient_checkpointing"), on));
+        assert_eq!(found("train: {gradient_checkpointing: false}"), key("train", false));
+        assert_eq!(found("train: {gradient_checkpointing: {every: 2}}"), key("train", true));
+        assert_eq!(found("model: {gradient_checkpointing: true}"), key("model", true));
+    }
+}

@@ -1,0 +1,267 @@
+//! The largest batch that fits a configuration, and the configuration that comes of it: [`undertone_fit::tune`] searches,
+//! [`run_probe`] is what the process of a probe does.
+
+pub use crate::probe::run_probe;
+
+use crate::Experiment;
+use crate::dynamo::{self, Stage};
+use std::fmt::Write;
+use undertone_data::limits::MOST_BATCH;
+use undertone_fit::tune::{Attempt, TuneError, TuneOptions, TuneRequest, search, table};
+use undertone_train::tune::{Outcome, Plan, Probe};
+use undertone_train::{GradientCheckpointing, LrScaling};
+
+/// What the search found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuned {
+    /// Every probe, in the order in which they were made.
+    pub probes: Vec<Probe>,
+    /// The largest batch that fitted.
+    pub largest: usize,
+    /// How an optimizer step is split.
+    pub plan: Plan,
+    /// The configuration with it.
+    pub experiment: Experiment,
+    /// What was changed and why, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// What is trained in probes of this configuration.
+///
+/// Of a run with tasks that is phase 3, where all adapters, heads and the router are trained at once: `data.batch_size`
+/// holds for every phase, and no other keeps more. A run with a single task has only phase 1.
+pub fn subject(experiment: &Experiment) -> String {
+    let (stage, model) = (dynamo::probed_stage(experiment), &experiment.model);
+    match stage {
+        Stage::Whole => stage.title(experiment),
+        stage => format!("{} on {model}", stage.title(experiment)),
+    }
+}
+
+/// Searches for the largest batch that fits, and chooses one. `probe` tries a batch; `found` hears of each result.
+///
+/// # Errors
+/// When nothing fits, or `probe` cannot be had.
+pub fn tune(
+    experiment: &Experiment,
+    options: &TuneOptions,
+    probe: impl FnMut(Attempt) -> Result<Outcome, TuneError>,
+    found: impl FnMut(&Probe),
+) -> Result<Tuned, TuneError> {
+    let request = TuneRequest {
+        effective: experiment.data.batch_size * experiment.train.accumulation,
+        most: MOST_BATCH,
+        checkpointed: experiment.train.gradient_checkpointing.every().is_some(),
+    };
+    let batch = search(&request, options, probe, found)?;
+    let mut tuned = Tuned {
+        probes: batch.probes,
+        largest: batch.largest,
+        plan: batch.plan,
+        experiment: experiment.clone(),
+        notes: batch.notes,
+    };
+    if batch.checkpointing {
+        tuned.experiment.train.gradient_checkpointing = GradientCheckpointing::Flag(true);
+    }
+    tuned.apply(experiment, options.scaling);
+    Ok(tuned)
+}
+
+fn checkpointing(setting: GradientCheckpointing) -> String {
+    setting.every().map_or("false".into(), |every| format!("every {every}"))
+}
+
+impl Tuned {
+    /// Puts the split into the configuration, and says what that changes.
+    fn apply(&mut self, before: &Experiment, scaling: LrScaling) {
+        let (was, now) = (before.data.batch_size * before.train.accumulation, self.plan.effective());
+        self.experiment.data.batch_size = self.plan.batch;
+        self.experiment.train.accumulation = self.plan.accumulation;
+        if was == now {
+            self.notes.push(format!("an optimizer step keeps its {was} samples, so the learning rate stays"));
+        } else {
+            let rate = before.train.optimizer.lr;
+            let own = before.train.optimizer.lr_scaling;
+            let rate = if own == LrScaling::None {
+                let rescaled = rate * scaling.factor(now as f64, was);
+                self.experiment.train.optimizer.lr = rescaled;
+                let rule = format!("{scaling:?}").to_lowercase();
+                format!("learning rate {rate} → {rescaled} by the rule `{rule}`")
+            } else {
+                format!("`train.optimizer.lr_scaling` makes the learning rate from {rate}")
+            };
+            self.notes.push(format!(
+                "an optimizer step has {now} samples instead of {was}: {rate}, and as many steps see other data"
+            ));
+        }
+        self.notes.extend(overrides(before, was != now));
+    }
+
+    /// The keys that changed: name, before, after.
+    pub fn changes(&self, before: &Experiment) -> Vec<(&'static str, String, String)> {
+        let after = &self.experiment;
+        let keys = [
+            ("data.batch_size", before.data.batch_size.to_string(), after.data.batch_size.to_string()),
+            ("train.accumulation", before.train.accumulation.to_string(), after.train.accumulation.to_string()),
+            (
+                "train.gradient_checkpointing",
+                checkpointing(before.train.gradient_checkpointing),
+                checkpointing(after.train.gradient_checkpointing),
+            ),
+            ("train.optimizer.lr", before.train.optimizer.lr.to_string(), after.train.optimizer.lr.to_string()),
+        ];
+        keys.into_iter().filter(|(_, before, after)| before != after).collect()
+    }
+
+    /// A whole configuration, with what was found as its head.
+    pub fn to_yaml(&self) -> String {
+        let mut text = format!("{SIGNATURE}\n#\n");
+        for line in table(&self.probes).lines().chain(self.notes.iter().map(String::as_str)) {
+            let _ = writeln!(text, "# {line}");
+        }
+        text + &self.experiment.to_yaml()
+    }
+}
+
+/// The first line of what [`Tuned::to_yaml`] gives: such a file may be replaced.
+pub const SIGNATURE: &str = "# Written by `cargo xtask tune`.";
+
+/// Stages whose own keys say otherwise.
+fn overrides(experiment: &Experiment, rate_changed: bool) -> Vec<String> {
+    let phases = &experiment.phases;
+    let sections = [
+        ("phases.1.train", &phases.adapters.train),
+        ("phases.2.train", &phases.router.train),
+        ("phases.3.train", &phases.joint.train),
+        ("phases.baselines.head", &phases.baselines.head),
+        ("phases.baselines.shared", &phases.baselines.shared),
+        ("phases.baselines.full", &phases.baselines.full),
+    ];
+    let named = sections.map(|(name, keys)| (name.to_owned(), keys)).into_iter();
+    let tasks = experiment.tasks.iter().map(|task| (format!("tasks.{}.train", task.name), &task.train));
+    let mut notes = Vec::new();
+    for (name, keys) in named.chain(tasks) {
+        if keys.contains_key("accumulation") {
+            notes.push(format!("`{name}.accumulation` is left as it is: change it by the same factor"));
+        }
+        if rate_changed && keys.get("optimizer").is_some_and(|optimizer| optimizer.get("lr").is_some()) {
+            notes.push(format!("`{name}.optimizer.lr` is left as it is"));
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use undertone_train::tune::Goal;
+
+    fn experiment(batch_size: usize, accumulation: usize) -> Experiment {
+        let mut experiment = Experiment::default();
+        (experiment.data.batch_size, experiment.train.accumulation) = (batch_size, accumulation);
+        experiment
+    }
+
+    /// 100 bytes for the model and 10 for each sample; faster up to four samples.
+    fn device(bytes: u64) -> impl FnMut(Attempt) -> Result<Outcome, TuneError> {
+        move |attempt| {
+            let peak = 100 + 10 * attempt.batch as u64;
+            Ok(match peak <= bytes {
+                true => Outcome::Fits { peak_bytes: Some(peak), samples_per_second: attempt.batch.min(4) as f64 },
+                false => Outcome::OverBudget { peak_bytes: peak },
+            })
+        }
+    }
+
+    fn tuned(experiment: &Experiment, options: TuneOptions, bytes: u64) -> Tuned {
+        tune(experiment, &options, device(bytes), |_| {}).expect("something fits")
+    }
+
+    const LARGEST: TuneOptions =
+        TuneOptions { goal: Goal::Largest, grow: false, scaling: LrScaling::None, margin: 0.0 };
+
+    #[test]
+    fn accumulation_keeps_the_effective_batch() {
+        let before = experiment(32, 1);
+        let found = tuned(&before, LARGEST, 100 + 10 * 11);
+        assert_eq!((found.largest, found.plan), (11, Plan { batch: 8, accumulation: 4 }));
+        assert_eq!((found.experiment.data.batch_size, found.experiment.train.accumulation), (8, 4));
+        assert_eq!(found.experiment.train.optimizer, before.train.optimizer);
+        let keys: Vec<&str> = found.changes(&before).into_iter().map(|(key, ..)| key).collect();
+        assert_eq!(keys, ["data.batch_size", "train.accumulation"]);
+        assert!(found.notes.iter().any(|note| note.contains("keeps its 32 samples")), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn the_fastest_is_taken_unless_the_largest_is_wanted() {
+        let fast = tuned(&experiment(16, 1), TuneOptions::default(), 1000);
+        assert_eq!((fast.largest, fast.plan), (16, Plan { batch: 4, accumulation: 4 }));
+        assert!(fast.notes.iter().any(|note| note.contains("--objective largest")), "{:?}", fast.notes);
+        assert_eq!(tuned(&experiment(16, 1), LARGEST, 1000).plan, Plan { batch: 16, accumulation: 1 });
+    }
+
+    #[test]
+    fn growing_scales_the_rate_by_the_rule() {
+        let options = TuneOptions { grow: true, scaling: LrScaling::Sqrt, ..LARGEST };
+        let found = tuned(&experiment(2, 2), options, 100 + 10 * 16);
+        assert_eq!(found.plan, Plan { batch: 16, accumulation: 1 });
+        assert!((found.experiment.train.optimizer.lr - 2.0 * 3e-4).abs() < 1e-12);
+        let kept = tuned(&experiment(2, 2), LARGEST, 100 + 10 * 16);
+        assert_eq!(kept.plan, Plan { batch: 4, accumulation: 1 }, "the effective batch is the cap");
+    }
+
+    #[test]
+    fn a_margin_is_kept_below_failed_allocations_only() {
+        let options = TuneOptions { margin: 0.1, ..LARGEST };
+        assert_eq!(tuned(&experiment(64, 1), options, 100 + 10 * 20).plan.batch, 16, "of 18");
+        assert_eq!(tuned(&experiment(16, 1), options, 10_000).plan.batch, 16);
+    }
+
+    #[test]
+    fn blocks_run_again_where_nothing_fits_otherwise() {
+        // 40 bytes less, and half for each sample.
+        let device = |attempt: Attempt| {
+            let (model, sample) = if attempt.checkpointing { (60, 5) } else { (100, 10) };
+            let peak = model + sample * attempt.batch as u64;
+            Ok(match peak <= 100 {
+                true => Outcome::Fits { peak_bytes: Some(peak), samples_per_second: 1.0 },
+                false => Outcome::OverBudget { peak_bytes: peak },
+            })
+        };
+        let before = experiment(16, 1);
+        let found = tune(&before, &LARGEST, device, |_| {}).expect("it fits so");
+        assert_eq!((found.largest, found.plan), (8, Plan { batch: 8, accumulation: 2 }));
+        assert_eq!(found.experiment.train.gradient_checkpointing, GradientCheckpointing::Flag(true));
+        let keys: Vec<&str> = found.changes(&before).into_iter().map(|(key, ..)| key).collect();
+        assert!(keys.contains(&"train.gradient_checkpointing"), "{keys:?}");
+        assert!(found.notes[0].contains("run again"), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn nothing_fits_or_works_is_an_error_with_its_reason() {
+        let error = tune(&experiment(8, 1), &LARGEST, device(50), |_| {}).expect_err("nothing fits");
+        assert!(matches!(&error, TuneError::NothingFits(_)) && error.to_string().contains("it held"), "{error}");
+        let crash = |_| Ok(Outcome::Crashed { reason: "signal 11".into() });
+        let error = tune(&experiment(8, 1), &LARGEST, crash, |_| {}).expect_err("it crashed");
+        assert!(matches!(&error, TuneError::Broken(_)) && error.to_string().contains("signal 11"), "{error}");
+    }
+
+    #[test]
+    fn the_yaml_reads_back_with_its_changes() {
+        let found = tuned(&experiment(32, 1), LARGEST, 100 + 10 * 11);
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("tuned.yaml");
+        std::fs::write(&file, found.to_yaml()).expect("written");
+        assert!(found.to_yaml().starts_with(SIGNATURE));
+        assert_eq!(Experiment::load(Some(&file), &[]), Ok(found.experiment));
+    }
+
+    #[test]
+    fn stages_with_an_accumulation_of_their_own_are_named() {
+        let mut before = experiment(32, 1);
+        before.phases.joint.train.insert("accumulation".into(), 2.into());
+        let notes = tuned(&before, LARGEST, 100 + 10 * 11).notes;
+        assert!(notes.iter().any(|note| note.contains("phases.3.train.accumulation")), "{notes:?}");
+    }
+}

@@ -1,0 +1,193 @@
+//! A snapshot as people read it.
+
+use super::recommend::{MEASURED_STEPS, percent};
+use super::snapshot::{Snapshot, State};
+use serde_json::{Map, Value};
+use undertone_train::{Gpu, Hardware, Performance};
+
+/// Characters of a full bar.
+const BAR: usize = 24;
+/// Characters of a row of values.
+const ROW: usize = 90;
+/// A log this old is worth a word.
+const STALE_SECONDS: f64 = 60.0;
+
+impl Snapshot {
+    /// Some lines of text without colours, none of them ended by more than a line feed.
+    pub fn text(&self) -> String {
+        let mut lines = vec![self.title()];
+        lines.extend(self.position());
+        lines.extend(self.train.as_ref().map(|line| format!("train   {}", values(line))));
+        lines.extend(self.valid.as_ref().map(|line| {
+            let step =
+                line.get("step").and_then(Value::as_u64).map_or_else(String::new, |step| format!("  (step {step})"));
+            format!("valid   {}{step}", values(line))
+        }));
+        if let Some(performance) = &self.performance {
+            lines.push(format!("speed   {}", speed(performance)));
+            lines.extend(split(performance));
+            lines.extend(performance.hardware.iter().flat_map(machine));
+        }
+        lines.extend(self.advice());
+        lines.join("\n") + "\n"
+    }
+
+    fn title(&self) -> String {
+        let state = match self.state {
+            State::Running => "running",
+            State::Finished => "finished",
+            State::Interrupted => "interrupted, to be resumed",
+        };
+        let stage = self.stage.as_ref().map_or_else(String::new, |stage| format!("  {stage}"));
+        let stale = self.seconds_since_update.filter(|s| self.state == State::Running && *s > STALE_SECONDS);
+        let stale = stale.map_or_else(String::new, |s| format!(", last line {} ago", clock(s)));
+        format!("{}{stage}  {state}{stale}", self.run)
+    }
+
+    fn position(&self) -> Option<String> {
+        let step = self.step?;
+        let Some(steps) = self.steps.filter(|steps| *steps > 0) else { return Some(format!("step    {step}")) };
+        let share = step as f64 / steps as f64;
+        let eta = self.eta_seconds.map_or_else(String::new, |eta| format!("  ETA {}", clock(eta)));
+        Some(format!("step    {step}/{steps}  {}  {}{eta}", full_bar(share), percent(share)))
+    }
+
+    fn advice(&self) -> Vec<String> {
+        match (&self.performance, &self.all_is_well) {
+            (None, _) if self.step.is_none() => vec!["nothing is logged yet".into()],
+            (None, _) => vec!["there is no performance.jsonl: how fast it is and why is not known".into()],
+            (Some(_), Some(text)) => vec![text.clone()],
+            (Some(performance), None) if performance.steps < MEASURED_STEPS => {
+                vec![format!("too early for advice: {} steps of {MEASURED_STEPS} measured", performance.steps)]
+            }
+            _ => self.recommendations.iter().map(|advice| format!("→ {}", advice.text)).collect(),
+        }
+    }
+}
+
+/// `loss 0.432  lr 0.0003`: every value of a line of `metrics.jsonl` but its step, in rows below each other.
+fn values(line: &Map<String, Value>) -> String {
+    let mut rows = vec![String::new()];
+    for (name, value) in line.iter().filter(|(name, _)| *name != "step") {
+        let shown = format!("{name} {}", value.as_f64().map_or_else(|| "–".to_owned(), short));
+        match rows.last_mut() {
+            Some(row) if row.is_empty() => *row = shown,
+            Some(row) if row.len() + shown.len() < ROW => *row += &format!("  {shown}"),
+            _ => rows.push(shown),
+        }
+    }
+    rows.join(&format!("\n{:8}", ""))
+}
+
+/// Four significant digits; very small numbers as powers of ten.
+fn short(number: f64) -> String {
+    if number == 0.0 {
+        return "0".into();
+    }
+    if number.abs() < 1e-3 {
+        return format!("{number:.3e}");
+    }
+    let digits = (3 - number.abs().log10().floor() as i32).clamp(0, 6);
+    format!("{number:.*}", digits as usize)
+}
+
+fn speed(performance: &Performance) -> String {
+    let mut rates = vec![format!("{} samples/s", short(performance.samples_per_second))];
+    rates.extend(performance.audio_seconds_per_second.map(|rate| format!("{} s of audio/s", short(rate))));
+    rates.extend(performance.tokens_per_second.map(|rate| format!("{} tokens/s", short(rate))));
+    rates.extend(performance.flops_per_second.map(|rate| format!("{} GFLOP/s", short(rate / 1e9))));
+    rates.extend(performance.mfu.map(|mfu| format!("MFU {}", percent(mfu))));
+    rates.join("  ")
+}
+
+fn split(performance: &Performance) -> Vec<String> {
+    let parts = performance.time.parts().into_iter().enumerate();
+    let line = |(index, (name, share)): (usize, (&str, f64))| {
+        let head = if index == 0 { "time" } else { "" };
+        format!("{head:7} {name:9} {:5.1} %  {}", 100.0 * share, bar(share)).trim_end().to_owned()
+    };
+    parts.map(line).collect()
+}
+
+fn machine(hardware: &Hardware) -> Vec<String> {
+    let mut cpu = Vec::new();
+    cpu.extend(hardware.cpu.map(|share| format!("CPU {}", percent(share))));
+    cpu.extend(hardware.process_cpu.map(|share| format!("this run {}", percent(share))));
+    let of = |part: Option<u64>, whole: Option<u64>| match (part, whole) {
+        (Some(part), Some(whole)) => Some(format!("{} of {} GB", gigabytes(part), gigabytes(whole))),
+        (part, _) => part.map(|part| format!("{} GB", gigabytes(part))),
+    };
+    cpu.extend(of(hardware.memory_bytes, hardware.memory_total_bytes).map(|text| format!("memory {text}")));
+    cpu.extend(hardware.memory_available_bytes.map(|bytes| format!("{} GB left", gigabytes(bytes))));
+    let gpu = |gpu: &Gpu| {
+        let mut parts = vec![gpu.name.clone()];
+        parts.extend(gpu.utilization.map(percent));
+        parts.extend(of(gpu.memory_bytes, gpu.memory_total_bytes));
+        parts.extend(gpu.power_watts.map(|watts| format!("{watts:.0} W")));
+        parts.extend(gpu.temperature_celsius.map(|celsius| format!("{celsius:.0} °C")));
+        format!("GPU     {}", parts.join("  "))
+    };
+    let machine = (!cpu.is_empty()).then(|| format!("machine {}", cpu.join("  ")));
+    machine.into_iter().chain(hardware.gpus.iter().map(gpu)).collect()
+}
+
+fn gigabytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1e9)
+}
+
+/// As long as its share, in eighths of a character.
+fn bar(share: f64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * (8 * BAR) as f64).round() as usize;
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+/// As long as a whole, the rest of it dotted.
+fn full_bar(share: f64) -> String {
+    let done = (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
+    "━".repeat(done) + &"┄".repeat(BAR - done)
+}
+
+fn clock(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    match seconds / 3600 {
+        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
+        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_their_shares() {
+        assert_eq!(bar(0.0), "");
+        assert_eq!(bar(0.5), "█".repeat(12));
+        assert_eq!(bar(1.0), "█".repeat(24));
+        assert_eq!(bar(1.0 / 48.0), "▌");
+        assert_eq!(full_bar(0.25), format!("{}{}", "━".repeat(6), "┄".repeat(18)));
+        assert_eq!(full_bar(7.0).chars().count(), BAR);
+    }
+
+    #[test]
+    fn many_values_take_several_rows() {
+        let line =
+            |count: usize| -> Map<String, Value> { (0..count).map(|i| (format!("value{i:02}"), 0.5.into())).collect() };
+        assert_eq!(values(&line(2)), "value00 0.5000  value01 0.5000");
+        let many = values(&line(20));
+        let rows: Vec<&str> = many.lines().collect();
+        assert!(rows.len() == 4 && rows.iter().all(|row| row.len() <= ROW + 8), "{many}");
+        assert!(rows[1].starts_with("        value0"), "{many}");
+        assert_eq!(values(&[("cer".to_owned(), Value::Null)].into_iter().collect()), "cer –");
+    }
+
+    #[test]
+    fn numbers_keep_four_digits() {
+        let cases = [(0.0, "0"), (0.43218, "0.4322"), (12.347, "12.35"), (1234.6, "1235"), (0.0012, "0.001200")];
+        for (number, text) in cases.into_iter().chain([(2.94e-4, "2.940e-4"), (-3.0, "-3.000")]) {
+            assert_eq!(short(number), text);
+        }
+        assert_eq!([59.6, 751.0, 3661.0].map(clock), ["1:00", "12:31", "1:01:01"]);
+    }
+}

@@ -1,0 +1,136 @@
+use super::find::{self, MonitorError};
+use super::follow::Follower;
+use super::plan::ReadPlan;
+use super::recommend::{MEASURED_STEPS, all_is_well, recommend};
+use super::snapshot::{Snapshot, State};
+use serde_json::{Map, Value};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use undertone_train::{Performance, Summary, TrainConfig};
+
+/// Follows a run, and of a run with tasks the stage that is being trained.
+#[derive(Debug)]
+pub struct Monitor {
+    run: PathBuf,
+    stage: Stage,
+    plan: ReadPlan,
+}
+
+/// Lines of `performance.jsonl` that are shown as one: enough to even out batches of different lengths, few enough to see
+/// a change.
+const WINDOW: usize = 10;
+
+/// A directory that a Learner writes to, as far as it was read.
+#[derive(Debug)]
+struct Stage {
+    dir: PathBuf,
+    metrics: Follower,
+    performance: Follower,
+    train: Option<Map<String, Value>>,
+    valid: Option<Map<String, Value>>,
+    latest: VecDeque<Performance>,
+}
+
+impl Monitor {
+    /// Of the run at the path `run`, or of that name below `runs`; if none is named, of the run below `runs` that was
+    /// written to last. `plan` reads what a stage was asked for.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub fn open(run: Option<&Path>, runs: &Path, plan: ReadPlan) -> Result<Self, MonitorError> {
+        let run = find::find_run(run, runs)?;
+        let stage = Stage::new(find::newest_stage(&run).unwrap_or_else(|| run.clone()));
+        Ok(Self { run, stage, plan })
+    }
+
+    /// Reads what was written since the last look. Of several stages the one that was written to last is looked at.
+    pub fn look(&mut self) -> Snapshot {
+        if let Some(newest) = find::newest_stage(&self.run).filter(|newest| *newest != self.stage.dir) {
+            self.stage = Stage::new(newest);
+        }
+        self.stage.read();
+        self.snapshot()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let stage = &self.stage;
+        let root = find::root(&stage.dir).unwrap_or_else(|| self.run.clone());
+        let plan = (self.plan)(&root, &stage.dir);
+        let performance = Performance::over(&Vec::from(stage.latest.clone()));
+        let summary = Summary::read(&stage.dir).filter(|summary| Some(summary.steps) >= stage.step());
+        let state = match &summary {
+            Some(summary) if summary.completed => State::Finished,
+            Some(_) => State::Interrupted,
+            None => State::Running,
+        };
+        let step = summary.as_ref().map(|summary| summary.steps).or(stage.step());
+        let steps = match state {
+            State::Finished => step,
+            _ => plan.as_ref().filter(|plan| plan.counted).and_then(|plan| stage.steps(&plan.train)),
+        };
+        let left = steps.zip(step).map(|(steps, step)| steps.saturating_sub(step) as f64);
+        let each = performance.as_ref().filter(|p| p.steps > 0).map(|p| p.seconds / p.steps as f64);
+        let settings = plan.as_ref().map(|plan| &plan.settings);
+        let recommendations = performance.as_ref().map(|p| recommend(p, settings)).unwrap_or_default();
+        let measured = performance.as_ref().filter(|p| recommendations.is_empty() && p.steps >= MEASURED_STEPS);
+        Snapshot {
+            stage: stage.dir.strip_prefix(&root).ok().filter(|s| *s != Path::new("")).map(|s| s.display().to_string()),
+            run: root.display().to_string(),
+            state,
+            seconds_since_update: find::written(&stage.dir).map(|at| at.elapsed().map_or(0.0, |age| age.as_secs_f64())),
+            step,
+            steps,
+            eta_seconds: left.zip(each).filter(|_| state == State::Running).map(|(left, each)| left * each),
+            train: stage.train.clone(),
+            valid: stage.valid.clone(),
+            all_is_well: measured.map(|performance| all_is_well(performance, settings)),
+            performance,
+            recommendations,
+        }
+    }
+}
+
+impl Stage {
+    fn new(dir: PathBuf) -> Self {
+        let [metrics, performance] = find::LOGS.map(|name| Follower::new(dir.join(name)));
+        Self { dir, metrics, performance, train: None, valid: None, latest: VecDeque::new() }
+    }
+
+    fn read(&mut self) {
+        let metrics = self.metrics.look::<Map<String, Value>>();
+        if metrics.restarted {
+            (self.train, self.valid) = (None, None);
+        }
+        for mut line in metrics.lines {
+            match line.shift_remove("split").as_ref().and_then(Value::as_str) {
+                Some("train") => self.train = Some(line),
+                Some("valid") => self.valid = Some(line),
+                _ => {}
+            }
+        }
+        let performance = self.performance.look::<Performance>();
+        if performance.restarted {
+            self.latest.clear();
+        }
+        self.latest.extend(performance.lines);
+        self.latest.drain(..self.latest.len().saturating_sub(WINDOW));
+    }
+
+    /// The last step that is logged.
+    fn step(&self) -> Option<u64> {
+        let of = |line: &Option<Map<String, Value>>| line.as_ref()?.get("step")?.as_u64();
+        [of(&self.train), of(&self.valid), self.latest.back().map(|line| line.step)].into_iter().flatten().max()
+    }
+
+    /// How many steps it is to take. Where it is told in epochs, a checkpoint knows how many batches one has.
+    fn steps(&self, train: &TrainConfig) -> Option<u64> {
+        if train.max_steps.is_some() || train.epochs.is_none() {
+            return Some(train.steps(1));
+        }
+        let checkpoints = std::fs::read_dir(self.dir.join("checkpoints")).ok()?;
+        let newest =
+            checkpoints.flatten().map(|entry| entry.path().join("state.json")).filter(|p| p.is_file()).max()?;
+        let state: Value = serde_json::from_slice(&std::fs::read(newest).ok()?).ok()?;
+        Some(train.steps(usize::try_from(state.get("batching")?.get(0)?.as_u64()?).ok()?))
+    }
+}

@@ -1,0 +1,7 @@
+//! The page of a run with tasks as a whole: what its analysis found, in tables and pictures.
+
+#[cfg(test)]
+mod fixture;
+pub(crate) mod overview;
+pub(crate) mod page;
+pub(crate) mod pictures;

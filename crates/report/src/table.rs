@@ -1,0 +1,367 @@
+//! Routers side by side: what each scored on each task.
+
+use crate::error::AnalysisError;
+use maud::{Markup, html};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use undertone_metrics::Direction;
+
+/// More columns than this are turned into rows in the terminal.
+const WIDEST_MARKDOWN: usize = 8;
+
+/// A metric and how to read it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metric {
+    /// Its name.
+    pub name: String,
+    /// Which way it is better.
+    pub direction: Direction,
+}
+
+/// A task of the table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskColumn {
+    /// The task's name.
+    pub task: String,
+    /// The metric that the task is judged by.
+    pub primary: String,
+}
+
+/// Metrics by router (learned, oracle, uniform, …) and task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MetricsTable {
+    metrics: Vec<Metric>,
+    tasks: Vec<TaskColumn>,
+    rows: Vec<Row>,
+}
+
+/// What one router scored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Row {
+    router: String,
+    /// Task to metric to value; `None` is a value that was measured and is not finite.
+    cells: BTreeMap<String, BTreeMap<String, Option<f64>>>,
+}
+
+impl MetricsTable {
+    /// A table without rows.
+    ///
+    /// # Errors
+    /// When a task's primary metric is not among `metrics`.
+    pub fn new(metrics: Vec<Metric>, tasks: Vec<TaskColumn>) -> Result<Self, AnalysisError> {
+        let table = Self { metrics, tasks, rows: vec![] };
+        for task in &table.tasks {
+            table.metric(&task.primary)?;
+        }
+        Ok(table)
+    }
+
+    /// Notes what `router` scored on `task`; routers keep the order in which they first appear. A value that is not
+    /// finite is kept as such and shown as "n/a".
+    ///
+    /// # Errors
+    /// When the table has no such task or metric.
+    pub fn record(&mut self, router: &str, task: &str, metric: &str, value: f64) -> Result<(), AnalysisError> {
+        self.metric(metric)?;
+        if !self.tasks.iter().any(|column| column.task == task) {
+            let known = self.tasks.iter().map(|column| column.task.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(AnalysisError::Unknown { kind: "task", name: task.into(), known });
+        }
+        let index = self.rows.iter().position(|row| row.router == router).unwrap_or_else(|| {
+            self.rows.push(Row { router: router.into(), cells: BTreeMap::new() });
+            self.rows.len() - 1
+        });
+        let cells = self.rows[index].cells.entry(task.into()).or_default();
+        cells.insert(metric.into(), value.is_finite().then_some(value));
+        Ok(())
+    }
+
+    /// The metric of that name.
+    ///
+    /// # Errors
+    /// When the table has no such metric.
+    pub fn metric(&self, name: &str) -> Result<&Metric, AnalysisError> {
+        self.metrics.iter().find(|metric| metric.name == name).ok_or_else(|| {
+            let known = self.metrics.iter().map(|metric| metric.name.as_str()).collect::<Vec<_>>().join(", ");
+            AnalysisError::Unknown { kind: "metric", name: name.into(), known }
+        })
+    }
+
+    /// The routers, in their order.
+    pub fn routers(&self) -> impl Iterator<Item = &str> {
+        self.rows.iter().map(|row| row.router.as_str())
+    }
+
+    /// The tasks, in their order.
+    pub fn tasks(&self) -> &[TaskColumn] {
+        &self.tasks
+    }
+
+    /// What a router scored on a task; `None` when it was not measured or is not finite.
+    pub fn value(&self, router: &str, task: &str, metric: &str) -> Option<f64> {
+        self.rows.iter().find(|row| row.router == router)?.get(task, metric).flatten()
+    }
+
+    /// Mean of the tasks' primary metrics. `None` when one is missing, or when some are better low and others high: such
+    /// a mean would say nothing.
+    pub fn mean(&self, router: &str) -> Option<f64> {
+        self.mean_direction()?;
+        let row = self.rows.iter().find(|row| row.router == router)?;
+        let sum = self.tasks.iter().map(|column| row.get(&column.task, &column.primary).flatten()).sum::<Option<f64>>();
+        sum.map(|sum| sum / self.tasks.len() as f64)
+    }
+
+    /// As Markdown: one row per router, or one per task and metric where that would be too wide for a terminal. The
+    /// best of each column is bold.
+    pub fn markdown(&self) -> String {
+        let columns = self.columns();
+        let mut grid = vec![vec!["Router".to_string()]];
+        grid[0].extend(columns.iter().map(|column| format!("{}: {}", column.group, column.metric).replace('|', "\\|")));
+        for (index, row) in self.rows.iter().enumerate() {
+            let mut line = vec![row.router.replace('|', "\\|")];
+            line.extend(columns.iter().map(|column| {
+                let text = column.text(index);
+                if column.is_best(index) { format!("**{text}**") } else { text }
+            }));
+            grid.push(line);
+        }
+        if columns.len() > WIDEST_MARKDOWN {
+            grid = (0..=columns.len()).map(|column| grid.iter().map(|line| line[column].clone()).collect()).collect();
+            grid[0][0] = "Task".into();
+        }
+        markdown_grid(&grid)
+    }
+
+    /// As an HTML table, one row per router; the best of each column is bold. All text is escaped.
+    pub fn html(&self) -> String {
+        self.markup().into_string()
+    }
+
+    pub(crate) fn markup(&self) -> Markup {
+        let columns = self.columns();
+        html! {
+            div.wide {
+                table {
+                    thead {
+                        tr {
+                            th rowspan="2" { "Router" }
+                            @for group in columns.chunk_by(|left, right| left.group == right.group) {
+                                th.group colspan=(group.len()) { (group[0].group) }
+                            }
+                        }
+                        tr { @for column in &columns { th.number { (column.metric) } } }
+                    }
+                    tbody {
+                        @for (index, row) in self.rows.iter().enumerate() {
+                            tr {
+                                th scope="row" { (row.router) }
+                                @for column in &columns {
+                                    td.number.best[column.is_best(index)] { (column.text(index)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The direction of all primary metrics, where they agree.
+    fn mean_direction(&self) -> Option<Direction> {
+        let mut directions = self.tasks.iter().map(|column| self.metric(&column.primary).ok().map(|it| it.direction));
+        let first = directions.next()??;
+        directions.all(|direction| direction == Some(first)).then_some(first)
+    }
+
+    /// The mean, then one column per task and metric that any router has, each task's primary first.
+    fn columns(&self) -> Vec<Column> {
+        let mut columns = vec![];
+        if let Some(direction) = self.mean_direction() {
+            let values = self.rows.iter().map(|row| self.mean(&row.router).map(Some)).collect();
+            columns.push(Column::new("all tasks", "mean", direction, values));
+        }
+        for TaskColumn { task, primary } in &self.tasks {
+            let mut metrics: Vec<&Metric> = self.metrics.iter().collect();
+            metrics.sort_by_key(|metric| metric.name != *primary);
+            for Metric { name, direction } in metrics {
+                let values: Vec<_> = self.rows.iter().map(|row| row.get(task, name)).collect();
+                if values.iter().any(Option::is_some) {
+                    columns.push(Column::new(task, name, *direction, values));
+                }
+            }
+        }
+        columns
+    }
+}
+
+impl Row {
+    fn get(&self, task: &str, metric: &str) -> Option<Option<f64>> {
+        self.cells.get(task)?.get(metric).copied()
+    }
+}
+
+/// A column as it is shown: measured or not, finite or not, by row.
+struct Column {
+    /// The task, or all of them.
+    group: String,
+    /// The metric and its direction.
+    metric: String,
+    values: Vec<Option<Option<f64>>>,
+    best: Option<f64>,
+    decimals: usize,
+}
+
+impl Column {
+    fn new(group: &str, metric: &str, direction: Direction, values: Vec<Option<Option<f64>>>) -> Self {
+        let finite: Vec<f64> = values.iter().copied().flatten().flatten().collect();
+        let best = finite.iter().copied().reduce(match direction {
+            Direction::Lower => f64::min,
+            Direction::Higher => f64::max,
+        });
+        let largest = finite.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
+        let decimals = if largest < 10.0 { 4 } else { 2 };
+        Self { group: group.into(), metric: format!("{metric} {}", direction.arrow()), values, best, decimals }
+    }
+
+    fn text(&self, row: usize) -> String {
+        match self.values[row] {
+            Some(Some(value)) => format!("{value:.*}", self.decimals),
+            Some(None) => "n/a".into(),
+            None => "–".into(),
+        }
+    }
+
+    /// Whether the row is the best of several.
+    fn is_best(&self, row: usize) -> bool {
+        self.values.len() > 1 && self.best.is_some() && self.values[row].flatten() == self.best
+    }
+}
+
+/// Rows of cells as Markdown, the columns padded so that they align in a terminal.
+fn markdown_grid(grid: &[Vec<String>]) -> String {
+    let columns = grid[0].len();
+    let widths: Vec<usize> =
+        (0..columns).map(|column| grid.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for (index, line) in grid.iter().enumerate() {
+        for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
+            text += &if column == 0 { format!("| {cell:<width$} ") } else { format!("| {cell:>width$} ") };
+        }
+        text += "|\n";
+        if index == 0 {
+            for (column, &width) in widths.iter().enumerate() {
+                text += &if column == 0 {
+                    format!("|{}", "-".repeat(width + 2))
+                } else {
+                    format!("|{}:", "-".repeat(width + 1))
+                };
+            }
+            text += "|\n";
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metric(name: &str, direction: Direction) -> Metric {
+        Metric { name: name.into(), direction }
+    }
+
+    fn column(task: &str, primary: &str) -> TaskColumn {
+        TaskColumn { task: task.into(), primary: primary.into() }
+    }
+
+    fn table() -> MetricsTable {
+        let metrics = vec![metric("wer", Direction::Lower), metric("cer", Direction::Lower)];
+        let mut table = MetricsTable::new(metrics, vec![column("clean", "cer"), column("noisy", "wer")]).unwrap();
+        for (router, task, name, value) in [
+            ("learned", "clean", "cer", 0.1),
+            ("learned", "clean", "wer", 0.2),
+            ("learned", "noisy", "wer", 0.3),
+            ("uniform", "clean", "cer", 0.4),
+            ("uniform", "noisy", "wer", f64::NAN),
+        ] {
+            table.record(router, task, name, value).unwrap();
+        }
+        table
+    }
+
+    #[test]
+    fn the_mean_is_over_the_primary_metrics() {
+        let table = table();
+        assert_eq!(table.mean("learned"), Some(0.2));
+        assert_eq!(table.mean("uniform"), None);
+        assert_eq!(table.mean("oracle"), None);
+        assert_eq!(table.value("learned", "clean", "wer"), Some(0.2));
+        assert_eq!(table.value("uniform", "noisy", "wer"), None);
+    }
+
+    #[test]
+    fn metrics_of_both_directions_have_no_mean() {
+        let metrics = vec![metric("wer", Direction::Lower), metric("accuracy", Direction::Higher)];
+        let mut table = MetricsTable::new(metrics, vec![column("a", "wer"), column("b", "accuracy")]).unwrap();
+        table.record("learned", "a", "wer", 0.5).unwrap();
+        table.record("learned", "b", "accuracy", 0.5).unwrap();
+        assert_eq!(table.mean("learned"), None);
+        assert!(!table.markdown().contains("mean"));
+    }
+
+    #[test]
+    fn markdown_aligns_and_sets_the_best_in_bold() {
+        let expected = "\
+| Router  | all tasks: mean ↓ | clean: cer ↓ | clean: wer ↓ | noisy: wer ↓ |
+|---------|------------------:|-------------:|-------------:|-------------:|
+| learned |        **0.2000** |   **0.1000** |   **0.2000** |   **0.3000** |
+| uniform |                 – |       0.4000 |            – |          n/a |
+";
+        assert_eq!(table().markdown(), expected);
+    }
+
+    #[test]
+    fn a_wide_table_is_turned_in_the_terminal() {
+        let tasks = (0..9).map(|task| column(&format!("t{task}"), "accuracy")).collect();
+        let mut table = MetricsTable::new(vec![metric("accuracy", Direction::Higher)], tasks).unwrap();
+        for task in 0..9 {
+            table.record("a|b", &format!("t{task}"), "accuracy", 90.0).unwrap();
+        }
+        let markdown = table.markdown();
+        assert!(markdown.starts_with("| Task              |  a\\|b |\n"), "{markdown}");
+        assert!(markdown.contains("| t8: accuracy ↑    | 90.00 |\n"), "{markdown}");
+    }
+
+    #[test]
+    fn higher_is_better_where_the_metric_says_so() {
+        let mut table =
+            MetricsTable::new(vec![metric("f1", Direction::Higher)], vec![column("tags <b>", "f1")]).unwrap();
+        table.record("low", "tags <b>", "f1", 0.25).unwrap();
+        table.record("high & up", "tags <b>", "f1", 0.75).unwrap();
+        let html = table.html();
+        assert!(
+            html.contains(r#"<th class="group" colspan="1">tags &lt;b&gt;</th>"#) && html.contains("high &amp; up"),
+            "{html}"
+        );
+        assert!(html.contains(r#"<td class="number best">0.7500</td>"#), "{html}");
+        assert!(html.contains(r#"<td class="number">0.2500</td>"#), "{html}");
+        roxmltree::Document::parse(&html).unwrap();
+    }
+
+    #[test]
+    fn an_unknown_task_or_metric_is_refused_with_what_there_is() {
+        let error = table().record("learned", "clear", "cer", 0.1).unwrap_err().to_string();
+        assert_eq!(error, "the metrics table has no task `clear`: it has clean, noisy");
+        let error = table().record("learned", "clean", "bleu", 0.1).unwrap_err().to_string();
+        assert_eq!(error, "the metrics table has no metric `bleu`: it has wer, cer");
+        assert!(MetricsTable::new(vec![], vec![column("a", "wer")]).is_err());
+    }
+
+    #[test]
+    fn json_gives_the_same_table_back() {
+        let table = table();
+        let json = serde_json::to_string(&table).unwrap();
+        assert!(json.contains(r#""direction":"lower""#) && json.contains(r#""wer":null"#), "{json}");
+        assert_eq!(serde_json::from_str::<MetricsTable>(&json).unwrap(), table);
+    }
+}
