@@ -40,7 +40,6 @@ mod skipped;
 mod source;
 mod speech;
 mod splits;
-pub mod text;
 mod transcribe;
 pub mod tune;
 mod whisper_objective;

@@ -9,6 +9,7 @@
 //! | [`store`] | parameters by name, tensors on disk |
 //! | [`model`] | Whisper, BERT and RoBERTa: networks, decoding, tokenizers, adapters, Hugging Face folders |
 //! | [`data`] | audio, features, Morse synthesis, manifests, the loader |
+//! | [`tasks`] | kinds of tasks: heads, labels, losses, answers, scores; a registry for one's own |
 //! | [`train`] | the Learner: the training loop, checkpoints, metrics |
 //! | [`phases`] | experiments: configuration, fine-tuning, evaluation, transcription |
 //!
@@ -31,4 +32,5 @@ pub use undertone_model as model;
 pub use undertone_ops as ops;
 pub use undertone_phases as phases;
 pub use undertone_store as store;
+pub use undertone_tasks as tasks;
 pub use undertone_train as train;

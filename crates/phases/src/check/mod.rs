@@ -20,7 +20,6 @@ use crate::analysis::{AnalysisError, Panel, panels};
 use crate::dynamo::{TaskConfig, seed_of};
 use crate::setup::{Setup, speaks};
 use crate::splits::Splits;
-use crate::text::{Framer, TextError};
 use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDataset, Split};
 use found::Found;
 use leak::{Print, leaks, repeats};
@@ -29,6 +28,7 @@ use std::sync::Arc;
 use undertone_data::cache::CacheConfig;
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::{DeviceError, DeviceSpec};
+use undertone_tasks::{Framer, TextError};
 use undertone_train::BoxError;
 use written::Written;
 

@@ -9,14 +9,14 @@ use super::phase::Phase;
 use super::run::{report_cuts, stages, trained_stages};
 use super::setup::Setup;
 use super::stage::{Stage, is_complete};
-use super::trivial::Trivial;
+use super::trivial::judge_trivial;
 use crate::analysis::{Analysis, LossCurves, Metric, MetricsTable, Series, TaskColumn, pictures, report_html};
 use crate::report::{REPORT, ReportError, is_rate, series, write_reports};
 use crate::{Experiment, RunError, Split};
 use std::path::{Path, PathBuf};
 use undertone_store::{StoreError, write_atomically};
+use undertone_tasks::Trivial;
 use undertone_train::LAST_LOSS;
-use undertone_train::metrics::direction_of;
 
 /// What [`analyze`] found and where it wrote it.
 #[derive(Clone, Debug)]
@@ -87,8 +87,7 @@ pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, DynamoEr
         let [train, judged] = [Split::Train, split].map(|split| setup.dataset(tasks, split));
         let (train, judged) = (train?, judged?);
         for (name, trivial) in [("copy, majority", Trivial::Copy), ("lead sentence", Trivial::Lead)] {
-            let mut found = trivial.judge(tasks, &train, &judged).map_err(DynamoError::Judge)?;
-            found.tasks.retain(|name, _| tasks.iter().any(|t| t.name == *name && trivial.answers(&t.head)));
+            let found = judge_trivial(trivial, tasks, &train, &judged).map_err(DynamoError::Judge)?;
             record(&mut table, name, &found)?;
         }
     }
@@ -130,8 +129,9 @@ fn judge(
 
 fn table(tasks: &[TaskConfig]) -> Result<MetricsTable, DynamoError> {
     let mut metrics: Vec<Metric> = Vec::new();
-    for name in tasks.iter().flat_map(TaskConfig::metrics) {
-        if let (Some(direction), false) = (direction_of(&name), metrics.iter().any(|metric| metric.name == name)) {
+    for (task, name) in tasks.iter().flat_map(|task| task.metrics().into_iter().map(move |name| (task, name))) {
+        let known = metrics.iter().any(|metric| metric.name == name);
+        if let (Some(direction), false) = (task.head.direction(&name), known) {
             metrics.push(Metric { direction, name });
         }
     }

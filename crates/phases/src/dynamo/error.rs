@@ -4,11 +4,11 @@ use super::folder::FolderError;
 use super::pretrained::BackboneError;
 use super::text_data::TextDataError;
 use crate::analysis::AnalysisError;
-use crate::text::TextError;
 use crate::{ConfigError, RunError, SpeechError, TranscribeError};
 use std::path::PathBuf;
 use undertone_model::lora::AdaptError;
 use undertone_store::StoreError;
+use undertone_tasks::TextError;
 use undertone_train::BoxError;
 
 /// Why a DYNAMO run did not come about, or stopped.

@@ -1,12 +1,9 @@
 //! Judging a model on the tasks' data, with one router or another.
 
-use super::answer::Answer;
 use super::batch::{BatchInput, TaskBatch, TaskCollate, TaskDataset};
 use super::config::TaskConfig;
 use super::model::{Dynamo, Input, Tapped};
 use super::pretrained::Pretrained;
-use super::score::{Said, TaskScore};
-use super::text_data::TextSample;
 use crate::advice::{Moment, begins};
 use crate::analysis::RoutedSample;
 use crate::whisper_objective::mel;
@@ -17,6 +14,8 @@ use std::collections::BTreeMap;
 use undertone_data::loader::Loader;
 use undertone_model::lora::Gates;
 use undertone_model::router::{RouterConfig, Routing};
+use undertone_tasks::kinds::seq2seq::spoken;
+use undertone_tasks::{Answer, Said, Score, TextSample};
 use undertone_train::{BoxError, Evaluation, Example};
 
 /// Who decides which adapters an input goes through.
@@ -76,7 +75,7 @@ impl Judge {
             let mut batch = batch?;
             let tapped = self.tap(model, &mut batch);
             let (gates, chosen) = self.decide(model, &tapped, &batch, kind, &mut rng, &mut routed);
-            let answers = model.answer(&self.pretrained, &self.tasks, &tapped, gates, &batch, &chosen);
+            let answers = model.answer(&self.pretrained, &self.tasks, &tapped, gates, &batch, &chosen)?;
             for (row, answer) in answers.iter().enumerate() {
                 scoring.add(&batch, row, answer, chosen[row] == batch.tasks[row])?;
             }
@@ -133,14 +132,15 @@ impl Judge {
 /// The scores of all tasks.
 pub(super) struct Scoring<'a> {
     tasks: &'a [TaskConfig],
-    scores: Vec<TaskScore>,
+    scores: Vec<Score>,
     /// The first sample of each task.
     examples: Vec<Option<Example>>,
 }
 
 impl<'a> Scoring<'a> {
     pub fn new(tasks: &'a [TaskConfig]) -> Self {
-        Self { tasks, scores: tasks.iter().map(TaskScore::new).collect(), examples: vec![None; tasks.len()] }
+        let scores = tasks.iter().map(|task| Score::new(&task.head, &task.metrics())).collect();
+        Self { tasks, scores, examples: vec![None; tasks.len()] }
     }
 
     /// Counts the answer to a row; `own` says whether the task's own head gave it.
@@ -148,8 +148,7 @@ impl<'a> Scoring<'a> {
         let task = batch.tasks[row];
         match &batch.input {
             BatchInput::Speech(speech) => {
-                let said = self.scores[task].add_written(&speech.names[row], &speech.texts[row], answer);
-                self.show(task, said);
+                self.add_text(task, &spoken(&speech.names[row], &speech.texts[row]), Some(answer))?;
             }
             BatchInput::Text(text) => self.add_text(task, &text.samples[row], own.then_some(answer))?,
         }

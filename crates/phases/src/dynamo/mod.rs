@@ -12,7 +12,6 @@ mod config;
 mod error;
 mod evaluate;
 mod folder;
-mod head_config;
 mod losses;
 mod model;
 mod objective;
@@ -22,27 +21,24 @@ mod predict;
 mod pretrained;
 mod probe;
 mod run;
-mod score;
 mod setup;
 mod stage;
 mod text_data;
-mod text_loss;
 mod trivial;
 
 pub(crate) use analyze::render;
 pub use analyze::{Report, analyze, judge_run};
 pub use batch::{BatchInput, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskSample, TaskSamples};
 pub use config::{
-    AdapterPhase, BaselinesConfig, CurriculumConfig, GenerationSettings, GumbelConfig, JointPhase, PartRates,
-    PhasesConfig, RouterPhase, RoutingWeights, TaskConfig, TaskData,
+    AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, PartRates, PhasesConfig, RouterPhase,
+    RoutingWeights, TaskConfig, TaskData,
 };
 pub(crate) use config::{phase_train, task_train, validate_phases, validate_tasks};
 pub use error::DynamoError;
 pub use evaluate::{Judged, RouterKind};
 pub use folder::FolderError as AdapterFolderError;
-pub use head_config::{ClassifyConfig, HeadConfig, Seq2seqConfig, SpanConfig, TagConfig};
 pub use losses::routing_terms;
-pub use model::{BackboneNetwork, Dynamo, Head, Input, PromptHead, Tapped, TextWriter, prompted};
+pub use model::{BackboneNetwork, Dynamo, Input, PromptHead, Tapped, prompted};
 pub(crate) use objective::GUMBEL_TEMPERATURE;
 pub use order::TaskOrder;
 pub use phase::{Baseline, Phase};
@@ -52,4 +48,5 @@ pub(crate) use probe::{probe, probed_stage};
 pub use run::{StageOutcome, baseline, dynamo};
 pub(crate) use setup::seed_of;
 pub use stage::Stage;
-pub use text_data::{Cut, Target, TextBatch, TextDataError, TextDataset, TextSample};
+pub use text_data::TextDataError;
+pub(crate) use text_data::read_texts;

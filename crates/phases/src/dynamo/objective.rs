@@ -7,19 +7,18 @@ use super::folder::{self, Description};
 use super::losses::{routing_terms, term_names};
 use super::model::{BackboneNetwork, Dynamo, Input, Tapped, prompted};
 use super::order::TaskOrder;
-use super::text_data::TextSample;
-use super::text_loss::text_loss;
 use crate::WhisperBatch;
 use crate::advice::{Moment, begins};
 use crate::skipped::SkipRecord;
 use crate::work::{text_work, trainable_share, whisper_work};
-use burn::tensor::{Bool, Device, Tensor};
+use burn::tensor::{Bool, Device, Int, Tensor};
 use std::path::Path;
 use undertone_data::loader::Loader;
 use undertone_model::lora::Gates;
 use undertone_model::router::GateKind;
 use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
+use undertone_tasks::{DevicePart, HeadInput};
 use undertone_train::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective, Work};
 
 /// The name of the Gumbel-softmax's temperature in `metrics.jsonl`.
@@ -57,8 +56,9 @@ impl DynamoObjective {
         tapped: &Tapped,
         gates: Option<Gates>,
         batch: &TaskBatch,
+        texts: Option<&TextInput>,
         device: &Device,
-    ) -> Vec<LossTerm> {
+    ) -> Result<Vec<LossTerm>, BoxError> {
         let states = model.encode(tapped, gates.as_ref());
         let (rows, tasks) = (batch.tasks.len(), self.judge.tasks.iter().enumerate());
         let hidden = match (&model.backbone, &batch.input) {
@@ -73,24 +73,57 @@ impl DynamoObjective {
         };
         let term = |(task, config): (usize, &TaskConfig)| {
             let own: Vec<usize> = (0..rows).filter(|row| batch.tasks[*row] == task).collect();
-            let pick = (own.len() < rows).then(|| row_ids(&own, device));
-            let picked = |x: &Tensor<3>| pick.clone().map_or(x.clone(), |rows| x.clone().select(0, rows));
-            let sum = match (&model.backbone, &batch.input) {
+            let sum = match (&model.backbone, &batch.input, texts) {
                 _ if own.is_empty() => Tensor::zeros([1], device),
-                (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech)) => {
-                    written_loss(whisper, picked(&hidden), speech, &own, device)
+                (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech), _) => {
+                    let pick = (own.len() < rows).then(|| row_ids(&own, device));
+                    let hidden = pick.map_or(hidden.clone(), |rows| hidden.clone().select(0, rows));
+                    written_loss(whisper, hidden, speech, &own, device)
                 }
-                (BackboneNetwork::Text(_), BatchInput::Text(text)) => {
-                    let samples: Vec<&TextSample> = own.iter().map(|row| &text.samples[*row]).collect();
-                    let padding = tapped.padding.clone();
-                    let padding = pick.clone().map_or(padding.clone(), |rows| padding.select(0, rows));
-                    text_loss(&model.heads[task], picked(&hidden), padding, &samples, device)
+                (_, _, Some(texts)) => {
+                    model.heads[task].loss(texts.of(task, hidden.clone(), tapped.padding.clone())?)?
                 }
-                _ => unreachable!("backbone and batches are made from one configuration"),
+                _ => return Err("a batch of text came to a backbone of speech, or the other way".into()),
             };
-            LossTerm { name: config.name.clone().into(), weight: self.task_weight() * config.weight, sum }
+            Ok(LossTerm { name: config.name.clone().into(), weight: self.task_weight() * config.weight, sum })
         };
         tasks.map(term).collect()
+    }
+}
+
+/// What the heads of text tasks are given besides states, on the device.
+pub(super) struct TextInput {
+    ids: Tensor<2, Int>,
+    /// For every task, if it has rows.
+    parts: Vec<Option<DevicePart>>,
+}
+
+impl TextInput {
+    /// What is there of a batch of text.
+    fn new(batch: &TaskBatch, input: &Input, device: &Device) -> Option<Self> {
+        match (&batch.input, input) {
+            (BatchInput::Text(text), Input::Tokens(ids, _)) => {
+                Some(Self { ids: ids.clone(), parts: text.upload_parts(device) })
+            }
+            _ => None,
+        }
+    }
+
+    /// A task's rows of what its head reads.
+    fn of(&self, task: usize, states: Tensor<3>, padding: Tensor<2, Bool>) -> Result<HeadInput, BoxError> {
+        let part = self.parts.get(task).and_then(Option::as_ref);
+        let DevicePart { rows, arrays } =
+            part.ok_or("a batch for training has no labels: its collate knows no tasks")?;
+        let (ids, arrays) = (self.ids.clone(), arrays.clone());
+        Ok(match rows.clone() {
+            None => HeadInput { states, padding, ids, arrays },
+            Some(rows) => HeadInput {
+                states: states.select(0, rows.clone()),
+                padding: padding.select(0, rows.clone()),
+                ids: ids.select(0, rows),
+                arrays,
+            },
+        })
     }
 }
 
@@ -126,8 +159,8 @@ impl TaskBatch {
 impl Objective for DynamoObjective {
     type Model = Dynamo;
     type Batch = TaskBatch;
-    /// What the backbone reads, and where its samples have ended.
-    type Input = (Input, Tensor<2, Bool>);
+    /// What the backbone reads, where its samples have ended, and what heads of text are given besides.
+    type Input = (Input, Tensor<2, Bool>, Option<TextInput>);
 
     fn samples(&self, batch: &TaskBatch) -> usize {
         batch.tasks.len()
@@ -154,7 +187,9 @@ impl Objective for DynamoObjective {
 
     fn upload(&self, batch: &mut TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
         begins(Moment::Training(batch.shape()));
-        Ok(input(batch, device))
+        let (input, padding) = input(batch, device);
+        let texts = TextInput::new(batch, &input, device);
+        Ok((input, padding, texts))
     }
 
     fn counts(&self, batch: &TaskBatch) -> Vec<f64> {
@@ -175,20 +210,20 @@ impl Objective for DynamoObjective {
         &self,
         model: &Dynamo,
         batch: &TaskBatch,
-        (input, padding): Self::Input,
+        (input, padding, texts): Self::Input,
         device: &Device,
     ) -> Result<Vec<LossTerm>, BoxError> {
         let tapped = model.tap(input, padding);
         let Scheme::Router { gates, gumbel, weights } = &self.scheme else {
             let gates = model.oracle(&batch.tasks, device);
-            return Ok(self.task_terms(model, &tapped, gates, batch, device));
+            return self.task_terms(model, &tapped, gates, batch, texts.as_ref(), device);
         };
         let router = model.router.as_ref().ok_or("the model has no router")?;
         let routing = router.forward(tapped.pooled.clone());
         let mut terms = Vec::new();
         if weights.task > 0.0 {
             let gates = routing.training_gates(*gates, self.judge.router.top_k, gumbel.at(batch.step));
-            terms = self.task_terms(model, &tapped, Some(Gates::Each(gates)), batch, device);
+            terms = self.task_terms(model, &tapped, Some(Gates::Each(gates)), batch, texts.as_ref(), device)?;
         }
         terms.extend(routing_terms(weights, &routing, tapped.pooled, router.temperature(), &batch.tasks, device));
         Ok(terms)

@@ -2,11 +2,11 @@
 
 use super::model::BackboneNetwork;
 use crate::setup::speaks;
-use crate::text::{Framer, TextError};
 use crate::{Experiment, SourceError};
 use burn::tensor::Device;
 use undertone_model::text::{PretrainedText, TextTokenizer};
 use undertone_model::whisper::PretrainedWhisper;
+use undertone_tasks::{Framer, TextError};
 
 /// A backbone with everything that travels with it.
 #[derive(Clone)]

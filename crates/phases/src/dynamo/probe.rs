@@ -29,8 +29,9 @@ pub(crate) fn probe(experiment: &Experiment, attempt: Attempt, directory: &Path)
     let tasks = stage.tasks(experiment);
     let config = probing(&stage.config(&setup)?, attempt);
     let model = stage.untrained(&setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
-    let sample = setup.dataset(&tasks, Split::Train)?.most_demanding().map_err(unusable)?;
-    let collate = setup.collate(true)?;
+    let dataset = setup.dataset(&tasks, Split::Train)?;
+    let sample = dataset.most_demanding().map_err(unusable)?;
+    let collate = setup.collate(true)?.labelled(&dataset);
     let batch = collate.collate(vec![sample; attempt.batch]).map_err(unusable)?;
     let objective = DynamoObjective {
         scheme: stage.scheme(experiment),

@@ -6,7 +6,7 @@ use super::error::DynamoError;
 use super::evaluate::Judge;
 use super::order::TaskOrder;
 use super::pretrained::Pretrained;
-use super::text_data::TextDataset;
+use super::text_data::read_texts;
 use crate::footprint::Footprint;
 use crate::setup::collate;
 use crate::{Experiment, RunError, SpeechDataset, Split};
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use undertone_data::loader::{Loader, LoaderConfig};
 use undertone_ops::set_kernels;
+use undertone_tasks::TextDataset;
 
 /// An experiment with its device and backbone in place.
 pub(super) struct Setup<'a> {
@@ -59,13 +60,14 @@ impl<'a> Setup<'a> {
                     if let Some(samples) = self.texts.borrow().get(&key) {
                         return Ok(TaskSamples::Text(samples.clone()));
                     }
-                    let samples = TextDataset::new(task, source, &backbone.framer)
+                    let samples = read_texts(task, source, &backbone.framer)
                         .map_err(|source| DynamoError::Data { task: task.name.clone(), source: Box::new(source) })?;
                     Ok(TaskSamples::Text(self.texts.borrow_mut().entry(key).or_insert(Arc::new(samples)).clone()))
                 }
             }
         });
-        Ok(TaskDataset::new(sets.collect::<Result<_, DynamoError>>()?))
+        let heads = tasks.iter().map(|task| task.head.clone()).collect();
+        Ok(TaskDataset::new(sets.collect::<Result<_, DynamoError>>()?, heads))
     }
 
     /// What the backbone takes in memory, on the longest inputs that the heads allow.
@@ -88,7 +90,8 @@ impl<'a> Setup<'a> {
         let data = &self.experiment.data;
         let training = order.is_some();
         let loader = if training { self.training_loader() } else { data.eval_loader(self.experiment.seed) };
-        let collate = Arc::new(self.collate(training)?);
+        let collate = self.collate(training)?;
+        let collate = Arc::new(if training { collate.labelled(&dataset) } else { collate });
         let interrupt = self.interrupt.clone();
         let loader = Loader::new(Arc::new(dataset), collate, loader).map_err(RunError::from)?;
         let loader = loader.until(move || interrupt.load(Ordering::Relaxed));
@@ -104,7 +107,7 @@ impl<'a> Setup<'a> {
             Pretrained::Whisper(whisper) => {
                 TaskCollate::Speech(Box::new(collate(&self.experiment.data, whisper, training)?))
             }
-            Pretrained::Text(backbone) => TaskCollate::Text { pad: backbone.tokenizer.pad() },
+            Pretrained::Text(backbone) => TaskCollate::Text { pad: backbone.tokenizer.pad(), heads: Vec::new() },
         })
     }
 

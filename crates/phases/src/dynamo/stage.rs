@@ -4,7 +4,6 @@ use super::batch::{TaskCollate, TaskDataset};
 use super::config::{TaskConfig, phase_train, task_train};
 use super::error::DynamoError;
 use super::folder::{AdapterDescription, Description, HeadDescription, load_backbone, load_parts, load_router};
-use super::head_config::HeadConfig;
 use super::model::Dynamo;
 use super::objective::{DynamoObjective, Scheme, TaskEpochs};
 use super::order::TaskOrder;
@@ -22,6 +21,7 @@ use std::path::{Path, PathBuf};
 use undertone_data::loader::Loader;
 use undertone_model::lora::LoraConfig;
 use undertone_store::{parameter_infos, set_trainable};
+use undertone_tasks::HeadConfig;
 use undertone_train::{Learner, LrScaling, OptimizerConfig, Summary, TrainConfig};
 
 /// A training run of its own within an experiment.

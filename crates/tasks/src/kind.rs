@@ -1,0 +1,180 @@
+//! What a kind of task is.
+
+use crate::metrics::{Direction, direction_of};
+use crate::{
+    Answer, BoxError, BoxedHead, Framer, HeadConfig, HostArrays, ReadError, TaskScore, TextDataset, TextSample,
+    Trivial, TrivialAnswer, Typed, TypedError, TypedSamples,
+};
+use burn::tensor::Device;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use undertone_data::records::{RecordsConfig, RecordsError};
+use undertone_model::layers::Embedding;
+
+/// A kind of task, configured: what `head: {type: …}` of a task says, and everything that follows from it.
+///
+/// It is the configuration itself, a struct that derives `Clone`, `PartialEq`, `Debug`, `Serialize` and `Deserialize` with
+/// `#[serde(default, deny_unknown_fields)]`. Once [registered](crate::register), YAML can name it. What samples are made
+/// of, from records to labels, stays on the host; the head's network computes.
+///
+/// A kind makes the targets of its samples and the values of its answers itself, so that it is given no others; where it is
+/// asked about somebody else's all the same, it says so with an error.
+pub trait TaskKind: KindConfig {
+    /// Its name in YAML.
+    fn name(&self) -> &'static str;
+
+    /// The metrics there are for it; the first is the one that decides where none is named.
+    fn metrics(&self) -> &'static [KindMetric];
+
+    /// Tokens of an input at most.
+    fn max_input(&self) -> usize;
+
+    /// The key that says so.
+    fn max_input_key(&self) -> &'static str {
+        "max_length"
+    }
+
+    /// Tokens of what it writes at most, special ones included; nothing for a kind that writes no text.
+    fn max_target(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether the configuration makes sense on a text backbone; if not, why.
+    ///
+    /// # Errors
+    /// Names the key.
+    fn validate(&self) -> Result<(), String>;
+
+    /// Whether it makes sense on a speech backbone, which writes with its own decoder; if not, why.
+    ///
+    /// # Errors
+    /// Names the key, or says that it does not.
+    fn validate_on_speech(&self) -> Result<(), String> {
+        Err(format!("`{}` is for text, and the backbone hears speech: use `seq2seq`", self.name()))
+    }
+
+    /// Whether it fits a text backbone whose states are `d_model` wide; if not, why.
+    ///
+    /// # Errors
+    /// Names the key.
+    fn fits(&self, d_model: usize) -> Result<(), String> {
+        let _ = d_model;
+        Ok(())
+    }
+
+    /// What its weights were made for: itself, with defaults for what may change after training.
+    fn trained(&self) -> HeadConfig {
+        self.to_head_config()
+    }
+
+    /// Samples of records.
+    ///
+    /// # Errors
+    /// Names the file and the line that does not fit.
+    fn read(&self, records: &RecordsConfig, framer: &Framer) -> Result<TextDataset, ReadError>;
+
+    /// Where each record comes from, and what is read of it: for checks of the data.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError>;
+
+    /// How often each label is the answer, of a kind that has some.
+    fn label_counts(&self, samples: &[TextSample]) -> BTreeMap<String, usize> {
+        let _ = samples;
+        BTreeMap::new()
+    }
+
+    /// What its head is given besides the states, for a batch of rows of so many tokens: of samples of its own, and of
+    /// others that a router sent to it.
+    fn inputs(&self, samples: &[&TextSample], tokens: usize) -> HostArrays {
+        let _ = (samples, tokens);
+        HostArrays::default()
+    }
+
+    /// What the loss compares with, for a batch of rows of so many tokens: made by the loader's workers.
+    ///
+    /// # Errors
+    /// When a sample is of another kind.
+    fn labels(&self, samples: &[&TextSample], tokens: usize) -> Result<HostArrays, BoxError>;
+
+    /// A fresh head on a text backbone with these word embeddings, `[vocabulary, d_model]`.
+    fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead;
+
+    /// An empty score that is to be asked for these metrics.
+    fn score(&self, metrics: &[String]) -> Box<dyn TaskScore>;
+
+    /// Answers that need no model, where there are such; what they have to know, they count in `train`.
+    fn trivial(&self, trivial: Trivial, train: &[TextSample]) -> Option<TrivialAnswer> {
+        let _ = (trivial, train);
+        None
+    }
+
+    /// A single text as its records are read.
+    ///
+    /// # Errors
+    /// When there is no context and it needs one, or the text does not become tokens.
+    fn typed(&self, text: &Typed, framer: &Framer) -> Result<TypedSamples, TypedError>;
+
+    /// What the head answered to the samples of a single text, as text.
+    ///
+    /// # Errors
+    /// When the answers are not those of its head.
+    fn said(&self, text: &Typed, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError>;
+}
+
+/// A metric of a kind of task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KindMetric {
+    /// What logs and tables call it.
+    pub name: &'static str,
+    /// Which way it is better.
+    pub direction: Direction,
+}
+
+impl KindMetric {
+    /// An error: lower is better. Errors of tasks are averaged to choose the best model, so one between 0 and 1 counts as
+    /// much as another's.
+    pub const fn lower(name: &'static str) -> Self {
+        Self { name, direction: Direction::Lower }
+    }
+
+    /// A share between 0 and 1, 1 at best.
+    pub const fn higher(name: &'static str) -> Self {
+        Self { name, direction: Direction::Higher }
+    }
+}
+
+impl dyn TaskKind {
+    /// Which way one of its metrics is better; of one that is not its own, what is known of the name.
+    pub fn direction(&self, metric: &str) -> Option<Direction> {
+        let own = self.metrics().iter().find(|own| own.name == metric);
+        own.map(|own| own.direction).or_else(|| direction_of(metric))
+    }
+}
+
+/// What every struct that is a [`TaskKind`] has from what it derives.
+pub trait KindConfig: Any + Debug + Send + Sync + erased_serde::Serialize {
+    /// Whether another configuration says the same.
+    fn is_equal(&self, other: &dyn Any) -> bool;
+    /// A copy, as a task has it.
+    fn to_head_config(&self) -> HeadConfig;
+    /// Itself, to ask for its type.
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<K: TaskKind + Clone + PartialEq + serde::Serialize> KindConfig for K {
+    fn is_equal(&self, other: &dyn Any) -> bool {
+        other.downcast_ref::<K>() == Some(self)
+    }
+
+    fn to_head_config(&self) -> HeadConfig {
+        HeadConfig::of(Arc::new(self.clone()))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
