@@ -100,7 +100,8 @@ pub trait TaskKind: KindConfig {
     /// When a sample is of another kind.
     fn labels(&self, samples: &[&TextSample], tokens: usize) -> Result<HostArrays, BoxError>;
 
-    /// A fresh head on a text backbone with these word embeddings, `[vocabulary, d_model]`.
+    /// A fresh head on a text backbone with these word embeddings, `[vocabulary, d_model]`. Parameters whose path ends in
+    /// `embed_tokens.weight` are taken to be those embeddings: they are neither trained nor saved with the head.
     fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead;
 
     /// An empty score that is to be asked for these metrics.

@@ -19,6 +19,7 @@
 //! | [`SpanRecord`] | `question`, `context`, `answers`; `id` if there is one |
 //! | [`TagRecord`] | `words`, `tags` |
 //! | [`PairRecord`] | `source`, `target` |
+//! | [`FieldsRecord`] | those that the reader names |
 //!
 //! A field that is not mapped is looked for under its own name, and in files without names at its place in the list
 //! above, from column 0 (in CoNLL files the tags are the last column). Where a text is wanted and a list of texts is
@@ -40,6 +41,7 @@
 mod classify;
 mod config;
 mod error;
+mod fields;
 pub(crate) mod files;
 pub(crate) mod json;
 mod pair;
@@ -56,6 +58,7 @@ mod tests;
 pub use classify::ClassifyRecord;
 pub use config::{Column, Format, PartConfig, RecordsConfig, Share};
 pub use error::RecordsError;
+pub use fields::FieldsRecord;
 pub use pair::PairRecord;
 pub use paths::Paths;
 pub use row::{Origin, Place};

@@ -40,7 +40,7 @@ impl Dynamo {
                 }
                 Ok(answers.into_iter().map(|answer| answer.unwrap_or(Answer::text(""))).collect())
             }
-            _ => unreachable!("backbone and batches are made from one configuration"),
+            _ => Err("a batch of text came to a backbone of speech, or the other way".into()),
         }
     }
 }
