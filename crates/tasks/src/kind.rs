@@ -2,13 +2,15 @@
 
 use crate::metrics::{Direction, direction_of};
 use crate::{
-    Answer, BoxError, BoxedHead, Framer, HeadConfig, HostArrays, ReadError, TaskScore, TextDataset, TextSample,
-    Trivial, TrivialAnswer, Typed, TypedError, TypedSamples,
+    Answer, BoxError, BoxedHead, Framer, HostArrays, ReadError, TaskScore, TextDataset, TextSample, Trivial,
+    TrivialAnswer, Typed, TypedError, TypedSamples,
 };
 use burn::tensor::Device;
+use serde::{Serialize, Serializer};
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::fmt::{Debug, Formatter};
+use std::ops::Deref;
 use std::sync::Arc;
 use undertone_data::records::{RecordsConfig, RecordsError};
 use undertone_model::layers::Embedding;
@@ -166,16 +168,100 @@ pub trait KindConfig: Any + Debug + Send + Sync + erased_serde::Serialize {
     fn as_any(&self) -> &dyn Any;
 }
 
-impl<K: TaskKind + Clone + PartialEq + serde::Serialize> KindConfig for K {
+impl<K: TaskKind + Clone + PartialEq + Serialize> KindConfig for K {
     fn is_equal(&self, other: &dyn Any) -> bool {
         other.downcast_ref::<K>() == Some(self)
     }
 
     fn to_head_config(&self) -> HeadConfig {
-        HeadConfig::of(Arc::new(self.clone()))
+        HeadConfig::new(self.clone())
     }
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+/// What a task's answers are made by: `head: {type: classify, labels: [negative, positive]}`. It is a [`TaskKind`] of
+/// whatever type is registered under the name.
+#[derive(Clone)]
+pub struct HeadConfig(Arc<dyn TaskKind>);
+
+impl HeadConfig {
+    /// Of a kind that is configured in code.
+    pub fn new<K: TaskKind>(kind: K) -> Self {
+        Self(Arc::new(kind))
+    }
+
+    /// The kind, if it is of this type.
+    pub fn downcast_ref<K: TaskKind>(&self) -> Option<&K> {
+        self.0.as_any().downcast_ref()
+    }
+
+    /// Whether it makes sense on a backbone of text or of speech; if not, why.
+    ///
+    /// # Errors
+    /// Names the key.
+    pub fn validate(&self, text: bool) -> Result<(), String> {
+        let checked = if text { self.0.validate() } else { self.0.validate_on_speech() };
+        checked.map_err(|reason| format!("`head`: {reason}"))
+    }
+
+    /// Whether it fits a text backbone with states `d_model` wide that has positions for `longest` tokens; if not, why.
+    ///
+    /// # Errors
+    /// Names the key.
+    pub fn fits(&self, d_model: usize, longest: usize) -> Result<(), String> {
+        self.0.fits(d_model)?;
+        let (key, length) = (self.max_input_key(), self.max_input());
+        if length > longest {
+            return Err(format!(
+                "`{key}` is {length}, and the backbone has positions for {longest} tokens: give at most that"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Deref for HeadConfig {
+    type Target = dyn TaskKind;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl PartialEq for HeadConfig {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.is_equal(other.0.as_any())
+    }
+}
+
+impl Debug for HeadConfig {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for HeadConfig {
+    /// The name as `type`, then the kind's own keys.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Named<'a> {
+            #[serde(rename = "type")]
+            name: &'static str,
+            #[serde(flatten)]
+            kind: Erased<'a>,
+        }
+
+        struct Erased<'a>(&'a dyn TaskKind);
+
+        impl Serialize for Erased<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                erased_serde::serialize(self.0, serializer)
+            }
+        }
+
+        Named { name: self.name(), kind: Erased(&*self.0) }.serialize(serializer)
     }
 }

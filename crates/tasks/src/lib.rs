@@ -27,29 +27,30 @@ mod error;
 mod framer;
 mod generation;
 mod head;
-mod head_config;
 mod kind;
 pub mod kinds;
 mod metrics;
 #[cfg(test)]
 mod parity;
 mod registry;
+mod row;
 mod sample;
+mod score;
 #[cfg(test)]
 mod testing;
 mod typed;
 
-pub use answer::{Answer, Said, Score, TaskScore};
+pub use answer::{Answer, Said, TaskScore};
 pub use arrays::{DeviceArrays, HostArrays};
 pub use batch::{DevicePart, TaskPart, TextBatch, pad_row};
 pub use error::TextError;
 pub use framer::Framer;
 pub use generation::GenerationSettings;
 pub use head::{AnswerContext, BoxedHead, HeadInput, TaskHead, TaskHeads, argmax};
-pub use head_config::HeadConfig;
-pub use kind::{KindConfig, KindMetric, TaskKind};
+pub use kind::{HeadConfig, KindConfig, KindMetric, TaskKind};
 pub use registry::{NameTaken, names, register};
 pub use sample::{Cut, ForeignSample, ReadError, Target, TextDataset, TextSample};
+pub use score::Score;
 pub use typed::{Trivial, TrivialAnswer, Typed, TypedError, TypedSamples, first_sentence, typed_origin};
 
 /// Any error.

@@ -4,6 +4,7 @@ use crate::content::{Content, ContentError};
 use crate::kinds::{classify::ClassifyConfig, seq2seq::Seq2seqConfig, span::SpanConfig, tag::TagConfig};
 use crate::{HeadConfig, TaskKind};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use std::any::TypeId;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
@@ -30,12 +31,25 @@ pub fn names() -> &'static [&'static str] {
 }
 
 /// A head of the kind with this name.
-pub(crate) fn read(name: &str, keys: Content) -> Result<HeadConfig, ContentError> {
+fn read(name: &str, keys: Content) -> Result<HeadConfig, ContentError> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     let known = registry.kinds.iter().find(|kind| kind.name == name);
     let read = known.ok_or_else(|| ContentError::UnknownVariant(name.to_owned(), registry.names))?.read;
     drop(registry);
     read(keys)
+}
+
+impl Default for HeadConfig {
+    fn default() -> Self {
+        Self::new(Seq2seqConfig::default())
+    }
+}
+
+impl<'de> Deserialize<'de> for HeadConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (name, keys) = Content::deserialize(deserializer)?.tagged("type").map_err(|error| error.of())?;
+        read(&name, keys).map_err(|error| error.of())
+    }
 }
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| {
@@ -74,5 +88,55 @@ impl Registry {
         // A few words for each kind, once.
         self.names = Box::leak(self.kinds.iter().map(|kind| kind.name).collect::<Vec<_>>().into_boxed_slice());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::classify::ClassifyConfig;
+    use crate::kinds::span::SpanConfig;
+    use serde_json::json;
+
+    fn head(json: serde_json::Value) -> Result<HeadConfig, String> {
+        serde_json::from_value(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_head_is_written_as_it_is_read_with_its_type_first() {
+        let span = SpanConfig { null_score_diff_threshold: Some(0.1), ..Default::default() };
+        let text = serde_json::to_string(&HeadConfig::new(span.clone())).expect("written");
+        let expected = r#"{"type":"span","max_length":384,"doc_stride":128,"n_best":20,"max_answer_length":30,"null_score_diff_threshold":0.1,"dropout":0.0}"#;
+        assert_eq!(text, expected);
+        let found: HeadConfig = serde_json::from_str(&text).expect("read");
+        assert_eq!((found.name(), found.downcast_ref::<SpanConfig>()), ("span", Some(&span)));
+        assert_ne!(found, HeadConfig::default());
+        // The type may come last, and what is not said is default.
+        let found = head(json!({"labels": ["a", "b"], "type": "classify"})).expect("read");
+        let labels = vec!["a".to_owned(), "b".to_owned()];
+        assert_eq!(found.downcast_ref::<ClassifyConfig>(), Some(&ClassifyConfig { labels, ..Default::default() }));
+    }
+
+    #[test]
+    fn what_is_no_head_is_refused_by_name() {
+        for (json, expected) in [
+            (
+                json!({"type": "classification"}),
+                "unknown variant `classification`, expected one of `seq2seq`, `classify`, `span`, `tag`",
+            ),
+            (json!({"labels": []}), "missing field `type`"),
+            (
+                json!({"type": "tag", "max": 3}),
+                "unknown field `max`, expected one of `labels`, `max_length`, `dropout`",
+            ),
+            (json!({"type": "tag", "max_length": "long"}), "invalid type: string \"long\", expected usize"),
+            (json!({"type": "tag", "max_length": -1}), "invalid value: integer `-1`, expected usize"),
+            (json!({"type": "tag", "type2": null}), "unknown field `type2`"),
+            (json!({"type": 3}), "invalid type: integer `3`, expected a string"),
+            (json!("tag"), "invalid type: string \"tag\""),
+        ] {
+            let error = head(json.clone()).expect_err("refused");
+            assert!(error.starts_with(expected), "{json}: {error}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Samples of text tasks: tokens for the backbone, and what should be answered.
 
-use crate::kinds::classify::classify_features;
+use crate::row::classify_features;
 use crate::{Framer, TextError};
 use std::any::Any;
 use std::fmt::Debug;

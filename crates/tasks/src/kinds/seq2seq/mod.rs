@@ -5,10 +5,11 @@ mod score;
 mod writer;
 
 pub use features::{Seq2SeqFeatures, seq2seq_features, seq2seq_text};
+pub use score::{WrittenTarget, spoken};
 pub use writer::TextWriter;
 
 use crate::{
-    Answer, BoxError, BoxedHead, Cut, Framer, HostArrays, IGNORED, KindMetric, ReadError, Target, TaskKind, TaskScore,
+    Answer, BoxError, BoxedHead, Cut, Framer, HostArrays, IGNORED, KindMetric, ReadError, TaskKind, TaskScore,
     TextDataset, TextSample, Trivial, TrivialAnswer, Typed, TypedError, TypedSamples, first_sentence, pad_row,
     typed_origin,
 };
@@ -51,23 +52,6 @@ impl Default for Seq2seqConfig {
     }
 }
 
-/// A text that is to be written.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WrittenTarget {
-    /// What it is to be made from, where that is text.
-    pub source: String,
-    /// It, between the start and the end token.
-    pub tokens: Vec<u32>,
-    /// It, as it was written.
-    pub text: String,
-}
-
-/// What a recording should be written as, to be scored like a text's: its tokens are its own model's matter.
-pub fn spoken(name: &str, text: &str) -> TextSample {
-    let target = WrittenTarget { source: String::new(), tokens: Vec::new(), text: text.to_owned() };
-    TextSample { name: name.to_owned(), ids: Vec::new(), type_ids: Vec::new(), target: Target::new(target, 0) }
-}
-
 impl Seq2seqConfig {
     fn decoder(&self) -> TextDecoderConfig {
         TextDecoderConfig {
@@ -77,13 +61,6 @@ impl Seq2seqConfig {
             max_length: self.max_target,
             dropout: self.dropout,
         }
-    }
-}
-
-impl WrittenTarget {
-    fn target(self) -> Target {
-        let tokens = self.tokens.len();
-        Target::new(self, tokens.saturating_sub(1)).with_written(tokens)
     }
 }
 

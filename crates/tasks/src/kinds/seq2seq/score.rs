@@ -1,8 +1,31 @@
 //! Scores of texts.
 
-use super::WrittenTarget;
 use crate::metrics::{Bleu, ErrorRate, Rouge, bleu, cer, rouge, wer};
-use crate::{Answer, BoxError, KindMetric, Said, TaskScore, TextSample};
+use crate::{Answer, BoxError, KindMetric, Said, Target, TaskScore, TextSample};
+
+/// A text that is to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WrittenTarget {
+    /// What it is to be made from, where that is text.
+    pub source: String,
+    /// It, between the start and the end token.
+    pub tokens: Vec<u32>,
+    /// It, as it was written.
+    pub text: String,
+}
+
+/// What a recording should be written as, to be scored like a text's: its tokens are its own model's matter.
+pub fn spoken(name: &str, text: &str) -> TextSample {
+    let target = WrittenTarget { source: String::new(), tokens: Vec::new(), text: text.to_owned() };
+    TextSample { name: name.to_owned(), ids: Vec::new(), type_ids: Vec::new(), target: Target::new(target, 0) }
+}
+
+impl WrittenTarget {
+    pub(super) fn target(self) -> Target {
+        let tokens = self.tokens.len();
+        Target::new(self, tokens.saturating_sub(1)).with_written(tokens)
+    }
+}
 
 pub(super) const METRICS: [KindMetric; 7] = [
     KindMetric::lower("cer"),
@@ -64,11 +87,11 @@ impl TaskScore for WrittenScore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Seq2seqConfig, spoken};
+    use super::super::Seq2seqConfig;
     use super::*;
     use crate::metrics::direction_of;
     use crate::testing::assert_costs_what_samples_cost;
-    use crate::{HeadConfig, Score, Target};
+    use crate::{HeadConfig, Score};
 
     #[test]
     fn a_batch_costs_what_its_samples_cost_by_themselves() {

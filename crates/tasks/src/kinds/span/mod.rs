@@ -5,6 +5,7 @@ mod score;
 mod windows;
 
 pub use best::{AnswerConfig, ScoredSpan, SpanPrediction, WindowLogits, best_spans};
+pub use score::{SpanAnswer, SpanTarget};
 pub use windows::{SpanWindow, WindowConfig, span_windows};
 
 use crate::{
@@ -50,24 +51,6 @@ impl Default for SpanConfig {
             dropout: head.dropout,
         }
     }
-}
-
-/// A span of a window of a question's context; a question has as many samples as windows.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SpanTarget {
-    /// The window.
-    pub window: SpanWindow,
-    /// The question, its context and its answers, shared by its windows.
-    pub record: Arc<SpanRecord>,
-}
-
-/// Logits of an answer's first and last token, over all tokens of a window.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SpanAnswer {
-    /// Of the first.
-    pub start: Vec<f32>,
-    /// Of the last.
-    pub end: Vec<f32>,
 }
 
 impl SpanConfig {

@@ -1,10 +1,28 @@
 //! Scores of questions.
 
-use super::{AnswerConfig, SpanAnswer, SpanTarget, WindowLogits, best_spans};
+use super::{AnswerConfig, SpanWindow, WindowLogits, best_spans};
 use crate::metrics::{AnswerScore, squad_v1, squad_v2};
 use crate::{Answer, BoxError, Said, TaskScore, TextError, TextSample};
 use std::sync::Arc;
 use undertone_data::records::SpanRecord;
+
+/// A span of a window of a question's context; a question has as many samples as windows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpanTarget {
+    /// The window.
+    pub window: SpanWindow,
+    /// The question, its context and its answers, shared by its windows.
+    pub record: Arc<SpanRecord>,
+}
+
+/// Logits of an answer's first and last token, over all tokens of a window.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpanAnswer {
+    /// Of the first.
+    pub start: Vec<f32>,
+    /// Of the last.
+    pub end: Vec<f32>,
+}
 
 /// Scores of questions; a question is scored once all of its windows have been seen.
 #[derive(Clone, Debug)]
@@ -80,7 +98,7 @@ impl TaskScore for SpanScore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{SpanConfig, SpanWindow};
+    use super::super::SpanConfig;
     use super::*;
     use crate::testing::{assert_costs_what_samples_cost, origin};
     use crate::{HeadConfig, Score, Target};

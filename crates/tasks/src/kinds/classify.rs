@@ -1,8 +1,6 @@
 //! One of several labels for a text.
 
-mod features;
-
-pub use features::{ClassifyFeatures, classify_features};
+pub use crate::row::{ClassifyFeatures, classify_features};
 
 use crate::metrics::ConfusionMatrix;
 use crate::{

@@ -1,3 +1,5 @@
+//! Rows of tokens of a text or a pair.
+
 use tokenizers::{TruncationParams, truncate_encodings};
 
 use crate::framer::encode_error;
