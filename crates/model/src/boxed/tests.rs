@@ -132,7 +132,7 @@ fn a_boxed_module_is_mapped_as_a_plain_one_is() {
 fn a_boxed_module_goes_where_a_plain_one_does() {
     let (device, training) = (Device::default(), Device::default().autodiff());
     let boxed = vec![Boxed::<Modules>::new("Parts", parts(&device))];
-    assert_eq!(boxed.devices(), [device.clone()]);
+    assert_eq!(boxed.devices(), std::slice::from_ref(&device));
     let before = parameters(&boxed);
     let trained = boxed.clone().train();
     assert!(parameter_infos(&trained)[0].trainable && !parameter_infos(&trained.valid())[0].trainable);
