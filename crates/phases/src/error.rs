@@ -2,7 +2,6 @@
 
 use crate::dynamo::{AdapterFolderError as FolderError, BackboneError, TaskConfig, TextDataError};
 use crate::splits::NONE;
-use crate::text::TextError;
 use crate::{ConfigError, SpeechError, Split, TranscribeError};
 use std::path::{Path, PathBuf};
 use undertone_data::features::FeatureError;
@@ -12,6 +11,7 @@ use undertone_model::lora::AdaptError;
 use undertone_ops::DeviceError;
 use undertone_report::{AnalysisError, ReportError};
 use undertone_store::{LockError, StoreError};
+use undertone_tasks::TextError;
 use undertone_train::{BoxError, TrainError};
 
 /// Why a run did not come about, or stopped.

@@ -36,7 +36,6 @@ mod source;
 mod speech;
 mod splits;
 mod streamed;
-pub mod text;
 mod transcribe;
 pub mod tune;
 mod work;

@@ -12,6 +12,7 @@
 //! | [`data`] | audio, features, augmentation, manifests, the loader |
 //! | [`cw`] | the Morse synthesiser, a source of samples like any other |
 //! | [`metrics`] | error rates, overlap of texts, answers, entities; which way each is better |
+//! | [`tasks`] | kinds of tasks: heads, labels, losses, answers, scores; a registry for one's own |
 //! | [`train`] | the Learner: the training loop, checkpoints |
 //! | [`fit`] | whether training fits a device: the memory model, presets, advice, the search for a batch |
 //! | [`report`] | what is read from a run's directory: its page, the analysis, the monitor |
@@ -41,4 +42,5 @@ pub use undertone_ops as ops;
 pub use undertone_phases as phases;
 pub use undertone_report as report;
 pub use undertone_store as store;
+pub use undertone_tasks as tasks;
 pub use undertone_train as train;

@@ -15,9 +15,8 @@ use undertone::model::lora::Gates;
 use undertone::model::router::{GateKind, RouterConfig};
 use undertone::model::whisper::{DecoderCache, Whisper, WhisperConfig};
 use undertone::ops::{Compute, DeviceSpec, LaunchCounter, linear_cross_entropy, waits};
-use undertone::phases::dynamo::{
-    BackboneNetwork, Dynamo, HeadConfig, Input, RoutingWeights, Seq2seqConfig, prompted, routing_terms,
-};
+use undertone::phases::dynamo::{BackboneNetwork, Dynamo, Input, RoutingWeights, prompted, routing_terms};
+use undertone::tasks::HeadConfig;
 use undertone::train::{BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, TrainConfig};
 
 /// What is measured.
@@ -101,7 +100,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// A frozen Whisper with adapters above its first block, a task for each of them, and a router.
 fn dynamo(model: Whisper, args: &Args, device: &Device) -> Dynamo {
     let (adapters, router) = (vec![adapter(args.lora); args.adapters], RouterConfig::default());
-    let head = HeadConfig::Seq2seq(Seq2seqConfig::default());
+    let head = HeadConfig::default();
     let heads = vec![&head; args.adapters];
     let backbone = BackboneNetwork::Whisper(model);
     let dynamo = Dynamo::new(backbone, &adapters, &heads, router.tap, device).expect("Whisper has these maps");

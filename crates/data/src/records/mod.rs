@@ -19,6 +19,7 @@
 //! | [`SpanRecord`] | `question`, `context`, `answers`; `id` if there is one |
 //! | [`TagRecord`] | `words`, `tags` |
 //! | [`PairRecord`] | `source`, `target` |
+//! | [`FieldsRecord`] | those that the reader names |
 //!
 //! A field that is not mapped is looked for under its own name, and in files without names at its place in the list
 //! above, from column 0 (in CoNLL files the tags are the last column). Where a text is wanted and a list of texts is
@@ -42,6 +43,7 @@ mod column;
 mod config;
 mod error;
 pub(crate) mod fields;
+mod fields_record;
 pub(crate) mod files;
 pub(crate) mod find;
 pub(crate) mod json;
@@ -60,6 +62,7 @@ pub use classify::ClassifyRecord;
 pub use column::Column;
 pub use config::{Format, RecordsConfig};
 pub use error::RecordsError;
+pub use fields_record::FieldsRecord;
 pub use pair::PairRecord;
 pub use part::{PartConfig, Share};
 pub use paths::Paths;

@@ -127,9 +127,9 @@ impl<O: Objective> Objective for ProbeObjective<O> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use undertone_train::Learner;
     use burn::nn::{Linear, LinearConfig};
     use burn::tensor::Tensor;
+    use undertone_train::Learner;
 
     /// y = 2x; fails from a given call on.
     struct Double {
@@ -177,7 +177,9 @@ mod tests {
         let device = Device::flex();
         let model = LinearConfig::new(1, 1).init(&device);
         let config = probe_config(&TrainConfig { epochs: Some(1), ..Default::default() }, attempt);
-        let learner = |timed: ProbeObjective<Double>| Learner::builder(config, timed, model, directory).with_device(device).with_seed(1);
+        let learner = |timed: ProbeObjective<Double>| {
+            Learner::builder(config, timed, model, directory).with_device(device).with_seed(1)
+        };
         let batches = RepeatedBatch::new(0.5, 4, 16, 1 << 20);
         probe_steps(Double { fails_from, calls: RefCell::default() }, learner, &batches, attempt)
     }

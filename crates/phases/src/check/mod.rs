@@ -17,7 +17,6 @@ pub use report::{
 };
 
 use crate::dynamo::{Pretrained, Setup, Stage, TaskConfig, speaks};
-use crate::text::{Framer, TextError};
 use crate::{Experiment, LongAudio, Progress, RunError, SourceConfig, SourceError, Split};
 use found::Found;
 use leak::{Print, leaks, repeats};
@@ -26,6 +25,7 @@ use undertone_data::cache::CacheConfig;
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::{DeviceError, DeviceSpec};
 use undertone_report::{AnalysisError, Panel, panels};
+use undertone_tasks::{Framer, TextError};
 use undertone_train::BoxError;
 use written::Written;
 

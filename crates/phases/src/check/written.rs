@@ -5,11 +5,9 @@ use super::found::Found;
 use super::leak::Print;
 use super::report::{ProblemKind, Severity, SourceCheck, Spread};
 use crate::SourceConfig;
-use crate::dynamo::{HeadConfig, Target, TaskConfig, TextDataError, TextDataset, TextSample};
-use crate::text::Framer;
-use std::collections::BTreeMap;
-use undertone_data::records::{ClassifyRecord, PairRecord, RecordsConfig, RecordsError, SpanRecord, TagRecord};
+use crate::dynamo::{TaskConfig, TextDataError, read_texts};
 use undertone_model::text::TextTokenizer;
+use undertone_tasks::{Framer, TextSample};
 
 /// With more unknown tokens than this share, a vocabulary is not the text's own.
 const UNKNOWN: f64 = 0.05;
@@ -30,16 +28,11 @@ impl Written<'_> {
         source: &SourceConfig,
         found: &mut Found,
     ) -> (SourceCheck, Vec<Print>) {
-        let (limit, target_limit) = match &task.head {
-            HeadConfig::Seq2seq(head) => (head.max_source, Some(head.max_target)),
-            HeadConfig::Classify(head) => (head.max_length, None),
-            HeadConfig::Span(head) => (head.max_length, None),
-            HeadConfig::Tag(head) => (head.max_length, None),
-        };
+        let (limit, target_limit) = (task.head.max_input(), task.head.max_target());
         let mut check = SourceCheck { target_limit, ..SourceCheck::of(source, limit) };
         let read = source.records().map_err(TextDataError::from).and_then(|records| {
-            let inputs = inputs(&task.head, &records)?;
-            Ok((inputs, TextDataset::new(task, source, self.framer)?))
+            let inputs = task.head.texts(&records)?;
+            Ok((inputs, read_texts(task, source, self.framer)?))
         });
         let (inputs, dataset) = match read {
             Ok(read) => read,
@@ -55,7 +48,7 @@ impl Written<'_> {
         found.add(Severity::Note, ProblemKind::Empty, at, all, empty);
         check.tokens = Spread::of(samples.iter().map(|sample| sample.ids.len() as f64).collect(), 1.0);
         check.target_tokens = Spread::of(samples.iter().filter_map(written).collect(), 1.0);
-        check.labels = labels(&task.head, samples);
+        check.labels = task.head.label_counts(samples);
         for (severity, kind, count) in [
             (Severity::Note, ProblemKind::CutInput, dataset.cut().inputs),
             (Severity::Warning, ProblemKind::CutTarget, dataset.cut().targets),
@@ -93,52 +86,7 @@ impl Written<'_> {
     }
 }
 
-/// Where each record comes from, and what is read of it.
-fn inputs(head: &HeadConfig, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError> {
-    Ok(match head {
-        HeadConfig::Classify(head) => {
-            let text =
-                |r: ClassifyRecord| [Some(r.text), r.text_pair].into_iter().flatten().collect::<Vec<_>>().join("\n");
-            let read = ClassifyRecord::read(records, &head.labels)?.into_iter();
-            read.map(|record| (record.origin.to_string(), text(record))).collect()
-        }
-        HeadConfig::Span(_) => {
-            let read = SpanRecord::read(records)?.into_iter();
-            read.map(|record| (record.origin.to_string(), format!("{}\n{}", record.question, record.context))).collect()
-        }
-        HeadConfig::Tag(head) => {
-            let read = TagRecord::read(records, &head.labels)?.into_iter();
-            read.map(|record| (record.origin.to_string(), record.words.join(" "))).collect()
-        }
-        HeadConfig::Seq2seq(_) => {
-            let read = PairRecord::read(records)?.into_iter();
-            read.map(|record| (record.origin.to_string(), record.source)).collect()
-        }
-    })
-}
-
 /// Tokens of what is to be written, special ones included.
 fn written(sample: &TextSample) -> Option<f64> {
-    match &sample.target {
-        Target::Text { tokens, .. } => Some(tokens.len() as f64),
-        _ => None,
-    }
-}
-
-/// How often each label is the answer; of tags, each word's.
-fn labels(head: &HeadConfig, samples: &[TextSample]) -> BTreeMap<String, usize> {
-    let names = match head {
-        HeadConfig::Classify(head) => &head.labels,
-        HeadConfig::Tag(head) => &head.labels,
-        HeadConfig::Span(_) | HeadConfig::Seq2seq(_) => return BTreeMap::new(),
-    };
-    let mut counts = vec![0; names.len()];
-    for sample in samples {
-        match &sample.target {
-            Target::Label(label) => counts[*label] += 1,
-            Target::Tags { tags, .. } => tags.iter().for_each(|tag| counts[*tag] += 1),
-            Target::Span { .. } | Target::Text { .. } => {}
-        }
-    }
-    names.iter().cloned().zip(counts).collect()
+    Some(sample.target.written()).filter(|tokens| *tokens > 0).map(|tokens| tokens as f64)
 }

@@ -7,13 +7,13 @@ use super::phase::Phase;
 use super::run::{report_cuts, stages};
 use super::setup::Setup;
 use super::stage::{Stage, is_complete};
-use super::trivial::Trivial;
+use super::trivial::judge_trivial;
 use crate::reporting::write_reports;
 use crate::{Experiment, RunError, Split};
 use std::path::PathBuf;
-use undertone_metrics::direction_of;
 use undertone_report::{Metric, MetricsTable, RoutingAnalysis, TaskColumn};
 use undertone_store::write_atomically;
+use undertone_tasks::Trivial;
 
 /// What [`analyze`] found and where it wrote it.
 #[derive(Clone, Debug)]
@@ -84,8 +84,7 @@ pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, RunError
         let [train, judged] = [Split::Train, split].map(|split| setup.dataset(tasks, split));
         let (train, judged) = (train?, judged?);
         for (name, trivial) in [("copy, majority", Trivial::Copy), ("lead sentence", Trivial::Lead)] {
-            let mut found = trivial.judge(tasks, &train, &judged).map_err(RunError::Judge)?;
-            found.tasks.retain(|name, _| tasks.iter().any(|t| t.name == *name && trivial.answers(&t.head)));
+            let found = judge_trivial(trivial, tasks, &train, &judged).map_err(RunError::Judge)?;
             record(&mut table, name, &found)?;
         }
     }
@@ -127,8 +126,9 @@ fn judge(
 
 fn table(tasks: &[TaskConfig]) -> Result<MetricsTable, RunError> {
     let mut metrics: Vec<Metric> = Vec::new();
-    for name in tasks.iter().flat_map(TaskConfig::metrics) {
-        if let (Some(direction), false) = (direction_of(&name), metrics.iter().any(|metric| metric.name == name)) {
+    for (task, name) in tasks.iter().flat_map(|task| task.metrics().into_iter().map(move |name| (task, name))) {
+        let known = metrics.iter().any(|metric| metric.name == name);
+        if let (Some(direction), false) = (task.head.direction(&name), known) {
             metrics.push(Metric { direction, name });
         }
     }
@@ -145,11 +145,7 @@ fn record(table: &mut MetricsTable, router: &str, judged: &Judged) -> Result<(),
     Ok(())
 }
 
-fn write(
-    experiment: &Experiment,
-    table: MetricsTable,
-    routing: Option<RoutingAnalysis>,
-) -> Result<Report, RunError> {
+fn write(experiment: &Experiment, table: MetricsTable, routing: Option<RoutingAnalysis>) -> Result<Report, RunError> {
     let root = experiment.directory();
     let save = |name: &str, text: &str| write_atomically(&root.join(name), text.as_bytes()).map_err(RunError::from);
     save("metrics.json", &serde_json::to_string_pretty(&table).unwrap_or_default())?;

@@ -1,11 +1,11 @@
 //! Samples of several tasks, and batches of them.
 
-use super::text_data::{Target, TextBatch, TextDataset, TextSample, collate_text};
 use crate::batch::POSITION;
 use crate::{SpeechDataset, SpeechSample, WhisperBatch, WhisperCollate};
 use std::sync::Arc;
 use undertone_data::loader::{Collate, Dataset, SampleError};
 use undertone_fit::BatchSize;
+use undertone_tasks::{HeadConfig, TextBatch, TextDataset, TextSample};
 
 /// A sample and its task.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,7 @@ pub enum TaskSamples {
 /// The samples of all tasks, one task after the other.
 pub struct TaskDataset {
     tasks: Vec<TaskSamples>,
+    heads: Vec<HeadConfig>,
 }
 
 impl TaskSamples {
@@ -49,9 +50,9 @@ impl TaskSamples {
 }
 
 impl TaskDataset {
-    /// The datasets of tasks, in the tasks' order.
-    pub fn new(tasks: Vec<TaskSamples>) -> Self {
-        Self { tasks }
+    /// The datasets and heads of tasks, in the tasks' order.
+    pub fn new(tasks: Vec<TaskSamples>, heads: Vec<HeadConfig>) -> Self {
+        Self { tasks, heads }
     }
 
     /// How many samples each task has.
@@ -182,8 +183,7 @@ impl TaskBatch {
         match &self.input {
             BatchInput::Speech(speech) => speech.shape(),
             BatchInput::Text(text) => {
-                let written = text.samples.iter().filter(|sample| matches!(sample.target, Target::Text { .. }));
-                let labels = written.map(|sample| sample.target.count()).max().unwrap_or_default();
+                let labels = text.longest_written();
                 BatchSize { samples: text.samples.len(), length: text.tokens, speech: false, labels }
             }
         }
@@ -194,18 +194,30 @@ impl TaskBatch {
 pub enum TaskCollate {
     /// For a speech backbone.
     Speech(Box<WhisperCollate>),
-    /// For a text backbone, which pads with this token.
+    /// For a text backbone.
     Text {
-        /// Its id.
+        /// The id of the token that it pads with.
         pad: u32,
+        /// The tasks' heads, where batches are for their losses.
+        heads: Vec<HeadConfig>,
     },
+}
+
+impl TaskCollate {
+    /// With what the losses of a dataset's tasks compare with, for batches that are trained on.
+    pub(super) fn labelled(self, dataset: &TaskDataset) -> Self {
+        match self {
+            Self::Text { pad, .. } => Self::Text { pad, heads: dataset.heads.clone() },
+            speech => speech,
+        }
+    }
 }
 
 impl Collate<TaskSample> for TaskCollate {
     type Batch = TaskBatch;
 
     fn collate(&self, items: Vec<TaskSample>) -> Result<TaskBatch, SampleError> {
-        let tasks = items.iter().map(|item| item.task).collect();
+        let tasks: Vec<usize> = items.iter().map(|item| item.task).collect();
         let (mut heard, mut read) = (Vec::new(), Vec::new());
         for item in items {
             match item.input {
@@ -215,9 +227,9 @@ impl Collate<TaskSample> for TaskCollate {
         }
         let (input, lengths) = match self {
             Self::Speech(collate) => speech(collate, heard)?,
-            Self::Text { pad } => {
+            Self::Text { pad, heads } => {
                 let lengths = read.iter().map(|sample| sample.ids.len()).collect();
-                (BatchInput::Text(collate_text(read, *pad)), lengths)
+                (BatchInput::Text(TextBatch::new(read, *pad).labelled(heads, &tasks)?), lengths)
             }
         };
         Ok(TaskBatch { input, tasks, lengths, step: 0 })

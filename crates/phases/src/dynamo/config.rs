@@ -1,6 +1,5 @@
 //! What a DYNAMO experiment says: its tasks, and how each phase trains them.
 
-use super::head_config::HeadConfig;
 use crate::splits::Splits;
 use crate::{Backbone, ConfigError, DataConfig, SourceConfig, Sources};
 use figment::Figment;
@@ -10,9 +9,9 @@ use serde_json::{Map, Value};
 use undertone_model::limits::MOST_BEAMS;
 use undertone_model::lora::LoraConfig;
 use undertone_model::router::GateKind;
-use undertone_model::whisper::GenerateOptions;
 use undertone_ops::seeds;
 use undertone_report::GUMBEL_TEMPERATURE;
+use undertone_tasks::{GenerationSettings, HeadConfig};
 use undertone_train::{GroupConfig, LAST_LOSS, Pattern, TrainConfig};
 
 /// One task: what it is called, what it is trained on, and what is trained for it.
@@ -75,40 +74,7 @@ impl TaskConfig {
         if !self.metrics.is_empty() {
             return self.metrics.clone();
         }
-        self.head.metrics().iter().take(2).map(|metric| (*metric).to_owned()).collect()
-    }
-}
-
-/// How a task's answers are decoded, in transformers' words.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct GenerationSettings {
-    /// The most tokens an answer may have; as many as the decoder has positions for, if not given.
-    pub max_new_tokens: Option<usize>,
-    /// Hypotheses that are followed; 1 is greedy decoding.
-    pub num_beams: usize,
-    /// The exponent of its length that a hypothesis' log probability is divided by; for beams.
-    pub length_penalty: f64,
-    /// No sequence of so many tokens comes twice; 0 allows all.
-    pub no_repeat_ngram_size: usize,
-}
-
-impl Default for GenerationSettings {
-    fn default() -> Self {
-        Self { max_new_tokens: None, num_beams: 1, length_penalty: 1.0, no_repeat_ngram_size: 0 }
-    }
-}
-
-impl GenerationSettings {
-    /// `options` with what a task changes, for prompts of so many tokens.
-    pub(super) fn applied(&self, options: GenerateOptions, positions: usize, prompt: usize) -> GenerateOptions {
-        GenerateOptions {
-            max_length: self.max_new_tokens.map_or(positions, |tokens| prompt.saturating_add(tokens).min(positions)),
-            beams: self.num_beams,
-            length_penalty: self.length_penalty,
-            no_repeat_ngram: self.no_repeat_ngram_size,
-            ..options
-        }
+        self.head.metrics().iter().take(2).map(|metric| metric.name.to_owned()).collect()
     }
 }
 
@@ -509,13 +475,13 @@ pub(crate) fn validate_tasks(
         }
         task.lora.validate().map_err(|e| ConfigError::Value(format!("task `{name}`: `lora`: {e}")))?;
         task.head.validate(backbone.is_text()).map_err(|e| ConfigError::Value(format!("task `{name}`: {e}")))?;
-        let known = |metric: &&String| metric.as_str() == LOSS || task.head.metrics().contains(&metric.as_str());
-        if let Some(metric) = task.metrics.iter().find(|metric| !known(metric)) {
-            let known = [task.head.metrics(), &[LOSS]].concat().join(", ");
+        let known: Vec<&str> = task.head.metrics().iter().map(|own| own.name).chain([LOSS]).collect();
+        if let Some(metric) = task.metrics.iter().find(|metric| !known.contains(&metric.as_str())) {
+            let known = known.join(", ");
             return value(format!("task `{name}`: there is no metric `{metric}` for its head: there are {known}"));
         }
         let generation = &task.generation;
-        if !matches!(task.head, HeadConfig::Seq2seq(_)) && *generation != GenerationSettings::default() {
+        if task.head.max_target().is_none() && *generation != GenerationSettings::default() {
             return value(format!("task `{name}`: `generation` is for heads that write text, of type `seq2seq`"));
         }
         if generation.max_new_tokens == Some(0) || generation.num_beams == 0 {
@@ -525,11 +491,11 @@ pub(crate) fn validate_tasks(
             let beams = generation.num_beams;
             return value(format!("task `{name}`: `generation.num_beams` is {beams}: it must be at most {MOST_BEAMS}"));
         }
-        if let (HeadConfig::Seq2seq(head), Some(tokens), true) =
-            (&task.head, generation.max_new_tokens, backbone.is_text())
-            && tokens >= head.max_target
+        if let (Some(max_target), Some(tokens), true) =
+            (task.head.max_target(), generation.max_new_tokens, backbone.is_text())
+            && tokens >= max_target
         {
-            let most = head.max_target - 1;
+            let most = max_target - 1;
             return value(format!(
                 "task `{name}`: `generation.max_new_tokens` is {tokens}: `head.max_target` leaves room for {most}"
             ));

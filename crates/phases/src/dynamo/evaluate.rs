@@ -1,14 +1,11 @@
 //! Judging a model on the tasks' data, with one router or another.
 
-use super::answer::Answer;
 use super::batch::{BatchInput, TaskBatch};
 use super::config::{ERROR, LOSS, TaskConfig};
 use super::model::{Dynamo, Input, Tapped};
 use super::pretrained::Pretrained;
-use super::score::{Said, TaskScore};
 use super::setup::TaskLoader;
-use super::task_loss::TaskLosses;
-use super::text_data::TextSample;
+use super::task_loss::{TaskLosses, TextInput};
 use crate::{TextNormalizer, WhisperBatch};
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use rand_chacha::ChaCha8Rng;
@@ -18,6 +15,8 @@ use undertone_fit::{Workload, note_workload};
 use undertone_model::lora::Gates;
 use undertone_model::router::{RouterConfig, Routing};
 use undertone_report::RoutedSample;
+use undertone_tasks::kinds::seq2seq::spoken;
+use undertone_tasks::{Answer, Said, Score, TextSample};
 use undertone_train::{BoxError, Evaluation, Example};
 
 /// Who decides which adapters an input goes through.
@@ -83,15 +82,18 @@ impl Judge {
         let counts_loss = self.tasks.iter().any(|task| task.metrics().iter().any(|metric| metric == LOSS));
         for batch in data.epoch(0, 0) {
             let mut batch = batch?;
-            let tapped = self.tap(model, &mut batch);
+            let (tapped, texts) = self.tap(model, &mut batch);
             let (gates, chosen) = self.decide(model, &tapped, &batch, kind, &mut rng, &mut routed);
             let states = model.encode(&tapped, gates.as_ref()).states;
             if counts_loss {
                 let losses = TaskLosses { tasks: &self.tasks, label_smoothing: 0.0 };
-                let sums = losses.sums(model, states.clone(), &tapped.padding, gates.clone(), &batch, &self.device);
+                let padding = &tapped.padding;
+                let sums =
+                    losses.sums(model, states.clone(), padding, gates.clone(), &batch, texts.as_ref(), &self.device)?;
                 scoring.add_losses(&batch, sums);
             }
-            let answers = model.answer(&self.pretrained, &self.tasks, states, &tapped.padding, gates, &batch, &chosen);
+            let answers =
+                model.answer(&self.pretrained, &self.tasks, states, &tapped.padding, gates, &batch, &chosen)?;
             for (row, answer) in answers.iter().enumerate() {
                 scoring.add(&batch, row, answer, chosen[row] == batch.tasks[row])?;
             }
@@ -107,17 +109,19 @@ impl Judge {
         let mut judged = Judged::default();
         for batch in data.epoch(0, 0) {
             let mut batch = batch?;
-            if let Some(routing) = routing(model, &self.tap(model, &mut batch)) {
+            if let Some(routing) = routing(model, &self.tap(model, &mut batch).0) {
                 judged.routed.extend(routed(&routing, &batch.tasks));
             }
         }
         Ok(judged)
     }
 
-    fn tap(&self, model: &Dynamo, batch: &mut TaskBatch) -> Tapped {
+    /// A batch at the tap, and what losses of texts need besides.
+    fn tap(&self, model: &Dynamo, batch: &mut TaskBatch) -> (Tapped, Option<TextInput>) {
         note_workload(Workload::Evaluation(batch.shape()));
         let (input, padding) = input(batch, 0, &self.device);
-        model.tap(input, padding)
+        let texts = TextInput::new(batch, &input, &self.device);
+        (model.tap(input, padding), texts)
     }
 
     /// How much each adapter counts, and the task whose head answers.
@@ -152,7 +156,7 @@ impl Judge {
 pub(super) struct Scoring<'a> {
     tasks: &'a [TaskConfig],
     normalizer: &'a TextNormalizer,
-    scores: Vec<TaskScore>,
+    scores: Vec<Score>,
     /// Of each task the sum of its losses, and how many decisions they are about.
     losses: Vec<(f64, f64)>,
     /// The first samples of each task.
@@ -161,7 +165,7 @@ pub(super) struct Scoring<'a> {
 
 impl<'a> Scoring<'a> {
     pub fn new(tasks: &'a [TaskConfig], normalizer: &'a TextNormalizer) -> Self {
-        let scores = tasks.iter().map(TaskScore::new).collect();
+        let scores = tasks.iter().map(|task| Score::new(&task.head, &task.metrics())).collect();
         let (losses, examples) = (vec![(0.0, 0.0); tasks.len()], vec![Vec::new(); tasks.len()]);
         Self { tasks, normalizer, scores, losses, examples }
     }
@@ -171,11 +175,12 @@ impl<'a> Scoring<'a> {
         let task = batch.tasks[row];
         match &batch.input {
             BatchInput::Speech(speech) => {
-                let (name, text, hypothesis) = (&speech.names[row], &speech.texts[row], answer.text());
-                let [reference, read] = [text.as_str(), &hypothesis].map(|text| self.normalizer.normalize(text));
-                self.scores[task].add_written(&reference, &read);
-                let said = Said { name: name.clone(), reference: text.clone(), hypothesis };
-                self.show(task, Some(said));
+                let (name, text, hypothesis) = (&speech.names[row], &speech.texts[row], answer.said());
+                let [reference, read] = [text, hypothesis].map(|text| self.normalizer.normalize(text));
+                self.scores[task].add(&spoken(name, &reference), Some(&Answer::text(read)))?;
+                // What was said is shown as it was said.
+                let (name, reference, hypothesis) = (name.clone(), text.clone(), hypothesis.to_owned());
+                self.show(task, Some(Said { name, reference, hypothesis }));
             }
             BatchInput::Text(text) => self.add_text(task, &text.samples[row], own.then_some(answer))?,
         }

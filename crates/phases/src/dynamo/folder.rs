@@ -1,8 +1,7 @@
 //! A trained set of adapters on disk: PEFT's layout for each adapter, safetensors for heads and router, and
 //! `dynamo.json`, which says what they are.
 
-use super::head_config::HeadConfig;
-use super::model::{BackboneNetwork, Dynamo, Head};
+use super::model::{BackboneNetwork, Dynamo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use undertone_store::{
     Dtype, HostTensor, StoreError, TensorFile, load_parameters, parameters, write_atomically, write_directory,
     write_tensors,
 };
+use undertone_tasks::{BoxedHead, HeadConfig};
 
 /// What a folder holds: `dynamo.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -225,7 +225,7 @@ pub(super) fn load_parts(
     Ok(())
 }
 
-fn load_head(head: &Head, task: &str, file: &TensorFile) -> Result<Head, StoreError> {
+fn load_head(head: &BoxedHead, task: &str, file: &TensorFile) -> Result<BoxedHead, StoreError> {
     let mut shared = parameters(head);
     shared.retain(|path, _| is_shared(path));
     load_parameters(head.clone(), |path| match shared.remove(path) {

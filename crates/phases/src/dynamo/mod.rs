@@ -12,7 +12,6 @@ mod config;
 mod eval;
 mod evaluate;
 mod folder;
-mod head_config;
 mod losses;
 mod model;
 mod objective;
@@ -24,29 +23,24 @@ mod prepare;
 mod pretrained;
 mod probe;
 mod run;
-mod score;
 mod setup;
 mod stage;
 mod task_loss;
 mod text_data;
-mod text_loss;
 mod trivial;
 
 pub use analyze::{Report, analyze, judge_run};
 pub use batch::{BatchInput, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskSample, TaskSamples};
 pub use config::{
-    AdapterPhase, BaselinesConfig, CurriculumConfig, GenerationSettings, GumbelConfig, JointPhase, PartRates,
-    PhasesConfig, RouterPhase, RoutingWeights, TaskConfig, TaskData,
+    AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, PartRates, PhasesConfig, RouterPhase,
+    RoutingWeights, TaskConfig, TaskData,
 };
 pub(crate) use config::{phase_train, task_train, validate_phases, validate_tasks};
 pub use eval::evaluate;
 pub use evaluate::{Judge, Judged, RouterKind};
 pub use folder::FolderError as AdapterFolderError;
-pub use head_config::{ClassifyConfig, HeadConfig, Seq2seqConfig, SpanConfig, TagConfig};
 pub use losses::routing_terms;
-pub use model::{
-    AlignmentHeads, BackboneNetwork, Dynamo, Encoded, Head, Input, PromptHead, Tapped, TextWriter, prompted,
-};
+pub use model::{AlignmentHeads, BackboneNetwork, Dynamo, Encoded, Input, PromptHead, Tapped, prompted};
 pub use objective::{DynamoObjective, StageBatches};
 pub use order::TaskOrder;
 pub(crate) use overview::overview;
@@ -61,4 +55,5 @@ pub use run::{StageOutcome, train, train_baseline, train_phases};
 pub(crate) use setup::collate;
 pub use setup::{Setup, TaskLoader};
 pub use stage::Stage;
-pub use text_data::{Cut, Target, TextBatch, TextDataError, TextDataset, TextSample};
+pub use text_data::TextDataError;
+pub(crate) use text_data::read_texts;

@@ -1,17 +1,16 @@
 //! The network of a run: a backbone, and what is trained on it.
 
-use super::head_config::HeadConfig;
 use crate::{AlignmentConfig, ELEMENTS};
 use burn::module::{Devices, Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Bool, Device, Int, Tensor};
 use std::num::NonZeroUsize;
-use undertone_model::heads::{ClassifyHead, SpanHead, TagHead};
 use undertone_model::layers::{Linear, mean_pool};
 use undertone_model::lora::{AdaptError, Adaptable, Gates, LoraConfig, Site, adapt};
 use undertone_model::router::{Router, RouterConfig};
 use undertone_model::text::TextEncoder;
-use undertone_model::text_decoder::row_norm;
-use undertone_model::whisper::{DecoderCache, Whisper, WhisperDecoder};
+use undertone_model::whisper::{DecoderCache, Whisper};
+use undertone_tasks::{Answer, AnswerContext, BoxedHead, HeadConfig, HeadInput, TaskHead};
+use undertone_train::BoxError;
 
 /// A backbone with what is trained on it: a bank of adapters above the tap, a head for each task, a router; or nothing but
 /// the backbone itself, which is then trained as it is.
@@ -20,7 +19,7 @@ pub struct Dynamo {
     /// The backbone, with the adapters in its linear maps.
     pub backbone: BackboneNetwork,
     /// One for each task; a baseline on a speech backbone has one for all, and a backbone that is fine-tuned has none.
-    pub heads: Vec<Head>,
+    pub heads: Vec<BoxedHead>,
     /// From phase 2 on.
     pub router: Option<Router>,
     /// Heads that only training needs.
@@ -52,63 +51,25 @@ pub enum BackboneNetwork {
     Text(TextEncoder),
 }
 
-/// What a task's answers are made by.
-#[derive(Module, Debug)]
-#[allow(clippy::large_enum_variant)] // there are as many as tasks
-pub enum Head {
-    /// The decoder of a speech backbone, told its task.
-    Prompt(PromptHead),
-    /// A label for a text.
-    Classify(ClassifyHead),
-    /// A span of a context.
-    Span(SpanHead),
-    /// A tag for each token.
-    Tag(TagHead),
-    /// Text, by a decoder over the backbone's own embeddings.
-    Seq2seq(TextWriter),
-}
-
-/// A small decoder that reads, at every token of the source, the backbone's state and the token's own embedding beside
-/// it: states of an encoder that was trained for something else say what a text is about rather than its words, and a
-/// summary or a translation has to repeat some of those.
-#[derive(Module, Debug)]
-pub struct TextWriter {
-    /// What writes.
-    pub decoder: WhisperDecoder,
-    /// Brings embeddings to the scale of a normed state: numbers of variance 1.
-    #[module(skip)]
-    scale: f64,
-}
-
-impl TextWriter {
-    /// Around a fresh decoder, whose attention to the source begins as one that repeats: values pass through as they are,
-    /// at the scale of embeddings, so that where it looks is what it says. Only where to look is left to be found, and
-    /// that a few thousand texts can teach.
-    fn new(mut decoder: WhisperDecoder, device: &Device) -> Self {
-        let d_model = decoder.embed_tokens.weight.dims()[1];
-        let norm = row_norm(&decoder.embed_tokens);
-        let scale = if norm > 0.0 { (d_model as f64).sqrt() / norm } else { 1.0 };
-        let passes = |factor: f64| Param::from_tensor(Tensor::<2>::eye(d_model, device).mul_scalar(factor));
-        for layer in &mut decoder.layers {
-            layer.encoder_attn.v_proj.weight = passes(scale.recip());
-            layer.encoder_attn.out_proj.weight = passes(1.0);
-        }
-        Self { decoder, scale }
-    }
-
-    /// Ready to write: `states`, `[batch, tokens, d_model]`, are the backbone's for `ids`, `[batch, tokens]`.
-    pub fn cache(&self, states: Tensor<3>, ids: Tensor<2, Int>, padding: Tensor<2, Bool>) -> DecoderCache {
-        let words = self.decoder.embed_tokens.forward(ids).mul_scalar(self.scale);
-        self.decoder.cache(states + words, None).with_padding(padding)
-    }
-}
-
 /// What tells the decoder its task: a learned vector added to the embedding of the start token.
 #[derive(Module, Debug)]
 pub struct PromptHead {
     /// `[d_model]`; begins at 0.
     pub start: Param<Tensor<1>>,
 }
+
+/// Its backbone's decoder writes, and [`prompted`] is how.
+impl TaskHead for PromptHead {
+    fn loss(&self, _: HeadInput) -> Result<Tensor<1>, BoxError> {
+        Err(PROMPTS_ONLY.into())
+    }
+
+    fn answer(&self, _: HeadInput, _: &AnswerContext) -> Result<Vec<Answer>, BoxError> {
+        Err(PROMPTS_ONLY.into())
+    }
+}
+
+const PROMPTS_ONLY: &str = "a head that tells a speech backbone's decoder its task makes nothing of states by itself";
 
 /// What a backbone reads.
 #[derive(Clone, Debug)]
@@ -183,21 +144,13 @@ impl BackboneNetwork {
     }
 
     /// A fresh head on it.
-    pub fn head(&self, config: &HeadConfig, device: &Device) -> Head {
-        let d_model = self.d_model();
-        match (self, config) {
-            (Self::Text(encoder), HeadConfig::Seq2seq(config)) => {
-                let decoder = config.decoder().init(&encoder.embeddings.word_embeddings, device);
-                Head::Seq2seq(TextWriter::new(decoder, device))
+    pub fn head(&self, config: &HeadConfig, device: &Device) -> BoxedHead {
+        match self {
+            Self::Whisper(_) => {
+                let start = Param::from_tensor(Tensor::zeros([self.d_model()], device));
+                BoxedHead::new("Prompt", PromptHead { start })
             }
-            (_, HeadConfig::Seq2seq(_)) => {
-                Head::Prompt(PromptHead { start: Param::from_tensor(Tensor::zeros([d_model], device)) })
-            }
-            (_, HeadConfig::Classify(config)) => {
-                Head::Classify(config.head().init(d_model, config.labels.len(), device))
-            }
-            (_, HeadConfig::Span(config)) => Head::Span(config.head().init(d_model, device)),
-            (_, HeadConfig::Tag(config)) => Head::Tag(config.head().init(d_model, config.labels.len(), device)),
+            Self::Text(encoder) => config.head(&encoder.embeddings.word_embeddings, device),
         }
     }
 }
@@ -262,14 +215,9 @@ impl Dynamo {
             BackboneNetwork::Whisper(whisper) => BackboneNetwork::Whisper(whisper.with_gradient_checkpointing(every)),
             BackboneNetwork::Text(encoder) => BackboneNetwork::Text(encoder.with_gradient_checkpointing(every)),
         };
-        let heads = self.heads.into_iter().map(|head| match head {
-            Head::Seq2seq(writer) => {
-                let decoder = writer.decoder.with_gradient_checkpointing(every);
-                Head::Seq2seq(TextWriter { decoder, ..writer })
-            }
-            other => other,
-        });
-        Self { backbone, heads: heads.collect(), ..self }
+        let mut heads = self.heads;
+        heads.iter_mut().for_each(|head| head.set_gradient_checkpointing(every));
+        Self { backbone, heads, ..self }
     }
 
     /// How many adapters there are.
@@ -427,10 +375,10 @@ fn map_at<M: Module, F: ModuleMapper>(name: &str, part: M, mapper: &mut F) -> M 
 /// of `heads`, `[batch, heads]`. Without heads the decoder is told no task.
 ///
 /// # Panics
-/// If there is a head that is no [`Head::Prompt`].
+/// If there is a head that is no [`PromptHead`].
 pub fn prompted(
     whisper: &Whisper,
-    heads: &[Head],
+    heads: &[BoxedHead],
     states: Tensor<3>,
     gates: Option<Gates>,
     prompts: Tensor<2>,
@@ -438,10 +386,44 @@ pub fn prompted(
     if heads.is_empty() {
         return whisper.decoder.cache(states, gates);
     }
-    let starts = heads.iter().filter_map(|head| match head {
-        Head::Prompt(prompt) => Some(prompt.start.val().unsqueeze_dim(0)),
-        _ => None,
-    });
+    let prompts_of = heads.iter().filter_map(|head| head.downcast_ref::<PromptHead>());
+    let starts = prompts_of.map(|prompt| prompt.start.val().unsqueeze_dim(0));
     let start = undertone_ops::matmul(prompts, Tensor::cat(starts.collect(), 0));
     whisper.decoder.cache(states, gates).with_start(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use undertone_model::text::TextEncoderConfig;
+    use undertone_store::parameter_infos;
+
+    /// Checkpoints, parameter groups and what is frozen go by these paths, optimizers by their order.
+    #[test]
+    fn parameters_have_the_paths_that_checkpoints_know() {
+        let device = Device::default();
+        let config = TextEncoderConfig {
+            vocab_size: 20,
+            hidden_size: 8,
+            num_hidden_layers: 1,
+            num_attention_heads: 2,
+            intermediate_size: 16,
+            max_position_embeddings: 16,
+            ..Default::default()
+        };
+        let heads = [
+            json!({"type": "classify", "labels": ["a", "b"]}),
+            json!({"type": "span"}),
+            json!({"type": "tag", "labels": ["O", "B-x"]}),
+            json!({"type": "seq2seq", "layers": 1, "heads": 2, "ffn": 16, "max_target": 8}),
+        ];
+        let heads = heads.map(|head| serde_json::from_value::<HeadConfig>(head).expect("a head"));
+        let lora = LoraConfig { r: 1, target_modules: vec!["query".into()], ..Default::default() };
+        let backbone = BackboneNetwork::Text(config.init(&device));
+        let model = Dynamo::new(backbone, &vec![lora; 4], &heads.each_ref(), 0, &device).expect("a model");
+        let model = model.with_router(&RouterConfig { hidden: vec![4], ..Default::default() }, &device);
+        let names: Vec<String> = parameter_infos(&model).into_iter().map(|parameter| parameter.name).collect();
+        assert_eq!(names, include_str!("fixtures/paths.txt").lines().collect::<Vec<_>>());
+    }
 }

@@ -8,7 +8,7 @@ use super::losses::{routing_terms, term_names};
 use super::model::{BackboneNetwork, Dynamo, Encoded, Input, Tapped};
 use super::pretrained::Pretrained;
 use super::setup::TaskLoader;
-use super::task_loss::TaskLosses;
+use super::task_loss::{TaskLosses, TextInput};
 use crate::skipped::SkipRecord;
 use crate::work::{text_work, trainable_share, whisper_work};
 use crate::{AlignmentConfig, LossConfig};
@@ -74,16 +74,17 @@ impl DynamoObjective {
         tapped: &Tapped,
         gates: Option<Gates>,
         batch: &TaskBatch,
+        texts: Option<&TextInput>,
         device: &Device,
-    ) -> Vec<LossTerm> {
+    ) -> Result<Vec<LossTerm>, BoxError> {
         let encoded = model.encode(tapped, gates.as_ref());
         let losses = TaskLosses { tasks: &self.judge.tasks, label_smoothing: self.loss.label_smoothing };
-        let sums = losses.sums(model, encoded.states.clone(), &tapped.padding, gates, batch, device);
+        let sums = losses.sums(model, encoded.states.clone(), &tapped.padding, gates, batch, texts, device)?;
         let terms = self.judge.tasks.iter().zip(sums).map(|(task, sum)| {
             let name = if task.is_whole() { "text".into() } else { task.name.clone().into() };
             LossTerm { name, weight: self.task_weight() * task.weight, sum }
         });
-        terms.chain(self.alignment_terms(model, encoded, batch, device)).collect()
+        Ok(terms.chain(self.alignment_terms(model, encoded, batch, device)).collect())
     }
 
     fn alignment_terms(&self, model: &Dynamo, encoded: Encoded, batch: &TaskBatch, device: &Device) -> Vec<LossTerm> {
@@ -118,8 +119,8 @@ fn alignment_counts(weights: &AlignmentConfig, batch: &TaskBatch) -> Vec<f64> {
 impl Objective for DynamoObjective {
     type Model = Dynamo;
     type Batch = TaskBatch;
-    /// What the backbone reads, and where its samples have ended.
-    type Input = (Input, Tensor<2, Bool>);
+    /// What the backbone reads, where its samples have ended, and what heads of text are given besides.
+    type Input = (Input, Tensor<2, Bool>, Option<TextInput>);
 
     fn samples(&self, batch: &TaskBatch) -> usize {
         batch.tasks.len()
@@ -146,7 +147,9 @@ impl Objective for DynamoObjective {
 
     fn upload(&self, batch: &mut TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
         note_workload(Workload::TrainingStep(batch.shape()));
-        Ok(input(batch, self.position(batch), device))
+        let (input, padding) = input(batch, self.position(batch), device);
+        let texts = TextInput::new(batch, &input, device);
+        Ok((input, padding, texts))
     }
 
     fn counts(&self, batch: &TaskBatch) -> Vec<f64> {
@@ -168,13 +171,13 @@ impl Objective for DynamoObjective {
         &self,
         model: &Dynamo,
         batch: &TaskBatch,
-        (input, padding): Self::Input,
+        (input, padding, texts): Self::Input,
         device: &Device,
     ) -> Result<Vec<LossTerm>, BoxError> {
         let tapped = model.tap(input, padding);
         let Scheme::Router { gates, gumbel, weights } = &self.scheme else {
             let gates = model.oracle(&batch.tasks, device);
-            return Ok(self.task_terms(model, &tapped, gates, batch, device));
+            return self.task_terms(model, &tapped, gates, batch, texts.as_ref(), device);
         };
         let router = model.router.as_ref().ok_or("the model has no router")?;
         let pooled = tapped.pooled();
@@ -182,7 +185,7 @@ impl Objective for DynamoObjective {
         let mut terms = Vec::new();
         if weights.task > 0.0 {
             let gates = routing.training_gates(*gates, self.judge.router.top_k, gumbel.at(batch.step));
-            terms = self.task_terms(model, &tapped, Some(Gates::Each(gates)), batch, device);
+            terms = self.task_terms(model, &tapped, Some(Gates::Each(gates)), batch, texts.as_ref(), device)?;
         }
         terms.extend(routing_terms(weights, &routing, pooled, router.temperature(), &batch.tasks, device));
         Ok(terms)

@@ -1,23 +1,19 @@
 //! Answers of a trained run to single inputs.
 
-use super::answer::Answer;
 use super::batch::{SampleInput, TaskBatch, TaskCollate, TaskSample};
 use super::evaluate::input;
-use super::head_config::{HeadConfig, SpanConfig, TagConfig};
 use super::model::{Dynamo, Tapped};
-use super::pretrained::{Pretrained, TextBackbone};
+use super::pretrained::Pretrained;
 use super::setup::Setup;
-use super::text_data::{Target, TextSample, spans};
-use crate::text::{WindowLogits, best_spans, classify_features, tag_features};
+use super::text_data::TextDataError;
 use crate::{Experiment, Heard, RunError, SpeechSample, TranscribeError};
 use burn::tensor::Tensor;
 use std::path::Path;
-use std::sync::Arc;
 use undertone_data::audio;
 use undertone_data::cut::pieces;
 use undertone_data::loader::Collate;
-use undertone_data::records::{OUTSIDE, Origin, Place, SpanRecord, TagRecord};
 use undertone_model::lora::Gates;
+use undertone_tasks::{Answer, ReadError, TextSample, Typed, TypedError, typed_origin};
 
 /// A run's newest model, ready to answer.
 pub struct Predictor {
@@ -49,14 +45,6 @@ struct Decision {
     gates: Tensor<2>,
     /// Of the choice for the first row.
     confidence: f32,
-}
-
-/// A text as a task reads it.
-struct Reading<'a> {
-    backbone: &'a TextBackbone,
-    task: usize,
-    text: &'a str,
-    context: Option<&'a str>,
 }
 
 impl Predictor {
@@ -103,7 +91,7 @@ impl Predictor {
             let mut batch = self.batch(vec![SampleInput::Speech(sample)])?;
             let tapped = self.tap(&mut batch);
             let decision = self.decide(&tapped);
-            let text = self.answers(&tapped, &decision, &batch).remove(0).text();
+            let text = self.answers(&tapped, &decision, &batch)?.remove(0).said().to_owned();
             Ok(Prediction { start, ..self.prediction(decision, text) })
         });
         answers.collect()
@@ -118,99 +106,28 @@ impl Predictor {
         let Pretrained::Text(backbone) = &self.setup.pretrained else {
             return Err(RunError::Modality("audio: give a file with --audio"));
         };
-        let row = self.plain(backbone, text, context, backbone.text.model.max_tokens())?;
+        let (name, longest) = (typed_origin().to_string(), backbone.text.model.max_tokens());
+        let (row, _) = TextSample::plain(name, text, context, longest, &backbone.framer)?;
         let task = self.decide(&self.tap(&mut self.batch(vec![SampleInput::Text(row)])?)).task;
-        let reading = Reading { backbone, task, text, context };
-        match &self.setup.experiment.tasks[task].head {
-            HeadConfig::Classify(head) => self.whole(&reading, head.max_length),
-            HeadConfig::Seq2seq(head) => self.whole(&reading, head.max_source),
-            HeadConfig::Span(head) => self.span(&reading, head),
-            HeadConfig::Tag(head) => self.tags(&reading, head),
-        }
-    }
-
-    /// What a label or a text is made of.
-    fn whole(&self, reading: &Reading, length: usize) -> Result<Prediction, RunError> {
-        let row = self.plain(reading.backbone, reading.text, reading.context, length)?;
-        let (answers, decision) = self.answer_as(reading.task, vec![row])?;
-        Ok(self.prediction(decision, answers[0].text()))
-    }
-
-    /// The part of the context that answers a question.
-    fn span(&self, reading: &Reading, config: &SpanConfig) -> Result<Prediction, RunError> {
-        let name = || self.setup.experiment.tasks[reading.task].name.clone();
-        let context = reading.context.ok_or_else(|| RunError::NoContext(name()))?;
-        let record = SpanRecord {
-            id: String::new(),
-            question: reading.text.to_owned(),
-            context: context.to_owned(),
-            answers: Vec::new(),
-            origin: origin(),
-        };
-        let samples = spans(&[Arc::new(record)], &config.window(), &reading.backbone.framer)
-            .map_err(|source| RunError::Records { task: name(), source: Box::new(source) })?;
+        let config = &self.setup.experiment.tasks[task];
+        let typed = Typed { text, context };
+        let read = config.head.typed(&typed, &backbone.framer).map_err(|error| match error {
+            TypedError::NoContext => RunError::NoContext(config.name.clone()),
+            TypedError::Text(source) => {
+                let source = Box::new(TextDataError::Read(ReadError::Text(source)));
+                RunError::Records { task: config.name.clone(), source }
+            }
+        })?;
+        tell_cut(read.cut);
         let (mut answers, mut first) = (Vec::new(), None);
-        for part in samples.chunks(self.setup.experiment.data.eval_batch_size) {
-            let (found, decision) = self.answer_as(reading.task, part.to_vec())?;
+        for part in read.samples.chunks(self.setup.experiment.data.eval_batch_size) {
+            let (found, decision) = self.answer_as(task, part.to_vec())?;
             answers.extend(found);
             first.get_or_insert(decision);
         }
-        let windows: Vec<WindowLogits> = samples
-            .iter()
-            .zip(&answers)
-            .filter_map(|(sample, answer)| match (&sample.target, answer) {
-                (Target::Span { window, .. }, Answer::Span { start, end }) => Some(WindowLogits { window, start, end }),
-                _ => None,
-            })
-            .collect();
-        let said = best_spans(&windows, context, &config.answer())?.text().to_owned();
-        first.map(|decision| self.prediction(decision, said)).ok_or_else(|| RunError::NoContext(name()))
-    }
-
-    /// The words of a text that have a tag, each with it.
-    fn tags(&self, reading: &Reading, config: &TagConfig) -> Result<Prediction, RunError> {
-        let words: Vec<String> = reading.text.split_whitespace().map(str::to_owned).collect();
-        let outside = config.labels.iter().position(|label| label == OUTSIDE).unwrap_or_default();
-        let record = TagRecord { tags: vec![outside; words.len()], words, origin: origin() };
-        let framer = &reading.backbone.framer;
-        let features = tag_features(framer, std::slice::from_ref(&record), config.max_length)?.remove(0);
-        self.tell_cut(features.cut);
-        let sample = TextSample {
-            name: record.origin.to_string(),
-            ids: features.ids.clone(),
-            type_ids: features.type_ids.clone(),
-            target: Target::Tags { features: Arc::new(features.clone()), tags: record.tags.clone() },
-        };
-        let (answers, decision) = self.answer_as(reading.task, vec![sample])?;
-        let tags = match &answers[0] {
-            Answer::Tags(tokens) => features.word_tags(tokens, outside)?,
-            _ => record.tags.clone(),
-        };
-        let named = record.words.iter().zip(tags).filter(|(_, tag)| *tag != outside);
-        let named: Vec<String> = named.map(|(word, tag)| format!("{word} ({})", config.labels[tag])).collect();
-        Ok(self.prediction(decision, named.join(" ")))
-    }
-
-    /// A row of a text or a pair, whatever is to become of it.
-    fn plain(
-        &self,
-        backbone: &TextBackbone,
-        text: &str,
-        context: Option<&str>,
-        length: usize,
-    ) -> Result<TextSample, RunError> {
-        let row = classify_features(&backbone.framer, &[(text, context)], length)?.remove(0);
-        if length < backbone.text.model.max_tokens() {
-            self.tell_cut(row.cut);
-        }
-        let name = origin().to_string();
-        Ok(TextSample { name, ids: row.ids, type_ids: row.type_ids, target: Target::Label(0) })
-    }
-
-    fn tell_cut(&self, tokens: usize) {
-        if tokens > 0 {
-            eprintln!("the text is too long for the task: its last {tokens} tokens are not read");
-        }
+        let said = config.head.said(&typed, &read.samples, &answers).map_err(RunError::Judge)?;
+        let decision = first.ok_or_else(|| RunError::Judge("the text has nothing to be read".into()))?;
+        Ok(self.prediction(decision, said))
     }
 
     /// What a task's head says to rows, each through the adapters that the router opens for it; and the decision for the
@@ -219,7 +136,7 @@ impl Predictor {
         let mut batch = self.batch(rows.into_iter().map(SampleInput::Text).collect())?;
         let tapped = self.tap(&mut batch);
         let decision = Decision { task, ..self.decide(&tapped) };
-        Ok((self.answers(&tapped, &decision, &batch), decision))
+        Ok((self.answers(&tapped, &decision, &batch)?, decision))
     }
 
     fn batch(&self, inputs: Vec<SampleInput>) -> Result<TaskBatch, RunError> {
@@ -243,11 +160,12 @@ impl Predictor {
     }
 
     /// What the chosen head says to every row.
-    fn answers(&self, tapped: &Tapped, decision: &Decision, batch: &TaskBatch) -> Vec<Answer> {
+    fn answers(&self, tapped: &Tapped, decision: &Decision, batch: &TaskBatch) -> Result<Vec<Answer>, RunError> {
         let (gates, chosen) = (Gates::Each(decision.gates.clone()), vec![decision.task; batch.tasks.len()]);
         let (pretrained, tasks) = (&self.setup.pretrained, &self.setup.experiment.tasks);
         let states = self.model.encode(tapped, Some(&gates)).states;
-        self.model.answer(pretrained, tasks, states, &tapped.padding, Some(gates), batch, &chosen)
+        let answers = self.model.answer(pretrained, tasks, states, &tapped.padding, Some(gates), batch, &chosen);
+        answers.map_err(RunError::Judge)
     }
 
     fn prediction(&self, decision: Decision, text: String) -> Prediction {
@@ -261,7 +179,8 @@ impl Predictor {
     }
 }
 
-/// Where something that was typed comes from.
-fn origin() -> Origin {
-    Origin { path: Path::new("the text").into(), place: Place::Line(1) }
+fn tell_cut(tokens: usize) {
+    if tokens > 0 {
+        eprintln!("the text is too long for the task: its last {tokens} tokens are not read");
+    }
 }

@@ -2,12 +2,12 @@
 
 use super::model::BackboneNetwork;
 use crate::normalize::spells;
-use crate::text::{Framer, TextError};
 use crate::{DataConfig, Experiment, SourceError};
 use burn::tensor::Device;
 use undertone_data::text::NormalizerError;
 use undertone_model::text::{PretrainedText, TextTokenizer};
 use undertone_model::whisper::PretrainedWhisper;
+use undertone_tasks::{Framer, TextError};
 
 /// A backbone with everything that travels with it.
 #[derive(Clone)]

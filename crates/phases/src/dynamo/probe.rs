@@ -31,8 +31,10 @@ pub(crate) fn probe(experiment: &Experiment, attempt: Attempt, directory: &Path)
     let stage = probed_stage(experiment);
     let config = probe_config(&stage.config(&setup)?, attempt);
     let model = stage.untrained(&setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
-    let sample = setup.dataset(&stage.tasks(experiment), Split::Train)?.most_demanding().map_err(unusable)?;
-    let batch = setup.collate(true)?.collate(vec![sample; attempt.batch]).map_err(unusable)?;
+    let dataset = setup.dataset(&stage.tasks(experiment), Split::Train)?;
+    let sample = dataset.most_demanding().map_err(unusable)?;
+    let collate = setup.collate(true)?.labelled(&dataset);
+    let batch = collate.collate(vec![sample; attempt.batch]).map_err(unusable)?;
     let (objective, device) = (stage.objective(&setup)?, setup.device.clone());
     let learner = |timed: ProbeObjective<DynamoObjective>| {
         Learner::builder(config, timed, model, directory).with_device(device).with_seed(experiment.seed)

@@ -2,17 +2,16 @@
 
 use super::batch::{TaskDataset, TaskSamples};
 use super::config::TaskConfig;
-use super::head_config::HeadConfig;
 use super::model::Dynamo;
 use super::phase::{Baseline, Phase};
 use super::prepare::Prepared;
 use super::pretrained::Pretrained;
 use super::setup::Setup;
 use super::stage::{Stage, is_complete};
-use super::text_data::Cut;
 use crate::run_directory::{CONFIG, RunDirectory, STAGE, check_changes, has_learned, is_occupied, record, recorded};
 use crate::{Experiment, RunError, Session, Split};
 use std::path::PathBuf;
+use undertone_tasks::{Cut, HeadConfig};
 use undertone_train::Summary;
 
 /// What a stage left.
@@ -246,22 +245,7 @@ pub(super) fn check_fit(setup: &Setup) -> Result<(), RunError> {
 /// Whether a head reads no more tokens than a text backbone has positions for, and divides its width.
 fn fits(head: &HeadConfig, pretrained: &Pretrained) -> Result<(), String> {
     let Pretrained::Text(backbone) = pretrained else { return Ok(()) };
-    let (key, length) = match head {
-        HeadConfig::Seq2seq(config) => {
-            config.decoder().validate(backbone.text.config.hidden_size).map_err(|e| e.to_string())?;
-            ("max_source", config.max_source)
-        }
-        HeadConfig::Classify(config) => ("max_length", config.max_length),
-        HeadConfig::Span(config) => ("max_length", config.max_length),
-        HeadConfig::Tag(config) => ("max_length", config.max_length),
-    };
-    let longest = backbone.text.model.max_tokens();
-    if length > longest {
-        return Err(format!(
-            "`{key}` is {length}, and the backbone has positions for {longest} tokens: give at most that"
-        ));
-    }
-    Ok(())
+    head.fits(backbone.text.config.hidden_size, backbone.text.model.max_tokens())
 }
 
 /// Says what does not fit: nothing is cut in silence.

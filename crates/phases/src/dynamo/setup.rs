@@ -6,7 +6,7 @@ use super::evaluate::Judge;
 use super::prepare::Run;
 use super::pretrained::Pretrained;
 use super::stage::Stage;
-use super::text_data::TextDataset;
+use super::text_data::read_texts;
 use crate::{DataConfig, Experiment, RunError, SpeechDataset, SpeechError, Split, TextNormalizer, WhisperCollate};
 use burn::tensor::Device;
 use std::cell::RefCell;
@@ -77,7 +77,8 @@ impl Setup {
             self.samples.borrow_mut().insert(key, samples.clone());
             Ok(samples)
         });
-        Ok(TaskDataset::new(sets.collect::<Result<_, RunError>>()?))
+        let heads = tasks.iter().map(|task| task.head.clone()).collect();
+        Ok(TaskDataset::new(sets.collect::<Result<_, RunError>>()?, heads))
     }
 
     fn samples(&self, task: &TaskConfig, split: Split) -> Result<TaskSamples, RunError> {
@@ -93,7 +94,7 @@ impl Setup {
             }
             Pretrained::Text(backbone) => {
                 // There is one, as the configuration was checked for.
-                let samples = TextDataset::new(task, &sources[0], &backbone.framer)
+                let samples = read_texts(task, &sources[0], &backbone.framer)
                     .map_err(|source| RunError::Records { task: task.name.clone(), source: Box::new(source) })?;
                 Ok(TaskSamples::Text(Arc::new(samples)))
             }
@@ -136,7 +137,8 @@ impl Setup {
     }
 
     fn loader(&self, dataset: TaskDataset, config: LoaderConfig, training: bool) -> Result<TaskLoader, RunError> {
-        let loader = Loader::new(Arc::new(dataset), Arc::new(self.collate(training)?), config)?;
+        let collate = self.collate(training)?.labelled(&dataset);
+        let loader = Loader::new(Arc::new(dataset), Arc::new(collate), config)?;
         let interrupt = self.interrupt.clone();
         Ok(loader.until(move || interrupt.load(Ordering::Relaxed)))
     }
@@ -150,7 +152,7 @@ impl Setup {
             Pretrained::Whisper(whisper) => {
                 TaskCollate::Speech(Box::new(collate(&self.experiment.data, whisper, training)?))
             }
-            Pretrained::Text(backbone) => TaskCollate::Text { pad: backbone.tokenizer.pad() },
+            Pretrained::Text(backbone) => TaskCollate::Text { pad: backbone.tokenizer.pad(), heads: Vec::new() },
         })
     }
 

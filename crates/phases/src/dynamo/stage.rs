@@ -3,7 +3,6 @@
 use super::batch::{TaskDataset, TaskSamples};
 use super::config::{TaskConfig, phase_train, task_train};
 use super::folder::{AdapterDescription, Description, HeadDescription, load_backbone, load_parts, load_router};
-use super::head_config::HeadConfig;
 use super::model::Dynamo;
 use super::objective::{DynamoObjective, Scheme, StageBatches};
 use super::order::TaskOrder;
@@ -19,6 +18,7 @@ use undertone_data::loader::{Mixture, Order};
 use undertone_model::lora::LoraConfig;
 use undertone_ops::seeds;
 use undertone_store::{parameter_infos, set_trainable};
+use undertone_tasks::HeadConfig;
 use undertone_train::{LrScaling, OptimizerConfig, Summary, TrainConfig};
 
 /// A training run of its own within an experiment.

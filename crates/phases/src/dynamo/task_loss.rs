@@ -3,14 +3,14 @@
 use super::batch::{BatchInput, TaskBatch};
 use super::config::TaskConfig;
 use super::evaluate::{ints, one_hot, row_ids};
-use super::model::{BackboneNetwork, Dynamo, prompted};
-use super::text_data::TextSample;
-use super::text_loss::text_loss;
+use super::model::{BackboneNetwork, Dynamo, Input, prompted};
 use crate::WhisperBatch;
-use burn::tensor::{Bool, Device, Tensor};
+use burn::tensor::{Bool, Device, Int, Tensor};
 use undertone_model::lora::Gates;
 use undertone_model::whisper::Whisper;
 use undertone_ops::{CrossEntropyOptions, linear_cross_entropy};
+use undertone_tasks::{DevicePart, HeadInput};
+use undertone_train::BoxError;
 
 /// How the tasks of a batch are compared with what should be answered.
 pub(super) struct TaskLosses<'a> {
@@ -22,6 +22,10 @@ pub(super) struct TaskLosses<'a> {
 impl TaskLosses<'_> {
     /// Each task's loss summed over the rows that are its own, `[1]` each. `states` are the backbone's last,
     /// `[batch, time, d_model]`.
+    ///
+    /// # Errors
+    /// When the batch is not for this model.
+    #[allow(clippy::too_many_arguments)] // all of a batch, at each stage of its way through the model
     pub fn sums(
         &self,
         model: &Dynamo,
@@ -29,8 +33,9 @@ impl TaskLosses<'_> {
         padding: &Tensor<2, Bool>,
         gates: Option<Gates>,
         batch: &TaskBatch,
+        texts: Option<&TextInput>,
         device: &Device,
-    ) -> Vec<Tensor<1>> {
+    ) -> Result<Vec<Tensor<1>>, BoxError> {
         let rows = batch.tasks.len();
         let hidden = match (&model.backbone, &batch.input) {
             // One decoder writes for all tasks, so it writes for all at once.
@@ -44,19 +49,15 @@ impl TaskLosses<'_> {
         };
         let sum = |task: usize| {
             let own: Vec<usize> = (0..rows).filter(|row| batch.tasks[*row] == task).collect();
-            let pick = (own.len() < rows).then(|| row_ids(&own, device));
-            let picked = |x: &Tensor<3>| pick.clone().map_or(x.clone(), |rows| x.clone().select(0, rows));
-            match (&model.backbone, &batch.input) {
-                _ if own.is_empty() => Tensor::zeros([1], device),
-                (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech)) => {
-                    self.written(whisper, picked(&hidden), speech, &own, device)
+            match (&model.backbone, &batch.input, texts) {
+                _ if own.is_empty() => Ok(Tensor::zeros([1], device)),
+                (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech), _) => {
+                    let pick = (own.len() < rows).then(|| row_ids(&own, device));
+                    let hidden = pick.map_or(hidden.clone(), |rows| hidden.clone().select(0, rows));
+                    Ok(self.written(whisper, hidden, speech, &own, device))
                 }
-                (BackboneNetwork::Text(_), BatchInput::Text(text)) => {
-                    let samples: Vec<&TextSample> = own.iter().map(|row| &text.samples[*row]).collect();
-                    let padding = pick.clone().map_or(padding.clone(), |rows| padding.clone().select(0, rows));
-                    text_loss(&model.heads[task], picked(&hidden), padding, &samples, device)
-                }
-                _ => unreachable!("backbone and batches are made from one configuration"),
+                (_, _, Some(texts)) => model.heads[task].loss(texts.of(task, hidden.clone(), padding.clone())?),
+                _ => Err("a batch of text came to a backbone of speech, or the other way".into()),
             }
         };
         (0..self.tasks.len()).map(sum).collect()
@@ -77,5 +78,41 @@ impl TaskLosses<'_> {
         let hidden = hidden.reshape([own * tokens, d_model]);
         let options = CrossEntropyOptions { label_smoothing: self.label_smoothing, ..Default::default() };
         linear_cross_entropy(hidden, embedding, None, ints(&labels, device), options).sum
+    }
+}
+
+/// What the heads of text tasks are given besides states, on the device.
+pub struct TextInput {
+    ids: Tensor<2, Int>,
+    /// For every task, if it has rows.
+    parts: Vec<Option<DevicePart>>,
+}
+
+impl TextInput {
+    /// What is there of a batch of text.
+    pub(super) fn new(batch: &TaskBatch, input: &Input, device: &Device) -> Option<Self> {
+        match (&batch.input, input) {
+            (BatchInput::Text(text), Input::Tokens(ids, _)) => {
+                Some(Self { ids: ids.clone(), parts: text.upload_parts(device) })
+            }
+            _ => None,
+        }
+    }
+
+    /// A task's rows of what its head reads.
+    fn of(&self, task: usize, states: Tensor<3>, padding: Tensor<2, Bool>) -> Result<HeadInput, BoxError> {
+        let part = self.parts.get(task).and_then(Option::as_ref);
+        let DevicePart { rows, arrays } =
+            part.ok_or("a batch for training has no labels: its collate knows no tasks")?;
+        let (ids, arrays) = (self.ids.clone(), arrays.clone());
+        Ok(match rows.clone() {
+            None => HeadInput { states, padding, ids, arrays },
+            Some(rows) => HeadInput {
+                states: states.select(0, rows.clone()),
+                padding: padding.select(0, rows.clone()),
+                ids: ids.select(0, rows),
+                arrays,
+            },
+        })
     }
 }

@@ -1,7 +1,7 @@
 use undertone_model::text::TextTokenizer;
 
-use super::framer::cut;
-use super::{Framer, TextError};
+use crate::framer::cut;
+use crate::{Framer, TextError};
 
 /// A text and what it should become, as tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +62,8 @@ pub fn seq2seq_text(tokenizer: &TextTokenizer, ids: &[u32]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{bytes, bytes_json, framer, real_tokenizer, tokenizer, words};
     use super::*;
+    use crate::testing::{bytes, bytes_json, framer, real_tokenizer, tokenizer, words};
     use proptest::prelude::*;
     use undertone_data::records::{PairRecord, RecordsConfig};
     use undertone_testing::shared;

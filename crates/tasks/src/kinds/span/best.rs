@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-use super::{SpanWindow, TextError};
+use super::SpanWindow;
+use crate::TextError;
 
 /// What counts as an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -193,9 +194,10 @@ fn number(score: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{bytes, origin, real, words};
-    use super::super::{Framer, WindowConfig, span_windows};
+    use super::super::{WindowConfig, span_windows};
     use super::*;
+    use crate::Framer;
+    use crate::testing::{bytes, origin, real, words};
     use proptest::prelude::*;
     use undertone_data::records::{Answer, RecordsConfig, SpanRecord};
     use undertone_testing::shared;

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use tokenizers::{Encoding, TruncationDirection};
 use undertone_data::records::{Answer, SpanRecord};
 
-use super::{Framer, TextError};
+use crate::{Framer, TextError};
 
 /// How a long context is cut into windows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,8 +115,8 @@ fn parts(mut context: Encoding, room: usize, stride: usize) -> impl Iterator<Ite
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{bytes, origin, words};
     use super::*;
+    use crate::testing::{bytes, origin, words};
 
     fn record(question: &str, context: &str, answer: Option<(&str, usize)>) -> SpanRecord {
         let answers = answer.map(|(text, start)| Answer { text: text.into(), start }).into_iter().collect();

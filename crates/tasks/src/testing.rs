@@ -8,10 +8,13 @@ use undertone_data::records::{Origin, Place};
 use undertone_model::text::TextTokenizer;
 use undertone_testing::shared;
 
-use super::Framer;
+use crate::{Framer, HeadConfig, HeadInput, Target, TextBatch, TextSample};
+use burn::module::Param;
+use burn::tensor::{Device, Tensor, TensorData};
+use undertone_model::layers::Embedding;
 
 /// WordPiece with a BERT post-processor, as JSON.
-pub(super) fn words_json() -> Value {
+pub(crate) fn words_json() -> Value {
     let pieces = [
         "[PAD]", "[UNK]", "[CLS]", "[SEP]", "what", "is", "a", "lion", "?", "the", "lions", "##s", "roar", ".", "שלום",
         "עולם", ",",
@@ -37,17 +40,17 @@ pub(super) fn words_json() -> Value {
 }
 
 /// Word pieces as in BERT: pad 0, unknown 1, start 2, end 3.
-pub(super) fn words() -> Framer {
+pub(crate) fn words() -> Framer {
     framer(&tokenizer(&words_json()))
 }
 
 /// Bytes with two merges as in RoBERTa: start 0, pad 1, end 2.
-pub(super) fn bytes() -> Framer {
+pub(crate) fn bytes() -> Framer {
     framer(&tokenizer(&bytes_json()))
 }
 
 /// Byte-level BPE with RoBERTa's post-processor, as JSON.
-pub(super) fn bytes_json() -> Value {
+pub(crate) fn bytes_json() -> Value {
     // GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100.
     let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let others = (0..=255u8).filter(|byte| !printable(byte)).count() as u32;
@@ -72,27 +75,69 @@ pub(super) fn bytes_json() -> Value {
 }
 
 /// A tokenizer of JSON, its special tokens by their usual names.
-pub(super) fn tokenizer(json: &Value) -> TextTokenizer {
+pub(crate) fn tokenizer(json: &Value) -> TextTokenizer {
     TextTokenizer::from_bytes(json.to_string().into_bytes(), &[]).expect("a tokenizer")
 }
 
 /// A tokenizer taken apart.
-pub(super) fn framer(tokenizer: &TextTokenizer) -> Framer {
+pub(crate) fn framer(tokenizer: &TextTokenizer) -> Framer {
     Framer::new(tokenizer).expect("a framer")
 }
 
 /// A real tokenizer taken apart, if the folder of shared models is there.
-pub(super) fn real(name: &str) -> Option<Framer> {
+pub(crate) fn real(name: &str) -> Option<Framer> {
     real_tokenizer(name).as_ref().map(framer)
 }
 
 /// A real tokenizer, if the folder of shared models is there.
-pub(super) fn real_tokenizer(name: &str) -> Option<TextTokenizer> {
+pub(crate) fn real_tokenizer(name: &str) -> Option<TextTokenizer> {
     let path = shared(&format!("models/{name}/tokenizer.json"))?;
     Some(TextTokenizer::from_bytes(std::fs::read(path).expect("a file"), &[]).expect("a tokenizer"))
 }
 
 /// Where a record of a test comes from.
-pub(super) fn origin() -> Origin {
+pub(crate) fn origin() -> Origin {
     Origin { path: Arc::from(Path::new("test.jsonl")), place: Place::Line(1) }
+}
+
+/// A sample of so many tokens.
+pub(crate) fn sample(length: usize, target: Target) -> TextSample {
+    TextSample { name: "s".into(), ids: (3..3 + length as u32).collect(), type_ids: vec![0; length], target }
+}
+
+/// That the loss of a head over two samples, of six and four tokens, is the sum of theirs, and about the logarithm of the
+/// choices there are before anything has been learned.
+pub(crate) fn assert_costs_what_samples_cost(head: &HeadConfig, [long, short]: [Target; 2]) {
+    const D_MODEL: usize = 8;
+    let device = Device::default();
+    undertone_ops::seed(3);
+    let embeddings = Embedding { weight: Param::from_tensor(undertone_ops::normal([20, D_MODEL], 0.02, &device)) };
+    let network = head.head(&embeddings, &device);
+    let states = undertone_ops::normal([2, 6, D_MODEL], 1.0, &device);
+    let loss = |samples: &[TextSample], states: Tensor<3>| {
+        let tasks = vec![0; samples.len()];
+        let batch = TextBatch::new(samples.to_vec(), 0).labelled(std::slice::from_ref(head), &tasks).expect("labels");
+        let shape = [samples.len(), batch.tokens];
+        let part = batch.upload_parts(&device).remove(0).expect("it has rows");
+        let ended = samples.iter().flat_map(|sample| (0..batch.tokens).map(move |at| at >= sample.ids.len()));
+        let input = HeadInput {
+            states,
+            padding: Tensor::from_data(TensorData::new(ended.collect::<Vec<bool>>(), shape), &device),
+            ids: Tensor::from_data(TensorData::new(batch.ids.clone(), shape), &device),
+            arrays: part.arrays,
+        };
+        assert!(part.rows.is_none() && batch.parts[0].rows.len() == samples.len());
+        (network.loss(input).expect("a loss").into_scalar::<f32>(), batch.parts[0].count)
+    };
+    let samples = [sample(6, long), sample(4, short)];
+    let (together, counts) = loss(&samples, states.clone());
+    let alone = |row: usize, length: usize| {
+        let states = states.clone().slice([row..row + 1, 0..length]);
+        loss(&samples[row..=row], states).0
+    };
+    let alone = alone(0, 6) + alone(1, 4);
+    assert!(together.is_finite() && (together - alone).abs() < 1e-4, "{head:?}: {together} for {alone}");
+    // Untrained, a decision costs about the logarithm of the choices there are: 3, 4 and 2 open tokens, 2, 20.
+    let mean = f64::from(together) / counts as f64;
+    assert!((0.3..4.5).contains(&mean), "{head:?}: {mean} for each of {counts}");
 }

@@ -4,8 +4,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use undertone_data::records::{Answer, SpanRecord, TagRecord};
 
-use super::testing::{origin, real};
-use super::*;
+use crate::Framer;
+use crate::kinds::classify::classify_features;
+use crate::kinds::span::{WindowConfig, span_windows};
+use crate::kinds::tag::tag_features;
+use crate::testing::{origin, real};
 
 #[derive(Deserialize)]
 struct Fixture {

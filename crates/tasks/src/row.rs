@@ -1,7 +1,9 @@
+//! Rows of tokens of a text or a pair.
+
 use tokenizers::{TruncationParams, truncate_encodings};
 
-use super::framer::encode_error;
-use super::{Framer, TextError};
+use crate::framer::encode_error;
+use crate::{Framer, TextError};
 
 /// A row of tokens of a text or a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +45,8 @@ pub fn classify_features(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{bytes, words};
     use super::*;
+    use crate::testing::{bytes, words};
     use proptest::prelude::*;
 
     fn row(text: &str, pair: Option<&str>, max_length: usize) -> ClassifyFeatures {

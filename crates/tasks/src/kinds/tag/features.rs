@@ -1,8 +1,8 @@
 use tokenizers::InputSequence;
 use undertone_data::records::TagRecord;
 
-use super::framer::cut;
-use super::{Framer, IGNORED, TextError};
+use crate::framer::cut;
+use crate::{Framer, IGNORED, TextError};
 
 /// A sentence as tokens, with tags on the first token of each word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,8 +77,8 @@ fn firsts(words: &[Option<usize>]) -> impl Iterator<Item = Option<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{bytes, origin, real, words};
     use super::*;
+    use crate::testing::{bytes, origin, real, words};
     use proptest::prelude::*;
     use undertone_data::records::{RecordsConfig, tag_set};
     use undertone_testing::shared;

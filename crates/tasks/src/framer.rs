@@ -1,7 +1,7 @@
 use tokenizers::{Encoding, InputSequence, PostProcessor, PostProcessorWrapper, Token, Tokenizer};
 use undertone_model::text::TextTokenizer;
 
-use super::TextError;
+use crate::TextError;
 
 /// A model's tokenizer taken apart: text becomes tokens, a task cuts them to its length, and the post-processor frames
 /// what is left in special tokens.
@@ -34,18 +34,18 @@ impl Framer {
     }
 
     /// Special tokens of a row of one text or two.
-    pub(super) fn special(&self, pair: bool) -> usize {
+    pub(crate) fn special(&self, pair: bool) -> usize {
         self.post.added_tokens(pair)
     }
 
     /// The room for text in a row of `length` tokens.
-    pub(super) fn room(&self, length: usize, pair: bool) -> Result<usize, TextError> {
+    pub(crate) fn room(&self, length: usize, pair: bool) -> Result<usize, TextError> {
         let special = self.special(pair);
         length.checked_sub(special).filter(|room| *room > 0).ok_or(TextError::Length { length, special })
     }
 
     /// Texts without special tokens, whole, with offsets in characters.
-    pub(super) fn encode<'t>(
+    pub(crate) fn encode<'t>(
         &self,
         texts: impl IntoIterator<Item = impl Into<InputSequence<'t>>>,
     ) -> Result<Vec<Encoding>, TextError> {
@@ -54,27 +54,27 @@ impl Framer {
     }
 
     /// A row of one text or two, with special tokens and the types that the post-processor gives.
-    pub(super) fn row(&self, text: Encoding, pair: Option<Encoding>) -> Result<Encoding, TextError> {
+    pub(crate) fn row(&self, text: Encoding, pair: Option<Encoding>) -> Result<Encoding, TextError> {
         self.post.process(text, pair, true).map_err(encode_error)
     }
 }
 
 /// Cuts to at most `length` tokens; says how many were lost.
-pub(super) fn cut(encoding: &mut Encoding, length: usize) -> usize {
+pub(crate) fn cut(encoding: &mut Encoding, length: usize) -> usize {
     let lost = encoding.len().saturating_sub(length);
     encoding.truncate(length, 0, tokenizers::TruncationDirection::Right);
     encoding.take_overflowing();
     lost
 }
 
-pub(super) fn encode_error(error: tokenizers::Error) -> TextError {
+pub(crate) fn encode_error(error: tokenizers::Error) -> TextError {
     TextError::Encode { reason: error.to_string() }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{bytes, framer, real_tokenizer, tokenizer, words, words_json};
     use super::*;
+    use crate::testing::{bytes, framer, real_tokenizer, tokenizer, words, words_json};
     use serde_json::{Value, json};
 
     #[test]

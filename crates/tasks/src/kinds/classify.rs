@@ -1,0 +1,222 @@
+//! One of several labels for a text.
+
+pub use crate::row::{ClassifyFeatures, classify_features};
+
+use crate::{
+    Answer, AnswerContext, BoxError, BoxedHead, Cut, Framer, HeadInput, HostArrays, KindMetric, ReadError, Said,
+    Target, TaskHead, TaskKind, TaskScore, TextDataset, TextSample, Trivial, TrivialAnswer, Typed, TypedError,
+    TypedSamples, argmax, typed_origin,
+};
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use undertone_data::records::{ClassifyRecord, RecordsConfig, RecordsError};
+use undertone_metrics::ConfusionMatrix;
+use undertone_model::heads::{ClassifyHead, ClassifyHeadConfig, Pooling};
+use undertone_model::layers::Embedding;
+use undertone_ops::cross_entropy;
+
+/// How a text is classified.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClassifyConfig {
+    /// Names of the labels; records have names or their numbers from 0.
+    pub labels: Vec<String>,
+    /// Tokens of a text at most; what is longer is cut.
+    pub max_length: usize,
+    /// Which states the label is read from: `cls` or `mean`.
+    pub pooling: Pooling,
+    /// Dropout in the head, in training.
+    pub dropout: f64,
+}
+
+impl Default for ClassifyConfig {
+    fn default() -> Self {
+        let head = ClassifyHeadConfig::default();
+        Self { labels: Vec::new(), max_length: 128, pooling: head.pooling, dropout: head.dropout }
+    }
+}
+
+/// A label's number: what is to be answered, and what is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Label(pub usize);
+
+impl ClassifyConfig {
+    fn head_config(&self) -> ClassifyHeadConfig {
+        ClassifyHeadConfig::new().with_pooling(self.pooling).with_dropout(self.dropout)
+    }
+
+    /// The most frequent label; of equally frequent ones the first.
+    fn frequent_label(&self, samples: &[TextSample]) -> Option<Label> {
+        let mut counts: BTreeMap<Label, usize> = BTreeMap::new();
+        for label in samples.iter().filter_map(|sample| sample.target.get::<Label>().ok()) {
+            *counts.entry(*label).or_default() += 1;
+        }
+        counts.iter().rev().max_by_key(|(_, count)| **count).map(|(label, _)| *label)
+    }
+}
+
+/// What an answer says: a label's name.
+fn named<'a>(labels: &'a [String], answer: &'a Answer) -> &'a str {
+    answer.get::<Label>().map_or(answer.said(), |label| &labels[label.0])
+}
+
+impl TaskKind for ClassifyConfig {
+    fn name(&self) -> &'static str {
+        "classify"
+    }
+
+    fn metrics(&self) -> &'static [KindMetric] {
+        const { &[KindMetric::higher("accuracy"), KindMetric::higher("macro_f1")] }
+    }
+
+    fn max_input(&self) -> usize {
+        self.max_length
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.labels.len() < 2 {
+            return Err("`labels` are fewer than two: name those that a text can have".into());
+        }
+        self.head_config().validate().map_err(|e| e.to_string())
+    }
+
+    fn read(&self, records: &RecordsConfig, framer: &Framer) -> Result<TextDataset, ReadError> {
+        let records = ClassifyRecord::read(records, &self.labels)?;
+        let texts: Vec<_> = records.iter().map(|r| (r.text.as_str(), r.text_pair.as_deref())).collect();
+        let rows = classify_features(framer, &texts, self.max_length)?;
+        let mut cut = Cut::default();
+        let samples = records.iter().zip(rows).map(|(record, row)| {
+            cut.inputs += usize::from(row.cut > 0);
+            let target = Target::new(Label(record.label), 1);
+            TextSample { name: record.origin.to_string(), ids: row.ids, type_ids: row.type_ids, target }
+        });
+        let samples = samples.collect();
+        Ok(TextDataset::new(samples, cut))
+    }
+
+    fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError> {
+        let text = |r: ClassifyRecord| [Some(r.text), r.text_pair].into_iter().flatten().collect::<Vec<_>>().join("\n");
+        let read = ClassifyRecord::read(records, &self.labels)?.into_iter();
+        Ok(read.map(|record| (record.origin.to_string(), text(record))).collect())
+    }
+
+    fn label_counts(&self, samples: &[TextSample]) -> BTreeMap<String, usize> {
+        let mut counts = vec![0; self.labels.len()];
+        samples.iter().filter_map(|sample| sample.target.get::<Label>().ok()).for_each(|label| counts[label.0] += 1);
+        self.labels.iter().cloned().zip(counts).collect()
+    }
+
+    fn labels(&self, samples: &[&TextSample], _: usize) -> Result<HostArrays, BoxError> {
+        let labels = samples.iter().map(|sample| Ok(sample.target.get::<Label>()?.0 as i64));
+        Ok(HostArrays::default().with_ints("labels", [samples.len()], labels.collect::<Result<_, BoxError>>()?))
+    }
+
+    fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead {
+        let d_model = embeddings.weight.dims()[1];
+        BoxedHead::new("Classify", self.head_config().init(d_model, self.labels.len(), device))
+    }
+
+    fn score(&self, _: &[String]) -> Box<dyn TaskScore> {
+        Box::new(LabelScore { names: self.labels.clone(), found: Default::default() })
+    }
+
+    fn trivial(&self, trivial: Trivial, train: &[TextSample]) -> Option<TrivialAnswer> {
+        let answer = self.frequent_label(train).map_or(Answer::text(""), Answer::value);
+        (trivial == Trivial::Copy).then(|| Box::new(move |_: &TextSample| answer.clone()) as TrivialAnswer)
+    }
+
+    fn typed(&self, text: &Typed, framer: &Framer) -> Result<TypedSamples, TypedError> {
+        let name = typed_origin().to_string();
+        let (sample, cut) = TextSample::plain(name, text.text, text.context, self.max_length, framer)?;
+        Ok(TypedSamples { samples: vec![sample], cut })
+    }
+
+    fn said(&self, _: &Typed, _: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
+        let answer = answers.first().ok_or("nothing was answered")?;
+        Ok(named(&self.labels, answer).to_owned())
+    }
+}
+
+impl TaskHead for ClassifyHead {
+    fn loss(&self, input: HeadInput) -> Result<Tensor<1>, BoxError> {
+        let labels = input.arrays.ints::<1>("labels")?;
+        Ok(cross_entropy(self.forward(input.states, Some(&input.padding)), labels, Default::default()).sum)
+    }
+
+    fn answer(&self, input: HeadInput, _: &AnswerContext) -> Result<Vec<Answer>, BoxError> {
+        let best = argmax(self.forward(input.states, Some(&input.padding)));
+        Ok(best.into_iter().map(|label| Answer::value(Label(label))).collect())
+    }
+}
+
+/// Counts of what was answered where a label was due.
+#[derive(Clone, Debug)]
+struct LabelScore {
+    names: Vec<String>,
+    found: ConfusionMatrix<String>,
+}
+
+impl TaskScore for LabelScore {
+    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<Said>, BoxError> {
+        let reference = self.names[sample.target.get::<Label>()?.0].clone();
+        let hypothesis = answer.map_or(String::new(), |answer| named(&self.names, answer).to_owned());
+        self.found.add(reference.clone(), hypothesis.clone());
+        Ok(Some(Said { name: sample.name.clone(), reference, hypothesis }))
+    }
+
+    fn metric(&self, name: &str) -> Option<f64> {
+        if name == "accuracy" {
+            return self.found.accuracy();
+        }
+        // What another head said is a miss of the label that was due, and no label of its own.
+        let by_label = self.found.by_label().filter(|(label, _)| self.names.contains(label));
+        let f1: Vec<f64> = by_label.map(|(_, score)| score.f1).collect();
+        (!f1.is_empty()).then(|| f1.iter().sum::<f64>() / f1.len() as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_costs_what_samples_cost, sample};
+    use crate::{HeadConfig, Score};
+
+    fn head(labels: &[&str]) -> HeadConfig {
+        let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+        HeadConfig::new(ClassifyConfig { labels, ..Default::default() })
+    }
+
+    fn target(label: usize) -> Target {
+        Target::new(Label(label), 1)
+    }
+
+    #[test]
+    fn a_batch_costs_what_its_samples_cost_by_themselves() {
+        assert_costs_what_samples_cost(&head(&["a", "b", "c"]), [target(2), target(0)]);
+    }
+
+    #[test]
+    fn a_label_that_another_head_gave_is_wrong() {
+        let mut score = Score::new(&head(&["bad", "good"]), &[]);
+        let good = Answer::value(Label(1));
+        for (label, answer) in [(1, Some(&good)), (0, Some(&good)), (1, None), (1, Some(&good))] {
+            score.add(&sample(3, target(label)), answer).expect("scored");
+        }
+        assert_eq!((score.metric("accuracy"), score.error("accuracy")), (0.5, 0.5));
+        // `good`: precision 2 of 3, recall 2 of 3; `bad`: 0.
+        assert!((score.metric("macro_f1") - 1.0 / 3.0).abs() < 1e-12);
+        assert!(score.add(&sample(3, Target::new("else", 1)), None).is_err(), "it is of another kind");
+    }
+
+    #[test]
+    fn the_trivial_answer_is_the_most_frequent_label() {
+        let train: Vec<TextSample> = [1, 0, 1].map(|label| sample(3, target(label))).into();
+        let head = head(&["bad", "good"]);
+        let answer = head.trivial(Trivial::Copy, &train).expect("there is one")(&train[1]);
+        assert_eq!(answer.get(), Some(&Label(1)));
+        assert!(head.trivial(Trivial::Lead, &train).is_none());
+        let counts = head.label_counts(&train);
+        assert_eq!((counts["bad"], counts["good"]), (1, 2));
+    }
+}

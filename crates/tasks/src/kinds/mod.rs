@@ -1,0 +1,17 @@
+//! The built-in kinds of tasks. Each folder is what its kind is, from records to metrics:
+//!
+//! | kind | answers with | features | and back |
+//! |---|---|---|---|
+//! | [`classify`] | a label of a text | [`classify::classify_features`] | |
+//! | [`span`] | a part of a context | [`span::span_windows`] | [`span::best_spans`] |
+//! | [`tag`] | a tag for each word | [`tag::tag_features`] | [`tag::TagFeatures::word_tags`] |
+//! | [`seq2seq`] | text | [`seq2seq::seq2seq_features`] | [`seq2seq::seq2seq_text`] |
+//!
+//! Features are made with a [`Framer`](crate::Framer) of a model's tokenizer; special tokens and type ids are those of its
+//! own post-processor. Text is text, except that a special token written out in it, such as `[SEP]`, is that token, as in
+//! the `tokenizers` library wherever it is used.
+
+pub mod classify;
+pub mod seq2seq;
+pub mod span;
+pub mod tag;

@@ -1,0 +1,169 @@
+//! Text: a translation, a summary, code.
+
+mod features;
+mod score;
+mod writer;
+
+pub use features::{Seq2SeqFeatures, seq2seq_features, seq2seq_text};
+pub use score::{WrittenTarget, spoken};
+pub use writer::TextWriter;
+
+use crate::{
+    Answer, BoxError, BoxedHead, Cut, Framer, HostArrays, IGNORED, KindMetric, ReadError, TaskKind, TaskScore,
+    TextDataset, TextSample, Trivial, TrivialAnswer, Typed, TypedError, TypedSamples, first_sentence, pad_row,
+    typed_origin,
+};
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+use undertone_data::records::{PairRecord, RecordsConfig, RecordsError};
+use undertone_model::layers::Embedding;
+use undertone_model::text_decoder::TextDecoderConfig;
+
+/// How text is written over a text backbone. A speech backbone's own decoder writes it, told its task by a learned vector
+/// at the start token.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Seq2seqConfig {
+    /// The decoder's blocks.
+    pub layers: usize,
+    /// Attention heads; divides the backbone's width.
+    pub heads: usize,
+    /// Width of the feed-forward layers.
+    pub ffn: usize,
+    /// Tokens of a source at most; what is longer is cut.
+    pub max_source: usize,
+    /// Tokens of a target at most, special ones included; what is longer is cut.
+    pub max_target: usize,
+    /// Dropout in the decoder, in training.
+    pub dropout: f64,
+}
+
+impl Default for Seq2seqConfig {
+    fn default() -> Self {
+        let decoder = TextDecoderConfig::default();
+        Self {
+            layers: decoder.layers,
+            heads: decoder.heads,
+            ffn: decoder.ffn,
+            max_source: 256,
+            max_target: decoder.max_length,
+            dropout: decoder.dropout,
+        }
+    }
+}
+
+impl Seq2seqConfig {
+    fn decoder(&self) -> TextDecoderConfig {
+        TextDecoderConfig {
+            layers: self.layers,
+            heads: self.heads,
+            ffn: self.ffn,
+            max_length: self.max_target,
+            dropout: self.dropout,
+        }
+    }
+}
+
+impl TaskKind for Seq2seqConfig {
+    fn name(&self) -> &'static str {
+        "seq2seq"
+    }
+
+    fn metrics(&self) -> &'static [KindMetric] {
+        &score::METRICS
+    }
+
+    fn max_input(&self) -> usize {
+        self.max_source
+    }
+
+    fn max_input_key(&self) -> &'static str {
+        "max_source"
+    }
+
+    fn max_target(&self) -> Option<usize> {
+        Some(self.max_target)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.max_source < 3 || self.max_target < 3 {
+            return Err("`max_source` and `max_target` are at least 3: two tokens frame a text".into());
+        }
+        // The width is the backbone's, and checked once that is there.
+        self.decoder().validate(self.heads).map_err(|e| e.to_string())
+    }
+
+    fn validate_on_speech(&self) -> Result<(), String> {
+        if *self == Self::default() {
+            return Ok(());
+        }
+        Err("a speech backbone writes with its own decoder: leave out all but the type".into())
+    }
+
+    fn fits(&self, d_model: usize) -> Result<(), String> {
+        self.decoder().validate(d_model).map_err(|e| e.to_string())
+    }
+
+    fn read(&self, records: &RecordsConfig, framer: &Framer) -> Result<TextDataset, ReadError> {
+        let records = PairRecord::read(records)?;
+        let pairs: Vec<_> = records.iter().map(|r| (r.source.as_str(), r.target.as_str())).collect();
+        let rows = seq2seq_features(framer, &pairs, self.max_source, self.max_target)?;
+        let mut cut = Cut::default();
+        let samples = records.into_iter().zip(rows).map(|(record, row)| {
+            cut.inputs += usize::from(row.source_cut > 0);
+            cut.targets += usize::from(row.target_cut > 0);
+            TextSample {
+                name: record.origin.to_string(),
+                ids: row.source,
+                type_ids: row.source_type_ids,
+                target: WrittenTarget { source: record.source, tokens: row.target, text: record.target }.target(),
+            }
+        });
+        let samples = samples.collect();
+        Ok(TextDataset::new(samples, cut))
+    }
+
+    fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError> {
+        let read = PairRecord::read(records)?.into_iter();
+        Ok(read.map(|record| (record.origin.to_string(), record.source)).collect())
+    }
+
+    fn labels(&self, samples: &[&TextSample], _: usize) -> Result<HostArrays, BoxError> {
+        let targets = samples.iter().map(|sample| Ok(sample.target.get::<WrittenTarget>()?.tokens.as_slice()));
+        let targets: Vec<&[u32]> = targets.collect::<Result<_, BoxError>>()?;
+        let length = targets.iter().map(|target| target.len()).max().unwrap_or(1) - 1;
+        let end = targets.iter().find_map(|target| target.last()).map_or(0, |id| i64::from(*id));
+        let shifted = |from: usize, with: i64| -> Vec<i64> {
+            targets.iter().flat_map(|t| pad_row(&t[from..t.len() + from - 1], length, with)).collect()
+        };
+        let inputs = HostArrays::default().with_ints("inputs", [targets.len(), length], shifted(0, end));
+        Ok(inputs.with_ints("labels", [targets.len() * length], shifted(1, IGNORED)))
+    }
+
+    fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead {
+        BoxedHead::new("Seq2seq", TextWriter::new(self.decoder().init(embeddings, device), device))
+    }
+
+    fn score(&self, metrics: &[String]) -> Box<dyn TaskScore> {
+        Box::new(score::WrittenScore::new(metrics))
+    }
+
+    fn trivial(&self, trivial: Trivial, _: &[TextSample]) -> Option<TrivialAnswer> {
+        let answer = move |sample: &TextSample| match (sample.target.get::<WrittenTarget>(), trivial) {
+            (Ok(target), Trivial::Lead) => Answer::text(first_sentence(&target.source)),
+            (Ok(target), Trivial::Copy) => Answer::text(target.source.clone()),
+            (Err(_), _) => Answer::text(""),
+        };
+        Some(Box::new(answer))
+    }
+
+    fn typed(&self, text: &Typed, framer: &Framer) -> Result<TypedSamples, TypedError> {
+        let name = typed_origin().to_string();
+        let (sample, cut) = TextSample::plain(name, text.text, text.context, self.max_source, framer)?;
+        Ok(TypedSamples { samples: vec![sample], cut })
+    }
+
+    fn said(&self, _: &Typed, _: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
+        Ok(answers.first().ok_or("nothing was answered")?.said().to_owned())
+    }
+}

@@ -1,0 +1,127 @@
+//! Scores of texts.
+
+use crate::{Answer, BoxError, KindMetric, Said, Target, TaskScore, TextSample};
+use undertone_metrics::{Bleu, ErrorRate, Rouge, bleu, cer, rouge, wer};
+
+/// A text that is to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WrittenTarget {
+    /// What it is to be made from, where that is text.
+    pub source: String,
+    /// It, between the start and the end token.
+    pub tokens: Vec<u32>,
+    /// It, as it was written.
+    pub text: String,
+}
+
+/// What a recording should be written as, to be scored like a text's: its tokens are its own model's matter.
+pub fn spoken(name: &str, text: &str) -> TextSample {
+    let target = WrittenTarget { source: String::new(), tokens: Vec::new(), text: text.to_owned() };
+    TextSample { name: name.to_owned(), ids: Vec::new(), type_ids: Vec::new(), target: Target::new(target, 0) }
+}
+
+impl WrittenTarget {
+    pub(super) fn target(self) -> Target {
+        let tokens = self.tokens.len();
+        Target::new(self, tokens.saturating_sub(1)).with_written(tokens)
+    }
+}
+
+pub(super) const METRICS: [KindMetric; 7] = [
+    KindMetric::lower("cer"),
+    KindMetric::lower("wer"),
+    KindMetric::higher("exact"),
+    KindMetric::higher("rouge1"),
+    KindMetric::higher("rouge2"),
+    KindMetric::higher("rouge_l"),
+    KindMetric::higher("bleu"),
+];
+
+/// Counts for the metrics of text.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WrittenScore {
+    characters: ErrorRate,
+    words: ErrorRate,
+    exact: usize,
+    samples: usize,
+    /// Summaries and translations, where they are asked for.
+    overlap: Option<(Rouge, Bleu)>,
+}
+
+impl WrittenScore {
+    pub fn new(metrics: &[String]) -> Self {
+        let overlap = metrics.iter().any(|metric| metric.starts_with("rouge") || metric == "bleu");
+        Self { overlap: overlap.then(Default::default), ..Default::default() }
+    }
+}
+
+impl TaskScore for WrittenScore {
+    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<Said>, BoxError> {
+        let reference = &sample.target.get::<WrittenTarget>()?.text;
+        let hypothesis = answer.map_or("", Answer::said);
+        self.characters += cer(reference, hypothesis);
+        self.words += wer(reference, hypothesis);
+        self.exact += usize::from(reference == hypothesis);
+        self.samples += 1;
+        if let Some((rouge_sum, bleu_sum)) = &mut self.overlap {
+            *rouge_sum += rouge(reference, hypothesis);
+            *bleu_sum += bleu(&[reference.as_str()], hypothesis);
+        }
+        let (reference, hypothesis) = (reference.clone(), hypothesis.to_owned());
+        Ok(Some(Said { name: sample.name.clone(), reference, hypothesis }))
+    }
+
+    fn metric(&self, name: &str) -> Option<f64> {
+        let overlap = self.overlap.as_ref();
+        match name {
+            "cer" => self.characters.rate(),
+            "wer" => self.words.rate(),
+            "rouge1" => overlap?.0.rouge1().map(|score| score.f1),
+            "rouge2" => overlap?.0.rouge2().map(|score| score.f1),
+            "rouge_l" => overlap?.0.rouge_l().map(|score| score.f1),
+            "bleu" => overlap?.1.score(),
+            _ => (self.samples > 0).then(|| self.exact as f64 / self.samples as f64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Seq2seqConfig;
+    use super::*;
+    use crate::testing::assert_costs_what_samples_cost;
+    use crate::{HeadConfig, Score};
+    use undertone_metrics::direction_of;
+
+    #[test]
+    fn a_batch_costs_what_its_samples_cost_by_themselves() {
+        let head = HeadConfig::new(Seq2seqConfig { layers: 1, heads: 2, ffn: 16, ..Default::default() });
+        let target = |tokens: &[u32]| -> Target {
+            WrittenTarget { source: String::new(), tokens: tokens.to_vec(), text: String::new() }.target()
+        };
+        assert_costs_what_samples_cost(&head, [target(&[1, 7, 8, 9, 2]), target(&[1, 10, 2])]);
+    }
+
+    #[test]
+    fn errors_are_lower_when_better() {
+        let mut score = Score::new(&HeadConfig::default(), &["cer".into(), "rouge1".into()]);
+        score.add(&spoken("a", "CQ DX"), Some(&Answer::text("CQ DX"))).expect("scored");
+        score.add(&spoken("b", "ABCDE"), Some(&Answer::text("ABCDX"))).expect("scored");
+        assert_eq!((score.metric("cer"), score.metric("wer"), score.metric("exact")), (0.1, 1.0 / 3.0, 0.5));
+        assert_eq!((score.error("cer"), score.error("exact")), (0.1, 0.5));
+        assert_eq!((score.metric("rouge1"), score.error("rouge1")), (0.5, 0.5));
+    }
+
+    #[test]
+    fn every_metric_of_a_head_has_a_direction_and_one_without_makes_no_error() {
+        for name in crate::names() {
+            let head: HeadConfig = serde_json::from_value(serde_json::json!({"type": name})).expect("a head");
+            for metric in head.metrics() {
+                assert_eq!(direction_of(metric.name), Some(metric.direction), "{}", metric.name);
+            }
+        }
+        let mut score = Score::new(&HeadConfig::default(), &["cer".into()]);
+        score.add(&spoken("a", "CQ DX"), Some(&Answer::text("CQ DX"))).expect("scored");
+        assert!(score.error("brier").is_nan());
+    }
+}

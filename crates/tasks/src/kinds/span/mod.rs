@@ -1,0 +1,211 @@
+//! A part of the context that answers a question.
+
+mod best;
+mod score;
+mod windows;
+
+pub use best::{AnswerConfig, ScoredSpan, SpanPrediction, WindowLogits, best_spans};
+pub use score::{SpanAnswer, SpanTarget};
+pub use windows::{SpanWindow, WindowConfig, span_windows};
+
+use crate::{
+    Answer, AnswerContext, BoxError, BoxedHead, Cut, Framer, HeadConfig, HeadInput, HostArrays, KindMetric, ReadError,
+    Target, TaskHead, TaskKind, TaskScore, TextDataset, TextError, TextSample, Trivial, TrivialAnswer, Typed,
+    TypedError, TypedSamples, first_sentence, typed_origin,
+};
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use undertone_data::records::{RecordsConfig, RecordsError, SpanRecord};
+use undertone_model::heads::{SpanHead, SpanHeadConfig, SpanLogits};
+use undertone_model::layers::Embedding;
+use undertone_ops::cross_entropy;
+
+/// How answers are found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SpanConfig {
+    /// Tokens of question and context at most; a longer context is cut into windows.
+    pub max_length: usize,
+    /// Tokens that a window shares with the one before it.
+    pub doc_stride: usize,
+    /// How many answers are kept and share the probability.
+    pub n_best: usize,
+    /// Tokens of an answer at most.
+    pub max_answer_length: usize,
+    /// By how much no answer must score above the best one to be believed; without it every question has an answer.
+    pub null_score_diff_threshold: Option<f32>,
+    /// Dropout in the head, in training.
+    pub dropout: f64,
+}
+
+impl Default for SpanConfig {
+    fn default() -> Self {
+        let (window, answer, head) = (WindowConfig::default(), AnswerConfig::default(), SpanHeadConfig::default());
+        Self {
+            max_length: window.max_length,
+            doc_stride: window.doc_stride,
+            n_best: answer.n_best,
+            max_answer_length: answer.max_answer_length,
+            null_score_diff_threshold: answer.null_score_diff_threshold,
+            dropout: head.dropout,
+        }
+    }
+}
+
+impl SpanConfig {
+    fn head_config(&self) -> SpanHeadConfig {
+        SpanHeadConfig::new().with_dropout(self.dropout)
+    }
+
+    fn window(&self) -> WindowConfig {
+        WindowConfig { max_length: self.max_length, doc_stride: self.doc_stride }
+    }
+
+    fn answer(&self) -> AnswerConfig {
+        AnswerConfig {
+            n_best: self.n_best,
+            max_answer_length: self.max_answer_length,
+            null_score_diff_threshold: self.null_score_diff_threshold,
+        }
+    }
+
+    /// The samples of questions: their windows.
+    fn samples(&self, records: Vec<SpanRecord>, framer: &Framer) -> Result<Vec<TextSample>, TextError> {
+        let windows = span_windows(framer, &records, &self.window())?;
+        let records: Vec<Arc<SpanRecord>> = records.into_iter().map(Arc::new).collect();
+        let samples = windows.into_iter().map(|window| {
+            let record = records[window.record].clone();
+            TextSample {
+                name: record.origin.to_string(),
+                ids: window.ids.clone(),
+                type_ids: window.type_ids.clone(),
+                target: Target::new(SpanTarget { window, record }, 1),
+            }
+        });
+        Ok(samples.collect())
+    }
+}
+
+/// How many questions have an answer that is whole in none of their windows.
+fn unreachable_answers(samples: &[TextSample]) -> usize {
+    let targets: Vec<&SpanTarget> = samples.iter().filter_map(|sample| sample.target.get().ok()).collect();
+    let of_one = targets.chunk_by(|a, b| Arc::ptr_eq(&a.record, &b.record));
+    of_one.filter(|of| !of[0].record.answers.is_empty() && of.iter().all(|target| target.window.start == 0)).count()
+}
+
+impl TaskKind for SpanConfig {
+    fn name(&self) -> &'static str {
+        "span"
+    }
+
+    fn metrics(&self) -> &'static [KindMetric] {
+        const { &[KindMetric::higher("f1"), KindMetric::higher("exact_match")] }
+    }
+
+    fn max_input(&self) -> usize {
+        self.max_length
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.head_config().validate().map_err(|e| e.to_string())?;
+        self.window().validate().map_err(|e| e.to_string())?;
+        self.answer().validate().map_err(|e| e.to_string())
+    }
+
+    fn trained(&self) -> HeadConfig {
+        let AnswerConfig { n_best, max_answer_length, null_score_diff_threshold } = AnswerConfig::default();
+        HeadConfig::new(Self { n_best, max_answer_length, null_score_diff_threshold, ..self.clone() })
+    }
+
+    fn read(&self, records: &RecordsConfig, framer: &Framer) -> Result<TextDataset, ReadError> {
+        let samples = self.samples(SpanRecord::read(records)?, framer)?;
+        let cut = Cut { inputs: 0, targets: unreachable_answers(&samples) };
+        Ok(TextDataset::new(samples, cut))
+    }
+
+    fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError> {
+        let text = |record: &SpanRecord| format!("{}\n{}", record.question, record.context);
+        Ok(SpanRecord::read(records)?.iter().map(|record| (record.origin.to_string(), text(record))).collect())
+    }
+
+    /// `hidden`: true where no answer may begin or end, `[rows, tokens]`: everywhere but in the context and at the first
+    /// token, which stands for having none. Of another kind's samples every token is open.
+    fn inputs(&self, samples: &[&TextSample], tokens: usize) -> HostArrays {
+        let hidden = samples.iter().flat_map(|sample| {
+            let open = |at: usize| match sample.target.get::<SpanTarget>() {
+                Ok(target) => target.window.offsets.get(at).is_some_and(Option::is_some),
+                Err(_) => at < sample.ids.len(),
+            };
+            (0..tokens).map(move |at| at > 0 && !open(at))
+        });
+        HostArrays::default().with_bools("hidden", [samples.len(), tokens], hidden.collect())
+    }
+
+    fn labels(&self, samples: &[&TextSample], _: usize) -> Result<HostArrays, BoxError> {
+        let (mut first, mut last) = (Vec::new(), Vec::new());
+        for sample in samples {
+            let window = &sample.target.get::<SpanTarget>()?.window;
+            first.push(window.start as i64);
+            last.push(window.end as i64);
+        }
+        Ok(HostArrays::default().with_ints("first", [samples.len()], first).with_ints("last", [samples.len()], last))
+    }
+
+    fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead {
+        BoxedHead::new("Span", self.head_config().init(embeddings.weight.dims()[1], device))
+    }
+
+    fn score(&self, _: &[String]) -> Box<dyn TaskScore> {
+        Box::new(score::SpanScore::new(self.answer()))
+    }
+
+    fn trivial(&self, trivial: Trivial, _: &[TextSample]) -> Option<TrivialAnswer> {
+        let lead = |sample: &TextSample| match sample.target.get::<SpanTarget>() {
+            Ok(target) => Answer::text(first_sentence(&target.record.context)),
+            Err(_) => Answer::text(""),
+        };
+        (trivial == Trivial::Lead).then(|| Box::new(lead) as TrivialAnswer)
+    }
+
+    fn typed(&self, text: &Typed, framer: &Framer) -> Result<TypedSamples, TypedError> {
+        let record = SpanRecord {
+            id: String::new(),
+            question: text.text.to_owned(),
+            context: text.context.ok_or(TypedError::NoContext)?.to_owned(),
+            answers: Vec::new(),
+            origin: typed_origin(),
+        };
+        Ok(TypedSamples { samples: self.samples(vec![record], framer)?, cut: 0 })
+    }
+
+    fn said(&self, text: &Typed, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
+        let mut windows = Vec::new();
+        for (sample, answer) in samples.iter().zip(answers) {
+            if let Some(SpanAnswer { start, end }) = answer.get() {
+                windows.push(WindowLogits { window: &sample.target.get::<SpanTarget>()?.window, start, end });
+            }
+        }
+        Ok(best_spans(&windows, text.context.unwrap_or_default(), &self.answer())?.text().to_owned())
+    }
+}
+
+impl TaskHead for SpanHead {
+    fn loss(&self, input: HeadInput) -> Result<Tensor<1>, BoxError> {
+        let SpanLogits { start, end } = self.forward(input.states, &input.arrays.bools::<2>("hidden")?);
+        let first = cross_entropy(start, input.arrays.ints::<1>("first")?, Default::default()).sum;
+        let last = cross_entropy(end, input.arrays.ints::<1>("last")?, Default::default()).sum;
+        Ok((first + last).div_scalar(2.0))
+    }
+
+    fn answer(&self, input: HeadInput, _: &AnswerContext) -> Result<Vec<Answer>, BoxError> {
+        let tokens = input.states.dims()[1];
+        let SpanLogits { start, end } = self.forward(input.states, &input.arrays.bools::<2>("hidden")?);
+        let rows = |logits: Tensor<2>| -> Vec<Vec<f32>> {
+            let values: Vec<f32> = logits.into_data().iter::<f32>().collect();
+            values.chunks(tokens).map(<[f32]>::to_vec).collect()
+        };
+        let both = rows(start).into_iter().zip(rows(end));
+        Ok(both.map(|(start, end)| Answer::value(SpanAnswer { start, end })).collect())
+    }
+}

@@ -1,0 +1,59 @@
+//! What a task is: its configuration, features, labels, loss, answers and score, one file or folder for each kind.
+//!
+//! A [`TaskKind`] is what `head: {type: …}` of a task says, a [`TaskHead`] its network over a backbone's states. Four kinds
+//! are built in ([`kinds`]); another one, of whatever crate, is a struct with these two traits, and YAML can name it once
+//! it is [registered](register). Everything else asks the kind: how records become samples, what a batch's labels are,
+//! what the loss is, how answers are scored and said.
+//!
+//! It deliberately trains nothing and knows no experiment: which task a sample goes to, and what becomes of a loss, is its
+//! caller's. A speech backbone writes with its own decoder, so its networks are not here either.
+//!
+//! ```
+//! use undertone_tasks::HeadConfig;
+//! use undertone_tasks::kinds::classify::ClassifyConfig;
+//!
+//! let head: HeadConfig = serde_json::from_str(r#"{"type": "classify", "labels": ["bad", "good"]}"#)?;
+//! assert_eq!((head.name(), head.metrics()[0].name), ("classify", "accuracy"));
+//! assert_eq!(head.downcast_ref::<ClassifyConfig>().map(|kind| kind.max_length), Some(128));
+//! assert!(head.validate(true).is_ok());
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+
+mod answer;
+mod arrays;
+mod batch;
+mod content;
+mod error;
+mod framer;
+mod generation;
+mod head;
+mod kind;
+pub mod kinds;
+#[cfg(test)]
+mod parity;
+mod registry;
+mod row;
+mod sample;
+mod score;
+#[cfg(test)]
+mod testing;
+mod typed;
+
+pub use answer::{Answer, Said, TaskScore};
+pub use arrays::{DeviceArrays, HostArrays};
+pub use batch::{DevicePart, TaskPart, TextBatch, pad_row};
+pub use error::TextError;
+pub use framer::Framer;
+pub use generation::GenerationSettings;
+pub use head::{AnswerContext, BoxedHead, HeadInput, TaskHead, TaskHeads, argmax};
+pub use kind::{HeadConfig, KindConfig, KindMetric, TaskKind};
+pub use registry::{NameTaken, names, register};
+pub use sample::{Cut, ForeignSample, ReadError, Target, TextDataset, TextSample};
+pub use score::Score;
+pub use typed::{Trivial, TrivialAnswer, Typed, TypedError, TypedSamples, first_sentence, typed_origin};
+
+/// Any error.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The label of a decision that is not scored.
+pub const IGNORED: i64 = -100;

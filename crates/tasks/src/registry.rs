@@ -1,0 +1,142 @@
+//! The kinds of tasks that YAML can name.
+
+use crate::content::{Content, ContentError};
+use crate::kinds::{classify::ClassifyConfig, seq2seq::Seq2seqConfig, span::SpanConfig, tag::TagConfig};
+use crate::{HeadConfig, TaskKind};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use std::any::TypeId;
+use std::sync::{LazyLock, PoisonError, RwLock};
+
+/// Why a kind is not registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is a kind of task called `{name}` already: give yours another name")]
+pub struct NameTaken {
+    /// The name.
+    pub name: &'static str,
+}
+
+/// Makes a kind known to YAML under its name: from then on, `head: {type: name, …}` is one of these. To register a kind
+/// again changes nothing.
+///
+/// # Errors
+/// When another kind has the name.
+pub fn register<K: TaskKind + DeserializeOwned + Default>() -> Result<(), NameTaken> {
+    REGISTRY.write().unwrap_or_else(PoisonError::into_inner).add::<K>()
+}
+
+/// The names of all kinds there are: the built-in ones, then others in the order in which they were registered.
+pub fn names() -> &'static [&'static str] {
+    REGISTRY.read().unwrap_or_else(PoisonError::into_inner).names
+}
+
+/// A head of the kind with this name.
+fn read(name: &str, keys: Content) -> Result<HeadConfig, ContentError> {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    let known = registry.kinds.iter().find(|kind| kind.name == name);
+    let read = known.ok_or_else(|| ContentError::UnknownVariant(name.to_owned(), registry.names))?.read;
+    drop(registry);
+    read(keys)
+}
+
+impl Default for HeadConfig {
+    fn default() -> Self {
+        Self::new(Seq2seqConfig::default())
+    }
+}
+
+impl<'de> Deserialize<'de> for HeadConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (name, keys) = Content::deserialize(deserializer)?.tagged("type").map_err(|error| error.of())?;
+        read(&name, keys).map_err(|error| error.of())
+    }
+}
+
+static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| {
+    let mut registry = Registry { kinds: Vec::new(), names: &[] };
+    let all = [
+        registry.add::<Seq2seqConfig>(),
+        registry.add::<ClassifyConfig>(),
+        registry.add::<SpanConfig>(),
+        registry.add::<TagConfig>(),
+    ];
+    debug_assert!(all.iter().all(Result::is_ok), "built-in kinds have names of their own");
+    RwLock::new(registry)
+});
+
+struct Registry {
+    kinds: Vec<Kind>,
+    /// For serde's errors, which name what there is for as long as the program runs.
+    names: &'static [&'static str],
+}
+
+struct Kind {
+    name: &'static str,
+    of: TypeId,
+    read: fn(Content) -> Result<HeadConfig, ContentError>,
+}
+
+impl Registry {
+    fn add<K: TaskKind + DeserializeOwned + Default>(&mut self) -> Result<(), NameTaken> {
+        let (name, of) = (K::default().name(), TypeId::of::<K>());
+        match self.kinds.iter().find(|kind| kind.name == name) {
+            Some(kind) if kind.of == of => return Ok(()),
+            Some(_) => return Err(NameTaken { name }),
+            None => {}
+        }
+        self.kinds.push(Kind { name, of, read: |keys| K::deserialize(keys).map(HeadConfig::new) });
+        // A few words for each kind, once.
+        self.names = Box::leak(self.kinds.iter().map(|kind| kind.name).collect::<Vec<_>>().into_boxed_slice());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::classify::ClassifyConfig;
+    use crate::kinds::span::SpanConfig;
+    use serde_json::json;
+
+    fn head(json: serde_json::Value) -> Result<HeadConfig, String> {
+        serde_json::from_value(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_head_is_written_as_it_is_read_with_its_type_first() {
+        let span = SpanConfig { null_score_diff_threshold: Some(0.1), ..Default::default() };
+        let text = serde_json::to_string(&HeadConfig::new(span.clone())).expect("written");
+        let expected = r#"{"type":"span","max_length":384,"doc_stride":128,"n_best":20,"max_answer_length":30,"null_score_diff_threshold":0.1,"dropout":0.0}"#;
+        assert_eq!(text, expected);
+        let found: HeadConfig = serde_json::from_str(&text).expect("read");
+        assert_eq!((found.name(), found.downcast_ref::<SpanConfig>()), ("span", Some(&span)));
+        assert_ne!(found, HeadConfig::default());
+        // The type may come last, and what is not said is default.
+        let found = head(json!({"labels": ["a", "b"], "type": "classify"})).expect("read");
+        let labels = vec!["a".to_owned(), "b".to_owned()];
+        assert_eq!(found.downcast_ref::<ClassifyConfig>(), Some(&ClassifyConfig { labels, ..Default::default() }));
+    }
+
+    #[test]
+    fn what_is_no_head_is_refused_by_name() {
+        for (json, expected) in [
+            (
+                json!({"type": "classification"}),
+                "unknown variant `classification`, expected one of `seq2seq`, `classify`, `span`, `tag`",
+            ),
+            (json!({"labels": []}), "missing field `type`"),
+            (
+                json!({"type": "tag", "max": 3}),
+                "unknown field `max`, expected one of `labels`, `max_length`, `dropout`",
+            ),
+            (json!({"type": "tag", "max_length": "long"}), "invalid type: string \"long\", expected usize"),
+            (json!({"type": "tag", "max_length": -1}), "invalid value: integer `-1`, expected usize"),
+            (json!({"type": "tag", "type2": null}), "unknown field `type2`"),
+            (json!({"type": 3}), "invalid type: integer `3`, expected a string"),
+            (json!("tag"), "invalid type: string \"tag\""),
+        ] {
+            let error = head(json.clone()).expect_err("refused");
+            assert!(error.starts_with(expected), "{json}: {error}");
+        }
+    }
+}
