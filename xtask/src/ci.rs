@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: everything that must hold before a change lands, cheapest first.
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::test::{self, Accelerator, Skips};
 use std::ffi::OsString;
 use std::path::Path;

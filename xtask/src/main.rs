@@ -9,6 +9,7 @@ mod ci;
 mod data;
 mod eval;
 mod export;
+mod failure;
 mod monitor;
 mod predict;
 mod progress;
@@ -19,11 +20,9 @@ mod transcribe;
 mod tune;
 
 use clap::{Parser, Subcommand};
-use std::fmt::Display;
+use failure::Failure;
 use std::process::ExitCode;
-use undertone::phases::dynamo::DynamoError;
-use undertone::phases::{RunError, SpeechError};
-use undertone::train::{BackendFailure, catch_backend_failure, silence_backend_failures};
+use undertone::train::{catch_backend_failure, silence_backend_failures};
 
 #[derive(Parser)]
 #[command(
@@ -76,52 +75,6 @@ enum Command {
     Test(test::Args),
     /// Run every check of the repository
     Ci(ci::Args),
-}
-
-/// What ends a command early.
-enum Failure {
-    /// Something the user gave.
-    BadInput(String),
-    /// Something else.
-    Machine(String),
-    /// The user's wish.
-    Interrupted,
-}
-
-impl Failure {
-    fn bad_input(error: impl Display) -> Self {
-        Self::BadInput(error.to_string())
-    }
-
-    fn of_dynamo(error: DynamoError) -> Self {
-        match error {
-            DynamoError::Run(error) => Self::of_run(error),
-            DynamoError::Speech { source, .. } if matches!(*source, SpeechError::Interrupted { .. }) => {
-                Self::of_run(RunError::Data(*source))
-            }
-            error if error.is_bad_input() => Self::bad_input(error),
-            error => Self::Machine(error.to_string()),
-        }
-    }
-
-    fn of_backend(failure: BackendFailure) -> Self {
-        Self::Machine(match failure {
-            BackendFailure::OutOfMemory(reason) => {
-                format!("memory ran out: {reason}; give it less at once, or use a device with more")
-            }
-            BackendFailure::Device(reason) => {
-                format!("the device failed: {reason}; check its driver, or use `--device cpu`")
-            }
-        })
-    }
-
-    fn of_run(error: RunError) -> Self {
-        if let RunError::Data(SpeechError::Interrupted { .. }) = error {
-            eprintln!("{error}");
-            return Self::Interrupted;
-        }
-        if error.is_bad_input() { Self::bad_input(error) } else { Self::Machine(error.to_string()) }
-    }
 }
 
 fn main() -> ExitCode {
