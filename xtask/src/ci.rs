@@ -1,6 +1,7 @@
 //! `cargo xtask ci`: everything that must hold before a change lands, cheapest first.
 
 use crate::failure::Failure;
+use crate::structure;
 use crate::test::{self, Accelerator, Skips};
 use std::ffi::OsString;
 use std::path::Path;
@@ -58,7 +59,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn checks(skips: &Skips) -> Result<(), Failure> {
-    BEFORE_TESTS.iter().try_for_each(|check| check.run(skips, &[]))?;
+    let (first, then) = BEFORE_TESTS.split_at(1);
+    first.iter().try_for_each(|check| check.run(skips, &[]))?;
+    eprintln!("── structure");
+    structure::check()?;
+    then.iter().try_for_each(|check| check.run(skips, &[]))?;
     test::all(skips, &FEATURES.map(OsString::from))?;
     test::on(Accelerator::Wgpu, skips, &[])?;
     AFTER_TESTS.iter().try_for_each(|check| check.run(skips, &[]))

@@ -14,6 +14,7 @@ mod monitor;
 mod predict;
 mod progress;
 mod report;
+mod structure;
 mod test;
 mod train;
 mod transcribe;
@@ -71,6 +72,8 @@ enum Command {
     /// Run cases of `bench hostile`; lines of JSON
     #[command(hide = true)]
     HostileCases(bench::hostile::ChildArgs),
+    /// Check that crates and modules depend on each other as ARCHITECTURE.md says
+    Structure(structure::Args),
     /// Run the tests; what they need is installed first
     Test(test::Args),
     /// Run every check of the repository
@@ -106,6 +109,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Tune(args) => tune::run(&args),
         Command::TuneProbe(args) => tune::probe(&args),
         Command::HostileCases(args) => bench::hostile::run_child(&args),
+        Command::Structure(args) => structure::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Ci(args) => ci::run(&args),
     }
