@@ -1,7 +1,6 @@
 //! `cargo xtask ci`: everything that must hold before a change lands, cheapest first.
 
 use crate::failure::Failure;
-use crate::structure;
 use crate::test::{self, Accelerator, Skips};
 use std::ffi::OsString;
 use std::path::Path;
@@ -25,8 +24,9 @@ pub struct Check {
 /// Where the sanitizer's runtime comes with the toolchain.
 const SANITIZED: &str = "x86_64-unknown-linux-gnu";
 
-const BEFORE_TESTS: [Check; 3] = [
+const BEFORE_TESTS: [Check; 4] = [
     Check { name: "format", args: &["fmt", "--all", "--check"], variables: &[] },
+    Check { name: "structure", args: &["xtask", "structure"], variables: &[] },
     Check { name: "clippy", args: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], variables: &[] },
     Check { name: "docs", args: &["doc", "--workspace", "--no-deps"], variables: &[("RUSTDOCFLAGS", "-D warnings")] },
 ];
@@ -59,11 +59,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn checks(skips: &Skips) -> Result<(), Failure> {
-    let (first, then) = BEFORE_TESTS.split_at(1);
-    first.iter().try_for_each(|check| check.run(skips, &[]))?;
-    eprintln!("── structure");
-    structure::check()?;
-    then.iter().try_for_each(|check| check.run(skips, &[]))?;
+    BEFORE_TESTS.iter().try_for_each(|check| check.run(skips, &[]))?;
     test::all(skips, &FEATURES.map(OsString::from))?;
     test::on(Accelerator::Wgpu, skips, &[])?;
     AFTER_TESTS.iter().try_for_each(|check| check.run(skips, &[]))

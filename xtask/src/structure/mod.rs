@@ -50,11 +50,6 @@ struct Structure {
     findings: Vec<Finding>,
 }
 
-/// Checks this repository, and prints the table.
-pub fn check() -> Result<(), Failure> {
-    run(&Args { json: false, root: repository() })
-}
-
 pub fn run(args: &Args) -> Result<(), Failure> {
     let structure = look(&args.root).map_err(|e| Failure::Machine(e.to_string()))?;
     let Structure { rows, findings } = &structure;

@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
             }
             UseTree::Name(name) => {
                 let name = name.ident.to_string();
-                self.import([prefix, &[name.clone()]].concat(), Some(name), is_reexport);
+                self.import([prefix, std::slice::from_ref(&name)].concat(), Some(name), is_reexport);
             }
             UseTree::Rename(rename) => {
                 let path = match rename.ident.to_string() {
@@ -204,7 +204,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 
     fn visit_item_mod(&mut self, item: &'ast ItemMod) {
         let name = item.ident.to_string();
-        let path = [&self.tree.modules[self.module].path[..], &[name.clone()]].concat();
+        let path = [&self.tree.modules[self.module].path[..], std::slice::from_ref(&name)].concat();
         let child = match &item.content {
             Some((_, items)) => {
                 let child = self.tree.add(self.tree.modules[self.module].file, Some(self.module), path);
