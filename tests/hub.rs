@@ -1,10 +1,7 @@
 //! Models and datasets from the hub: fetched from a server on loopback, then read from the cache alone.
 
-#[path = "hub/network.rs"]
 mod network;
-#[path = "hub/server.rs"]
 mod server;
-#[path = "hub/speech.rs"]
 mod speech;
 
 use parquet::data_type::{ByteArray, ByteArrayType};

@@ -1,7 +1,7 @@
 //! `cargo xtask analyze`.
 
-use crate::Failure;
 use crate::eval::SplitName;
+use crate::failure::Failure;
 use std::path::PathBuf;
 use undertone::phases::Experiment;
 use undertone::phases::dynamo::analyze;

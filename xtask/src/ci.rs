@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: everything that must hold before a change lands, cheapest first.
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::test::{self, Accelerator, Skips};
 use std::ffi::OsString;
 use std::path::Path;
@@ -24,8 +24,9 @@ pub struct Check {
 /// Where the sanitizer's runtime comes with the toolchain.
 const SANITIZED: &str = "x86_64-unknown-linux-gnu";
 
-const BEFORE_TESTS: [Check; 3] = [
+const BEFORE_TESTS: [Check; 4] = [
     Check { name: "format", args: &["fmt", "--all", "--check"], variables: &[] },
+    Check { name: "structure", args: &["xtask", "structure"], variables: &[] },
     Check { name: "clippy", args: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], variables: &[] },
     Check { name: "docs", args: &["doc", "--workspace", "--no-deps"], variables: &[("RUSTDOCFLAGS", "-D warnings")] },
 ];

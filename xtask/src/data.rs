@@ -3,8 +3,9 @@
 mod cache;
 mod check;
 
+use crate::failure::Failure;
 use crate::progress::Bar;
-use crate::{Failure, train};
+use crate::train;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use undertone::cw::{CwConfig, CwSynth};

@@ -1,6 +1,7 @@
 //! `cargo xtask eval`.
 
-use crate::{Failure, train};
+use crate::failure::Failure;
+use crate::train;
 use std::path::PathBuf;
 use undertone::phases::dynamo::{RouterKind, evaluate, judge_run};
 use undertone::phases::{Experiment, Split};

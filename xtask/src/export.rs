@@ -1,6 +1,7 @@
 //! `cargo xtask export`.
 
-use crate::{Failure, data::refuse_to_replace};
+use crate::data::refuse_to_replace;
+use crate::failure::Failure;
 use std::path::PathBuf;
 use undertone::ops::DeviceSpec;
 use undertone::phases::ModelConfig;

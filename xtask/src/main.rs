@@ -9,20 +9,21 @@ mod ci;
 mod data;
 mod eval;
 mod export;
+mod failure;
 mod monitor;
 mod predict;
 mod progress;
 mod report;
+mod structure;
 mod test;
 mod train;
 mod transcribe;
 mod tune;
 
 use clap::{Parser, Subcommand};
-use std::fmt::Display;
+use failure::Failure;
 use std::process::ExitCode;
-use undertone::phases::RunError;
-use undertone::train::{BackendFailure, catch_backend_failure, silence_backend_failures};
+use undertone::train::{catch_backend_failure, silence_backend_failures};
 
 #[derive(Parser)]
 #[command(
@@ -71,45 +72,12 @@ enum Command {
     /// Run cases of `bench hostile`; lines of JSON
     #[command(hide = true)]
     HostileCases(bench::hostile::ChildArgs),
+    /// Check that crates and modules depend on each other as ARCHITECTURE.md says
+    Structure(structure::Args),
     /// Run the tests; what they need is installed first
     Test(test::Args),
     /// Run every check of the repository
     Ci(ci::Args),
-}
-
-/// What ends a command early.
-enum Failure {
-    /// Something the user gave.
-    BadInput(String),
-    /// Something else.
-    Machine(String),
-    /// The user's wish.
-    Interrupted,
-}
-
-impl Failure {
-    fn bad_input(error: impl Display) -> Self {
-        Self::BadInput(error.to_string())
-    }
-
-    fn of_backend(failure: BackendFailure) -> Self {
-        Self::Machine(match failure {
-            BackendFailure::OutOfMemory(reason) => {
-                format!("memory ran out: {reason}; give it less at once, or use a device with more")
-            }
-            BackendFailure::Device(reason) => {
-                format!("the device failed: {reason}; check its driver, or use `--device cpu`")
-            }
-        })
-    }
-
-    fn of_run(error: RunError) -> Self {
-        if error.is_interruption() {
-            eprintln!("{error}");
-            return Self::Interrupted;
-        }
-        if error.is_bad_input() { Self::bad_input(error) } else { Self::Machine(error.to_string()) }
-    }
 }
 
 fn main() -> ExitCode {
@@ -141,6 +109,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Tune(args) => tune::run(&args),
         Command::TuneProbe(args) => tune::probe(&args),
         Command::HostileCases(args) => bench::hostile::run_child(&args),
+        Command::Structure(args) => structure::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Ci(args) => ci::run(&args),
     }

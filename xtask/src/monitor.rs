@@ -1,6 +1,6 @@
 //! `cargo xtask monitor`.
 
-use crate::Failure;
+use crate::failure::Failure;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};

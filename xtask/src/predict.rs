@@ -1,6 +1,6 @@
 //! `cargo xtask predict`.
 
-use crate::Failure;
+use crate::failure::Failure;
 use std::path::PathBuf;
 use undertone::phases::Experiment;
 use undertone::phases::dynamo::Predictor;

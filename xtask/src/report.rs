@@ -1,6 +1,6 @@
 //! `cargo xtask report`.
 
-use crate::Failure;
+use crate::failure::Failure;
 use std::path::PathBuf;
 use undertone::phases::write_reports;
 

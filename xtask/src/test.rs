@@ -1,7 +1,7 @@
 //! `cargo xtask test`: the tests, and what they need.
 
-use crate::Failure;
 use crate::ci::Check;
+use crate::failure::Failure;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -34,11 +34,11 @@ const DOC_TESTS: Check = Check { name: "doc tests", args: &["test", "--workspace
 
 /// Operations against the CPU's, answers and gradients of reference implementations, what guards a run whose losses are
 /// heard of late, and runs of the command line.
-const SHORT: &str = "package(undertone-ops) | (package(undertone-model) & test(/^(lora|router|heads)::/)) | binary(on_device) | \
-                     binary(/^parity/) | binary(guarding)";
+const SHORT: &str = "package(undertone-ops) | (package(undertone-model) & test(/^(lora|router|heads)::/)) | \
+                     (package(undertone-tests) & test(/^(on_device|parity|parity_lora|parity_text|guarding)::/))";
 /// Everything that takes Burn's default device.
-const LONG: &str = "package(undertone-ops) | package(undertone-model) | package(undertone-train) | binary(on_device) | \
-                    binary(/^parity/) | binary(learner) | binary(guarding)";
+const LONG: &str = "package(undertone-ops) | package(undertone-model) | package(undertone-train) | \
+                    (package(undertone-tests) & test(/^(on_device|parity|parity_lora|parity_text|learner|guarding)::/))";
 const ON_DEVICE: [&str; 5] = ["nextest", "run", "--workspace", "--run-ignored", "all"];
 
 impl Accelerator {

@@ -1,6 +1,6 @@
 //! `cargo xtask train`.
 
-use crate::Failure;
+use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

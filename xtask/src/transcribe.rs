@@ -1,6 +1,6 @@
 //! `cargo xtask transcribe`.
 
-use crate::Failure;
+use crate::failure::Failure;
 use std::path::PathBuf;
 use undertone::ops::DeviceSpec;
 use undertone::phases::Transcriber;

@@ -1,6 +1,7 @@
 //! `cargo xtask tune`, and the hidden command that each of its probes is.
 
-use crate::{Failure, train};
+use crate::failure::Failure;
+use crate::train;
 use clap::builder::RangedU64ValueParser;
 use std::io::Write;
 use std::path::{Path, PathBuf};

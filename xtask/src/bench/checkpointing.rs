@@ -3,7 +3,7 @@
 use super::compare::{Measurement, measure, our_command};
 use super::step::Workload;
 use super::{median, rounded};
-use crate::Failure;
+use crate::failure::Failure;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use super::step::{Dtype, Workload};
 use super::{median, name, rounded};
-use crate::Failure;
+use crate::failure::Failure;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use std::path::PathBuf;

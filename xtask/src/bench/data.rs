@@ -1,7 +1,7 @@
 //! `cargo xtask bench data`: how fast samples are made, alone and beside Python.
 
 use super::{median, rounded};
-use crate::Failure;
+use crate::failure::Failure;
 use clap::builder::RangedU64ValueParser;
 use rayon::prelude::*;
 use serde_json::{Value, json};

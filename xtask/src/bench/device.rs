@@ -2,7 +2,7 @@
 
 use super::step::{Size, adapted, adapter, resolve};
 use super::{median, name, rounded};
-use crate::Failure;
+use crate::failure::Failure;
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use clap::builder::RangedU64ValueParser;

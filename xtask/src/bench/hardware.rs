@@ -1,7 +1,7 @@
 //! `cargo xtask bench hardware`.
 
 use super::rounded;
-use crate::Failure;
+use crate::failure::Failure;
 use std::time::{Duration, Instant};
 use undertone::ops::DeviceSpec;
 use undertone::train::{HardwareSampler, measured_peak_flops};

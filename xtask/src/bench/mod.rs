@@ -11,7 +11,7 @@ mod ops;
 mod random;
 mod step;
 
-use crate::Failure;
+use crate::failure::Failure;
 use clap::ValueEnum;
 
 #[derive(clap::Subcommand)]

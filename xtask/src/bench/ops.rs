@@ -1,7 +1,7 @@
 //! `cargo xtask bench ops`: every operation of a training step at Whisper's sizes, fused and composed in turn.
 
 use super::{median, rounded};
-use crate::Failure;
+use crate::failure::Failure;
 use burn::tensor::{Device, Int, Tensor};
 use std::time::Instant;
 use undertone::kernels::roofline;

@@ -1,7 +1,7 @@
 //! `cargo xtask bench step`: the training step that the Learner runs, timed on a random model and a random batch.
 
 use super::{median, name, rounded};
-use crate::Failure;
+use crate::failure::Failure;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use clap::builder::RangedU64ValueParser;

@@ -1,7 +1,8 @@
 //! `cargo xtask data cache`.
 
+use crate::failure::Failure;
 use crate::progress::Bar;
-use crate::{Failure, train};
+use crate::train;
 use std::path::PathBuf;
 use undertone::data::cache::{Cache, CacheUsage};
 use undertone::phases::{Experiment, FillError, fill_cache};

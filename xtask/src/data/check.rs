@@ -1,7 +1,8 @@
 //! `cargo xtask data check`.
 
+use crate::failure::Failure;
 use crate::progress::Bar;
-use crate::{Failure, train};
+use crate::train;
 use std::path::{Path, PathBuf};
 use undertone::phases::Experiment;
 use undertone::phases::check::{CheckOptions, DataCheck, Severity, check};

@@ -5,7 +5,7 @@ mod fault;
 mod subject;
 mod trial;
 
-use crate::Failure;
+use crate::failure::Failure;
 use fault::Fault;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -3,7 +3,8 @@
 use super::kind::Kind;
 use super::prepare::{Case, Seeds};
 use super::watch::Ending;
-use crate::{Failure, allocator};
+use crate::allocator;
+use crate::failure::Failure;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};

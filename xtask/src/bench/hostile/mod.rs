@@ -15,7 +15,7 @@ mod watch;
 pub use child::ChildArgs;
 pub use child::run as run_child;
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::progress::Bar;
 use kind::Kind;
 use prepare::Seeds;

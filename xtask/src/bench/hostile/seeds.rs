@@ -1,7 +1,7 @@
 //! Good inputs of every kind: the repository's fixtures, and what this program makes itself.
 
 use super::kind::Kind;
-use crate::Failure;
+use crate::failure::Failure;
 use serde_json::{Value, json};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};

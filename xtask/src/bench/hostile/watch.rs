@@ -1,7 +1,7 @@
 //! A process that runs cases, from outside.
 
 use super::Args;
-use crate::Failure;
+use crate::failure::Failure;
 use serde_json::Value;
 use std::fmt::{Display, Formatter};
 use std::io::{BufRead, BufReader};

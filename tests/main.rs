@@ -1,0 +1,32 @@
+//! Every test that crosses crates, in one binary: Burn is linked once. A module is a subject; `cargo nextest run --workspace
+//! -E 'test(/^resume::/)'` runs one. Each test has a process of its own there; in `cargo test` they share one, so they
+//! leave its environment, directory and hooks alone.
+
+mod cli;
+mod configs;
+mod data;
+mod data_check;
+mod dynamo;
+mod dynamo_text;
+mod ebook2cw;
+mod folder;
+mod front_door;
+mod guarding;
+mod hostile;
+mod hub;
+mod judging;
+mod learner;
+mod learning;
+mod miniature;
+mod monitor;
+mod on_device;
+mod optimizer;
+mod parity;
+mod parity_lora;
+mod parity_text;
+mod real_weights;
+mod report;
+mod resume;
+mod run_directory;
+mod text_folder;
+mod tune;

@@ -1,0 +1,40 @@
+//! What ends a command early, and with which exit status.
+
+use std::fmt::Display;
+use undertone::phases::RunError;
+use undertone::train::BackendFailure;
+
+/// What ends a command early.
+pub enum Failure {
+    /// Something the user gave.
+    BadInput(String),
+    /// Something else.
+    Machine(String),
+    /// The user's wish.
+    Interrupted,
+}
+
+impl Failure {
+    pub fn bad_input(error: impl Display) -> Self {
+        Self::BadInput(error.to_string())
+    }
+
+    pub fn of_backend(failure: BackendFailure) -> Self {
+        Self::Machine(match failure {
+            BackendFailure::OutOfMemory(reason) => {
+                format!("memory ran out: {reason}; give it less at once, or use a device with more")
+            }
+            BackendFailure::Device(reason) => {
+                format!("the device failed: {reason}; check its driver, or use `--device cpu`")
+            }
+        })
+    }
+
+    pub fn of_run(error: RunError) -> Self {
+        if error.is_interruption() {
+            eprintln!("{error}");
+            return Self::Interrupted;
+        }
+        if error.is_bad_input() { Self::bad_input(error) } else { Self::Machine(error.to_string()) }
+    }
+}

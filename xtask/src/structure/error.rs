@@ -1,0 +1,22 @@
+//! What keeps the structure from being read.
+
+use std::path::PathBuf;
+
+/// Why the workspace's structure cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum StructureError {
+    /// Cargo does not know the workspace.
+    #[error("cargo cannot tell what is in the workspace: {0}")]
+    Cargo(String),
+    /// A source cannot be read or parsed.
+    #[error("`{}`: {reason}", file.display())]
+    Source {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The page that lists the arrows has no list, or one that cannot be read.
+    #[error("{0}")]
+    Arrows(String),
+}

@@ -1,0 +1,160 @@
+//! `cargo xtask structure`: whether the workspace is built as ARCHITECTURE.md says.
+//!
+//! It reads Cargo.toml files and sources, builds nothing, and takes a second. What is there for tests alone (`#[cfg(test)]`,
+//! the package `tests`, dev-dependencies) may do what other code may not, but for its files' lengths.
+
+mod backends;
+mod circles;
+mod crates;
+mod error;
+mod finding;
+mod modules;
+mod reader;
+mod table;
+#[cfg(test)]
+mod tests;
+mod workspace;
+
+use crate::failure::Failure;
+use error::StructureError;
+use finding::{Finding, Rule};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use table::Row;
+use workspace::Package;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// One JSON object on standard output instead of a table
+    #[arg(long)]
+    json: bool,
+    /// The workspace to look at
+    #[arg(long, value_name = "DIR", default_value_os_t = repository())]
+    root: PathBuf,
+}
+
+/// The lines that a source may have.
+const LONGEST: usize = 500;
+
+/// This repository.
+fn repository() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    root.canonicalize().unwrap_or(root)
+}
+
+/// What is known of a workspace.
+#[derive(Debug)]
+struct Structure {
+    /// A row for each package, those that others depend on first.
+    rows: Vec<Row>,
+    findings: Vec<Finding>,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let structure = look(&args.root).map_err(|e| Failure::Machine(e.to_string()))?;
+    let Structure { rows, findings } = &structure;
+    if args.json {
+        let rows: Vec<_> = rows.iter().map(Row::to_json).collect();
+        let listed: Vec<_> = findings.iter().map(Finding::to_json).collect();
+        println!("{}", json!({"crates": rows, "findings": listed}));
+    } else {
+        print!("{}", table::table(rows));
+    }
+    findings.iter().for_each(|finding| eprintln!("{finding}"));
+    match findings.len() {
+        0 => Ok(()),
+        1 => Err(Failure::Machine("the structure has 1 fault, listed above".into())),
+        count => Err(Failure::Machine(format!("the structure has {count} faults, listed above"))),
+    }
+}
+
+/// Reads the workspace in `root` and checks every rule.
+fn look(root: &Path) -> Result<Structure, StructureError> {
+    let packages = workspace::packages(root)?;
+    let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    let show = |file: &Path| file.strip_prefix(&root).unwrap_or(file).display().to_string();
+    let mut findings = match crates::listed(&root) {
+        Ok(listed) => crates::check(&packages, &listed),
+        Err(error) => vec![Finding::new(Rule::Arrow, crates::PAGE, error)],
+    };
+    let mut rows = Vec::new();
+    for package in crates::ordered(&packages) {
+        let mut row = lengths(package, &show, &mut findings)?;
+        findings.extend(backends::check_manifest(package, &show(&package.folder.join("Cargo.toml"))));
+        for file in package.roots.iter().filter(|_| !package.is_tests()) {
+            row.circles += code(package, file, &show, &mut findings)?;
+        }
+        rows.push(row);
+    }
+    Ok(Structure { rows, findings })
+}
+
+/// Checks the modules under a target's root, and says how many circles there are.
+fn code(
+    package: &Package,
+    root: &Path,
+    show: &impl Fn(&Path) -> String,
+    findings: &mut Vec<Finding>,
+) -> Result<usize, StructureError> {
+    let tree = reader::read(root)?;
+    findings.extend(backends::check_code(package, &tree, show));
+    let arrows = circles::arrows(&tree);
+    let circles = circles::circles(tree.files.len(), &arrows);
+    for circle in &circles {
+        let names: Vec<String> = circle.iter().map(|file| show(&tree.files[*file])).collect();
+        let mut text = "these files need each other:".to_owned();
+        for ((from, to), of) in &arrows {
+            if circle.contains(from) && circle.contains(to) {
+                let of: Vec<&str> = of.iter().map(String::as_str).collect();
+                let (from, to) = (show(&tree.files[*from]), show(&tree.files[*to]));
+                text += &format!("\n  {from} → {to}: {}", of.join(", "));
+            }
+        }
+        findings.push(Finding::new(Rule::Circle, names.join(", "), text));
+    }
+    Ok(circles.len())
+}
+
+/// Counts the lines of a package's sources, its tests' too, and finds those that are too long.
+fn lengths(
+    package: &Package,
+    show: &impl Fn(&Path) -> String,
+    findings: &mut Vec<Finding>,
+) -> Result<Row, StructureError> {
+    let needs = package.arrows().into_iter().map(str::to_owned).collect();
+    let mut row = Row { name: package.name.clone(), files: 0, lines: 0, longest: 0, circles: 0, needs };
+    for file in sources(&package.folder)? {
+        let text = std::fs::read_to_string(&file)
+            .map_err(|e| StructureError::Source { file: file.clone(), reason: e.to_string() })?;
+        let lines = text.lines().count();
+        row.files += 1;
+        row.lines += lines;
+        row.longest = row.longest.max(lines);
+        if lines > LONGEST {
+            let text = format!("{lines} lines, and {LONGEST} are enough for one file: split it");
+            findings.push(Finding::new(Rule::Length, show(&file), text));
+        }
+    }
+    Ok(row)
+}
+
+/// Every Rust source below `folder`, sorted; not those of packages within it, nor what is built.
+fn sources(folder: &Path) -> Result<Vec<PathBuf>, StructureError> {
+    let unreadable =
+        |file: &Path, e: std::io::Error| StructureError::Source { file: file.into(), reason: e.to_string() };
+    let mut found = Vec::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(&dir).map_err(|e| unreadable(&dir, e))? {
+            let path = entry.map_err(|e| unreadable(&dir, e))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if path.is_dir() && !name.starts_with('.') && name != "target" && !path.join("Cargo.toml").is_file() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
