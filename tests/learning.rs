@@ -1,7 +1,7 @@
 //! What training computes: exact accumulation, the same bits every time, and no parameter forgotten.
 
 use std::collections::BTreeMap;
-use undertone::phases::dynamo;
+use undertone::phases::run;
 use undertone::phases::{Experiment, Session};
 use undertone::store::HostTensor;
 use undertone_tests::toys::logged;
@@ -19,7 +19,7 @@ fn train_and_record(steps: u64, settings: &[&str]) -> (BTreeMap<String, HostTens
     let mut all = vec![format!("run.dir={}", place.path("runs").display()), format!("train.max_steps={steps}")];
     all.extend(settings.iter().map(|s| (*s).to_owned()));
     let experiment = Experiment::load(Some(&place.path("tiny.yaml")), &all).expect("an experiment");
-    let run = dynamo::train(&experiment, &Session::default()).expect("a run").remove(0);
+    let run = run::train(&experiment, &Session::default()).expect("a run").remove(0);
     let metrics = std::fs::read_to_string(run.directory.join("metrics.jsonl")).expect("metrics");
     (tensors(&run.directory.join(format!("checkpoints/step-{steps:08}/model.safetensors"))), metrics)
 }
@@ -82,7 +82,7 @@ fn an_overflow_in_f16_halves_the_scale_and_leaves_the_step_out() {
         "train.loss_scale={initial: 8.0e6, growth_interval: 8}".into(),
     ];
     let experiment = Experiment::load(Some(&place.path("tiny.yaml")), &settings).expect("an experiment");
-    let run = dynamo::train(&experiment, &Session::default()).expect("a run").remove(0);
+    let run = run::train(&experiment, &Session::default()).expect("a run").remove(0);
     let (scales, skipped) = (logged(&run.directory, "loss_scale"), logged(&run.directory, "skipped_steps"));
     let weights = |step: usize| tensors(&run.directory.join(format!("checkpoints/step-{step:08}/model.safetensors")));
     assert!(skipped[0] == 1.0 && scales[0] == 4.0e6, "the first step overflows: {scales:?} {skipped:?}");

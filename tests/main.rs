@@ -6,7 +6,7 @@ mod cli;
 mod configs;
 mod data;
 mod data_check;
-mod dynamo;
+mod run;
 mod dynamo_text;
 mod ebook2cw;
 mod folder;

@@ -2,7 +2,7 @@
 //! heard, reads it better than before.
 
 use std::path::Path;
-use undertone::phases::dynamo::train;
+use undertone::phases::run::train;
 use undertone::phases::{Experiment, Session, Transcriber};
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use undertone::phases::dynamo::train;
+use undertone::phases::run::train;
 use undertone::phases::{Experiment, Session};
 use undertone::train::Checkpoints;
 use undertone_testing::skipped;

@@ -4,7 +4,7 @@ use crate::eval::SplitName;
 use crate::failure::Failure;
 use std::path::PathBuf;
 use undertone::phases::Experiment;
-use undertone::phases::dynamo::analyze;
+use undertone::phases::run::analyze;
 
 #[derive(clap::Args)]
 pub struct Args {

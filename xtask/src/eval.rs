@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::train;
 use std::path::PathBuf;
-use undertone::phases::dynamo::{RouterKind, evaluate, judge_run};
+use undertone::phases::run::{RouterKind, evaluate, judge_run};
 use undertone::phases::{Experiment, Split};
 
 #[derive(clap::Args)]

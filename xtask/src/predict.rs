@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use std::path::PathBuf;
 use undertone::phases::Experiment;
-use undertone::phases::dynamo::Predictor;
+use undertone::phases::run::Predictor;
 
 #[derive(clap::Args)]
 #[group(id = "input", required = true, multiple = false)]

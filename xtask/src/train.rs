@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use undertone::phases::dynamo::{Baseline, Phase, StageOutcome, train, train_baseline, train_phases};
+use undertone::phases::run::{Baseline, Phase, StageOutcome, train, train_baseline, train_phases};
 use undertone::phases::{Experiment, Session};
 use undertone::train::{Display, Summary};
 

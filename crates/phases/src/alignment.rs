@@ -5,7 +5,7 @@
 //! Two linear heads, used in training only, read the character at each position from its output, and the Morse element
 //! (dit, dah, gap) from an early layer.
 
-use crate::ConfigError;
+use crate::config::ConfigError;
 use serde::{Deserialize, Serialize};
 use undertone_cw::{CwMark, morse};
 

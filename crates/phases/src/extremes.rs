@@ -1,8 +1,8 @@
 //! Every number of a configuration, replaced by numbers that nobody means: each is refused by a sentence, or can be lived
 //! with.
 
-use crate::dynamo::TaskOrder;
-use crate::dynamo::collate;
+use crate::run::TaskOrder;
+use crate::run::collate;
 use crate::{ConfigError, Experiment, SourceConfig, SpeechDataset};
 use burn::tensor::Device;
 use proptest::prelude::*;

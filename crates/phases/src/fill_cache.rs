@@ -1,6 +1,6 @@
 //! What training keeps of samples between epochs, computed before it begins.
 
-use crate::dynamo::speaks;
+use crate::run::speaks;
 use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDataset, SpeechError, Split};
 use std::sync::Mutex;
 use undertone_data::cache::{Cache, CacheError, CacheUsage, CacheWhat};

@@ -1,6 +1,6 @@
 //! What a probe's process does: a few real optimizer steps on the most demanding batch there can be.
 
-use crate::{Experiment, RunError, dynamo};
+use crate::{Experiment, RunError, run};
 use burn::tensor::Device;
 use std::path::Path;
 use undertone_fit::tune::{Attempt, Limits, within_limits};
@@ -35,7 +35,7 @@ fn attempted(
     if attempt.checkpointing {
         experiment.train.gradient_checkpointing = GradientCheckpointing::Flag(true);
     }
-    Ok(match catch_backend_failure(|| dynamo::probe(&experiment, attempt, directory)) {
+    Ok(match catch_backend_failure(|| run::probe(&experiment, attempt, directory)) {
         Ok(samples_per_second) => {
             Outcome::Fits { samples_per_second: samples_per_second?, peak_bytes: peak_bytes(device) }
         }

@@ -1,6 +1,7 @@
 //! What a run's configuration tells its report and its monitor.
 
-use crate::dynamo::{overview, phase_train, task_train};
+use crate::config::{phase_train, task_train};
+use crate::run::overview;
 use crate::{Experiment, Pad};
 use serde_yaml::Value;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 pub use crate::probe::run_probe;
 
 use crate::Experiment;
-use crate::dynamo::{self, Stage};
+use crate::run::{self, Stage};
 use std::fmt::Write;
 use undertone_data::limits::MOST_BATCH;
 use undertone_fit::tune::{Attempt, TuneError, TuneOptions, TuneRequest, search, table};
@@ -31,7 +31,7 @@ pub struct Tuned {
 /// Of a run with tasks that is phase 3, where all adapters, heads and the router are trained at once: `data.batch_size`
 /// holds for every phase, and no other keeps more. A run with a single task has only phase 1.
 pub fn subject(experiment: &Experiment) -> String {
-    let (stage, model) = (dynamo::probed_stage(experiment), &experiment.model);
+    let (stage, model) = (run::probed_stage(experiment), &experiment.model);
     match stage {
         Stage::Whole => stage.title(experiment),
         stage => format!("{} on {model}", stage.title(experiment)),

@@ -1,7 +1,7 @@
 //! How much there is to do in a batch, for throughput and utilisation.
 
 use crate::WhisperBatch;
-use crate::dynamo::BackboneNetwork;
+use crate::run::BackboneNetwork;
 use burn::module::Module;
 use undertone_model::whisper::Whisper;
 use undertone_train::Work;

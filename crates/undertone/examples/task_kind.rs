@@ -11,7 +11,7 @@ use std::path::Path;
 use undertone::data::records::{FieldsRecord, RecordsConfig, RecordsError};
 use undertone::model::layers::{Embedding, mean_pool};
 use undertone::model::text::{PretrainedText, TextEncoderConfig, TextTokenizer};
-use undertone::phases::dynamo::{Phase, train_phases};
+use undertone::phases::run::{Phase, train_phases};
 use undertone::phases::{Experiment, Session};
 use undertone::store::Dtype;
 use undertone::tasks::{

@@ -15,7 +15,8 @@ use undertone::model::lora::Gates;
 use undertone::model::router::{GateKind, RouterConfig};
 use undertone::model::whisper::{DecoderCache, Whisper, WhisperConfig};
 use undertone::ops::{Compute, DeviceSpec, LaunchCounter, linear_cross_entropy, waits};
-use undertone::phases::dynamo::{BackboneNetwork, Dynamo, Input, RoutingWeights, prompted, routing_terms};
+use undertone::phases::config::RoutingWeights;
+use undertone::phases::run::{BackboneNetwork, Input, TaskModel, prompted, routing_terms};
 use undertone::tasks::HeadConfig;
 use undertone::train::{BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, TrainConfig};
 
@@ -98,12 +99,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// A frozen Whisper with adapters above its first block, a task for each of them, and a router.
-fn dynamo(model: Whisper, args: &Args, device: &Device) -> Dynamo {
+fn dynamo(model: Whisper, args: &Args, device: &Device) -> TaskModel {
     let (adapters, router) = (vec![adapter(args.lora); args.adapters], RouterConfig::default());
     let head = HeadConfig::default();
     let heads = vec![&head; args.adapters];
     let backbone = BackboneNetwork::Whisper(model);
-    let dynamo = Dynamo::new(backbone, &adapters, &heads, router.tap, device).expect("Whisper has these maps");
+    let dynamo = TaskModel::new(backbone, &adapters, &heads, router.tap, device).expect("Whisper has these maps");
     dynamo.with_router(&router, device)
 }
 
@@ -270,13 +271,13 @@ struct Routed {
 }
 
 impl Routed {
-    fn tasks(&self, model: &Dynamo) -> Vec<usize> {
+    fn tasks(&self, model: &TaskModel) -> Vec<usize> {
         (0..self.counting.shape[0]).map(|sample| sample % model.adapters()).collect()
     }
 }
 
 impl Measured for Routed {
-    type Model = Dynamo;
+    type Model = TaskModel;
 
     fn counting(&self) -> &Counting {
         &self.counting
@@ -299,7 +300,7 @@ impl Measured for Routed {
         std::iter::once((batch * tokens) as f64).chain(asked).collect()
     }
 
-    fn losses(&self, model: &Dynamo, (mel, tokens): Uploaded) -> Vec<LossTerm> {
+    fn losses(&self, model: &TaskModel, (mel, tokens): Uploaded) -> Vec<LossTerm> {
         let (device, batch) = (mel.device(), mel.dims()[0]);
         let positions = mel.dims()[2].div_ceil(2);
         let padding = Tensor::<2, Bool>::full([batch, positions], false, &device);

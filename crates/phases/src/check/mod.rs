@@ -7,18 +7,22 @@
 mod found;
 mod leak;
 mod listen;
+mod place;
 mod report;
 mod speech;
 mod table;
 mod written;
 
+pub use place::CheckOptions;
 pub use report::{
     DataCheck, Leak, LeakKind, Long, Problem, ProblemKind, Severity, SourceCheck, SplitCheck, Spread, Unspellable,
 };
 
-use crate::dynamo::{Pretrained, Setup, Stage, TaskConfig, speaks};
+use crate::config::TaskConfig;
+use crate::run::{Pretrained, Setup, Stage, speaks};
 use crate::{Experiment, LongAudio, Progress, RunError, SourceConfig, SourceError, Split};
 use found::Found;
+use place::Place;
 use leak::{Print, leaks, repeats};
 use speech::Speech;
 use undertone_data::cache::CacheConfig;
@@ -28,15 +32,6 @@ use undertone_report::{AnalysisError, Panel, panels};
 use undertone_tasks::{Framer, TextError};
 use undertone_train::BoxError;
 use written::Written;
-
-/// How thoroughly data is looked at.
-#[derive(Clone, Copy)]
-pub struct CheckOptions<'a> {
-    /// Whether recordings are decoded: what is silent, clipped or the same shows only then.
-    pub audio: bool,
-    /// Who watches.
-    pub progress: &'a dyn Progress,
-}
 
 /// Why data cannot be looked at.
 #[derive(Debug, thiserror::Error)]
@@ -50,36 +45,6 @@ pub enum CheckError {
     /// The model's tokenizer is no text encoder's.
     #[error(transparent)]
     Tokenizer(#[from] TextError),
-}
-
-/// A split of the experiment, or of one of its tasks.
-struct Place<'a> {
-    task: &'a TaskConfig,
-    split: Split,
-    sources: Vec<SourceConfig>,
-    seed: u64,
-}
-
-impl Place<'_> {
-    fn training(&self) -> bool {
-        self.split == Split::Train
-    }
-
-    fn task_name(&self) -> Option<&str> {
-        Some(self.task.name.as_str()).filter(|_| !self.task.is_whole())
-    }
-
-    /// What messages call it.
-    fn name(&self) -> String {
-        self.task_name().map_or(String::new(), |task| format!("{task}/")) + self.split.name()
-    }
-
-    /// Its sources, with what messages call them.
-    fn named(&self) -> impl Iterator<Item = (String, &SourceConfig)> {
-        let single = self.sources.len() == 1;
-        let name = move |index| if single { self.name() } else { format!("{}[{index}]", self.name()) };
-        self.sources.iter().enumerate().map(move |(index, source)| (name(index), source))
-    }
 }
 
 /// Looks at all data of an experiment. Nothing is trained and no accelerator is touched, whatever `device` says.

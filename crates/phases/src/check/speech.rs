@@ -4,7 +4,7 @@ use super::found::Found;
 use super::leak::Print;
 use super::listen::{Sound, is_crowded, listen};
 use super::report::{Long, ProblemKind, Severity, SourceCheck, Spread, Unspellable};
-use super::{CheckOptions, Place};
+use super::place::{CheckOptions, Place};
 use crate::speech::{Piece, Spoken, Tokens, divided, lengths};
 use crate::{Experiment, LongAudio, SourceConfig, SpeechDataset, SpeechError, SpeechSample};
 use indicatif::ProgressBar;

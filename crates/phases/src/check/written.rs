@@ -1,11 +1,12 @@
 //! Sources of text, as tasks on a text backbone read them.
 
-use super::Place;
+use super::place::Place;
 use super::found::Found;
 use super::leak::Print;
 use super::report::{ProblemKind, Severity, SourceCheck, Spread};
 use crate::SourceConfig;
-use crate::dynamo::{TaskConfig, TextDataError, read_texts};
+use crate::config::TaskConfig;
+use crate::run::{TextDataError, read_texts};
 use undertone_model::text::TextTokenizer;
 use undertone_tasks::{Framer, TextSample};
 

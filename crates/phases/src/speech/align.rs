@@ -1,9 +1,9 @@
 //! Recordings longer than a model's window whose text has no times: cut where they are silent, the text divided by what the
 //! model hears where.
 
+use super::error::{Listed, SpeechError};
 use super::pieces::Piece;
 use super::record::{Aligned, Part, Record, key};
-use super::{Listed, SpeechError};
 use crate::Transcriber;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::OnceCell;

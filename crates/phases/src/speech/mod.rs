@@ -1,183 +1,40 @@
 //! Samples of speech, made by a synthesiser or read from recordings, ready for a Whisper.
 
 mod align;
+mod clips;
+mod error;
 mod lengths;
 mod pack;
 mod pieces;
 pub(crate) mod record;
 mod recordings;
+mod sample;
 mod synthesised;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tokens;
 
+pub use error::{Listed, SpeechError};
 pub(crate) use lengths::lengths;
 pub(crate) use pieces::{Piece, divided};
-pub use recordings::Listed;
+pub use sample::{Heard, SpeechSample};
 pub(crate) use tokens::{Spoken, Tokens};
 
-use crate::{Alignment, ConfigError, Experiment, LongAudio, SourceConfig, SourceError, TranscribeError, Transcriber};
+use crate::{Experiment, LongAudio, SourceConfig, Transcriber};
 use align::Aligner;
 use recordings::{Recordings, Treatment};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use synthesised::Synthesised;
-use undertone_cw::{CwError, MorseStations};
+use undertone_cw::MorseStations;
 use undertone_data::audio::SAMPLE_RATE;
-use undertone_data::augment::{Augment, AugmentError};
-use undertone_data::cache::{Cache, CacheError, CacheWhat};
-use undertone_data::clips::ClipsError;
-use undertone_data::cut::SegmentError;
-use undertone_data::features::{FeatureError, LogMel, Mel};
+use undertone_data::augment::Augment;
+use undertone_data::cache::{Cache, CacheWhat};
+use undertone_data::features::LogMel;
 use undertone_data::loader::{Dataset, OnBadSample, SampleError};
-use undertone_model::whisper::{PretrainedWhisper, TokenizerError};
-use undertone_ops::DeviceError;
+use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::seeds;
-
-/// One sample: what is heard, and the tokens it becomes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SpeechSample {
-    /// What a person would call it.
-    pub name: String,
-    /// What is heard.
-    pub heard: Heard,
-    /// What it says.
-    pub text: String,
-    /// Prompt, text and end.
-    pub tokens: Vec<u32>,
-    /// How many of the tokens are the prompt.
-    pub prompt: usize,
-    /// Targets from known timing, where they are wanted.
-    pub alignment: Option<Alignment>,
-    /// A number of its own for this sample in this epoch: what else is random about it comes from it.
-    pub draw: u64,
-}
-
-/// Audio, or what was computed of it.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
-    /// 16 kHz, mono.
-    Audio(Vec<f32>),
-    /// Log-mel features, the last frame of silence ([`LogMel::features_and_silence`]).
-    Features(Mel),
-}
-
-impl Heard {
-    /// How many samples of 16 kHz audio it is, or was made of: of features, to the frame.
-    pub fn samples(&self) -> usize {
-        match self {
-            Self::Audio(audio) => audio.len(),
-            Self::Features(mel) => mel.samples(),
-        }
-    }
-}
-
-/// Why a sample or a dataset is unusable.
-#[derive(Debug, thiserror::Error)]
-pub enum SpeechError {
-    /// The recordings cannot be used.
-    #[error(transparent)]
-    Clips(#[from] ClipsError),
-    /// The hub did not give them.
-    #[error(transparent)]
-    Source(#[from] Box<SourceError>),
-    /// The synthesiser's configuration makes no sense.
-    #[error(transparent)]
-    Cw(#[from] CwError),
-    /// A stage of the curriculum makes no sense.
-    #[error(transparent)]
-    Stage(#[from] ConfigError),
-    /// Recordings for augmentation cannot be used.
-    #[error("`data.augment`: {0}")]
-    Augment(#[from] AugmentError),
-    /// The cache cannot be used.
-    #[error("`data.cache`: {0}")]
-    Cache(#[from] CacheError),
-    /// The model's mel bins are none that Whisper has.
-    #[error(transparent)]
-    Features(#[from] FeatureError),
-    /// A text does not fit the vocabulary or the decoder.
-    #[error("sample `{name}`: {source}")]
-    Text {
-        /// The sample.
-        name: String,
-        /// Why.
-        source: TokenizerError,
-    },
-    /// The device on which the model would hear cannot be had.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// Several texts do not fit.
-    #[error(
-        "texts that the model cannot write: {listed}; correct or remove them, or leave them out with data.on_bad_sample=skip"
-    )]
-    Texts {
-        /// Which, and why.
-        listed: Listed,
-    },
-    /// Several long recordings cannot be read.
-    #[error("more recordings than `data.max_bad_share` allows cannot be used: {listed}; repair or remove them")]
-    Unreadable {
-        /// Which, and why.
-        listed: Listed,
-    },
-    /// All was left out.
-    #[error(
-        "nothing is left of {of} recordings, for the reasons above: correct them, or the texts that they come with"
-    )]
-    Nothing {
-        /// How many there were.
-        of: usize,
-    },
-    /// The times of a recording's text cannot be used.
-    #[error("recording `{name}`: {source}")]
-    Segments {
-        /// The recording.
-        name: String,
-        /// Why.
-        source: SegmentError,
-    },
-    /// Audio longer than the model's window whose text has no times.
-    #[error(
-        "recordings longer than the {window:.2} s that the model hears at once, without times for their text: {listed}; cut them, give segments with start and end, or let the model find out what is said where with data.long_audio=align"
-    )]
-    TooLong {
-        /// Which.
-        listed: Listed,
-        /// The model's window.
-        window: f64,
-    },
-    /// The model cannot be asked what it hears.
-    #[error(transparent)]
-    Transcribe(#[from] Box<TranscribeError>),
-    /// A long recording cannot be read.
-    #[error("recording `{name}` cannot be cut: {source}")]
-    Align {
-        /// The recording.
-        name: String,
-        /// Why.
-        source: SampleError,
-    },
-    /// The user's wish, while the model was asked what it hears.
-    #[error(
-        "interrupted: what is said where is on record for {aligned} of {of} long recordings, and the same command goes on from there"
-    )]
-    Interrupted {
-        /// The recordings that need not be listened to again.
-        aligned: usize,
-        /// All that are longer than the window.
-        of: usize,
-    },
-    /// Something was asked for that recordings or model cannot give.
-    #[error("`data.{key}` cannot be: {reason}; leave it out")]
-    Option {
-        /// The key.
-        key: &'static str,
-        /// Why not.
-        reason: String,
-    },
-}
 
 /// Samples of one source or several, one behind the other.
 pub struct SpeechDataset {
@@ -407,9 +264,3 @@ impl Dataset for SpeechDataset {
     }
 }
 
-/// A sample that no model with this window can hear.
-fn too_long(name: &str, samples: usize, window: usize) -> SpeechError {
-    let seconds = |samples: usize| samples as f64 / f64::from(SAMPLE_RATE);
-    let listed = Listed::new([format!("`{name}` ({:.2} s)", seconds(samples))], 1);
-    SpeechError::TooLong { listed, window: seconds(window) }
-}

@@ -1,10 +1,12 @@
 //! Short recordings that share a window.
 
 use super::pieces::Piece;
-use super::recordings::GAP;
 use std::ops::Range;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::loader::epoch_order;
+
+/// Silence between clips that share a window, in samples: a third of a second, as between two sentences.
+pub(super) const GAP: usize = SAMPLE_RATE as usize / 3;
 
 /// What there is room for in a window.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,11 @@
 
 use super::align::{Aligner, Listener};
 use super::lengths::{aloud, lengths};
-use super::pack::{Room, packed};
+use super::error::{Listed, SpeechError, too_long};
+use super::pack::{GAP, Room, packed};
 use super::pieces::{Piece, divided};
+use super::sample::{Heard, SpeechSample};
 use super::tokens::{Spoken, Tokens};
-use super::{Heard, SpeechError, SpeechSample, too_long};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
@@ -53,8 +54,6 @@ pub(super) struct Treatment {
     pub skip: Option<f64>,
 }
 
-/// Silence between clips that share a window, in samples: a third of a second, as between two sentences.
-pub(super) const GAP: usize = SAMPLE_RATE as usize / 3;
 
 impl Recordings {
     /// Cuts clips into what a model can hear at once, and makes sure that it can write what they say. `aligner` finds out
@@ -407,32 +406,8 @@ fn without(pieces: Vec<Piece>, dropped: impl Fn(usize) -> bool) -> Vec<Piece> {
     kept.map(|(place, piece)| Piece { follows: piece.follows && follows(place), ..piece }).collect()
 }
 
-/// How many of how many, and the first of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    count: usize,
-    of: usize,
-    first: Vec<String>,
-}
 
-impl Listed {
-    /// So many as there are, `of` all.
-    pub(super) fn new(items: impl IntoIterator<Item = String>, of: usize) -> Self {
-        let mut items = items.into_iter();
-        let first: Vec<String> = items.by_ref().take(3).collect();
-        Self { count: first.len() + items.count(), of, first }
-    }
-}
 
-impl std::fmt::Display for Listed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} of {}: {}", self.count, self.of, self.first.join(", "))?;
-        match self.count - self.first.len() {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
-    }
-}
 
 /// Whether something happens whose probability is `p`, by the sample's own number; one thing says nothing about another.
 fn chance(draw: u64, what: &str, p: f64) -> bool {

@@ -1,7 +1,8 @@
 //! Samples that a synthesiser makes.
 
 use super::tokens::{Spoken, Tokens};
-use super::{Heard, SpeechError, SpeechSample};
+use super::error::SpeechError;
+use super::sample::{Heard, SpeechSample};
 use crate::{Alignment, SourceConfig};
 use undertone_cw::{CwSample, CwSynth, morse};
 use undertone_data::audio::SAMPLE_RATE;

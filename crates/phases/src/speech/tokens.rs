@@ -1,6 +1,6 @@
 //! What a sample says, as the tokens that a Whisper reads and writes.
 
-use super::SpeechError;
+use super::error::SpeechError;
 use crate::Experiment;
 use undertone_data::cut::{Mark, TimedText, marks};
 use undertone_data::text::append;

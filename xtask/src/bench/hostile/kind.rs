@@ -13,7 +13,7 @@ use undertone::model::text::{PretrainedText, TextTokenizer};
 use undertone::model::whisper::WhisperTokenizer;
 use undertone::ops::DeviceSpec;
 use undertone::phases::check::{CheckOptions, check};
-use undertone::phases::dynamo::{Predictor, train};
+use undertone::phases::run::{Predictor, train};
 use undertone::phases::{Experiment, ModelConfig, Session, Transcriber, Unwatched, stage_plan, write_reports};
 use undertone::report::monitor::Monitor;
 use undertone::store::TensorFile;

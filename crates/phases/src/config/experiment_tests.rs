@@ -1,0 +1,204 @@
+use super::*;
+use undertone_data::loader::Workers;
+
+fn load(yaml: &str, settings: &[&str]) -> Result<Experiment, ConfigError> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("test.yaml");
+    std::fs::write(&file, yaml).expect("written");
+    Experiment::load(Some(&file), &settings.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>())
+}
+
+#[test]
+fn layers_override_each_other_and_the_rest_is_default() {
+    let yaml =
+        "train: {max_steps: 5, optimizer: {lr: 1.0e-2, warmup_steps: 1}}\ndata: {train: {cw: {text: {cqww: 1.0}}}}";
+    let experiment = load(yaml, &["train.max_steps=7", "data.workers=3", "model.path=some/dir"]).expect("loaded");
+    assert_eq!(experiment.train.max_steps, Some(7));
+    assert_eq!(experiment.train.optimizer.lr, 1e-2);
+    assert_eq!(experiment.data.workers, Workers::Count(3));
+    assert_eq!(experiment.model.path, Some("some/dir".into()));
+    let text = &experiment.data.train.0[0].cw.text;
+    assert_eq!((text.cqww, text.words), (1.0, 0.0), "naming one kind of text leaves the others out");
+}
+
+#[test]
+fn judged_by_what_is_written_unless_something_else_is_said() {
+    let judged = |yaml: &str, settings: &[&str]| {
+        let train = load(yaml, settings).expect(yaml).train;
+        (train.evaluate.metrics, train.checkpoint.metric)
+    };
+    let (usual, words) = (vec!["cer".to_owned(), "wer".to_owned()], vec!["wer".to_owned()]);
+    for yaml in ["", "train: {}", "train: {max_steps: 500, evaluate: {every: 5}, checkpoint: {every: 5}}"] {
+        assert_eq!(judged(yaml, &[]), (usual.clone(), "cer".into()), "{yaml}");
+    }
+    assert_eq!(judged("train: {evaluate: {every: 5}}", &["train.checkpoint.metric=wer"]), (usual, "wer".into()));
+    let of_words = (words, "wer".into());
+    assert_eq!(judged("train: {evaluate: {metrics: [wer]}, checkpoint: {metric: wer}}", &[]), of_words);
+    assert_eq!(judged("", &["train.evaluate.metrics=[wer]", "train.checkpoint.metric=wer"]), of_words);
+    for (settings, culprit) in [
+        (vec!["train.evaluate.metrics=[wer]"], "`train.checkpoint.metric` is `cer`"),
+        (vec!["train.evaluate.metrics=[]"], "`train.evaluate.metrics` is `empty`: name at least one metric"),
+        (vec!["train.evaluate.metrics=[]", "train.checkpoint.metric=loss"], "name at least one metric"),
+    ] {
+        let error = load("", &settings).expect_err(culprit).to_string();
+        assert!(error.contains(culprit), "{error}");
+    }
+    // Parts of a run overlay what holds for the whole.
+    let parts = "{1: {train: {evaluate: {every: 7}}}}";
+    let tasks = load(&format!("{TASKS}phases: {parts}"), &[]).expect("loaded");
+    assert_eq!(tasks.train, load("train: {optimizer: {warmup_steps: 1}}", &[]).expect("loaded").train);
+    assert_eq!(load(&tasks.to_yaml(), &[]), Ok(tasks));
+}
+
+#[test]
+fn elements_of_lists_are_set_by_name_or_number() {
+    let yaml = "train: {max_steps: 5, optimizer: {warmup_steps: 1}}\ntasks: [{name: a, data: &d {train: {synth: cw}, valid: {synth: cw}}}, {name: b, data: *d}]";
+    let settings = ["tasks.b.train.max_steps=7", "tasks.0.data.train={path: x.csv}", "tasks.1.lora.r=3"];
+    let experiment = load(yaml, &settings).expect("loaded");
+    assert_eq!(experiment.tasks[1].train["max_steps"], 7);
+    assert_eq!(
+        (experiment.tasks[0].data.train.0[0].path.clone(), experiment.tasks[0].train.len()),
+        (Some(PathBuf::from("x.csv").into()), 0)
+    );
+    assert_eq!((experiment.tasks[1].lora.r, experiment.tasks[0].name.as_str()), (3, "a"));
+    for (setting, culprit) in [("tasks.c.weight=2", "`c`"), ("tasks.2.weight=2", "`2`"), ("tasks.a.wait=2", "wait")]
+    {
+        let error = load(yaml, &[setting]).expect_err(setting).to_string();
+        assert!(error.contains(culprit), "{error}");
+    }
+}
+
+#[test]
+fn resolved_yaml_reads_back_the_same() {
+    let experiment = load("train: {max_steps: 5, optimizer: {warmup_steps: 1}}\ndata: {train: {samples: 3, stages: [{epochs: 2, cw: {wpm: [20, 25]}}]}}", &[]).expect("loaded");
+    assert_eq!(load(&experiment.to_yaml(), &[]), Ok(experiment));
+}
+
+#[test]
+fn what_validation_is_may_be_left_unsaid_or_be_a_part_of_the_training_data() {
+    let said = |settings: &[&str]| load("data: {train: {path: x.csv}}", settings).map(|e| e.data.valid);
+    let path = |name: &str| Some(SourceConfig { path: Some(PathBuf::from(name).into()), ..Default::default() });
+    assert_eq!(said(&["data.valid.path=y.csv"]), Ok(path("y.csv")));
+    let part = load("data: {train: {path: x.csv}, valid: {part_of_train: 0.05}}", &[]).expect("loaded");
+    assert_eq!(part.data.splits().sources(Split::Valid).expect("some")[0].to_string(), "x.csv (5 % of it)");
+    assert_eq!(load(&part.to_yaml(), &[]), Ok(part));
+    let unsaid = load("data: {train: {cw: {wpm: [20, 25]}}}", &[]).expect("loaded");
+    assert_eq!(unsaid.data.valid, None);
+    assert_eq!(unsaid.data.splits().sources(Split::Valid).expect("some")[0].cw.wpm, [20.0, 25.0]);
+    assert_eq!(load(&unsaid.to_yaml(), &[]), Ok(unsaid));
+    let fewer = load("", &["data.valid.samples=8"]).expect("loaded");
+    assert_eq!(fewer.data.valid, Some(SourceConfig { samples: 8, ..Default::default() }));
+}
+
+const TASKS: &str = "train: {optimizer: {warmup_steps: 1}}\ntasks: [{name: a, data: &d {train: {synth: cw}, valid: {synth: cw}}}, {name: b, data: *d}]\n";
+
+#[test]
+fn tasks_are_judged_as_other_runs_are() {
+    let experiment = load(&TASKS.replace(", valid: {synth: cw}", ""), &[]).expect("other samples");
+    assert_eq!(experiment.tasks[0].data.splits().sources(Split::Valid).expect("some")[0].samples, 64);
+    for (valid, culprits) in [("", ["`data.valid`", "part_of_train"]), (", valid: {}", ["`data.valid`", "no data"])]
+    {
+        let yaml = TASKS.replace("{synth: cw}, valid: {synth: cw}", &format!("{{path: x.csv}}{valid}"));
+        let error = load(&yaml, &[]).expect_err("refused").to_string();
+        assert!(error.starts_with("task `a`") && culprits.iter().all(|it| error.contains(it)), "{error}");
+    }
+    let yaml = TASKS
+        .replace("valid: {synth: cw}", "valid: {part_of_train: 0.1}")
+        .replace("train: {synth: cw}", "train: {path: x.csv}");
+    let part = load(&yaml, &[]).expect("loaded");
+    assert_eq!(load(&part.to_yaml(), &[]), Ok(part.clone()));
+    // What was saved by versions that had a default for the validation of runs without tasks.
+    let earlier = Experiment {
+        data: DataConfig { valid: Some(SourceConfig { samples: 64, ..Default::default() }), ..part.data.clone() },
+        ..part
+    };
+    assert_eq!(earlier.validate(), Ok(()));
+}
+
+#[test]
+fn settings_that_nothing_reads_are_refused() {
+    for (more, culprit) in [
+        ("router: {top_k: 1}", "`router.top_k`"),
+        ("router: {hidden: [], dropout: 0.2}", "`router.dropout`"),
+        ("phases: {2: {gates: hard}}", "`phases.2.gates`"),
+        ("phases: {3: {gates: soft, gumbel: {floor: 0.2}}}", "`phases.3.gumbel`"),
+        ("phases: {2: {gates: gumbel}, 3: {gates: soft, gumbel: {floor: 0.2}}}", "`phases.2.gates`"),
+        (
+            "router: {learn_temperature: false}\nphases: {3: {losses: {temperature: 1}}}",
+            "`phases.3.losses.temperature`",
+        ),
+        ("phases: {3: {train: {loss_scale: {initial: 2}}}}", "`train.loss_scale.initial`"),
+    ] {
+        let error = load(&format!("{TASKS}{more}"), &[]).expect_err(more).to_string();
+        assert!(error.contains(culprit), "{error}");
+    }
+    for more in [
+        "router: {top_k: 1, gates: top_k}",
+        "router: {top_k: 1}\nphases: {3: {gates: top_k}}",
+        "phases: {3: {gumbel: {floor: 0.2}}}",
+        "phases: {2: {gates: gumbel, losses: {task: 1}}, 3: {gates: soft, gumbel: {floor: 0.2}}}",
+        "phases: {2: {train: {compute: f32}}, 3: {train: {compute: f16, loss_scale: {initial: 2}}}}",
+    ] {
+        let experiment = load(&format!("{TASKS}{more}"), &[]).expect(more);
+        assert_eq!(load(&experiment.to_yaml(), &[]), Ok(experiment));
+    }
+}
+
+#[test]
+fn a_file_of_brackets_is_refused_at_once() {
+    for open in ["[", "{a: ", "a: [b, {c: "] {
+        let begun = std::time::Instant::now();
+        let error = load(&format!("train:\n  {}", open.repeat(100_000)), &[]).expect_err(open).to_string();
+        assert!(error.contains("line 2 of") && error.contains("test.yaml"), "{error}");
+        assert!(begun.elapsed().as_secs() < 5);
+    }
+}
+
+#[test]
+fn refusals_name_the_key_and_the_place() {
+    for (yaml, settings, culprits) in [
+        ("trian: {max_steps: 5}", vec![], vec!["trian", "test.yaml"]),
+        ("train: {max_stepz: 5}", vec![], vec!["train.max_stepz", "test.yaml"]),
+        ("train: {max_steps: many}", vec![], vec!["train.max_steps", "test.yaml"]),
+        ("train: {compute: f12}", vec![], vec!["train.compute", "f12"]),
+        ("train: [", vec![], vec!["test.yaml"]),
+        ("device: gpu", vec![], vec!["device", "gpu"]),
+        ("data: {train: {cw: {snr_db: [10]}}}", vec![], vec!["data.train.cw.snr_db"]),
+        ("data: {train: {cw: {wpm: [30, 10]}}}", vec![], vec!["data.train", "wpm"]),
+        (
+            "data: {train: {stages: [{epochs: 1, cw: {wpn: [1, 2]}}]}}",
+            vec![],
+            vec!["data.train", "stages[0]", "wpn"],
+        ),
+        ("data: {augment: {noise: {p: 1}}}", vec![], vec!["data.augment", "recordings"]),
+        ("data: {cache: {what: audio}}", vec![], vec!["data.cache", "recordings"]),
+        ("data: {cache: {dir: kept}}", vec![], vec!["`data.cache.dir`", "`data.cache.what` is off"]),
+        ("loss: {alignment: {elements_layer: 1}}", vec![], vec!["`loss.alignment.elements_layer`", "elements`"]),
+        ("data: {train: {path: x.csv}}", vec![], vec!["`data.valid`", "`path`", "`part:`", "part_of_train: 0.05"]),
+        ("data: {train: [{path: x.csv}, {synth: cw}]}", vec![], vec!["`data.valid`", "part_of_train: 0.05"]),
+        ("data: {train: {path: x.csv}, valid: {samples: 8}}", vec![], vec!["`data.valid`", "synth: cw"]),
+        ("data: {valid: {part_of_train: 0.1}}", vec![], vec!["`data.valid`", "part_of_train", "recordings"]),
+        ("data: {pack: true}", vec![], vec!["data.pack"]),
+        (
+            "data: {pack: true, previous_text: 1, train: {path: x}, valid: {path: y}}",
+            vec![],
+            vec!["data.pack", "data.previous_text"],
+        ),
+        ("data: {group_by_length: true, valid: {path: x.csv}}", vec![], vec!["data.group_by_length"]),
+        ("data: {max_bad_share: 0.1, train: {path: x.csv}}", vec![], vec!["data.max_bad_share", "on_bad_sample"]),
+        ("data: {spellings: x.json}", vec![], vec!["data.spellings", "data.normalizer"]),
+        ("data: {normalizer: english, spellings: x.json}", vec![], vec!["data.spellings", "`x.json`"]),
+        ("run: {name: a/b}", vec![], vec!["run.name"]),
+        ("data: {valid: {synth: cw, path: x.csv}}", vec![], vec!["data.valid", "synth"]),
+        ("train: {evaluate: {metrics: [bleu]}, checkpoint: {metric: bleu}}", vec![], vec!["bleu"]),
+        ("", vec!["train.max_steps"], vec!["--set train.max_steps"]),
+        ("", vec!["train.no_such=1"], vec!["train.no_such", "--set"]),
+    ] {
+        let error = load(yaml, &settings).expect_err(yaml).to_string();
+        for culprit in culprits {
+            assert!(error.contains(culprit), "{error:?} does not name {culprit}");
+        }
+        assert!(!error.contains('\n'), "{error:?} is more than a sentence");
+    }
+    assert!(matches!(Experiment::load(Some(Path::new("no/such.yaml")), &[]), Err(ConfigError::NoFile(_))));
+}

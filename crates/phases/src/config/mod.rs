@@ -1,0 +1,31 @@
+//! What a configuration says: the keys of the YAML with their defaults, how files and settings are put together, and what is
+//! refused before anything slow starts.
+
+mod data;
+mod error;
+mod experiment;
+mod layers;
+mod model;
+mod phases;
+mod preset;
+mod sources;
+mod splits;
+mod stage_train;
+mod task;
+mod task_rules;
+mod validate;
+
+pub use crate::alignment::AlignmentConfig;
+pub use data::{DataConfig, LongAudio, Normalizer, Pad};
+pub use error::ConfigError;
+pub use experiment::{Experiment, LossConfig, RunConfig};
+pub use model::{Backbone, Initializer, ModelConfig, ModelSource, SourceError, Trainable};
+pub use phases::{
+    AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, PartRates, PhasesConfig, RouterPhase,
+    RoutingWeights,
+};
+pub use sources::{SourceConfig, Sources, StageConfig, Synth};
+pub use splits::Split;
+pub(crate) use splits::NONE;
+pub(crate) use stage_train::{ERROR, LOSS, phase_train, task_train};
+pub use task::{TaskConfig, TaskData};

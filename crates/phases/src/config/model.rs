@@ -1,0 +1,299 @@
+//! Where a model comes from.
+
+use super::ConfigError;
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+use std::fmt::{Display, Formatter};
+use std::path::{Path, PathBuf};
+use undertone_cw::morse;
+use undertone_hub::{Hub, HubError};
+use undertone_model::text::{PretrainedText, TextModelType};
+use undertone_model::whisper::{
+    BUNDLED, FolderError, GenerationConfig, PretrainedWhisper, TokenizerError, WhisperConfig, WhisperConfigError,
+    WhisperTokenizer, bundled,
+};
+use undertone_store::set_trainable;
+
+/// What is trained.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelConfig {
+    /// The architecture.
+    pub backbone: Backbone,
+    /// Where its weights come from; the bundled Morse model if nothing is said.
+    pub source: ModelSource,
+    /// Short for `source: {path: …}`, and stronger: `--set model.path=DIR` replaces any source.
+    pub path: Option<PathBuf>,
+    /// Which part of it training changes.
+    pub trainable: Trainable,
+}
+
+/// The architectures there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backbone {
+    /// Encoder and decoder for speech.
+    #[default]
+    Whisper,
+    /// An encoder of text.
+    Bert,
+    /// An encoder of text whose positions count from its padding token.
+    Roberta,
+}
+
+impl Display for Backbone {
+    fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Whisper => "whisper",
+            Self::Bert => "bert",
+            Self::Roberta => "roberta",
+        })
+    }
+}
+
+impl Backbone {
+    /// Whether it reads text.
+    pub fn is_text(self) -> bool {
+        self != Self::Whisper
+    }
+}
+
+/// Where weights come from: give one of `bundled`, `path`, `hub` and `config`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelSource {
+    /// A model that comes with Undertone: `whisper-nano-cw`.
+    pub bundled: Option<String>,
+    /// A folder in the Hugging Face layout.
+    pub path: Option<PathBuf>,
+    /// A model on the Hugging Face hub, like `openai/whisper-tiny.en`; fetched once, then read from its cache.
+    pub hub: Option<String>,
+    /// Branch, tag or commit on the hub.
+    pub revision: Option<String>,
+    /// Dimensions of a freshly initialised model with a vocabulary of Morse characters.
+    pub config: Option<WhisperConfig>,
+    /// How its weights begin.
+    pub initializer: Initializer,
+}
+
+/// How fresh weights begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Initializer {
+    /// Normal with `init_std`, as in Hugging Face's code.
+    #[default]
+    Normal,
+    /// With encoder heads that look at neighbouring positions: for small models trained from nothing.
+    Local,
+}
+
+/// Which part of a model training changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trainable {
+    /// Everything but the sinusoidal positions.
+    #[default]
+    All,
+    /// The encoder.
+    Encoder,
+    /// The decoder.
+    Decoder,
+}
+
+impl Trainable {
+    /// Whether the Whisper parameter of this path is trained.
+    pub fn includes(self, name: &str) -> bool {
+        name != "encoder.embed_positions.weight"
+            && match self {
+                Self::All => true,
+                Self::Encoder => name.starts_with("encoder."),
+                Self::Decoder => name.starts_with("decoder."),
+            }
+    }
+}
+
+/// Why a model, or a dataset from the hub, cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// No bundled model has this name.
+    #[error("there is no bundled model `{name}`: there is {}", BUNDLED.join(", "))]
+    NotBundled {
+        /// The name.
+        name: String,
+    },
+    /// There is no folder of a Whisper.
+    #[error(
+        "`{}` is no folder: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json) \
+         or a bundled model ({}; in a configuration as `model.source.bundled`)", .0.display(), BUNDLED.join(", ")
+    )]
+    NoWhisper(PathBuf),
+    /// The folder is no model.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The dimensions describe no model.
+    #[error("`model.source.config`: {0}")]
+    Config(#[from] WhisperConfigError),
+    /// The vocabulary cannot be made.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// Nothing says where a text encoder is.
+    #[error("`model` names no text encoder: give its folder as `model.path`, or `model.source.hub`")]
+    NoText,
+    /// It is another architecture.
+    #[error("`{}` holds a model of type `{found}`, and `model.backbone` is `{expected}`: set it to `{found}`", folder.display())]
+    Backbone {
+        /// The folder.
+        folder: PathBuf,
+        /// What it holds.
+        found: Backbone,
+        /// What was expected.
+        expected: Backbone,
+    },
+    /// The hub did not give a model.
+    #[error("{0} as `model.path`")]
+    Model(HubError),
+    /// The hub did not give a dataset.
+    #[error(transparent)]
+    Dataset(HubError),
+}
+
+impl Display for ModelConfig {
+    /// Where it comes from, as a person would say it: a folder, a name on the hub, or that of a bundled model.
+    fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
+        let source = &self.source;
+        match (self.path.as_ref().or(source.path.as_ref()), &source.hub, &source.config) {
+            (Some(path), ..) => write!(f, "{}", path.display()),
+            (None, Some(hub), _) => f.write_str(hub),
+            (None, None, Some(_)) => f.write_str("random weights"),
+            (None, None, None) => f.write_str(source.bundled.as_deref().unwrap_or(BUNDLED[0])),
+        }
+    }
+}
+
+impl ModelConfig {
+    /// The Whisper that is called `name` where there is no configuration: a folder, a run's directory, which stands for its
+    /// best model, or a bundled model. A folder that is there comes before a bundled model of its name.
+    pub fn named(name: &Path) -> Self {
+        let best = name.join("best");
+        let path = if best.is_dir() && !name.join("config.json").exists() { best } else { name.to_owned() };
+        match name.to_str().filter(|name| BUNDLED.contains(name) && !path.is_dir()) {
+            Some(bundled) => {
+                Self { source: ModelSource { bundled: Some(bundled.into()), ..Default::default() }, ..Self::default() }
+            }
+            None => Self { path: Some(path), ..Self::default() },
+        }
+    }
+
+    /// # Errors
+    /// When more than one source is given, or `revision` without `hub`.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let s = &self.source;
+        let given = [s.bundled.is_some(), s.path.is_some(), s.hub.is_some(), s.config.is_some()];
+        if self.backbone.is_text() {
+            if s.bundled.is_some() || s.config.is_some() {
+                return Err(ConfigError::Value(
+                    "`model.source`: `bundled` and `config` are for `backbone: whisper`; give `path` or `hub`".into(),
+                ));
+            }
+            if self.path.is_none() && s.path.is_none() && s.hub.is_none() {
+                return Err(ConfigError::Value(
+                    "`model` names no text encoder: give its folder as `model.path`, or `model.source.hub`".into(),
+                ));
+            }
+        }
+        if given.into_iter().filter(|g| *g).count() > 1 {
+            return Err(ConfigError::Value(
+                "`model.source` has several of bundled, path, hub and config: give one".into(),
+            ));
+        }
+        if let Some(config) = &s.config {
+            config.check_new().map_err(|e| ConfigError::Value(format!("`model.source.config`: {e}")))?;
+        }
+        if s.revision.is_some() && s.hub.is_none() {
+            return Err(ConfigError::Value("`model.source.revision` needs `model.source.hub`".into()));
+        }
+        if s.initializer != Initializer::Normal && s.config.is_none() {
+            return Err(ConfigError::Value(
+                "`model.source.initializer` needs `model.source.config`: other sources have weights".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Loads or initialises the model on `device`, its frozen parameters marked.
+    ///
+    /// # Errors
+    /// When the source does not give a whole model.
+    pub fn load(&self, device: &Device, seed: u64) -> Result<PretrainedWhisper, SourceError> {
+        // Before anything is drawn: for fresh weights, and for the heads that training adds to loaded ones.
+        undertone_ops::seed(seed);
+        let mut whisper = self.open(device)?;
+        whisper.model = set_trainable(whisper.model, |name| self.trainable.includes(name));
+        Ok(whisper)
+    }
+
+    /// Loads a text encoder onto `device`.
+    ///
+    /// # Errors
+    /// When the source does not give a whole model, or one of another architecture.
+    pub fn load_text(&self, device: &Device) -> Result<PretrainedText, SourceError> {
+        let folder = self.folder()?.ok_or(SourceError::NoText)?;
+        let text = PretrainedText::load(&folder, device)?;
+        let found = match text.config.model_type {
+            TextModelType::Bert => Backbone::Bert,
+            TextModelType::Roberta | TextModelType::XlmRoberta => Backbone::Roberta,
+        };
+        if found != self.backbone {
+            return Err(SourceError::Backbone { folder, found, expected: self.backbone });
+        }
+        Ok(text)
+    }
+
+    /// The folder that holds it, fetched if it is on the hub.
+    fn folder(&self) -> Result<Option<PathBuf>, SourceError> {
+        let source = &self.source;
+        match (self.path.as_ref().or(source.path.as_ref()), &source.hub) {
+            (Some(path), _) => Ok(Some(path.clone())),
+            (None, Some(model)) => {
+                let fetched = Hub::from_env().model(model, source.revision.as_deref());
+                Ok(Some(fetched.map_err(SourceError::Model)?))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn open(&self, device: &Device) -> Result<PretrainedWhisper, SourceError> {
+        let source = &self.source;
+        if let Some(folder) = self.folder()? {
+            return PretrainedWhisper::load(&folder, device).map_err(|error| match error {
+                FolderError::NoFolder(path) => SourceError::NoWhisper(path),
+                error => SourceError::Folder(error),
+            });
+        }
+        if let Some(config) = &source.config {
+            return fresh(config.clone(), source.initializer, device);
+        }
+        let name = source.bundled.as_deref().unwrap_or(BUNDLED[0]);
+        let files = bundled(name).ok_or_else(|| SourceError::NotBundled { name: name.to_owned() })?;
+        Ok(PretrainedWhisper::from_files(Path::new(name), files, device)?)
+    }
+}
+
+/// A new model that spells in Morse characters, with Whisper's special tokens for one language.
+fn fresh(config: WhisperConfig, initializer: Initializer, device: &Device) -> Result<PretrainedWhisper, SourceError> {
+    config.check_new()?;
+    let characters: String = morse::alphabet().collect();
+    let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"])?;
+    let mut generation = GenerationConfig::new(true);
+    generation.language = Some("en".into());
+    generation.task = Some("transcribe".into());
+    // 45 words per minute are 4.5 characters a second; twice that, for texts of short characters, and the prompt. A
+    // decoder that has lost its place repeats itself up to the limit.
+    let seconds = config.max_frames() as f64 / 100.0;
+    generation.max_length = Some((9.0 * seconds) as usize + 4).filter(|n| *n < config.max_target_positions);
+    let mut whisper = PretrainedWhisper::init(config, tokenizer, generation, device)?;
+    if initializer == Initializer::Local {
+        whisper.model = whisper.config.init_local(device);
+    }
+    Ok(whisper)
+}

@@ -1,0 +1,247 @@
+//! Which sources a split reads: what is said of `train`, `valid` and `test`, and what follows where nothing is said.
+
+use super::SourceConfig;
+use undertone_data::records::Share;
+
+/// A part of an experiment's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// What is trained on.
+    Train,
+    /// What decides which checkpoint is best.
+    Valid,
+    /// What nothing was decided by.
+    Test,
+}
+
+impl Split {
+    /// What the configuration calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Valid => "valid",
+            Self::Test => "test",
+        }
+    }
+
+    /// The seed of its samples, where that of the experiment, or of a task, is `seed`.
+    pub(crate) fn seed(self, seed: u64) -> u64 {
+        match self {
+            Self::Train => seed,
+            Self::Valid => undertone_ops::seeds::of_validation(seed),
+            Self::Test => undertone_ops::seeds::of_test(seed),
+        }
+    }
+}
+
+/// The splits of an experiment or a task, as its configuration has them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Splits<'a> {
+    /// What is trained on.
+    pub train: &'a [SourceConfig],
+    /// What the model is judged by while it is trained, if that is said.
+    pub valid: Option<&'a SourceConfig>,
+    /// What it is judged by afterwards, if that is said.
+    pub test: Option<&'a SourceConfig>,
+}
+
+/// What a synthesiser makes for validation where nothing is said of it.
+const VALID_SAMPLES: usize = 64;
+
+impl Splits<'_> {
+    /// The sources that a split reads; none where nothing says which.
+    ///
+    /// Where nothing is said of them, validation and test are other samples of the synthesisers that training hears. There
+    /// are no others of recordings: what follows then is for the user to say.
+    pub fn sources(&self, split: Split) -> Option<Vec<SourceConfig>> {
+        match (split, self.valid, self.test) {
+            (Split::Train, ..) => Some(self.train.iter().map(|source| self.trained(source)).collect()),
+            (Split::Valid, Some(SourceConfig { part_of_train: Some(share), .. }), _) => {
+                let recorded = self.train.iter().filter(|source| source.is_recorded());
+                Some(recorded.map(|source| held_out(source, *share)).collect())
+            }
+            (Split::Valid, Some(valid), _) => Some(vec![valid.clone()]),
+            (Split::Valid, None, _) if self.is_recorded() => None,
+            (Split::Valid, None, _) => Some(self.train.iter().map(others).collect()),
+            (Split::Test, _, Some(test)) => Some(vec![test.clone()]),
+            // A synthesiser makes other samples from another seed; recordings would be the ones already used.
+            (Split::Test, _, None) => {
+                self.sources(Split::Valid).filter(|valid| !valid.iter().any(SourceConfig::is_recorded))
+            }
+        }
+    }
+
+    /// The splits to be looked at: a test is one only where it has data of its own.
+    pub fn all(&self) -> impl Iterator<Item = Split> + use<> {
+        [Split::Train, Split::Valid].into_iter().chain(self.test.map(|_| Split::Test))
+    }
+
+    /// The sources as the configuration has them; what is worked out of others is none.
+    pub fn written(&self) -> impl Iterator<Item = (Split, &SourceConfig)> {
+        let valid = self.valid.filter(|valid| valid.part_of_train.is_none());
+        let judged = [(Split::Valid, valid), (Split::Test, self.test)];
+        let judged = judged.into_iter().filter_map(|(split, source)| Some((split, source?)));
+        self.train.iter().map(|source| (Split::Train, source)).chain(judged)
+    }
+
+    /// Whether the splits fit together; if not, which one does not, and why.
+    pub fn validate(&self) -> Result<(), (Split, String)> {
+        if let Some((split, _)) = self.written().find(|(_, source)| source.part_of_train.is_some()) {
+            return Err((split, "`part_of_train` is for `data.valid`: leave it out".into()));
+        }
+        let unnamed = |source: &SourceConfig| {
+            self.is_recorded() && !source.is_recorded() && source.synth.is_none() && source.part_of_train.is_none()
+        };
+        match (self.valid, self.test) {
+            (None, _) if self.is_recorded() => Err((Split::Valid, NONE.into())),
+            (Some(valid), _) if unnamed(valid) => {
+                Err((Split::Valid, format!("{NONE}; or `synth: cw`, if it is Morse")))
+            }
+            (_, Some(test)) if unnamed(test) => {
+                Err((Split::Test, "there is no data: give its `path` or `hub`, or `synth: cw`, if it is Morse".into()))
+            }
+            (Some(SourceConfig { part_of_train: Some(share), .. }), _) => {
+                self.validate_share(*share).map_err(|reason| (Split::Valid, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn validate_share(&self, share: f64) -> Result<(), String> {
+        if let Some(key) = self.valid.and_then(SourceConfig::key_beside_part_of_train) {
+            return Err(format!("`part_of_train` takes the training data as it is: leave out that or `{key}`"));
+        }
+        if !(share > 0.0 && share < 1.0) {
+            return Err(format!("`part_of_train` is {share}: it is a share of the training data, above 0 and below 1"));
+        }
+        if !self.is_recorded() {
+            return Err(
+                "`part_of_train` is for recordings, and a synthesiser makes as many others as are wanted: leave it out"
+                    .into(),
+            );
+        }
+        let limits = self.train.iter().filter(|source| source.is_recorded()).filter_map(|source| source.limit);
+        match limits.into_iter().find(|limit| kept(*limit, share) >= *limit) {
+            Some(limit) => Err(format!("`part_of_train` leaves nothing of the {limit} that `limit` has")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether anything that is trained on is recorded.
+    fn is_recorded(&self) -> bool {
+        self.train.iter().any(SourceConfig::is_recorded)
+    }
+
+    /// A source of the training data, without what validation takes of it.
+    fn trained(&self, source: &SourceConfig) -> SourceConfig {
+        let share = self.valid.and_then(|valid| valid.part_of_train).filter(|_| source.is_recorded());
+        let Some(share) = share else { return source.clone() };
+        let limit = source.limit.map(|limit| limit.saturating_sub(kept(limit, share)));
+        SourceConfig { share: Some(Share { from: 0.0, to: 1.0 - share }), limit, ..source.clone() }
+    }
+}
+
+/// Why recordings need a word on what they are judged by.
+pub(crate) const NONE: &str = "there is no data to judge the model by: give other data as `path` or `hub`, a `part:` of the same, or \
+                    `data.valid: {part_of_train: 0.05}`, which keeps that share of the training data for it";
+
+/// What validation takes of a source of recordings.
+fn held_out(source: &SourceConfig, share: f64) -> SourceConfig {
+    let limit = source.limit.map(|limit| kept(limit, share));
+    SourceConfig { share: Some(Share { from: 1.0 - share, to: 1.0 }), limit, weight: None, ..source.clone() }
+}
+
+/// How many of so many records validation takes.
+fn kept(limit: usize, share: f64) -> usize {
+    ((limit as f64 * share).round() as usize).max(1)
+}
+
+/// Other samples of a synthesiser, as it sounds after its curriculum.
+fn others(source: &SourceConfig) -> SourceConfig {
+    SourceConfig { synth: source.synth, cw: source.cw.clone(), samples: VALID_SAMPLES, ..SourceConfig::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded() -> SourceConfig {
+        SourceConfig { path: Some(std::path::PathBuf::from("train.csv").into()), ..Default::default() }
+    }
+
+    fn part_of_train(share: f64) -> SourceConfig {
+        SourceConfig { part_of_train: Some(share), ..Default::default() }
+    }
+
+    #[test]
+    fn synthesisers_are_judged_by_other_samples_of_their_own() {
+        let mut train = SourceConfig { samples: 5, weight: Some(1.0), ..Default::default() };
+        train.cw.duration_s = [1.0, 2.0];
+        train.stages = vec![serde_json::from_value(serde_json::json!({"epochs": 1, "cw": {}})).expect("a stage")];
+        let splits = Splits { train: std::slice::from_ref(&train), valid: None, test: None };
+        assert_eq!(splits.validate(), Ok(()));
+        let judged = SourceConfig { samples: 64, cw: train.cw.clone(), ..Default::default() };
+        assert_eq!(splits.sources(Split::Valid), Some(vec![judged.clone()]));
+        assert_eq!(splits.sources(Split::Test), Some(vec![judged]));
+    }
+
+    #[test]
+    fn recordings_are_judged_by_nothing_unless_something_is_said() {
+        let train = [recorded(), SourceConfig::default()];
+        let none = Splits { train: &train, valid: None, test: None };
+        let (split, reason) = none.validate().expect_err("refused");
+        assert_eq!(split, Split::Valid);
+        for way_out in ["`path`", "`hub`", "`part:`", "{part_of_train: 0.05}"] {
+            assert!(reason.contains(way_out), "{reason}");
+        }
+        assert_eq!((none.sources(Split::Valid), none.sources(Split::Test)), (None, None));
+        // How many of what is not said.
+        let vague = SourceConfig { samples: 10, ..Default::default() };
+        for (valid, test, culprit) in
+            [(Some(&vague), None, Split::Valid), (Some(&recorded()), Some(&vague), Split::Test)]
+        {
+            let (split, reason) = Splits { valid, test, ..none }.validate().expect_err("refused");
+            assert!(split == culprit && reason.contains("synth: cw"), "{split:?} {reason}");
+        }
+        let morse = SourceConfig { synth: Some(crate::Synth::Cw), ..vague };
+        assert_eq!(Splits { valid: Some(&morse), ..none }.validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_part_of_the_training_data_is_cut_off_all_recordings() {
+        let train = [
+            SourceConfig { weight: Some(1.0), limit: Some(100), ..recorded() },
+            SourceConfig { weight: Some(2.0), ..Default::default() },
+        ];
+        let valid = part_of_train(0.1);
+        let splits = Splits { train: &train, valid: Some(&valid), test: None };
+        assert_eq!(splits.validate(), Ok(()));
+        let (trained, judged) =
+            (splits.sources(Split::Train).expect("some"), splits.sources(Split::Valid).expect("some"));
+        assert_eq!((trained[0].share, trained[0].limit), (Some(Share { from: 0.0, to: 0.9 }), Some(90)));
+        assert_eq!(trained[1], train[1]);
+        assert_eq!((judged[0].share, judged[0].limit), (Some(Share { from: 0.9, to: 1.0 }), Some(10)));
+        assert_eq!((judged.len(), judged[0].weight), (1, None));
+        assert_eq!(splits.sources(Split::Test), None, "it chose the best checkpoint");
+        assert_eq!(
+            (trained[0].to_string(), judged[0].to_string()),
+            ("train.csv (90 % of it)".into(), "train.csv (10 % of it)".into())
+        );
+    }
+
+    #[test]
+    fn parts_of_the_training_data_that_make_no_sense_are_refused() {
+        let refused = |train: SourceConfig, valid: SourceConfig, culprit: &str| {
+            let splits = Splits { train: &[train], valid: Some(&valid), test: None };
+            let (_, reason) = splits.validate().expect_err(culprit);
+            assert!(reason.contains(culprit), "{reason}");
+        };
+        refused(recorded(), part_of_train(0.0), "is 0:");
+        refused(recorded(), part_of_train(1.0), "is 1:");
+        refused(recorded(), part_of_train(f64::NAN), "is NaN");
+        refused(recorded(), SourceConfig { limit: Some(3), ..part_of_train(0.5) }, "`limit`");
+        refused(SourceConfig { limit: Some(1), ..recorded() }, part_of_train(0.1), "`limit`");
+        refused(SourceConfig::default(), part_of_train(0.1), "synthesiser");
+        refused(part_of_train(0.1), recorded(), "`part_of_train` is for `data.valid`");
+    }
+}

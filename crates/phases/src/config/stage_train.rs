@@ -1,0 +1,49 @@
+//! How a stage trains: `train` with what its phase, baseline or task changes.
+
+use super::layers::sentence;
+use super::{AdapterPhase, ConfigError, TaskConfig};
+use figment::Figment;
+use figment::providers::Serialized;
+use serde_json::{Map, Value};
+use undertone_train::TrainConfig;
+
+/// The metric that every task has: the mean cross-entropy of what it should have answered.
+pub(crate) const LOSS: &str = "loss";
+
+/// What decides in every phase: the mean over the tasks of the first metric's error.
+pub(crate) const ERROR: &str = "error";
+
+/// `train` with a phase's changes, judged by the tasks' error.
+pub(crate) fn phase_train(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConfig, ConfigError> {
+    for (section, key) in [("evaluate", "metrics"), ("checkpoint", "metric")] {
+        if changes.get(section).is_some_and(|section| section.get(key).is_some()) {
+            return Err(ConfigError::Value(format!(
+                "`{section}.{key}` is for runs without `tasks`: tasks have their own"
+            )));
+        }
+    }
+    let mut train = changed(base, changes)?;
+    train.evaluate.metrics = vec![ERROR.into()];
+    train.checkpoint.metric = ERROR.into();
+    train.validate_beside(base).map_err(|e| ConfigError::Value(e.to_string()))?;
+    Ok(train)
+}
+
+/// As [`phase_train`] for a task's own stage of phase 1.
+pub(crate) fn task_train(
+    base: &TrainConfig,
+    phase: &AdapterPhase,
+    task: &TaskConfig,
+) -> Result<TrainConfig, ConfigError> {
+    phase_train(&changed(base, &phase.train)?, &task.train)
+}
+
+fn changed(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConfig, ConfigError> {
+    let mut base = base.clone();
+    // Whoever says how long it lasts replaces what the base says, in either unit.
+    if changes.contains_key("max_steps") || changes.contains_key("epochs") {
+        (base.max_steps, base.epochs) = (None, None);
+    }
+    let merged = Figment::from(Serialized::defaults(&base)).merge(Serialized::defaults(changes));
+    merged.extract().map_err(|e| ConfigError::Value(sentence(&e)))
+}

@@ -1,0 +1,217 @@
+//! What of tasks and phases can be refused without reading data or a model.
+
+use super::stage_train::{ERROR, LOSS, phase_train, task_train};
+use super::{AdapterPhase, Backbone, ConfigError, CurriculumConfig, GumbelConfig, PhasesConfig, TaskConfig};
+use undertone_model::limits::MOST_BEAMS;
+use undertone_report::GUMBEL_TEMPERATURE;
+use undertone_tasks::GenerationSettings;
+use undertone_train::{LAST_LOSS, TrainConfig};
+
+/// Names that lines of `metrics.jsonl` and folders have a use for.
+const RESERVED: [&str; 18] = [
+    GUMBEL_TEMPERATURE,
+    "step",
+    "split",
+    "loss",
+    LAST_LOSS,
+    "lr",
+    "grad_norm",
+    "loss_scale",
+    "skipped_steps",
+    "all",
+    ERROR,
+    "routing",
+    "load_balance",
+    "efficiency",
+    "consistency",
+    "entropy",
+    "temperature",
+    "confidence",
+];
+
+/// # Errors
+/// Names the key that makes no sense.
+pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Result<(), ConfigError> {
+    let value = |text: String| Err(ConfigError::Value(text));
+    let PhasesConfig { adapters, router, joint, baselines } = phases;
+    for (phase, train) in [(1, &adapters.train), (2, &router.train), (3, &joint.train)] {
+        phase_train(base, train).map_err(|e| ConfigError::Value(format!("`phases.{phase}.train`: {e}")))?;
+    }
+    for (name, train) in [("head", &baselines.head), ("shared", &baselines.shared), ("full", &baselines.full)] {
+        let within = |e| ConfigError::Value(format!("`phases.baselines.{name}`: {e}"));
+        phase_train(&phase_train(base, &adapters.train).map_err(within)?, train).map_err(within)?;
+    }
+    for (part, lr, _) in joint.lr.all() {
+        if let Some(lr) = lr.filter(|lr| !(lr.is_finite() && *lr > 0.0)) {
+            return value(format!("`phases.3.lr.{part}` is {lr}: it must be above 0"));
+        }
+    }
+    if router
+        .train
+        .get("optimizer")
+        .and_then(|optimizer| optimizer.get("lora_plus_ratio"))
+        .is_some_and(|r| !r.is_null())
+    {
+        return value("`phases.2.train.optimizer.lora_plus_ratio`: phase 2 trains the router, and no adapter".into());
+    }
+    for (phase, losses) in [(2, &router.losses), (3, &joint.losses)] {
+        for (name, weight) in losses.all() {
+            if !(weight.is_finite() && weight >= 0.0) {
+                return value(format!("`phases.{phase}.losses.{name}` is {weight}: it must be at least 0"));
+            }
+        }
+        if losses.all().iter().all(|(_, weight)| *weight == 0.0) {
+            return value(format!("`phases.{phase}.losses` are all 0: nothing would be trained"));
+        }
+    }
+    for (phase, temperature) in [(2, router.task_temperature), (3, joint.task_temperature)] {
+        if !(temperature.is_finite() && temperature >= 1.0) {
+            return value(format!("`phases.{phase}.task_temperature` is {temperature}: it must be at least 1"));
+        }
+    }
+    if joint.losses.task == 0.0 {
+        return value(
+            "`phases.3.losses.task` is 0: adapters would not be trained; phase 2 trains a router alone".into(),
+        );
+    }
+    let GumbelConfig { temperature, decay, every, floor } = joint.gumbel;
+    if !(floor > 0.0 && temperature >= floor && temperature.is_finite()) {
+        return value("`phases.3.gumbel`: `floor` must be above 0 and `temperature` at least `floor`".into());
+    }
+    if !(decay > 0.0 && decay <= 1.0) || every == 0 {
+        return value("`phases.3.gumbel`: `decay` must be above 0 and at most 1, `every` at least 1".into());
+    }
+    let CurriculumConfig { from, to } = joint.curriculum;
+    if !((0.0..=1.0).contains(&from) && (0.0..=1.0).contains(&to)) {
+        return value("`phases.3.curriculum`: `from` and `to` are shares between 0 and 1".into());
+    }
+    Ok(())
+}
+
+/// # Errors
+/// Names the task and the key that makes no sense.
+pub(crate) fn validate_tasks(
+    tasks: &[TaskConfig],
+    backbone: Backbone,
+    phase: &AdapterPhase,
+    base: &TrainConfig,
+) -> Result<(), ConfigError> {
+    let value = |text: String| Err(ConfigError::Value(text));
+    for (index, task) in tasks.iter().enumerate() {
+        let name = &task.name;
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
+            return value(format!(
+                "`tasks[{index}].name` is `{name}`: it names folders, so it has letters, figures, `-` and `_` only"
+            ));
+        }
+        if RESERVED.contains(&name.as_str()) {
+            return value(format!(
+                "`tasks[{index}].name` is `{name}`, which records use for something else: choose another"
+            ));
+        }
+        if tasks[..index].iter().any(|other| other.name == *name) {
+            return value(format!("two tasks are called `{name}`: names tell them apart"));
+        }
+        task.lora.validate().map_err(|e| ConfigError::Value(format!("task `{name}`: `lora`: {e}")))?;
+        task.head.validate(backbone.is_text()).map_err(|e| ConfigError::Value(format!("task `{name}`: {e}")))?;
+        let known: Vec<&str> = task.head.metrics().iter().map(|own| own.name).chain([LOSS]).collect();
+        if let Some(metric) = task.metrics.iter().find(|metric| !known.contains(&metric.as_str())) {
+            let known = known.join(", ");
+            return value(format!("task `{name}`: there is no metric `{metric}` for its head: there are {known}"));
+        }
+        let generation = &task.generation;
+        if task.head.max_target().is_none() && *generation != GenerationSettings::default() {
+            return value(format!("task `{name}`: `generation` is for heads that write text, of type `seq2seq`"));
+        }
+        if generation.max_new_tokens == Some(0) || generation.num_beams == 0 {
+            return value(format!("task `{name}`: `generation`: `max_new_tokens` and `num_beams` are at least 1"));
+        }
+        if generation.num_beams > MOST_BEAMS {
+            let beams = generation.num_beams;
+            return value(format!("task `{name}`: `generation.num_beams` is {beams}: it must be at most {MOST_BEAMS}"));
+        }
+        if let (Some(max_target), Some(tokens), true) =
+            (task.head.max_target(), generation.max_new_tokens, backbone.is_text())
+            && tokens >= max_target
+        {
+            let most = max_target - 1;
+            return value(format!(
+                "task `{name}`: `generation.max_new_tokens` is {tokens}: `head.max_target` leaves room for {most}"
+            ));
+        }
+        let penalty = generation.length_penalty;
+        if !penalty.is_finite() || (generation.num_beams == 1 && penalty != 1.0) {
+            return value(format!(
+                "task `{name}`: `generation.length_penalty` is {penalty}: it needs `num_beams` above 1"
+            ));
+        }
+        if phase.mixed && !task.train.is_empty() {
+            return value(format!("task `{name}`: `train` is for its own stage, and `phases.1.mixed` has none"));
+        }
+        task_train(base, phase, task).map_err(|e| ConfigError::Value(format!("task `{name}`: `train`: {e}")))?;
+        if !(task.weight.is_finite() && task.weight > 0.0) {
+            return value(format!("task `{name}`: `weight` is {}: it must be above 0", task.weight));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{JointPhase, PartRates};
+
+    #[test]
+    fn the_curriculum_and_the_temperature_follow_optimizer_steps() {
+        let curriculum = CurriculumConfig::default();
+        for (step, share) in [(0, 0.8), (50, 0.5), (100, 0.2), (200, 0.2)] {
+            assert!((curriculum.at(step, 101) - share).abs() < 1e-9);
+        }
+        let gumbel = GumbelConfig { every: 2, ..Default::default() };
+        assert_eq!([gumbel.at(0), gumbel.at(1), gumbel.at(2)], [1.0, 1.0, 0.95]);
+        assert_eq!(gumbel.at(10_000), 0.1);
+    }
+
+    #[test]
+    fn a_phase_changes_what_it_names() {
+        let base = TrainConfig { max_steps: Some(500), ..Default::default() };
+        let changes = serde_json::json!({"epochs": 2, "optimizer": {"lr": 0.5}});
+        let train = phase_train(&base, changes.as_object().expect("an object")).expect("valid");
+        assert_eq!((train.max_steps, train.epochs, train.optimizer.lr), (None, Some(2), 0.5));
+        assert_eq!(train.optimizer.weight_decay, base.optimizer.weight_decay);
+        let unknown = serde_json::json!({"learning_rate": 1});
+        assert!(phase_train(&base, unknown.as_object().expect("an object")).is_err());
+    }
+
+    #[test]
+    fn rates_of_parts_are_groups() {
+        let rates = PartRates { router: Some(1e-2), heads: Some(1e-4), ..Default::default() };
+        let groups = rates.groups();
+        assert_eq!(groups.iter().map(|group| group.lr).collect::<Vec<_>>(), [Some(1e-2), Some(1e-4)]);
+        assert!(groups[0].pattern.is_found_in("router.mlp.weight") && !groups[0].pattern.is_found_in("heads.0.router"));
+        let base = TrainConfig { max_steps: Some(500), ..Default::default() };
+        let joint = |lr| PhasesConfig { joint: JointPhase { lr, ..Default::default() }, ..Default::default() };
+        assert_eq!(validate_phases(&joint(rates), &base), Ok(()));
+        let none = PartRates { adapters: Some(0.0), ..rates };
+        let error = validate_phases(&joint(none), &base).expect_err("refused").to_string();
+        assert!(error.contains("`phases.3.lr.adapters`"), "{error}");
+        let mut plus = PhasesConfig::default();
+        plus.router.train.insert("optimizer".into(), serde_json::json!({"lora_plus_ratio": 16}));
+        let error = validate_phases(&plus, &base).expect_err("refused").to_string();
+        assert!(error.contains("`phases.2.train.optimizer.lora_plus_ratio`"), "{error}");
+    }
+
+    #[test]
+    fn tasks_need_names_of_their_own() {
+        let task = |name: &str| TaskConfig { name: name.into(), ..Default::default() };
+        let check = |tasks: &[TaskConfig]| {
+            let base = TrainConfig { max_steps: Some(500), ..Default::default() };
+            validate_tasks(tasks, Backbone::Whisper, &AdapterPhase::default(), &base)
+        };
+        assert_eq!(check(&[task("a"), task("b")]), Ok(()));
+        assert!(check(&[task("a"), task("a")]).is_err());
+        assert!(check(&[task("a/b")]).is_err());
+        let odd = TaskConfig { metrics: vec!["accuracy".into()], ..task("a") };
+        assert!(check(&[odd]).expect_err("refused").to_string().contains("`accuracy`"));
+    }
+}

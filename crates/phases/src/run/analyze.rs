@@ -1,0 +1,159 @@
+//! What a run achieved: every finished stage judged on data that nothing was decided by, in numbers, pictures and a page.
+
+use crate::config::TaskConfig;
+use super::judge::{Judged, RouterKind};
+use super::model::TaskModel;
+use super::phase::Phase;
+use super::stages::{report_cuts, stages};
+use super::setup::Setup;
+use super::stage::{Stage, is_complete};
+use super::trivial::judge_trivial;
+use crate::reporting::write_reports;
+use crate::{Experiment, RunError, Split};
+use std::path::PathBuf;
+use undertone_report::{Metric, MetricsTable, RoutingAnalysis, TaskColumn};
+use undertone_store::write_atomically;
+use undertone_tasks::Trivial;
+
+/// What [`analyze`] found and where it wrote it.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Every router and baseline by task.
+    pub table: MetricsTable,
+    /// Where the router sent what, once there is one.
+    pub routing: Option<RoutingAnalysis>,
+    /// The page, once there is a router to show.
+    pub page: Option<PathBuf>,
+}
+
+/// Judges the newest finished phase of a run with one router.
+///
+/// # Errors
+/// When no phase has finished, or data or device cannot be had.
+pub fn judge_run(experiment: &Experiment, split: Split, kind: RouterKind) -> Result<Judged, RunError> {
+    let setup = Setup::new(experiment)?;
+    let (_, model) = newest(&setup)?;
+    if kind == RouterKind::Learned && model.router.is_none() {
+        return Err(RunError::NoRouter(experiment.directory()));
+    }
+    judge(&setup, &model, &experiment.tasks, split, kind)
+}
+
+/// Judges everything that a run has finished on a split of its data, and writes `analysis.json`, `metrics.json`, pictures
+/// and `report.html` to the run's directory.
+///
+/// # Errors
+/// When no phase has finished, or data, device or files fail.
+pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, RunError> {
+    let setup = Setup::new(experiment)?;
+    let (newest, model) = newest(&setup)?;
+    let tasks = &experiment.tasks;
+    report_cuts(&setup.dataset(tasks, split)?, tasks, split);
+    let mut table = table(tasks)?;
+    let mut routing = None;
+    for (name, kind) in [
+        ("learned", RouterKind::Learned),
+        ("oracle", RouterKind::Oracle),
+        ("uniform", RouterKind::Uniform),
+        ("random", RouterKind::Random),
+    ] {
+        if kind == RouterKind::Learned && model.router.is_none() {
+            continue;
+        }
+        let judged = judge(&setup, &model, tasks, split, kind)?;
+        record(&mut table, name, &judged)?;
+        if !judged.routed.is_empty() {
+            routing = Some(RoutingAnalysis::new(tasks.iter().map(|t| t.name.clone()).collect(), &judged.routed)?);
+        }
+    }
+    if newest == Stage::Joint {
+        let judged = judge(&setup, &adapters(&setup)?, tasks, split, RouterKind::Oracle)?;
+        record(&mut table, "oracle, phase 1", &judged)?;
+    }
+    for (name, stages) in [
+        ("head only", (0..tasks.len()).map(Stage::Head).collect::<Vec<_>>()),
+        ("shared adapter", vec![Stage::Shared]),
+        ("full fine-tuning", vec![Stage::Full]),
+    ] {
+        for stage in stages.iter().filter(|stage| is_complete(&stage.directory(experiment))) {
+            let judged = judge(&setup, &stage.trained(&setup)?, &stage.tasks(experiment), split, RouterKind::Oracle)?;
+            record(&mut table, name, &judged)?;
+        }
+    }
+    if experiment.model.backbone.is_text() {
+        let [train, judged] = [Split::Train, split].map(|split| setup.dataset(tasks, split));
+        let (train, judged) = (train?, judged?);
+        for (name, trivial) in [("copy, majority", Trivial::Copy), ("lead sentence", Trivial::Lead)] {
+            let found = judge_trivial(trivial, tasks, &train, &judged).map_err(RunError::Judge)?;
+            record(&mut table, name, &found)?;
+        }
+    }
+    write(experiment, table, routing)
+}
+
+/// The newest finished phase and its model.
+pub(super) fn newest(setup: &Setup) -> Result<(Stage, TaskModel), RunError> {
+    let experiment = &*setup.experiment;
+    for stage in [Stage::Joint, Stage::Router] {
+        if is_complete(&stage.directory(experiment)) {
+            let model = stage.trained(setup)?;
+            return Ok((stage, model));
+        }
+    }
+    if stages(experiment, Phase::Adapters).iter().all(|stage| is_complete(&stage.directory(experiment))) {
+        return Ok((Stage::Adapters, adapters(setup)?));
+    }
+    Err(RunError::NothingTrained(experiment.directory()))
+}
+
+/// Phase 1's adapters and heads side by side.
+fn adapters(setup: &Setup) -> Result<TaskModel, RunError> {
+    let mut model = Stage::Router.model(setup)?;
+    model.router = None;
+    Ok(model)
+}
+
+fn judge(
+    setup: &Setup,
+    model: &TaskModel,
+    tasks: &[TaskConfig],
+    split: Split,
+    kind: RouterKind,
+) -> Result<Judged, RunError> {
+    let data = setup.judged_batches(tasks, split)?;
+    setup.judge(tasks.to_vec())?.judge(model, &data, kind).map_err(RunError::Judge)
+}
+
+fn table(tasks: &[TaskConfig]) -> Result<MetricsTable, RunError> {
+    let mut metrics: Vec<Metric> = Vec::new();
+    for (task, name) in tasks.iter().flat_map(|task| task.metrics().into_iter().map(move |name| (task, name))) {
+        let known = metrics.iter().any(|metric| metric.name == name);
+        if let (Some(direction), false) = (task.head.direction(&name), known) {
+            metrics.push(Metric { direction, name });
+        }
+    }
+    let columns = tasks.iter().map(|t| TaskColumn { task: t.name.clone(), primary: t.metrics().remove(0) }).collect();
+    Ok(MetricsTable::new(metrics, columns)?)
+}
+
+fn record(table: &mut MetricsTable, router: &str, judged: &Judged) -> Result<(), RunError> {
+    for (task, metrics) in &judged.tasks {
+        for (metric, value) in metrics {
+            table.record(router, task, metric, *value)?;
+        }
+    }
+    Ok(())
+}
+
+fn write(experiment: &Experiment, table: MetricsTable, routing: Option<RoutingAnalysis>) -> Result<Report, RunError> {
+    let root = experiment.directory();
+    let save = |name: &str, text: &str| write_atomically(&root.join(name), text.as_bytes()).map_err(RunError::from);
+    save("metrics.json", &serde_json::to_string_pretty(&table).unwrap_or_default())?;
+    let mut page = None;
+    if let Some(routing) = &routing {
+        save("analysis.json", &serde_json::to_string_pretty(routing).unwrap_or_default())?;
+        // The run's own page, and those of its stages, which lead to one another.
+        page = write_reports(&root).map_err(RunError::from)?.into_iter().next();
+    }
+    Ok(Report { table, routing, page })
+}

@@ -1,0 +1,107 @@
+//! What a model answers.
+
+use super::batch::{BatchInput, TaskBatch};
+use crate::config::TaskConfig;
+use super::judge::{one_hot, row_ids};
+use super::model::{BackboneNetwork, TaskModel, prompted};
+use super::pretrained::{Pretrained, TextBackbone};
+use burn::tensor::{Bool, Tensor, TensorData};
+use undertone_model::lora::Gates;
+use undertone_model::whisper::{PretrainedWhisper, Whisper};
+use undertone_tasks::{Answer, AnswerContext, BoxedHead, HeadInput, TextBatch, TextSample};
+use undertone_train::BoxError;
+
+impl TaskModel {
+    /// Lets the heads of the tasks in `chosen` answer, each its rows. `states` are the backbone's last, `padding` is true where
+    /// an input has ended.
+    #[allow(clippy::too_many_arguments)] // all of a batch, at each stage of its way through the model
+    pub(super) fn answer(
+        &self,
+        pretrained: &Pretrained,
+        tasks: &[TaskConfig],
+        states: Tensor<3>,
+        padding: &Tensor<2, Bool>,
+        gates: Option<Gates>,
+        batch: &TaskBatch,
+        chosen: &[usize],
+    ) -> Result<Vec<Answer>, BoxError> {
+        match (&self.backbone, pretrained, &batch.input) {
+            (BackboneNetwork::Whisper(network), Pretrained::Whisper(whisper), BatchInput::Speech(speech)) => {
+                let writer = Writer { network, whisper, tasks, heads: &self.heads };
+                Ok(writer.write(states, gates, &speech.prompts, chosen))
+            }
+            (BackboneNetwork::Text(_), Pretrained::Text(text), BatchInput::Text(batch)) => {
+                let mut answers: Vec<Option<Answer>> = vec![None; chosen.len()];
+                for (task, config) in tasks.iter().enumerate() {
+                    let rows: Vec<usize> = (0..chosen.len()).filter(|row| chosen[*row] == task).collect();
+                    if rows.is_empty() {
+                        continue;
+                    }
+                    let found = read(&self.heads[task], config, text, states.clone(), padding, batch, &rows)?;
+                    rows.into_iter().zip(found).for_each(|(row, answer)| answers[row] = Some(answer));
+                }
+                Ok(answers.into_iter().map(|answer| answer.unwrap_or(Answer::text(""))).collect())
+            }
+            _ => Err("a batch of text came to a backbone of speech, or the other way".into()),
+        }
+    }
+}
+
+/// A speech backbone that writes.
+struct Writer<'a> {
+    network: &'a Whisper,
+    whisper: &'a PretrainedWhisper,
+    tasks: &'a [TaskConfig],
+    heads: &'a [BoxedHead],
+}
+
+impl Writer<'_> {
+    /// Each row is decoded as its task in `chosen` says.
+    fn write(&self, states: Tensor<3>, gates: Option<Gates>, prompts: &[Vec<u32>], chosen: &[usize]) -> Vec<Answer> {
+        let device = states.device();
+        let heads = one_hot(chosen, self.heads.len().max(1), &device);
+        let cache = prompted(self.network, self.heads, states, gates, heads);
+        let mut answers = vec![Answer::text(""); chosen.len()];
+        for (index, task) in self.tasks.iter().enumerate() {
+            let rows: Vec<usize> = (0..chosen.len()).filter(|row| chosen[*row] == index).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let cache =
+                if rows.len() < chosen.len() { cache.clone().select(row_ids(&rows, &device)) } else { cache.clone() };
+            let prompts: Vec<Vec<u32>> = rows.iter().map(|row| prompts[*row].clone()).collect();
+            let (positions, prompt) = (self.whisper.config.max_target_positions, prompts[0].len());
+            let options = self.whisper.generate_options();
+            // A model that is fine-tuned as a whole decodes as its own folder says.
+            let options = if task.is_whole() { options } else { task.generation.applied(options, positions, prompt) };
+            for (row, tokens) in rows.into_iter().zip(self.network.decoder.generate(cache, &prompts, &options)) {
+                answers[row] = Answer::text(self.whisper.tokenizer.decode(&tokens).trim());
+            }
+        }
+        answers
+    }
+}
+
+/// What a head on a text backbone makes of the states of some rows of a batch.
+fn read(
+    head: &BoxedHead,
+    task: &TaskConfig,
+    text: &TextBackbone,
+    states: Tensor<3>,
+    padding: &Tensor<2, Bool>,
+    batch: &TextBatch,
+    rows: &[usize],
+) -> Result<Vec<Answer>, BoxError> {
+    let (device, tokens) = (states.device(), batch.tokens);
+    let picked = row_ids(rows, &device);
+    let samples: Vec<&TextSample> = rows.iter().map(|row| &batch.samples[*row]).collect();
+    let ids: Vec<i64> = rows.iter().flat_map(|row| &batch.ids[row * tokens..][..tokens]).copied().collect();
+    let input = HeadInput {
+        states: states.select(0, picked.clone()),
+        padding: padding.clone().select(0, picked),
+        ids: Tensor::from_data(TensorData::new(ids, [rows.len(), tokens]), &device),
+        arrays: task.head.inputs(&samples, tokens).upload(&device),
+    };
+    let context = AnswerContext { samples: &samples, tokenizer: &text.tokenizer, generation: &task.generation };
+    head.answer(input, &context)
+}

@@ -1,0 +1,33 @@
+//! Judging a model that is fine-tuned as a whole on an experiment's data.
+
+use super::judge::RouterKind;
+use super::model::TaskModel;
+use super::setup::Setup;
+use crate::{Experiment, LongAudio, RunError, Split};
+use std::path::Path;
+use undertone_train::{Evaluation, TrainError};
+
+/// Judges what was `trained`, a folder, or else the model that the experiment begins with, on a split of its data.
+///
+/// Long recordings are cut as the model at the beginning hears them, as in training: what is judged does not choose what it is
+/// judged on.
+///
+/// # Errors
+/// When device, model or data cannot be had.
+pub fn evaluate(experiment: &Experiment, trained: Option<&Path>, split: Split) -> Result<Evaluation, RunError> {
+    let mut judged = experiment.clone();
+    if let Some(trained) = trained {
+        judged.model.path = Some(trained.to_owned());
+    }
+    let setup = Setup::new(&judged)?;
+    let tasks = experiment.all_tasks();
+    let data = match (trained, experiment.data.long_audio) {
+        (Some(_), LongAudio::Align) => Setup::new(experiment)?.judged_batches(&tasks, split)?,
+        _ => setup.judged_batches(&tasks, split)?,
+    };
+    let judge = setup.judge(tasks)?;
+    judge.remark().inspect(|remark| eprintln!("{remark}"));
+    let model = TaskModel::plain(setup.pretrained.network());
+    let judged = judge.judge(&model, &data, RouterKind::Oracle).map_err(TrainError::Data)?;
+    Ok(judged.into_evaluation())
+}

@@ -1,0 +1,264 @@
+//! A trained set of adapters on disk: PEFT's layout for each adapter, safetensors for heads and router, and
+//! `dynamo.json`, which says what they are.
+
+use super::model::{BackboneNetwork, TaskModel};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use undertone_model::lora::{LoraConfig, adapter_parameters, load_adapter};
+use undertone_model::router::RouterConfig;
+use undertone_store::{
+    Dtype, HostTensor, StoreError, TensorFile, load_parameters, parameters, write_atomically, write_directory,
+    write_tensors,
+};
+use undertone_tasks::{BoxedHead, HeadConfig};
+
+/// What a folder holds: `dynamo.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Description {
+    /// The adapters, in the order of gates.
+    pub adapters: Vec<AdapterDescription>,
+    /// The heads, in the order of the router's outputs where there is one.
+    pub heads: Vec<HeadDescription>,
+    /// The router's shape and the blocks below it.
+    pub router: RouterConfig,
+    /// What the adapters were trained on.
+    pub backbone: String,
+    /// Whether the backbone was trained too, and lies here.
+    pub trained_backbone: bool,
+}
+
+/// An adapter of a folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AdapterDescription {
+    pub name: String,
+    pub lora: LoraConfig,
+}
+
+/// A head of a folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HeadDescription {
+    pub name: String,
+    pub head: HeadConfig,
+}
+
+/// Why a folder of adapters cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// It does not say what it is.
+    #[error("`{}` cannot be read ({reason}): it is written by a finished phase", path.display())]
+    Description {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        reason: String,
+    },
+    /// A head was trained for something else.
+    #[error("`{}` holds a head for task `{task}` with {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
+    Head {
+        /// The folder.
+        path: PathBuf,
+        /// The task.
+        task: String,
+        /// Its head there.
+        found: String,
+        /// Its head here.
+        expected: String,
+    },
+    /// It was trained for something else.
+    #[error("`{}` holds an adapter for task `{task}` with {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
+    Adapter {
+        /// The folder.
+        path: PathBuf,
+        /// The task.
+        task: String,
+        /// Its adapter there.
+        found: String,
+        /// Its adapter here.
+        expected: String,
+    },
+    /// It has no such task.
+    #[error("`{}` holds no adapter for task `{task}`: train phase 1 for it", path.display())]
+    NoTask {
+        /// The folder.
+        path: PathBuf,
+        /// The task.
+        task: String,
+    },
+    /// It was trained below another tap, or on another backbone.
+    #[error("`{}` was trained on {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
+    Ground {
+        /// The folder.
+        path: PathBuf,
+        /// Backbone and tap there.
+        found: String,
+        /// Backbone and tap here.
+        expected: String,
+    },
+    /// It has a router of another shape, or over other tasks.
+    #[error("`{}` holds another router than the configuration describes: train phase 2 again, or set the configuration back", .0.display())]
+    Router(PathBuf),
+    /// A file is missing, damaged, or cannot be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+const DESCRIPTION: &str = "dynamo.json";
+const HEADS: &str = "heads.safetensors";
+const ROUTER: &str = "router.safetensors";
+const BACKBONE: &str = "backbone.safetensors";
+
+/// PEFT's prefix before a backbone's paths: transformers' `WhisperForConditionalGeneration` has its network in `model`.
+fn peft_prefix(backbone: &BackboneNetwork) -> &'static str {
+    match backbone {
+        BackboneNetwork::Whisper(_) => "base_model.model.model.",
+        BackboneNetwork::Text(_) => "base_model.model.",
+    }
+}
+
+impl Description {
+    /// What adapters stand on, in words.
+    fn ground(&self) -> String {
+        format!("{} above block {}", self.backbone, self.router.tap)
+    }
+}
+
+/// Writes adapters, heads and router of `model`, whole or not at all.
+pub(super) fn save(model: &TaskModel, description: &Description, dir: &Path) -> Result<(), FolderError> {
+    let mut model = model.clone();
+    write_directory(dir, |dir| {
+        for (index, adapter) in description.adapters.iter().enumerate() {
+            let dir = dir.join("adapters").join(&adapter.name);
+            write_adapter(&mut model, index, adapter, &description.backbone, &dir)?;
+        }
+        let mut heads = BTreeMap::new();
+        for (head, HeadDescription { name, .. }) in model.heads.iter().zip(&description.heads) {
+            let own = parameters(head).into_iter().filter(|(path, _)| !is_shared(path));
+            heads.extend(own.map(|(path, value)| (head_name(name, &path), value)));
+        }
+        write_tensors(&dir.join(HEADS), &heads, Dtype::F32)?;
+        if let Some(router) = &model.router {
+            write_tensors(&dir.join(ROUTER), &parameters(router), Dtype::F32)?;
+        }
+        if description.trained_backbone {
+            write_tensors(&dir.join(BACKBONE), &parameters(&model.backbone), Dtype::F32)?;
+        }
+        write_json(&dir.join(DESCRIPTION), description)
+    })?;
+    Ok(())
+}
+
+/// Whether a head has the parameter from the backbone.
+fn is_shared(path: &str) -> bool {
+    path.ends_with("embed_tokens.weight")
+}
+
+/// What a file calls a head's parameter: the task's name stands for the kind of head.
+fn head_name(task: &str, path: &str) -> String {
+    format!("{task}.{}", path.split_once('.').map_or(path, |(_, rest)| rest))
+}
+
+/// One adapter as PEFT's `PeftModel.from_pretrained` loads it.
+fn write_adapter(
+    model: &mut TaskModel,
+    index: usize,
+    adapter: &AdapterDescription,
+    backbone: &str,
+    dir: &Path,
+) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { action: "create", path: dir.to_owned(), source };
+    std::fs::create_dir_all(dir).map_err(io)?;
+    let prefix = peft_prefix(&model.backbone);
+    let matrices = adapter_parameters(&mut model.backbone, index);
+    // Whole paths: adapters lie above the tap only, which names like `q_proj` would not say.
+    let targets: Vec<&str> = matrices.keys().filter_map(|name| name.strip_suffix(".lora_A.weight")).collect();
+    let config = serde_json::json!({
+        "peft_type": "LORA", "task_type": null, "base_model_name_or_path": backbone, "r": adapter.lora.r,
+        "lora_alpha": adapter.lora.lora_alpha, "lora_dropout": adapter.lora.lora_dropout, "use_rslora": adapter.lora.use_rslora,
+        "target_modules": targets, "bias": "none", "fan_in_fan_out": false, "inference_mode": true,
+    });
+    write_json(&dir.join("adapter_config.json"), &config)?;
+    let named: BTreeMap<String, HostTensor> =
+        matrices.into_iter().map(|(name, value)| (format!("{prefix}{name}"), value)).collect();
+    write_tensors(&dir.join("adapter_model.safetensors"), &named, Dtype::F32)
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
+    write_atomically(path, serde_json::to_string_pretty(value).unwrap_or_default().as_bytes())
+}
+
+/// Reads the adapters and heads that `expected` describes into `model`, the first of them into `slot`.
+pub(super) fn load_parts(
+    model: &mut TaskModel,
+    expected: &Description,
+    slot: usize,
+    dir: &Path,
+) -> Result<(), FolderError> {
+    let found = describe(dir)?;
+    if found.ground() != expected.ground() {
+        let [found, expected] = [&found, expected].map(Description::ground);
+        return Err(FolderError::Ground { path: dir.to_owned(), found, expected });
+    }
+    let missing = |task: &str| FolderError::NoTask { path: dir.to_owned(), task: task.to_owned() };
+    for (index, AdapterDescription { name, lora }) in expected.adapters.iter().enumerate() {
+        let there = found.adapters.iter().find(|adapter| adapter.name == *name).ok_or_else(|| missing(name))?;
+        if there.lora != *lora {
+            let [found, expected] = [&there.lora, lora].map(|lora| serde_json::to_string(lora).unwrap_or_default());
+            return Err(FolderError::Adapter { path: dir.to_owned(), task: name.clone(), found, expected });
+        }
+        let file = TensorFile::open(&dir.join("adapters").join(name).join("adapter_model.safetensors"))?;
+        let prefix = peft_prefix(&model.backbone);
+        load_adapter(&mut model.backbone, slot + index, |path| file.read(&format!("{prefix}{path}")))?;
+    }
+    let file = TensorFile::open(&dir.join(HEADS))?;
+    for (index, HeadDescription { name, head }) in expected.heads.iter().enumerate() {
+        let there = found.heads.iter().find(|head| head.name == *name).ok_or_else(|| missing(name))?;
+        if there.head.trained() != head.trained() {
+            let [found, expected] = [&there.head, head].map(|head| serde_json::to_string(head).unwrap_or_default());
+            return Err(FolderError::Head { path: dir.to_owned(), task: name.clone(), found, expected });
+        }
+        model.heads[slot + index] = load_head(&model.heads[slot + index], name, &file)?;
+    }
+    Ok(())
+}
+
+fn load_head(head: &BoxedHead, task: &str, file: &TensorFile) -> Result<BoxedHead, StoreError> {
+    let mut shared = parameters(head);
+    shared.retain(|path, _| is_shared(path));
+    load_parameters(head.clone(), |path| match shared.remove(path) {
+        Some(value) => Ok(value),
+        None => file.read(&head_name(task, path)),
+    })
+}
+
+/// Reads a backbone that was trained.
+pub(super) fn load_backbone(model: &mut TaskModel, dir: &Path) -> Result<(), FolderError> {
+    let file = TensorFile::open(&dir.join(BACKBONE))?;
+    model.backbone = load_parameters(model.backbone.clone(), |name| file.read(name))?;
+    Ok(())
+}
+
+/// Reads the router, where the model has one.
+pub(super) fn load_router(model: &mut TaskModel, expected: &Description, dir: &Path) -> Result<(), FolderError> {
+    let Some(router) = model.router.take() else { return Ok(()) };
+    let found = describe(dir)?;
+    let shape = |r: &RouterConfig| (r.hidden.clone(), r.layer_norm, r.activation);
+    // Its outputs are in the order of the tasks.
+    let names = |of: &Description| of.heads.iter().map(|head| head.name.clone()).collect::<Vec<_>>();
+    if shape(&found.router) != shape(&expected.router) || names(&found) != names(expected) {
+        return Err(FolderError::Router(dir.to_owned()));
+    }
+    let file = TensorFile::open(&dir.join(ROUTER))?;
+    model.router = Some(load_parameters(router, |name| file.read(name))?);
+    Ok(())
+}
+
+fn describe(dir: &Path) -> Result<Description, FolderError> {
+    let path = dir.join(DESCRIPTION);
+    let error = |reason: String| FolderError::Description { path: path.clone(), reason };
+    let text = std::fs::read_to_string(&path).map_err(|e| error(e.to_string()))?;
+    serde_json::from_str(&text).map_err(|e| error(e.to_string()))
+}

@@ -1,0 +1,53 @@
+//! A run: a list of stages over tasks, each trained by a [`Learner`](undertone_train::Learner) in a directory of its own.
+//!
+//! A configuration without `tasks` stands for one stage with one task that has no name: a Whisper that is fine-tuned, in the
+//! run's own directory. With `tasks` it is DYNAMO: an adapter and a head for each task on one frozen backbone, and a router
+//! over them. Phase 1 trains adapters and heads, phase 2 the router, phase 3 router and adapters together; every stage begins
+//! with what the one before it found best, and leaves adapters in PEFT's layout, heads, router and `dynamo.json`.
+
+mod analyze;
+mod answer;
+mod batch;
+mod eval;
+mod folder;
+mod judge;
+mod losses;
+mod model;
+mod objective;
+mod order;
+mod overview;
+mod phase;
+mod predict;
+mod prepare;
+mod pretrained;
+mod probe;
+mod setup;
+mod stage;
+mod stages;
+mod task_loss;
+mod text_data;
+mod trivial;
+
+pub use analyze::{Report, analyze, judge_run};
+pub use batch::{BatchInput, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskSample, TaskSamples};
+pub use eval::evaluate;
+pub use judge::{Judge, Judged, RouterKind};
+pub use folder::FolderError as AdapterFolderError;
+pub use losses::routing_terms;
+pub use model::{AlignmentHeads, BackboneNetwork, TaskModel, Encoded, Input, PromptHead, Tapped, prompted};
+pub use objective::{TaskObjective, StageBatches};
+pub use order::TaskOrder;
+pub(crate) use overview::overview;
+pub use phase::{Baseline, Phase};
+pub use predict::{Prediction, Predictor};
+pub use prepare::Run;
+pub(crate) use pretrained::speaks;
+pub use pretrained::{BackboneError, Pretrained, TextBackbone};
+pub(crate) use probe::{probe, probed_stage};
+pub use stages::{StageOutcome, train, train_baseline, train_phases};
+#[cfg(test)]
+pub(crate) use setup::collate;
+pub use setup::{Setup, TaskLoader};
+pub use stage::Stage;
+pub use text_data::TextDataError;
+pub(crate) use text_data::read_texts;

@@ -1,0 +1,282 @@
+//! What each stage minimises, as the Learner asks for it.
+
+use super::batch::{BatchInput, TaskBatch};
+use crate::config::{GumbelConfig, RoutingWeights};
+use super::judge::{Judge, RouterKind, input, ints};
+use super::folder::{self, Description};
+use super::losses::{routing_terms, term_names};
+use super::model::{BackboneNetwork, TaskModel, Encoded, Input, Tapped};
+use super::pretrained::Pretrained;
+use super::setup::TaskLoader;
+use super::task_loss::{TaskLosses, TextInput};
+use crate::skipped::SkipRecord;
+use crate::work::{text_work, trainable_share, whisper_work};
+use crate::{AlignmentConfig, LossConfig};
+use burn::module::Param;
+use burn::tensor::{Bool, Device, Tensor};
+use std::cell::RefCell;
+use std::path::Path;
+use undertone_fit::{Workload, note_workload};
+use undertone_model::lora::Gates;
+use undertone_model::router::GateKind;
+use undertone_ops::linear_cross_entropy;
+use undertone_report::GUMBEL_TEMPERATURE;
+use undertone_store::Dtype;
+use undertone_train::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective, Work};
+
+/// How a stage makes gates, and what it minimises.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Scheme {
+    /// Each sample goes through its own task's adapter, where there is one; the tasks' losses.
+    Oracle,
+    /// The router decides.
+    Router { gates: GateKind, gumbel: GumbelConfig, weights: RoutingWeights },
+}
+
+/// A stage's objective.
+pub struct TaskObjective {
+    pub(super) scheme: Scheme,
+    pub(super) loss: LossConfig,
+    pub(super) judge: Judge,
+    pub(super) valid: TaskLoader,
+    /// What the stage leaves; a model that is fine-tuned as a whole leaves a folder like the one it came from.
+    pub(super) description: Option<Description>,
+}
+
+impl TaskObjective {
+    /// What is to be known of its judgement.
+    pub fn remark(&self) -> Option<String> {
+        self.judge.remark()
+    }
+
+    fn task_weight(&self) -> f64 {
+        match self.scheme {
+            Scheme::Oracle => 1.0,
+            Scheme::Router { weights, .. } => weights.task,
+        }
+    }
+
+    /// Where in the window a batch of speech lies, in encoder positions.
+    fn position(&self, batch: &TaskBatch) -> usize {
+        match (&self.judge.pretrained, &batch.input) {
+            (Pretrained::Whisper(whisper), BatchInput::Speech(speech)) if self.loss.random_position => {
+                let room = whisper.config.max_source_positions - speech.frames.div_ceil(2);
+                (speech.draw % (room as u64 + 1)) as usize
+            }
+            _ => 0,
+        }
+    }
+
+    /// Each task's loss over the rows that are its own, and what the encoder is to know of synthesised samples.
+    fn task_terms(
+        &self,
+        model: &TaskModel,
+        tapped: &Tapped,
+        gates: Option<Gates>,
+        batch: &TaskBatch,
+        texts: Option<&TextInput>,
+        device: &Device,
+    ) -> Result<Vec<LossTerm>, BoxError> {
+        let encoded = model.encode(tapped, gates.as_ref());
+        let losses = TaskLosses { tasks: &self.judge.tasks, label_smoothing: self.loss.label_smoothing };
+        let sums = losses.sums(model, encoded.states.clone(), &tapped.padding, gates, batch, texts, device)?;
+        let terms = self.judge.tasks.iter().zip(sums).map(|(task, sum)| {
+            let name = if task.is_whole() { "text".into() } else { task.name.clone().into() };
+            LossTerm { name, weight: self.task_weight() * task.weight, sum }
+        });
+        Ok(terms.chain(self.alignment_terms(model, encoded, batch, device)).collect())
+    }
+
+    fn alignment_terms(&self, model: &TaskModel, encoded: Encoded, batch: &TaskBatch, device: &Device) -> Vec<LossTerm> {
+        let BatchInput::Speech(speech) = &batch.input else { return Vec::new() };
+        let Some((characters, elements)) = &speech.alignment else { return Vec::new() };
+        let (heads, weights) = (&model.alignment, &self.loss.alignment);
+        let all = [
+            ("characters", weights.characters, &heads.character_head, Some(encoded.states), characters),
+            ("elements", weights.elements, &heads.element_head, encoded.elements, elements),
+        ];
+        let terms = all.into_iter().filter_map(|(name, weight, head, states, targets)| {
+            let (head, states) = (head.as_ref()?, states?);
+            let [rows, positions, d_model] = states.dims();
+            let (states, bias) = (states.reshape([rows * positions, d_model]), head.bias.as_ref().map(Param::val));
+            let targets = ints(targets, device);
+            let sum = linear_cross_entropy(states, head.weight.val(), bias, targets, Default::default()).sum;
+            Some(LossTerm { name: name.into(), weight: self.task_weight() * weight, sum })
+        });
+        terms.collect()
+    }
+}
+
+/// What the alignment terms of a batch are divided by, in their order.
+fn alignment_counts(weights: &AlignmentConfig, batch: &TaskBatch) -> Vec<f64> {
+    let BatchInput::Speech(speech) = &batch.input else { return Vec::new() };
+    let Some((characters, elements)) = &speech.alignment else { return Vec::new() };
+    let counted = |labels: &[i64]| labels.iter().filter(|label| **label >= 0).count() as f64;
+    let all = [(weights.characters, characters), (weights.elements, elements)];
+    all.into_iter().filter(|(weight, _)| *weight > 0.0).map(|(_, labels)| counted(labels)).collect()
+}
+
+impl Objective for TaskObjective {
+    type Model = TaskModel;
+    type Batch = TaskBatch;
+    /// What the backbone reads, where its samples have ended, and what heads of text are given besides.
+    type Input = (Input, Tensor<2, Bool>, Option<TextInput>);
+
+    fn samples(&self, batch: &TaskBatch) -> usize {
+        batch.tasks.len()
+    }
+
+    fn names(&self, batch: &TaskBatch) -> Vec<String> {
+        match &batch.input {
+            BatchInput::Speech(speech) => speech.names.clone(),
+            BatchInput::Text(text) => text.samples.iter().map(|sample| sample.name.clone()).collect(),
+        }
+    }
+
+    fn work(&self, model: &TaskModel, batch: &TaskBatch) -> Work {
+        let trainable = trainable_share(model);
+        match (&model.backbone, &batch.input) {
+            (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech)) => whisper_work(whisper, speech, trainable),
+            (backbone, BatchInput::Text(text)) => {
+                let targets = text.samples.iter().map(|sample| sample.target.count()).sum();
+                text_work(backbone, text.samples.len(), text.tokens, targets, trainable)
+            }
+            _ => Work::default(),
+        }
+    }
+
+    fn upload(&self, batch: &mut TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
+        note_workload(Workload::TrainingStep(batch.shape()));
+        let (input, padding) = input(batch, self.position(batch), device);
+        let texts = TextInput::new(batch, &input, device);
+        Ok((input, padding, texts))
+    }
+
+    fn counts(&self, batch: &TaskBatch) -> Vec<f64> {
+        let mut counts = Vec::new();
+        if self.task_weight() > 0.0 {
+            counts.resize(self.judge.tasks.len(), 0.0);
+            for (row, task) in batch.tasks.iter().enumerate() {
+                counts[*task] += batch.decisions(row) as f64;
+            }
+            counts.extend(alignment_counts(&self.loss.alignment, batch));
+        }
+        if let Scheme::Router { weights, .. } = &self.scheme {
+            counts.extend(term_names(weights).iter().map(|_| batch.tasks.len() as f64));
+        }
+        counts
+    }
+
+    fn losses(
+        &self,
+        model: &TaskModel,
+        batch: &TaskBatch,
+        (input, padding, texts): Self::Input,
+        device: &Device,
+    ) -> Result<Vec<LossTerm>, BoxError> {
+        let tapped = model.tap(input, padding);
+        let Scheme::Router { gates, gumbel, weights } = &self.scheme else {
+            let gates = model.oracle(&batch.tasks, device);
+            return self.task_terms(model, &tapped, gates, batch, texts.as_ref(), device);
+        };
+        let router = model.router.as_ref().ok_or("the model has no router")?;
+        let pooled = tapped.pooled();
+        let routing = router.forward(pooled.clone());
+        let mut terms = Vec::new();
+        if weights.task > 0.0 {
+            let gates = routing.training_gates(*gates, self.judge.router.top_k, gumbel.at(batch.step));
+            terms = self.task_terms(model, &tapped, Some(Gates::Each(gates)), batch, texts.as_ref(), device)?;
+        }
+        terms.extend(routing_terms(weights, &routing, pooled, router.temperature(), &batch.tasks, device));
+        Ok(terms)
+    }
+
+    fn gauges(&self, batch: &TaskBatch) -> Vec<(&'static str, f64)> {
+        match &self.scheme {
+            Scheme::Router { gates: GateKind::Gumbel, gumbel, weights } if weights.task > 0.0 => {
+                vec![(GUMBEL_TEMPERATURE, gumbel.at(batch.step))]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn evaluate(&self, model: &TaskModel, _: &[String]) -> Result<Evaluation, BoxError> {
+        let judged = match &self.scheme {
+            Scheme::Oracle => self.judge.judge(model, &self.valid, RouterKind::Oracle)?,
+            Scheme::Router { weights, .. } if weights.task == 0.0 => self.judge.route(model, &self.valid)?,
+            Scheme::Router { .. } => self.judge.judge(model, &self.valid, RouterKind::Learned)?,
+        };
+        Ok(judged.into_evaluation())
+    }
+
+    fn export(&self, model: &TaskModel, directory: &Path) -> Result<(), BoxError> {
+        if let Some(description) = &self.description {
+            return Ok(folder::save(model, description, directory)?);
+        }
+        match (&self.judge.pretrained, &model.backbone) {
+            (Pretrained::Whisper(whisper), BackboneNetwork::Whisper(network)) => {
+                let mut whisper = whisper.clone();
+                whisper.model = network.clone();
+                Ok(whisper.save(directory, Dtype::F32)?)
+            }
+            _ => Err("only a Whisper is fine-tuned as a whole".into()),
+        }
+    }
+}
+
+/// The training batches of a stage, each with its optimizer step.
+pub struct StageBatches {
+    pub(super) loader: TaskLoader,
+    /// Batches of an optimizer step.
+    accumulation: usize,
+    pub(super) skipped: SkipRecord,
+    /// The optimizer steps of all epochs before each one that was asked for, where epochs differ.
+    steps: RefCell<Vec<u64>>,
+}
+
+impl StageBatches {
+    pub(super) fn new(loader: TaskLoader, accumulation: usize, skipped: SkipRecord) -> Self {
+        Self { loader, accumulation, skipped, steps: RefCell::new(vec![0]) }
+    }
+
+    /// The optimizer steps before an epoch: each epoch's tail is a step of its own.
+    fn steps_before(&self, epoch: u64) -> u64 {
+        let steps = |epoch| self.loader.batches(epoch).div_ceil(self.accumulation) as u64;
+        if self.loader.config().budget.is_none() {
+            return epoch.saturating_mul(steps(0));
+        }
+        let mut before = self.steps.borrow_mut();
+        while before.len() as u64 <= epoch {
+            let last = before.len() - 1;
+            let next = before[last] + steps(last as u64);
+            before.push(next);
+        }
+        before[epoch as usize]
+    }
+}
+
+impl Batches for StageBatches {
+    type Batch = TaskBatch;
+
+    fn per_epoch(&self) -> usize {
+        self.loader.batches(0)
+    }
+
+    fn in_epoch(&self, epoch: u64) -> usize {
+        self.loader.batches(epoch)
+    }
+
+    fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, TaskBatch> {
+        let before = self.steps_before(epoch);
+        let mut batches = self.loader.epoch(epoch, start);
+        Box::new(std::iter::from_fn(move || {
+            let batch = batches.next()?.map_err(|error| self.skipped.explained(error));
+            let recorded = self.skipped.update(&self.loader).map_err(BoxError::from);
+            Some(recorded.and(batch).map(|batch| {
+                let next = batches.cursor();
+                let step = before.saturating_add(((next - 1) / self.accumulation) as u64);
+                (next, TaskBatch { step, ..batch })
+            }))
+        }))
+    }
+}

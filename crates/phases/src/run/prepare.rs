@@ -1,0 +1,158 @@
+//! A stage with everything in place, and its training from there.
+
+use super::model::TaskModel;
+use super::objective::{TaskObjective, StageBatches};
+use super::setup::Setup;
+use super::stage::Stage;
+use crate::memory::run_settings;
+use crate::run_directory::{RunDirectory, has_learned, is_occupied, record_changes};
+use crate::{Experiment, RunError, Session};
+use burn::tensor::Device;
+use std::path::{Path, PathBuf};
+use undertone_fit::MemoryAdvice;
+use undertone_report::write_report;
+use undertone_train::{BackendFailure, Learner, Summary, TrainConfig, catch_backend_failure};
+
+/// What a stage is trained with: for whoever trains it in a loop of their own.
+pub struct Run {
+    /// Where it is trained, without autodiff.
+    pub device: Device,
+    /// How it is trained.
+    pub config: TrainConfig,
+    /// The model that it begins with, its trained parameters marked.
+    pub model: TaskModel,
+    /// What it is trained on.
+    pub batches: StageBatches,
+    /// What it minimises and is judged by.
+    pub objective: TaskObjective,
+    /// What everything random in training comes from.
+    pub seed: u64,
+    /// What the learning rate was made of, where it depends on the size of batches.
+    pub scaled: Option<String>,
+}
+
+impl Run {
+    /// Of a stage, with records in `directory`. Nothing is written.
+    ///
+    /// # Errors
+    /// When the data cannot be used, or what an earlier stage should have left is not there.
+    pub(super) fn new(stage: &Stage, setup: &Setup, directory: &Path) -> Result<Self, RunError> {
+        let experiment = &*setup.experiment;
+        let (mut config, seed) = (stage.config(setup)?, stage.seed(experiment));
+        // A model that is fine-tuned as a whole was drawn, if it was, from the same seed.
+        if *stage != Stage::Whole {
+            undertone_ops::seed(seed);
+        }
+        let model = stage.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
+        let batches = stage.batches(setup, &config, directory)?;
+        let samples = batches.loader.samples_per_step(0, config.accumulation);
+        let (optimizer, scaled) = stage.optimizer(experiment, &config).for_batch(samples);
+        config.optimizer = optimizer;
+        let objective = stage.objective(setup)?;
+        Ok(Self { device: setup.device.clone(), config, model, batches, objective, seed, scaled })
+    }
+}
+
+impl Experiment {
+    /// Finds the device, loads the model, opens the data, and puts together what the first stage is trained with: all that is
+    /// trained where there are no `tasks`, else phase 1 of the first task. Nothing is written.
+    ///
+    /// # Errors
+    /// When device, model or data cannot be had.
+    pub fn build(&self) -> Result<Run, RunError> {
+        Setup::new(self)?.run(&Stage::first(self))
+    }
+}
+
+/// A stage that nothing is in the way of any more.
+pub(super) struct Prepared<'a> {
+    stage: &'a Stage,
+    learner: Learner<TaskObjective>,
+    batches: StageBatches,
+    experiment: &'a Experiment,
+    advice: MemoryAdvice,
+    scaled: Option<String>,
+    run: &'a RunDirectory,
+    /// Its own directory, in that of the run.
+    directory: PathBuf,
+    /// Whether it goes on from a checkpoint.
+    goes_on: bool,
+}
+
+impl<'a> Prepared<'a> {
+    /// Everything that it takes to train `stage`, from the start or, where the session resumes, from where it stopped. Nothing
+    /// is written.
+    ///
+    /// # Errors
+    /// As for [`Run::new`]; and where there is no checkpoint to resume from, or it does not fit.
+    pub fn new(stage: &'a Stage, setup: &'a Setup, run: &'a RunDirectory, session: &Session) -> Result<Self, RunError> {
+        let experiment = &*setup.experiment;
+        let directory = stage.directory(experiment);
+        let goes_on = session.resume && has_learned(&directory);
+        if session.resume && !goes_on && is_occupied(&directory) {
+            eprintln!("`{}` has learned nothing yet: it begins again", directory.display());
+        }
+        let Run { device, config, model, batches, objective, seed, scaled } = Run::new(stage, setup, &directory)?;
+        objective.remark().inspect(|remark| eprintln!("{remark}"));
+        let advice = MemoryAdvice::new(run_settings(experiment), setup.footprint(), &model, &setup.device);
+        advice.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
+        let mut learner = Learner::builder(config, objective, model, &directory)
+            .with_device(device)
+            .with_seed(seed)
+            .with_configuration(experiment.to_yaml())
+            .with_display(session.display)
+            .with_interrupt(session.interrupt.clone());
+        if *stage == Stage::Whole {
+            learner = learner.with_lock(run.lock());
+        }
+        let mut learner = learner.build();
+        if goes_on {
+            if !learner.resume()? {
+                return Err(RunError::NothingToResume(directory));
+            }
+            batches.skipped.resume();
+        }
+        learner.check(&batches)?;
+        Ok(Self { stage, experiment, learner, batches, advice, scaled, run, directory, goes_on })
+    }
+
+    /// Trains it to its end, or to an interruption.
+    ///
+    /// # Errors
+    /// When data, device or file system fail.
+    pub fn train(mut self) -> Result<Summary, RunError> {
+        let (directory, batches) = (&self.directory, &self.batches);
+        if !self.goes_on {
+            self.run.clear(directory)?;
+        }
+        std::fs::create_dir_all(directory).map_err(RunError::of_file("create", directory))?;
+        let recorded = directory.join(self.stage.recorded_in());
+        record_changes(self.experiment, &recorded, self.learner.steps())?;
+        self.scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
+        let summary = train(&mut self.learner, batches, &self.advice).inspect_err(|_| {
+            // One that failed before its first step has nothing to go on with and should not be in the way.
+            if self.learner.steps() == 0 && !has_learned(directory) {
+                let _ = self.run.clear(directory);
+            }
+        })?;
+        batches.skipped.finish(&batches.loader)?.inspect(|sentence| eprintln!("{sentence}"));
+        write_report(directory)?;
+        Ok(summary)
+    }
+}
+
+/// Trains; where memory runs out or the device fails, the error says what helps.
+fn train(
+    learner: &mut Learner<TaskObjective>,
+    batches: &StageBatches,
+    advice: &MemoryAdvice,
+) -> Result<Summary, RunError> {
+    match catch_backend_failure(|| learner.train(batches)) {
+        Ok(trained) => Ok(trained?),
+        Err(BackendFailure::OutOfMemory(reason)) => {
+            learner.rescue();
+            Err(RunError::OutOfMemory(advice.out_of_memory(&reason)))
+        }
+        Err(BackendFailure::Device(reason)) => Err(RunError::DeviceFailed { reason, saved: learner.saved() }),
+    }
+}

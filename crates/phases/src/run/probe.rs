@@ -1,0 +1,49 @@
+//! A few steps of a run, to see what they take.
+
+use super::batch::TaskCollate;
+use super::objective::TaskObjective;
+use super::stages::check_fit;
+use super::setup::Setup;
+use super::stage::Stage;
+use crate::{Experiment, RunError, Split};
+use std::path::Path;
+use undertone_data::loader::Collate;
+use undertone_fit::tune::{Attempt, ProbeObjective, RepeatedBatch, probe_config, probe_steps};
+use undertone_train::{BoxError, Learner, TrainError};
+
+/// The stage that keeps most in memory: with tasks phase 3, or phase 1 where there is one task and nothing to route.
+pub(crate) fn probed_stage(experiment: &Experiment) -> Stage {
+    match experiment.tasks.len() {
+        0 => Stage::Whole,
+        1 => Stage::Adapter(0),
+        _ => Stage::Joint,
+    }
+}
+
+/// Steps of that stage, from untrained adapters, on batches of the task with the longest input and answer; a curriculum has
+/// such batches. Samples per second.
+///
+/// # Errors
+/// As for a run of that stage.
+pub(crate) fn probe(experiment: &Experiment, attempt: Attempt, directory: &Path) -> Result<f64, RunError> {
+    let setup = Setup::new(experiment)?;
+    check_fit(&setup)?;
+    let stage = probed_stage(experiment);
+    let config = probe_config(&stage.config(&setup)?, attempt);
+    let model = stage.untrained(&setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
+    let dataset = setup.dataset(&stage.tasks(experiment), Split::Train)?;
+    let sample = dataset.most_demanding().map_err(unusable)?;
+    let collate = setup.collate(true)?.labelled(&dataset);
+    let batch = collate.collate(vec![sample; attempt.batch]).map_err(unusable)?;
+    let (objective, device) = (stage.objective(&setup)?, setup.device.clone());
+    let learner = |timed: ProbeObjective<TaskObjective>| {
+        Learner::builder(config, timed, model, directory).with_device(device).with_seed(experiment.seed)
+    };
+    let (bytes, data) = (TaskCollate::bytes(&batch), &experiment.data);
+    let batches = RepeatedBatch::new(batch, bytes, data.prefetch_batches, data.prefetch_bytes);
+    Ok(probe_steps(objective, learner, &batches, attempt)?)
+}
+
+fn unusable(error: BoxError) -> RunError {
+    TrainError::Data(error).into()
+}

@@ -1,0 +1,217 @@
+//! What every stage of a run begins with: device, backbone, and the data of its tasks.
+
+use super::batch::{TaskCollate, TaskDataset, TaskSamples};
+use crate::config::TaskConfig;
+use super::judge::Judge;
+use super::prepare::Run;
+use super::pretrained::Pretrained;
+use super::stage::Stage;
+use super::text_data::read_texts;
+use crate::{DataConfig, Experiment, RunError, SpeechDataset, SpeechError, Split, TextNormalizer, WhisperCollate};
+use burn::tensor::Device;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use undertone_data::augment::{Augment, AugmentConfig};
+use undertone_data::features::LogMel;
+use undertone_data::loader::{Loader, LoaderConfig, Order};
+use undertone_fit::Footprint;
+use undertone_model::whisper::PretrainedWhisper;
+use undertone_ops::set_kernels;
+
+/// An experiment with its device and backbone in place.
+pub struct Setup {
+    /// What was asked for.
+    pub experiment: Arc<Experiment>,
+    /// Where everything is computed.
+    pub device: Device,
+    /// What the tasks stand on.
+    pub pretrained: Pretrained,
+    /// Once set, nobody waits for a batch any longer, and a model that listens to long recordings stops.
+    pub interrupt: Arc<AtomicBool>,
+    /// Samples by task and split: stages and judges ask for the same again and again, and to find them takes a while.
+    samples: RefCell<HashMap<(String, Split), TaskSamples>>,
+}
+
+/// Batches of tasks.
+pub type TaskLoader = Loader<TaskDataset, TaskCollate>;
+
+impl Setup {
+    /// Finds the device and loads the backbone.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn new(experiment: &Experiment) -> Result<Self, RunError> {
+        let device = experiment.device.resolve()?;
+        set_kernels(experiment.kernels);
+        let pretrained = Pretrained::load(experiment, &device)?;
+        Ok(Self::of(experiment, device, pretrained))
+    }
+
+    /// Around a backbone that is there already.
+    pub fn of(experiment: &Experiment, device: Device, pretrained: Pretrained) -> Self {
+        let experiment = Arc::new(experiment.clone());
+        Self { experiment, device, pretrained, interrupt: Arc::default(), samples: RefCell::default() }
+    }
+
+    /// What a stage is trained with. Nothing is written.
+    ///
+    /// # Errors
+    /// When the data cannot be used, or what an earlier stage should have left is not there.
+    pub fn run(&self, stage: &Stage) -> Result<Run, RunError> {
+        Run::new(stage, self, &stage.directory(&self.experiment))
+    }
+
+    /// The samples of a split of the given tasks.
+    ///
+    /// # Errors
+    /// When nothing says which they are, or they cannot be used.
+    pub fn dataset(&self, tasks: &[TaskConfig], split: Split) -> Result<TaskDataset, RunError> {
+        let sets = tasks.iter().map(|task| {
+            let key = (task.name.clone(), split);
+            if let Some(samples) = self.samples.borrow().get(&key) {
+                return Ok(samples.clone());
+            }
+            let samples = self.samples(task, split)?;
+            self.samples.borrow_mut().insert(key, samples.clone());
+            Ok(samples)
+        });
+        let heads = tasks.iter().map(|task| task.head.clone()).collect();
+        Ok(TaskDataset::new(sets.collect::<Result<_, RunError>>()?, heads))
+    }
+
+    fn samples(&self, task: &TaskConfig, split: Split) -> Result<TaskSamples, RunError> {
+        let seed = split.seed(task.seed(self.experiment.seed));
+        let sources = task.data.splits().sources(split).filter(|sources| !sources.is_empty());
+        let sources = sources.ok_or_else(|| RunError::unsaid(split))?;
+        match &self.pretrained {
+            Pretrained::Whisper(whisper) => {
+                let (sources, training) = (sources.iter().collect::<Vec<_>>(), split == Split::Train);
+                let (experiment, interrupt) = (&*self.experiment, &self.interrupt);
+                let samples = SpeechDataset::interruptible(experiment, &sources, whisper, training, seed, interrupt);
+                Ok(TaskSamples::Speech(Arc::new(samples.map_err(|source| RunError::of_speech(task, source))?)))
+            }
+            Pretrained::Text(backbone) => {
+                // There is one, as the configuration was checked for.
+                let samples = read_texts(task, &sources[0], &backbone.framer)
+                    .map_err(|source| RunError::Records { task: task.name.clone(), source: Box::new(source) })?;
+                Ok(TaskSamples::Text(Arc::new(samples)))
+            }
+        }
+    }
+
+    /// What the backbone takes in memory, on the longest inputs that the heads allow.
+    pub(crate) fn footprint(&self) -> Footprint {
+        match &self.pretrained {
+            Pretrained::Whisper(whisper) => Footprint::whisper(&whisper.config),
+            Pretrained::Text(backbone) => {
+                let tokens = self.experiment.tasks.iter().map(|task| task.head.max_input()).max().unwrap_or_default();
+                Footprint::text(&backbone.text.config, tokens)
+            }
+        }
+    }
+
+    /// Training batches of a dataset, in another order every epoch: the given one, or that of the seed.
+    ///
+    /// # Errors
+    /// When the loader cannot be started.
+    pub fn training_batches(
+        &self,
+        dataset: TaskDataset,
+        order: Option<Box<dyn Order>>,
+    ) -> Result<TaskLoader, RunError> {
+        let loader = self.loader(dataset, self.training_loader(), true)?;
+        Ok(match order {
+            Some(order) => loader.with_order(order),
+            None => loader,
+        })
+    }
+
+    /// Batches of a split of tasks to judge a model on: always the same, one task after the other.
+    ///
+    /// # Errors
+    /// When there is no such data, or the loader cannot be started.
+    pub fn judged_batches(&self, tasks: &[TaskConfig], split: Split) -> Result<TaskLoader, RunError> {
+        self.loader(self.dataset(tasks, split)?, self.experiment.data.eval_loader(self.experiment.seed), false)
+    }
+
+    fn loader(&self, dataset: TaskDataset, config: LoaderConfig, training: bool) -> Result<TaskLoader, RunError> {
+        let collate = self.collate(training)?.labelled(&dataset);
+        let loader = Loader::new(Arc::new(dataset), Arc::new(collate), config)?;
+        let interrupt = self.interrupt.clone();
+        Ok(loader.until(move || interrupt.load(Ordering::Relaxed)))
+    }
+
+    /// What makes batches of samples, in training or where a model is judged.
+    ///
+    /// # Errors
+    /// When the model's mel bins are none that Whisper has, or recordings for augmentation cannot be read.
+    pub fn collate(&self, training: bool) -> Result<TaskCollate, RunError> {
+        Ok(match &self.pretrained {
+            Pretrained::Whisper(whisper) => {
+                TaskCollate::Speech(Box::new(collate(&self.experiment.data, whisper, training)?))
+            }
+            Pretrained::Text(backbone) => TaskCollate::Text { pad: backbone.tokenizer.pad(), heads: Vec::new() },
+        })
+    }
+
+    /// How training batches are made.
+    pub(crate) fn training_loader(&self) -> LoaderConfig {
+        self.experiment.data.training_loader(self.experiment.seed)
+    }
+
+    /// A judge of the given tasks.
+    ///
+    /// # Errors
+    /// When the spellings that texts are compared by cannot be read.
+    pub fn judge(&self, tasks: Vec<TaskConfig>) -> Result<Judge, RunError> {
+        let normalizer = match &self.pretrained {
+            Pretrained::Whisper(whisper) => TextNormalizer::new(self.experiment.data.normalizer, whisper)?,
+            Pretrained::Text(_) => TextNormalizer::None,
+        };
+        let (pretrained, router) = (self.pretrained.clone(), self.experiment.router.clone());
+        Ok(Judge { tasks, pretrained, router, normalizer, device: self.device.clone() })
+    }
+}
+
+/// What makes batches for a Whisper, in training or where it is judged.
+pub(crate) fn collate(
+    data: &DataConfig,
+    whisper: &PretrainedWhisper,
+    training: bool,
+) -> Result<WhisperCollate, RunError> {
+    let pad = if training { data.pad } else { data.eval_pad };
+    let (log_mel, window) = (LogMel::new(whisper.config.num_mel_bins)?, whisper.config.max_frames() * 160);
+    let collate = WhisperCollate::new(log_mel, pad, window, whisper.tokenizer.end());
+    if !training {
+        return Ok(collate);
+    }
+    // Audio has been changed by then; what is left are the masks.
+    let masks = AugmentConfig { spec_augment: data.augment.spec_augment.clone(), ..AugmentConfig::default() };
+    Ok(collate.with_augment(Augment::new(&masks, window).map_err(SpeechError::from)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SourceConfig;
+
+    #[test]
+    fn a_manifest_that_chose_the_best_is_no_test_data() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (audio, manifest) = (dir.path().join("a.wav"), dir.path().join("valid.csv"));
+        undertone_data::audio::write_wav(&audio, &[0.1; 16_000]).expect("written");
+        std::fs::write(&manifest, "audio,text\na.wav,CQ\n").expect("written");
+        let mut experiment = Experiment::default();
+        let recorded = SourceConfig { path: Some(manifest.into()), ..Default::default() };
+        experiment.data.valid = Some(recorded.clone());
+        let batches = |experiment: &Experiment| {
+            Setup::new(experiment).expect("a setup").judged_batches(&experiment.all_tasks(), Split::Test)
+        };
+        let refused = batches(&experiment).err();
+        assert!(matches!(refused, Some(RunError::NoTest)), "{refused:?}");
+        experiment.data.test = Some(recorded);
+        assert!(batches(&experiment).is_ok());
+    }
+}

@@ -1,0 +1,433 @@
+//! One training run of an experiment: what it trains, on what, and from where.
+
+use super::batch::{TaskDataset, TaskSamples};
+use crate::config::{TaskConfig, phase_train, task_train};
+use super::folder::{AdapterDescription, Description, HeadDescription, load_backbone, load_parts, load_router};
+use super::model::TaskModel;
+use super::objective::{TaskObjective, Scheme, StageBatches};
+use super::order::TaskOrder;
+use super::setup::Setup;
+use crate::run_directory::{CONFIG, STAGE};
+use crate::skipped::SkipRecord;
+use crate::{AlignmentConfig, ConfigError, Experiment, LossConfig, RunError, Split};
+use burn::module::Module;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use undertone_data::clips::BlockShuffle;
+use undertone_data::loader::{Mixture, Order};
+use undertone_model::lora::LoraConfig;
+use undertone_ops::seeds;
+use undertone_store::{parameter_infos, set_trainable};
+use undertone_tasks::HeadConfig;
+use undertone_train::{LrScaling, OptimizerConfig, Summary, TrainConfig};
+
+/// A training run of its own within an experiment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The backbone itself, or the part of it that `model.trainable` names: all that a run without `tasks` has.
+    Whole,
+    /// Phase 1 for one task.
+    Adapter(usize),
+    /// Phase 1 for all tasks at once.
+    Adapters,
+    /// Phase 2.
+    Router,
+    /// Phase 3.
+    Joint,
+    /// A task's head alone.
+    Head(usize),
+    /// One adapter for all.
+    Shared,
+    /// Everything trained.
+    Full,
+}
+
+impl Stage {
+    /// The one that a run begins with.
+    pub fn first(experiment: &Experiment) -> Self {
+        match experiment.tasks.len() {
+            0 => Self::Whole,
+            _ if experiment.phases.adapters.mixed => Self::Adapters,
+            _ => Self::Adapter(0),
+        }
+    }
+
+    /// Where its records are.
+    pub fn directory(&self, experiment: &Experiment) -> PathBuf {
+        let task = |index: &usize| experiment.tasks[*index].name.as_str();
+        let root = experiment.directory();
+        match self {
+            Self::Whole => root,
+            Self::Adapter(index) => root.join("phase1").join(task(index)),
+            Self::Adapters => root.join("phase1").join("all"),
+            Self::Router => root.join("phase2"),
+            Self::Joint => root.join("phase3"),
+            Self::Head(index) => root.join("baselines").join("head").join(task(index)),
+            Self::Shared => root.join("baselines").join("shared"),
+            Self::Full => root.join("baselines").join("full"),
+        }
+    }
+
+    pub(crate) fn title(&self, experiment: &Experiment) -> String {
+        let name = |index: &usize| &experiment.tasks[*index].name;
+        match self {
+            Self::Whole => format!("fine-tuning {}", experiment.model),
+            Self::Adapter(index) => format!("phase 1: adapter and head of `{}`", name(index)),
+            Self::Adapters => "phase 1: all adapters and heads in mixed batches".into(),
+            Self::Router => "phase 2: the router".into(),
+            Self::Joint => "phase 3: router, adapters and heads".into(),
+            Self::Head(index) => format!("baseline: head of `{}` on the frozen backbone", name(index)),
+            Self::Shared => "baseline: one adapter for all tasks".into(),
+            Self::Full => "baseline: the whole backbone".into(),
+        }
+    }
+
+    /// The tasks it trains on.
+    pub(super) fn tasks(&self, experiment: &Experiment) -> Vec<TaskConfig> {
+        match self {
+            Self::Adapter(index) | Self::Head(index) => vec![experiment.tasks[*index].clone()],
+            _ => experiment.all_tasks(),
+        }
+    }
+
+    /// How it trains. Baselines over all tasks see as many samples as phase 1 does over all its stages.
+    pub(super) fn config(&self, setup: &Setup) -> Result<TrainConfig, RunError> {
+        let experiment = &*setup.experiment;
+        let phases = &experiment.phases;
+        let mut config = match self {
+            Self::Whole => return Ok(experiment.train.clone()),
+            Self::Router => phase_train(&experiment.train, &phases.router.train)?,
+            Self::Joint => phase_train(&experiment.train, &phases.joint.train)?,
+            Self::Adapter(index) | Self::Head(index) => {
+                task_train(&experiment.train, &phases.adapters, &experiment.tasks[*index])?
+            }
+            _ => phase_train(&experiment.train, &phases.adapters.train)?,
+        };
+        if matches!(self, Self::Shared | Self::Full) && !phases.adapters.mixed {
+            let mut steps = 0;
+            for task in &experiment.tasks {
+                let samples = setup.dataset(std::slice::from_ref(task), Split::Train)?.lengths();
+                let batches = TaskOrder::new(samples, &setup.training_loader()).batches();
+                steps += task_train(&experiment.train, &phases.adapters, task)?.steps(batches);
+            }
+            (config.max_steps, config.epochs) = (Some(steps), None);
+        }
+        let changes = match self {
+            Self::Head(_) => &phases.baselines.head,
+            Self::Shared => &phases.baselines.shared,
+            Self::Full => &phases.baselines.full,
+            _ => return Ok(config),
+        };
+        Ok(phase_train(&config, changes)?)
+    }
+
+    /// How its parameters move, by the phase's own rates.
+    pub(super) fn optimizer(&self, experiment: &Experiment, config: &TrainConfig) -> OptimizerConfig {
+        let mut optimizer = config.optimizer.clone();
+        if *self == Self::Joint {
+            optimizer.groups.extend(experiment.phases.joint.lr.groups());
+        }
+        // What `train` says for all phases is not meant for those that train no adapter.
+        if matches!(self, Self::Router | Self::Head(_) | Self::Full) {
+            optimizer.lora_plus_ratio = None;
+        }
+        optimizer
+    }
+
+    /// Whether its parameter groups are those of its model.
+    pub(super) fn check_optimizer(&self, setup: &Setup) -> Result<(), RunError> {
+        // What its rates are multiplied by is known once there are batches.
+        let optimizer = OptimizerConfig {
+            lr_scaling: LrScaling::None,
+            base_batch: None,
+            ..self.optimizer(&setup.experiment, &self.config(setup)?)
+        };
+        if optimizer.groups.is_empty() && optimizer.lora_plus_ratio.is_none() {
+            return Ok(());
+        }
+        let model = self.marked(self.fresh(setup)?, &setup.experiment).train();
+        optimizer.check(&parameter_infos(&model)).map_err(|error| {
+            ConfigError::Value(format!(
+                "{}: {error}; a phase has its own in `phases.N.train.optimizer`",
+                self.title(&setup.experiment)
+            ))
+            .into()
+        })
+    }
+
+    /// Whether it has taken the steps that the configuration asks for by now, or stopped early.
+    pub(super) fn is_finished(&self, setup: &Setup, directory: &Path) -> Result<bool, RunError> {
+        let Some(summary) = Summary::read(directory) else { return Ok(false) };
+        let samples = setup.dataset(&self.tasks(&setup.experiment), Split::Train)?.lengths();
+        let (config, batches) = (self.config(setup)?, TaskOrder::new(samples, &setup.training_loader()).batches());
+        Ok(summary.is_finished(&config, config.steps(batches)))
+    }
+
+    /// Whether a key of the configuration has a part in what it learns.
+    pub(super) fn concerns(&self, experiment: &Experiment, key: &str) -> bool {
+        let parts: Vec<&str> = key.split('.').collect();
+        let routed = matches!(self, Self::Router | Self::Joint);
+        match parts[..] {
+            ["tasks", name, ..] if !self.tasks(experiment).iter().any(|task| task.name == name) => {
+                // A task that is new or gone is a matter of those that train all.
+                !matches!(self, Self::Adapter(_) | Self::Head(_))
+            }
+            ["tasks", _, "train", ..] | ["phases", "1", ..] => !routed,
+            ["router", "tap", ..] => true,
+            ["router", ..] => routed,
+            ["phases", "2", ..] => *self == Self::Router,
+            ["phases", "3", "gumbel", ..] => routed,
+            ["phases", "3", ..] => *self == Self::Joint,
+            ["phases", "baselines", "head", ..] => matches!(self, Self::Head(_)),
+            ["phases", "baselines", "shared", ..] => *self == Self::Shared,
+            ["phases", "baselines", "full", ..] => *self == Self::Full,
+            _ => true,
+        }
+    }
+
+    pub(super) fn scheme(&self, experiment: &Experiment) -> Scheme {
+        let phases = &experiment.phases;
+        match self {
+            Self::Router => {
+                let (gates, weights) = (phases.router.gates, phases.router.losses);
+                Scheme::Router { gates, gumbel: phases.joint.gumbel, weights }
+            }
+            Self::Joint => {
+                let (gates, weights) = (phases.joint.gates, phases.joint.losses);
+                Scheme::Router { gates, gumbel: phases.joint.gumbel, weights }
+            }
+            _ => Scheme::Oracle,
+        }
+    }
+
+    /// Its adapters by name: one for each task, one for all, or none.
+    fn adapters(&self, experiment: &Experiment) -> Vec<AdapterDescription> {
+        let tasks = self.tasks(experiment);
+        match self {
+            Self::Whole | Self::Head(_) | Self::Full => Vec::new(),
+            Self::Shared => vec![AdapterDescription { name: "shared".into(), lora: shared(&tasks) }],
+            _ => tasks.into_iter().map(|task| AdapterDescription { name: task.name, lora: task.lora }).collect(),
+        }
+    }
+
+    /// Its heads by name: one for each task; what is trained for all tasks together on a backbone that writes by itself
+    /// is told no task, and has one.
+    fn heads(&self, experiment: &Experiment) -> Vec<HeadDescription> {
+        let together = |name: &str| vec![HeadDescription { name: name.into(), head: HeadConfig::default() }];
+        match self {
+            Self::Whole => Vec::new(),
+            Self::Shared if !experiment.model.backbone.is_text() => together("shared"),
+            Self::Full if !experiment.model.backbone.is_text() => together("full"),
+            _ => {
+                let tasks = self.tasks(experiment).into_iter();
+                tasks.map(|task| HeadDescription { name: task.name, head: task.head }).collect()
+            }
+        }
+    }
+
+    /// What its folder says.
+    pub(super) fn description(&self, experiment: &Experiment) -> Description {
+        Description {
+            adapters: self.adapters(experiment),
+            heads: self.heads(experiment),
+            router: experiment.router.clone(),
+            backbone: experiment.model.to_string(),
+            trained_backbone: *self == Self::Full,
+        }
+    }
+
+    /// The model that it found best.
+    pub(super) fn trained(&self, setup: &Setup) -> Result<TaskModel, RunError> {
+        let experiment = &*setup.experiment;
+        let best = self.directory(experiment).join("best");
+        let mut model = self.fresh(setup)?;
+        let description = self.description(experiment);
+        load_parts(&mut model, &description, 0, &best)?;
+        if *self == Self::Full {
+            load_backbone(&mut model, &best)?;
+        }
+        load_router(&mut model, &description, &best)?;
+        Ok(model)
+    }
+
+    /// Its model before anything is loaded into it.
+    fn fresh(&self, setup: &Setup) -> Result<TaskModel, RunError> {
+        let experiment = &*setup.experiment;
+        let alignment = &self.loss(experiment).alignment;
+        if *self == Self::Whole {
+            return Ok(TaskModel::plain(setup.pretrained.network()).with_alignment(alignment, &setup.device));
+        }
+        let (adapters, heads) = (self.adapters(experiment), self.heads(experiment));
+        let loras: Vec<LoraConfig> = adapters.into_iter().map(|adapter| adapter.lora).collect();
+        let heads: Vec<&HeadConfig> = heads.iter().map(|head| &head.head).collect();
+        let (tap, device) = (experiment.router.tap, &setup.device);
+        let model = TaskModel::new(setup.pretrained.network(), &loras, &heads, tap, device)
+            .map_err(|source| RunError::Adapt { task: self.title(experiment), source })?;
+        let routed = matches!(self, Self::Router | Self::Joint);
+        let model = if routed { model.with_router(&experiment.router, device) } else { model };
+        Ok(if alignment.is_on() { model.with_alignment(alignment, device) } else { model })
+    }
+
+    /// The model it begins with, its trained parameters marked.
+    pub(super) fn model(&self, setup: &Setup) -> Result<TaskModel, RunError> {
+        let experiment = &*setup.experiment;
+        let mut model = self.fresh(setup)?;
+        if matches!(self, Self::Router | Self::Joint) {
+            for slot in 0..experiment.tasks.len() {
+                let origin = self.origin(experiment, slot).join("best");
+                load_parts(&mut model, &Self::Adapter(slot).description(experiment), slot, &origin)?;
+            }
+        }
+        if *self == Self::Joint {
+            let origin = Self::Router.directory(experiment).join("best");
+            load_router(&mut model, &self.description(experiment), &origin)?;
+        }
+        Ok(self.marked(model, experiment))
+    }
+
+    /// A model like the one it begins with, in which nothing has been trained yet.
+    pub(super) fn untrained(&self, setup: &Setup) -> Result<TaskModel, RunError> {
+        Ok(self.marked(self.fresh(setup)?, &setup.experiment))
+    }
+
+    /// With its trained parameters marked.
+    fn marked(&self, model: TaskModel, experiment: &Experiment) -> TaskModel {
+        // A backbone that is fine-tuned was marked when it was loaded.
+        if *self == Self::Whole {
+            return model;
+        }
+        let (learned, judged) = (experiment.router.learn_temperature, self.confidence_weight(experiment) > 0.0);
+        set_trainable(model, |name| match self {
+            // The embeddings that a head decodes with are the backbone's own, and stay.
+            _ if name.starts_with("heads.") && name.ends_with(".embed_tokens.weight") => false,
+            Self::Full => name != "backbone.Whisper.encoder.embed_positions.weight",
+            _ if name == "router.log_temperature" => learned,
+            _ if name.starts_with("router.confidence") => judged,
+            Self::Router => name.starts_with("router."),
+            _ => {
+                ["heads.", "router.", "alignment."].iter().any(|part| name.starts_with(part)) || name.contains(".lora.")
+            }
+        })
+    }
+
+    /// How much the router's judgement of itself counts.
+    fn confidence_weight(&self, experiment: &Experiment) -> f64 {
+        match self.scheme(experiment) {
+            Scheme::Router { weights, .. } => weights.confidence,
+            Scheme::Oracle => 0.0,
+        }
+    }
+
+    /// The stage that a task's adapter comes from.
+    fn origin(&self, experiment: &Experiment, task: usize) -> PathBuf {
+        match self {
+            Self::Joint => Self::Router.directory(experiment),
+            _ if experiment.phases.adapters.mixed => Self::Adapters.directory(experiment),
+            _ => Self::Adapter(task).directory(experiment),
+        }
+    }
+
+    /// What it minimises besides the cross-entropy of texts. A router knows nothing of timing.
+    fn loss(&self, experiment: &Experiment) -> LossConfig {
+        let loss = experiment.loss.clone();
+        if *self == Self::Router { LossConfig { alignment: AlignmentConfig::default(), ..loss } } else { loss }
+    }
+
+    /// What everything random in it comes from.
+    pub(super) fn seed(&self, experiment: &Experiment) -> u64 {
+        let directory = self.directory(experiment);
+        match self {
+            Self::Whole => experiment.seed,
+            _ => seeds::of_name(experiment.seed, &directory.file_name().unwrap_or_default().to_string_lossy()),
+        }
+    }
+
+    /// The file in its directory that says what it was begun with.
+    pub(super) fn recorded_in(&self) -> &'static str {
+        if *self == Self::Whole { CONFIG } else { STAGE }
+    }
+
+    /// What it minimises, judged on the validation data of its tasks.
+    pub(super) fn objective(&self, setup: &Setup) -> Result<TaskObjective, RunError> {
+        let experiment = &setup.experiment;
+        let tasks = self.tasks(experiment);
+        Ok(TaskObjective {
+            scheme: self.scheme(experiment),
+            loss: self.loss(experiment),
+            valid: setup.judged_batches(&tasks, Split::Valid)?,
+            judge: setup.judge(tasks)?,
+            description: (*self != Self::Whole).then(|| self.description(experiment)),
+        })
+    }
+
+    /// What it is trained on.
+    pub(crate) fn batches(
+        &self,
+        setup: &Setup,
+        config: &TrainConfig,
+        directory: &Path,
+    ) -> Result<StageBatches, RunError> {
+        let dataset = setup.dataset(&self.tasks(&setup.experiment), Split::Train)?;
+        let order = match self {
+            Self::Whole => whole_order(setup, &dataset)?,
+            _ => Some(Box::new(self.task_order(setup, &dataset, config)?) as Box<dyn Order>),
+        };
+        let loader = setup.training_batches(dataset, order)?;
+        Ok(StageBatches::new(loader, config.accumulation, SkipRecord::new(directory)))
+    }
+
+    fn task_order(&self, setup: &Setup, dataset: &TaskDataset, config: &TrainConfig) -> Result<TaskOrder, RunError> {
+        let phases = &setup.experiment.phases;
+        let mut order =
+            TaskOrder::new(dataset.lengths(), &setup.training_loader()).with_accumulation(config.accumulation);
+        order = match self {
+            Self::Router => order.with_temperature(phases.router.task_temperature)?,
+            Self::Joint => order.with_temperature(phases.joint.task_temperature)?,
+            _ => order,
+        };
+        if *self == Self::Joint {
+            let steps = config.steps(order.batches());
+            order = order.with_curriculum(phases.joint.curriculum, steps);
+        }
+        Ok(order)
+    }
+}
+
+/// Row groups, or tar files, whose samples are shuffled among each other: what of shards is read at the same time.
+const BLOCKS: usize = 8;
+
+/// The order of sources that are mixed, and of recordings in shards; of others that of the loader.
+fn whole_order(setup: &Setup, dataset: &TaskDataset) -> Result<Option<Box<dyn Order>>, RunError> {
+    let (data, seed) = (&setup.experiment.data, setup.experiment.seed);
+    let Some(TaskSamples::Speech(samples)) = dataset.tasks().first() else { return Ok(None) };
+    Ok(match (data.train.weights(), samples.blocks()) {
+        (Some(weights), _) => Some(Box::new(Mixture::weighted(samples.sizes(), &weights, seed)?)),
+        (None, _) if data.source_temperature != 1.0 => {
+            Some(Box::new(Mixture::tempered(samples.sizes(), data.source_temperature, seed)?))
+        }
+        (None, Some(blocks)) => Some(Box::new(BlockShuffle::new(&blocks, BLOCKS, seed))),
+        (None, None) => None,
+    })
+}
+
+/// One adapter with the ranks and targets of all: as many parameters as theirs together where all have the same targets,
+/// more otherwise.
+fn shared(tasks: &[TaskConfig]) -> LoraConfig {
+    let mut config = tasks.first().map(|task| task.lora.clone()).unwrap_or_default();
+    let scale = config.scale();
+    config.r = tasks.iter().map(|task| task.lora.r).sum();
+    config.lora_alpha *= scale / config.scale();
+    for target in tasks.iter().flat_map(|task| &task.lora.target_modules) {
+        if !config.target_modules.contains(target) {
+            config.target_modules.push(target.clone());
+        }
+    }
+    config
+}
+
+/// Whether a stage ran to its end.
+pub(super) fn is_complete(directory: &Path) -> bool {
+    let summary = std::fs::read_to_string(directory.join("summary.json")).ok();
+    let summary = summary.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    summary.and_then(|summary| summary.get("completed")?.as_bool()).unwrap_or(false)
+}

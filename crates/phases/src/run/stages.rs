@@ -1,0 +1,265 @@
+//! A run: its stages, one after the other, each in its own directory.
+
+use super::batch::{TaskDataset, TaskSamples};
+use crate::config::TaskConfig;
+use super::model::TaskModel;
+use super::phase::{Baseline, Phase};
+use super::prepare::Prepared;
+use super::pretrained::Pretrained;
+use super::setup::Setup;
+use super::stage::{Stage, is_complete};
+use crate::run_directory::{CONFIG, RunDirectory, STAGE, check_changes, has_learned, is_occupied, record, recorded};
+use crate::{Experiment, RunError, Session, Split};
+use std::path::PathBuf;
+use undertone_tasks::{Cut, HeadConfig};
+use undertone_train::Summary;
+
+/// What a stage left.
+#[derive(Clone, Debug)]
+pub struct StageOutcome {
+    /// Where its records are.
+    pub directory: PathBuf,
+    /// What its `summary.json` says; nothing for a stage that an earlier session finished.
+    pub summary: Option<Summary>,
+}
+
+/// Trains all that an experiment describes: every phase of one with `tasks`, else the model as a whole. It begins at the start
+/// or, where the session resumes, each stage where it stopped, and ends when all is done or the session is interrupted.
+///
+/// The run's directory is this process's own from the first moment on. A stage that fails keeps what it has learned; one that
+/// learned nothing leaves nothing.
+///
+/// # Errors
+/// Whatever is wrong with device, model or data, and with the configuration of a run that is resumed, is found before
+/// anything is written.
+pub fn train(experiment: &Experiment, session: &Session) -> Result<Vec<StageOutcome>, RunError> {
+    if experiment.tasks.is_empty() {
+        return run(experiment, &[Stage::Whole], &[], session);
+    }
+    train_phases(experiment, &Phase::ALL, session)
+}
+
+/// As [`train`], for the given phases alone.
+///
+/// # Errors
+/// As for [`train`]; and where there are no tasks, or an earlier phase has not finished.
+pub fn train_phases(
+    experiment: &Experiment,
+    phases: &[Phase],
+    session: &Session,
+) -> Result<Vec<StageOutcome>, RunError> {
+    if experiment.tasks.is_empty() {
+        return Err(RunError::NoTasks);
+    }
+    let first = phases.iter().min().copied().unwrap_or(Phase::Adapters);
+    if first > Phase::Adapters {
+        let before = if first == Phase::Router { Phase::Adapters } else { Phase::Router };
+        for stage in stages(experiment, before) {
+            let directory = stage.directory(experiment);
+            if !is_complete(&directory) {
+                let (phase, needs) = (first.number(), before.number());
+                return Err(RunError::Predecessor { phase, needs, directory });
+            }
+        }
+    }
+    if let Some(phase) = phases.iter().find(|p| **p != Phase::Adapters && experiment.tasks.len() < 2) {
+        return Err(RunError::OneTask(phase.number()));
+    }
+    let stages: Vec<Stage> = phases.iter().flat_map(|phase| stages(experiment, *phase)).collect();
+    // What an earlier phase finds anew, later ones were not made from.
+    let outdated = Phase::ALL.iter().filter(|phase| **phase > first).flat_map(|p| self::stages(experiment, *p));
+    run(experiment, &stages, &outdated.collect::<Vec<_>>(), session)
+}
+
+/// As [`train`], for what a run with tasks is compared with.
+///
+/// # Errors
+/// As for [`train`], and where there are no tasks.
+pub fn train_baseline(
+    experiment: &Experiment,
+    baseline: Baseline,
+    session: &Session,
+) -> Result<Vec<StageOutcome>, RunError> {
+    if experiment.tasks.is_empty() {
+        return Err(RunError::NoTasks);
+    }
+    let stages = match baseline {
+        Baseline::Head => (0..experiment.tasks.len()).map(Stage::Head).collect(),
+        Baseline::Shared => vec![Stage::Shared],
+        Baseline::Full => vec![Stage::Full],
+    };
+    run(experiment, &stages, &[], session)
+}
+
+/// The stages of a phase.
+pub(super) fn stages(experiment: &Experiment, phase: Phase) -> Vec<Stage> {
+    match phase {
+        Phase::Adapters if experiment.phases.adapters.mixed => vec![Stage::Adapters],
+        Phase::Adapters => (0..experiment.tasks.len()).map(Stage::Adapter).collect(),
+        Phase::Router => vec![Stage::Router],
+        Phase::Joint => vec![Stage::Joint],
+    }
+}
+
+fn run(
+    experiment: &Experiment,
+    stages: &[Stage],
+    outdated: &[Stage],
+    session: &Session,
+) -> Result<Vec<StageOutcome>, RunError> {
+    let resume = session.resume;
+    let directory = RunDirectory::own(experiment.directory())?;
+    let root = directory.path();
+    // Later phases were made from what an earlier one found: they go with it.
+    let replaced = stages.iter().chain(outdated);
+    let taken: Vec<PathBuf> = replaced.map(|stage| stage.directory(experiment)).filter(|d| is_occupied(d)).collect();
+    if let Some(directory) = taken.first().filter(|_| !resume && !experiment.run.overwrite) {
+        return Err(RunError::Exists(directory.clone()));
+    }
+    if resume && directory.is_blank() {
+        return Err(RunError::NothingToResume(root.to_owned()));
+    }
+    let begun = if resume { recorded(&root.join(CONFIG))? } else { recorded(&root.join(CONFIG)).unwrap_or_default() };
+    let experiment = &in_order_of(experiment, begun.as_ref());
+    check_stages(experiment, stages, resume)?;
+    let mut setup = Setup::new(experiment)?;
+    setup.interrupt = session.interrupt.clone();
+    // Every task's targets, head and data, before the first of them trains for minutes.
+    check_fit(&setup)?;
+    for split in [Split::Train, Split::Valid] {
+        report_cuts(&setup.dataset(&experiment.tasks, split)?, &experiment.tasks, split);
+    }
+    stages.iter().try_for_each(|stage| stage.check_optimizer(&setup))?;
+    let mut replaced = if resume { outrun(&setup, stages)? } else { taken };
+    if let Some(directory) = replaced.first().filter(|_| resume && !experiment.run.overwrite) {
+        return Err(RunError::Outrun(directory.clone()));
+    }
+    let mut outcomes = Vec::new();
+    let mut is_recorded = false;
+    for stage in stages {
+        let path = stage.directory(experiment);
+        if resume && *stage != Stage::Whole && stage.is_finished(&setup, &path)? {
+            outcomes.push(StageOutcome { directory: path, summary: None });
+            continue;
+        }
+        if *stage != Stage::Whole {
+            eprintln!("{}", stage.title(experiment));
+        }
+        let prepared = Prepared::new(stage, &setup, &directory, session)?;
+        // Until here nothing has been touched; what later stages begin with is not there yet.
+        replaced.drain(..).try_for_each(|replaced| directory.clear(&replaced))?;
+        if *stage != Stage::Whole && !std::mem::replace(&mut is_recorded, true) {
+            record(experiment, &root.join(CONFIG))?;
+        }
+        let summary = prepared.train()?;
+        let completed = summary.completed;
+        outcomes.push(StageOutcome { directory: path, summary: Some(summary) });
+        if !completed {
+            break;
+        }
+    }
+    Ok(outcomes)
+}
+
+/// The experiment with its tasks in the order that the run was begun with, new ones last: parameters, gates and the
+/// router's outputs are numbered by it.
+fn in_order_of(experiment: &Experiment, begun: Option<&Experiment>) -> Experiment {
+    let mut experiment = experiment.clone();
+    let place = |task: &TaskConfig| begun?.tasks.iter().position(|begun| begun.name == task.name);
+    experiment.tasks.sort_by_key(|task| place(task).unwrap_or(usize::MAX));
+    experiment
+}
+
+/// Refuses a configuration by which what is stored would mean something else: that of stages that go on, and of those
+/// that the first one is made from, whose tasks must have been the same.
+fn check_stages(experiment: &Experiment, stages: &[Stage], resume: bool) -> Result<(), RunError> {
+    let root = experiment.directory().join(CONFIG);
+    let begun_with = |stage: &Stage| {
+        let own = stage.directory(experiment).join(STAGE);
+        // Stages of earlier versions have none of their own.
+        if own.exists() { own } else { root.clone() }
+    };
+    let going_on = stages.iter().filter(|stage| resume && has_learned(&stage.directory(experiment)));
+    for stage in going_on {
+        check_changes(experiment, &begun_with(stage), |key| stage.concerns(experiment, key))?;
+    }
+    let made_from = match stages.first() {
+        Some(Stage::Router) => self::stages(experiment, Phase::Adapters),
+        Some(Stage::Joint) => self::stages(experiment, Phase::Router),
+        _ => Vec::new(),
+    };
+    for stage in made_from {
+        let of_task = |key: &str| matches!(key.split('.').collect::<Vec<_>>()[..], ["tasks", _, "data", "train", ..]);
+        check_changes(experiment, &begun_with(&stage), |key| of_task(key) && stage.concerns(experiment, key))?;
+    }
+    Ok(())
+}
+
+/// Every stage of a run, baselines included, that was begun: what it is called and where it is.
+pub(super) fn trained_stages(experiment: &Experiment) -> Vec<(String, PathBuf)> {
+    let phases = Phase::ALL.iter().flat_map(|phase| stages(experiment, *phase));
+    let heads = (0..experiment.tasks.len()).map(Stage::Head);
+    let all = phases.chain(heads).chain([Stage::Shared, Stage::Full]);
+    let named = all.map(|stage| (stage.title(experiment), stage.directory(experiment)));
+    named.filter(|(_, directory)| directory.join("metrics.jsonl").exists()).collect()
+}
+
+/// What later phases left that were made from a stage which is finished and now asked for more steps.
+fn outrun(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, RunError> {
+    let experiment = &*setup.experiment;
+    for phase in Phase::ALL {
+        for stage in stages(experiment, phase).into_iter().filter(|stage| asked.contains(stage)) {
+            let directory = stage.directory(experiment);
+            if is_complete(&directory) && !stage.is_finished(setup, &directory)? {
+                let later = Phase::ALL.into_iter().filter(|later| *later > phase);
+                let later = later.flat_map(|later| stages(experiment, later)).map(|s| s.directory(experiment));
+                return Ok(later.filter(|directory| directory.exists()).collect());
+            }
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Whether the router's tap, every task's adapter and head, and what reads timing fit the backbone.
+pub(super) fn check_fit(setup: &Setup) -> Result<(), RunError> {
+    let (experiment, network) = (&*setup.experiment, setup.pretrained.network());
+    let (tap, blocks) = (experiment.router.tap, network.blocks());
+    let alignment = &experiment.loss.alignment;
+    if alignment.elements > 0.0 && alignment.elements_layer > blocks {
+        return Err(RunError::Layer { layer: alignment.elements_layer, layers: blocks });
+    }
+    if !experiment.tasks.is_empty() && tap >= blocks {
+        return Err(RunError::Tap { tap, blocks });
+    }
+    for task in &experiment.tasks {
+        if let Err(reason) = fits(&task.head, &setup.pretrained) {
+            return Err(RunError::Head { task: task.name.clone(), reason });
+        }
+        let one = std::slice::from_ref(&task.lora);
+        TaskModel::new(network.clone(), one, &[], tap, &setup.device)
+            .map_err(|source| RunError::Adapt { task: format!("task `{}`", task.name), source })?;
+    }
+    Ok(())
+}
+
+/// Whether a head reads no more tokens than a text backbone has positions for, and divides its width.
+fn fits(head: &HeadConfig, pretrained: &Pretrained) -> Result<(), String> {
+    let Pretrained::Text(backbone) = pretrained else { return Ok(()) };
+    head.fits(backbone.text.config.hidden_size, backbone.text.model.max_tokens())
+}
+
+/// Says what does not fit: nothing is cut in silence.
+pub(super) fn report_cuts(dataset: &TaskDataset, tasks: &[TaskConfig], split: Split) {
+    for (task, samples) in tasks.iter().zip(dataset.tasks()) {
+        let TaskSamples::Text(samples) = samples else { continue };
+        let (cut, all) = (samples.cut(), samples.len());
+        if cut != Default::default() {
+            let split = format!("{split:?}").to_lowercase();
+            let Cut { inputs, targets } = cut;
+            eprintln!(
+                "task `{}`, {split}: of {all} samples {inputs} inputs are cut, and {targets} targets do not fit whole",
+                task.name
+            );
+        }
+    }
+}

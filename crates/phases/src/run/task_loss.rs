@@ -1,0 +1,118 @@
+//! The tasks' own losses on a batch.
+
+use super::batch::{BatchInput, TaskBatch};
+use crate::config::TaskConfig;
+use super::judge::{ints, one_hot, row_ids};
+use super::model::{BackboneNetwork, TaskModel, Input, prompted};
+use crate::WhisperBatch;
+use burn::tensor::{Bool, Device, Int, Tensor};
+use undertone_model::lora::Gates;
+use undertone_model::whisper::Whisper;
+use undertone_ops::{CrossEntropyOptions, linear_cross_entropy};
+use undertone_tasks::{DevicePart, HeadInput};
+use undertone_train::BoxError;
+
+/// How the tasks of a batch are compared with what should be answered.
+pub(super) struct TaskLosses<'a> {
+    pub tasks: &'a [TaskConfig],
+    /// Share of each target's mass spread over all tokens, where text is written by a speech backbone.
+    pub label_smoothing: f64,
+}
+
+impl TaskLosses<'_> {
+    /// Each task's loss summed over the rows that are its own, `[1]` each. `states` are the backbone's last,
+    /// `[batch, time, d_model]`.
+    ///
+    /// # Errors
+    /// When the batch is not for this model.
+    #[allow(clippy::too_many_arguments)] // all of a batch, at each stage of its way through the model
+    pub fn sums(
+        &self,
+        model: &TaskModel,
+        states: Tensor<3>,
+        padding: &Tensor<2, Bool>,
+        gates: Option<Gates>,
+        batch: &TaskBatch,
+        texts: Option<&TextInput>,
+        device: &Device,
+    ) -> Result<Vec<Tensor<1>>, BoxError> {
+        let rows = batch.tasks.len();
+        let hidden = match (&model.backbone, &batch.input) {
+            // One decoder writes for all tasks, so it writes for all at once.
+            (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech)) => {
+                let heads = one_hot(&batch.tasks, model.heads.len().max(1), device);
+                let cache = prompted(whisper, &model.heads, states, gates, heads);
+                let ids = ints(&speech.inputs, device).reshape([rows, speech.tokens]);
+                whisper.decoder.forward_all(ids, cache)
+            }
+            _ => states,
+        };
+        let sum = |task: usize| {
+            let own: Vec<usize> = (0..rows).filter(|row| batch.tasks[*row] == task).collect();
+            match (&model.backbone, &batch.input, texts) {
+                _ if own.is_empty() => Ok(Tensor::zeros([1], device)),
+                (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech), _) => {
+                    let pick = (own.len() < rows).then(|| row_ids(&own, device));
+                    let hidden = pick.map_or(hidden.clone(), |rows| hidden.clone().select(0, rows));
+                    Ok(self.written(whisper, hidden, speech, &own, device))
+                }
+                (_, _, Some(texts)) => model.heads[task].loss(texts.of(task, hidden.clone(), padding.clone())?),
+                _ => Err("a batch of text came to a backbone of speech, or the other way".into()),
+            }
+        };
+        (0..self.tasks.len()).map(sum).collect()
+    }
+
+    /// The cross-entropy of what a speech backbone writes: `hidden` is its decoder's states for `rows` of the batch.
+    fn written(
+        &self,
+        whisper: &Whisper,
+        hidden: Tensor<3>,
+        speech: &WhisperBatch,
+        rows: &[usize],
+        device: &Device,
+    ) -> Tensor<1> {
+        let [own, tokens, d_model] = hidden.dims();
+        let labels: Vec<i64> = rows.iter().flat_map(|row| speech.row_labels(*row)).copied().collect();
+        let embedding = whisper.decoder.embed_tokens.weight.val();
+        let hidden = hidden.reshape([own * tokens, d_model]);
+        let options = CrossEntropyOptions { label_smoothing: self.label_smoothing, ..Default::default() };
+        linear_cross_entropy(hidden, embedding, None, ints(&labels, device), options).sum
+    }
+}
+
+/// What the heads of text tasks are given besides states, on the device.
+pub struct TextInput {
+    ids: Tensor<2, Int>,
+    /// For every task, if it has rows.
+    parts: Vec<Option<DevicePart>>,
+}
+
+impl TextInput {
+    /// What is there of a batch of text.
+    pub(super) fn new(batch: &TaskBatch, input: &Input, device: &Device) -> Option<Self> {
+        match (&batch.input, input) {
+            (BatchInput::Text(text), Input::Tokens(ids, _)) => {
+                Some(Self { ids: ids.clone(), parts: text.upload_parts(device) })
+            }
+            _ => None,
+        }
+    }
+
+    /// A task's rows of what its head reads.
+    fn of(&self, task: usize, states: Tensor<3>, padding: Tensor<2, Bool>) -> Result<HeadInput, BoxError> {
+        let part = self.parts.get(task).and_then(Option::as_ref);
+        let DevicePart { rows, arrays } =
+            part.ok_or("a batch for training has no labels: its collate knows no tasks")?;
+        let (ids, arrays) = (self.ids.clone(), arrays.clone());
+        Ok(match rows.clone() {
+            None => HeadInput { states, padding, ids, arrays },
+            Some(rows) => HeadInput {
+                states: states.select(0, rows.clone()),
+                padding: padding.select(0, rows.clone()),
+                ids: ids.select(0, rows),
+                arrays,
+            },
+        })
+    }
+}
