@@ -6,7 +6,7 @@ mod cli;
 mod configs;
 mod data;
 mod data_check;
-mod run;
+mod dynamo;
 mod dynamo_text;
 mod ebook2cw;
 mod folder;

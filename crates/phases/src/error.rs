@@ -1,8 +1,8 @@
 //! Why a run does not come about, or stops.
 
+use crate::config::NONE;
 use crate::config::TaskConfig;
 use crate::run::{AdapterFolderError as FolderError, BackboneError, TextDataError};
-use crate::config::NONE;
 use crate::{ConfigError, SpeechError, Split, TranscribeError};
 use std::path::{Path, PathBuf};
 use undertone_data::features::FeatureError;

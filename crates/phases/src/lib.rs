@@ -16,7 +16,6 @@ mod batch;
 mod changes;
 pub mod check;
 pub mod config;
-pub mod run;
 mod error;
 #[cfg(test)]
 mod extremes;
@@ -26,6 +25,7 @@ mod normalize;
 mod probe;
 mod progress;
 mod reporting;
+pub mod run;
 mod run_directory;
 mod session;
 mod skipped;

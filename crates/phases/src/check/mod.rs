@@ -20,10 +20,10 @@ pub use report::{
 
 use crate::config::TaskConfig;
 use crate::run::{Pretrained, Setup, Stage, speaks};
-use crate::{Experiment, LongAudio, Progress, RunError, SourceConfig, SourceError, Split};
+use crate::{Experiment, LongAudio, RunError, SourceConfig, SourceError};
 use found::Found;
-use place::Place;
 use leak::{Print, leaks, repeats};
+use place::Place;
 use speech::Speech;
 use undertone_data::cache::CacheConfig;
 use undertone_model::whisper::PretrainedWhisper;

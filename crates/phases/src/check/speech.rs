@@ -3,8 +3,8 @@
 use super::found::Found;
 use super::leak::Print;
 use super::listen::{Sound, is_crowded, listen};
-use super::report::{Long, ProblemKind, Severity, SourceCheck, Spread, Unspellable};
 use super::place::{CheckOptions, Place};
+use super::report::{Long, ProblemKind, Severity, SourceCheck, Spread, Unspellable};
 use crate::speech::{Piece, Spoken, Tokens, divided, lengths};
 use crate::{Experiment, LongAudio, SourceConfig, SpeechDataset, SpeechError, SpeechSample};
 use indicatif::ProgressBar;

@@ -1,8 +1,8 @@
 //! Sources of text, as tasks on a text backbone read them.
 
-use super::place::Place;
 use super::found::Found;
 use super::leak::Print;
+use super::place::Place;
 use super::report::{ProblemKind, Severity, SourceCheck, Spread};
 use crate::SourceConfig;
 use crate::config::TaskConfig;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::{SourceConfig, Split};
 use undertone_data::loader::Workers;
 
 fn load(yaml: &str, settings: &[&str]) -> Result<Experiment, ConfigError> {
@@ -61,8 +62,7 @@ fn elements_of_lists_are_set_by_name_or_number() {
         (Some(PathBuf::from("x.csv").into()), 0)
     );
     assert_eq!((experiment.tasks[1].lora.r, experiment.tasks[0].name.as_str()), (3, "a"));
-    for (setting, culprit) in [("tasks.c.weight=2", "`c`"), ("tasks.2.weight=2", "`2`"), ("tasks.a.wait=2", "wait")]
-    {
+    for (setting, culprit) in [("tasks.c.weight=2", "`c`"), ("tasks.2.weight=2", "`2`"), ("tasks.a.wait=2", "wait")] {
         let error = load(yaml, &[setting]).expect_err(setting).to_string();
         assert!(error.contains(culprit), "{error}");
     }
@@ -96,8 +96,7 @@ const TASKS: &str = "train: {optimizer: {warmup_steps: 1}}\ntasks: [{name: a, da
 fn tasks_are_judged_as_other_runs_are() {
     let experiment = load(&TASKS.replace(", valid: {synth: cw}", ""), &[]).expect("other samples");
     assert_eq!(experiment.tasks[0].data.splits().sources(Split::Valid).expect("some")[0].samples, 64);
-    for (valid, culprits) in [("", ["`data.valid`", "part_of_train"]), (", valid: {}", ["`data.valid`", "no data"])]
-    {
+    for (valid, culprits) in [("", ["`data.valid`", "part_of_train"]), (", valid: {}", ["`data.valid`", "no data"])] {
         let yaml = TASKS.replace("{synth: cw}, valid: {synth: cw}", &format!("{{path: x.csv}}{valid}"));
         let error = load(&yaml, &[]).expect_err("refused").to_string();
         assert!(error.starts_with("task `a`") && culprits.iter().all(|it| error.contains(it)), "{error}");
@@ -165,11 +164,7 @@ fn refusals_name_the_key_and_the_place() {
         ("device: gpu", vec![], vec!["device", "gpu"]),
         ("data: {train: {cw: {snr_db: [10]}}}", vec![], vec!["data.train.cw.snr_db"]),
         ("data: {train: {cw: {wpm: [30, 10]}}}", vec![], vec!["data.train", "wpm"]),
-        (
-            "data: {train: {stages: [{epochs: 1, cw: {wpn: [1, 2]}}]}}",
-            vec![],
-            vec!["data.train", "stages[0]", "wpn"],
-        ),
+        ("data: {train: {stages: [{epochs: 1, cw: {wpn: [1, 2]}}]}}", vec![], vec!["data.train", "stages[0]", "wpn"]),
         ("data: {augment: {noise: {p: 1}}}", vec![], vec!["data.augment", "recordings"]),
         ("data: {cache: {what: audio}}", vec![], vec!["data.cache", "recordings"]),
         ("data: {cache: {dir: kept}}", vec![], vec!["`data.cache.dir`", "`data.cache.what` is off"]),

@@ -25,7 +25,7 @@ pub use phases::{
     RoutingWeights,
 };
 pub use sources::{SourceConfig, Sources, StageConfig, Synth};
-pub use splits::Split;
 pub(crate) use splits::NONE;
+pub use splits::Split;
 pub(crate) use stage_train::{ERROR, LOSS, phase_train, task_train};
 pub use task::{TaskConfig, TaskData};

@@ -114,7 +114,7 @@ pub struct PartRates {
 
 impl PartRates {
     /// Each part with its rate and the paths of its parameters.
-    fn all(&self) -> [(&'static str, Option<f64>, &'static str); 3] {
+    pub(super) fn all(&self) -> [(&'static str, Option<f64>, &'static str); 3] {
         [
             ("router", self.router, r"^router\."),
             ("adapters", self.adapters, r"\.lora\.lora_[ab]$"),
@@ -123,7 +123,7 @@ impl PartRates {
     }
 
     /// As groups.
-    pub(super) fn groups(&self) -> Vec<GroupConfig> {
+    pub(crate) fn groups(&self) -> Vec<GroupConfig> {
         let rates = self.all().into_iter().filter(|(_, lr, _)| lr.is_some());
         let pattern = |path: &str| Pattern::try_from(path.to_owned()).expect("a regular expression");
         rates.map(|(_, lr, path)| GroupConfig { pattern: pattern(path), lr, weight_decay: None }).collect()
@@ -220,7 +220,7 @@ impl Default for RoutingWeights {
 }
 
 impl RoutingWeights {
-    fn all(&self) -> [(&'static str, f64); 8] {
+    pub(super) fn all(&self) -> [(&'static str, f64); 8] {
         [
             ("task", self.task),
             ("routing", self.routing),

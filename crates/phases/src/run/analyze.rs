@@ -1,13 +1,13 @@
 //! What a run achieved: every finished stage judged on data that nothing was decided by, in numbers, pictures and a page.
 
-use crate::config::TaskConfig;
 use super::judge::{Judged, RouterKind};
 use super::model::TaskModel;
 use super::phase::Phase;
-use super::stages::{report_cuts, stages};
 use super::setup::Setup;
 use super::stage::{Stage, is_complete};
+use super::stages::{report_cuts, stages};
 use super::trivial::judge_trivial;
+use crate::config::TaskConfig;
 use crate::reporting::write_reports;
 use crate::{Experiment, RunError, Split};
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
 //! What a model answers.
 
+use super::arrays::{one_hot, row_ids};
 use super::batch::{BatchInput, TaskBatch};
-use crate::config::TaskConfig;
-use super::judge::{one_hot, row_ids};
 use super::model::{BackboneNetwork, TaskModel, prompted};
 use super::pretrained::{Pretrained, TextBackbone};
+use crate::config::TaskConfig;
 use burn::tensor::{Bool, Tensor, TensorData};
 use undertone_model::lora::Gates;
 use undertone_model::whisper::{PretrainedWhisper, Whisper};

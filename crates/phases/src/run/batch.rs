@@ -3,9 +3,12 @@
 use crate::batch::POSITION;
 use crate::{SpeechDataset, SpeechSample, WhisperBatch, WhisperCollate};
 use std::sync::Arc;
-use undertone_data::loader::{Collate, Dataset, SampleError};
+use undertone_data::loader::{Collate, Dataset, Loader, SampleError};
 use undertone_fit::BatchSize;
 use undertone_tasks::{HeadConfig, TextBatch, TextDataset, TextSample};
+
+/// Batches of tasks.
+pub type TaskLoader = Loader<TaskDataset, TaskCollate>;
 
 /// A sample and its task.
 #[derive(Clone, Debug, PartialEq)]

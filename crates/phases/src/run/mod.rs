@@ -7,6 +7,7 @@
 
 mod analyze;
 mod answer;
+mod arrays;
 mod batch;
 mod eval;
 mod folder;
@@ -29,13 +30,13 @@ mod text_data;
 mod trivial;
 
 pub use analyze::{Report, analyze, judge_run};
-pub use batch::{BatchInput, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskSample, TaskSamples};
+pub use batch::{BatchInput, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskLoader, TaskSample, TaskSamples};
 pub use eval::evaluate;
-pub use judge::{Judge, Judged, RouterKind};
 pub use folder::FolderError as AdapterFolderError;
+pub use judge::{Judge, Judged, RouterKind};
 pub use losses::routing_terms;
-pub use model::{AlignmentHeads, BackboneNetwork, TaskModel, Encoded, Input, PromptHead, Tapped, prompted};
-pub use objective::{TaskObjective, StageBatches};
+pub use model::{AlignmentHeads, BackboneNetwork, Encoded, Input, PromptHead, Tapped, TaskModel, prompted};
+pub use objective::{StageBatches, TaskObjective};
 pub use order::TaskOrder;
 pub(crate) use overview::overview;
 pub use phase::{Baseline, Phase};
@@ -44,10 +45,10 @@ pub use prepare::Run;
 pub(crate) use pretrained::speaks;
 pub use pretrained::{BackboneError, Pretrained, TextBackbone};
 pub(crate) use probe::{probe, probed_stage};
-pub use stages::{StageOutcome, train, train_baseline, train_phases};
+pub use setup::Setup;
 #[cfg(test)]
 pub(crate) use setup::collate;
-pub use setup::{Setup, TaskLoader};
 pub use stage::Stage;
+pub use stages::{StageOutcome, train, train_baseline, train_phases};
 pub use text_data::TextDataError;
 pub(crate) use text_data::read_texts;

@@ -1,14 +1,14 @@
 //! What each stage minimises, as the Learner asks for it.
 
-use super::batch::{BatchInput, TaskBatch};
-use crate::config::{GumbelConfig, RoutingWeights};
-use super::judge::{Judge, RouterKind, input, ints};
+use super::arrays::{input, ints};
+use super::batch::{BatchInput, TaskBatch, TaskLoader};
 use super::folder::{self, Description};
+use super::judge::{Judge, RouterKind};
 use super::losses::{routing_terms, term_names};
-use super::model::{BackboneNetwork, TaskModel, Encoded, Input, Tapped};
+use super::model::{BackboneNetwork, Encoded, Input, Tapped, TaskModel};
 use super::pretrained::Pretrained;
-use super::setup::TaskLoader;
 use super::task_loss::{TaskLosses, TextInput};
+use crate::config::{GumbelConfig, RoutingWeights};
 use crate::skipped::SkipRecord;
 use crate::work::{text_work, trainable_share, whisper_work};
 use crate::{AlignmentConfig, LossConfig};
@@ -87,7 +87,13 @@ impl TaskObjective {
         Ok(terms.chain(self.alignment_terms(model, encoded, batch, device)).collect())
     }
 
-    fn alignment_terms(&self, model: &TaskModel, encoded: Encoded, batch: &TaskBatch, device: &Device) -> Vec<LossTerm> {
+    fn alignment_terms(
+        &self,
+        model: &TaskModel,
+        encoded: Encoded,
+        batch: &TaskBatch,
+        device: &Device,
+    ) -> Vec<LossTerm> {
         let BatchInput::Speech(speech) = &batch.input else { return Vec::new() };
         let Some((characters, elements)) = &speech.alignment else { return Vec::new() };
         let (heads, weights) = (&model.alignment, &self.loss.alignment);

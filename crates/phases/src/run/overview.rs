@@ -1,8 +1,8 @@
 //! What the page of a run shows of its configuration.
 
 use super::phase::Phase;
-use super::stages::{stages, trained_stages};
 use super::stage::Stage;
+use super::stages::{stages, trained_stages};
 use crate::Experiment;
 use std::path::{Path, PathBuf};
 use undertone_report::{LoggedStage, PhaseOverview, RunOverview};

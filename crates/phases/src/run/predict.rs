@@ -1,8 +1,8 @@
 //! Answers of a trained run to single inputs.
 
+use super::arrays::input;
 use super::batch::{SampleInput, TaskBatch, TaskCollate, TaskSample};
-use super::judge::input;
-use super::model::{TaskModel, Tapped};
+use super::model::{Tapped, TaskModel};
 use super::pretrained::Pretrained;
 use super::setup::Setup;
 use super::text_data::TextDataError;

@@ -1,7 +1,7 @@
 //! A stage with everything in place, and its training from there.
 
 use super::model::TaskModel;
-use super::objective::{TaskObjective, StageBatches};
+use super::objective::{StageBatches, TaskObjective};
 use super::setup::Setup;
 use super::stage::Stage;
 use crate::memory::run_settings;
@@ -50,6 +50,16 @@ impl Run {
         config.optimizer = optimizer;
         let objective = stage.objective(setup)?;
         Ok(Self { device: setup.device.clone(), config, model, batches, objective, seed, scaled })
+    }
+}
+
+impl Setup {
+    /// What a stage is trained with. Nothing is written.
+    ///
+    /// # Errors
+    /// When the data cannot be used, or what an earlier stage should have left is not there.
+    pub fn run(&self, stage: &Stage) -> Result<Run, RunError> {
+        Run::new(stage, self, &stage.directory(&self.experiment))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::batch::TaskCollate;
 use super::objective::TaskObjective;
-use super::stages::check_fit;
 use super::setup::Setup;
 use super::stage::Stage;
+use super::stages::check_fit;
 use crate::{Experiment, RunError, Split};
 use std::path::Path;
 use undertone_data::loader::Collate;

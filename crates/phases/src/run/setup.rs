@@ -1,12 +1,10 @@
 //! What every stage of a run begins with: device, backbone, and the data of its tasks.
 
-use super::batch::{TaskCollate, TaskDataset, TaskSamples};
-use crate::config::TaskConfig;
+use super::batch::{TaskCollate, TaskDataset, TaskLoader, TaskSamples};
 use super::judge::Judge;
-use super::prepare::Run;
 use super::pretrained::Pretrained;
-use super::stage::Stage;
 use super::text_data::read_texts;
+use crate::config::TaskConfig;
 use crate::{DataConfig, Experiment, RunError, SpeechDataset, SpeechError, Split, TextNormalizer, WhisperCollate};
 use burn::tensor::Device;
 use std::cell::RefCell;
@@ -34,9 +32,6 @@ pub struct Setup {
     samples: RefCell<HashMap<(String, Split), TaskSamples>>,
 }
 
-/// Batches of tasks.
-pub type TaskLoader = Loader<TaskDataset, TaskCollate>;
-
 impl Setup {
     /// Finds the device and loads the backbone.
     ///
@@ -53,14 +48,6 @@ impl Setup {
     pub fn of(experiment: &Experiment, device: Device, pretrained: Pretrained) -> Self {
         let experiment = Arc::new(experiment.clone());
         Self { experiment, device, pretrained, interrupt: Arc::default(), samples: RefCell::default() }
-    }
-
-    /// What a stage is trained with. Nothing is written.
-    ///
-    /// # Errors
-    /// When the data cannot be used, or what an earlier stage should have left is not there.
-    pub fn run(&self, stage: &Stage) -> Result<Run, RunError> {
-        Run::new(stage, self, &stage.directory(&self.experiment))
     }
 
     /// The samples of a split of the given tasks.

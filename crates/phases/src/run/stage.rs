@@ -1,12 +1,12 @@
 //! One training run of an experiment: what it trains, on what, and from where.
 
 use super::batch::{TaskDataset, TaskSamples};
-use crate::config::{TaskConfig, phase_train, task_train};
 use super::folder::{AdapterDescription, Description, HeadDescription, load_backbone, load_parts, load_router};
 use super::model::TaskModel;
-use super::objective::{TaskObjective, Scheme, StageBatches};
+use super::objective::{Scheme, StageBatches, TaskObjective};
 use super::order::TaskOrder;
 use super::setup::Setup;
+use crate::config::{TaskConfig, phase_train, task_train};
 use crate::run_directory::{CONFIG, STAGE};
 use crate::skipped::SkipRecord;
 use crate::{AlignmentConfig, ConfigError, Experiment, LossConfig, RunError, Split};

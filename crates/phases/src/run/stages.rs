@@ -1,13 +1,13 @@
 //! A run: its stages, one after the other, each in its own directory.
 
 use super::batch::{TaskDataset, TaskSamples};
-use crate::config::TaskConfig;
 use super::model::TaskModel;
 use super::phase::{Baseline, Phase};
 use super::prepare::Prepared;
 use super::pretrained::Pretrained;
 use super::setup::Setup;
 use super::stage::{Stage, is_complete};
+use crate::config::TaskConfig;
 use crate::run_directory::{CONFIG, RunDirectory, STAGE, check_changes, has_learned, is_occupied, record, recorded};
 use crate::{Experiment, RunError, Session, Split};
 use std::path::PathBuf;

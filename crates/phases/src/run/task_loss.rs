@@ -1,10 +1,10 @@
 //! The tasks' own losses on a batch.
 
+use super::arrays::{ints, one_hot, row_ids};
 use super::batch::{BatchInput, TaskBatch};
-use crate::config::TaskConfig;
-use super::judge::{ints, one_hot, row_ids};
-use super::model::{BackboneNetwork, TaskModel, Input, prompted};
+use super::model::{BackboneNetwork, Input, TaskModel, prompted};
 use crate::WhisperBatch;
+use crate::config::TaskConfig;
 use burn::tensor::{Bool, Device, Int, Tensor};
 use undertone_model::lora::Gates;
 use undertone_model::whisper::Whisper;

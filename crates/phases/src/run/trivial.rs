@@ -1,9 +1,9 @@
 //! What needs no model: the answers that a task's metrics are to be compared with.
 
 use super::batch::{TaskDataset, TaskSamples};
-use crate::config::TaskConfig;
 use super::judge::{Judged, Scoring};
 use crate::TextNormalizer;
+use crate::config::TaskConfig;
 use undertone_tasks::Trivial;
 use undertone_train::BoxError;
 

@@ -121,7 +121,7 @@ pub enum SpeechError {
 /// How many of how many, and the first of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    count: usize,
+    pub(super) count: usize,
     of: usize,
     first: Vec<String>,
 }

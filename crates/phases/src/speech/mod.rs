@@ -22,6 +22,7 @@ pub(crate) use tokens::{Spoken, Tokens};
 
 use crate::{Experiment, LongAudio, SourceConfig, Transcriber};
 use align::Aligner;
+use error::too_long;
 use recordings::{Recordings, Treatment};
 use std::ops::Range;
 use std::sync::Arc;
@@ -263,4 +264,3 @@ impl Dataset for SpeechDataset {
         }
     }
 }
-

@@ -1,8 +1,8 @@
 //! Samples from recordings: what is cut from them, what is done to them, and the tokens that they become.
 
 use super::align::{Aligner, Listener};
-use super::lengths::{aloud, lengths};
 use super::error::{Listed, SpeechError, too_long};
+use super::lengths::{aloud, lengths};
 use super::pack::{GAP, Room, packed};
 use super::pieces::{Piece, divided};
 use super::sample::{Heard, SpeechSample};
@@ -53,7 +53,6 @@ pub(super) struct Treatment {
     /// Whether what cannot be used is left out, up to this share.
     pub skip: Option<f64>,
 }
-
 
 impl Recordings {
     /// Cuts clips into what a model can hear at once, and makes sure that it can write what they say. `aligner` finds out
@@ -405,9 +404,6 @@ fn without(pieces: Vec<Piece>, dropped: impl Fn(usize) -> bool) -> Vec<Piece> {
     let kept = pieces.into_iter().enumerate().filter(|(place, _)| !dropped(*place));
     kept.map(|(place, piece)| Piece { follows: piece.follows && follows(place), ..piece }).collect()
 }
-
-
-
 
 /// Whether something happens whose probability is `p`, by the sample's own number; one thing says nothing about another.
 fn chance(draw: u64, what: &str, p: f64) -> bool {

@@ -1,8 +1,8 @@
 //! Samples that a synthesiser makes.
 
-use super::tokens::{Spoken, Tokens};
 use super::error::SpeechError;
 use super::sample::{Heard, SpeechSample};
+use super::tokens::{Spoken, Tokens};
 use crate::{Alignment, SourceConfig};
 use undertone_cw::{CwSample, CwSynth, morse};
 use undertone_data::audio::SAMPLE_RATE;
