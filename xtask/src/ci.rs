@@ -1,11 +1,10 @@
 //! `cargo xtask ci`: everything that must hold before a change lands, cheapest first.
 
+use crate::check::{Check, SANITIZED};
 use crate::failure::Failure;
-use crate::test::{self, Accelerator, Skips};
+use crate::skips::Skips;
+use crate::test::{self, Accelerator};
 use std::ffi::OsString;
-use std::path::Path;
-use std::process::Command;
-use std::time::Instant;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -13,16 +12,6 @@ pub struct Args {
     #[arg(long, value_name = "BACKEND")]
     features: Option<Accelerator>,
 }
-
-/// A cargo command that must succeed, and variables it needs.
-pub struct Check {
-    pub name: &'static str,
-    pub args: &'static [&'static str],
-    pub variables: &'static [(&'static str, &'static str)],
-}
-
-/// Where the sanitizer's runtime comes with the toolchain.
-const SANITIZED: &str = "x86_64-unknown-linux-gnu";
 
 const BEFORE_TESTS: [Check; 4] = [
     Check { name: "format", args: &["fmt", "--all", "--check"], variables: &[] },
@@ -63,30 +52,4 @@ fn checks(skips: &Skips) -> Result<(), Failure> {
     test::all(skips, &FEATURES.map(OsString::from))?;
     test::on(Accelerator::Wgpu, skips, &[])?;
     AFTER_TESTS.iter().try_for_each(|check| check.run(skips, &[]))
-}
-
-impl Check {
-    /// Runs it with `more` arguments, where its platform is this one.
-    pub fn run(&self, skips: &Skips, more: &[OsString]) -> Result<(), Failure> {
-        let Self { name, args, .. } = self;
-        if args.contains(&SANITIZED) && !cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")) {
-            return skips.note(name, "not on this platform");
-        }
-        let more_said: String = more.iter().map(|argument| format!(" {}", argument.display())).collect();
-        eprintln!("── {name}: cargo {}{more_said}", args.join(" "));
-        let (variable, file) = skips.variable();
-        let start = Instant::now();
-        let status = self.command().args(more).env(variable, file).status();
-        let status = status.map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
-        eprintln!("── {name}: {} s", start.elapsed().as_secs());
-        if status.success() { Ok(()) } else { Err(Failure::Machine(format!("{name} failed"))) }
-    }
-
-    /// The command, in the repository's root.
-    pub fn command(&self) -> Command {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        command.args(self.args).current_dir(root).envs(self.variables.iter().copied());
-        command
-    }
 }

@@ -5,6 +5,7 @@
 mod allocator;
 mod analyze;
 mod bench;
+mod check;
 mod ci;
 mod data;
 mod eval;
@@ -14,6 +15,7 @@ mod monitor;
 mod predict;
 mod progress;
 mod report;
+mod skips;
 mod structure;
 mod test;
 mod train;

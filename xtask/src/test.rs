@@ -1,11 +1,9 @@
 //! `cargo xtask test`: the tests, and what they need.
 
-use crate::ci::Check;
+use crate::check::Check;
 use crate::failure::Failure;
+use crate::skips::Skips;
 use std::ffi::OsString;
-use std::path::PathBuf;
-use tempfile::TempDir;
-use undertone_testing::{FILE, Skip};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -118,46 +116,4 @@ fn bring_runner() -> Result<(), Failure> {
     let reason = "cargo-nextest could not be installed, see above: is there a network? `cargo test --workspace` runs the \
                   same tests without it";
     if installed { Ok(()) } else { Err(Failure::Machine(reason.into())) }
-}
-
-/// The file in which tests note that they were skipped.
-pub struct Skips {
-    _dir: TempDir,
-    file: PathBuf,
-}
-
-impl Skips {
-    pub fn new() -> Result<Self, Failure> {
-        let dir =
-            tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))?;
-        Ok(Self { file: dir.path().join("skipped"), _dir: dir })
-    }
-
-    /// The variable that names it to tests.
-    pub fn variable(&self) -> (&'static str, &PathBuf) {
-        (FILE, &self.file)
-    }
-
-    pub fn note(&self, test: &str, reason: &str) -> Result<(), Failure> {
-        let skip = Skip { test: test.to_owned(), reason: reason.to_owned() };
-        skip.note(&self.file).map_err(|e| Failure::Machine(format!("cannot note what was skipped: {e}")))
-    }
-
-    /// Says what was skipped, after everything else.
-    pub fn print(&self) {
-        let skips = match Skip::all(&self.file) {
-            Ok(skips) => skips,
-            Err(e) => return eprintln!("it is not known which tests were skipped: {e}"),
-        };
-        let mut tests: Vec<&str> = skips.iter().map(|skip| skip.test.as_str()).collect();
-        tests.dedup();
-        match tests.len() {
-            0 => eprintln!("no test or check lacked anything here"),
-            1 => eprintln!("1 test or check could not run here, or only in part:"),
-            count => eprintln!("{count} tests or checks could not run here, or only in part:"),
-        }
-        for Skip { test, reason } in &skips {
-            eprintln!("  {test}: {reason}");
-        }
-    }
 }

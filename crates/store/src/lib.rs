@@ -21,13 +21,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod error;
 mod file;
 mod host;
 mod lock;
 mod parameters;
 mod visit;
 
-pub use file::{StoreError, TensorFile, is_blank, remove_leftovers, write_atomically, write_directory, write_tensors};
+pub use error::StoreError;
+pub use file::{TensorFile, is_blank, remove_leftovers, write_atomically, write_directory, write_tensors};
 pub use host::{Dtype, HostTensor};
 pub use lock::{DirectoryLock, LockError};
 pub use parameters::{

@@ -1,6 +1,6 @@
 //! One owner per directory.
 
-use crate::StoreError;
+use crate::error::StoreError;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};

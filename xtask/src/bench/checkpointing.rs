@@ -1,8 +1,8 @@
 //! `cargo xtask bench checkpointing`: `bench step` with everything kept and with blocks run again, in turn.
 
 use super::compare::{Measurement, measure, our_command};
+use super::numbers::{median, rounded};
 use super::step::Workload;
-use super::{median, rounded};
 use crate::failure::Failure;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};

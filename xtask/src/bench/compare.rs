@@ -1,7 +1,8 @@
 //! `cargo xtask bench compare`: `bench step` and a peer in turn, for a machine's speed drifts.
 
+use super::names::name;
+use super::numbers::{median, rounded};
 use super::step::{Dtype, Workload};
-use super::{median, name, rounded};
 use crate::failure::Failure;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};

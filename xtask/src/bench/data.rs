@@ -1,6 +1,6 @@
 //! `cargo xtask bench data`: how fast samples are made, alone and beside Python.
 
-use super::{median, rounded};
+use super::numbers::{median, rounded};
 use crate::failure::Failure;
 use clap::builder::RangedU64ValueParser;
 use rayon::prelude::*;

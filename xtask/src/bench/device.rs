@@ -1,7 +1,8 @@
 //! `cargo xtask bench device`: what a step of the Learner asks of an accelerator.
 
+use super::names::name;
+use super::numbers::{median, rounded};
 use super::step::{Size, adapted, adapter, resolve};
-use super::{median, name, rounded};
 use crate::failure::Failure;
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};

@@ -1,6 +1,6 @@
 //! `cargo xtask bench hardware`.
 
-use super::rounded;
+use super::numbers::rounded;
 use crate::failure::Failure;
 use std::time::{Duration, Instant};
 use undertone::ops::DeviceSpec;

@@ -7,12 +7,13 @@ mod device;
 mod faults;
 mod hardware;
 pub mod hostile;
+mod names;
+mod numbers;
 mod ops;
 mod random;
 mod step;
 
 use crate::failure::Failure;
-use clap::ValueEnum;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -49,46 +50,5 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Faults(args) => faults::run(args),
         Command::Hardware(args) => hardware::run(args),
         Command::Hostile(args) => hostile::run(args),
-    }
-}
-
-/// What the command line calls a value.
-fn name(value: impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-}
-
-/// The middle value, or the mean of the middle two; of nothing, no number.
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        n => (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0,
-    }
-}
-
-/// `value` with so many digits after the point.
-fn rounded(value: f64, digits: i32) -> f64 {
-    let scale = 10_f64.powi(digits);
-    (value * scale).round() / scale
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(&[3.0, 1.0, 9.0]), 3.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 9.0]), 3.0);
-        assert_eq!(median(&[7.0]), 7.0);
-        assert!(median(&[]).is_nan());
-    }
-
-    #[test]
-    fn rounding_counts_digits_after_the_point() {
-        assert_eq!(rounded(1.23456, 3), 1.235);
-        assert_eq!(rounded(1234.5, 0), 1235.0);
-        assert!(rounded(f64::NAN, 4).is_nan());
     }
 }

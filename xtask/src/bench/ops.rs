@@ -1,6 +1,6 @@
 //! `cargo xtask bench ops`: every operation of a training step at Whisper's sizes, fused and composed in turn.
 
-use super::{median, rounded};
+use super::numbers::{median, rounded};
 use crate::failure::Failure;
 use burn::tensor::{Device, Int, Tensor};
 use std::time::Instant;

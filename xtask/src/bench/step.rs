@@ -1,6 +1,7 @@
 //! `cargo xtask bench step`: the training step that the Learner runs, timed on a random model and a random batch.
 
-use super::{median, name, rounded};
+use super::names::name;
+use super::numbers::{median, rounded};
 use crate::failure::Failure;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};

@@ -27,6 +27,7 @@ mod library;
 mod noise;
 mod reverb;
 mod spec;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod transcript;
@@ -41,31 +42,12 @@ use std::sync::Arc;
 use noise::Noise;
 use rand_chacha::ChaCha8Rng;
 use reverb::Reverb;
+use stream::Stream;
 
 use crate::audio::{SAMPLE_RATE, to_16k};
 use crate::level;
 use crate::radio::OtherStations;
-use crate::random::{self, between, chance};
-
-/// The generators that one draw is split into. Their numbers are part of what a seed means: they never change.
-#[derive(Clone, Copy)]
-enum Stream {
-    Speed = 1,
-    Reverb = 2,
-    Noise = 3,
-    Volume = 4,
-    TimeMasks = 5,
-    FrequencyMasks = 6,
-    SpecAugment = 7,
-    Lowercase = 8,
-    StripPunctuation = 9,
-}
-
-impl Stream {
-    fn of(self, draw: u64) -> ChaCha8Rng {
-        random::stream(draw, self as u64)
-    }
-}
+use crate::random::{between, chance};
 
 /// Changes training samples; made once, with its recordings in memory, and shared among threads by reference.
 pub struct Augment {

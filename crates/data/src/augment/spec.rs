@@ -5,7 +5,8 @@ use std::ops::Range;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::{SpecAugmentConfig, Stream};
+use super::SpecAugmentConfig;
+use super::stream::Stream;
 use crate::random::chance;
 
 /// Masks the first `valid` columns of `[bins, frames]`, by chance.

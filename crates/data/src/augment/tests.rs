@@ -9,6 +9,7 @@ use crate::fourier;
 use crate::level::{energy, peak, ratio, signal_power};
 use crate::radio::channel::add_noise;
 use crate::radio::testing::{SteadyStations, keyed_tone};
+use crate::random;
 use crate::records::Paths;
 
 const WINDOW: usize = 480_000;

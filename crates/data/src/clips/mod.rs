@@ -72,7 +72,6 @@ pub use error::ClipsError;
 pub use remote::Remote;
 
 use crate::audio::{AudioError, ROUNDING, Stored};
-use crate::records::RecordsConfig;
 use parquet::{Pages, Shard};
 use source::{AudioFile, Length, Source, Told};
 
@@ -104,34 +103,6 @@ pub struct ClipProblem {
 }
 
 impl Clips {
-    /// Reads what there is to know about clips without decoding audio, and makes sure that every audio file exists.
-    ///
-    /// # Errors
-    /// Names the file and the line or row: for a file that is missing, not in its format or empty, a folder of which it
-    /// is not clear how to read it, a field that is missing or of another type, times or segments that make no sense,
-    /// and an audio file that does not exist.
-    pub fn open(config: &RecordsConfig) -> Result<Self, ClipsError> {
-        open::open(config)
-    }
-
-    /// As [`Clips::open`], but what a row lacks, or audio that does not exist, is no reason to stop: the clips that can be
-    /// used, and what is wrong with the others.
-    ///
-    /// # Errors
-    /// As [`Clips::open`], for whole files, and the first row's if no row can be used.
-    pub fn open_usable(config: &RecordsConfig) -> Result<(Self, Vec<ClipsError>), ClipsError> {
-        open::open_usable(config)
-    }
-
-    /// As [`Clips::open`], of Parquet files that lie elsewhere; the `path` of the configuration means nothing. Their ends
-    /// and their columns without the audio are read now, and pages of the audio when a clip in them is asked for.
-    ///
-    /// # Errors
-    /// As [`Clips::open`], and for a file whose rows do not have the audio in them.
-    pub fn stream(config: &RecordsConfig, shards: Vec<Arc<dyn Remote>>) -> Result<Self, ClipsError> {
-        open::stream(config, shards)
-    }
-
     /// Keeps at most so many bytes of audio from Parquet files in memory; one page of such a file is always kept.
     pub fn with_memory(self, bytes: usize) -> Self {
         Self { pages: Pages::new(bytes), ..self }

@@ -43,29 +43,47 @@ struct Opened {
     shards: Vec<Shard>,
 }
 
-pub(super) fn open(config: &RecordsConfig) -> Result<Clips, ClipsError> {
-    config.validate()?;
-    read(config, layout::files(config)?, Vec::new(), Err)
-}
-
-pub(super) fn open_usable(config: &RecordsConfig) -> Result<(Clips, Vec<ClipsError>), ClipsError> {
-    let mut problems = Vec::new();
-    config.validate()?;
-    let clips = read(config, layout::files(config)?, Vec::new(), |problem| {
-        problems.push(problem);
-        Ok(())
-    })?;
-    match clips.is_empty() {
-        true => Err(problems.swap_remove(0)),
-        false => Ok((clips, problems)),
+impl Clips {
+    /// Reads what there is to know about clips without decoding audio, and makes sure that every audio file exists.
+    ///
+    /// # Errors
+    /// Names the file and the line or row: for a file that is missing, not in its format or empty, a folder of which it
+    /// is not clear how to read it, a field that is missing or of another type, times or segments that make no sense,
+    /// and an audio file that does not exist.
+    pub fn open(config: &RecordsConfig) -> Result<Self, ClipsError> {
+        config.validate()?;
+        read(config, layout::files(config)?, Vec::new(), Err)
     }
-}
 
-pub(super) fn stream(config: &RecordsConfig, shards: Vec<Arc<dyn Remote>>) -> Result<Clips, ClipsError> {
-    let names: Vec<PathBuf> = shards.iter().map(|shard| PathBuf::from(shard.name())).collect();
-    let config = RecordsConfig { path: names.clone().into(), format: Format::Parquet, ..config.clone() };
-    config.validate()?;
-    read(&config, names.into_iter().map(|name| (Format::Parquet, name)).collect(), shards, Err)
+    /// As [`Clips::open`], but what a row lacks, or audio that does not exist, is no reason to stop: the clips that can be
+    /// used, and what is wrong with the others.
+    ///
+    /// # Errors
+    /// As [`Clips::open`], for whole files, and the first row's if no row can be used.
+    pub fn open_usable(config: &RecordsConfig) -> Result<(Self, Vec<ClipsError>), ClipsError> {
+        let mut problems = Vec::new();
+        config.validate()?;
+        let clips = read(config, layout::files(config)?, Vec::new(), |problem| {
+            problems.push(problem);
+            Ok(())
+        })?;
+        match clips.is_empty() {
+            true => Err(problems.swap_remove(0)),
+            false => Ok((clips, problems)),
+        }
+    }
+
+    /// As [`Clips::open`], of Parquet files that lie elsewhere; the `path` of the configuration means nothing. Their ends
+    /// and their columns without the audio are read now, and pages of the audio when a clip in them is asked for.
+    ///
+    /// # Errors
+    /// As [`Clips::open`], and for a file whose rows do not have the audio in them.
+    pub fn stream(config: &RecordsConfig, shards: Vec<Arc<dyn Remote>>) -> Result<Self, ClipsError> {
+        let names: Vec<PathBuf> = shards.iter().map(|shard| PathBuf::from(shard.name())).collect();
+        let config = RecordsConfig { path: names.clone().into(), format: Format::Parquet, ..config.clone() };
+        config.validate()?;
+        read(&config, names.into_iter().map(|name| (Format::Parquet, name)).collect(), shards, Err)
+    }
 }
 
 /// The clips of all rows but those that `on_problem` passes over.

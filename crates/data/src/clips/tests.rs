@@ -9,7 +9,7 @@ use super::*;
 use crate::audio::{load, load_segment, write_wav};
 use crate::cut::TimedText;
 use crate::loader::Order;
-use crate::records::{Column, Format, PartConfig, Paths, Share};
+use crate::records::{Column, Format, PartConfig, Paths, RecordsConfig, Share};
 
 mod folders;
 

@@ -1,6 +1,6 @@
 //! The mel filter bank: triangles on Slaney's mel scale, each of unit area.
 
-use super::FRAME;
+use super::frame::FRAME;
 use crate::audio::SAMPLE_RATE;
 use undertone_kernels::filter_bank::Filter;
 

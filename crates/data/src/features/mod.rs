@@ -5,6 +5,7 @@
 //! Each frame's power spectrum passes through Slaney-normalised triangles from 0 to 8 kHz; the base-10 logarithm is
 //! held to at most 8 below the loudest value of the whole window, then mapped by `(x + 4) / 4`.
 
+mod frame;
 mod mel;
 mod padded;
 #[cfg(test)]
@@ -16,12 +17,8 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use undertone_kernels::filter_bank::{FilterBank, LANES, Scratch, log10_above};
 
+pub use frame::{FRAME, HOP};
 use padded::Padded;
-
-/// Samples between two frames: 10 ms at 16 kHz.
-pub const HOP: usize = 160;
-/// Samples in a frame: 25 ms at 16 kHz.
-pub const FRAME: usize = 400;
 
 /// Powers below this count as silence (-100 dB), so that the logarithm stays finite.
 const SILENCE: f32 = 1e-10;

@@ -1,6 +1,7 @@
 //! Adafactor.
 
-use super::{AdafactorConfig, OptimizerConfig, Rule, Step};
+use super::rule::{Rule, Step};
+use super::{AdafactorConfig, OptimizerConfig};
 use burn::tensor::Tensor;
 use undertone_ops::{AdafactorRule, FactoredMoments, StepControl};
 

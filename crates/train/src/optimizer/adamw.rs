@@ -1,6 +1,7 @@
 //! AdamW.
 
-use super::{OptimizerConfig, Rule, Step};
+use super::OptimizerConfig;
+use super::rule::{Rule, Step};
 use burn::tensor::Tensor;
 use undertone_ops::{AdamWRule, AdamWStep, Moments, StepControl, adamw};
 

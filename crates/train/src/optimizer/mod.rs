@@ -4,6 +4,8 @@ mod adafactor;
 mod adamw;
 mod config;
 mod groups;
+mod rule;
+mod settings;
 
 pub use config::{AdafactorConfig, LrScaling, OptimizerConfig, OptimizerName};
 pub use groups::{GroupConfig, Pattern};
@@ -13,6 +15,7 @@ use adafactor::Adafactor;
 use adamw::AdamW;
 use burn::module::{Module, Param, ParamMapper};
 use burn::tensor::{Device, Tensor, TensorData};
+use rule::{Rule, Step};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use undertone_ops::StepControl;
@@ -31,33 +34,6 @@ pub struct Optimizer {
 struct State {
     step: u64,
     parts: Vec<Tensor<1>>,
-}
-
-/// How one parameter moves. It keeps nothing itself.
-trait Rule: Send + Sync {
-    /// What the tensors of a parameter's state are called.
-    fn parts(&self) -> &'static [&'static str];
-
-    /// How many elements each of them has for a parameter of this shape; they begin at zero.
-    fn lengths(&self, shape: &[usize]) -> Vec<usize>;
-
-    /// Each parameter, `[elements]`, and its state after its step; as they were where `control` says so.
-    fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)>;
-}
-
-/// One parameter in one step.
-struct Step {
-    shape: Vec<usize>,
-    learning_rate: f64,
-    weight_decay: f64,
-    /// What the gradient is still to be multiplied by, where no control says it.
-    gradient_scale: f64,
-    /// From 1.
-    number: u64,
-    /// `[elements]`.
-    parameter: Tensor<1>,
-    gradient: Tensor<1>,
-    state: Vec<Tensor<1>>,
 }
 
 /// The number of steps, beside a rule's parts.

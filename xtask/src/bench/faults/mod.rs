@@ -1,11 +1,13 @@
 //! `cargo xtask bench faults`: trains small runs that are killed, starved of disk and damaged at random moments, resumes
 //! each until it ends, and compares what it leaves with a run that nothing happened to.
 
+mod end;
 mod fault;
 mod subject;
 mod trial;
 
 use crate::failure::Failure;
+use end::End;
 use fault::Fault;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,17 +33,6 @@ pub struct Args {
     /// Say what happens to every run
     #[arg(long)]
     verbose: bool,
-}
-
-/// How a run ended.
-#[derive(Debug)]
-enum End {
-    /// In the same bits as one that nothing happened to.
-    Same,
-    /// With something else: the file that differs first, and how.
-    Different(String),
-    /// It could not be resumed; what was said.
-    Lost(String),
 }
 
 /// What became of all runs.

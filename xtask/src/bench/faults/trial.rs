@@ -1,6 +1,6 @@
 //! One run and what happens to it.
 
-use super::End;
+use super::end::End;
 use super::fault::{Fault, fill, flip, in_newest_checkpoint, kill, set_writable, terminate, truncate};
 use super::subject::{Subject, Trace};
 use crate::bench::random::Random;

@@ -1,7 +1,8 @@
 //! The process that runs cases.
 
+use super::case::Case;
 use super::kind::Kind;
-use super::prepare::{Case, Seeds};
+use super::prepare::Seeds;
 use super::watch::Ending;
 use crate::allocator;
 use crate::failure::Failure;

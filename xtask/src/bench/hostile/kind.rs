@@ -1,6 +1,6 @@
 //! What is made hostile, and who reads it.
 
-use super::prepare::Case;
+use super::case::Case;
 use burn::tensor::{Int, Tensor, TensorData};
 use clap::ValueEnum;
 use std::fmt::Display;

@@ -4,6 +4,8 @@
 //! Cases run in a process of its own, one after another, with a limit on its memory, because a panic is not the worst that
 //! can happen. When it dies or hangs, the case it was at is to blame, and another process goes on behind that.
 
+mod args;
+mod case;
 mod child;
 mod kind;
 mod mutate;
@@ -12,43 +14,20 @@ mod repair;
 mod seeds;
 mod watch;
 
+pub use args::Args;
 pub use child::ChildArgs;
 pub use child::run as run_child;
 
+use super::names::name;
 use crate::failure::Failure;
 use crate::progress::Bar;
 use kind::Kind;
 use prepare::Seeds;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use undertone::phases::Progress;
 use watch::{Ending, Watch};
-
-#[derive(clap::Args)]
-pub struct Args {
-    /// Cases of all kinds together
-    #[arg(long, default_value_t = 10_000)]
-    cases: u64,
-    /// What all cases follow from
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Only this kind, with all of the cases
-    #[arg(long)]
-    kind: Option<Kind>,
-    /// Only the case of this number
-    #[arg(long, requires = "kind")]
-    only: Option<u64>,
-    /// Seconds after which a case hangs
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
-    patience: u64,
-    /// MiB that a process may have beyond what it has before its first case
-    #[arg(long, default_value_t = 1024)]
-    memory: u64,
-    /// Keep the input of each failure, or of the only case, below this directory
-    #[arg(long, value_name = "DIR")]
-    keep: Option<PathBuf>,
-}
 
 /// What became of the cases of a kind.
 #[derive(Default)]
@@ -91,7 +70,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     println!("| kind | cases |{head} slowest | most memory |\n|---|---:|{}", "---:|".repeat(Ending::ALL.len() + 2));
     for (kind, numbers) in shares(args) {
         let tally = all_of(kind, numbers, args, scratch.path())?;
-        println!("{}", tally.row(Some(&super::name(kind))));
+        println!("{}", tally.row(Some(&name(kind))));
         total.add(&tally);
     }
     println!("{}", total.row(None));
@@ -112,7 +91,7 @@ fn shares(args: &Args) -> Vec<(Kind, Range<u64>)> {
 
 /// Runs the cases of a kind, each process as far as it gets.
 fn all_of(kind: Kind, numbers: Range<u64>, args: &Args, scratch: &Path) -> Result<Tally, Failure> {
-    let name = super::name(kind);
+    let name = name(kind);
     let seeds = scratch.join(&name);
     seeds::write(kind, &seeds)?;
     let mut tally = Tally::default();

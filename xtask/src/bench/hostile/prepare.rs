@@ -1,19 +1,12 @@
-//! A case: a copy of a good input in which one file is changed.
+//! Cases: each a copy of a good input in which one file is changed.
 
+use super::case::Case;
 use super::kind::Kind;
 use super::mutate;
 use super::repair;
 use crate::bench::random::Random;
 use std::io::Result;
 use std::path::{Path, PathBuf};
-
-/// A hostile input.
-pub struct Case {
-    /// Where it lies.
-    pub dir: PathBuf,
-    /// What was changed.
-    pub file: PathBuf,
-}
 
 /// Good inputs of a kind, each a folder, and what is changed in them.
 pub struct Seeds {

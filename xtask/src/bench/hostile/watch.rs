@@ -1,6 +1,6 @@
 //! A process that runs cases, from outside.
 
-use super::Args;
+use super::args::Args;
 use crate::failure::Failure;
 use serde_json::Value;
 use std::fmt::{Display, Formatter};

@@ -1,6 +1,7 @@
 //! Beam search, with the candidates, penalties and ends of transformers.
 
-use super::{GenerateOptions, Rules};
+use super::options::GenerateOptions;
+use super::rules::Rules;
 use crate::whisper::{DecoderCache, WhisperDecoder};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{FloatDType, Tensor};

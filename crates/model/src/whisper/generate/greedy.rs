@@ -1,6 +1,7 @@
 //! The most likely token at every step.
 
-use super::{GenerateOptions, Rules};
+use super::options::GenerateOptions;
+use super::rules::Rules;
 use crate::whisper::{DecoderCache, WhisperDecoder};
 use burn::tensor::{Int, Tensor};
 

@@ -1,6 +1,6 @@
 //! What may not be generated.
 
-use super::GenerateOptions;
+use super::options::GenerateOptions;
 use burn::tensor::{Device, Tensor, TensorData};
 
 /// The options' prohibitions, ready to be added to scores.

@@ -1,7 +1,8 @@
 //! The backward passes: one for queries, one for keys and values.
 
 use super::super::dropout::factor;
-use super::{Call, SIDE, cleared, gather, load, load_seen, multiply, seen_by_tile, sees, share, write};
+use super::parts::{Call, cleared, gather, load, load_seen, multiply, seen_by_tile, sees, share, write};
+use super::tile::SIDE;
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 

@@ -1,7 +1,8 @@
 //! The forward pass.
 
 use super::super::dropout::factor;
-use super::{Call, LEAST, SIDE, cleared, gather, load, load_seen, multiply, seen_by_tile, sees, share, write};
+use super::parts::{Call, LEAST, cleared, gather, load, load_seen, multiply, seen_by_tile, sees, share, write};
+use super::tile::SIDE;
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 

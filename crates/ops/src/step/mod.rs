@@ -1,20 +1,13 @@
 //! What a training step has found, where only the device knows it.
 
+mod rules;
+
+pub use rules::StepRules;
+
 use crate::read::{Reading, read_behind};
 #[cfg(feature = "cube")]
 use crate::{cube, device::Backing};
 use burn::tensor::{Bool, Tensor};
-
-/// What decides in a step.
-#[derive(Clone, Copy, Debug)]
-pub struct StepRules {
-    /// What gradients are multiplied by first.
-    pub gradient_scale: f64,
-    /// The length that longer gradients are shortened to; 0 for none.
-    pub clip_norm: f64,
-    /// No step is taken whose loss is above this.
-    pub highest_loss: f64,
-}
 
 /// Whether the parameters move in a step, and how far, decided on the device: only if loss and length of the gradient are
 /// finite, and the loss is not above the highest. Optimizers and averages read it there; the host hears of it later.

@@ -1,0 +1,181 @@
+//! What is saved of a run that goes back, or ends before its time.
+
+use super::poisoned;
+use burn::tensor::{Device, Tensor};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use undertone::train::{
+    BackendFailure, BatchStream, Batches, BoxError, Checkpoints, EvaluateConfig, Evaluation, Learner, LossTerm,
+    Objective, OnNan, TrainConfig, TrainError, catch_backend_failure,
+};
+use undertone_tests::toys::{Hundred, Partial, Zero, logged};
+
+/// Judged by a list of error rates, one after the other; what is exported says which of them it was. Its batch of number
+/// `broken` cannot be trained on, and that of number `nan` gives a loss that is no number.
+struct Scripted {
+    rates: Vec<f64>,
+    judged: AtomicUsize,
+    broken: Option<usize>,
+    nan: Option<usize>,
+}
+
+impl Objective for Scripted {
+    type Model = Partial;
+    type Batch = usize;
+    type Input = Tensor<2>;
+
+    fn samples(&self, _: &usize) -> usize {
+        1
+    }
+
+    fn counts(&self, _: &usize) -> Vec<f64> {
+        vec![1.0]
+    }
+
+    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+        if self.broken == Some(*batch) {
+            return Err(format!("batch {batch} is broken").into());
+        }
+        Zero.upload(batch, device)
+    }
+
+    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        let factor = if self.nan == Some(*batch) { f64::NAN } else { 1.0 };
+        let sum = model.used.forward(one).square().sum().mul_scalar(factor);
+        Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum }])
+    }
+
+    fn evaluate(&self, _: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
+        let rate = self.rates[self.judged.fetch_add(1, Ordering::Relaxed)];
+        Ok(Evaluation { metrics: [("cer".to_owned(), rate)].into(), ..Default::default() })
+    }
+
+    fn export(&self, _: &Partial, directory: &Path) -> Result<(), BoxError> {
+        std::fs::create_dir_all(directory)?;
+        Ok(std::fs::write(directory.join("which"), self.judged.load(Ordering::Relaxed).to_string())?)
+    }
+}
+
+fn scripted(rates: &[f64], broken: Option<usize>, nan: Option<usize>, dir: &Path) -> Learner<Scripted> {
+    let mut config = TrainConfig { max_steps: Some(30), ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
+    config.checkpoint.every = 10;
+    config.evaluate = EvaluateConfig { every: 5, metrics: vec!["cer".into()] };
+    config.guard.on_nan = OnNan::Rollback;
+    let objective = Scripted { rates: rates.to_vec(), judged: AtomicUsize::default(), broken, nan };
+    Learner::builder(config, objective, Partial::new(false, false, &Device::default()), dir)
+        .with_device(Device::default())
+        .with_seed(1)
+        .build()
+}
+
+#[test]
+fn the_best_model_stays_the_best_when_training_goes_back_behind_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // Judged at 0, 5, 10, 15, 20 and 25; at step 27 training goes back to 20, and judges again at 25 and 30.
+    let rates = [0.9, 0.8, 0.7, 0.6, 0.5, 0.1, 0.4, 0.3];
+    let summary = scripted(&rates, None, Some(26), dir.path()).train(&Hundred).expect("trained");
+    assert_eq!(summary.best, Some((0.1, 25)));
+    let read = |name: &str| std::fs::read_to_string(dir.path().join("best").join(name)).expect(name);
+    assert_eq!(read("which"), "6", "a worse model has taken its place");
+    let score: serde_json::Value = serde_json::from_str(&read("score.json")).expect("JSON");
+    assert_eq!(score, serde_json::json!({ "metric": "cer", "value": 0.1, "step": 25 }));
+}
+
+#[test]
+fn what_was_learned_before_an_error_is_saved_with_the_data_still_to_come() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rates = [0.5; 20];
+    let error = scripted(&rates, Some(17), None, dir.path()).train(&Hundred).expect_err("broken");
+    assert!(error.to_string().contains("batch 17"), "{error}");
+    let state = || Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint").state;
+    assert_eq!((state().step, state().cursor), (17, 17));
+    // The same error again changes nothing, and without it the run ends.
+    let mut again = scripted(&rates, Some(17), None, dir.path());
+    assert!(again.resume().expect("resumed") && again.train(&Hundred).is_err());
+    assert_eq!(state().step, 17);
+    let mut mended = scripted(&rates, None, None, dir.path());
+    assert!(mended.resume().expect("resumed"));
+    assert!(mended.train(&Hundred).expect("trained").completed);
+}
+
+#[test]
+fn two_learners_do_not_train_in_one_directory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rates = [0.5; 20];
+    scripted(&rates, None, None, dir.path()).train(&Hundred).expect("trained");
+    let mut first = scripted(&rates, None, None, dir.path());
+    assert!(first.resume().expect("free"));
+    let error = scripted(&rates, None, None, dir.path()).train(&Hundred).expect_err("owned");
+    assert!(matches!(error, TrainError::Lock(_)), "{error}");
+    first.train(&Hundred).expect("nothing is left to do");
+    assert!(scripted(&rates, None, None, dir.path()).resume().expect("free again"));
+}
+
+#[test]
+fn steps_whose_loss_is_no_number_are_not_in_the_mean_and_those_rolled_back_count_once() {
+    for on_nan in [OnNan::Skip, OnNan::Rollback] {
+        let losses = |log_every| {
+            let dir = tempfile::tempdir().expect("a directory");
+            let (result, _) = poisoned(&[12, 13, 27], &[], dir.path(), |config| {
+                (config.guard.on_nan, config.log_every) = (on_nan, log_every);
+            });
+            assert_eq!(result.expect("trained").steps, 60);
+            logged(dir.path(), "loss")
+        };
+        let (each, lines) = (losses(1), losses(20));
+        let skipped = if on_nan == OnNan::Skip { [2, 1, 0] } else { [0, 0, 0] };
+        assert_eq!(each.len(), 60 - skipped.iter().sum::<usize>());
+        let mut rest = each.as_slice();
+        for (line, skipped) in lines.iter().zip(skipped) {
+            let (these, later) = rest.split_at(20 - skipped);
+            let mean = these.iter().sum::<f64>() / these.len() as f64;
+            assert!((line - mean).abs() <= 1e-6 * mean, "{on_nan:?}: {line}, not {mean}");
+            rest = later;
+        }
+        assert_eq!((lines.len(), rest.len()), (3, 0));
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let all: Vec<usize> = (0..10).collect();
+    let (result, _) = poisoned(&all, &[], dir.path(), |config| {
+        (config.guard.on_nan, config.guard.limit, config.log_every) = (OnNan::Skip, 20, 10);
+    });
+    result.expect("trained");
+    let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");
+    let first = metrics.lines().find(|line| line.contains("\"train\"")).expect("a line");
+    assert!(first.contains("\"loss\":null"), "no step of these had a loss: {first}");
+}
+
+#[test]
+fn what_was_learned_before_memory_ran_out_is_saved() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut learner = scripted(&[0.5; 20], None, None, dir.path());
+    let batches = Exhausted(17);
+    let failure = catch_backend_failure(|| learner.train(&batches)).expect_err("no memory");
+    assert!(matches!(failure, BackendFailure::OutOfMemory(said) if said.contains("out of device memory")));
+    learner.rescue();
+    let state = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint").state;
+    assert_eq!((state.step, state.cursor), (17, 17));
+    drop(learner);
+    let mut again = scripted(&[0.5; 20], None, None, dir.path());
+    assert!(again.resume().expect("resumed") && again.train(&Hundred).expect("trained").completed);
+}
+
+/// As [`Hundred`]; memory runs out at the batch of this number.
+struct Exhausted(usize);
+
+impl Batches for Exhausted {
+    type Batch = usize;
+
+    fn per_epoch(&self) -> usize {
+        Hundred.per_epoch()
+    }
+
+    fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, usize> {
+        Box::new(Hundred.epoch(epoch, start).inspect(|batch| {
+            let number = batch.as_ref().map(|(_, number)| *number).expect("a batch");
+            assert!(number != self.0, "out of device memory allocating 4 bytes");
+        }))
+    }
+}

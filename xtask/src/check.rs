@@ -1,0 +1,44 @@
+//! A step of `cargo xtask ci` and `test`.
+
+use crate::failure::Failure;
+use crate::skips::Skips;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+/// A cargo command that must succeed, and variables it needs.
+pub struct Check {
+    pub name: &'static str,
+    pub args: &'static [&'static str],
+    pub variables: &'static [(&'static str, &'static str)],
+}
+
+/// Where the sanitizer's runtime comes with the toolchain.
+pub const SANITIZED: &str = "x86_64-unknown-linux-gnu";
+
+impl Check {
+    /// Runs it with `more` arguments, where its platform is this one.
+    pub fn run(&self, skips: &Skips, more: &[OsString]) -> Result<(), Failure> {
+        let Self { name, args, .. } = self;
+        if args.contains(&SANITIZED) && !cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")) {
+            return skips.note(name, "not on this platform");
+        }
+        let more_said: String = more.iter().map(|argument| format!(" {}", argument.display())).collect();
+        eprintln!("── {name}: cargo {}{more_said}", args.join(" "));
+        let (variable, file) = skips.variable();
+        let start = Instant::now();
+        let status = self.command().args(more).env(variable, file).status();
+        let status = status.map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
+        eprintln!("── {name}: {} s", start.elapsed().as_secs());
+        if status.success() { Ok(()) } else { Err(Failure::Machine(format!("{name} failed"))) }
+    }
+
+    /// The command, in the repository's root.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        command.args(self.args).current_dir(root).envs(self.variables.iter().copied());
+        command
+    }
+}
