@@ -231,3 +231,74 @@ fn several_files_are_transcribed_a_line_each() {
     let lines: Vec<&str> = stdout.lines().collect();
     assert!(lines.len() == 2 && lines[0] == lines[1] && lines[0].starts_with("a.wav\t"), "{lines:?}");
 }
+
+/// What a run of three steps says with the levels that `RUST_LOG` is set to.
+fn said(place: &Place, levels: Option<&str>, args: &[&str]) -> String {
+    let short = ["--set", "train.max_steps=3", "--set", "run.overwrite=true"];
+    let mut command = place.xtask(&[&TRAIN, &short[..], args].concat());
+    levels.map(|levels| command.env("RUST_LOG", levels));
+    let output = command.output().expect("a process");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stderr).expect("UTF-8")
+}
+
+/// Every line as the JSON object that it is.
+fn objects(said: &str) -> Vec<serde_json::Value> {
+    let objects: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect();
+    for object in &objects {
+        assert!(
+            object["level"].is_string() && object["message"].is_string() && object["target"].is_string(),
+            "{object}"
+        );
+    }
+    objects
+}
+
+#[test]
+fn what_is_said_is_sentences_or_json() {
+    let place = place();
+    let plain = said(&place, None, &[]);
+    assert!(plain.starts_with("step 0  valid  ") && plain.contains("\nstep 3/3  loss "), "{plain}");
+    assert!(!plain.contains('\x1b') && !plain.contains("INFO"), "{plain}");
+    let json = objects(&said(&place, None, &["--log-format", "json"]));
+    let messages: Vec<&str> = json.iter().filter_map(|object| object["message"].as_str()).collect();
+    assert_eq!(messages.len(), plain.lines().count(), "{messages:?}");
+    assert!(messages.iter().any(|message| message.starts_with("step 3/3  loss ")), "{messages:?}");
+    assert!(json.iter().all(|object| object["level"] == "INFO" && object["target"] != ""), "{json:?}");
+}
+
+#[test]
+fn levels_are_those_of_rust_log() {
+    let place = place();
+    assert_eq!(said(&place, Some("error"), &[]), "");
+    assert_eq!(said(&place, Some("undertone_train=warn"), &[]), "");
+    let refused = place.xtask(&["report", "runs/none"]).env("RUST_LOG", "off").output().expect("a process");
+    assert!(refused.stderr.starts_with(b"error: "), "what ends a command is always said: {refused:?}");
+    let wrong = place.xtask(&TRAIN).env("RUST_LOG", "undertone=loud").output().expect("a process");
+    let text = String::from_utf8_lossy(&wrong.stderr);
+    assert!(wrong.status.code() == Some(2) && text.lines().count() == 1, "{wrong:?}");
+    assert!(text.starts_with("error: `RUST_LOG` is `undertone=loud`") && text.contains("`warn`"), "{text}");
+}
+
+#[test]
+fn parts_of_a_step_are_spans() {
+    let place = place();
+    let json = objects(&said(&place, Some("undertone_train=debug"), &["--log-format", "json"]));
+    for part in ["load", "forward", "backward", "optimizer", "evaluate", "checkpoint"] {
+        let of_part = |object: &&serde_json::Value| {
+            object["message"] == "close"
+                && object["spans"].as_array().is_some_and(|it| it.last().is_some_and(|it| it["name"] == part))
+        };
+        let timed: Vec<_> = json.iter().filter(of_part).collect();
+        assert!(!timed.is_empty() && timed.iter().all(|it| it["time.busy"].is_string()), "{part}: {json:?}");
+    }
+}
+
+#[test]
+fn a_refusal_in_json_is_an_error() {
+    let outcome = place().run(&["report", "runs/none", "--log-format", "json"]);
+    assert_eq!(outcome.status, Some(2), "{outcome:?}");
+    let [object] = &objects(&outcome.stderr)[..] else { panic!("{outcome:?}") };
+    assert!(object["level"] == "ERROR" && object["message"].as_str().is_some_and(|it| it.contains("runs/none")));
+}

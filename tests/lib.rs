@@ -74,6 +74,8 @@ impl Place {
         command.args(args).current_dir(self.dir.path()).env("TMPDIR", self.path("tmp"));
         // Mesa's drivers complain where they have none.
         command.env("XDG_RUNTIME_DIR", self.path("tmp"));
+        // What is shown is what the test asks for.
+        command.env_remove("RUST_LOG");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
     };
     for example in &evaluation.examples {
-        eprintln!("{}\n  said  {}\n  read  {}", example.name, example.reference, example.hypothesis);
+        tracing::info!("{}\n  said  {}\n  read  {}", example.name, example.reference, example.hypothesis);
     }
     let mut line = serde_json::json!(evaluation.metrics);
     if !evaluation.remarks.is_empty() {

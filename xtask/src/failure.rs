@@ -32,7 +32,7 @@ impl Failure {
 
     pub fn of_run(error: RunError) -> Self {
         if error.is_interruption() {
-            eprintln!("{error}");
+            tracing::warn!("{error}");
             return Self::Interrupted;
         }
         if error.is_bad_input() { Self::bad_input(error) } else { Self::Machine(error.to_string()) }

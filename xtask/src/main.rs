@@ -11,6 +11,7 @@ mod data;
 mod eval;
 mod export;
 mod failure;
+mod logging;
 mod monitor;
 mod predict;
 mod progress;
@@ -24,6 +25,7 @@ mod tune;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
+use logging::LogFormat;
 use std::process::ExitCode;
 use undertone::train::{catch_backend_failure, silence_backend_failures};
 
@@ -34,6 +36,9 @@ use undertone::train::{catch_backend_failure, silence_backend_failures};
     arg_required_else_help = true
 )]
 struct Cli {
+    /// How lines on standard error are written
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    log_format: LogFormat,
     #[command(subcommand)]
     command: Command,
 }
@@ -86,12 +91,13 @@ fn main() -> ExitCode {
     allocator::tune();
     silence_backend_failures();
     undertone::data::silence_reader_panics();
-    let command = Cli::parse().command;
-    let result = catch_backend_failure(|| run(command)).unwrap_or_else(|failure| Err(Failure::of_backend(failure)));
+    let Cli { log_format, command } = Cli::parse();
+    let run = || catch_backend_failure(|| run(command)).unwrap_or_else(|failure| Err(Failure::of_backend(failure)));
+    let result = logging::start(log_format).and_then(|()| run());
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::BadInput(text)) => complain(&text, 2),
-        Err(Failure::Machine(text)) => complain(&text, 1),
+        Err(Failure::BadInput(text)) => complain(log_format, &text, 2),
+        Err(Failure::Machine(text)) => complain(log_format, &text, 1),
         Err(Failure::Interrupted) => ExitCode::from(130),
     }
 }
@@ -117,7 +123,7 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-fn complain(text: &str, status: u8) -> ExitCode {
-    eprintln!("error: {text}");
+fn complain(format: LogFormat, text: &str, status: u8) -> ExitCode {
+    logging::complain(format, text);
     ExitCode::from(status)
 }

@@ -122,7 +122,7 @@ fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
         if set.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
-        eprintln!("stopping: a step that was begun is finished and saved; once more to leave at once");
+        tracing::info!("stopping: a step that was begun is finished and saved; once more to leave at once");
     })
     .map_err(|e| Failure::Machine(format!("cannot handle signals: {e}")))?;
     Ok(flag)

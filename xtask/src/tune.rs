@@ -97,8 +97,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         scaling: args.lr_scaling,
         margin: if on_host || memory.is_some() { 0.0 } else { MARGIN },
     };
-    eprintln!("{HEAD}");
-    let tuned = tune(&experiment, &options, |attempt| prober.probe(attempt), |probe| eprintln!("{}", row(probe)));
+    tracing::info!("{HEAD}");
+    let tuned = tune(&experiment, &options, |attempt| prober.probe(attempt), |probe| tracing::info!("{}", row(probe)));
     let tuned = tuned.map_err(failure)?;
     std::fs::write(&out, tuned.to_yaml())
         .map_err(|e| Failure::Machine(format!("cannot write `{}`: {e}", out.display())))?;
@@ -148,8 +148,8 @@ fn budget(given: Option<MemoryBudget>, experiment: &Experiment) -> Result<(Optio
 fn say_what(experiment: &Experiment, limits: &Limits) {
     let (batch, accumulation) = (experiment.data.batch_size, experiment.train.accumulation);
     let within = limits.memory.map_or("until allocations fail".to_owned(), |bytes| format!("within {}", Amount(bytes)));
-    eprintln!("{}, {within}", subject(experiment));
-    eprintln!("an optimizer step has {} samples: {batch} × {accumulation}", batch * accumulation);
+    tracing::info!("{}, {within}", subject(experiment));
+    tracing::info!("an optimizer step has {} samples: {batch} × {accumulation}", batch * accumulation);
 }
 
 fn default_out(config: &Path) -> PathBuf {

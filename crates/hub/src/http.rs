@@ -265,7 +265,7 @@ pub(crate) fn retried<T>(mut attempt: impl FnMut() -> Result<T, HttpError>) -> R
                     _ => None,
                 };
                 let pause = asked.unwrap_or(wait).min(LONGEST_WAIT);
-                eprintln!("{error}; trying again in {:.1} s", pause.as_secs_f64());
+                tracing::warn!("{error}; trying again in {:.1} s", pause.as_secs_f64());
                 std::thread::sleep(pause);
                 wait *= 2;
             }

@@ -144,7 +144,7 @@ pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) ->
     let kept = record(experiment, path)?;
     let changes = before.map(|before| changes(&before, experiment)).unwrap_or_default();
     if let (Some(kept), false) = (kept, changes.is_empty()) {
-        eprintln!("from step {} on: {} (before: `{}`)", step + 1, listed(&changes), kept.display());
+        tracing::info!("from step {} on: {} (before: `{}`)", step + 1, listed(&changes), kept.display());
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ impl DirectoryLock {
     pub const FILE: &str = ".lock";
 
     /// Owns `dir`, which is made if it is not there; one that nothing was put into goes away again with this value. Where
-    /// the file system has no locks, a sentence on standard error says so.
+    /// the file system has no locks, an event of `tracing` says so.
     ///
     /// # Errors
     /// At once, when another process (or another value in this one) owns it; names that owner.
@@ -62,7 +62,7 @@ impl DirectoryLock {
                 Err(TryLockError::WouldBlock) => {
                     return Err(LockError::Owned { dir: dir.to_owned(), owner: owner(&path) });
                 }
-                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => eprintln!(
+                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => tracing::warn!(
                     "`{}` is on a file system without locks: make sure that no other process trains there",
                     dir.display()
                 ),

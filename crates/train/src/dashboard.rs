@@ -70,7 +70,7 @@ impl Dashboard {
         let screen = self.screen.borrow_mut().take();
         leave_if_killed(|| drop(screen));
         for line in self.later.borrow_mut().drain(..) {
-            eprintln!("{line}");
+            tracing::info!("{line}");
         }
     }
 

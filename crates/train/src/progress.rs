@@ -1,4 +1,4 @@
-//! How a run is watched: a bar or plain lines, or Burn's dashboard.
+//! How a run is watched: a bar or lines, or Burn's dashboard.
 
 #[cfg(feature = "tui")]
 use crate::dashboard::Dashboard;
@@ -11,10 +11,10 @@ use std::time::Duration;
 /// What a run is watched by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Display {
-    /// A bar on a terminal, plain lines elsewhere; both on standard error.
+    /// A bar on standard error where that is a terminal, lines elsewhere, which are events of `tracing`.
     #[default]
     Lines,
-    /// Burn's dashboard on a terminal, plain lines elsewhere.
+    /// Burn's dashboard on a terminal, lines elsewhere.
     #[cfg(feature = "tui")]
     Dashboard,
 }
@@ -46,7 +46,7 @@ impl Progress {
             }
             #[cfg(feature = "tui")]
             Display::Dashboard => {
-                eprintln!("the dashboard needs a terminal, and standard output is none: plain lines instead");
+                tracing::warn!("the dashboard needs a terminal, and standard output is none: plain lines instead");
                 View::Lines
             }
         };
@@ -55,7 +55,7 @@ impl Progress {
         Self { view, steps }
     }
 
-    /// Plain lines, for steps of which nobody knows how many there will be.
+    /// Lines, for steps of which nobody knows how many there will be.
     pub fn lines() -> Self {
         Self { view: View::Lines, steps: 0 }
     }
@@ -67,7 +67,7 @@ impl Progress {
                 bar.set_position(step);
                 bar.set_message(message.to_owned());
             }
-            View::Lines if log => eprintln!("step {step}/{}  {message}  ETA {}", self.steps, minutes(eta)),
+            View::Lines if log => tracing::info!("step {step}/{}  {message}  ETA {}", self.steps, minutes(eta)),
             View::Lines => {}
             #[cfg(feature = "tui")]
             View::Dashboard(dashboard) => dashboard.step(step),
@@ -85,11 +85,21 @@ impl Progress {
         }
     }
 
-    /// Prints a line that stays.
+    /// Says a line that stays.
     pub fn say(&self, line: &str) {
         match &self.view {
-            View::Bar(bar) => bar.suspend(|| eprintln!("{line}")),
-            View::Lines => eprintln!("{line}"),
+            View::Bar(bar) => bar.suspend(|| tracing::info!("{line}")),
+            View::Lines => tracing::info!("{line}"),
+            #[cfg(feature = "tui")]
+            View::Dashboard(dashboard) => dashboard.say(line),
+        }
+    }
+
+    /// As [`say`](Self::say), of something that went wrong.
+    pub fn warn(&self, line: &str) {
+        match &self.view {
+            View::Bar(bar) => bar.suspend(|| tracing::warn!("{line}")),
+            View::Lines => tracing::warn!("{line}"),
             #[cfg(feature = "tui")]
             View::Dashboard(dashboard) => dashboard.say(line),
         }

@@ -52,7 +52,7 @@ fn fill(experiment: &Experiment) -> Result<(), Failure> {
     };
     println!("{}; {} written, {} there already{declined}", holds(filled.usage), filled.written, filled.hits);
     for (name, reason) in filled.unreadable.iter().take(NAMED) {
-        eprintln!("`{name}` cannot be read: {reason}");
+        tracing::warn!("`{name}` cannot be read: {reason}");
     }
     match filled.unreadable.len() {
         0 => Ok(()),

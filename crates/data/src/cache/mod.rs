@@ -113,7 +113,7 @@ impl Cache {
 
     /// Writes the entry; whether it is on disk now.
     ///
-    /// It is not if there is no room, or if the disk refused this or an earlier one: then a sentence on standard error
+    /// It is not if there is no room, or if the disk refused this or an earlier one: then an event of `tracing`
     /// says so, once, and this cache writes no more. Fails only on values that the cache cannot hold (NaN, infinity,
     /// features of 65 520 and beyond, audio beyond 2¹²⁶ times full scale), never because of the disk.
     pub fn put<T: Entry>(&self, key: &Key, value: &T) -> Result<bool, CacheError> {
@@ -179,7 +179,7 @@ impl Cache {
         let bytes = file.len() as u64;
         let written = self.try_write(key, &file).unwrap_or_else(|reason| {
             self.refused.call_once(|| {
-                eprintln!("the sample cache cannot be written ({reason}): training goes on without adding to it");
+                tracing::warn!("the sample cache cannot be written ({reason}): training goes on without adding to it");
             });
             false
         });

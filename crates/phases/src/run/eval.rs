@@ -26,7 +26,7 @@ pub fn evaluate(experiment: &Experiment, trained: Option<&Path>, split: Split) -
         _ => setup.judged_batches(&tasks, split)?,
     };
     let judge = setup.judge(tasks)?;
-    judge.remark().inspect(|remark| eprintln!("{remark}"));
+    judge.remark().inspect(|remark| tracing::info!("{remark}"));
     let model = TaskModel::plain(setup.pretrained.network());
     let judged = judge.judge(&model, &data, RouterKind::Oracle).map_err(TrainError::Data)?;
     Ok(judged.into_evaluation())

@@ -181,6 +181,6 @@ impl Predictor {
 
 fn tell_cut(tokens: usize) {
     if tokens > 0 {
-        eprintln!("the text is too long for the task: its last {tokens} tokens are not read");
+        tracing::warn!("the text is too long for the task: its last {tokens} tokens are not read");
     }
 }

@@ -100,12 +100,12 @@ impl<'a> Prepared<'a> {
         let directory = stage.directory(experiment);
         let goes_on = session.resume && has_learned(&directory);
         if session.resume && !goes_on && is_occupied(&directory) {
-            eprintln!("`{}` has learned nothing yet: it begins again", directory.display());
+            tracing::warn!("`{}` has learned nothing yet: it begins again", directory.display());
         }
         let Run { device, config, model, batches, objective, seed, scaled } = Run::new(stage, setup, &directory)?;
-        objective.remark().inspect(|remark| eprintln!("{remark}"));
+        objective.remark().inspect(|remark| tracing::info!("{remark}"));
         let advice = MemoryAdvice::new(run_settings(experiment), setup.footprint(), &model, &setup.device);
-        advice.warning(&setup.device).inspect(|warning| eprintln!("{warning}"));
+        advice.warning(&setup.device).inspect(|warning| tracing::warn!("{warning}"));
         let mut learner = Learner::builder(config, objective, model, &directory)
             .with_device(device)
             .with_seed(seed)
@@ -138,14 +138,14 @@ impl<'a> Prepared<'a> {
         std::fs::create_dir_all(directory).map_err(RunError::of_file("create", directory))?;
         let recorded = directory.join(self.stage.recorded_in());
         record_changes(self.experiment, &recorded, self.learner.steps())?;
-        self.scaled.iter().for_each(|sentence| eprintln!("{sentence}"));
+        self.scaled.iter().for_each(|sentence| tracing::info!("{sentence}"));
         let summary = train(&mut self.learner, batches, &self.advice).inspect_err(|_| {
             // One that failed before its first step has nothing to go on with and should not be in the way.
             if self.learner.steps() == 0 && !has_learned(directory) {
                 let _ = self.run.clear(directory);
             }
         })?;
-        batches.skipped.finish(&batches.loader)?.inspect(|sentence| eprintln!("{sentence}"));
+        batches.skipped.finish(&batches.loader)?.inspect(|sentence| tracing::warn!("{sentence}"));
         write_report(directory)?;
         Ok(summary)
     }

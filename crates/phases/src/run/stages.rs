@@ -143,7 +143,7 @@ fn run(
             continue;
         }
         if *stage != Stage::Whole {
-            eprintln!("{}", stage.title(experiment));
+            tracing::info!("{}", stage.title(experiment));
         }
         let prepared = Prepared::new(stage, &setup, &directory, session)?;
         // Until here nothing has been touched; what later stages begin with is not there yet.
@@ -256,7 +256,7 @@ pub(super) fn report_cuts(dataset: &TaskDataset, tasks: &[TaskConfig], split: Sp
         if cut != Default::default() {
             let split = format!("{split:?}").to_lowercase();
             let Cut { inputs, targets } = cut;
-            eprintln!(
+            tracing::warn!(
                 "task `{}`, {split}: of {all} samples {inputs} inputs are cut, and {targets} targets do not fit whole",
                 task.name
             );

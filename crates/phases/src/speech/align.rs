@@ -120,7 +120,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
                     && let Some(record) = record.as_ref().filter(|_| kept)
                     && let Err(error) = record.write(&key_of(*clip), &aligned)
                 {
-                    watch.say(&format!("what the model hears is no longer put on record: {error}"));
+                    watch.warn(&format!("what the model hears is no longer put on record: {error}"));
                     kept = false;
                 }
                 all[place] = Some(before.unwrap_or(aligned));
@@ -135,11 +135,11 @@ impl<'a, L: Listener> Aligner<'a, L> {
             Some(record) => format!(" as on record in `{}`", record.folder().display()),
             None => String::new(),
         };
-        eprintln!("{} recordings longer than {window_s:.2} s were cut into {parts} pieces{on_record}", all.len());
+        tracing::info!("{} recordings longer than {window_s:.2} s were cut into {parts} pieces{on_record}", all.len());
         if !left_out.is_empty() {
             let pieces = parts + left_out.len();
             let listed = Listed::new(left_out, pieces);
-            eprintln!("left out, because the model heard something else than their text: {listed}");
+            tracing::warn!("left out, because the model heard something else than their text: {listed}");
         }
         Ok((all.into_iter().flat_map(|(clip, aligned)| aligned.pieces(clips, clip)).collect(), unreadable))
     }
@@ -151,7 +151,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
             Err(error) => Err(error.to_string()),
         };
         let complain = |reason: &String| {
-            eprintln!("what the model hears cannot be put on record, and is found anew at every start: {reason}");
+            tracing::warn!("what the model hears cannot be put on record, and is found anew at every start: {reason}");
         };
         opened.inspect_err(complain).ok()
     }
@@ -221,7 +221,7 @@ struct Watch {
 impl Watch {
     fn new(recordings: usize, seconds: f64, window: f64, known: usize) -> Self {
         let more = if known > 0 { format!(" ({known} more are on record)") } else { String::new() };
-        eprintln!(
+        tracing::info!(
             "listening to {recordings} recordings longer than {window:.2} s, {:.2} h together, for what is said where{more}",
             seconds / 3600.0
         );
@@ -239,7 +239,7 @@ impl Watch {
             let (done, of) = self.recordings;
             let hours = |seconds: u64| seconds as f64 / 3600.0;
             let (heard, all) = (hours(self.bar.position()), hours(self.bar.length().unwrap_or_default()));
-            eprintln!("aligned {done} of {of} recordings, heard {heard:.2} of {all:.2} h");
+            tracing::info!("aligned {done} of {of} recordings, heard {heard:.2} of {all:.2} h");
         }
     }
 
@@ -247,9 +247,9 @@ impl Watch {
         self.recordings.0 += 1;
     }
 
-    /// Prints a line that stays.
-    fn say(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+    /// Says something that the bar would be in the way of.
+    fn warn(&self, line: &str) {
+        self.bar.suspend(|| tracing::warn!("{line}"));
     }
 }
 

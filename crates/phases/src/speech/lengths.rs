@@ -33,7 +33,7 @@ pub(crate) fn lengths(clips: &Clips, keys: &[&str], said: impl FnOnce(&str) -> P
 
 /// Says what is read before it is, with a bar on a terminal until it is done.
 pub(super) fn aloud(sentence: &str) -> ProgressBar {
-    eprintln!("{sentence}");
+    tracing::info!("{sentence}");
     let style = ProgressStyle::with_template("{msg}  {bar:28} {pos}/{len}  ETA {eta}");
     ProgressBar::no_length().with_message("lengths").with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -394,7 +394,7 @@ fn leave_out<'a>(
     if skip.is_none_or(|share| listed.count as f64 > share * of as f64) {
         return Err(refusal(listed));
     }
-    eprintln!("left out: {listed}");
+    tracing::warn!("left out: {listed}");
     Ok(())
 }
 

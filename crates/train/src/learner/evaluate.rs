@@ -19,6 +19,7 @@ impl<O: Objective> Learner<O> {
     /// Judges the model, and the average of its weights, records it, and exports what is the best so far. Where the data
     /// fails at an interruption, nothing is recorded but that this is still to be done.
     pub(super) fn evaluate(&mut self, session: &mut Session) -> Result<(), TrainError> {
+        let _span = tracing::debug_span!("evaluate", step = self.state.step).entered();
         let Session { records, progress, .. } = session;
         let (model, step) = (self.model().valid(), self.state.step);
         let judge = |model: &O::Model| self.objective.evaluate(model, &self.config.evaluate.metrics);

@@ -27,7 +27,7 @@ impl<O: Objective> Learner<O> {
         check_backend(&self.device)?;
         self.own_directory()?;
         if self.asked != self.config.compute {
-            eprintln!("{}", instead(self.asked, self.config.compute));
+            tracing::warn!("{}", instead(self.asked, self.config.compute));
         }
         self.state.batching = Some(self.batching(batches));
         self.prepare_directory()?;
@@ -109,6 +109,7 @@ impl<O: Objective> Learner<O> {
 
     /// Begins a checkpoint; training goes on once the tensors are in host memory.
     pub(super) fn checkpoint(&mut self) -> Result<(), TrainError> {
+        let _span = tracing::debug_span!("checkpoint", step = self.state.step).entered();
         let contents = Contents {
             state: self.state.clone(),
             model: trainable_parameters(self.model()),

@@ -17,6 +17,7 @@ impl<O: Objective> Learner<O> {
         stream: &mut BatchStream<'a, O::Batch>,
         progress: &Progress,
     ) -> Result<Option<Vec<O::Batch>>, TrainError> {
+        let _span = tracing::debug_span!("load", step = self.state.step + 1).entered();
         let begin = (self.state.epoch, self.state.cursor);
         let (mut window, mut empty) = (Vec::new(), 0);
         while window.len() < self.config.accumulation {

@@ -37,6 +37,10 @@ use undertone_store::DirectoryLock;
 ///
 /// [`train`](Self::train) runs to the end over [`Batches`]; [`step`](Self::step) takes one optimizer step on batches of the
 /// caller's own, for loops that are written by hand.
+///
+/// What it says are events of `tracing`. Its parts are spans of the level `debug`, with the step they belong to: `load`,
+/// `forward`, `backward`, `optimizer`, `evaluate` and `checkpoint`. They last as long as the host is in them, which on an
+/// accelerator is shorter than the work.
 pub struct Learner<O: Objective> {
     config: TrainConfig,
     /// What the configuration computes in; what is computed in is what the device has.

@@ -79,7 +79,7 @@ impl<O: Objective> Learner<O> {
         // A device that has failed once may fail again when the parameters are read from it.
         let saved = catch_backend_failure(|| self.checkpoint().is_ok() && self.saver.wait().is_ok());
         if saved == Ok(true) {
-            eprintln!("what was learned in {step} steps is saved: once the cause is mended, go on with --resume");
+            tracing::info!("what was learned in {step} steps is saved: once the cause is mended, go on with --resume");
         }
     }
 }

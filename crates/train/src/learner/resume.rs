@@ -25,7 +25,7 @@ impl<O: Objective> Learner<O> {
         self.own_directory()?;
         let (newest, complaints) = self.checkpoints().newest();
         for complaint in complaints {
-            eprintln!("{complaint}");
+            tracing::warn!("{complaint}");
         }
         let Some(checkpoint) = newest else { return Ok(false) };
         if checkpoint.state.seed != self.state.seed {
@@ -35,7 +35,7 @@ impl<O: Objective> Learner<O> {
         let path = checkpoint.path.clone();
         self.restore(checkpoint)?;
         self.resumed = Some(self.state.step);
-        eprintln!("resuming from `{}`, step {}", path.display(), self.state.step);
+        tracing::info!("resuming from `{}`, step {}", path.display(), self.state.step);
         Ok(true)
     }
 
@@ -79,12 +79,12 @@ impl<O: Objective> Learner<O> {
         self.saver.wait()?;
         self.recovery = RecoveryPoint::DuringUpdate;
         let Some(checkpoint) = self.checkpoints().newest().0 else {
-            progress.say(&format!("{trouble}: there is no checkpoint to go back to, so the step is skipped"));
+            progress.warn(&format!("{trouble}: there is no checkpoint to go back to, so the step is skipped"));
             return Ok(StepOutcome::Skipped);
         };
         let here = self.state.clone();
         self.restore(checkpoint)?;
-        progress.say(&format!("{trouble}: back to step {}, and on with the data after this", self.state.step));
+        progress.warn(&format!("{trouble}: back to step {}, and on with the data after this", self.state.step));
         let TrainState { epoch, cursor, loss_scale, .. } = here;
         let incidents = here.guard.incidents;
         self.state = TrainState { epoch, cursor, loss_scale, ..self.state.clone() };

@@ -95,6 +95,7 @@ impl<O: Objective> Learner<O> {
         terms: &mut WindowTerms,
         watch: &mut Stopwatch,
     ) -> Result<Vec<TermShare>, TrainError> {
+        let _span = tracing::debug_span!("forward", step = self.state.step + 1).entered();
         let input = self.objective.upload(batch, &self.device).map_err(TrainError::Data)?;
         watch.lap(Section::Transfer, &self.device);
         let losses = self.objective.losses(self.model(), batch, input, &self.device).map_err(TrainError::Data)?;
@@ -112,6 +113,7 @@ impl<O: Objective> Learner<O> {
         computed: &mut ComputedStep,
     ) {
         let ComputedStep { gradients, losses, report } = computed;
+        let _span = tracing::debug_span!("backward", step = report.step).entered();
         if report.terms.is_empty() {
             report.terms = terms.named();
         }
@@ -152,6 +154,7 @@ impl<O: Objective> Learner<O> {
         start: StateBeforeStep,
         progress: &Progress,
     ) -> Result<Option<(StepOutcome, StepReport)>, TrainError> {
+        let _span = tracing::debug_span!("optimizer", step = computed.report.step).entered();
         if self.decides_ahead() {
             self.step_ahead(computed, start);
             return Ok(None);
@@ -306,11 +309,11 @@ impl<O: Objective> Learner<O> {
         match verdict {
             Verdict::Go => Ok(StepOutcome::Taken),
             Verdict::Warn => {
-                progress.say(&trouble.to_string());
+                progress.warn(&trouble.to_string());
                 Ok(StepOutcome::Taken)
             }
             Verdict::Skip => {
-                progress.say(&format!("{trouble}: the step is skipped"));
+                progress.warn(&format!("{trouble}: the step is skipped"));
                 Ok(StepOutcome::Skipped)
             }
             Verdict::Rollback => self.roll_back(&trouble, progress),

@@ -1,0 +1,98 @@
+//! What is said while something runs: events of `tracing` from every crate, on standard error.
+
+use crate::failure::Failure;
+use std::fmt;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::format::{FmtSpan, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
+
+/// How lines on standard error are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// Sentences
+    #[default]
+    Plain,
+    /// One JSON object a line: time, level, message, target and the spans around it
+    Json,
+}
+
+/// The variable that says what is shown, like `warn` or `undertone_train=debug`.
+const VARIABLE: &str = "RUST_LOG";
+/// What is shown without it: what Undertone's crates say, and what others warn of.
+const DEFAULT: &str = "warn,undertone=info,xtask=info";
+
+/// Shows events from here on.
+///
+/// # Errors
+/// When `RUST_LOG` has no levels; what is shown by default is shown then too.
+pub fn start(format: LogFormat) -> Result<(), Failure> {
+    let asked = std::env::var(VARIABLE).ok().filter(|asked| !asked.trim().is_empty());
+    let (levels, refused) = match asked.as_deref().unwrap_or(DEFAULT).parse::<Targets>() {
+        Ok(levels) => (levels, None),
+        Err(error) => (DEFAULT.parse().unwrap_or_default(), Some(error)),
+    };
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
+        LogFormat::Plain => Box::new(lines.event_format(Sentence)),
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true).with_current_span(false);
+            Box::new(lines.with_span_events(FmtSpan::CLOSE))
+        }
+    };
+    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(lines.with_filter(levels)))
+        .map_err(|e| Failure::Machine(format!("what is said cannot be shown: {e}")))?;
+    match (asked, refused) {
+        (Some(asked), Some(error)) => Err(Failure::BadInput(format!(
+            "`{VARIABLE}` is `{asked}`: {error}; give levels, like `warn` or `undertone_train=debug`"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Says what ended the command; as a sentence, whatever `RUST_LOG` leaves out.
+pub fn complain(format: LogFormat, text: &str) {
+    match format {
+        LogFormat::Plain => eprintln!("error: {text}"),
+        LogFormat::Json => tracing::error!("{text}"),
+    }
+}
+
+/// An event as its sentence, and as its fields where it has any.
+struct Sentence;
+
+impl<S, N> FormatEvent<S, N> for Sentence
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, _: &FmtContext<S, N>, mut writer: Writer, event: &Event) -> fmt::Result {
+        let mut text = Text::default();
+        event.record(&mut text);
+        writeln!(writer, "{}{}", text.message, text.fields)
+    }
+}
+
+/// Takes what an event says.
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            name => self.fields += &format!(" {name}={value:?}"),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+}
