@@ -5,6 +5,7 @@ use super::task_rules::{validate_phases, validate_tasks};
 use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split};
 use undertone_cw::CwTask;
 use undertone_model::router::{GateKind, RouterConfig};
+use undertone_tasks::HeadConfig;
 
 impl Experiment {
     /// Checks every value that can be checked without reading data or a model.
@@ -24,9 +25,13 @@ impl Experiment {
             return value("`train.evaluate.metrics` is `empty`: name at least one metric".into());
         }
         self.model.validate()?;
+        let registered: Vec<&str> = HeadConfig::default().registered_metrics().iter().map(|m| m.name).collect();
         for metric in &self.train.evaluate.metrics {
-            if !["cer", "wer", "loss"].contains(&metric.as_str()) {
-                return value(format!("`train.evaluate.metrics` has `{metric}`: the metrics are cer, wer and loss"));
+            if !["cer", "wer", "loss"].contains(&metric.as_str()) && !registered.contains(&metric.as_str()) {
+                let more: String = registered.iter().map(|name| format!(", and registered {name}")).collect();
+                return value(format!(
+                    "`train.evaluate.metrics` has `{metric}`: the metrics are cer, wer and loss{more}"
+                ));
             }
         }
         if !(0.0..1.0).contains(&self.loss.label_smoothing) {
