@@ -2,7 +2,7 @@
 
 use super::splits::Splits;
 use super::task_rules::{validate_phases, validate_tasks};
-use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split};
+use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split, Synth};
 use undertone_cw::CwTask;
 use undertone_model::router::{GateKind, RouterConfig};
 use undertone_tasks::HeadConfig;
@@ -84,6 +84,11 @@ impl Experiment {
                 return value(
                     "`loss.alignment` needs the timing of `synth` samples: set its weights to 0 for recordings".into(),
                 );
+            }
+            if let Some(Synth::Registered(name)) = &source.synth {
+                return value(format!(
+                    "`loss.alignment` needs the timing of `synth: cw`, and `{name}` does not tell it: set its weights to 0"
+                ));
             }
             let stages = (0..source.stages.len()).map(|i| source.stage(i)).collect::<Result<Vec<_>, _>>()?;
             if let Some(cw) = std::iter::once(&source.cw).chain(&stages).find(|cw| cw.task != CwTask::Copy) {
