@@ -23,6 +23,9 @@ const BEFORE_TESTS: [Check; 4] = [
 /// What tests are built with. The CPU's run in this build too, so that Burn is built once.
 const FEATURES: [&str; 2] = ["--features", "undertone-tests/wgpu"];
 
+/// Where the facade's examples are: programs that end in an assertion.
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/undertone/examples");
+
 const AFTER_TESTS: [Check; 2] = [
     // All of `unsafe` in Undertone's arithmetic, with every access checked. It needs a flag that stable compilers know but
     // hide, and a folder of its own: flags are part of what is built.
@@ -51,5 +54,19 @@ fn checks(skips: &Skips) -> Result<(), Failure> {
     BEFORE_TESTS.iter().try_for_each(|check| check.run(skips, &[]))?;
     test::all(skips, &FEATURES.map(OsString::from))?;
     test::on(Accelerator::Wgpu, skips, &[])?;
+    examples(skips)?;
     AFTER_TESTS.iter().try_for_each(|check| check.run(skips, &[]))
+}
+
+/// Runs every example, in the build of the tests: naming its package would choose other features of Burn.
+fn examples(skips: &Skips) -> Result<(), Failure> {
+    let unreadable = |e| Failure::Machine(format!("cannot list the examples in `{EXAMPLES}`: {e}"));
+    let files = std::fs::read_dir(EXAMPLES).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable)?;
+    let mut names: Vec<OsString> = files.iter().filter_map(|f| Some(f.path().file_stem()?.to_owned())).collect();
+    names.sort();
+    let run = Check { name: "example", args: &["run", "--example"], variables: &[] };
+    names.into_iter().try_for_each(|name| {
+        let features = FEATURES.map(OsString::from);
+        run.run(skips, &std::iter::once(name).chain(features).collect::<Vec<_>>())
+    })
 }

@@ -30,6 +30,12 @@ pub trait TaskKind: KindConfig {
     /// The metrics there are for it; the first is the one that decides where none is named.
     fn metrics(&self) -> &'static [KindMetric];
 
+    /// Metrics that others have registered, by [`undertone_metrics::registry`] say, and that it can be judged by besides its
+    /// own; none by default.
+    fn registered_metrics(&self) -> Vec<KindMetric> {
+        Vec::new()
+    }
+
     /// Tokens of an input at most.
     fn max_input(&self) -> usize;
 

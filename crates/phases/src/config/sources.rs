@@ -5,14 +5,16 @@ use super::{ConfigError, SourceError};
 use figment::Figment;
 use figment::providers::Serialized;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 use std::path::PathBuf;
 use undertone_cw::CwConfig;
 use undertone_data::limits::MOST_SAMPLES;
 use undertone_data::records::{Column, Format, PartConfig, Paths, RecordsConfig, Share};
+use undertone_data::source;
 use undertone_hub::Hub;
 use undertone_train::limits::MOST_EPOCHS;
 
@@ -20,8 +22,12 @@ use undertone_train::limits::MOST_EPOCHS;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SourceConfig {
-    /// A synthesiser; `cw` is the only one, and the default for speech.
+    /// Who makes them: `cw`, which is the default for speech, or a source that was registered with
+    /// [`undertone_data::source::register`] before the configuration is read.
     pub synth: Option<Synth>,
+    /// The keys of a registered source; `cw` has its own.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub options: Map<String, Value>,
     /// How it sounds.
     pub cw: CwConfig,
     /// Samples it makes per epoch. Training hears new ones every epoch, validation the same ones every time.
@@ -150,6 +156,7 @@ impl Default for SourceConfig {
     fn default() -> Self {
         Self {
             synth: None,
+            options: Map::new(),
             cw: CwConfig::default(),
             samples: 1000,
             stages: Vec::new(),
@@ -172,12 +179,40 @@ impl Default for SourceConfig {
     }
 }
 
-/// The synthesisers there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// Who makes samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Synth {
     /// Morse code.
     Cw,
+    /// The source of this name in [`undertone_data::source`], with what it calls [`options`](SourceConfig::options).
+    Registered(String),
+}
+
+impl Display for Synth {
+    /// As YAML names it.
+    fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Cw => "cw",
+            Self::Registered(name) => name,
+        })
+    }
+}
+
+impl Serialize for Synth {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Synth {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        match name.as_str() {
+            "cw" => Ok(Self::Cw),
+            _ if source::names().contains(&name) => Ok(Self::Registered(name)),
+            _ => Err(Error::unknown_variant(&name, &["cw"])),
+        }
+    }
 }
 
 /// A stage of a curriculum.
@@ -196,7 +231,7 @@ impl Display for SourceConfig {
         match (&self.path, &self.hub) {
             (Some(path), _) => write!(f, "{path}")?,
             (None, Some(dataset)) => write!(f, "{dataset} {}", self.split.as_deref().unwrap_or_default())?,
-            (None, None) => f.write_str("synth: cw")?,
+            (None, None) => write!(f, "synth: {}", self.synth.as_ref().unwrap_or(&Synth::Cw))?,
         }
         if let Some(part) = &self.part {
             write!(f, " ({} to {})", part.from, part.to)?;
@@ -240,6 +275,14 @@ impl SourceConfig {
             return Err(format!(
                 "`{key}` is for recordings: give their `path` or `hub`, or leave it out for `synth: cw`"
             ));
+        }
+        if let Some(Synth::Registered(name)) = &self.synth {
+            let of_cw = [("cw", self.cw != defaults.cw), ("stages", !self.stages.is_empty())];
+            if let Some((key, _)) = of_cw.into_iter().find(|(_, given)| *given) {
+                return Err(format!("`{key}` is for `synth: cw`: what `{name}` is told are its `options`"));
+            }
+        } else if !self.options.is_empty() {
+            return Err("`options` are for a registered source, and `synth` names none: leave them out".into());
         }
         if self.samples == 0 {
             return Err("`samples` is 0: a synthesiser makes at least 1 per epoch".into());
@@ -313,6 +356,7 @@ impl SourceConfig {
     fn made_only(&self, defaults: &Self) -> Option<&'static str> {
         let keys = [
             ("synth", self.synth.is_some()),
+            ("options", !self.options.is_empty()),
             ("cw", self.cw != defaults.cw),
             ("samples", self.samples != defaults.samples),
             ("stages", !self.stages.is_empty()),

@@ -158,7 +158,8 @@ fn kept(limit: usize, share: f64) -> usize {
 
 /// Other samples of a synthesiser, as it sounds after its curriculum.
 fn others(source: &SourceConfig) -> SourceConfig {
-    SourceConfig { synth: source.synth, cw: source.cw.clone(), samples: VALID_SAMPLES, ..SourceConfig::default() }
+    let SourceConfig { synth, options, cw, .. } = source.clone();
+    SourceConfig { synth, options, cw, samples: VALID_SAMPLES, ..SourceConfig::default() }
 }
 
 #[cfg(test)]

@@ -114,7 +114,9 @@ pub(crate) fn validate_tasks(
         }
         task.lora.validate().map_err(|e| ConfigError::Value(format!("task `{name}`: `lora`: {e}")))?;
         task.head.validate(backbone.is_text()).map_err(|e| ConfigError::Value(format!("task `{name}`: {e}")))?;
-        let known: Vec<&str> = task.head.metrics().iter().map(|own| own.name).chain([LOSS]).collect();
+        let registered = task.head.registered_metrics();
+        let known = task.head.metrics().iter().chain(&registered).map(|metric| metric.name);
+        let known: Vec<&str> = known.chain([LOSS]).collect();
         if let Some(metric) = task.metrics.iter().find(|metric| !known.contains(&metric.as_str())) {
             let known = known.join(", ");
             return value(format!("task `{name}`: there is no metric `{metric}` for its head: there are {known}"));

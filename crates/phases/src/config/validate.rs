@@ -2,9 +2,10 @@
 
 use super::splits::Splits;
 use super::task_rules::{validate_phases, validate_tasks};
-use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split};
+use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split, Synth};
 use undertone_cw::CwTask;
 use undertone_model::router::{GateKind, RouterConfig};
+use undertone_tasks::HeadConfig;
 
 impl Experiment {
     /// Checks every value that can be checked without reading data or a model.
@@ -24,9 +25,13 @@ impl Experiment {
             return value("`train.evaluate.metrics` is `empty`: name at least one metric".into());
         }
         self.model.validate()?;
+        let registered: Vec<&str> = HeadConfig::default().registered_metrics().iter().map(|m| m.name).collect();
         for metric in &self.train.evaluate.metrics {
-            if !["cer", "wer", "loss"].contains(&metric.as_str()) {
-                return value(format!("`train.evaluate.metrics` has `{metric}`: the metrics are cer, wer and loss"));
+            if !["cer", "wer", "loss"].contains(&metric.as_str()) && !registered.contains(&metric.as_str()) {
+                let more: String = registered.iter().map(|name| format!(", and registered {name}")).collect();
+                return value(format!(
+                    "`train.evaluate.metrics` has `{metric}`: the metrics are cer, wer and loss{more}"
+                ));
             }
         }
         if !(0.0..1.0).contains(&self.loss.label_smoothing) {
@@ -79,6 +84,11 @@ impl Experiment {
                 return value(
                     "`loss.alignment` needs the timing of `synth` samples: set its weights to 0 for recordings".into(),
                 );
+            }
+            if let Some(Synth::Registered(name)) = &source.synth {
+                return value(format!(
+                    "`loss.alignment` needs the timing of `synth: cw`, and `{name}` does not tell it: set its weights to 0"
+                ));
             }
             let stages = (0..source.stages.len()).map(|i| source.stage(i)).collect::<Result<Vec<_>, _>>()?;
             if let Some(cw) = std::iter::once(&source.cw).chain(&stages).find(|cw| cw.task != CwTask::Copy) {

@@ -24,6 +24,12 @@ pub enum SpeechError {
     /// The synthesiser's configuration makes no sense.
     #[error(transparent)]
     Cw(#[from] CwError),
+    /// A registered source refuses its options, or is not there.
+    #[error(transparent)]
+    Registered(#[from] undertone_data::source::SourceError),
+    /// A registered source has no samples.
+    #[error("source `{0}` has no samples: an epoch needs at least 1")]
+    Empty(String),
     /// A stage of the curriculum makes no sense.
     #[error(transparent)]
     Stage(#[from] ConfigError),

@@ -8,6 +8,7 @@ mod pack;
 mod pieces;
 pub(crate) mod record;
 mod recordings;
+mod registered;
 mod sample;
 mod synthesised;
 #[cfg(test)]
@@ -20,10 +21,11 @@ pub(crate) use pieces::{Piece, divided};
 pub use sample::{Heard, SpeechSample};
 pub(crate) use tokens::{Spoken, Tokens};
 
-use crate::{Experiment, LongAudio, SourceConfig, Transcriber};
+use crate::{Experiment, LongAudio, SourceConfig, Synth, Transcriber};
 use align::Aligner;
 use error::too_long;
 use recordings::{Recordings, Treatment};
+use registered::Registered;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -48,6 +50,7 @@ pub struct SpeechDataset {
 
 enum Part {
     Synthesised(Box<Synthesised>),
+    Registered(Box<Registered>),
     Recordings(Box<Recordings>),
 }
 
@@ -103,6 +106,9 @@ impl SpeechDataset {
         let parts = (0..).zip(sources).map(|(place, source)| {
             // The first has the split's own seed.
             let seed = seeds::of_source(seed, place);
+            if let (false, Some(Synth::Registered(name))) = (source.is_recorded(), &source.synth) {
+                return Ok(Part::Registered(Box::new(Registered::new(name, source, window, seed)?)));
+            }
             if !source.is_recorded() {
                 let aligned = experiment.loss.alignment.is_on();
                 let synthesised = Synthesised::new(source, &tokens, aligned, seed)?;
@@ -138,6 +144,7 @@ impl SpeechDataset {
         for part in &self.parts {
             let sample = match part {
                 Part::Synthesised(synthesised) => synthesised.most_demanding(&self.tokens)?,
+                Part::Registered(registered) => registered.most_demanding(&self.tokens)?,
                 Part::Recordings(recordings) => recordings.most_demanding(&self.tokens)?,
             };
             let (samples, tokens) = (sample.heard.samples().min(self.window), sample.tokens.len());
@@ -167,8 +174,16 @@ impl SpeechDataset {
     fn recordings(&self) -> impl Iterator<Item = &Recordings> {
         self.parts.iter().filter_map(|part| match part {
             Part::Recordings(recordings) => Some(&**recordings),
-            Part::Synthesised(_) => None,
+            Part::Synthesised(_) | Part::Registered(_) => None,
         })
+    }
+
+    /// A sample that was made, if the model can hear it at once.
+    fn made(&self, sample: SpeechSample, draw: u64) -> Result<SpeechSample, SampleError> {
+        if sample.heard.samples() > self.window {
+            return Err(too_long(&sample.name, sample.heard.samples(), self.window).into());
+        }
+        Ok(SpeechSample { draw, ..sample })
     }
 
     /// The source that a sample is from, and its number there.
@@ -218,6 +233,7 @@ impl Part {
     fn len(&self) -> usize {
         match self {
             Self::Synthesised(synthesised) => synthesised.len(),
+            Self::Registered(registered) => registered.len(),
             Self::Recordings(recordings) => recordings.len(),
         }
     }
@@ -234,13 +250,8 @@ impl Dataset for SpeechDataset {
         let draw = seeds::of_sample(self.seed, epoch.wrapping_mul(self.len() as u64).wrapping_add(index as u64));
         let (part, index) = self.locate(index);
         match part {
-            Part::Synthesised(synthesised) => {
-                let sample = synthesised.get(index, epoch, &self.tokens)?;
-                if sample.heard.samples() > self.window {
-                    return Err(too_long(&sample.name, sample.heard.samples(), self.window).into());
-                }
-                Ok(SpeechSample { draw, ..sample })
-            }
+            Part::Synthesised(synthesised) => self.made(synthesised.get(index, epoch, &self.tokens)?, draw),
+            Part::Registered(registered) => self.made(registered.get(index, epoch, &self.tokens)?, draw),
             Part::Recordings(recordings) => recordings.get(index, draw, &self.tokens),
         }
     }
@@ -249,6 +260,7 @@ impl Dataset for SpeechDataset {
         let (part, index) = self.locate(index);
         match part {
             Part::Synthesised(synthesised) => synthesised.name(index),
+            Part::Registered(registered) => registered.name(index),
             Part::Recordings(recordings) => recordings.name(index),
         }
     }
@@ -257,6 +269,7 @@ impl Dataset for SpeechDataset {
         let (part, index) = self.locate(index);
         match part {
             Part::Synthesised(synthesised) => Some(synthesised.longest()),
+            Part::Registered(registered) => Some(registered.seconds(index)),
             // What does not say how long it is may be as long as can be.
             Part::Recordings(recordings) => {
                 recordings.seconds(index).or(Some(self.window as f64 / f64::from(SAMPLE_RATE)))

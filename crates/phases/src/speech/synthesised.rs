@@ -62,32 +62,46 @@ impl Synthesised {
         longest.fold(0.0, f32::max).into()
     }
 
-    /// A sample as demanding as any: its audio is as long as the configuration allows, and its text as the longest of
-    /// `DRAWN` clips of each stage, with a quarter more for what was not drawn.
+    /// A sample as demanding as any: see [`most_demanding`].
     ///
     /// # Errors
     /// When a sample cannot be made.
     pub fn most_demanding(&self, tokens: &Tokens) -> Result<SpeechSample, SampleError> {
-        let stages = &self.curriculum.stages;
-        let begins = std::iter::once(0).chain(stages.iter().map(|(end, _)| *end));
-        let mut longest: Option<SpeechSample> = None;
-        for (epoch, index) in begins.flat_map(|epoch| (0..DRAWN.min(self.samples)).map(move |i| (epoch, i))) {
-            let sample = self.get(index, epoch, tokens)?;
-            if longest.as_ref().is_none_or(|found| sample.tokens.len() > found.tokens.len()) {
-                longest = Some(sample);
-            }
-        }
-        let mut sample = longest.ok_or("a synthesiser makes at least one sample")?;
-        let audio = (self.longest() * f64::from(SAMPLE_RATE)).ceil() as usize;
-        sample.heard = Heard::Audio(vec![0.0; audio.max(sample.heard.samples())]);
-        // The decoder reads all tokens but the last, which is the end.
-        let length = (sample.tokens.len() * 5 / 4).min(tokens.positions() + 1);
-        let last = sample.tokens[sample.tokens.len().saturating_sub(2)];
-        let end = sample.tokens.pop();
-        sample.tokens.resize(length.max(sample.tokens.len() + 1) - 1, last);
-        sample.tokens.extend(end);
-        Ok(sample)
+        let begins = std::iter::once(0).chain(self.curriculum.stages.iter().map(|(end, _)| *end));
+        let get = |index, epoch| Ok(self.get(index, epoch, tokens)?);
+        most_demanding(&begins.collect::<Vec<_>>(), self.samples, self.longest(), tokens, get)
     }
+}
+
+/// A sample of those that are made as demanding as any: its audio is as long as the longest of `seconds`, and its text as the
+/// longest of `DRAWN` clips of each of these epochs, with a quarter more for what was not drawn.
+///
+/// # Errors
+/// When a sample cannot be made.
+pub(super) fn most_demanding(
+    epochs: &[u64],
+    samples: usize,
+    seconds: f64,
+    tokens: &Tokens,
+    get: impl Fn(usize, u64) -> Result<SpeechSample, SampleError>,
+) -> Result<SpeechSample, SampleError> {
+    let mut longest: Option<SpeechSample> = None;
+    for (epoch, index) in epochs.iter().flat_map(|epoch| (0..DRAWN.min(samples)).map(move |i| (*epoch, i))) {
+        let sample = get(index, epoch)?;
+        if longest.as_ref().is_none_or(|found| sample.tokens.len() > found.tokens.len()) {
+            longest = Some(sample);
+        }
+    }
+    let mut sample = longest.ok_or("a synthesiser makes at least one sample")?;
+    let audio = (seconds * f64::from(SAMPLE_RATE)).ceil() as usize;
+    sample.heard = Heard::Audio(vec![0.0; audio.max(sample.heard.samples())]);
+    // The decoder reads all tokens but the last, which is the end.
+    let length = (sample.tokens.len() * 5 / 4).min(tokens.positions() + 1);
+    let last = sample.tokens[sample.tokens.len().saturating_sub(2)];
+    let end = sample.tokens.pop();
+    sample.tokens.resize(length.max(sample.tokens.len() + 1) - 1, last);
+    sample.tokens.extend(end);
+    Ok(sample)
 }
 
 /// Synthesisers by epoch.

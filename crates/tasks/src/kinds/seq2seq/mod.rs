@@ -73,6 +73,10 @@ impl TaskKind for Seq2seqConfig {
         &score::METRICS
     }
 
+    fn registered_metrics(&self) -> Vec<KindMetric> {
+        score::registered()
+    }
+
     fn max_input(&self) -> usize {
         self.max_source
     }

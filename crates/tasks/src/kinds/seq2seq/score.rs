@@ -1,6 +1,7 @@
 //! Scores of texts.
 
 use crate::{Answer, BoxError, KindMetric, Said, Target, TaskScore, TextSample};
+use undertone_metrics::registry::{self, RunningScore};
 use undertone_metrics::{Bleu, ErrorRate, Rouge, bleu, cer, rouge, wer};
 
 /// A text that is to be written.
@@ -37,6 +38,13 @@ pub(super) const METRICS: [KindMetric; 7] = [
     KindMetric::higher("bleu"),
 ];
 
+/// The metrics of texts that were registered besides those.
+pub(super) fn registered() -> Vec<KindMetric> {
+    let own = |name: &str| METRICS.iter().any(|metric| metric.name == name);
+    let others = registry::names().into_iter().filter(|name| !own(name)).filter_map(registry::lookup);
+    others.map(|metric| KindMetric { name: metric.name(), direction: metric.direction() }).collect()
+}
+
 /// Counts for the metrics of text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WrittenScore {
@@ -46,12 +54,16 @@ pub(super) struct WrittenScore {
     samples: usize,
     /// Summaries and translations, where they are asked for.
     overlap: Option<(Rouge, Bleu)>,
+    /// Registered metrics that are asked for, by name.
+    registered: Vec<(&'static str, RunningScore)>,
 }
 
 impl WrittenScore {
     pub fn new(metrics: &[String]) -> Self {
         let overlap = metrics.iter().any(|metric| metric.starts_with("rouge") || metric == "bleu");
-        Self { overlap: overlap.then(Default::default), ..Default::default() }
+        let asked = registered().into_iter().filter(|metric| metrics.iter().any(|asked| asked == metric.name));
+        let registered = asked.filter_map(|metric| Some((metric.name, registry::lookup(metric.name)?.start())));
+        Self { overlap: overlap.then(Default::default), registered: registered.collect(), ..Default::default() }
     }
 }
 
@@ -67,6 +79,7 @@ impl TaskScore for WrittenScore {
             *rouge_sum += rouge(reference, hypothesis);
             *bleu_sum += bleu(&[reference.as_str()], hypothesis);
         }
+        self.registered.iter_mut().for_each(|(_, score)| score.add(reference, hypothesis));
         let (reference, hypothesis) = (reference.clone(), hypothesis.to_owned());
         Ok(Some(Said { name: sample.name.clone(), reference, hypothesis }))
     }
@@ -80,7 +93,8 @@ impl TaskScore for WrittenScore {
             "rouge2" => overlap?.0.rouge2().map(|score| score.f1),
             "rouge_l" => overlap?.0.rouge_l().map(|score| score.f1),
             "bleu" => overlap?.1.score(),
-            _ => (self.samples > 0).then(|| self.exact as f64 / self.samples as f64),
+            "exact" => (self.samples > 0).then(|| self.exact as f64 / self.samples as f64),
+            _ => self.registered.iter().find(|(registered, _)| *registered == name)?.1.value(),
         }
     }
 }
@@ -91,7 +105,8 @@ mod tests {
     use super::*;
     use crate::testing::assert_costs_what_samples_cost;
     use crate::{HeadConfig, Score};
-    use undertone_metrics::direction_of;
+    use undertone_metrics::registry::TextMetric;
+    use undertone_metrics::{Direction, direction_of};
 
     #[test]
     fn a_batch_costs_what_its_samples_cost_by_themselves() {
@@ -123,5 +138,41 @@ mod tests {
         let mut score = Score::new(&HeadConfig::default(), &["cer".into()]);
         score.add(&spoken("a", "CQ DX"), Some(&Answer::text("CQ DX"))).expect("scored");
         assert!(score.error("brier").is_nan());
+    }
+
+    /// The share of texts of which nothing was written.
+    #[derive(Clone, Debug, Default)]
+    struct Silence {
+        silent: usize,
+        texts: usize,
+    }
+
+    impl TextMetric for Silence {
+        const NAME: &str = "silence";
+        const DIRECTION: Direction = Direction::Lower;
+
+        fn add(&mut self, _: &str, hypothesis: &str) {
+            self.silent += usize::from(hypothesis.is_empty());
+            self.texts += 1;
+        }
+
+        fn value(&self) -> Option<f64> {
+            (self.texts > 0).then(|| self.silent as f64 / self.texts as f64)
+        }
+    }
+
+    #[test]
+    fn a_registered_metric_is_counted_where_it_is_asked_for() {
+        registry::register::<Silence>().expect("registered");
+        let head = HeadConfig::default();
+        assert!(head.registered_metrics().contains(&KindMetric::lower("silence")));
+        assert!(head.registered_metrics().iter().all(|metric| !METRICS.contains(metric)), "those are its own");
+        for (asked, expected) in [("silence", Some(0.5)), ("cer", None)] {
+            let mut score = Score::new(&head, &[asked.into()]);
+            score.add(&spoken("a", "CQ DX"), Some(&Answer::text("CQ"))).expect("scored");
+            score.add(&spoken("b", "CQ DX"), None).expect("scored");
+            let found = score.metric("silence");
+            assert_eq!((!found.is_nan()).then_some(found), expected, "{asked}");
+        }
     }
 }
