@@ -138,7 +138,7 @@ impl Experiment {
             figment = set(figment, key, value)?;
         }
         if let Some(layer) = preset::layer(&figment) {
-            eprintln!("{}", layer.reason);
+            tracing::info!("{}", layer.reason);
             figment = figment.join(Serialized::defaults(layer.keys));
         }
         let figment = figment.join(Serialized::defaults(usual_keys()));
