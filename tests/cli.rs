@@ -286,10 +286,7 @@ fn parts_of_a_step_are_spans() {
     let place = place();
     let json = objects(&said(&place, Some("undertone_train=debug"), &["--log-format", "json"]));
     for part in ["load", "forward", "backward", "optimizer", "evaluate", "checkpoint"] {
-        let of_part = |object: &&serde_json::Value| {
-            object["message"] == "close"
-                && object["spans"].as_array().is_some_and(|it| it.last().is_some_and(|it| it["name"] == part))
-        };
+        let of_part = |object: &&serde_json::Value| object["message"] == "close" && object["span"]["name"] == part;
         let timed: Vec<_> = json.iter().filter(of_part).collect();
         assert!(!timed.is_empty() && timed.iter().all(|it| it["time.busy"].is_string()), "{part}: {json:?}");
     }

@@ -302,6 +302,42 @@ fn running_blocks_again_needs_less_memory_and_changes_no_bit() {
     assert!(peak < plain * 3 / 4, "{} and {} MiB", peak >> 20, plain >> 20);
 }
 
+/// Losses, batches and metrics that runs without tasks have, in a run with tasks.
+#[test]
+fn tasks_have_what_fine_tuning_has() {
+    let place = place();
+    let more = [
+        "loss.label_smoothing=0.1",
+        "loss.random_position=true",
+        "loss.alignment={characters: 0.5, elements: 0.25, elements_layer: 2}",
+        "data.max_batch_seconds=5",
+        "data.normalizer=basic",
+        "phases.3.curriculum={from: 0, to: 0}",
+        "tasks.low.metrics=[loss, cer]",
+    ];
+    let settings: Vec<&str> = more.iter().flat_map(|setting| ["--set", setting]).collect();
+    trained(&place, &[&["--phase", "all"][..], &settings].concat());
+    for (stage, terms) in
+        [("phase1/low", ["low", "characters", "elements"]), ("phase3", ["high", "characters", "elements"])]
+    {
+        let metrics = std::fs::read_to_string(place.path(&format!("runs/two/{stage}/metrics.jsonl"))).expect("metrics");
+        let lines: Vec<Value> = metrics.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let of = |split: &str| lines.iter().filter(|line| line["split"] == split).cloned().collect::<Vec<_>>();
+        for term in terms {
+            assert!(
+                of("train").iter().any(|line| line[term].as_f64().is_some_and(|loss| loss > 0.0)),
+                "{stage} {term}"
+            );
+        }
+        let judged = of("valid");
+        let last = judged.last().expect("it was judged");
+        assert!(last["low.loss"].as_f64().is_some_and(|loss| loss > 0.0 && loss.is_finite()), "{stage}: {last}");
+    }
+    let steps = |stage: &str| json(&place, &format!("runs/two/{stage}/summary.json"))["samples"].as_u64();
+    // Two of two seconds fit into five: half of the four that a batch may have.
+    assert_eq!(steps("phase1/low"), Some(12));
+}
+
 #[test]
 fn what_cannot_be_is_refused_in_one_sentence() {
     let place = place();
@@ -317,7 +353,13 @@ fn what_cannot_be_is_refused_in_one_sentence() {
         ("router: {tap: 1", "router: {tap: 1, temperature: 0.01", vec!["`router`", "temperature"]),
         ("  3: {train", "  3: {losses: {task: -1}, train", vec!["phases.3.losses.task"]),
         ("  2: {train: {max_steps", "  2: {train: {max_stepz", vec!["phases.2.train", "max_stepz"]),
-        ("tasks:\n", "loss: {label_smoothing: 0.1}\ntasks:\n", vec!["`loss`", "`tasks`"]),
+        ("model:\n", "model:\n  trainable: decoder\n", vec!["`model.trainable`", "`tasks`"]),
+        ("tasks:\n", "loss: {label_smoothing: 2}\ntasks:\n", vec!["`loss.label_smoothing`"]),
+        (
+            "{batch_size: 4,",
+            "{batch_size: 4, max_batch_seconds: 8,",
+            vec!["`phases.3.curriculum`", "max_batch_seconds"],
+        ),
         ("{synth: cw, samples: 12", "{samples: 12", vec!["task `low`", "data.train", "no data"]),
     ] {
         assert!(two_tasks().contains(old), "{old}");

@@ -25,8 +25,13 @@ fn bare_machine(files: &[&str]) -> Place {
 
 /// `cargo xtask ARGS` with that `cargo`, and how it was called.
 fn run(place: &Place, args: &[&str]) -> (Outcome, Vec<String>) {
-    // The program calls cargo from the repository's root; this one's files are here.
-    let script = format!("#!/bin/sh\ncd '{}' && exec ./cargo \"$@\"\n", place.path("").display());
+    // The program calls cargo from the repository's root; this one's files are here. What a workspace is made of, the real
+    // one knows.
+    let (real, here) = (env!("CARGO"), place.path(""));
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = metadata ] && exec '{real}' \"$@\"\ncd '{}' && exec ./cargo \"$@\"\n",
+        here.display()
+    );
     place.write("here", script);
     let programs = [place.path("cargo"), place.path("here")];
     assert!(Command::new("chmod").arg("+x").args(&programs).status().is_ok_and(|status| status.success()));

@@ -3,6 +3,7 @@
 use crate::check::{Check, SANITIZED};
 use crate::failure::Failure;
 use crate::skips::Skips;
+use crate::structure;
 use crate::test::{self, Accelerator};
 use std::ffi::OsString;
 
@@ -13,9 +14,8 @@ pub struct Args {
     features: Option<Accelerator>,
 }
 
-const BEFORE_TESTS: [Check; 4] = [
+const BEFORE_TESTS: [Check; 3] = [
     Check { name: "format", args: &["fmt", "--all", "--check"], variables: &[] },
-    Check { name: "structure", args: &["xtask", "structure"], variables: &[] },
     Check { name: "clippy", args: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], variables: &[] },
     Check { name: "docs", args: &["doc", "--workspace", "--no-deps"], variables: &[("RUSTDOCFLAGS", "-D warnings")] },
 ];
@@ -51,6 +51,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn checks(skips: &Skips) -> Result<(), Failure> {
+    // In this process: a command of its own would build Burn once more, with other features.
+    eprintln!("── structure");
+    structure::run(&structure::Args::default())?;
     BEFORE_TESTS.iter().try_for_each(|check| check.run(skips, &[]))?;
     test::all(skips, &FEATURES.map(OsString::from))?;
     test::on(Accelerator::Wgpu, skips, &[])?;

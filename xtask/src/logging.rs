@@ -40,7 +40,7 @@ pub fn start(format: LogFormat) -> Result<(), Failure> {
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
         LogFormat::Plain => Box::new(lines.event_format(Sentence)),
         LogFormat::Json => {
-            let lines = lines.json().flatten_event(true).with_current_span(false);
+            let lines = lines.json().flatten_event(true).with_current_span(true);
             Box::new(lines.with_span_events(FmtSpan::CLOSE))
         }
     };

@@ -33,6 +33,12 @@ pub struct Args {
     root: PathBuf,
 }
 
+impl Default for Args {
+    fn default() -> Self {
+        Self { json: false, root: repository() }
+    }
+}
+
 /// The lines that a source may have.
 const LONGEST: usize = 500;
 
