@@ -29,10 +29,10 @@ pub struct CwSynth {
 pub struct CwSample {
     /// Mono audio at [`SAMPLE_RATE`], from -1 to 1.
     pub audio: Vec<f32>,
-    /// What is to be written down, in characters of [`morse::alphabet`]: the same as `sent` for the task `copy`, and for
+    /// What is to be written down, in characters of [`morse::alphabet`](crate::morse::alphabet): the same as `sent` for the task `copy`, and for
     /// the others at most 100 characters. Empty when nobody sends.
     pub text: String,
-    /// Exactly what was keyed, in characters of [`morse::alphabet`]; empty when nobody sends.
+    /// Exactly what was keyed, in characters of [`morse::alphabet`](crate::morse::alphabet); empty when nobody sends.
     pub sent: String,
     /// One mark for each character of `sent`, in order.
     pub marks: Vec<CwMark>,

@@ -1,7 +1,12 @@
-//! What an experiment is: its configuration, its model, its data and its loss, composed for the Learner.
+//! An experiment from its YAML to its trained models.
 //!
-//! An [`Experiment`] is what a YAML file says, checked; [`finetune`] runs it, or [`dynamo::dynamo`] if it has tasks;
-//! [`Transcriber`] and [`run::Predictor`] use what came out. The arithmetic lives elsewhere: networks in `undertone-model`, audio in `undertone-data`, the loop in `undertone-train`.
+//! An [`Experiment`] is what a YAML file says, checked. A run of it is a list of stages over tasks: one stage with one task where a
+//! Whisper is fine-tuned; adapters, a router over them, and both together where there are `tasks` (DYNAMO). [`run::train`] trains
+//! them all; [`Experiment::build`] gives a stage's device, model, batches and objective to a loop of one's own. [`Transcriber`] and
+//! [`run::Predictor`] use what came out, and [`check`] looks at the data before.
+//!
+//! It deliberately has no arithmetic of its own: networks are in `undertone-model`, kinds of tasks in `undertone-tasks`, audio in
+//! `undertone-data`, the training loop in `undertone-train`, pages and curves in `undertone-report`.
 //!
 //! ```
 //! use undertone_phases::Experiment;

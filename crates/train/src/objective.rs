@@ -156,6 +156,6 @@ pub trait Batches {
     /// over, that is more than one on.
     ///
     /// Once training is interrupted, a batch that would have to be waited for may be an error instead: see
-    /// [`Learner::with_interrupt`](crate::Learner::with_interrupt).
+    /// [`LearnerBuilder::with_interrupt`](crate::LearnerBuilder::with_interrupt).
     fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, Self::Batch>;
 }

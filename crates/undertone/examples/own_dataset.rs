@@ -15,7 +15,7 @@ struct Collatz {
 
 /// The steps from `n`.
 fn steps(n: usize) -> Vec<u64> {
-    let next = |n: &u64| (*n > 1).then(|| if n % 2 == 0 { n / 2 } else { 3 * n + 1 });
+    let next = |n: &u64| (*n > 1).then(|| if n.is_multiple_of(2) { n / 2 } else { 3 * n + 1 });
     std::iter::successors(Some(n as u64), next).collect()
 }
 

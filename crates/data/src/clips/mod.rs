@@ -1,6 +1,6 @@
 //! Clips: pieces of audio and what is said in them, from wherever data sets keep them.
 //!
-//! The same [`RecordsConfig`] that reads the records of text tasks reads speech; [`Clips::open`] tells what there is:
+//! The same [`RecordsConfig`](crate::records::RecordsConfig) that reads the records of text tasks reads speech; [`Clips::open`] tells what there is:
 //!
 //! | `path` | what it is |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | a folder of other lists, `.parquet` or `.tar` | all of them, as if they were one; not `train` and `test` at once |
 //! | a folder of audio files | the text of `a.wav` is in `a.txt` (`format: audio` if there are lists, too) |
 //!
-//! Several paths are read one after the other. A row has these fields; [`RecordsConfig::columns`] says where a file has
+//! Several paths are read one after the other. A row has these fields; [`columns`](crate::records::RecordsConfig::columns) says where a file has
 //! them if not under these names:
 //!
 //! | field | meaning |

@@ -27,7 +27,7 @@ pub struct SpeechSample {
 pub enum Heard {
     /// 16 kHz, mono.
     Audio(Vec<f32>),
-    /// Log-mel features, the last frame of silence ([`LogMel::features_and_silence`]).
+    /// Log-mel features, the last frame of silence ([`features_and_silence`](undertone_data::features::LogMel::features_and_silence)).
     Features(Mel),
 }
 
