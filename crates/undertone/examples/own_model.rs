@@ -122,6 +122,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.checkpoint.metric = "accuracy".into();
 
     ops::seed(42);
+    // Burn's layers are drawn by the device.
+    device.seed(42);
     let (model, objective) = (Mlp::new(&device), Disc { valid: Points::new(10_000, 500), device: device.clone() });
     let learner = Learner::builder(config, objective, model, dir.path().join("disc"));
     let summary = learner.with_device(device).with_seed(42).build().train(&Square)?;

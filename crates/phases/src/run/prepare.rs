@@ -43,6 +43,8 @@ impl Run {
         if *stage != Stage::Whole {
             undertone_ops::seed(seed);
         }
+        // Heads of somebody else's kinds may be drawn by Burn's own initializers.
+        setup.device.seed(seed);
         let model = stage.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
         let batches = stage.batches(setup, &config, directory)?;
         let samples = batches.loader.samples_per_step(0, config.accumulation);
