@@ -217,3 +217,14 @@ fn what_does_not_fit_is_named() {
     std::fs::remove_file(place.path("odd.yaml")).expect("deleted");
     assert_eq!(place.tree(), before, "nothing is touched");
 }
+
+#[test]
+fn what_needs_no_model_has_no_loss() {
+    let place = place();
+    trained(&place, &["--phase", "1", "--set", "tasks.turn.metrics=[bleu, loss]"]);
+    let analysis = place.run(&["analyze", "--run", "runs/four"]);
+    let row = analysis.stdout.lines().find(|line| line.contains("turn: loss")).expect("a row");
+    let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+    assert_eq!(cells[cells.len() - 2..], ["–", "–"], "{row}");
+    assert!(cells[1].trim_matches('*').parse::<f64>().is_ok_and(|loss| loss > 0.0), "{row}");
+}

@@ -3,7 +3,7 @@
 use super::batch::{TaskDataset, TaskSamples};
 use super::judge::{Judged, Scoring};
 use crate::TextNormalizer;
-use crate::config::TaskConfig;
+use crate::config::{LOSS, TaskConfig};
 use undertone_tasks::Trivial;
 use undertone_train::BoxError;
 
@@ -27,5 +27,9 @@ pub(super) fn judge_trivial(
     }
     let mut judged = scoring.finish()?;
     judged.tasks.retain(|name, _| answered.contains(&name));
+    // What needs no model gives no probabilities.
+    for metrics in judged.tasks.values_mut() {
+        metrics.remove(LOSS);
+    }
     Ok(judged)
 }
