@@ -117,6 +117,11 @@ impl<F: Family> Boxed<F> {
         Self { name, module: F::erase(Box::new(module)) }
     }
 
+    /// The same under another name.
+    pub fn renamed(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+
     /// The module, if it is of this type.
     pub fn downcast_ref<M: 'static>(&self) -> Option<&M> {
         self.module.as_any().downcast_ref()

@@ -19,6 +19,7 @@
 //! assert_eq!(model.forward(mel, ids).dims(), [1, 3, 60]);
 //! ```
 
+pub mod backbone;
 pub mod boxed;
 mod checkpointing;
 mod flops;

@@ -17,6 +17,7 @@
 //! ```
 
 mod alignment;
+pub mod backbone;
 mod batch;
 mod changes;
 pub mod check;
@@ -44,8 +45,8 @@ pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};
 pub use batch::{WhisperBatch, WhisperCollate};
 pub use changes::CHANGEABLE;
 pub use config::{
-    Backbone, ConfigError, DataConfig, Experiment, Initializer, LongAudio, LossConfig, ModelConfig, ModelSource,
-    Normalizer, Pad, RunConfig, SourceConfig, SourceError, Sources, Split, StageConfig, Synth, Trainable,
+    ConfigError, DataConfig, Experiment, Initializer, LongAudio, LossConfig, ModelConfig, ModelSource, Normalizer, Pad,
+    RunConfig, SourceConfig, SourceError, Sources, Split, StageConfig, Synth, Trainable,
 };
 pub use error::RunError;
 pub use fill_cache::{FillError, Filled, fill_cache};

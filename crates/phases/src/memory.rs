@@ -15,6 +15,6 @@ pub(crate) fn run_settings(experiment: &Experiment) -> RunSettings {
         trains_all: experiment.tasks.is_empty() && experiment.model.trainable == Trainable::All,
         reads_text: experiment.model.backbone.is_text(),
         pads_to_window: experiment.data.pad == Pad::Window,
-        adamw: experiment.train.optimizer.name == OptimizerName::Adamw,
+        adamw: experiment.train.optimizer.name == OptimizerName::ADAMW,
     }
 }

@@ -1,35 +1,29 @@
 //! How much there is to do in a batch, for throughput and utilisation.
 
 use crate::WhisperBatch;
-use crate::run::BackboneNetwork;
 use burn::module::Module;
-use undertone_model::whisper::Whisper;
+use undertone_model::backbone::BoxedBackbone;
+use undertone_tasks::TextBatch;
 use undertone_train::Work;
 
 /// Seconds of a frame.
 const FRAME: f64 = 0.01;
 
-/// Of a batch for `model`, of whose parameters `trainable` of 1 are trained.
-pub(crate) fn whisper_work(model: &Whisper, batch: &WhisperBatch, trainable: f64) -> Work {
+/// Of a batch of speech for a backbone, when `trainable` of 1 of all parameters are trained.
+pub(crate) fn speech_work(backbone: &BoxedBackbone, batch: &WhisperBatch, trainable: f64) -> Work {
     let rows = batch.names.len() as f64;
     Work {
         audio_seconds: Some(rows * batch.frames as f64 * FRAME),
         tokens: Some(batch.labels.iter().filter(|label| **label >= 0).count() as f64),
-        flops: Some(rows * passes(trainable) * model.forward_flops(batch.frames, batch.tokens)),
+        flops: Some(rows * passes(trainable) * backbone.forward_flops(batch.frames, batch.tokens)),
     }
 }
 
-/// Of `rows` texts of `length` tokens, `targets` of which are to be answered.
-pub(crate) fn text_work(
-    backbone: &BackboneNetwork,
-    rows: usize,
-    length: usize,
-    targets: usize,
-    trainable: f64,
-) -> Work {
-    let BackboneNetwork::Text(encoder) = backbone else { return Work::default() };
-    let flops = rows as f64 * passes(trainable) * encoder.forward_flops(length);
-    Work { audio_seconds: None, tokens: Some(targets as f64), flops: Some(flops) }
+/// Of a batch of texts.
+pub(crate) fn text_work(backbone: &BoxedBackbone, batch: &TextBatch, trainable: f64) -> Work {
+    let targets: usize = batch.samples.iter().map(|sample| sample.target.count()).sum();
+    let flops = batch.samples.len() as f64 * passes(trainable) * backbone.forward_flops(batch.tokens, 0);
+    Work { audio_seconds: None, tokens: Some(targets as f64), flops: (flops > 0.0).then_some(flops) }
 }
 
 /// What forward and backward pass cost in forward passes: the gradients of inputs are as much again, and those of weights

@@ -76,7 +76,7 @@ pub mod limits;
 mod loss_scale;
 mod memory;
 mod objective;
-mod optimizer;
+pub mod optimizer;
 mod performance;
 mod progress;
 mod records;

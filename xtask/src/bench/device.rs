@@ -12,12 +12,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
+use undertone::model::backbone::{BackboneInput, BoxedBackbone};
 use undertone::model::lora::Gates;
 use undertone::model::router::{GateKind, RouterConfig};
-use undertone::model::whisper::{DecoderCache, Whisper, WhisperConfig};
+use undertone::model::whisper::{DecoderCache, Whisper, WhisperConfig, WhisperDecoder};
 use undertone::ops::{Compute, DeviceSpec, LaunchCounter, linear_cross_entropy, waits};
 use undertone::phases::config::RoutingWeights;
-use undertone::phases::run::{BackboneNetwork, Input, TaskModel, prompted, routing_terms};
+use undertone::phases::run::{TaskModel, prompted, routing_terms};
 use undertone::tasks::HeadConfig;
 use undertone::train::{BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, TrainConfig};
 
@@ -104,7 +105,7 @@ fn dynamo(model: Whisper, args: &Args, device: &Device) -> TaskModel {
     let (adapters, router) = (vec![adapter(args.lora); args.adapters], RouterConfig::default());
     let head = HeadConfig::default();
     let heads = vec![&head; args.adapters];
-    let backbone = BackboneNetwork::Whisper(model);
+    let backbone = BoxedBackbone::new("Whisper", model);
     let dynamo = TaskModel::new(backbone, &adapters, &heads, router.tap, device).expect("Whisper has these maps");
     dynamo.with_router(&router, device)
 }
@@ -218,11 +219,11 @@ impl Counting {
 }
 
 /// The loss of what the decoder writes, by its embedding.
-fn text_term(model: &Whisper, cache: DecoderCache, tokens: Tensor<2, Int>) -> LossTerm {
-    let hidden = model.decoder.forward_all(tokens.clone(), cache);
+fn text_term(decoder: &WhisperDecoder, cache: DecoderCache, tokens: Tensor<2, Int>) -> LossTerm {
+    let hidden = decoder.forward_all(tokens.clone(), cache);
     let [batch, time, d_model] = hidden.dims();
     let (hidden, targets) = (hidden.reshape([batch * time, d_model]), tokens.reshape([batch * time]));
-    let embedding = model.decoder.embed_tokens.weight.val();
+    let embedding = decoder.embed_tokens.weight.val();
     let sum = linear_cross_entropy(hidden, embedding, None, targets, Default::default()).sum;
     LossTerm { name: "text".into(), weight: 1.0, sum }
 }
@@ -261,7 +262,7 @@ impl Measured for Plain {
         let encoder = &model.encoder;
         let x = encoder.blocks(encoder.front_end(mel, 0), 0..encoder.layers.len(), gates.as_ref());
         let cache = model.decoder.cache(encoder.layer_norm.forward(x), gates);
-        vec![text_term(model, cache, tokens)]
+        vec![text_term(&model.decoder, cache, tokens)]
     }
 }
 
@@ -305,16 +306,16 @@ impl Measured for Routed {
         let (device, batch) = (mel.device(), mel.dims()[0]);
         let positions = mel.dims()[2].div_ceil(2);
         let padding = Tensor::<2, Bool>::full([batch, positions], false, &device);
-        let tapped = model.tap(Input::Mel(mel, 0), padding);
+        let tapped = model.tap(BackboneInput::Mel(mel, 0), padding).expect("Whisper reads mel features");
         let router = model.router.as_ref().expect("it was given one");
         let pooled = tapped.pooled();
         let routing = router.forward(pooled.clone());
         let prompts = routing.training_gates(GateKind::Gumbel, 1, 1.0);
         let gates = Gates::Each(prompts.clone());
         let states = model.encode(&tapped, Some(&gates));
-        let BackboneNetwork::Whisper(whisper) = &model.backbone else { unreachable!("it was given Whisper") };
-        let cache = prompted(whisper, &model.heads, states.states, Some(gates), prompts);
-        let mut terms = vec![text_term(whisper, cache, tokens)];
+        let decoder = model.backbone.decoder().expect("Whisper has a decoder");
+        let cache = prompted(decoder, &model.heads, states.states, Some(gates), prompts);
+        let mut terms = vec![text_term(decoder, cache, tokens)];
         let tasks = self.tasks(model);
         terms.extend(routing_terms(&self.weights, &routing, pooled, router.temperature(), &tasks, &device));
         terms

@@ -11,4 +11,6 @@ mod sites;
 
 pub use bank::{Gates, LoraBank};
 pub use config::{LoraConfig, LoraConfigError};
-pub use sites::{AdaptError, Adaptable, Site, adapt, adapter_parameters, load_adapter, merge, unmerge};
+pub use sites::{
+    AdaptError, Adaptable, Site, adapt, adapter_parameters, load_adapter, merge, set_adapters_trainable, unmerge,
+};

@@ -49,7 +49,7 @@ pub enum AdaptError {
 /// # Errors
 /// When a target names no linear map there.
 pub fn adapt(
-    model: &mut impl Adaptable,
+    model: &mut (impl Adaptable + ?Sized),
     adapters: &[LoraConfig],
     tap: usize,
     device: &Device,
@@ -84,17 +84,26 @@ pub fn adapt(
     Ok(())
 }
 
+/// Lets training change all adapters of a model, or none of them; its own weights stay trained or frozen as they are.
+pub fn set_adapters_trainable(model: &mut (impl Adaptable + ?Sized), trainable: bool) {
+    for bank in model.linears().into_iter().filter_map(|(_, linear)| linear.lora.as_mut()) {
+        for matrix in [&mut bank.lora_a, &mut bank.lora_b] {
+            *matrix = matrix.clone().set_require_grad(trainable);
+        }
+    }
+}
+
 /// Adds an adapter's update to the weights it targets: the model without gates then does what it did with that gate at 1.
-pub fn merge(model: &mut impl Adaptable, adapter: usize) {
+pub fn merge(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
     shift(model, adapter, 1.0);
 }
 
 /// Takes a merged adapter out again.
-pub fn unmerge(model: &mut impl Adaptable, adapter: usize) {
+pub fn unmerge(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
     shift(model, adapter, -1.0);
 }
 
-fn shift(model: &mut impl Adaptable, adapter: usize, sign: f64) {
+fn shift(model: &mut (impl Adaptable + ?Sized), adapter: usize, sign: f64) {
     for (_, linear) in model.linears() {
         let Some(delta) = linear.lora.as_ref().and_then(|bank| bank.delta(adapter)) else { continue };
         linear.weight = changed(&linear.weight, |weight| weight + delta.detach().mul_scalar(sign));
@@ -102,7 +111,7 @@ fn shift(model: &mut impl Adaptable, adapter: usize, sign: f64) {
 }
 
 /// An adapter's matrices by their map's path, as PEFT calls them: `encoder.layers.0.self_attn.q_proj.lora_A.weight`.
-pub fn adapter_parameters(model: &mut impl Adaptable, adapter: usize) -> BTreeMap<String, HostTensor> {
+pub fn adapter_parameters(model: &mut (impl Adaptable + ?Sized), adapter: usize) -> BTreeMap<String, HostTensor> {
     let mut found = BTreeMap::new();
     for (site, linear) in model.linears() {
         let Some((a, b)) = linear.lora.as_ref().and_then(|bank| bank.adapter(adapter)) else { continue };
@@ -117,7 +126,7 @@ pub fn adapter_parameters(model: &mut impl Adaptable, adapter: usize) -> BTreeMa
 /// # Errors
 /// The first error of `source`, or the first matrix whose shape differs.
 pub fn load_adapter(
-    model: &mut impl Adaptable,
+    model: &mut (impl Adaptable + ?Sized),
     adapter: usize,
     mut source: impl FnMut(&str) -> Result<HostTensor, StoreError>,
 ) -> Result<(), StoreError> {

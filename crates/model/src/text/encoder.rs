@@ -1,6 +1,7 @@
 //! The network: embeddings, then post-norm blocks.
 
 use super::TextEncoderConfig;
+use crate::backbone::{Backbone, BackboneInput, WrongInput};
 use crate::checkpointing::{self, Beside};
 use crate::layers::{Embedding, LayerNorm, Linear};
 use crate::lora::{Adaptable, Gates, Site};
@@ -126,8 +127,9 @@ impl TextEncoderConfig {
 
 impl TextEncoder {
     /// Keeps only the input of every `every` blocks for the backward pass, which runs them again; none keeps everything.
-    pub fn with_gradient_checkpointing(self, every: Option<NonZeroUsize>) -> Self {
-        Self { checkpointing: every, ..self }
+    pub fn with_gradient_checkpointing(mut self, every: Option<NonZeroUsize>) -> Self {
+        self.set_gradient_checkpointing(every);
+        self
     }
 
     /// States of every token: [`embed`](Self::embed), then all [`blocks`](Self::blocks).
@@ -281,6 +283,39 @@ impl SelfAttention {
 impl AddNorm {
     fn forward(&self, h: Tensor<3>, residual: Tensor<3>, gates: Option<&Gates>) -> Tensor<3> {
         self.layer_norm.forward(residual_dropout(residual, self.dense.forward_gated(h, gates), self.dropout))
+    }
+}
+
+impl Backbone for TextEncoder {
+    fn token_embedding(&self) -> &Embedding {
+        &self.embeddings.word_embeddings
+    }
+
+    fn block_count(&self) -> usize {
+        self.encoder.layer.len()
+    }
+
+    fn embed(&self, input: BackboneInput, padding: &Tensor<2, Bool>) -> Result<Tensor<3>, WrongInput> {
+        let (ids, types) = input.tokens()?;
+        Ok(self.embeddings.forward(ids, Some(types), Some(padding)))
+    }
+
+    fn forward_blocks(
+        &self,
+        x: Tensor<3>,
+        blocks: Range<usize>,
+        padding: &Tensor<2, Bool>,
+        gates: Option<&Gates>,
+    ) -> Tensor<3> {
+        self.blocks(x, blocks, Some(padding), gates)
+    }
+
+    fn set_gradient_checkpointing(&mut self, every: Option<NonZeroUsize>) {
+        self.checkpointing = every;
+    }
+
+    fn forward_flops(&self, length: usize, _: usize) -> f64 {
+        TextEncoder::forward_flops(self, length)
     }
 }
 

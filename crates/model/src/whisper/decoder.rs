@@ -25,7 +25,7 @@ pub struct WhisperDecoder {
     #[module(skip)]
     embed_scale: f64,
     #[module(skip)]
-    checkpointing: Option<NonZeroUsize>,
+    pub(super) checkpointing: Option<NonZeroUsize>,
 }
 
 /// Causal self-attention, cross-attention and feed-forward layers, each behind its norm and added to the stream.

@@ -26,7 +26,7 @@ pub struct WhisperEncoder {
     #[module(skip)]
     dropout: f64,
     #[module(skip)]
-    checkpointing: Option<NonZeroUsize>,
+    pub(super) checkpointing: Option<NonZeroUsize>,
 }
 
 /// `x + attention(norm(x))`, then `x + fc2(gelu(fc1(norm(x))))`.
@@ -62,11 +62,6 @@ impl WhisperEncoder {
             dropout: config.dropout,
             checkpointing: None,
         }
-    }
-
-    /// Keeps only the input of every `every` blocks for the backward pass, which runs them again; none keeps everything.
-    pub fn with_gradient_checkpointing(self, every: Option<NonZeroUsize>) -> Self {
-        Self { checkpointing: every, ..self }
     }
 
     /// `[batch, mel bins, frames]` → `[batch, ⌈frames / 2⌉, d_model]`. Input shorter than the window uses the first

@@ -65,7 +65,7 @@ impl StepControl {
     }
 
     /// What gradients are multiplied by, `[1]`.
-    pub(crate) fn factor(&self) -> Tensor<1> {
+    pub fn factor(&self) -> Tensor<1> {
         self.numbers.clone().narrow(0, 0, 1)
     }
 
@@ -80,7 +80,7 @@ impl StepControl {
     }
 
     /// `new` where the step is taken, else `old`, whatever numbers are in them.
-    pub(crate) fn choose(&self, old: Tensor<1>, new: Tensor<1>) -> Tensor<1> {
+    pub fn choose(&self, old: Tensor<1>, new: Tensor<1>) -> Tensor<1> {
         let taken = self.taken().expand(new.dims());
         old.mask_where(taken, new)
     }

@@ -29,7 +29,6 @@ use undertone_data::cache::CacheConfig;
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::{DeviceError, DeviceSpec};
 use undertone_report::{AnalysisError, Panel, panels};
-use undertone_tasks::{Framer, TextError};
 use undertone_train::BoxError;
 use written::Written;
 
@@ -42,9 +41,6 @@ pub enum CheckError {
     /// There is no model, whose vocabulary is needed.
     #[error(transparent)]
     Model(#[from] SourceError),
-    /// The model's tokenizer is no text encoder's.
-    #[error(transparent)]
-    Tokenizer(#[from] TextError),
 }
 
 /// Looks at all data of an experiment. Nothing is trained and no accelerator is touched, whatever `device` says.
@@ -58,7 +54,7 @@ pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataChec
     let mut window = None;
     if experiment.model.backbone.is_text() {
         let text = experiment.model.load_text(&device)?;
-        let written = Written { tokenizer: &text.tokenizer, framer: &Framer::new(&text.tokenizer)? };
+        let written = Written { tokenizer: &text.tokenizer, framer: &text.framer };
         for place in places(experiment, &tasks) {
             collected.split(&place, |at, source, found| written.source(&place, at, place.task, source, found));
         }

@@ -1,13 +1,13 @@
 //! Where a model comes from.
 
 use super::ConfigError;
+use crate::backbone::{Architecture, TextBackbone, TextBackboneError};
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use undertone_cw::morse;
 use undertone_hub::{Hub, HubError};
-use undertone_model::text::{PretrainedText, TextModelType};
 use undertone_model::whisper::{
     BUNDLED, FolderError, GenerationConfig, PretrainedWhisper, TokenizerError, WhisperConfig, WhisperConfigError,
     WhisperTokenizer, bundled,
@@ -19,43 +19,13 @@ use undertone_store::set_trainable;
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
     /// The architecture.
-    pub backbone: Backbone,
+    pub backbone: Architecture,
     /// Where its weights come from; the bundled Morse model if nothing is said.
     pub source: ModelSource,
     /// Short for `source: {path: …}`, and stronger: `--set model.path=DIR` replaces any source.
     pub path: Option<PathBuf>,
     /// Which part of it training changes.
     pub trainable: Trainable,
-}
-
-/// The architectures there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Backbone {
-    /// Encoder and decoder for speech.
-    #[default]
-    Whisper,
-    /// An encoder of text.
-    Bert,
-    /// An encoder of text whose positions count from its padding token.
-    Roberta,
-}
-
-impl Display for Backbone {
-    fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Whisper => "whisper",
-            Self::Bert => "bert",
-            Self::Roberta => "roberta",
-        })
-    }
-}
-
-impl Backbone {
-    /// Whether it reads text.
-    pub fn is_text(self) -> bool {
-        self != Self::Whisper
-    }
 }
 
 /// Where weights come from: give one of `bundled`, `path`, `hub` and `config`.
@@ -139,16 +109,9 @@ pub enum SourceError {
     /// Nothing says where a text encoder is.
     #[error("`model` names no text encoder: give its folder as `model.path`, or `model.source.hub`")]
     NoText,
-    /// It is another architecture.
-    #[error("`{}` holds a model of type `{found}`, and `model.backbone` is `{expected}`: set it to `{found}`", folder.display())]
-    Backbone {
-        /// The folder.
-        folder: PathBuf,
-        /// What it holds.
-        found: Backbone,
-        /// What was expected.
-        expected: Backbone,
-    },
+    /// The text encoder cannot be had.
+    #[error(transparent)]
+    Text(#[from] TextBackboneError),
     /// The hub did not give a model.
     #[error("{0} as `model.path`")]
     Model(HubError),
@@ -236,17 +199,9 @@ impl ModelConfig {
     ///
     /// # Errors
     /// When the source does not give a whole model, or one of another architecture.
-    pub fn load_text(&self, device: &Device) -> Result<PretrainedText, SourceError> {
+    pub fn load_text(&self, device: &Device) -> Result<TextBackbone, SourceError> {
         let folder = self.folder()?.ok_or(SourceError::NoText)?;
-        let text = PretrainedText::load(&folder, device)?;
-        let found = match text.config.model_type {
-            TextModelType::Bert => Backbone::Bert,
-            TextModelType::Roberta | TextModelType::XlmRoberta => Backbone::Roberta,
-        };
-        if found != self.backbone {
-            return Err(SourceError::Backbone { folder, found, expected: self.backbone });
-        }
-        Ok(text)
+        Ok(self.backbone.load_text(&folder, device)?)
     }
 
     /// The folder that holds it, fetched if it is on the hub.

@@ -1,7 +1,8 @@
 //! What of tasks and phases can be refused without reading data or a model.
 
 use super::stage_train::{ERROR, LOSS, phase_train, task_train};
-use super::{AdapterPhase, Backbone, ConfigError, CurriculumConfig, GumbelConfig, PhasesConfig, TaskConfig};
+use super::{AdapterPhase, ConfigError, CurriculumConfig, GumbelConfig, PhasesConfig, TaskConfig};
+use crate::backbone::Architecture;
 use undertone_model::limits::MOST_BEAMS;
 use undertone_report::GUMBEL_TEMPERATURE;
 use undertone_tasks::GenerationSettings;
@@ -92,7 +93,7 @@ pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Resu
 /// Names the task and the key that makes no sense.
 pub(crate) fn validate_tasks(
     tasks: &[TaskConfig],
-    backbone: Backbone,
+    backbone: Architecture,
     phase: &AdapterPhase,
     base: &TrainConfig,
 ) -> Result<(), ConfigError> {
@@ -208,7 +209,7 @@ mod tests {
         let task = |name: &str| TaskConfig { name: name.into(), ..Default::default() };
         let check = |tasks: &[TaskConfig]| {
             let base = TrainConfig { max_steps: Some(500), ..Default::default() };
-            validate_tasks(tasks, Backbone::Whisper, &AdapterPhase::default(), &base)
+            validate_tasks(tasks, Architecture::WHISPER, &AdapterPhase::default(), &base)
         };
         assert_eq!(check(&[task("a"), task("b")]), Ok(()));
         assert!(check(&[task("a"), task("a")]).is_err());

@@ -2,12 +2,13 @@
 
 use super::arrays::{one_hot, row_ids};
 use super::batch::{BatchInput, TaskBatch};
-use super::model::{BackboneNetwork, TaskModel, prompted};
-use super::pretrained::{Pretrained, TextBackbone};
+use super::model::{TaskModel, prompted};
+use super::pretrained::Pretrained;
+use crate::backbone::TextBackbone;
 use crate::config::TaskConfig;
 use burn::tensor::{Bool, Tensor, TensorData};
 use undertone_model::lora::Gates;
-use undertone_model::whisper::{PretrainedWhisper, Whisper};
+use undertone_model::whisper::{PretrainedWhisper, WhisperDecoder};
 use undertone_tasks::{Answer, AnswerContext, BoxedHead, HeadInput, TextBatch, TextSample};
 use undertone_train::BoxError;
 
@@ -25,12 +26,12 @@ impl TaskModel {
         batch: &TaskBatch,
         chosen: &[usize],
     ) -> Result<Vec<Answer>, BoxError> {
-        match (&self.backbone, pretrained, &batch.input) {
-            (BackboneNetwork::Whisper(network), Pretrained::Whisper(whisper), BatchInput::Speech(speech)) => {
-                let writer = Writer { network, whisper, tasks, heads: &self.heads };
+        match (self.backbone.decoder(), pretrained, &batch.input) {
+            (Some(decoder), Pretrained::Whisper(whisper), BatchInput::Speech(speech)) => {
+                let writer = Writer { decoder, whisper, tasks, heads: &self.heads };
                 Ok(writer.write(states, gates, &speech.prompts, chosen))
             }
-            (BackboneNetwork::Text(_), Pretrained::Text(text), BatchInput::Text(batch)) => {
+            (None, Pretrained::Text(text), BatchInput::Text(batch)) => {
                 let mut answers: Vec<Option<Answer>> = vec![None; chosen.len()];
                 for (task, config) in tasks.iter().enumerate() {
                     let rows: Vec<usize> = (0..chosen.len()).filter(|row| chosen[*row] == task).collect();
@@ -49,7 +50,7 @@ impl TaskModel {
 
 /// A speech backbone that writes.
 struct Writer<'a> {
-    network: &'a Whisper,
+    decoder: &'a WhisperDecoder,
     whisper: &'a PretrainedWhisper,
     tasks: &'a [TaskConfig],
     heads: &'a [BoxedHead],
@@ -60,7 +61,7 @@ impl Writer<'_> {
     fn write(&self, states: Tensor<3>, gates: Option<Gates>, prompts: &[Vec<u32>], chosen: &[usize]) -> Vec<Answer> {
         let device = states.device();
         let heads = one_hot(chosen, self.heads.len().max(1), &device);
-        let cache = prompted(self.network, self.heads, states, gates, heads);
+        let cache = prompted(self.decoder, self.heads, states, gates, heads);
         let mut answers = vec![Answer::text(""); chosen.len()];
         for (index, task) in self.tasks.iter().enumerate() {
             let rows: Vec<usize> = (0..chosen.len()).filter(|row| chosen[*row] == index).collect();
@@ -74,7 +75,7 @@ impl Writer<'_> {
             let options = self.whisper.generate_options();
             // A model that is fine-tuned as a whole decodes as its own folder says.
             let options = if task.is_whole() { options } else { task.generation.applied(options, positions, prompt) };
-            for (row, tokens) in rows.into_iter().zip(self.network.decoder.generate(cache, &prompts, &options)) {
+            for (row, tokens) in rows.into_iter().zip(self.decoder.generate(cache, &prompts, &options)) {
                 answers[row] = Answer::text(self.whisper.tokenizer.decode(&tokens).trim());
             }
         }

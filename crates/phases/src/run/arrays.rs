@@ -1,9 +1,9 @@
 //! Arrays of a batch on a device.
 
 use super::batch::{BatchInput, TaskBatch};
-use super::model::Input;
 use crate::WhisperBatch;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
+use undertone_model::backbone::BackboneInput;
 
 /// Each row 1 at its index; the only column is everybody's.
 pub(super) fn one_hot(indices: &[usize], width: usize, device: &Device) -> Tensor<2> {
@@ -24,15 +24,15 @@ pub(super) fn ints(values: &[i64], device: &Device) -> Tensor<1, Int> {
 
 /// What the backbone reads of a batch, and where its samples have ended, on `device`; log-mel features leave the batch.
 /// Speech begins at the encoder position `start`.
-pub(super) fn input(batch: &mut TaskBatch, start: usize, device: &Device) -> (Input, Tensor<2, Bool>) {
+pub(super) fn input(batch: &mut TaskBatch, start: usize, device: &Device) -> (BackboneInput, Tensor<2, Bool>) {
     let (rows, positions) = (batch.tasks.len(), batch.positions());
     let ended: Vec<bool> = batch.lengths.iter().flat_map(|n| (0..positions).map(move |i| i >= *n)).collect();
     let padding = Tensor::from_data(TensorData::new(ended, [rows, positions]), device);
     let input = match &mut batch.input {
-        BatchInput::Speech(speech) => Input::Mel(mel(speech, device), start),
+        BatchInput::Speech(speech) => BackboneInput::Mel(mel(speech, device), start),
         BatchInput::Text(text) => {
             let ids = |values: &[i64]| Tensor::from_data(TensorData::new(values.to_vec(), [rows, text.tokens]), device);
-            Input::Tokens(ids(&text.ids), ids(&text.type_ids))
+            BackboneInput::Tokens(ids(&text.ids), ids(&text.type_ids))
         }
     };
     (input, padding)

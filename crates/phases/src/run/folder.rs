@@ -1,7 +1,7 @@
 //! A trained set of adapters on disk: PEFT's layout for each adapter, safetensors for heads and router, and
 //! `dynamo.json`, which says what they are.
 
-use super::model::{BackboneNetwork, TaskModel};
+use super::model::{TaskModel, is_shared};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -111,14 +111,6 @@ const HEADS: &str = "heads.safetensors";
 const ROUTER: &str = "router.safetensors";
 const BACKBONE: &str = "backbone.safetensors";
 
-/// PEFT's prefix before a backbone's paths: transformers' `WhisperForConditionalGeneration` has its network in `model`.
-fn peft_prefix(backbone: &BackboneNetwork) -> &'static str {
-    match backbone {
-        BackboneNetwork::Whisper(_) => "base_model.model.model.",
-        BackboneNetwork::Text(_) => "base_model.model.",
-    }
-}
-
 impl Description {
     /// What adapters stand on, in words.
     fn ground(&self) -> String {
@@ -151,11 +143,6 @@ pub(super) fn save(model: &TaskModel, description: &Description, dir: &Path) -> 
     Ok(())
 }
 
-/// Whether a head has the parameter from the backbone.
-fn is_shared(path: &str) -> bool {
-    path.ends_with("embed_tokens.weight")
-}
-
 /// What a file calls a head's parameter: the task's name stands for the kind of head.
 fn head_name(task: &str, path: &str) -> String {
     format!("{task}.{}", path.split_once('.').map_or(path, |(_, rest)| rest))
@@ -171,8 +158,8 @@ fn write_adapter(
 ) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { action: "create", path: dir.to_owned(), source };
     std::fs::create_dir_all(dir).map_err(io)?;
-    let prefix = peft_prefix(&model.backbone);
-    let matrices = adapter_parameters(&mut model.backbone, index);
+    let prefix = model.backbone.peft_prefix();
+    let matrices = adapter_parameters(&mut *model.backbone, index);
     // Whole paths: adapters lie above the tap only, which names like `q_proj` would not say.
     let targets: Vec<&str> = matrices.keys().filter_map(|name| name.strip_suffix(".lora_A.weight")).collect();
     let config = serde_json::json!({
@@ -210,8 +197,8 @@ pub(super) fn load_parts(
             return Err(FolderError::Adapter { path: dir.to_owned(), task: name.clone(), found, expected });
         }
         let file = TensorFile::open(&dir.join("adapters").join(name).join("adapter_model.safetensors"))?;
-        let prefix = peft_prefix(&model.backbone);
-        load_adapter(&mut model.backbone, slot + index, |path| file.read(&format!("{prefix}{path}")))?;
+        let prefix = model.backbone.peft_prefix();
+        load_adapter(&mut *model.backbone, slot + index, |path| file.read(&format!("{prefix}{path}")))?;
     }
     let file = TensorFile::open(&dir.join(HEADS))?;
     for (index, HeadDescription { name, head }) in expected.heads.iter().enumerate() {

@@ -82,7 +82,7 @@ impl Judge {
         let counts_loss = self.tasks.iter().any(|task| task.metrics().iter().any(|metric| metric == LOSS));
         for batch in data.epoch(0, 0) {
             let mut batch = batch?;
-            let (tapped, texts) = self.tap(model, &mut batch);
+            let (tapped, texts) = self.tap(model, &mut batch)?;
             let (gates, chosen) = self.decide(model, &tapped, &batch, kind, &mut rng, &mut routed);
             let states = model.encode(&tapped, gates.as_ref()).states;
             if counts_loss {
@@ -109,7 +109,7 @@ impl Judge {
         let mut judged = Judged::default();
         for batch in data.epoch(0, 0) {
             let mut batch = batch?;
-            if let Some(routing) = routing(model, &self.tap(model, &mut batch).0) {
+            if let Some(routing) = routing(model, &self.tap(model, &mut batch)?.0) {
                 judged.routed.extend(routed(&routing, &batch.tasks));
             }
         }
@@ -117,11 +117,11 @@ impl Judge {
     }
 
     /// A batch at the tap, and what losses of texts need besides.
-    fn tap(&self, model: &TaskModel, batch: &mut TaskBatch) -> (Tapped, Option<TextInput>) {
+    fn tap(&self, model: &TaskModel, batch: &mut TaskBatch) -> Result<(Tapped, Option<TextInput>), BoxError> {
         note_workload(Workload::Evaluation(batch.shape()));
         let (input, padding) = input(batch, 0, &self.device);
         let texts = TextInput::new(batch, &input, &self.device);
-        (model.tap(input, padding), texts)
+        Ok((model.tap(input, padding)?, texts))
     }
 
     /// How much each adapter counts, and the task whose head answers.

@@ -35,7 +35,7 @@ pub use eval::evaluate;
 pub use folder::FolderError as AdapterFolderError;
 pub use judge::{Judge, Judged, RouterKind};
 pub use losses::routing_terms;
-pub use model::{AlignmentHeads, BackboneNetwork, Encoded, Input, PromptHead, Tapped, TaskModel, prompted};
+pub use model::{AlignmentHeads, Encoded, PromptHead, Tapped, TaskModel, Trained, prompted};
 pub use objective::{StageBatches, TaskObjective};
 pub use order::TaskOrder;
 pub(crate) use overview::overview;
@@ -43,7 +43,7 @@ pub use phase::{Baseline, Phase};
 pub use predict::{Prediction, Predictor};
 pub use prepare::Run;
 pub(crate) use pretrained::speaks;
-pub use pretrained::{BackboneError, Pretrained, TextBackbone};
+pub use pretrained::{BackboneError, Pretrained};
 pub(crate) use probe::{probe, probed_stage};
 pub use setup::Setup;
 #[cfg(test)]

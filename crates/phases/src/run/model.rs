@@ -2,13 +2,14 @@
 
 use crate::{AlignmentConfig, ELEMENTS};
 use burn::module::{Devices, Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{Bool, Device, Int, Tensor};
+use burn::tensor::{Bool, Device, Tensor};
 use std::num::NonZeroUsize;
+use undertone_model::backbone::{BackboneInput, BoxedBackbone, WrongInput};
 use undertone_model::layers::{Linear, mean_pool};
-use undertone_model::lora::{AdaptError, Adaptable, Gates, LoraConfig, Site, adapt};
+use undertone_model::lora::{AdaptError, Gates, LoraConfig, adapt, set_adapters_trainable};
 use undertone_model::router::{Router, RouterConfig};
-use undertone_model::text::TextEncoder;
-use undertone_model::whisper::{DecoderCache, Whisper};
+use undertone_model::whisper::{DecoderCache, WhisperDecoder};
+use undertone_store::set_trainable;
 use undertone_tasks::{Answer, AnswerContext, BoxedHead, HeadConfig, HeadInput, TaskHead};
 use undertone_train::BoxError;
 
@@ -17,7 +18,7 @@ use undertone_train::BoxError;
 #[derive(Clone, Debug)]
 pub struct TaskModel {
     /// The backbone, with the adapters in its linear maps.
-    pub backbone: BackboneNetwork,
+    pub backbone: BoxedBackbone,
     /// One for each task; a baseline on a speech backbone has one for all, and a backbone that is fine-tuned has none.
     pub heads: Vec<BoxedHead>,
     /// From phase 2 on.
@@ -30,6 +31,25 @@ pub struct TaskModel {
     plain: bool,
 }
 
+/// Which parts of a model training changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trained {
+    /// The backbone's own weights, but for its constants.
+    pub backbone: bool,
+    /// All adapters.
+    pub adapters: bool,
+    /// What heads have of their own.
+    pub heads: bool,
+    /// The router, but for what follows.
+    pub router: bool,
+    /// The router's temperature.
+    pub router_temperature: bool,
+    /// The router's judgement of itself.
+    pub router_confidence: bool,
+    /// Heads that read timing.
+    pub alignment: bool,
+}
+
 /// What reads a synthesised sample's timing from the encoder of a speech backbone, in training.
 #[derive(Module, Debug)]
 pub struct AlignmentHeads {
@@ -39,16 +59,6 @@ pub struct AlignmentHeads {
     pub element_head: Option<Linear>,
     #[module(skip)]
     elements_layer: usize,
-}
-
-/// What reads the inputs of all tasks.
-#[derive(Module, Debug)]
-#[allow(clippy::large_enum_variant)] // there is one in a run
-pub enum BackboneNetwork {
-    /// Speech.
-    Whisper(Whisper),
-    /// Text.
-    Text(TextEncoder),
 }
 
 /// What tells the decoder its task: a learned vector added to the embedding of the start token.
@@ -70,16 +80,6 @@ impl TaskHead for PromptHead {
 }
 
 const PROMPTS_ONLY: &str = "a head that tells a speech backbone's decoder its task makes nothing of states by itself";
-
-/// What a backbone reads.
-#[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant)] // there is one in a batch
-pub enum Input {
-    /// Log-mel features, `[batch, mel bins, frames]`, and the encoder position that they begin at.
-    Mel(Tensor<3>, usize),
-    /// Tokens and their types, `[batch, tokens]` each.
-    Tokens(Tensor<2, Int>, Tensor<2, Int>),
-}
 
 /// A batch at the tap.
 #[derive(Clone, Debug)]
@@ -109,58 +109,20 @@ pub struct Encoded {
 
 impl AlignmentHeads {
     /// Those that `config` asks for on a speech backbone.
-    pub fn init(config: &AlignmentConfig, whisper: &Whisper, device: &Device) -> Self {
-        let [vocabulary, d_model] = whisper.decoder.embed_tokens.weight.dims();
+    pub fn init(config: &AlignmentConfig, backbone: &BoxedBackbone, device: &Device) -> Self {
+        let [vocabulary, d_model] = backbone.token_embedding().weight.dims();
         let head = |weight: f64, classes| {
             (weight > 0.0).then(|| Linear::init(d_model, classes, true, (d_model as f64).powf(-0.5), device))
         };
         Self {
             character_head: head(config.characters, vocabulary),
             element_head: head(config.elements, ELEMENTS),
-            elements_layer: config.elements_layer.min(whisper.encoder.layers.len()),
+            elements_layer: config.elements_layer.min(backbone.block_count()),
         }
     }
 
     fn none() -> Self {
         Self { character_head: None, element_head: None, elements_layer: 0 }
-    }
-}
-
-impl BackboneNetwork {
-    /// The width of its states.
-    pub fn d_model(&self) -> usize {
-        match self {
-            Self::Whisper(whisper) => whisper.decoder.embed_tokens.weight.dims()[1],
-            Self::Text(encoder) => encoder.embeddings.word_embeddings.weight.dims()[1],
-        }
-    }
-
-    /// How many encoder blocks it has.
-    pub fn blocks(&self) -> usize {
-        match self {
-            Self::Whisper(whisper) => whisper.encoder.layers.len(),
-            Self::Text(encoder) => encoder.encoder.layer.len(),
-        }
-    }
-
-    /// A fresh head on it.
-    pub fn head(&self, config: &HeadConfig, device: &Device) -> BoxedHead {
-        match self {
-            Self::Whisper(_) => {
-                let start = Param::from_tensor(Tensor::zeros([self.d_model()], device));
-                BoxedHead::new("Prompt", PromptHead { start })
-            }
-            Self::Text(encoder) => config.head(&encoder.embeddings.word_embeddings, device),
-        }
-    }
-}
-
-impl Adaptable for BackboneNetwork {
-    fn linears(&mut self) -> Vec<(Site, &mut Linear)> {
-        match self {
-            Self::Whisper(whisper) => whisper.linears(),
-            Self::Text(encoder) => encoder.linears(),
-        }
     }
 }
 
@@ -171,7 +133,7 @@ impl TaskModel {
     /// # Errors
     /// When an adapter's target names no linear map.
     pub fn new(
-        backbone: BackboneNetwork,
+        backbone: BoxedBackbone,
         adapters: &[LoraConfig],
         heads: &[&HeadConfig],
         tap: usize,
@@ -179,16 +141,16 @@ impl TaskModel {
     ) -> Result<Self, AdaptError> {
         let mut backbone = backbone.no_grad();
         if !adapters.is_empty() {
-            adapt(&mut backbone, adapters, tap, device)?;
+            adapt(&mut *backbone, adapters, tap, device)?;
         }
-        let heads = heads.iter().map(|config| backbone.head(config, device)).collect();
+        let heads = heads.iter().map(|config| head(&backbone, config, device)).collect();
         let (alignment, adapters) = (AlignmentHeads::none(), adapters.len());
         Ok(Self { backbone, heads, router: None, alignment, tap, adapters, plain: false })
     }
 
-    /// A backbone that is fine-tuned, with its parameters trained or frozen as they are.
-    pub fn plain(backbone: BackboneNetwork) -> Self {
-        let alignment = AlignmentHeads::none();
+    /// A Whisper that is fine-tuned, with its parameters trained or frozen as they are.
+    pub fn plain(backbone: BoxedBackbone) -> Self {
+        let (backbone, alignment) = (backbone.renamed("whisper"), AlignmentHeads::none());
         Self { backbone, heads: Vec::new(), router: None, alignment, tap: 0, adapters: 0, plain: true }
     }
 
@@ -200,8 +162,8 @@ impl TaskModel {
 
     /// Adds the heads that read timing; a text backbone has none.
     pub fn with_alignment(mut self, config: &AlignmentConfig, device: &Device) -> Self {
-        if let BackboneNetwork::Whisper(whisper) = &self.backbone {
-            self.alignment = AlignmentHeads::init(config, whisper, device);
+        if self.backbone.decoder().is_some() {
+            self.alignment = AlignmentHeads::init(config, &self.backbone, device);
             // Nothing else reads the stream of a backbone that is fine-tuned.
             self.tap = if self.plain { self.alignment.elements_layer } else { self.tap };
         }
@@ -210,14 +172,31 @@ impl TaskModel {
 
     /// Keeps only the input of every `every` blocks of backbone and decoders for the backward pass, which runs them again;
     /// none keeps everything.
-    pub fn with_gradient_checkpointing(self, every: Option<NonZeroUsize>) -> Self {
-        let backbone = match self.backbone {
-            BackboneNetwork::Whisper(whisper) => BackboneNetwork::Whisper(whisper.with_gradient_checkpointing(every)),
-            BackboneNetwork::Text(encoder) => BackboneNetwork::Text(encoder.with_gradient_checkpointing(every)),
-        };
-        let mut heads = self.heads;
-        heads.iter_mut().for_each(|head| head.set_gradient_checkpointing(every));
-        Self { backbone, heads, ..self }
+    pub fn with_gradient_checkpointing(mut self, every: Option<NonZeroUsize>) -> Self {
+        self.backbone.set_gradient_checkpointing(every);
+        self.heads.iter_mut().for_each(|head| head.set_gradient_checkpointing(every));
+        self
+    }
+
+    /// Marks what training changes, by what each part is.
+    pub fn with_trained(self, trained: Trained) -> Self {
+        let Self { backbone, heads, router, alignment, .. } = self;
+        let constants = backbone.constants();
+        // Below the name of its box the paths are the backbone's own.
+        let is_constant = |path: &str| path.split_once('.').is_some_and(|(_, own)| constants.contains(&own));
+        let mut backbone = set_trainable(backbone, |path| trained.backbone && !is_constant(path));
+        set_adapters_trainable(&mut *backbone, trained.adapters);
+        Self {
+            backbone,
+            heads: set_trainable(heads, |path| trained.heads && !is_shared(path)),
+            router: set_trainable(router, |path| match path {
+                "log_temperature" => trained.router_temperature,
+                _ if path.starts_with("confidence") => trained.router_confidence,
+                _ => trained.router,
+            }),
+            alignment: set_trainable(alignment, |_| trained.alignment),
+            ..self
+        }
     }
 
     /// How many adapters there are.
@@ -227,46 +206,38 @@ impl TaskModel {
 
     /// What the router reads and the adapters begin from. `padding`: `[batch, positions]`, true where an input has ended.
     ///
-    /// # Panics
-    /// If the backbone reads something else.
-    pub fn tap(&self, input: Input, padding: Tensor<2, Bool>) -> Tapped {
-        let states = match (&self.backbone, input) {
-            (BackboneNetwork::Whisper(whisper), Input::Mel(mel, start)) => {
-                let encoder = &whisper.encoder;
-                encoder.blocks(encoder.front_end(mel, start), 0..self.tap, None)
-            }
-            (BackboneNetwork::Text(encoder), Input::Tokens(ids, types)) => {
-                let x = encoder.embed(ids, Some(types), Some(&padding));
-                encoder.blocks(x, 0..self.tap, Some(&padding), None)
-            }
-            _ => panic!("a speech backbone reads mel features, a text backbone tokens"),
-        };
-        Tapped { states, padding }
+    /// # Errors
+    /// When the backbone reads something else.
+    pub fn tap(&self, input: BackboneInput, padding: Tensor<2, Bool>) -> Result<Tapped, WrongInput> {
+        let x = self.backbone.embed(input, &padding)?;
+        Ok(Tapped { states: self.backbone.forward_blocks(x, 0..self.tap, &padding, None), padding })
     }
 
     /// The backbone's last states.
     pub fn encode(&self, tapped: &Tapped, gates: Option<&Gates>) -> Encoded {
-        let x = tapped.states.clone();
-        match &self.backbone {
-            BackboneNetwork::Whisper(whisper) => {
-                let (encoder, blocks) = (&whisper.encoder, self.backbone.blocks());
-                let layer = self.alignment.elements_layer;
-                if self.alignment.element_head.is_none() || layer <= self.tap {
-                    let elements = self.alignment.element_head.is_some().then(|| x.clone());
-                    let states = encoder.layer_norm.forward(encoder.blocks(x, self.tap..blocks, gates));
-                    return Encoded { states, elements };
-                }
-                let x = encoder.blocks(x, self.tap..layer, gates);
-                let states = encoder.layer_norm.forward(encoder.blocks(x.clone(), layer..blocks, gates));
-                Encoded { states, elements: Some(x) }
-            }
-            BackboneNetwork::Text(encoder) => {
-                let above = self.tap..self.backbone.blocks();
-                let states = encoder.blocks(x, above, Some(&tapped.padding), gates);
-                Encoded { states, elements: None }
-            }
+        let blocks = |x, blocks| self.backbone.forward_blocks(x, blocks, &tapped.padding, gates);
+        let (x, last) = (tapped.states.clone(), self.backbone.block_count());
+        if self.alignment.element_head.is_none() {
+            return Encoded { states: self.backbone.finish(blocks(x, self.tap..last)), elements: None };
         }
+        let layer = self.alignment.elements_layer.max(self.tap);
+        let x = if layer > self.tap { blocks(x, self.tap..layer) } else { x };
+        let states = self.backbone.finish(blocks(x.clone(), layer..last));
+        Encoded { states, elements: Some(x) }
     }
+}
+
+/// A fresh head on a backbone: one that writes by itself is told its task, any other is given the head's network.
+fn head(backbone: &BoxedBackbone, config: &HeadConfig, device: &Device) -> BoxedHead {
+    if backbone.decoder().is_none() {
+        return config.head(backbone.token_embedding(), device);
+    }
+    BoxedHead::new("Prompt", PromptHead { start: Param::from_tensor(Tensor::zeros([backbone.d_model()], device)) })
+}
+
+/// Whether a head has the parameter from the backbone: the embeddings that it decodes with, which stay as they are.
+pub(super) fn is_shared(path: &str) -> bool {
+    path.ends_with("embed_tokens.weight")
 }
 
 /// Written by hand for the paths of parameters, which checkpoints and `train.optimizer.groups` have: a Whisper that is
@@ -298,9 +269,9 @@ impl Module for TaskModel {
     }
 
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
-        match &self.backbone {
-            BackboneNetwork::Whisper(whisper) if self.plain => visit_at("whisper", whisper, visitor),
-            backbone => visit_at("backbone", backbone, visitor),
+        match self.plain {
+            true => self.backbone.visit(visitor),
+            false => visit_at("backbone", &self.backbone, visitor),
         }
         visit_at("heads", &self.heads, visitor);
         visit_at("router", &self.router, visitor);
@@ -308,11 +279,9 @@ impl Module for TaskModel {
     }
 
     fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
-        let backbone = match self.backbone {
-            BackboneNetwork::Whisper(whisper) if self.plain => {
-                BackboneNetwork::Whisper(map_at("whisper", whisper, mapper))
-            }
-            backbone => map_at("backbone", backbone, mapper),
+        let backbone = match self.plain {
+            true => self.backbone.map(mapper),
+            false => map_at("backbone", self.backbone, mapper),
         };
         let heads = map_at("heads", self.heads, mapper);
         let router = map_at("router", self.router, mapper);
@@ -371,25 +340,25 @@ fn map_at<M: Module, F: ModuleMapper>(name: &str, part: M, mapper: &mut F) -> M 
     part
 }
 
-/// A speech backbone's decoder, ready to decode `states`, `[batch, time, d_model]`; `prompts` is each input's weight on each
-/// of `heads`, `[batch, heads]`. Without heads the decoder is told no task.
+/// A backbone's decoder, ready to decode `states`, `[batch, time, d_model]`; `prompts` is each input's weight on each of
+/// `heads`, `[batch, heads]`. Without heads the decoder is told no task.
 ///
 /// # Panics
 /// If there is a head that is no [`PromptHead`].
 pub fn prompted(
-    whisper: &Whisper,
+    decoder: &WhisperDecoder,
     heads: &[BoxedHead],
     states: Tensor<3>,
     gates: Option<Gates>,
     prompts: Tensor<2>,
 ) -> DecoderCache {
     if heads.is_empty() {
-        return whisper.decoder.cache(states, gates);
+        return decoder.cache(states, gates);
     }
     let prompts_of = heads.iter().filter_map(|head| head.downcast_ref::<PromptHead>());
     let starts = prompts_of.map(|prompt| prompt.start.val().unsqueeze_dim(0));
     let start = undertone_ops::matmul(prompts, Tensor::cat(starts.collect(), 0));
-    whisper.decoder.cache(states, gates).with_start(start)
+    decoder.cache(states, gates).with_start(start)
 }
 
 #[cfg(test)]
@@ -420,7 +389,7 @@ mod tests {
         ];
         let heads = heads.map(|head| serde_json::from_value::<HeadConfig>(head).expect("a head"));
         let lora = LoraConfig { r: 1, target_modules: vec!["query".into()], ..Default::default() };
-        let backbone = BackboneNetwork::Text(config.init(&device));
+        let backbone = BoxedBackbone::new("Text", config.init(&device));
         let model = TaskModel::new(backbone, &vec![lora; 4], &heads.each_ref(), 0, &device).expect("a model");
         let model = model.with_router(&RouterConfig { hidden: vec![4], ..Default::default() }, &device);
         let names: Vec<String> = parameter_infos(&model).into_iter().map(|parameter| parameter.name).collect();

@@ -5,20 +5,22 @@ use super::batch::{BatchInput, TaskBatch, TaskLoader};
 use super::folder::{self, Description};
 use super::judge::{Judge, RouterKind};
 use super::losses::{routing_terms, term_names};
-use super::model::{BackboneNetwork, Encoded, Input, Tapped, TaskModel};
+use super::model::{Encoded, Tapped, TaskModel};
 use super::pretrained::Pretrained;
 use super::task_loss::{TaskLosses, TextInput};
 use crate::config::{GumbelConfig, RoutingWeights};
 use crate::skipped::SkipRecord;
-use crate::work::{text_work, trainable_share, whisper_work};
+use crate::work::{speech_work, text_work, trainable_share};
 use crate::{AlignmentConfig, LossConfig};
 use burn::module::Param;
 use burn::tensor::{Bool, Device, Tensor};
 use std::cell::RefCell;
 use std::path::Path;
 use undertone_fit::{Workload, note_workload};
+use undertone_model::backbone::BackboneInput;
 use undertone_model::lora::Gates;
 use undertone_model::router::GateKind;
+use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
 use undertone_report::GUMBEL_TEMPERATURE;
 use undertone_store::Dtype;
@@ -126,7 +128,7 @@ impl Objective for TaskObjective {
     type Model = TaskModel;
     type Batch = TaskBatch;
     /// What the backbone reads, where its samples have ended, and what heads of text are given besides.
-    type Input = (Input, Tensor<2, Bool>, Option<TextInput>);
+    type Input = (BackboneInput, Tensor<2, Bool>, Option<TextInput>);
 
     fn samples(&self, batch: &TaskBatch) -> usize {
         batch.tasks.len()
@@ -141,13 +143,9 @@ impl Objective for TaskObjective {
 
     fn work(&self, model: &TaskModel, batch: &TaskBatch) -> Work {
         let trainable = trainable_share(model);
-        match (&model.backbone, &batch.input) {
-            (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech)) => whisper_work(whisper, speech, trainable),
-            (backbone, BatchInput::Text(text)) => {
-                let targets = text.samples.iter().map(|sample| sample.target.count()).sum();
-                text_work(backbone, text.samples.len(), text.tokens, targets, trainable)
-            }
-            _ => Work::default(),
+        match &batch.input {
+            BatchInput::Speech(speech) => speech_work(&model.backbone, speech, trainable),
+            BatchInput::Text(text) => text_work(&model.backbone, text, trainable),
         }
     }
 
@@ -180,7 +178,7 @@ impl Objective for TaskObjective {
         (input, padding, texts): Self::Input,
         device: &Device,
     ) -> Result<Vec<LossTerm>, BoxError> {
-        let tapped = model.tap(input, padding);
+        let tapped = model.tap(input, padding)?;
         let Scheme::Router { gates, gumbel, weights } = &self.scheme else {
             let gates = model.oracle(&batch.tasks, device);
             return self.task_terms(model, &tapped, gates, batch, texts.as_ref(), device);
@@ -219,8 +217,8 @@ impl Objective for TaskObjective {
         if let Some(description) = &self.description {
             return Ok(folder::save(model, description, directory)?);
         }
-        match (&self.judge.pretrained, &model.backbone) {
-            (Pretrained::Whisper(whisper), BackboneNetwork::Whisper(network)) => {
+        match (&self.judge.pretrained, model.backbone.downcast_ref::<Whisper>()) {
+            (Pretrained::Whisper(whisper), Some(network)) => {
                 let mut whisper = whisper.clone();
                 whisper.model = network.clone();
                 Ok(whisper.save(directory, Dtype::F32)?)

@@ -89,7 +89,7 @@ impl Predictor {
                 draw: 0,
             };
             let mut batch = self.batch(vec![SampleInput::Speech(sample)])?;
-            let tapped = self.tap(&mut batch);
+            let tapped = self.tap(&mut batch)?;
             let decision = self.decide(&tapped);
             let text = self.answers(&tapped, &decision, &batch)?.remove(0).said().to_owned();
             Ok(Prediction { start, ..self.prediction(decision, text) })
@@ -106,9 +106,9 @@ impl Predictor {
         let Pretrained::Text(backbone) = &self.setup.pretrained else {
             return Err(RunError::Modality("audio: give a file with --audio"));
         };
-        let (name, longest) = (typed_origin().to_string(), backbone.text.model.max_tokens());
+        let (name, longest) = (typed_origin().to_string(), backbone.max_tokens);
         let (row, _) = TextSample::plain(name, text, context, longest, &backbone.framer)?;
-        let task = self.decide(&self.tap(&mut self.batch(vec![SampleInput::Text(row)])?)).task;
+        let task = self.decide(&self.tap(&mut self.batch(vec![SampleInput::Text(row)])?)?).task;
         let config = &self.setup.experiment.tasks[task];
         let typed = Typed { text, context };
         let read = config.head.typed(&typed, &backbone.framer).map_err(|error| match error {
@@ -134,7 +134,7 @@ impl Predictor {
     /// first.
     fn answer_as(&self, task: usize, rows: Vec<TextSample>) -> Result<(Vec<Answer>, Decision), RunError> {
         let mut batch = self.batch(rows.into_iter().map(SampleInput::Text).collect())?;
-        let tapped = self.tap(&mut batch);
+        let tapped = self.tap(&mut batch)?;
         let decision = Decision { task, ..self.decide(&tapped) };
         Ok((self.answers(&tapped, &decision, &batch)?, decision))
     }
@@ -144,9 +144,9 @@ impl Predictor {
         self.collate.collate(items).map_err(RunError::Judge)
     }
 
-    fn tap(&self, batch: &mut TaskBatch) -> Tapped {
+    fn tap(&self, batch: &mut TaskBatch) -> Result<Tapped, RunError> {
         let (input, padding) = input(batch, 0, &self.setup.device);
-        self.model.tap(input, padding)
+        self.model.tap(input, padding).map_err(|error| RunError::Judge(error.into()))
     }
 
     fn decide(&self, tapped: &Tapped) -> Decision {

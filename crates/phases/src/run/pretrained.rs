@@ -1,13 +1,12 @@
 //! The backbones that tasks can stand on, as they come from their folders.
 
-use super::model::BackboneNetwork;
+use crate::backbone::TextBackbone;
 use crate::normalize::spells;
 use crate::{DataConfig, Experiment, SourceError};
 use burn::tensor::Device;
 use undertone_data::text::NormalizerError;
-use undertone_model::text::{PretrainedText, TextTokenizer};
+use undertone_model::backbone::BoxedBackbone;
 use undertone_model::whisper::PretrainedWhisper;
-use undertone_tasks::{Framer, TextError};
 
 /// A backbone with everything that travels with it.
 #[derive(Clone)]
@@ -19,26 +18,12 @@ pub enum Pretrained {
     Text(TextBackbone),
 }
 
-/// A text encoder and its tokenizer, once whole and once in parts.
-#[derive(Clone)]
-pub struct TextBackbone {
-    /// The encoder and its configuration.
-    pub text: PretrainedText,
-    /// Texts to tokens.
-    pub tokenizer: TextTokenizer,
-    /// The same in parts, for rows of tokens whose parts are known.
-    pub framer: Framer,
-}
-
 /// Why there is no backbone.
 #[derive(Debug, thiserror::Error)]
 pub enum BackboneError {
     /// It cannot be had.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// Its tokenizer is no text encoder's.
-    #[error(transparent)]
-    Tokenizer(#[from] TextError),
     /// Spellings cannot be had.
     #[error(transparent)]
     Spellings(#[from] NormalizerError),
@@ -52,9 +37,7 @@ impl Pretrained {
     pub fn load(experiment: &Experiment, device: &Device) -> Result<Self, BackboneError> {
         if experiment.model.backbone.is_text() {
             undertone_ops::seed(experiment.seed);
-            let text = experiment.model.load_text(device)?;
-            let (tokenizer, framer) = (text.tokenizer.clone(), Framer::new(&text.tokenizer)?);
-            return Ok(Self::Text(TextBackbone { text, tokenizer, framer }));
+            return Ok(Self::Text(experiment.model.load_text(device)?));
         }
         let mut whisper = experiment.model.load(device, experiment.seed)?;
         speaks(&mut whisper, &experiment.data);
@@ -63,10 +46,10 @@ impl Pretrained {
     }
 
     /// The network alone.
-    pub fn network(&self) -> BackboneNetwork {
+    pub fn network(&self) -> BoxedBackbone {
         match self {
-            Self::Whisper(whisper) => BackboneNetwork::Whisper(whisper.model.clone()),
-            Self::Text(backbone) => BackboneNetwork::Text(backbone.text.model.clone()),
+            Self::Whisper(whisper) => BoxedBackbone::new("Whisper", whisper.model.clone()),
+            Self::Text(text) => text.network.clone(),
         }
     }
 }

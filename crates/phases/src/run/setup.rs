@@ -94,7 +94,7 @@ impl Setup {
             Pretrained::Whisper(whisper) => Footprint::whisper(&whisper.config),
             Pretrained::Text(backbone) => {
                 let tokens = self.experiment.tasks.iter().map(|task| task.head.max_input()).max().unwrap_or_default();
-                Footprint::text(&backbone.text.config, tokens)
+                Footprint::text(&backbone.dimensions, tokens)
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::batch::{TaskDataset, TaskSamples};
 use super::folder::{AdapterDescription, Description, HeadDescription, load_backbone, load_parts, load_router};
-use super::model::TaskModel;
+use super::model::{TaskModel, Trained};
 use super::objective::{Scheme, StageBatches, TaskObjective};
 use super::order::TaskOrder;
 use super::setup::Setup;
@@ -17,7 +17,7 @@ use undertone_data::clips::BlockShuffle;
 use undertone_data::loader::{Mixture, Order};
 use undertone_model::lora::LoraConfig;
 use undertone_ops::seeds;
-use undertone_store::{parameter_infos, set_trainable};
+use undertone_store::parameter_infos;
 use undertone_tasks::HeadConfig;
 use undertone_train::{LrScaling, OptimizerConfig, Summary, TrainConfig};
 
@@ -296,17 +296,15 @@ impl Stage {
         if *self == Self::Whole {
             return model;
         }
-        let (learned, judged) = (experiment.router.learn_temperature, self.confidence_weight(experiment) > 0.0);
-        set_trainable(model, |name| match self {
-            // The embeddings that a head decodes with are the backbone's own, and stay.
-            _ if name.starts_with("heads.") && name.ends_with(".embed_tokens.weight") => false,
-            Self::Full => name != "backbone.Whisper.encoder.embed_positions.weight",
-            _ if name == "router.log_temperature" => learned,
-            _ if name.starts_with("router.confidence") => judged,
-            Self::Router => name.starts_with("router."),
-            _ => {
-                ["heads.", "router.", "alignment."].iter().any(|part| name.starts_with(part)) || name.contains(".lora.")
-            }
+        let parts = *self != Self::Router;
+        model.with_trained(Trained {
+            backbone: *self == Self::Full,
+            adapters: parts,
+            heads: parts,
+            alignment: parts,
+            router: true,
+            router_temperature: experiment.router.learn_temperature,
+            router_confidence: self.confidence_weight(experiment) > 0.0,
         })
     }
 

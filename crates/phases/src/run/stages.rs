@@ -223,7 +223,7 @@ fn outrun(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, RunError> {
 /// Whether the router's tap, every task's adapter and head, and what reads timing fit the backbone.
 pub(super) fn check_fit(setup: &Setup) -> Result<(), RunError> {
     let (experiment, network) = (&*setup.experiment, setup.pretrained.network());
-    let (tap, blocks) = (experiment.router.tap, network.blocks());
+    let (tap, blocks) = (experiment.router.tap, network.block_count());
     let alignment = &experiment.loss.alignment;
     if alignment.elements > 0.0 && alignment.elements_layer > blocks {
         return Err(RunError::Layer { layer: alignment.elements_layer, layers: blocks });
@@ -245,7 +245,7 @@ pub(super) fn check_fit(setup: &Setup) -> Result<(), RunError> {
 /// Whether a head reads no more tokens than a text backbone has positions for, and divides its width.
 fn fits(head: &HeadConfig, pretrained: &Pretrained) -> Result<(), String> {
     let Pretrained::Text(backbone) = pretrained else { return Ok(()) };
-    head.fits(backbone.text.config.hidden_size, backbone.text.model.max_tokens())
+    head.fits(backbone.network.d_model(), backbone.max_tokens)
 }
 
 /// Says what does not fit: nothing is cut in silence.

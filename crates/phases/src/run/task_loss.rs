@@ -2,12 +2,13 @@
 
 use super::arrays::{ints, one_hot, row_ids};
 use super::batch::{BatchInput, TaskBatch};
-use super::model::{BackboneNetwork, Input, TaskModel, prompted};
+use super::model::{TaskModel, prompted};
 use crate::WhisperBatch;
 use crate::config::TaskConfig;
 use burn::tensor::{Bool, Device, Int, Tensor};
+use undertone_model::backbone::BackboneInput;
 use undertone_model::lora::Gates;
-use undertone_model::whisper::Whisper;
+use undertone_model::whisper::WhisperDecoder;
 use undertone_ops::{CrossEntropyOptions, linear_cross_entropy};
 use undertone_tasks::{DevicePart, HeadInput};
 use undertone_train::BoxError;
@@ -37,24 +38,25 @@ impl TaskLosses<'_> {
         device: &Device,
     ) -> Result<Vec<Tensor<1>>, BoxError> {
         let rows = batch.tasks.len();
-        let hidden = match (&model.backbone, &batch.input) {
+        let decoder = model.backbone.decoder();
+        let hidden = match (decoder, &batch.input) {
             // One decoder writes for all tasks, so it writes for all at once.
-            (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech)) => {
+            (Some(decoder), BatchInput::Speech(speech)) => {
                 let heads = one_hot(&batch.tasks, model.heads.len().max(1), device);
-                let cache = prompted(whisper, &model.heads, states, gates, heads);
+                let cache = prompted(decoder, &model.heads, states, gates, heads);
                 let ids = ints(&speech.inputs, device).reshape([rows, speech.tokens]);
-                whisper.decoder.forward_all(ids, cache)
+                decoder.forward_all(ids, cache)
             }
             _ => states,
         };
         let sum = |task: usize| {
             let own: Vec<usize> = (0..rows).filter(|row| batch.tasks[*row] == task).collect();
-            match (&model.backbone, &batch.input, texts) {
+            match (decoder, &batch.input, texts) {
                 _ if own.is_empty() => Ok(Tensor::zeros([1], device)),
-                (BackboneNetwork::Whisper(whisper), BatchInput::Speech(speech), _) => {
+                (Some(decoder), BatchInput::Speech(speech), _) => {
                     let pick = (own.len() < rows).then(|| row_ids(&own, device));
                     let hidden = pick.map_or(hidden.clone(), |rows| hidden.clone().select(0, rows));
-                    Ok(self.written(whisper, hidden, speech, &own, device))
+                    Ok(self.written(decoder, hidden, speech, &own, device))
                 }
                 (_, _, Some(texts)) => model.heads[task].loss(texts.of(task, hidden.clone(), padding.clone())?),
                 _ => Err("a batch of text came to a backbone of speech, or the other way".into()),
@@ -66,7 +68,7 @@ impl TaskLosses<'_> {
     /// The cross-entropy of what a speech backbone writes: `hidden` is its decoder's states for `rows` of the batch.
     fn written(
         &self,
-        whisper: &Whisper,
+        decoder: &WhisperDecoder,
         hidden: Tensor<3>,
         speech: &WhisperBatch,
         rows: &[usize],
@@ -74,7 +76,7 @@ impl TaskLosses<'_> {
     ) -> Tensor<1> {
         let [own, tokens, d_model] = hidden.dims();
         let labels: Vec<i64> = rows.iter().flat_map(|row| speech.row_labels(*row)).copied().collect();
-        let embedding = whisper.decoder.embed_tokens.weight.val();
+        let embedding = decoder.embed_tokens.weight.val();
         let hidden = hidden.reshape([own * tokens, d_model]);
         let options = CrossEntropyOptions { label_smoothing: self.label_smoothing, ..Default::default() };
         linear_cross_entropy(hidden, embedding, None, ints(&labels, device), options).sum
@@ -90,9 +92,9 @@ pub struct TextInput {
 
 impl TextInput {
     /// What is there of a batch of text.
-    pub(super) fn new(batch: &TaskBatch, input: &Input, device: &Device) -> Option<Self> {
+    pub(super) fn new(batch: &TaskBatch, input: &BackboneInput, device: &Device) -> Option<Self> {
         match (&batch.input, input) {
-            (BatchInput::Text(text), Input::Tokens(ids, _)) => {
+            (BatchInput::Text(text), BackboneInput::Tokens(ids, _)) => {
                 Some(Self { ids: ids.clone(), parts: text.upload_parts(device) })
             }
             _ => None,

@@ -136,7 +136,7 @@ mod tests {
 
     fn optimizer(adafactor: AdafactorConfig, weight_decay: f64) -> Optimizer {
         Optimizer::new(&OptimizerConfig {
-            name: OptimizerName::Adafactor,
+            name: OptimizerName::ADAFACTOR,
             adafactor,
             weight_decay,
             ..Default::default()
@@ -208,7 +208,7 @@ mod tests {
     fn its_state_is_a_row_and_a_column_where_adamws_is_two_matrices() {
         let bytes = |config: &OptimizerConfig, shape: &[usize]| config.state_bytes(shape);
         let adamw = OptimizerConfig::default();
-        let adafactor = OptimizerConfig { name: OptimizerName::Adafactor, ..adamw.clone() };
+        let adafactor = OptimizerConfig { name: OptimizerName::ADAFACTOR, ..adamw.clone() };
         assert_eq!([&adamw, &adafactor].map(|config| bytes(config, &[51_865, 384])), [159_329_284, 209_000]);
         assert_eq!([&adamw, &adafactor].map(|config| bytes(config, &[384])), [3076, 1544]);
         // A convolution of width 3 over pairs of channels: the last two axes, as in transformers.
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn what_it_holds_is_what_it_says_it_holds() {
         let (fixture, device) = (fixture(), Device::default().autodiff());
-        for name in [OptimizerName::Adamw, OptimizerName::Adafactor] {
+        for name in [OptimizerName::ADAMW, OptimizerName::ADAFACTOR] {
             let config = OptimizerConfig { name, ..Default::default() };
             let mut optimizer = Optimizer::new(&config);
             let model = begin(&fixture, &device);

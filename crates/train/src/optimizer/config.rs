@@ -1,9 +1,11 @@
 //! How parameters move, as a user writes it.
 
 use super::groups::GroupConfig;
+use super::registry::{self, OptimizerName};
 use crate::Schedule;
 use crate::config_error::TrainConfigError;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::fmt::Debug;
 use std::str::FromStr;
 
@@ -25,6 +27,9 @@ pub struct OptimizerConfig {
     pub epsilon: f64,
     /// What Adafactor has in their place.
     pub adafactor: AdafactorConfig,
+    /// What an optimizer that was registered has besides.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub options: Map<String, Value>,
     /// Parameters with a rate or a decay of their own, as PyTorch's parameter groups: a parameter belongs to the first
     /// group that its path matches.
     pub groups: Vec<GroupConfig>,
@@ -48,13 +53,14 @@ pub struct OptimizerConfig {
 impl Default for OptimizerConfig {
     fn default() -> Self {
         Self {
-            name: OptimizerName::Adamw,
+            name: OptimizerName::ADAMW,
             lr: 3e-4,
             weight_decay: 0.01,
             beta1: 0.9,
             beta2: 0.98,
             epsilon: 1e-8,
             adafactor: AdafactorConfig::default(),
+            options: Map::new(),
             groups: Vec::new(),
             lora_plus_ratio: None,
             schedule: Schedule::Cosine,
@@ -65,17 +71,6 @@ impl Default for OptimizerConfig {
             clip_norm: 1.0,
         }
     }
-}
-
-/// The optimizers there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OptimizerName {
-    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019): two numbers of state for each parameter.
-    #[default]
-    Adamw,
-    /// Adafactor (Shazeer and Stern, 2018): of a matrix, one number for each row and column.
-    Adafactor,
 }
 
 /// Adafactor's own settings, in the paper's letters where it has any. The learning rate is the schedule's, never the
@@ -193,7 +188,7 @@ impl OptimizerConfig {
     /// Whether everything that differs from its usual value is read by what was chosen: a setting without effect would be
     /// taken for one.
     fn validate_belonging(&self, usual: &Self) -> Result<(), TrainConfigError> {
-        let adafactor = self.name == OptimizerName::Adafactor;
+        let adafactor = self.name == OptimizerName::ADAFACTOR;
         if !adafactor && self.adafactor != usual.adafactor {
             let rule = "it is for `optimizer.name: adafactor`: leave it out";
             return Err(TrainConfigError {
@@ -210,6 +205,15 @@ impl OptimizerConfig {
             let rule = "it is for AdamW, and Adafactor's settings are in `optimizer.adafactor`: leave it out";
             check(!adafactor || value == usual, key, &value, rule)?;
         }
+        let options = |rule: &str| TrainConfigError {
+            key: "optimizer.options".into(),
+            value: Value::from(self.options.clone()).to_string(),
+            rule: rule.into(),
+        };
+        if self.name.is_built_in() && !self.options.is_empty() {
+            return Err(options("it is for optimizers that were registered: leave it out"));
+        }
+        registry::rule(self).map_err(|rule| options(&rule))?;
         let (key, epsilon2) = ("optimizer.adafactor.epsilon2", self.adafactor.epsilon2);
         let read = self.adafactor.scale_parameter || epsilon2 == usual.adafactor.epsilon2;
         check(read, key, &epsilon2, "it is for `scale_parameter: true`: leave it out")?;
@@ -271,7 +275,7 @@ mod tests {
     fn refusals_name_the_key() {
         assert_eq!(OptimizerConfig::default().validate(), Ok(()));
         type Spoil = fn(&mut OptimizerConfig);
-        let adafactor: Spoil = |c| c.name = OptimizerName::Adafactor;
+        let adafactor: Spoil = |c| c.name = OptimizerName::ADAFACTOR;
         let cases: [(&str, [Spoil; 2]); 15] = [
             ("lr", [adafactor, |c| c.lr = 0.0]),
             ("beta2", [adafactor, |c| c.beta2 = 0.999]),

@@ -4,17 +4,18 @@ mod adafactor;
 mod adamw;
 mod config;
 mod groups;
+pub mod registry;
 mod rule;
 mod settings;
 
-pub use config::{AdafactorConfig, LrScaling, OptimizerConfig, OptimizerName};
+pub use config::{AdafactorConfig, LrScaling, OptimizerConfig};
 pub use groups::{GroupConfig, Pattern};
+pub use registry::OptimizerName;
 
 use crate::GradientSum;
-use adafactor::Adafactor;
-use adamw::AdamW;
 use burn::module::{Module, Param, ParamMapper};
 use burn::tensor::{Device, Tensor, TensorData};
+use registry::title;
 use rule::{Rule, Step};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,9 @@ const STEP: &str = "step";
 
 impl Optimizer {
     /// A fresh optimizer; state appears with the first gradient of each parameter.
+    ///
+    /// # Panics
+    /// If [`OptimizerConfig::validate`] refuses the configuration's `options`.
     pub fn new(config: &OptimizerConfig) -> Self {
         Self { config: config.clone(), rule: config.rule(), state: BTreeMap::new(), moved: Vec::new() }
     }
@@ -145,23 +149,9 @@ impl Optimizer {
     }
 }
 
-/// What the optimizer is called whose state has these parts.
-fn title(parts: &BTreeSet<&str>) -> &'static str {
-    let are = |known: &[&str]| parts.len() == known.len() && known.iter().all(|part| parts.contains(part));
-    match () {
-        () if are(&AdamW::PARTS) => "adamw",
-        () if are(&Adafactor::PARTS) => "adafactor",
-        () if are(&Adafactor::AVERAGED_PARTS) => "adafactor with `beta1`",
-        () => "an unknown optimizer",
-    }
-}
-
 impl OptimizerConfig {
     fn rule(&self) -> Box<dyn Rule> {
-        match self.name {
-            OptimizerName::Adamw => Box::new(AdamW::new(self)),
-            OptimizerName::Adafactor => Box::new(Adafactor::new(self)),
-        }
+        registry::rule(self).unwrap_or_else(|reason| panic!("a configuration that was not checked: {reason}"))
     }
 
     /// Bytes of state for a trained parameter of this shape: f32, and four for its number of steps.
@@ -330,7 +320,7 @@ mod tests {
         let group = |pattern: &str, lr| -> GroupConfig {
             serde_json::from_value(serde_json::json!({"match": pattern, "lr": lr})).expect("a group")
         };
-        for name in [OptimizerName::Adamw, OptimizerName::Adafactor] {
+        for name in [OptimizerName::ADAMW, OptimizerName::ADAFACTOR] {
             let config = OptimizerConfig {
                 name,
                 lr: 1e-3,

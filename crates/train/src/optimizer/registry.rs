@@ -1,0 +1,329 @@
+//! The optimizers that `train.optimizer.name` can name: AdamW, Adafactor, and what other crates register.
+//!
+//! ```
+//! use burn::tensor::Tensor;
+//! use undertone_train::optimizer::registry::{self, Update, UpdateRule};
+//! use undertone_train::{OptimizerConfig, TrainConfig};
+//!
+//! /// Lion (Chen et al., 2023): the sign of a mean of gradients, one number of state for each parameter.
+//! struct Lion {
+//!     beta1: f64,
+//!     beta2: f64,
+//! }
+//!
+//! impl UpdateRule for Lion {
+//!     const NAME: &'static str = "lion";
+//!     const STATE: &'static [&'static str] = &["mean"];
+//!
+//!     fn new(config: &OptimizerConfig) -> Result<Self, String> {
+//!         Ok(Self { beta1: config.beta1, beta2: config.beta2 })
+//!     }
+//!
+//!     fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>) {
+//!         let (gradient, mean) = (update.gradient, update.state[0].clone());
+//!         let mix = |beta: f64| mean.clone().mul_scalar(beta) + gradient.clone().mul_scalar(1.0 - beta);
+//!         let change = mix(self.beta1).sign() + update.parameter.clone().mul_scalar(update.weight_decay);
+//!         (update.parameter - change.mul_scalar(update.learning_rate), vec![mix(self.beta2)])
+//!     }
+//! }
+//!
+//! registry::register::<Lion>()?;
+//! // In YAML: `train: {optimizer: {name: lion, lr: 1.0e-4}}`.
+//! let config: TrainConfig = serde_json::from_str(r#"{"optimizer": {"name": "lion", "lr": 1.0e-4}}"#)?;
+//! config.optimizer.validate()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use super::rule::{Rule, Step};
+use super::{OptimizerConfig, adafactor::Adafactor, adamw::AdamW};
+use burn::tensor::Tensor;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::any::TypeId;
+use std::collections::BTreeSet;
+use std::sync::{LazyLock, PoisonError, RwLock};
+use undertone_ops::StepControl;
+
+/// An optimizer, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptimizerName(&'static str);
+
+/// How one parameter moves: a type that implements this and one line, [`register`], make an optimizer that YAML can name. The
+/// Learner does the rest: accumulation, clipping, the schedule, groups, guards, and state that is saved and restored.
+pub trait UpdateRule: Send + Sync + Sized + 'static {
+    /// What configurations call it.
+    const NAME: &'static str;
+    /// What the tensors of a parameter's state are called in checkpoints.
+    const STATE: &'static [&'static str];
+
+    /// With its settings, which stand in `train.optimizer`; those that no other optimizer has stand under `options` there.
+    ///
+    /// # Errors
+    /// A sentence on what cannot be.
+    fn new(config: &OptimizerConfig) -> Result<Self, String>;
+
+    /// How many elements each tensor of the state has for a parameter of this shape; they begin at zero.
+    fn lengths(&self, shape: &[usize]) -> Vec<usize> {
+        vec![shape.iter().product(); Self::STATE.len()]
+    }
+
+    /// The parameter after the step, `[elements]`, and its state.
+    fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>);
+}
+
+/// What a parameter's step is made of; tensors are f32 and without autodiff.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// The parameter's shape.
+    pub shape: Vec<usize>,
+    /// The schedule's rate, times that of the parameter's group.
+    pub learning_rate: f64,
+    /// What the group has, or the configuration; 0 for biases and norms.
+    pub weight_decay: f64,
+    /// Which step of this parameter it is, from 1.
+    pub number: u64,
+    /// `[elements]`.
+    pub parameter: Tensor<1>,
+    /// `[elements]`, accumulated and clipped.
+    pub gradient: Tensor<1>,
+    /// In the order of [`UpdateRule::STATE`].
+    pub state: Vec<Tensor<1>>,
+}
+
+/// Why an optimizer is not registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is an optimizer called `{name}` already: give yours another name")]
+pub struct OptimizerNameTaken {
+    /// The name.
+    pub name: &'static str,
+}
+
+/// Makes an optimizer known to YAML under its name. To register the same again changes nothing.
+///
+/// # Errors
+/// When another optimizer has the name.
+pub fn register<R: UpdateRule>() -> Result<(), OptimizerNameTaken> {
+    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+    let (name, of) = (R::NAME, TypeId::of::<R>());
+    match registry.entries.iter().find(|entry| entry.name == name) {
+        Some(entry) if entry.of == Some(of) => return Ok(()),
+        Some(_) => return Err(OptimizerNameTaken { name }),
+        None => {}
+    }
+    let make = |config: &OptimizerConfig| R::new(config).map(|rule| Box::new(Registered(rule)) as Box<dyn Rule>);
+    registry.entries.push(Entry { name, of: Some(of), state: R::STATE, make });
+    registry.name_all();
+    Ok(())
+}
+
+impl OptimizerName {
+    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019): two numbers of state for each parameter.
+    pub const ADAMW: Self = Self("adamw");
+    /// Adafactor (Shazeer and Stern, 2018): of a matrix, one number for each row and column.
+    pub const ADAFACTOR: Self = Self("adafactor");
+
+    /// Whether it comes with Undertone.
+    pub(super) fn is_built_in(self) -> bool {
+        [Self::ADAMW, Self::ADAFACTOR].contains(&self)
+    }
+}
+
+impl Default for OptimizerName {
+    fn default() -> Self {
+        Self::ADAMW
+    }
+}
+
+impl Serialize for OptimizerName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for OptimizerName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+        let known = registry.names.iter().find(|known| **known == name);
+        known.map(|name| Self(name)).ok_or_else(|| D::Error::unknown_variant(&name, registry.names))
+    }
+}
+
+/// The rule that a configuration asks for.
+pub(super) fn rule(config: &OptimizerConfig) -> Result<Box<dyn Rule>, String> {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    let make = registry.entries.iter().find(|entry| entry.name == config.name.0).map(|entry| entry.make);
+    drop(registry);
+    make.ok_or_else(|| format!("there is no optimizer `{}`", config.name.0))?(config)
+}
+
+/// What the optimizer is called whose state has these parts.
+pub(super) fn title(parts: &BTreeSet<&str>) -> &'static str {
+    let are = |known: &[&str]| parts.len() == known.len() && known.iter().all(|part| parts.contains(part));
+    if are(&Adafactor::AVERAGED_PARTS) {
+        return "adafactor with `beta1`";
+    }
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    registry.entries.iter().find(|entry| are(entry.state)).map_or("an unknown optimizer", |entry| entry.name)
+}
+
+static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| {
+    let mut registry = Registry {
+        entries: vec![
+            Entry { name: "adamw", of: None, state: &AdamW::PARTS, make: |config| Ok(Box::new(AdamW::new(config))) },
+            Entry {
+                name: "adafactor",
+                of: None,
+                state: &Adafactor::PARTS,
+                make: |config| Ok(Box::new(Adafactor::new(config))),
+            },
+        ],
+        names: &[],
+    };
+    registry.name_all();
+    RwLock::new(registry)
+});
+
+struct Registry {
+    entries: Vec<Entry>,
+    /// For serde's errors, which name what there is for as long as the program runs.
+    names: &'static [&'static str],
+}
+
+struct Entry {
+    name: &'static str,
+    /// The type of a registered rule.
+    of: Option<TypeId>,
+    state: &'static [&'static str],
+    make: fn(&OptimizerConfig) -> Result<Box<dyn Rule>, String>,
+}
+
+impl Registry {
+    /// A few words for each optimizer, once.
+    fn name_all(&mut self) {
+        self.names = Box::leak(self.entries.iter().map(|entry| entry.name).collect::<Vec<_>>().into_boxed_slice());
+    }
+}
+
+/// A registered rule, which knows nothing of scales and of steps that are not taken.
+struct Registered<R>(R);
+
+impl<R: UpdateRule> Rule for Registered<R> {
+    fn parts(&self) -> &'static [&'static str] {
+        R::STATE
+    }
+
+    fn lengths(&self, shape: &[usize]) -> Vec<usize> {
+        self.0.lengths(shape)
+    }
+
+    fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
+        let stepped = steps.into_iter().map(|step| {
+            let Step { shape, learning_rate, weight_decay, gradient_scale, number, parameter, gradient, state } = step;
+            let Some(control) = control else {
+                let gradient = gradient.mul_scalar(gradient_scale);
+                return self.0.step(Update { shape, learning_rate, weight_decay, number, parameter, gradient, state });
+            };
+            let gradient = gradient * control.factor();
+            let (old, old_state) = (parameter.clone(), state.clone());
+            let (new, new_state) =
+                self.0.step(Update { shape, learning_rate, weight_decay, number, parameter, gradient, state });
+            let state = old_state.into_iter().zip(new_state).map(|(old, new)| control.choose(old, new));
+            (control.choose(old, new), state.collect())
+        });
+        stepped.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GradientSum, Optimizer};
+    use burn::module::{Module, Param};
+    use burn::tensor::Device;
+    use undertone_ops::{StepControl, StepRules};
+
+    /// Gradient descent with a memory, which `options` may shorten.
+    struct Momentum {
+        kept: f64,
+    }
+
+    impl UpdateRule for Momentum {
+        const NAME: &'static str = "momentum";
+        const STATE: &'static [&'static str] = &["velocity"];
+
+        fn new(config: &OptimizerConfig) -> Result<Self, String> {
+            let kept = config.options.get("kept").map_or(Some(0.5), |kept| kept.as_f64());
+            kept.map(|kept| Self { kept }).ok_or_else(|| "`kept` is no number".into())
+        }
+
+        fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>) {
+            let velocity = update.state[0].clone().mul_scalar(self.kept) + update.gradient;
+            (update.parameter - velocity.clone().mul_scalar(update.learning_rate), vec![velocity])
+        }
+    }
+
+    #[derive(Module, Debug)]
+    struct Point {
+        place: Param<Tensor<1>>,
+    }
+
+    fn config(options: serde_json::Value) -> OptimizerConfig {
+        register::<Momentum>().expect("registered");
+        let keys = serde_json::json!({"name": "momentum", "clip_norm": 0.0, "options": options});
+        serde_json::from_value(keys).expect("a configuration")
+    }
+
+    /// Where a point ends that began at 4 and is pulled to 0 by half its square, in steps of 0.5.
+    fn moved(config: &OptimizerConfig, control: impl Fn(&Device) -> Option<StepControl>) -> (Vec<f32>, Optimizer) {
+        let device = Device::default().autodiff();
+        let mut point = Point { place: Param::from_tensor(Tensor::from_floats([4.0], &device)) };
+        let mut optimizer = Optimizer::new(config);
+        let control = control(&device.clone().inner());
+        let mut places = Vec::new();
+        for _ in 0..3 {
+            let loss = point.place.val().square().sum().mul_scalar(0.5);
+            let mut gradients = GradientSum::default();
+            gradients.add(&point, loss.backward());
+            point = optimizer.controlled_step(point, &mut gradients, 0.5, control.as_ref());
+            places.push(point.place.val().into_scalar::<f32>());
+        }
+        (places, optimizer)
+    }
+
+    #[test]
+    fn a_registered_rule_moves_parameters_and_keeps_its_state() {
+        let (places, optimizer) = moved(&config(serde_json::json!({})), |_| None);
+        // Velocities 4, 4, 2: 4 - 2 = 2; 0.5 · 4 + 2 = 4, 2 - 2 = 0; 0.5 · 4 + 0 = 2, 0 - 1 = -1.
+        assert_eq!(places, [2.0, 0.0, -1.0]);
+        let state = optimizer.to_tensors();
+        assert_eq!((state["place.velocity"].data.clone(), state["place.step"].data.clone()), (vec![2.0], vec![3.0]));
+        assert_eq!(Optimizer::maker(state.keys()), Some("momentum".to_owned()));
+        assert_eq!(moved(&config(serde_json::json!({"kept": 0})), |_| None).0, [2.0, 1.0, 0.5]);
+    }
+
+    #[test]
+    fn what_the_accelerator_decides_holds_for_it() {
+        let control = |highest_loss: f64| {
+            move |device: &Device| {
+                let number = |x: f32| Tensor::<1>::from_floats([x], device);
+                let rules = StepRules { gradient_scale: 0.5, clip_norm: 0.0, highest_loss };
+                Some(StepControl::new(vec![number(3.0)], &[1.0], number(4.0), rules))
+            }
+        };
+        let half = config(serde_json::json!({"kept": 0}));
+        assert_eq!(moved(&half, control(9.0)).0, [3.0, 2.25, 1.6875], "gradients are halved");
+        assert_eq!(moved(&half, control(1.0)).0, [4.0; 3], "no step is taken");
+    }
+
+    #[test]
+    fn settings_that_it_does_not_know_are_refused() {
+        let refused = config(serde_json::json!({"kept": "long"})).validate().expect_err("refused");
+        assert_eq!((refused.key.as_ref(), refused.rule.as_ref()), ("optimizer.options", "`kept` is no number"));
+        let options = [("kept".to_owned(), 0.into())].into_iter().collect();
+        let built_in = OptimizerConfig { options, ..Default::default() };
+        assert_eq!(built_in.validate().expect_err("refused").key, "optimizer.options");
+        let unknown = serde_json::from_value::<OptimizerConfig>(serde_json::json!({"name": "lyon"}));
+        assert!(unknown.expect_err("refused").to_string().contains("`adamw`, `adafactor`"));
+    }
+}
