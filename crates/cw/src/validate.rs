@@ -1,5 +1,6 @@
 //! Refuses a configuration that could not be synthesised, in a sentence that says what to change.
 
+use super::synth::SHORTEST;
 use super::{
     CwConfig, CwSource, CwTask, CwText, compose,
     keying::{self, Fist},
@@ -96,13 +97,13 @@ pub enum CwError {
         /// Seconds that there are.
         room: f64,
     },
-    /// Not even one character fits.
+    /// Not even the shortest characters fit.
     #[error(
-        "one character can last {needed:.2} s at its slowest, and the shortest duration_s leaves {room:.2} s between \
+        "a single dah can last {needed:.2} s at its slowest, and the shortest duration_s leaves {room:.2} s between \
          lead_s and tail_s: raise duration_s or wpm, or lower lead_s, tail_s or the jitter under hand"
     )]
     TooShort {
-        /// Seconds that a character needs.
+        /// Seconds that a dah needs.
         needed: f64,
         /// Seconds that there are.
         room: f64,
@@ -238,9 +239,8 @@ impl CwConfig {
         }
         if self.text.fixed.is_empty() {
             let room = f64::from(self.duration_s[0]) - around;
-            let codes = morse::characters().filter_map(morse::code).chain(morse::prosigns().filter_map(morse::prosign));
-            let alone = |code| vec![vec![Symbol { spelling: String::new(), code }]];
-            let needed = codes.map(|code| self.longest_s(&alone(code))).fold(0.0, f64::max);
+            let words = SHORTEST.iter().filter_map(|text| morse::parse(text).ok());
+            let needed = words.map(|words| self.longest_s(&words)).fold(0.0, f64::max);
             if needed > room {
                 return Err(CwError::TooShort { needed, room });
             }
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_must_fit() {
-        assert!(refusal(|c| c.duration_s = [1.0, 8.0]).starts_with("one character can last"));
+        assert!(refusal(|c| c.duration_s = [0.9, 8.0]).starts_with("a single dah can last"));
         assert!(refusal(|c| c.text.fixed = vec!["PARIS ".repeat(9)]).contains("can last"));
     }
 
