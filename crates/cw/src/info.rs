@@ -128,7 +128,7 @@ impl CwInfo {
             filter_hz: (!clean && chance(rng, c.filter.probability)).then(|| between(rng, c.filter.width_hz)),
             muting_ms: draw_muting(&c.muting, &mut Stream::Muting.of(draw)),
             receiver: c.receiver.draw(pitch_hz, draw),
-            recorder: c.recorder.draw(pitch_hz, draw),
+            recorder: c.recorder.draw(draw),
             level_dbfs: between(rng, c.level_dbfs),
             carrier_amplitude: 1.0,
         };

@@ -46,6 +46,8 @@ mod utterances;
 mod validate;
 
 #[cfg(test)]
+mod effect_tests;
+#[cfg(test)]
 mod task_tests;
 #[cfg(test)]
 mod tests;

@@ -29,12 +29,12 @@ pub(super) fn plain() -> CwConfig {
     }
 }
 
-fn fixed(config: CwConfig, text: &str, longest_s: f32) -> CwConfig {
+pub(super) fn fixed(config: CwConfig, text: &str, longest_s: f32) -> CwConfig {
     let text = CwText { fixed: vec![text.to_owned()], ..CwText::default() };
     CwConfig { text, duration_s: [1.0, longest_s], ..config }
 }
 
-fn one(config: CwConfig) -> CwSample {
+pub(super) fn one(config: CwConfig) -> CwSample {
     CwSynth::new(config, 7).unwrap().sample(0)
 }
 
@@ -47,7 +47,7 @@ fn spectrum(audio: &[f32]) -> Vec<Complex<f64>> {
 }
 
 /// The audio between two frequencies, everything else cut away.
-fn band(audio: &[f32], low_hz: f64, high_hz: f64) -> Vec<f64> {
+pub(super) fn band(audio: &[f32], low_hz: f64, high_hz: f64) -> Vec<f64> {
     let mut bins = spectrum(audio);
     let width = RATE / audio.len() as f64;
     for (n, bin) in bins.iter_mut().enumerate() {
@@ -61,13 +61,13 @@ fn band(audio: &[f32], low_hz: f64, high_hz: f64) -> Vec<f64> {
     output.iter().map(|x| x / audio.len() as f64).collect()
 }
 
-fn mean_power(audio: &[f64]) -> f64 {
+pub(super) fn mean_power(audio: &[f64]) -> f64 {
     audio.iter().map(|x| x * x).sum::<f64>() / audio.len() as f64
 }
 
 /// The carrier's amplitude by mixing it down to 0 Hz and averaging twice over 3 ms, which leaves nothing of the mixing
 /// product at twice the pitch that could be taken for keying.
-fn detect(audio: &[f32], pitch_hz: f64) -> Vec<f64> {
+pub(super) fn detect(audio: &[f32], pitch_hz: f64) -> Vec<f64> {
     let mixed = audio
         .iter()
         .enumerate()
@@ -86,7 +86,7 @@ fn average(values: &[Complex<f64>]) -> Vec<Complex<f64>> {
 }
 
 /// Where the carrier is above half of its amplitude, in seconds.
-fn key_downs(audio: &[f32], pitch_hz: f64) -> Vec<[f64; 2]> {
+pub(super) fn key_downs(audio: &[f32], pitch_hz: f64) -> Vec<[f64; 2]> {
     let amplitude = detect(audio, pitch_hz);
     let threshold = amplitude.iter().copied().fold(0.0, f64::max) / 2.0;
     let mut elements = Vec::new();

@@ -73,7 +73,7 @@ impl Default for Codec {
     }
 }
 
-/// 5512.5 is half of 11025.
+/// The lowest, half of 11025, still holds every pitch that a carrier may have, 2000 Hz.
 const RATES_HZ: [f32; 8] = [5512.5, 6000.0, 8000.0, 8000.0, 8000.0, 8000.0, 11_025.0, 12_000.0];
 
 impl Recorder {
@@ -93,15 +93,12 @@ impl Recorder {
         if self.codec.probability > 0.0 { number("the sum of recorder.codec.kinds", sum, 1e-3, 4e6) } else { Ok(()) }
     }
 
-    /// Draws what a clip is recorded with. `pitch_hz` is the carrier's, which no low rate cuts away.
-    pub fn draw(&self, pitch_hz: f32, draw: u64) -> DrawnRecorder {
+    /// Draws what a clip is recorded with.
+    pub fn draw(&self, draw: u64) -> DrawnRecorder {
         let (slowing, coding) = (&mut Stream::Rate.of(draw), &mut Stream::Codec.of(draw));
         DrawnRecorder {
-            rate: chance(slowing, self.rate.probability).then(|| {
-                let hz = pick(slowing, &RATES_HZ);
-                let hz = if 0.45 * hz > 1.2 * pitch_hz { hz } else { 8000.0 };
-                DrawnRate { hz, image_db: between(slowing, self.rate.image_db) }
-            }),
+            rate: chance(slowing, self.rate.probability)
+                .then(|| DrawnRate { hz: pick(slowing, &RATES_HZ), image_db: between(slowing, self.rate.image_db) }),
             codec: chance(coding, self.codec.probability)
                 .then(|| (self.codec.kinds.draw(coding), between(coding, self.codec.level_dbfs))),
         }
@@ -198,7 +195,7 @@ mod tests {
         let codec = Codec { probability: 1.0, level_dbfs: [-30.0, -30.0], kinds: CodecKinds::default() };
         let mut recorder = Recorder { codec, ..Recorder::default() };
         recorder.codec.kinds = CodecKinds { logarithmic: 0.0, linear: 1.0, adpcm: 0.0, transform: 0.0 };
-        let drawn = recorder.draw(700.0, 5);
+        let drawn = recorder.draw(5);
         let Some((DrawnCodec::Linear { bits, .. }, _)) = drawn.codec else { panic!("{drawn:?}") };
         let clean = tone(700.0);
         let mut audio = clean.clone();
@@ -211,6 +208,6 @@ mod tests {
 
     #[test]
     fn by_default_a_recorder_is_perfect() {
-        assert!((0..100).all(|draw| Recorder::default().draw(700.0, draw).is_perfect()));
+        assert!((0..100).all(|draw| Recorder::default().draw(draw).is_perfect()));
     }
 }

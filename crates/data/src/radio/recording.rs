@@ -87,7 +87,7 @@ impl RadioChannel {
             .then(|| Filter::new(pitch_hz, between(&mut filtering, self.filter.width_hz).into()));
         let path = self.path.draw(draw);
         let receiver = self.receiver.draw(pitch_hz as f32, draw);
-        let recorder = self.recorder.draw(pitch_hz as f32, draw);
+        let recorder = self.recorder.draw(draw);
         let untouched = drift.is_none() && qsb.is_none() && qrm.is_empty() && qrn.is_none() && filter.is_none();
         if untouched && path.is_clear() && receiver.is_perfect() && recorder.is_perfect() {
             return false;
