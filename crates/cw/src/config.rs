@@ -80,7 +80,7 @@ pub struct CwConfig {
 /// What is sent. Each weight is relative to the sum of all; where a configuration names any, those it does not name
 /// are 0 and left out.
 ///
-/// The task `copy` draws from all of them, `callsigns` from those with calls in them (all but `words` and `groups`),
+/// The task `copy` draws from all of them, `callsigns` from contacts, contests and `callsigns`,
 /// `log` from the five contests, `expand` and `traffic` from none: they have texts of their own. A weight that the task
 /// does not draw from is refused, unless `text` is left out altogether, and so are `fixed` and `group_length` for any
 /// task but `copy`. `portable` and `cut_numbers` also shape what other stations send.

@@ -136,11 +136,6 @@ impl Keyed {
     pub fn delay(&mut self, seconds: f64) {
         self.elements.iter_mut().flatten().for_each(|time| *time += seconds);
     }
-
-    fn drop_word(&mut self, word: usize) {
-        self.symbols.retain(|symbol| symbol.word != word);
-        self.elements.truncate(self.symbols.last().map_or(0, |symbol| symbol.elements.end));
-    }
 }
 
 /// Keys as many whole words as end within `time`, in seconds; of a first word too long for it, as many whole symbols.
@@ -181,7 +176,7 @@ pub(super) fn key(words: &[Vec<Symbol>], fist: &Fist, time: Range<f64>, mut jitt
             if now > time.end {
                 keyed.elements.truncate(first_element);
                 if place > 0 {
-                    keyed.drop_word(place);
+                    keyed.keep_words(place);
                 }
                 return keyed;
             }

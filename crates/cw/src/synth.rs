@@ -58,9 +58,6 @@ pub struct CwMark {
 /// How often a message is composed before one of the shortest is sent.
 const MESSAGE_TRIES: usize = 16;
 
-/// Sent where not even the first character of a text fits: [`CwConfig::validate`] makes sure that each of these does.
-pub(super) const SHORTEST: [&str; 2] = ["E", "T"];
-
 /// What one station sent.
 struct Sent {
     keyed: Keyed,
@@ -125,7 +122,7 @@ impl CwSynth {
                 let text = text::fill(source, &c.text, (end - start) / info.fist().effective_unit_s(), rng);
                 let mut keyed = key(&text, &info.fist(), start..end, rng);
                 if keyed.symbols.is_empty() {
-                    keyed = key(random::pick(rng, &SHORTEST), &info.fist(), start..end, rng);
+                    keyed = key(random::pick(rng, &text::SHORTEST), &info.fist(), start..end, rng);
                 }
                 if info.brief {
                     let brief = &mut Stream::BriefPlace.of(draw);

@@ -17,6 +17,10 @@ pub(super) fn draw_source(task: CwTask, text: &CwText, rng: &mut ChaCha8Rng) -> 
     weights[weighted(rng, drawn)].0
 }
 
+/// Sent where not even the first character of a text fits: [`CwConfig::validate`](super::CwConfig::validate) makes sure that
+/// each of these does.
+pub(super) const SHORTEST: [&str; 2] = ["E", "T"];
+
 /// How often another over is drawn when the next word would not fit any more.
 const TRIES: usize = 4;
 

@@ -29,7 +29,7 @@ pub struct CwTransmitter {
 pub struct CwDistortion {
     /// Probability that a clip has it.
     pub probability: f32,
-    /// How far the tone is driven into the bend, in decibels: 0 leaves a third harmonic of -22 dB, 30 a square wave.
+    /// How far the tone is driven into the bend, in decibels: 0 leaves a third harmonic of -23 dB, 30 a square wave.
     pub drive_db: Range,
     /// How far the bend lies off the middle, relative to the driven tone: 0 has odd harmonics only.
     pub bias: Range,

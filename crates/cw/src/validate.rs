@@ -1,10 +1,10 @@
 //! Refuses a configuration that could not be synthesised, in a sentence that says what to change.
 
-use super::synth::SHORTEST;
 use super::{
     CwConfig, CwSource, CwTask, CwText, compose,
     keying::{self, Fist},
     morse::{self, Symbol},
+    text,
 };
 use undertone_data::bounds::{BoundsError, count, number, probability, range};
 
@@ -239,7 +239,7 @@ impl CwConfig {
         }
         if self.text.fixed.is_empty() {
             let room = f64::from(self.duration_s[0]) - around;
-            let words = SHORTEST.iter().filter_map(|text| morse::parse(text).ok());
+            let words = text::SHORTEST.iter().filter_map(|text| morse::parse(text).ok());
             let needed = words.map(|words| self.longest_s(&words)).fold(0.0, f64::max);
             if needed > room {
                 return Err(CwError::TooShort { needed, room });
