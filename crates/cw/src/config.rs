@@ -1,8 +1,8 @@
 //! What the synthesiser can be told. A pair of numbers is a range: each sample draws its own value from it, evenly.
 
-use super::{CwSource, CwTask};
+use super::{CwHabits, CwIdle, CwSource, CwTask, CwTransmitter};
 use serde::{Deserialize, Serialize};
-use undertone_data::radio::{Drift, Fading, Interference, ReceiverFilter, Static};
+use undertone_data::radio::{Drift, Fading, Interference, Path, Receiver, ReceiverFilter, Recorder, Static};
 use undertone_data::random::Range;
 
 /// Everything the CW synthesiser can vary. The default is a general mix: hand and machine keying at 15 to 30 words
@@ -27,6 +27,12 @@ pub struct CwConfig {
     pub farnsworth: CwFarnsworth,
     /// Timing of a human hand instead of an electronic keyer.
     pub hand: CwHand,
+    /// What a sender does beyond jitter.
+    pub habits: CwHabits,
+    /// Clips out of the middle of a transmission.
+    pub cut: CwCut,
+    /// Probability of a clip with one or two words only, somewhere in it; for the task `copy`, but not for fixed texts.
+    pub brief: f32,
     /// Time in which the carrier rises and falls (raised cosine), in milliseconds. Key-down and key-up are the
     /// half-amplitude points, so the edges do not change the timing. Below about 4 ms the keying clicks.
     pub rise_ms: Range,
@@ -36,8 +42,12 @@ pub struct CwConfig {
     pub drift: Drift,
     /// A carrier whose pitch is off at each key-down and settles.
     pub chirp: CwChirp,
+    /// Faults of the transmitter.
+    pub transmitter: CwTransmitter,
     /// Slow fading.
     pub qsb: Fading,
+    /// Flutter and echoes of the wanted signal.
+    pub path: Path,
     /// Static crashes.
     pub qrn: Static,
     /// Other stations.
@@ -48,10 +58,21 @@ pub struct CwConfig {
     pub snr_bandwidth_hz: f32,
     /// The receiver's filter.
     pub filter: ReceiverFilter,
-    /// Probability of a clip with nothing but the keyed carrier: no noise, fading, static, other stations or filter.
+    /// A receiver that hears nothing while its own transmitter sends.
+    pub muting: CwMuting,
+    /// The rest of the receiver, behind `filter`.
+    pub receiver: Receiver,
+    /// What the clip was recorded with.
+    pub recorder: Recorder,
+    /// Probability of a clip with nothing but the keyed carrier: no noise, fading, static, other stations or filter, nothing
+    /// of `path`, `muting`, `receiver` and `recorder`, and a transmitter without backwave and clicks.
     pub clean: f32,
-    /// Probability of a clip in which nobody sends: noise and static only, and an empty text.
+    /// Probability that a clip has not the noise of `snr_db`: its gaps hold what other keys put there, or nothing.
+    pub noiseless: f32,
+    /// Probability of a clip in which nobody sends, and an empty text.
     pub noise_only: f32,
+    /// What is heard then.
+    pub idle: CwIdle,
     /// Level of the loudest instant of a clip, in decibels relative to full scale.
     pub level_dbfs: Range,
 }
@@ -59,7 +80,7 @@ pub struct CwConfig {
 /// What is sent. Each weight is relative to the sum of all; where a configuration names any, those it does not name
 /// are 0 and left out.
 ///
-/// The task `copy` draws from all of them, `callsigns` from those with calls in them (all but `words` and `groups`),
+/// The task `copy` draws from all of them, `callsigns` from contacts, contests and `callsigns`,
 /// `log` from the five contests, `expand` and `traffic` from none: they have texts of their own. A weight that the task
 /// does not draw from is refused, unless `text` is left out altogether, and so are `fixed` and `group_length` for any
 /// task but `copy`. `portable` and `cut_numbers` also shape what other stations send.
@@ -93,6 +114,18 @@ pub struct CwText {
     /// Weight of ARRL Sweepstakes contacts: serial number, precedence, callsign, check and section.
     #[serde(default)]
     pub sweepstakes: f32,
+    /// Weight of beacons: `VVV DE W1AW/B FN31`, over and over.
+    #[serde(default)]
+    pub beacons: f32,
+    /// Weight of groups of figures, frequencies, times, dates.
+    #[serde(default)]
+    pub numbers: f32,
+    /// Weight of random strings of everything that can be keyed, each symbol as likely as any other.
+    #[serde(default)]
+    pub scatter: f32,
+    /// Weight of sentences of plain English in their natural word order.
+    #[serde(default)]
+    pub sentences: f32,
     /// Texts to send instead, each whole and equally often; a clip becomes as long as its text needs. When this list
     /// is not empty the weights do not matter.
     #[serde(default)]
@@ -134,6 +167,29 @@ pub struct CwHand {
     pub swing: Range,
 }
 
+/// Clips that start and end while somebody sends, as pieces of a long recording do. A character is in the text if the clip
+/// holds all of it and one and a half dits of silence on either side, without which nobody can tell that it is all.
+///
+/// They are of the length drawn from `duration_s`; `lead_s` or `tail_s` holds for the end that is not cut. For the task
+/// `copy`, but not for fixed texts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CwCut {
+    /// Probability that a clip is cut: at its start, at its end or at both, equally often.
+    pub probability: f32,
+}
+
+/// Muting of the receiver by the transmitter beside it (`muting`): noise, static and other stations are heard only while
+/// the key is up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CwMuting {
+    /// Probability that a clip has it.
+    pub probability: f32,
+    /// How long after key-up the receiver comes back, in milliseconds.
+    pub hold_ms: Range,
+}
+
 /// A carrier that is pulled at key-down.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -157,18 +213,28 @@ impl Default for CwConfig {
             wpm: [15.0, 30.0],
             farnsworth: CwFarnsworth::default(),
             hand: CwHand::default(),
+            habits: CwHabits::default(),
+            cut: CwCut::default(),
+            brief: 0.0,
             rise_ms: [4.0, 8.0],
             pitch_hz: [400.0, 1000.0],
             drift: Drift::default(),
             chirp: CwChirp::default(),
+            transmitter: CwTransmitter::default(),
             qsb: Fading::default(),
+            path: Path::default(),
             qrn: Static::default(),
             qrm: Interference::default(),
             snr_db: [10.0, 30.0],
             snr_bandwidth_hz: 500.0,
             filter: ReceiverFilter::default(),
+            muting: CwMuting::default(),
+            receiver: Receiver::default(),
+            recorder: Recorder::default(),
             clean: 0.1,
+            noiseless: 0.0,
             noise_only: 0.02,
+            idle: CwIdle::default(),
             level_dbfs: [-20.0, -1.0],
         }
     }
@@ -186,6 +252,10 @@ impl Default for CwText {
             cqwpx: 0.5,
             field_day: 0.5,
             sweepstakes: 0.5,
+            beacons: 0.0,
+            numbers: 0.0,
+            scatter: 0.0,
+            sentences: 0.0,
             fixed: Vec::new(),
             group_length: group_length(),
             portable: portable(),
@@ -196,7 +266,7 @@ impl Default for CwText {
 
 impl CwText {
     /// The kinds of text that have a weight, with it.
-    pub(super) fn weights(&self) -> [(CwSource, f32); 9] {
+    pub(super) fn weights(&self) -> [(CwSource, f32); 13] {
         [
             (CwSource::Words, self.words),
             (CwSource::Groups, self.groups),
@@ -207,6 +277,10 @@ impl CwText {
             (CwSource::Cqwpx, self.cqwpx),
             (CwSource::FieldDay, self.field_day),
             (CwSource::Sweepstakes, self.sweepstakes),
+            (CwSource::Beacons, self.beacons),
+            (CwSource::Numbers, self.numbers),
+            (CwSource::Scatter, self.scatter),
+            (CwSource::Sentences, self.sentences),
         ]
     }
 }
@@ -238,6 +312,12 @@ impl Default for CwHand {
             weighting: [0.46, 0.56],
             swing: [0.0, 0.1],
         }
+    }
+}
+
+impl Default for CwMuting {
+    fn default() -> Self {
+        Self { probability: 0.0, hold_ms: [0.0, 500.0] }
     }
 }
 

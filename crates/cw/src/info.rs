@@ -1,10 +1,14 @@
 //! What one clip is like: drawn before anything is synthesised, and handed out with the clip.
 
-use super::{CwConfig, CwSource, keying::Fist, text};
+use super::{
+    CwConfig, CwHabitsInfo, CwIdleSound, CwMuting, CwSource, CwTransmitterInfo, keying::Fist, stream::Stream, text,
+};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
-use undertone_data::radio::{DrawnDrift, DrawnFading, DrawnStatic, DrawnStation};
-use undertone_data::random::{between, chance, either_way};
+use undertone_data::radio::{
+    DrawnDrift, DrawnFading, DrawnPath, DrawnReceiver, DrawnRecorder, DrawnStatic, DrawnStation,
+};
+use undertone_data::random::{between, chance, either_way, whole};
 
 /// How a clip was made. An effect that the clip does not have is `None`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -17,6 +21,14 @@ pub struct CwInfo {
     pub effective_wpm: f32,
     /// Timing of the hand.
     pub hand: Option<CwHandInfo>,
+    /// What the sender does beyond jitter.
+    pub habits: Option<CwHabitsInfo>,
+    /// Whether the clip starts, and whether it ends while somebody sends.
+    pub cut: [bool; 2],
+    /// Whether only one or two words are sent.
+    pub brief: bool,
+    /// What is heard where nobody sends; `None` where somebody does.
+    pub idle: Option<CwIdleSound>,
     /// Rise and fall time, in milliseconds.
     pub rise_ms: f32,
     /// Pitch of the carrier at the start, in hertz.
@@ -25,6 +37,10 @@ pub struct CwInfo {
     pub drift: Option<DrawnDrift>,
     /// Pull at key-down.
     pub chirp: Option<CwChirpInfo>,
+    /// Faults of the transmitter.
+    pub transmitter: CwTransmitterInfo,
+    /// Flutter and echoes.
+    pub path: DrawnPath,
     /// Fading.
     pub qsb: Option<DrawnFading>,
     /// Static.
@@ -37,9 +53,15 @@ pub struct CwInfo {
     pub snr_bandwidth_hz: f32,
     /// Width of the receiver's filter, in hertz.
     pub filter_hz: Option<f32>,
+    /// How long the receiver is muted after key-up, in milliseconds.
+    pub muting_ms: Option<f32>,
+    /// The rest of the receiver.
+    pub receiver: DrawnReceiver,
+    /// What the clip was recorded with.
+    pub recorder: DrawnRecorder,
     /// Level of the loudest instant, in decibels relative to full scale.
     pub level_dbfs: f32,
-    /// Amplitude of the unfaded carrier in the clip, full scale being 1.
+    /// Amplitude of the unfaded carrier in the clip, full scale being 1, as it came to the receiver.
     pub carrier_amplitude: f32,
 }
 
@@ -66,8 +88,9 @@ pub struct CwChirpInfo {
 }
 
 impl CwInfo {
-    /// Draws everything but the text.
-    pub(super) fn draw(config: &CwConfig, rng: &mut ChaCha8Rng) -> Self {
+    /// Draws everything but the text: the first effects from `rng` one after the other, each of the others from a stream of
+    /// its own that stems from `draw`.
+    pub(super) fn draw(config: &CwConfig, draw: u64, rng: &mut ChaCha8Rng) -> Self {
         let c = config;
         let silent = chance(rng, c.noise_only);
         let clean = chance(rng, c.clean) && !silent;
@@ -75,7 +98,7 @@ impl CwInfo {
         let wpm = between(rng, c.wpm);
         let ratio = if chance(rng, c.farnsworth.probability) { between(rng, c.farnsworth.ratio) } else { 1.0 };
         let pitch_hz = between(rng, c.pitch_hz);
-        Self {
+        let mut info = Self {
             source: (!silent).then_some(source),
             wpm,
             effective_wpm: wpm * ratio,
@@ -85,11 +108,17 @@ impl CwInfo {
                 weighting: between(rng, c.hand.weighting),
                 swing: between(rng, c.hand.swing),
             }),
+            habits: c.habits.draw(draw),
+            cut: draw_cut(c.cut.probability, &mut Stream::Cut.of(draw)),
+            brief: chance(&mut Stream::Brief.of(draw), c.brief),
+            idle: silent.then(|| c.idle.draw(&mut Stream::Idle.of(draw))),
             rise_ms: between(rng, c.rise_ms),
             pitch_hz,
             drift: DrawnDrift::draw(&c.drift, rng),
             chirp: chance(rng, c.chirp.probability)
                 .then(|| CwChirpInfo { hz: either_way(rng, c.chirp.hz), settle_ms: between(rng, c.chirp.settle_ms) }),
+            transmitter: c.transmitter.draw(draw),
+            path: c.path.draw(draw),
             qsb: if clean { None } else { DrawnFading::draw(&c.qsb, rng) },
             qrn: if clean { None } else { DrawnStatic::draw(&c.qrn, rng) },
             // Where nobody sends, another station would be the one to copy, and the empty text would be wrong.
@@ -97,13 +126,36 @@ impl CwInfo {
             snr_db: (!clean).then(|| between(rng, c.snr_db)),
             snr_bandwidth_hz: c.snr_bandwidth_hz,
             filter_hz: (!clean && chance(rng, c.filter.probability)).then(|| between(rng, c.filter.width_hz)),
+            muting_ms: draw_muting(&c.muting, &mut Stream::Muting.of(draw)),
+            receiver: c.receiver.draw(pitch_hz, draw),
+            recorder: c.recorder.draw(draw),
             level_dbfs: between(rng, c.level_dbfs),
             carrier_amplitude: 1.0,
+        };
+        if clean {
+            info.leave_the_carrier_alone();
         }
+        if chance(&mut Stream::Noiseless.of(draw), c.noiseless) {
+            info.snr_db = None;
+        }
+        if info.idle == Some(CwIdleSound::Silence) {
+            (info.snr_db, info.qrn) = (None, None);
+        }
+        info
+    }
+
+    /// Takes away what is not the keyed carrier.
+    fn leave_the_carrier_alone(&mut self) {
+        self.transmitter = CwTransmitterInfo { backwave: None, clicks: None, ..self.transmitter.clone() };
+        self.path = DrawnPath::default();
+        self.muting_ms = None;
+        self.receiver = DrawnReceiver::default();
+        self.recorder = DrawnRecorder::default();
     }
 
     pub(super) fn fist(&self) -> Fist {
         let machine = Fist::machine(self.wpm.into(), self.effective_wpm.into());
+        let machine = self.habits.as_ref().map_or(machine.clone(), |habits| habits.of(machine));
         match self.hand {
             None => machine,
             Some(hand) => Fist {
@@ -115,4 +167,12 @@ impl CwInfo {
             },
         }
     }
+}
+
+fn draw_cut(probability: f32, rng: &mut ChaCha8Rng) -> [bool; 2] {
+    if chance(rng, probability) { [[true, false], [false, true], [true, true]][whole(rng, 0..3)] } else { [false; 2] }
+}
+
+fn draw_muting(muting: &CwMuting, rng: &mut ChaCha8Rng) -> Option<f32> {
+    chance(rng, muting.probability).then(|| between(rng, muting.hold_ms))
 }

@@ -24,12 +24,39 @@ pub(super) struct Fist {
     pub weighting: f64,
     /// Lengthening of dahs, as a fraction.
     pub swing: f64,
+    /// Length of a dah, in dits, and how much more than a dit it varies.
+    pub dah: f64,
+    pub dah_jitter: f64,
+    /// Gaps between characters and between words, in units.
+    pub letter_gap: f64,
+    pub word_gap: f64,
+    /// How far time stretches and shrinks, as a fraction; how often, and where in that the clip starts, from 0 to 1.
+    pub sway: f64,
+    pub sway_period_s: f64,
+    pub sway_phase: f64,
+    /// Pauses to think: after how many characters, and how many seconds.
+    pub hesitations: Vec<(usize, f64)>,
 }
 
 impl Fist {
     /// An electronic keyer.
     pub fn machine(wpm: f64, effective_wpm: f64) -> Self {
-        Self { wpm, effective_wpm, mark_jitter: 0.0, gap_jitter: 0.0, weighting: 0.5, swing: 0.0 }
+        Self {
+            wpm,
+            effective_wpm,
+            mark_jitter: 0.0,
+            gap_jitter: 0.0,
+            weighting: 0.5,
+            swing: 0.0,
+            dah: 3.0,
+            dah_jitter: 0.0,
+            letter_gap: 3.0,
+            word_gap: 7.0,
+            sway: 0.0,
+            sway_period_s: f64::INFINITY,
+            sway_phase: 0.0,
+            hesitations: Vec::new(),
+        }
     }
 
     /// Length of a dit in seconds.
@@ -40,6 +67,16 @@ impl Fist {
     /// What a unit lasts on average over a text, in seconds.
     pub fn effective_unit_s(&self) -> f64 {
         1.2 / self.effective_wpm
+    }
+
+    /// What every length is multiplied by at `time` seconds.
+    fn stretch(&self, time: f64) -> f64 {
+        1.0 + self.sway * (2.0 * PI * (time / self.sway_period_s + self.sway_phase)).sin()
+    }
+
+    /// The pause to think after so many characters, in seconds.
+    fn hesitation_s(&self, characters: usize) -> f64 {
+        self.hesitations.iter().filter(|(after, _)| *after == characters).map(|(_, seconds)| seconds).sum()
     }
 
     /// Unit of the gaps between characters and words, in seconds, by the ARRL's formula (QEX, April 1990): of the 50
@@ -79,9 +116,25 @@ impl Keyed {
         [self.elements[symbol.elements.start][0], self.elements[symbol.elements.end - 1][1]]
     }
 
-    fn drop_word(&mut self, word: usize) {
-        self.symbols.retain(|symbol| symbol.word != word);
+    /// Keeps the symbols that a listener to `time` hears whole: with at least `silence` seconds of the key up before and
+    /// after, without which there might be more to them. Every element stays.
+    pub fn keep_whole(&mut self, time: Range<f64>, silence: f64) {
+        let Self { elements, symbols, .. } = self;
+        symbols.retain(|symbol| {
+            let (first, last) = (elements[symbol.elements.start][0], elements[symbol.elements.end - 1][1]);
+            first >= time.start + silence && last <= time.end - silence
+        });
+    }
+
+    /// Keeps the first words.
+    pub fn keep_words(&mut self, words: usize) {
+        self.symbols.retain(|symbol| symbol.word < words);
         self.elements.truncate(self.symbols.last().map_or(0, |symbol| symbol.elements.end));
+    }
+
+    /// Sends everything later.
+    pub fn delay(&mut self, seconds: f64) {
+        self.elements.iter_mut().flatten().for_each(|time| *time += seconds);
     }
 }
 
@@ -98,28 +151,32 @@ pub(super) fn key(words: &[Vec<Symbol>], fist: &Fist, time: Range<f64>, mut jitt
             for (nth, element) in symbol.code.bytes().enumerate() {
                 let gap = match (place, at, nth) {
                     (0, 0, 0) => None,
-                    (_, 0, 0) => Some(7.0 * fist.gap_unit_s()),
-                    (_, _, 0) => Some(3.0 * fist.gap_unit_s()),
+                    (_, 0, 0) => Some(fist.word_gap * fist.gap_unit_s()),
+                    (_, _, 0) => Some(fist.letter_gap * fist.gap_unit_s()),
                     _ => Some(fist.unit_s()),
                 };
                 if let Some(gap) = gap {
-                    now += (gap - heavier) * (1.0 + fist.gap_jitter * jitter());
+                    now += (gap - heavier) * (1.0 + fist.gap_jitter * jitter()) * fist.stretch(now);
+                    if nth == 0 {
+                        now += fist.hesitation_s(keyed.symbols.len());
+                    }
                 }
+                let mark_jitter = fist.mark_jitter + if element == b'-' { fist.dah_jitter } else { 0.0 };
                 let swung = if element == b'.' {
                     1.0
                 } else if nth + 1 < symbol.code.len() {
-                    3.0 * (1.0 + fist.swing)
+                    fist.dah * (1.0 + fist.swing)
                 } else {
-                    3.0 * (1.0 + fist.swing) * (1.0 + fist.swing)
+                    fist.dah * (1.0 + fist.swing) * (1.0 + fist.swing)
                 };
                 let down = now;
-                now += (swung * fist.unit_s() + heavier) * (1.0 + fist.mark_jitter * jitter());
+                now += (swung * fist.unit_s() + heavier) * (1.0 + mark_jitter * jitter()) * fist.stretch(now);
                 keyed.elements.push([down, now]);
             }
             if now > time.end {
                 keyed.elements.truncate(first_element);
                 if place > 0 {
-                    keyed.drop_word(place);
+                    keyed.keep_words(place);
                 }
                 return keyed;
             }
@@ -223,6 +280,32 @@ mod tests {
         assert_eq!(long.symbols.len(), 4);
         assert_eq!(long.elements.len(), 4 + 2 + 3 + 2);
         assert!(long.end() <= 2.2);
+    }
+
+    #[test]
+    fn habits_change_dahs_gaps_and_time() {
+        let fist =
+            Fist { dah: 4.0, letter_gap: 2.0, word_gap: 9.0, hesitations: vec![(1, 0.5)], ..Fist::machine(20.0, 20.0) };
+        let keyed = key(&parse("TE E").unwrap(), &fist, 0.0..9.0, || 0.0);
+        // A dah of 4 dits of 60 ms, a gap of 2 and the hesitation, a dit, a gap of 9.
+        assert!((keyed.elements[0][1] - 0.24).abs() < 1e-9);
+        assert!((keyed.elements[1][0] - 0.86).abs() < 1e-9);
+        assert!((keyed.elements[2][0] - 0.92 - 0.54).abs() < 1e-9);
+        let swaying = Fist { sway: 0.2, sway_phase: 0.25, ..Fist::machine(20.0, 20.0) };
+        let keyed = key(&parse("T").unwrap(), &swaying, 0.0..9.0, || 0.0);
+        assert!((keyed.elements[0][1] - 0.18 * 1.2).abs() < 1e-9);
+    }
+
+    #[test]
+    fn only_symbols_with_silence_around_them_are_heard_whole() {
+        let mut keyed = machine("SOS", 20.0, 20.0);
+        let elements = keyed.elements.clone();
+        // S lasts 5 units, the gap 3, O 11: from 0.48 s to 1.14 s.
+        keyed.keep_whole(0.35..1.25, 0.1);
+        assert_eq!(keyed.symbols.iter().map(|symbol| symbol.spelling.as_str()).collect::<String>(), "O");
+        assert_eq!(keyed.elements, elements);
+        keyed.keep_whole(0.4..1.25, 0.1);
+        assert!(keyed.symbols.is_empty());
     }
 
     #[test]

@@ -24,7 +24,10 @@ mod carrier;
 mod compose;
 mod config;
 mod contest;
+mod english;
 mod expand;
+mod habits;
+mod idle;
 mod info;
 mod keying;
 mod lists;
@@ -33,23 +36,30 @@ mod message;
 pub mod morse;
 mod source;
 mod stations;
+mod stream;
 mod synth;
 mod task;
 mod text;
 mod traffic;
+mod transmitter;
 mod utterances;
 mod validate;
 
+#[cfg(test)]
+mod effect_tests;
 #[cfg(test)]
 mod task_tests;
 #[cfg(test)]
 mod tests;
 
-pub use config::{CwChirp, CwConfig, CwFarnsworth, CwHand, CwText};
+pub use config::{CwChirp, CwConfig, CwCut, CwFarnsworth, CwHand, CwMuting, CwText};
+pub use habits::{CwHabits, CwHabitsInfo};
+pub use idle::{CwIdle, CwIdleSound};
 pub use info::{CwChirpInfo, CwHandInfo, CwInfo};
 pub use source::CwSource;
 pub use stations::MorseStations;
 pub use synth::{CwMark, CwSample, CwSynth, SAMPLE_RATE};
 pub use task::{CwTask, UnknownTask};
+pub use transmitter::{CwBackwave, CwClicks, CwDistortion, CwRipple, CwTransmitter, CwTransmitterInfo};
 pub use utterances::MorseSource;
 pub use validate::CwError;

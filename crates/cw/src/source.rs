@@ -24,6 +24,14 @@ pub enum CwSource {
     FieldDay,
     /// ARRL Sweepstakes.
     Sweepstakes,
+    /// Beacons.
+    Beacons,
+    /// Groups of figures.
+    Numbers,
+    /// Anything that can be keyed, in any order.
+    Scatter,
+    /// Sentences of plain English.
+    Sentences,
     /// One of the texts under `text.fixed`.
     Fixed,
     /// Phrases in Q-codes and abbreviations, for the task `expand`.

@@ -1,16 +1,18 @@
 //! The synthesiser: draws what a clip is like, then makes it.
 
 use super::{
-    CwConfig, CwError, CwInfo, CwSource, CwTask,
+    CwConfig, CwError, CwIdleSound, CwInfo, CwSource, CwTask,
     carrier::Carrier,
     compose,
     keying::{self, Keyed},
     message::{Message, Room},
     stations::{add_others, key},
-    text,
+    stream::{self, Stream},
+    text, transmitter,
 };
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
+use std::ops::Range;
 use undertone_data::radio::{Filter, RATE, channel};
 use undertone_data::random::{self, between};
 
@@ -80,16 +82,17 @@ impl CwSynth {
     /// The clip of this index: the same bits each time, on any thread, and independent of every other index.
     pub fn sample(&self, index: u64) -> CwSample {
         let rng = &mut random::stream(self.seed, index);
-        let mut info = CwInfo::draw(&self.config, rng);
-        let Sent { keyed, length, written } = self.send(&info, rng);
-        let mut audio = self.receive(&info, &keyed, length, rng);
+        let draw = stream::of_clip(self.seed, index);
+        let mut info = CwInfo::draw(&self.config, draw, rng);
+        let Sent { keyed, length, written } = self.send(&info, draw, rng);
+        let mut audio = self.receive(&info, &keyed, length, draw, rng);
         info.carrier_amplitude = set_level(&mut audio, info.level_dbfs);
         let (sent, marks) = transcript(&keyed);
         CwSample { audio, text: written.unwrap_or_else(|| sent.clone()), sent, marks, info }
     }
 
     /// Keys a text that fits.
-    fn send(&self, info: &CwInfo, rng: &mut ChaCha8Rng) -> Sent {
+    fn send(&self, info: &CwInfo, draw: u64, rng: &mut ChaCha8Rng) -> Sent {
         let c = &self.config;
         let half_rise = f64::from(info.rise_ms) / 2000.0;
         let start = f64::from(between(rng, c.lead_s)) + half_rise;
@@ -110,14 +113,50 @@ impl CwSynth {
                 let index = random::whole(rng, 0..c.text.fixed.len());
                 key(&c.text.fixed[index], &info.fist(), start..f64::INFINITY, rng)
             }
+            Some(source) if info.cut != [false; 2] => {
+                let keyed = self.send_on(info, source, start..duration - after, duration, draw, rng);
+                return Sent { keyed, length: (duration * RATE).round() as usize, written };
+            }
             Some(source) => {
                 let end = duration - after;
                 let text = text::fill(source, &c.text, (end - start) / info.fist().effective_unit_s(), rng);
-                key(&text, &info.fist(), start..end, rng)
+                let mut keyed = key(&text, &info.fist(), start..end, rng);
+                if keyed.symbols.is_empty() {
+                    keyed = key(random::pick(rng, &text::SHORTEST), &info.fist(), start..end, rng);
+                }
+                if info.brief {
+                    let brief = &mut Stream::BriefPlace.of(draw);
+                    keyed.keep_words(random::whole(brief, 1..=2));
+                    keyed.delay((end - keyed.end()) * f64::from(between(brief, [0.0, 1.0])));
+                }
+                keyed
             }
         };
         let duration = duration.max(keyed.end() + after).min(longest);
         Sent { keyed, length: (duration * RATE).round() as usize, written }
+    }
+
+    /// Keys a text that goes on beyond the clip's start, its end or both, and keeps the symbols that are heard whole.
+    fn send_on(
+        &self,
+        info: &CwInfo,
+        source: CwSource,
+        uncut: Range<f64>,
+        duration: f64,
+        draw: u64,
+        rng: &mut ChaCha8Rng,
+    ) -> Keyed {
+        let [started, going_on] = info.cut;
+        let fist = info.fist();
+        // Up to a word before the start, so that it is cut anywhere; and as much after the end.
+        let word = 50.0 * fist.effective_unit_s();
+        let before = word * f64::from(between(&mut Stream::CutPlace.of(draw), [0.1, 1.0]));
+        let start = if started { -before } else { uncut.start };
+        let end = if going_on { duration + word } else { uncut.end };
+        let text = text::fill(source, &self.config.text, (end - start) / fist.effective_unit_s(), rng);
+        let mut keyed = key(&text, &fist, start..end, rng);
+        keyed.keep_whole(0.0..duration, 1.5 * fist.unit_s());
+        keyed
     }
 
     /// Keys a whole message from `start` seconds on. One that jitter makes too long is given up for another; after some
@@ -136,21 +175,16 @@ impl CwSynth {
         (message, keyed)
     }
 
-    /// The keyed signal as the listener hears it: carrier, other stations, noise, static and filter.
-    fn receive(&self, info: &CwInfo, keyed: &Keyed, length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+    /// The keyed signal as the listener hears it: what is sent, other stations, noise, static, and the receiver.
+    fn receive(&self, info: &CwInfo, keyed: &Keyed, length: usize, draw: u64, rng: &mut ChaCha8Rng) -> Vec<f32> {
         let filter = info.filter_hz.map(|width| Filter::new(info.pitch_hz.into(), width.into()));
         let delay = filter.as_ref().map_or(0, |filter| filter.delay);
         let mut audio = vec![0.0; length + delay];
-        let carrier = Carrier {
-            pitch_hz: info.pitch_hz.into(),
-            amplitude: 1.0,
-            drift: info.drift,
-            chirp: info.chirp,
-            qsb: info.qsb,
-        };
         let rise_s = f64::from(info.rise_ms) / 1000.0;
         let envelope = keying::envelope(&keyed.elements, rise_s, RATE, audio.len());
-        carrier.add(&envelope, &keyed.elements, rng, &mut audio);
+        transmit(info, keyed, &envelope, draw, rng, &mut audio);
+        info.path.apply(draw, &mut audio);
+        let sent = info.muting_ms.map(|_| std::mem::replace(&mut audio, vec![0.0; length + delay]));
         add_others(&info.qrm, &self.config.text, info.rise_ms, rng, &mut audio);
         if let Some(snr_db) = info.snr_db {
             channel::add_noise(snr_db, info.snr_bandwidth_hz, rng, &mut audio);
@@ -158,11 +192,61 @@ impl CwSynth {
         if let Some(qrn) = info.qrn {
             channel::add_static(qrn, rng, &mut audio);
         }
+        if let (Some(hold_ms), Some(sent)) = (info.muting_ms, sent) {
+            mute(hold_ms, &envelope, &mut audio);
+            audio.iter_mut().zip(&sent).for_each(|(out, sample)| *out += sample);
+        }
         if let Some(filter) = filter {
             filter.apply(&mut audio);
             audio.drain(..delay);
         }
+        info.receiver.apply(draw, &mut audio);
+        info.recorder.apply(draw, &mut audio);
         audio
+    }
+}
+
+/// The wanted carrier as it leaves its transmitter, or what stands in for it where nobody sends.
+fn transmit(info: &CwInfo, keyed: &Keyed, envelope: &[f32], draw: u64, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
+    let carrier =
+        Carrier { pitch_hz: info.pitch_hz.into(), amplitude: 1.0, drift: info.drift, chirp: info.chirp, qsb: info.qsb };
+    carrier.add(envelope, &keyed.elements, rng, audio);
+    let steady = vec![1.0; audio.len()];
+    match info.idle {
+        Some(CwIdleSound::Carrier) => carrier.add(&steady, &[], &mut Stream::Sound.of(draw), audio),
+        Some(sound) => return sound.add(&mut Stream::Sound.of(draw), audio),
+        None => {}
+    }
+    let transmitter = &info.transmitter;
+    if let Some(drawn) = transmitter.distortion {
+        transmitter::distort(drawn, audio);
+    }
+    if let Some(drawn) = transmitter.ripple {
+        transmitter::ripple(drawn, &mut Stream::RipplePhase.of(draw), audio);
+    }
+    if let Some((level_db, offset_hz)) = transmitter.backwave {
+        let backwave = Carrier {
+            pitch_hz: carrier.pitch_hz + f64::from(offset_hz),
+            amplitude: channel::amplitude(level_db),
+            chirp: None,
+            ..carrier
+        };
+        backwave.add(&steady, &[], &mut Stream::BackwavePhase.of(draw), audio);
+    }
+    if let Some(drawn) = transmitter.clicks {
+        transmitter::click(drawn, &keyed.elements, &mut Stream::ClickNoise.of(draw), audio);
+    }
+}
+
+/// Silences what is heard while the key is down, and for the hold time after; it comes and goes within 2 ms.
+fn mute(hold_ms: f32, envelope: &[f32], audio: &mut [f32]) {
+    let hold = (f64::from(hold_ms) / 1000.0 * RATE) as usize;
+    let step = (1.0 / (0.002 * RATE)) as f32;
+    let (mut gain, mut held) = (1f32, 0);
+    for (sample, shape) in audio.iter_mut().zip(envelope) {
+        held = if *shape > 0.0 { hold + 1 } else { held.saturating_sub(1) };
+        gain = if held > 0 { (gain - step).max(0.0) } else { (gain + step).min(1.0) };
+        *sample *= gain;
     }
 }
 
@@ -182,7 +266,7 @@ fn set_level(audio: &mut [f32], level_dbfs: f32) -> f32 {
 
 fn transcript(keyed: &Keyed) -> (String, Vec<CwMark>) {
     let mut marks: Vec<CwMark> = Vec::new();
-    let mut word = 0;
+    let mut word = keyed.symbols.first().map_or(0, |symbol| symbol.word);
     for symbol in &keyed.symbols {
         let [start, end] = keyed.extent(symbol).map(|seconds| seconds as f32);
         if symbol.word != word {

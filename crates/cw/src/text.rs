@@ -1,6 +1,6 @@
 //! What is sent: words, groups, callsigns and ordinary contacts. Contests have a file of their own.
 
-use super::{CwSource, CwTask, CwText, callsign, contest, keying, lists, morse};
+use super::{CwSource, CwTask, CwText, callsign, contest, english, keying, lists, morse};
 use rand_chacha::ChaCha8Rng;
 use undertone_data::random::{chance, pick, weighted, whole};
 
@@ -16,6 +16,10 @@ pub(super) fn draw_source(task: CwTask, text: &CwText, rng: &mut ChaCha8Rng) -> 
     let drawn = weights.iter().map(|(source, weight)| if task.draws_from(*source) { *weight } else { 0.0 });
     weights[weighted(rng, drawn)].0
 }
+
+/// Sent where not even the first character of a text fits: [`CwConfig::validate`](super::CwConfig::validate) makes sure that
+/// each of these does.
+pub(super) const SHORTEST: [&str; 2] = ["E", "T"];
 
 /// How often another over is drawn when the next word would not fit any more.
 const TRIES: usize = 4;
@@ -58,6 +62,10 @@ pub(super) fn over(source: CwSource, text: &CwText, rng: &mut ChaCha8Rng) -> Vec
         CwSource::Cqwpx => contest::cqwpx(text, rng),
         CwSource::FieldDay => contest::field_day(text, rng),
         CwSource::Sweepstakes => contest::sweepstakes(text, rng),
+        CwSource::Beacons => beacon(text, rng),
+        CwSource::Numbers => numbers(rng),
+        CwSource::Scatter => vec![scatter(rng)],
+        CwSource::Sentences => english::sentence(rng),
     }
 }
 
@@ -87,6 +95,47 @@ fn group([least, most]: [usize; 2], rng: &mut ChaCha8Rng) -> String {
         _ => all,
     };
     (0..whole(rng, least..=most)).map(|_| pick(rng, &of)).collect()
+}
+
+/// What a beacon sends, twice or three times.
+fn beacon(text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
+    let call = callsign::portable(&callsign::any(rng).call, text.portable, rng);
+    let call = if chance(rng, 0.5) { format!("{call}/B") } else { call };
+    let letter = |rng: &mut ChaCha8Rng, last: u8| char::from(whole(rng, usize::from(b'A')..=usize::from(last)) as u8);
+    // A square of Maidenhead's system, with or without its subsquare: FN31 or FN31PR.
+    let square = format!("{}{}{:02}", letter(rng, b'R'), letter(rng, b'R'), whole(rng, 0..100));
+    let square = if chance(rng, 0.4) { format!("{square}{}{}", letter(rng, b'X'), letter(rng, b'X')) } else { square };
+    let watts = pick(rng, &["1W", "2W", "5W", "10W", "50W", "100W", "100MW", "500MW"]);
+    let sent = match whole(rng, 0..6) {
+        0 => format!("VVV DE {call} {square}"),
+        1 => format!("VVV VVV DE {call} {call} LOC {square} PWR {watts}"),
+        2 => format!("HI HI DE {call} BEACON {square}"),
+        3 => format!("{call} {square} {watts}"),
+        4 => format!("DE {call} {call} {square} <SK>"),
+        _ => format!("{call} BEACON {square} ANT {} {watts} +", pick(rng, lists::ANTENNAS)),
+    };
+    let times = whole(rng, 2..=3);
+    vec![sent; times].iter().flat_map(|sent| sent.split(' ')).map(str::to_owned).collect()
+}
+
+/// Groups of five figures, a frequency, a time, a date, a sum, a serial number.
+fn numbers(rng: &mut ChaCha8Rng) -> Vec<String> {
+    let mut number = |most: usize| whole(rng, 0..most);
+    let text = match number(6) {
+        0 | 1 => format!("{:05} {:05} {:05}", number(100_000), number(100_000), number(100_000)),
+        2 => format!("{}.{}", 1 + number(30), number(1000)),
+        3 => format!("{:02}{:02}Z", number(24), number(60)),
+        4 => format!("{}-{}-{}", 1 + number(12), 1 + number(31), 1900 + number(130)),
+        _ => format!("NR {}", 1 + number(2000)),
+    };
+    text.split(' ').map(str::to_owned).collect()
+}
+
+/// One to eight symbols, prosigns among them, each as likely as any other: nothing in them can be guessed.
+fn scatter(rng: &mut ChaCha8Rng) -> String {
+    let symbols: Vec<String> =
+        morse::characters().map(String::from).chain(morse::prosigns().map(String::from)).collect();
+    (0..whole(rng, 1..=8)).map(|_| symbols[whole(rng, 0..symbols.len())].as_str()).collect()
 }
 
 /// One over of an ordinary contact.

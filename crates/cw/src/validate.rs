@@ -4,6 +4,7 @@ use super::{
     CwConfig, CwSource, CwTask, CwText, compose,
     keying::{self, Fist},
     morse::{self, Symbol},
+    text,
 };
 use undertone_data::bounds::{BoundsError, count, number, probability, range};
 
@@ -96,13 +97,13 @@ pub enum CwError {
         /// Seconds that there are.
         room: f64,
     },
-    /// Not even one character fits.
+    /// Not even the shortest characters fit.
     #[error(
-        "one character can last {needed:.2} s at its slowest, and the shortest duration_s leaves {room:.2} s between \
+        "a single dah can last {needed:.2} s at its slowest, and the shortest duration_s leaves {room:.2} s between \
          lead_s and tail_s: raise duration_s or wpm, or lower lead_s, tail_s or the jitter under hand"
     )]
     TooShort {
-        /// Seconds that a character needs.
+        /// Seconds that a dah needs.
         needed: f64,
         /// Seconds that there are.
         room: f64,
@@ -186,6 +187,9 @@ impl CwConfig {
         range("hand.gap_jitter", self.hand.gap_jitter, 0.0, 0.3)?;
         range("hand.weighting", self.hand.weighting, 0.3, 0.7)?;
         range("hand.swing", self.hand.swing, 0.0, 0.5)?;
+        self.habits.validate()?;
+        probability("cut.probability", self.cut.probability)?;
+        probability("brief", self.brief)?;
         range("rise_ms", self.rise_ms, 0.0, 50.0)?;
         let (rise_ms, wpm, dit_ms) = (self.rise_ms[1], self.wpm[1], 1200.0 / self.wpm[1]);
         if rise_ms > dit_ms {
@@ -196,6 +200,7 @@ impl CwConfig {
         probability("chirp.probability", self.chirp.probability)?;
         range("chirp.hz", self.chirp.hz, 0.0, 200.0)?;
         range("chirp.settle_ms", self.chirp.settle_ms, 1.0, 500.0)?;
+        self.transmitter.validate()?;
         Ok(())
     }
 
@@ -206,8 +211,15 @@ impl CwConfig {
         range("snr_db", self.snr_db, -40.0, 100.0)?;
         number("snr_bandwidth_hz", self.snr_bandwidth_hz, 1.0, 8000.0)?;
         self.filter.validate()?;
+        self.path.validate()?;
+        probability("muting.probability", self.muting.probability)?;
+        range("muting.hold_ms", self.muting.hold_ms, 0.0, 5000.0)?;
+        self.receiver.validate()?;
+        self.recorder.validate()?;
         probability("clean", self.clean)?;
+        probability("noiseless", self.noiseless)?;
         probability("noise_only", self.noise_only)?;
+        self.idle.validate()?;
         range("level_dbfs", self.level_dbfs, -100.0, 0.0)?;
         Ok(())
     }
@@ -227,9 +239,8 @@ impl CwConfig {
         }
         if self.text.fixed.is_empty() {
             let room = f64::from(self.duration_s[0]) - around;
-            let codes = morse::characters().filter_map(morse::code).chain(morse::prosigns().filter_map(morse::prosign));
-            let alone = |code| vec![vec![Symbol { spelling: String::new(), code }]];
-            let needed = codes.map(|code| self.longest_s(&alone(code))).fold(0.0, f64::max);
+            let words = text::SHORTEST.iter().filter_map(|text| morse::parse(text).ok());
+            let needed = words.map(|words| self.longest_s(&words)).fold(0.0, f64::max);
             if needed > room {
                 return Err(CwError::TooShort { needed, room });
             }
@@ -252,7 +263,11 @@ impl CwConfig {
                 fist.swing = self.hand.swing[1].into();
                 fist.weighting = weighting.into();
             }
-            keying::key(words, &fist, 0.0..f64::INFINITY, || keying::JITTER_LIMIT).end()
+            let (fist, hesitating) =
+                if self.habits.probability > 0.0 { self.habits.slowest(fist) } else { (fist, 0.0) };
+            // One symbol alone leaves nothing to hesitate before.
+            let hesitating = if words.iter().map(Vec::len).sum::<usize>() > 1 { hesitating } else { 0.0 };
+            keying::key(words, &fist, 0.0..f64::INFINITY, || keying::JITTER_LIMIT).end() + hesitating
         });
         lengths[0].max(lengths[1]) + 0.001
     }
@@ -291,6 +306,10 @@ fn weight_name(source: CwSource) -> &'static str {
         CwSource::Cqwpx => "text.cqwpx",
         CwSource::FieldDay => "text.field_day",
         CwSource::Sweepstakes => "text.sweepstakes",
+        CwSource::Beacons => "text.beacons",
+        CwSource::Numbers => "text.numbers",
+        CwSource::Scatter => "text.scatter",
+        CwSource::Sentences => "text.sentences",
         CwSource::Fixed => "text.fixed",
         CwSource::Phrases | CwSource::Radiogram => "text",
     }
@@ -326,6 +345,13 @@ mod tests {
         assert_eq!(said, "qsb.probability is 1.5: give a probability from 0 (never) to 1 (always)");
         assert!(refusal(|c| c.text.words = -1.0).starts_with("text.words is -1: give a weight"));
         assert!(refusal(|c| c.qrm.stations = [3, 1]).starts_with("qrm.stations is [3, 1]"));
+        assert!(
+            refusal(|c| c.transmitter.clicks.decay_ms = [0.0, 1.0]).starts_with("transmitter.clicks.decay_ms is [0,")
+        );
+        assert!(refusal(|c| c.habits.dah = [1.0, 3.0]).starts_with("habits.dah is [1, 3]"));
+        assert!(refusal(|c| c.receiver.band.width_hz = [1.0, 3.0]).starts_with("receiver.band.width_hz is [1, 3]"));
+        assert!(refusal(|c| c.idle.noise = 0.0).starts_with("the sum of the weights under idle is 0"));
+        assert!(refusal(|c| c.muting.hold_ms = [9.0, 3.0]).starts_with("muting.hold_ms is [9, 3]"));
         assert!(refusal(|c| c.snr_bandwidth_hz = 0.0).starts_with("snr_bandwidth_hz is 0"));
         assert!(refusal(|c| c.rise_ms = [5.0, 45.0]).contains("a dit at 30 wpm lasts 40.0 ms"));
     }
@@ -344,7 +370,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_must_fit() {
-        assert!(refusal(|c| c.duration_s = [1.0, 8.0]).starts_with("one character can last"));
+        assert!(refusal(|c| c.duration_s = [0.9, 8.0]).starts_with("a single dah can last"));
         assert!(refusal(|c| c.text.fixed = vec!["PARIS ".repeat(9)]).contains("can last"));
     }
 

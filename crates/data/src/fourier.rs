@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use realfft::num_complex::Complex;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
-use rustfft::FftPlanner;
+use rustfft::{Fft, FftPlanner};
 
 thread_local! {
     static PLANNER: RefCell<RealFftPlanner<f32>> = RefCell::new(RealFftPlanner::new());
@@ -56,9 +56,63 @@ pub(crate) fn analytic(signal: &[f32]) -> Vec<Complex<f32>> {
         *bin *= if n == 0 || n == last { scale } else { 2.0 * scale };
     }
     spectrum.resize(length, Complex::default());
-    COMPLEX.with_borrow_mut(|planner| planner.plan_fft_inverse(length)).process(&mut spectrum);
+    complex_inverse(length).process(&mut spectrum);
     spectrum.truncate(signal.len());
     spectrum
+}
+
+/// What stands between the end of a signal and its beginning where its spectrum is multiplied as a whole, in samples: a
+/// response as long as that, 256 ms at 16 kHz, does not come out at the other end.
+const MARGIN: usize = 4096;
+/// Whole signals are padded to a multiple of this, so that their transforms have small factors.
+const MULTIPLE: usize = 1280;
+/// A gain is worked out at so many frequencies from 0 to half the sample rate, and between them lies on a line: 2 Hz apart
+/// at 16 kHz.
+const GRID: usize = 4000;
+
+/// The length that a whole signal of `length` samples is transformed at.
+pub(crate) fn padded(length: usize) -> usize {
+    (length + MARGIN).next_multiple_of(MULTIPLE)
+}
+
+/// Multiplies every bin of a spectrum by `gain`, a function of its frequency from 0 to 1, half the sample rate.
+pub(crate) fn weigh(spectrum: &mut [Complex<f32>], gain: impl Fn(f64) -> f64) {
+    let grid: Vec<f32> = (0..=GRID + 1).map(|n| gain(n as f64 / GRID as f64) as f32).collect();
+    let step = GRID as f32 / spectrum.len().saturating_sub(1).max(1) as f32;
+    for (n, bin) in spectrum.iter_mut().enumerate() {
+        let at = n as f32 * step;
+        let (below, share) = (at as usize, at.fract());
+        *bin *= grid[below] * (1.0 - share) + grid[below + 1] * share;
+    }
+}
+
+/// Filters a whole signal with a gain over frequency, from 0 to 1 for half the sample rate, and no delay at any.
+pub(crate) fn filter(audio: &mut [f32], gain: impl Fn(f64) -> f64) {
+    let length = padded(audio.len());
+    let mut spectrum = spectrum(audio, length);
+    weigh(&mut spectrum, |frequency| gain(frequency) / length as f64);
+    let filtered = signal(&mut spectrum, length);
+    audio.copy_from_slice(&filtered[..audio.len()]);
+}
+
+/// The same signal with another number of samples over the same time, and nothing above the lower one of both rates.
+pub(crate) fn resample(audio: &[f32], length: usize) -> Vec<f32> {
+    let mut bins = spectrum(audio, audio.len());
+    bins.resize(length / 2 + 1, Complex::default());
+    let scale = 1.0 / audio.len() as f32;
+    let mut resampled = signal(&mut bins, length);
+    resampled.iter_mut().for_each(|sample| *sample *= scale);
+    resampled
+}
+
+/// A complex transform of this length, forward, without a factor.
+pub(crate) fn complex_forward(length: usize) -> Arc<dyn Fft<f32>> {
+    COMPLEX.with_borrow_mut(|planner| planner.plan_fft_forward(length))
+}
+
+/// A complex transform of this length, inverse, without a factor.
+pub(crate) fn complex_inverse(length: usize) -> Arc<dyn Fft<f32>> {
+    COMPLEX.with_borrow_mut(|planner| planner.plan_fft_inverse(length))
 }
 
 /// Convolves `audio` with `taps`: `audio.len() + taps.len() - 1` samples, by overlap and add.
@@ -83,6 +137,29 @@ pub(crate) fn convolve(audio: &[f32], taps: &[f32]) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn tone(turns: f64, length: usize) -> Vec<f32> {
+        (0..length).map(|n| (std::f64::consts::TAU * turns * n as f64 / length as f64).cos() as f32).collect()
+    }
+
+    #[test]
+    fn a_gain_acts_on_its_frequency_alone() {
+        let (low, high) = (tone(1000.0, 16_000), tone(3000.0, 16_000));
+        let mut audio: Vec<f32> = low.iter().zip(&high).map(|(a, b)| a + b).collect();
+        filter(&mut audio, |frequency| if frequency < 0.25 { 1.0 } else { 0.5 });
+        let expected = low.iter().zip(&high).map(|(a, b)| a + b / 2.0);
+        let worst = audio.iter().zip(expected).map(|(a, b)| (a - b).abs()).skip(2000).take(12_000).fold(0.0, f32::max);
+        assert!(worst < 0.01, "{worst}");
+    }
+
+    #[test]
+    fn another_rate_is_the_same_tone() {
+        let there = resample(&tone(700.0, 16_000), 8000);
+        assert!(there.iter().zip(tone(700.0, 8000)).all(|(a, b)| (a - b).abs() < 1e-3));
+        let back = resample(&there, 16_000);
+        assert!(back.iter().zip(tone(700.0, 16_000)).all(|(a, b)| (a - b).abs() < 1e-3));
+        assert!(resample(&tone(5000.0, 16_000), 8000).iter().all(|sample| sample.abs() < 1e-3));
+    }
 
     #[test]
     fn convolution_in_blocks_is_convolution() {

@@ -1,13 +1,13 @@
 //! A recording that is sent over the air once more.
 
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::channel::{self, RATE};
+use super::stream::Stream;
 use super::{DrawnDrift, DrawnFading, DrawnStatic, DrawnStation, Drift, Fading, Filter, Interference, OtherStations};
-use super::{ReceiverFilter, Static};
+use super::{Path, Receiver, ReceiverFilter, Recorder, Static};
 use crate::bounds::{BoundsError, probability};
-use crate::random::{self, between, chance};
+use crate::random::{between, chance};
 use crate::{fourier, level};
 
 /// The pitch of a recording is looked for between these, in hertz.
@@ -36,23 +36,12 @@ pub struct RadioChannel {
     pub qrn: Static,
     /// The receiver's filter, around the recording's pitch.
     pub filter: ReceiverFilter,
-}
-
-/// The generators of one clip; apart from those of other augmentations, and never renumbered.
-#[derive(Clone, Copy)]
-enum Stream {
-    Channel = 32,
-    Drift = 33,
-    Qsb = 34,
-    Qrm = 35,
-    Qrn = 36,
-    Filter = 37,
-}
-
-impl Stream {
-    fn of(self, draw: u64) -> ChaCha8Rng {
-        random::stream(draw, self as u64)
-    }
+    /// Flutter and echoes.
+    pub path: Path,
+    /// The rest of the receiver, behind the filter.
+    pub receiver: Receiver,
+    /// What it is recorded with once more.
+    pub recorder: Recorder,
 }
 
 impl RadioChannel {
@@ -66,7 +55,10 @@ impl RadioChannel {
         self.qsb.validate()?;
         self.qrn.validate()?;
         self.qrm.validate()?;
-        self.filter.validate()
+        self.filter.validate()?;
+        self.path.validate()?;
+        self.receiver.validate()?;
+        self.recorder.validate()
     }
 
     /// Whether a clip can come to have other stations in it, which somebody has to key.
@@ -93,7 +85,11 @@ impl RadioChannel {
         let qrn = DrawnStatic::draw(&self.qrn, &mut bursts);
         let filter = chance(&mut filtering, self.filter.probability)
             .then(|| Filter::new(pitch_hz, between(&mut filtering, self.filter.width_hz).into()));
-        if drift.is_none() && qsb.is_none() && qrm.is_empty() && qrn.is_none() && filter.is_none() {
+        let path = self.path.draw(draw);
+        let receiver = self.receiver.draw(pitch_hz as f32, draw);
+        let recorder = self.recorder.draw(draw);
+        let untouched = drift.is_none() && qsb.is_none() && qrm.is_empty() && qrn.is_none() && filter.is_none();
+        if untouched && path.is_clear() && receiver.is_perfect() && recorder.is_perfect() {
             return false;
         }
 
@@ -105,6 +101,7 @@ impl RadioChannel {
             channel::wander(drift, pitch_hz, &mut drifting, &mut air);
         }
         channel::fade(qsb, &mut air);
+        path.apply(draw, &mut air);
         if let Some(stations) = stations {
             stations.add(&qrm, &mut others, &mut air);
         }
@@ -116,6 +113,8 @@ impl RadioChannel {
             filter.delay
         });
         audio.copy_from_slice(&air[delay..]);
+        receiver.apply(draw, audio);
+        recorder.apply(draw, audio);
         level::scale(audio, amplitude);
         true
     }
@@ -212,6 +211,46 @@ mod tests {
         channel.qsb = Fading { probability: 1.0, depth_db: [0.0, 0.0], ..Fading::default() };
         let both = added(&channel);
         assert!(alone.iter().zip(&both).all(|(a, b)| (a - b).abs() < 1e-6));
+    }
+
+    #[test]
+    fn what_is_off_changes_no_draw() {
+        let mut channel = off();
+        for probability in [
+            &mut channel.drift.probability,
+            &mut channel.qsb.probability,
+            &mut channel.qrn.probability,
+            &mut channel.filter.probability,
+        ] {
+            *probability = 1.0;
+        }
+        let mut audio = tone(700.0, 4.0);
+        assert!(channel.apply(None, &mut audio, 77));
+        // As it was before there were a path, a receiver and a recorder.
+        let known = [0.022853058, 0.06651531, 0.054638922, 0.07398655];
+        for (at, known) in [9_000, 20_000, 33_333, 50_000].into_iter().zip(known) {
+            assert!((audio[at] - known).abs() < 1e-4, "{}", audio[at]);
+        }
+    }
+
+    #[test]
+    fn a_receiver_and_a_recorder_act_on_recordings() {
+        let clean = tone(700.0, 4.0);
+        for effect in 0..3 {
+            let mut channel = off();
+            *[
+                &mut channel.path.flutter.probability,
+                &mut channel.receiver.floor.probability,
+                &mut channel.recorder.codec.probability,
+            ][effect] = 1.0;
+            let mut audio = clean.clone();
+            assert!(channel.apply(None, &mut audio, 5));
+            let changed = level::energy(&audio.iter().zip(&clean).map(|(a, b)| a - b).collect::<Vec<_>>());
+            assert!((1e-7..1.0).contains(&(changed / level::energy(&clean))), "{effect}: {changed}");
+        }
+        let mut audio = clean.clone();
+        assert!(!off().apply(None, &mut audio, 5));
+        assert_eq!(audio, clean);
     }
 
     #[test]

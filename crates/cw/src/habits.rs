@@ -1,0 +1,137 @@
+//! What a sender does beyond the jitter of a hand: dahs and gaps of lengths of its own, a speed that sways, hesitations.
+
+use super::{keying::Fist, stream::Stream};
+use serde::{Deserialize, Serialize};
+use undertone_data::bounds::{BoundsError, count, probability, range};
+use undertone_data::random::{Range, between, chance, whole};
+
+/// Habits of a sender (`habits`), with a hand or without. Off by default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CwHabits {
+    /// Probability that a clip has them.
+    pub probability: f32,
+    /// Length of a dah, in dits.
+    pub dah: Range,
+    /// Standard deviation of dahs beyond that of the hand, as a fraction: those of a sideswiper (cootie) differ most.
+    pub dah_jitter: Range,
+    /// Gap between characters, in dits: 1.8 runs them together.
+    pub letter_gap: Range,
+    /// Gap between words, in dits.
+    pub word_gap: Range,
+    /// How far the speed sways up and down, as a fraction of it.
+    pub sway: Range,
+    /// Least and most pauses to think, between characters or words.
+    pub hesitations: [usize; 2],
+    /// How long each is, in seconds.
+    pub hesitation_s: Range,
+}
+
+/// Habits in one clip.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CwHabitsInfo {
+    /// Length of a dah, in dits.
+    pub dah: f32,
+    /// Standard deviation of dahs beyond that of the hand, as a fraction.
+    pub dah_jitter: f32,
+    /// Gap between characters, in dits.
+    pub letter_gap: f32,
+    /// Gap between words, in dits.
+    pub word_gap: f32,
+    /// How far the speed sways, as a fraction.
+    pub sway: f32,
+    /// Time from one slowest moment to the next, in seconds.
+    pub sway_period_s: f32,
+    /// Where in that time the clip starts, from 0 to 1.
+    pub sway_phase: f32,
+    /// Pauses to think: after how many characters, and how many seconds.
+    pub hesitations: Vec<(usize, f32)>,
+}
+
+impl Default for CwHabits {
+    fn default() -> Self {
+        Self {
+            probability: 0.0,
+            dah: [2.5, 4.5],
+            dah_jitter: [0.0, 0.2],
+            letter_gap: [1.8, 5.0],
+            word_gap: [4.5, 10.0],
+            sway: [0.0, 0.15],
+            hesitations: [0, 2],
+            hesitation_s: [0.5, 2.5],
+        }
+    }
+}
+
+/// How fast speed sways, in seconds from peak to peak; and characters from one hesitation to the next.
+const SWAY_S: Range = [3.0, 20.0];
+const APART: usize = 8;
+
+impl CwHabits {
+    pub(super) fn validate(&self) -> Result<(), BoundsError> {
+        probability("habits.probability", self.probability)?;
+        range("habits.dah", self.dah, 2.0, 6.0)?;
+        range("habits.dah_jitter", self.dah_jitter, 0.0, 0.3)?;
+        range("habits.letter_gap", self.letter_gap, 1.5, 20.0)?;
+        range("habits.word_gap", self.word_gap, 3.0, 50.0)?;
+        range("habits.sway", self.sway, 0.0, 0.5)?;
+        count("habits.hesitations", self.hesitations, 0, 20)?;
+        range("habits.hesitation_s", self.hesitation_s, 0.0, 60.0)
+    }
+
+    pub(super) fn draw(&self, draw: u64) -> Option<CwHabitsInfo> {
+        let rng = &mut Stream::Habits.of(draw);
+        chance(rng, self.probability).then(|| {
+            let [least, most] = self.hesitations;
+            let (hesitations, mut after) = (whole(rng, least..=most), 0);
+            CwHabitsInfo {
+                dah: between(rng, self.dah),
+                dah_jitter: between(rng, self.dah_jitter),
+                letter_gap: between(rng, self.letter_gap),
+                word_gap: between(rng, self.word_gap),
+                sway: between(rng, self.sway),
+                sway_period_s: between(rng, SWAY_S),
+                sway_phase: between(rng, [0.0, 1.0]),
+                hesitations: (0..hesitations)
+                    .map(|_| {
+                        after += whole(rng, 1..=APART);
+                        (after, between(rng, self.hesitation_s))
+                    })
+                    .collect(),
+            }
+        })
+    }
+
+    /// The slowest that they can make a sender, and the longest all hesitations, in seconds.
+    pub(super) fn slowest(&self, fist: Fist) -> (Fist, f64) {
+        let hesitating = self.hesitations[1] as f64 * f64::from(self.hesitation_s[1]);
+        let fist = Fist {
+            dah: f64::from(self.dah[1]).max(fist.dah),
+            dah_jitter: self.dah_jitter[1].into(),
+            letter_gap: f64::from(self.letter_gap[1]).max(fist.letter_gap),
+            word_gap: f64::from(self.word_gap[1]).max(fist.word_gap),
+            // Without a period this is the speed at which it is slowest.
+            sway: self.sway[1].into(),
+            sway_phase: 0.25,
+            sway_period_s: f64::INFINITY,
+            ..fist
+        };
+        (fist, hesitating)
+    }
+}
+
+impl CwHabitsInfo {
+    pub(super) fn of(&self, fist: Fist) -> Fist {
+        Fist {
+            dah: self.dah.into(),
+            dah_jitter: self.dah_jitter.into(),
+            letter_gap: self.letter_gap.into(),
+            word_gap: self.word_gap.into(),
+            sway: self.sway.into(),
+            sway_period_s: self.sway_period_s.into(),
+            sway_phase: self.sway_phase.into(),
+            hesitations: self.hesitations.iter().map(|(after, seconds)| (*after, f64::from(*seconds))).collect(),
+            ..fist
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What is random, and from where.
+
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use undertone_data::random;
+
+/// The generators of what a clip has beyond its keying and its first channel, which draw from the clip's own: one effect
+/// does not change the draws of another. Their numbers are part of what a seed means; they lie apart from those of
+/// [`undertone_data::radio`], and never change.
+#[derive(Clone, Copy)]
+pub(super) enum Stream {
+    Noiseless = 128,
+    Habits = 129,
+    Cut = 130,
+    Brief = 131,
+    Idle = 132,
+    Muting = 133,
+    Distortion = 134,
+    Ripple = 135,
+    Backwave = 136,
+    Clicks = 137,
+    Sound = 138,
+    BriefPlace = 139,
+    CutPlace = 140,
+    RipplePhase = 141,
+    BackwavePhase = 142,
+    ClickNoise = 143,
+}
+
+impl Stream {
+    /// Its generator for a draw.
+    pub fn of(self, draw: u64) -> ChaCha8Rng {
+        random::stream(draw, self as u64)
+    }
+}
+
+/// The draw that all of a clip's streams stem from.
+pub(super) fn of_clip(seed: u64, index: u64) -> u64 {
+    // Any constant parts these generators from those of the clips: the first digits of pi.
+    random::stream(seed ^ 0x3141_5926_5358_9793, index).random()
+}

@@ -1,0 +1,177 @@
+//! What a transmitter adds to clean keying: a distorted or humming note, residue while the key is up, and clicks.
+
+use super::stream::Stream;
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use std::f64::consts::TAU;
+use undertone_data::bounds::{BoundsError, probability, range};
+use undertone_data::radio::{RATE, channel};
+use undertone_data::random::{Range, between, chance, either_way, pick};
+
+/// Faults of a transmitter (`transmitter`). All are off by default.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CwTransmitter {
+    /// Harmonics.
+    pub distortion: CwDistortion,
+    /// A rough note.
+    pub ripple: CwRipple,
+    /// Carrier while the key is up.
+    pub backwave: CwBackwave,
+    /// Bursts at each edge.
+    pub clicks: CwClicks,
+}
+
+/// A tone that is bent towards a square wave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CwDistortion {
+    /// Probability that a clip has it.
+    pub probability: f32,
+    /// How far the tone is driven into the bend, in decibels: 0 leaves a third harmonic of -23 dB, 30 a square wave.
+    pub drive_db: Range,
+    /// How far the bend lies off the middle, relative to the driven tone: 0 has odd harmonics only.
+    pub bias: Range,
+}
+
+/// A supply that is not smoothed: the tone's level follows the mains, 50, 60, 100 or 120 times a second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CwRipple {
+    /// Probability that a clip has it.
+    pub probability: f32,
+    /// How far the amplitude goes up and down, as a fraction of it.
+    pub depth: Range,
+}
+
+/// An oscillator that is heard while the key is up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CwBackwave {
+    /// Probability that a clip has it.
+    pub probability: f32,
+    /// Its level relative to the carrier, in decibels.
+    pub level_db: Range,
+    /// How far its pitch is off, in hertz, upwards or downwards.
+    pub offset_hz: Range,
+}
+
+/// Bursts of noise at key-down and key-up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CwClicks {
+    /// Probability that a clip has them.
+    pub probability: f32,
+    /// Level at the start of a burst relative to the carrier (root mean square each), in decibels.
+    pub level_db: Range,
+    /// Time constant with which a burst dies away, in milliseconds.
+    pub decay_ms: Range,
+}
+
+/// Faults of a transmitter in one clip.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CwTransmitterInfo {
+    /// Drive into the bend, in decibels, and the bias.
+    pub distortion: Option<(f32, f32)>,
+    /// Frequency of the ripple in hertz, and its depth.
+    pub ripple: Option<(f32, f32)>,
+    /// Level of the backwave in decibels, and its offset in hertz.
+    pub backwave: Option<(f32, f32)>,
+    /// Level of clicks in decibels, and their time constant in milliseconds.
+    pub clicks: Option<(f32, f32)>,
+}
+
+impl Default for CwDistortion {
+    fn default() -> Self {
+        Self { probability: 0.0, drive_db: [-15.0, 20.0], bias: [0.0, 0.5] }
+    }
+}
+
+impl Default for CwRipple {
+    fn default() -> Self {
+        Self { probability: 0.0, depth: [0.02, 0.8] }
+    }
+}
+
+impl Default for CwBackwave {
+    fn default() -> Self {
+        Self { probability: 0.0, level_db: [-60.0, -15.0], offset_hz: [0.0, 20.0] }
+    }
+}
+
+impl Default for CwClicks {
+    fn default() -> Self {
+        Self { probability: 0.0, level_db: [-40.0, -5.0], decay_ms: [0.2, 4.0] }
+    }
+}
+
+impl CwTransmitter {
+    pub(super) fn validate(&self) -> Result<(), BoundsError> {
+        probability("transmitter.distortion.probability", self.distortion.probability)?;
+        range("transmitter.distortion.drive_db", self.distortion.drive_db, -40.0, 60.0)?;
+        range("transmitter.distortion.bias", self.distortion.bias, 0.0, 1.0)?;
+        probability("transmitter.ripple.probability", self.ripple.probability)?;
+        range("transmitter.ripple.depth", self.ripple.depth, 0.0, 1.0)?;
+        probability("transmitter.backwave.probability", self.backwave.probability)?;
+        range("transmitter.backwave.level_db", self.backwave.level_db, -100.0, -6.0)?;
+        range("transmitter.backwave.offset_hz", self.backwave.offset_hz, 0.0, 500.0)?;
+        probability("transmitter.clicks.probability", self.clicks.probability)?;
+        range("transmitter.clicks.level_db", self.clicks.level_db, -100.0, 10.0)?;
+        range("transmitter.clicks.decay_ms", self.clicks.decay_ms, 0.05, 50.0)
+    }
+
+    pub(super) fn draw(&self, draw: u64) -> CwTransmitterInfo {
+        let bending = &mut Stream::Distortion.of(draw);
+        let humming = &mut Stream::Ripple.of(draw);
+        let waving = &mut Stream::Backwave.of(draw);
+        let clicking = &mut Stream::Clicks.of(draw);
+        CwTransmitterInfo {
+            distortion: chance(bending, self.distortion.probability)
+                .then(|| (between(bending, self.distortion.drive_db), between(bending, self.distortion.bias))),
+            ripple: chance(humming, self.ripple.probability)
+                .then(|| (pick(humming, &[50.0, 60.0, 100.0, 120.0]), between(humming, self.ripple.depth))),
+            backwave: chance(waving, self.backwave.probability)
+                .then(|| (between(waving, self.backwave.level_db), either_way(waving, self.backwave.offset_hz))),
+            clicks: chance(clicking, self.clicks.probability)
+                .then(|| (between(clicking, self.clicks.level_db), between(clicking, self.clicks.decay_ms))),
+        }
+    }
+}
+
+/// Makes a keyed carrier of amplitude 1 hum.
+pub(super) fn ripple((hz, depth): (f32, f32), rng: &mut ChaCha8Rng, audio: &mut [f32]) {
+    let phase = TAU * rng.random::<f64>();
+    let step = TAU * f64::from(hz) * channel::BLOCK as f64 / RATE;
+    for (block, samples) in audio.chunks_mut(channel::BLOCK).enumerate() {
+        // A block is a millisecond: a 20th of the fastest ripple's period or less.
+        let gain = 1.0 + depth * (phase + step * block as f64).sin() as f32;
+        samples.iter_mut().for_each(|sample| *sample *= gain);
+    }
+}
+
+/// Bends a keyed carrier of amplitude 1, which keeps its amplitude.
+pub(super) fn distort((drive_db, bias): (f32, f32), audio: &mut [f32]) {
+    let drive = channel::amplitude(drive_db) as f32;
+    let middle = (bias * drive).tanh();
+    let largest = ((1.0 + bias) * drive).tanh() - middle;
+    for sample in audio.iter_mut().filter(|sample| **sample != 0.0) {
+        *sample = (((*sample + bias) * drive).tanh() - middle) / largest;
+    }
+}
+
+/// Adds a burst of noise where the key goes down and up.
+pub(super) fn click((level_db, decay_ms): (f32, f32), elements: &[[f64; 2]], rng: &mut ChaCha8Rng, audio: &mut [f32]) {
+    let start = (channel::amplitude(level_db) * 0.5f64.sqrt()) as f32;
+    let decay_samples = f64::from(decay_ms) / 1000.0 * RATE;
+    let decay = (-1.0 / decay_samples).exp() as f32;
+    let edges = elements.iter().flatten().filter(|time| **time >= 0.0);
+    for time in edges {
+        let mut level = start;
+        // After seven time constants a burst is 60 dB down.
+        for sample in audio.iter_mut().skip((time * RATE) as usize).take((7.0 * decay_samples) as usize) {
+            *sample += level * channel::normal(rng) as f32;
+            level *= decay;
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What follows the level of a signal: gain control and noise gate.
+
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use super::channel::{RATE, amplitude};
+use crate::bounds::{BoundsError, probability, range};
+use crate::random::{Range, between, chance};
+
+/// Automatic gain control (`receiver.agc`): between marks the noise comes up, and the next mark pushes it down again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Agc {
+    /// Probability that a clip has it.
+    pub probability: f32,
+    /// Time constant with which the gain falls, in milliseconds.
+    pub attack_ms: Range,
+    /// Time constant with which it comes up again, in milliseconds.
+    pub release_ms: Range,
+    /// Most by which it rises above what the carrier needs, in decibels.
+    pub depth_db: Range,
+}
+
+/// A noise gate (`receiver.gate`): what is weaker than a threshold becomes digital silence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gate {
+    /// Probability that a clip has it.
+    pub probability: f32,
+    /// Level below which it shuts, relative to the carrier, in decibels.
+    pub threshold_db: Range,
+    /// How long it stays open after the last sound above the threshold, in milliseconds.
+    pub hold_ms: Range,
+}
+
+/// Gain control in one clip.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct DrawnAgc {
+    /// Attack, in milliseconds.
+    pub attack_ms: f32,
+    /// Release, in milliseconds.
+    pub release_ms: f32,
+    /// Depth, in decibels.
+    pub depth_db: f32,
+}
+
+/// A noise gate in one clip.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct DrawnGate {
+    /// Threshold relative to the carrier, in decibels.
+    pub threshold_db: f32,
+    /// Hold time, in milliseconds.
+    pub hold_ms: f32,
+}
+
+impl Default for Agc {
+    fn default() -> Self {
+        Self { probability: 0.0, attack_ms: [1.0, 20.0], release_ms: [50.0, 2000.0], depth_db: [3.0, 40.0] }
+    }
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self { probability: 0.0, threshold_db: [-30.0, -12.0], hold_ms: [5.0, 300.0] }
+    }
+}
+
+impl Agc {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// Names the key that does not fit, from `receiver` on.
+    pub fn validate(&self) -> Result<(), BoundsError> {
+        probability("receiver.agc.probability", self.probability)?;
+        range("receiver.agc.attack_ms", self.attack_ms, 0.1, 1000.0)?;
+        range("receiver.agc.release_ms", self.release_ms, 1.0, 10_000.0)?;
+        range("receiver.agc.depth_db", self.depth_db, 0.0, 100.0)
+    }
+
+    pub(super) fn draw(&self, rng: &mut ChaCha8Rng) -> Option<DrawnAgc> {
+        chance(rng, self.probability).then(|| DrawnAgc {
+            attack_ms: between(rng, self.attack_ms),
+            release_ms: between(rng, self.release_ms),
+            depth_db: between(rng, self.depth_db),
+        })
+    }
+}
+
+impl Gate {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// Names the key that does not fit, from `receiver` on.
+    pub fn validate(&self) -> Result<(), BoundsError> {
+        probability("receiver.gate.probability", self.probability)?;
+        range("receiver.gate.threshold_db", self.threshold_db, -100.0, 0.0)?;
+        range("receiver.gate.hold_ms", self.hold_ms, 0.0, 5000.0)
+    }
+
+    pub(super) fn draw(&self, rng: &mut ChaCha8Rng) -> Option<DrawnGate> {
+        chance(rng, self.probability)
+            .then(|| DrawnGate { threshold_db: between(rng, self.threshold_db), hold_ms: between(rng, self.hold_ms) })
+    }
+}
+
+/// Share of the way that something with this time constant goes in one sample.
+fn share(time_ms: f32) -> f32 {
+    (1.0 - (-1000.0 / (f64::from(time_ms) * RATE)).exp()) as f32
+}
+
+impl DrawnAgc {
+    /// The carrier, of amplitude 1, keeps its level; what is weaker is raised towards it.
+    pub(super) fn apply(&self, audio: &mut [f32]) {
+        let (attack, release) = (share(self.attack_ms), share(self.release_ms));
+        let least = amplitude(-self.depth_db) as f32;
+        let mut level = least;
+        for sample in audio {
+            let size = sample.abs();
+            level += (size - level) * if size > level { attack } else { release };
+            *sample /= level.max(least);
+        }
+    }
+}
+
+impl DrawnGate {
+    /// Time constants of the level that is compared, up and down, and the time in which the gate moves, in milliseconds.
+    const UP_MS: f32 = 1.0;
+    const DOWN_MS: f32 = 10.0;
+    const MOVE_MS: f32 = 3.0;
+
+    pub(super) fn apply(&self, audio: &mut [f32]) {
+        let (up, down) = (share(Self::UP_MS), share(Self::DOWN_MS));
+        let step = 1000.0 / (Self::MOVE_MS * RATE as f32);
+        let threshold = amplitude(self.threshold_db) as f32;
+        let hold = (f64::from(self.hold_ms) / 1000.0 * RATE) as usize;
+        let (mut level, mut gain, mut held) = (0f32, 0f32, 0);
+        for sample in audio {
+            let size = sample.abs();
+            level += (size - level) * if size > level { up } else { down };
+            held = if level > threshold { hold + 1 } else { held.saturating_sub(1) };
+            gain = if held > 0 { (gain + step).min(1.0) } else { (gain - step).max(0.0) };
+            *sample *= gain;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Half a second of carrier, half a second of noise 30 dB below it.
+    fn carrier_and_gap() -> Vec<f32> {
+        let mut audio: Vec<f32> = (0..8000).map(|n| (0.3 * f64::from(n)).sin() as f32).collect();
+        audio.extend((0..8000).map(|n| 0.0316 * (0.3 * f64::from(n)).sin() as f32));
+        audio
+    }
+
+    fn peak(audio: &[f32]) -> f32 {
+        audio.iter().fold(0.0, |peak, sample| peak.max(sample.abs()))
+    }
+
+    #[test]
+    fn gain_control_raises_what_is_weak_up_to_its_depth() {
+        let mut audio = carrier_and_gap();
+        DrawnAgc { attack_ms: 2.0, release_ms: 60.0, depth_db: 20.0 }.apply(&mut audio);
+        assert!((peak(&audio[4000..8000]) - 1.0).abs() < 0.2, "{}", peak(&audio[4000..8000]));
+        assert!((peak(&audio[15_000..]) - 0.316).abs() < 0.02, "{}", peak(&audio[15_000..]));
+        assert!(peak(&audio[8000..8100]) < 0.06);
+    }
+
+    #[test]
+    fn a_gate_silences_what_is_below_its_threshold_after_its_hold() {
+        let mut audio = carrier_and_gap();
+        let clean = audio.clone();
+        DrawnGate { threshold_db: -20.0, hold_ms: 100.0 }.apply(&mut audio);
+        assert_eq!(audio[200..9600], clean[200..9600]);
+        assert_eq!(peak(&audio[12_000..]), 0.0);
+    }
+}
