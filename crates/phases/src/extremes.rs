@@ -7,7 +7,7 @@ use crate::{ConfigError, Experiment, SourceConfig, SpeechDataset};
 use burn::tensor::Device;
 use proptest::prelude::*;
 use rayon::prelude::*;
-use serde_yaml::Value;
+use serde_norway::Value;
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -40,7 +40,7 @@ fn bases() -> &'static [Value] {
         files.sort();
         let shipped = files.iter().map(|file| Experiment::load(Some(file), &[]).expect("a configuration"));
         let usual = [Experiment::default()].into_iter();
-        usual.chain(shipped).map(|e| serde_yaml::from_str(&e.to_yaml()).expect("YAML")).collect()
+        usual.chain(shipped).map(|e| serde_norway::from_str(&e.to_yaml()).expect("YAML")).collect()
     })
 }
 
@@ -61,7 +61,7 @@ fn places(value: &Value, path: &[String], found: &mut Vec<Vec<String>>) {
 
 fn set(value: &mut Value, path: &[String], number: &str) {
     let Some((key, rest)) = path.split_first() else {
-        *value = serde_yaml::from_str(number).expect("YAML");
+        *value = serde_norway::from_str(number).expect("YAML");
         return;
     };
     match value {
@@ -74,7 +74,7 @@ fn set(value: &mut Value, path: &[String], number: &str) {
 fn try_out(yaml: &Value) -> Result<(), ConfigError> {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("extreme.yaml");
-    std::fs::write(&file, serde_yaml::to_string(yaml).expect("YAML")).expect("written");
+    std::fs::write(&file, serde_norway::to_string(yaml).expect("YAML")).expect("written");
     let experiment = Experiment::load(Some(&file), &[])?;
     let (data, train) = (&experiment.data, &experiment.train);
     let mut loader = data.training_loader(experiment.seed);

@@ -3,7 +3,7 @@
 use crate::config::{phase_train, task_train};
 use crate::run::overview;
 use crate::{Experiment, Pad};
-use serde_yaml::Value;
+use serde_norway::Value;
 use std::path::{Path, PathBuf};
 use undertone_ops::DeviceSpec;
 use undertone_report::ReportError;
@@ -27,9 +27,9 @@ pub fn write_reports(run: &Path) -> Result<Vec<PathBuf>, ReportError> {
 /// What the configuration of the run in `root` asks of the stage in the directory `stage`, for the monitor; nothing where
 /// there is none that this version understands.
 pub fn stage_plan(root: &Path, stage: &Path) -> Option<StagePlan> {
-    let yaml: Value = serde_yaml::from_str(&std::fs::read_to_string(root.join("config.yaml")).ok()?).ok()?;
+    let yaml: Value = serde_norway::from_str(&std::fs::read_to_string(root.join("config.yaml")).ok()?).ok()?;
     let checkpointing = checkpointing(&yaml);
-    let experiment: Experiment = serde_yaml::from_value(yaml).ok()?;
+    let experiment: Experiment = serde_norway::from_value(yaml).ok()?;
     let parts: Vec<String> =
         stage.strip_prefix(root).ok()?.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -99,7 +99,7 @@ mod tests {
             train: {epochs: 2, accumulation: 2, optimizer: {warmup_steps: 1}}\n\
             tasks: [{name: a, data: {train: {synth: cw}, valid: {synth: cw}}, train: {accumulation: 4}}]\n\
             phases: {1: {train: {log_every: 1}}, 2: {train: {accumulation: 8}}, baselines: {full: {accumulation: 16}}}";
-        let experiment: Experiment = serde_yaml::from_str(yaml).expect("an experiment");
+        let experiment: Experiment = serde_norway::from_str(yaml).expect("an experiment");
         std::fs::write(dir.path().join("config.yaml"), experiment.to_yaml()).expect("written");
         let asked = |stage: &str| stage_plan(dir.path(), &dir.path().join(stage)).expect(stage);
         let accumulation = |stage: &str| asked(stage).settings.accumulation;
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn activation_checkpointing_is_found_where_the_configuration_has_it() {
-        let found = |yaml: &str| checkpointing(&serde_yaml::from_str(yaml).expect("YAML"));
+        let found = |yaml: &str| checkpointing(&serde_norway::from_str(yaml).expect("YAML"));
         assert_eq!(found("train: {max_steps: 5}"), None);
         let key = |section: &str, on| Some((format!("{section}.gradient_checkpointing"), on));
         assert_eq!(found("train: {gradient_checkpointing: false}"), key("train", false));

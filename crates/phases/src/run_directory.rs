@@ -100,7 +100,7 @@ pub(crate) fn recorded(path: &Path) -> Result<Option<Experiment>, RunError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(StoreError::Io { action: "read", path: path.to_owned(), source }.into()),
     };
-    let recorded = serde_yaml::from_str(&text);
+    let recorded = serde_norway::from_str(&text);
     recorded.map(Some).map_err(|error| RunError::Recorded { path: path.to_owned(), reason: error.to_string() })
 }
 

@@ -134,7 +134,7 @@ impl Experiment {
             let malformed =
                 || ConfigError::Value(format!("`--set {setting}` is no `key=value`, like `train.max_steps=100`"));
             let (key, text) = setting.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(malformed)?;
-            let value: serde_json::Value = serde_yaml::from_str(text).map_err(|_| malformed())?;
+            let value: serde_json::Value = serde_norway::from_str(text).map_err(|_| malformed())?;
             figment = set(figment, key, value)?;
         }
         if let Some(layer) = preset::layer(&figment) {
@@ -171,7 +171,7 @@ impl Experiment {
 
     /// Everything, defaults included, as YAML.
     pub fn to_yaml(&self) -> String {
-        serde_yaml::to_string(self).unwrap_or_default()
+        serde_norway::to_string(self).unwrap_or_default()
     }
 }
 

@@ -1,9 +1,10 @@
 //! What a configuration is put together from: YAML files, and keys that are set one by one.
 
 use super::ConfigError;
-use figment::providers::{Format, Serialized, Yaml};
+use figment::providers::{Format, Serialized};
 use figment::value::{Dict, Map};
 use figment::{Figment, Metadata, Profile, Provider};
+use serde::de::DeserializeOwned;
 use std::path::Path;
 
 /// How many brackets may be open at once. The parser takes 128, but only once it has read all of them, which takes it the
@@ -81,18 +82,31 @@ impl Provider for YamlFile<'_> {
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        let parsed = std::fs::read_to_string(self.0).ok().and_then(|text| serde_yaml::from_str(&text).ok());
-        let merged = parsed.and_then(|mut value: serde_yaml::Value| {
+        let parsed = std::fs::read_to_string(self.0).ok().and_then(|text| serde_norway::from_str(&text).ok());
+        let merged = parsed.and_then(|mut value: serde_norway::Value| {
             value.apply_merge().ok()?;
             // An empty file is one without keys.
             value.as_mapping()?;
-            serde_yaml::to_string(&value).ok()
+            serde_norway::to_string(&value).ok()
         });
         match merged {
             Some(text) => Yaml::string(&text).data(),
             // What is wrong with it is best said by the reader of the file itself.
             None => Yaml::file_exact(self.0).data(),
         }
+    }
+}
+
+/// YAML for figment, whose own is read by serde_yaml, which is archived.
+struct Yaml;
+
+impl Format for Yaml {
+    type Error = serde_norway::Error;
+
+    const NAME: &'static str = "YAML";
+
+    fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, Self::Error> {
+        serde_norway::from_str(text)
     }
 }
 

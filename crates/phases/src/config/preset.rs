@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn auto_without_a_gpu_is_the_cpu_and_says_so() {
         let figment = |settings: &str| {
-            let value: Value = serde_yaml::from_str(settings).expect("YAML");
+            let value: Value = serde_norway::from_str(settings).expect("YAML");
             Figment::from(figment::providers::Serialized::defaults(value))
         };
         let found = layer(&figment("{device_preset: auto, device: cpu}")).expect("a layer");

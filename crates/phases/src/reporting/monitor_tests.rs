@@ -43,7 +43,7 @@ fn runs(yaml: &str) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("a directory");
     let run = dir.path().join("run");
     create_dir_all(&run).expect("made");
-    let experiment: Experiment = serde_yaml::from_str(yaml).expect("an experiment");
+    let experiment: Experiment = serde_norway::from_str(yaml).expect("an experiment");
     write(run.join("config.yaml"), experiment.to_yaml()).expect("written");
     (dir, run)
 }
