@@ -99,6 +99,61 @@ fn the_bundled_model_reads_a_recording_by_its_name() {
 }
 
 #[test]
+fn morse_is_said_to_be_heard_and_can_be_timed_and_doubted() {
+    let place = Place::default();
+    let clip = fixture("ebook2cw").join("clip00.mp3").to_string_lossy().into_owned();
+    // Without a model the bundled one is meant.
+    let plain = place.run(&["transcribe", &clip]);
+    assert_eq!(plain.status, Some(0), "{plain:?}");
+    for said in ["Hz keyed at", "words per minute", "times as fast"] {
+        assert!(plain.stderr.contains(said), "{plain:?}");
+    }
+    let text = plain.stdout.trim_end();
+    let timed = place.run(&["transcribe", "--timestamps", &clip]).stdout;
+    let cells: Vec<Vec<&str>> = timed.lines().map(|line| line.split('\t').collect()).collect();
+    let read: String = cells.iter().map(|cells| cells[2]).collect::<Vec<_>>().join(" ");
+    assert_eq!(read.replace(' ', ""), text.replace(' ', ""));
+    assert!(cells.iter().all(|cells| cells[0].parse::<f64>().unwrap() < cells[1].parse::<f64>().unwrap()), "{timed}");
+    let json = place.run(&["transcribe", "--timestamps", "--format", "json", &clip]).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let passage = &json["passages"][0];
+    let confidence = passage["confidence"].as_array().expect("numbers");
+    assert_eq!(confidence.len(), passage["text"].as_str().expect("a text").chars().count());
+    // Nothing is as sure as that.
+    let doubted = place.run(&["transcribe", "--least-confidence", "1", &clip]).stdout;
+    assert!(doubted.contains('_') && doubted.trim_end().chars().count() == text.chars().count(), "{doubted}");
+    let refused = place.run(&["transcribe", "--least-confidence", "2", &clip]);
+    assert!(refused.status == Some(2) && refused.stderr.contains("from 0 (all is written) to 1"), "{refused:?}");
+}
+
+#[test]
+fn standard_input_is_read_while_it_comes() {
+    let place = Place::default();
+    let clip = fixture("ebook2cw").join("clip00.mp3");
+    let samples = undertone::data::audio::load(&clip).expect("audio");
+    let said = place.run(&["transcribe", &clip.to_string_lossy()]).stdout;
+    let raw: Vec<u8> = samples.iter().flat_map(|sample| ((sample * 32_767.0) as i16).to_le_bytes()).collect();
+    undertone::data::audio::write_wav(&place.path("clip.wav"), &samples).expect("written");
+    let wav = std::fs::read(place.path("clip.wav")).expect("read");
+    for bytes in [raw, wav] {
+        let mut child = place
+            .xtask(&["transcribe", "-"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("a process");
+        std::io::Write::write_all(&mut child.stdin.take().expect("a pipe"), &bytes).expect("written");
+        let output = child.wait_with_output().expect("its end");
+        assert!(output.status.success());
+        let live = String::from_utf8(output.stdout).expect("UTF-8");
+        // The beginning is read before the end has come, and stays as it was read.
+        assert_eq!(live.replace(' ', ""), said.replace(' ', ""));
+    }
+    place.run(&["transcribe", "-", "a.wav"]).assert_refusal(&["`-`"]);
+    place.run(&["transcribe", "--timestamps", "-"]).assert_refusal(&["standard input", "--timestamps"]);
+}
+
+#[test]
 fn a_run_stands_for_its_best_model() {
     let place = Place::default();
     write_model(&place.path("tiny/best"));

@@ -1,14 +1,20 @@
-//! `cargo xtask transcribe`.
+//! `cargo xtask transcribe`: audio files to text.
 
 use crate::failure::Failure;
-use std::path::PathBuf;
+use serde_json::json;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use undertone::cw::listen::{KeyedTone, keyed_tone};
+use undertone::data::audio::{self, LiveAudio};
 use undertone::ops::DeviceSpec;
-use undertone::phases::Transcriber;
+use undertone::phases::{LiveTranscriber, Passage, Transcriber};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// whisper-nano-cw, which is bundled; a run's directory, for its best model; or a folder in the Hugging Face layout
-    #[arg(long)]
+    /// whisper-nano-cw, which is bundled and reads Morse code; a run's directory, for its best model; or a folder in the
+    /// Hugging Face layout
+    #[arg(long, default_value = "whisper-nano-cw")]
     model: PathBuf,
     /// Language code for multilingual models; the model's own default if not given
     #[arg(long)]
@@ -22,7 +28,14 @@ pub struct Args {
     /// How to print: `text`, or `json` with one object a line
     #[arg(long, default_value = "text")]
     format: Format,
-    /// Audio files: WAV, FLAC, MP3 or Ogg Vorbis
+    /// A line for each passage, with the seconds at which it begins and ends
+    #[arg(long)]
+    timestamps: bool,
+    /// `_` for each character that the model takes to be right with a probability below this, from 0 to 1
+    #[arg(long, value_name = "PROBABILITY", default_value = "0", value_parser = probability)]
+    least_confidence: f32,
+    /// Audio files: WAV, FLAC, MP3 or Ogg Vorbis. `-` is standard input, which is read while it comes: WAV, or samples alone,
+    /// with 16 bits at 16 kHz
     #[arg(required = true)]
     audio: Vec<PathBuf>,
 }
@@ -34,20 +47,122 @@ enum Format {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    if let Some(missing) = args.audio.iter().find(|path| !path.is_file()) {
+    let live = args.audio == [Path::new(LIVE)];
+    if live && (args.timestamps || matches!(args.format, Format::Json)) {
+        return Err(Failure::BadInput(
+            "standard input is written as text alone: leave out --timestamps and --format".into(),
+        ));
+    }
+    let files = args.audio.iter().filter(|_| !live);
+    if let Some(missing) = files.clone().find(|path| !path.is_file()) {
         return Err(Failure::BadInput(format!("there is no audio file `{}`", missing.display())));
     }
     let spec: DeviceSpec = args.device.parse().map_err(Failure::bad_input)?;
     let device = spec.resolve().map_err(Failure::bad_input)?;
     let transcriber = Transcriber::load(&args.model, &device, args.language.as_deref(), args.task.as_deref())
         .map_err(Failure::bad_input)?;
-    for path in &args.audio {
-        let text = transcriber.file(path).map_err(Failure::bad_input)?;
-        match args.format {
-            Format::Json => println!("{}", serde_json::json!({"audio": path, "text": text})),
-            Format::Text if args.audio.len() > 1 => println!("{}\t{text}", path.display()),
-            Format::Text => println!("{text}"),
+    if live {
+        return transcribe_live(args, &transcriber);
+    }
+    files.clone().try_for_each(|path| transcribe(args, &transcriber, path))
+}
+
+/// What stands for standard input among files.
+const LIVE: &str = "-";
+/// Samples that are waited for: a quarter of a second.
+const BLOCK: usize = 4_000;
+
+fn transcribe_live(args: &Args, transcriber: &Transcriber) -> Result<(), Failure> {
+    let mut audio = LiveAudio::new(std::io::stdin().lock()).map_err(Failure::bad_input)?;
+    let mut live = LiveTranscriber::new(transcriber, args.least_confidence);
+    let (mut out, mut begun) = (std::io::stdout().lock(), false);
+    let mut write = |text: &str| {
+        // The space before the first word is none.
+        let text = if begun { text } else { text.trim_start() };
+        begun |= !text.is_empty();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush())
+    };
+    let unwritten = |error| Failure::Machine(format!("the text cannot be written: {error}"));
+    loop {
+        let block = audio.next(BLOCK).map_err(Failure::bad_input)?;
+        if block.is_empty() {
+            return write(&live.finish()).and_then(|()| write("\n")).map_err(unwritten);
         }
+        write(&live.push(&block)).map_err(unwritten)?;
+    }
+}
+
+fn transcribe(args: &Args, transcriber: &Transcriber, path: &Path) -> Result<(), Failure> {
+    let audio = audio::load(path).map_err(Failure::bad_input)?;
+    let begun = Instant::now();
+    let mut passages = transcriber.passages(&audio);
+    if args.timestamps && matches!(args.format, Format::Text) {
+        // As they come: a recording may last hours.
+        passages.by_ref().for_each(|passage| println!("{}", timed(args, path, &passage)));
+    }
+    let rest: Vec<Passage> = passages.collect();
+    let elapsed = begun.elapsed().as_secs_f64();
+    let text = rest.iter().fold(String::new(), |mut text, passage| {
+        passage.append_to(&mut text, args.least_confidence);
+        text
+    });
+    match args.format {
+        Format::Json => println!("{}", object(args, path, &text, &rest)),
+        Format::Text if args.timestamps => {}
+        Format::Text if args.audio.len() > 1 => println!("{}\t{text}", path.display()),
+        Format::Text => println!("{text}"),
+    }
+    if transcriber.reads_morse() {
+        let seconds = seconds(audio.len());
+        let (heard, times) = (heard(&audio), seconds / elapsed.max(1e-9));
+        tracing::info!("{}: {heard}; {seconds:.1} s read in {elapsed:.2} s, {times:.0} times as fast", path.display());
     }
     Ok(())
+}
+
+/// What there is to be read, in words.
+fn heard(audio: &[f32]) -> String {
+    match keyed_tone(audio) {
+        Some(KeyedTone { pitch_hz, wpm, snr_db }) if snr_db < CLEAN_DB => {
+            format!(
+                "a tone of {pitch_hz:.0} Hz keyed at {wpm:.0} words per minute, {snr_db:.0} dB over the noise in 500 Hz"
+            )
+        }
+        Some(KeyedTone { pitch_hz, wpm, .. }) => {
+            format!("a tone of {pitch_hz:.0} Hz keyed at {wpm:.0} words per minute, without noise")
+        }
+        None => "no tone is heard that is keyed".into(),
+    }
+}
+
+/// More than the 16 bits of a file hold.
+const CLEAN_DB: f64 = 96.0;
+
+fn timed(args: &Args, path: &Path, passage: &Passage) -> String {
+    let [start, end] = [passage.samples.start, passage.samples.end].map(seconds);
+    let file = if args.audio.len() > 1 { format!("{}\t", path.display()) } else { String::new() };
+    format!("{file}{start:.2}\t{end:.2}\t{}", passage.text(args.least_confidence))
+}
+
+fn object(args: &Args, path: &Path, text: &str, passages: &[Passage]) -> serde_json::Value {
+    let mut object = json!({"audio": path, "text": text});
+    if args.timestamps {
+        let passage = |passage: &Passage| {
+            let confidences: Vec<f64> =
+                passage.characters.iter().map(|(_, p)| (f64::from(*p) * 1000.0).round() / 1000.0).collect();
+            let [start, end] = [passage.samples.start, passage.samples.end].map(seconds);
+            json!({"start": start, "end": end, "text": passage.text(args.least_confidence), "confidence": confidences})
+        };
+        object["passages"] = passages.iter().map(passage).collect();
+    }
+    object
+}
+
+fn seconds(samples: usize) -> f64 {
+    samples as f64 / f64::from(audio::SAMPLE_RATE)
+}
+
+fn probability(text: &str) -> Result<f32, String> {
+    let number = text.parse::<f32>().ok().filter(|number| (0.0..=1.0).contains(number));
+    number.ok_or_else(|| "give a number from 0 (all is written) to 1".into())
 }

@@ -30,6 +30,7 @@ mod habits;
 mod idle;
 mod info;
 mod keying;
+pub mod listen;
 mod lists;
 mod log;
 mod message;

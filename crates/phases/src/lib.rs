@@ -26,6 +26,7 @@ mod error;
 #[cfg(test)]
 mod extremes;
 mod fill_cache;
+mod live;
 mod memory;
 mod normalize;
 mod probe;
@@ -50,10 +51,11 @@ pub use config::{
 };
 pub use error::RunError;
 pub use fill_cache::{FillError, Filled, fill_cache};
+pub use live::LiveTranscriber;
 pub use normalize::TextNormalizer;
 pub use progress::{Progress, Unwatched};
 pub use reporting::{stage_plan, write_reports};
 pub use session::Session;
 pub use speech::{Heard, Listed, SpeechDataset, SpeechError, SpeechSample};
 pub use streamed::streamed;
-pub use transcribe::{TranscribeError, Transcriber};
+pub use transcribe::{Passage, TranscribeError, Transcriber};

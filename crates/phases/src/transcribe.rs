@@ -5,12 +5,15 @@ use crate::{ModelConfig, SourceError};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use sha2::{Digest, Sha256};
+use std::ops::Range;
 use std::path::Path;
+use undertone_cw::listen::{self, Piece};
+use undertone_cw::morse;
 use undertone_data::audio::{self, AudioError};
-use undertone_data::cut::pieces;
-use undertone_data::features::{FeatureError, LogMel};
+use undertone_data::cut;
+use undertone_data::features::{FeatureError, HOP, LogMel};
 use undertone_data::text::append;
-use undertone_model::whisper::{PretrainedWhisper, TokenizerError};
+use undertone_model::whisper::{PretrainedWhisper, TokenizerError, Whisper};
 use undertone_store::frozen_checksum;
 
 /// A Whisper that reads audio of any length.
@@ -21,6 +24,37 @@ pub struct Transcriber {
     task: Option<String>,
     prompt: Vec<u32>,
     device: Device,
+}
+
+/// What was read of a stretch of audio.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Passage {
+    /// Where it lies, in samples of 16 kHz.
+    pub samples: Range<usize>,
+    /// Each character, and how likely the model takes it to be right.
+    pub characters: Vec<(char, f32)>,
+    /// Whether a word begins with it; otherwise it goes on with the last one of the passage before.
+    pub begins_word: bool,
+}
+
+/// What stands for a character that is not read with confidence.
+const UNREAD: char = '_';
+
+impl Passage {
+    /// Its text, with [`_`](UNREAD) for each character below `least_confidence`.
+    pub fn text(&self, least_confidence: f32) -> String {
+        let read = |(character, confidence): &(char, f32)| match *confidence < least_confidence && *character != ' ' {
+            true => UNREAD,
+            false => *character,
+        };
+        self.characters.iter().map(read).collect()
+    }
+
+    /// Puts its text behind that of the passages before.
+    pub fn append_to(&self, text: &mut String, least_confidence: f32) {
+        let own = self.text(least_confidence);
+        if self.begins_word { append(text, &own) } else { text.push_str(&own) }
+    }
 }
 
 /// Why audio cannot be transcribed.
@@ -95,12 +129,44 @@ impl Transcriber {
         prompt.unwrap_or_else(|_| self.prompt.clone())
     }
 
+    /// Whether its model writes in Morse characters and no others.
+    pub fn reads_morse(&self) -> bool {
+        is_morse(&self.whisper)
+    }
+
+    /// What is read of 16 kHz mono audio, window after window.
+    pub fn passages<'a>(&'a self, audio: &'a [f32]) -> impl Iterator<Item = Passage> + 'a {
+        self.prompted_passages(audio, self.prompt.clone())
+    }
+
     fn prompted(&self, audio: &[f32], prompt: &[u32]) -> String {
-        let window = self.whisper.config.max_frames() * 160;
-        pieces(audio, window).into_iter().fold(String::new(), |mut text, piece| {
-            append(&mut text, self.piece(&audio[piece], window, prompt).trim());
+        self.prompted_passages(audio, prompt.to_vec()).fold(String::new(), |mut text, passage| {
+            passage.append_to(&mut text, 0.0);
             text
         })
+    }
+
+    fn prompted_passages<'a>(&'a self, audio: &'a [f32], prompt: Vec<u32>) -> impl Iterator<Item = Passage> + 'a {
+        self.pieces(audio).into_iter().map(move |Piece { samples, begins_word }| {
+            let characters = self.piece(&audio[samples.clone()], &prompt);
+            Passage { samples, characters, begins_word }
+        })
+    }
+
+    /// The longest audio that the model hears at a time, in samples.
+    pub(crate) fn window(&self) -> usize {
+        window(&self.whisper)
+    }
+
+    /// What it hears at a time of longer audio.
+    pub(crate) fn pieces(&self, audio: &[f32]) -> Vec<Piece> {
+        pieces_for(&self.whisper, audio)
+    }
+
+    /// What is read of some samples that fit the window.
+    pub(crate) fn passage(&self, audio: &[f32], samples: Range<usize>, begins_word: bool) -> Passage {
+        let characters = self.piece(&audio[samples.clone()], &self.prompt);
+        Passage { samples, characters, begins_word }
     }
 
     /// What its texts depend on besides the audio: the values of the weights, whatever file they are from and whether they
@@ -114,13 +180,52 @@ impl Transcriber {
         format!("{weights:08x} {}", hex(rest))
     }
 
-    fn piece(&self, audio: &[f32], window: usize, prompt: &[u32]) -> String {
-        let mel = self.log_mel.features_padded(audio, window);
+    /// The characters of audio that fits the window, without spaces around them.
+    fn piece(&self, audio: &[f32], prompt: &[u32]) -> Vec<(char, f32)> {
+        let Whisper { encoder, decoder } = &self.whisper.model;
+        let mel = self.log_mel.features_padded(audio, self.window());
         let mel = Tensor::from_data(TensorData::new(mel.data, [1, mel.bins, mel.frames]), &self.device);
-        let tokens = self.whisper.model.generate(mel, &[prompt.to_vec()], &self.whisper.generate_options());
-        tokens.first().map(|tokens| self.whisper.tokenizer.decode(tokens)).unwrap_or_default()
+        let states = encoder.forward(mel);
+        let options = self.whisper.generate_options();
+        let cache = decoder.cache(states.clone(), None);
+        let tokens = decoder.generate(cache, &[prompt.to_vec()], &options).pop().unwrap_or_default();
+        let confidences = decoder.probabilities(states, prompt, &tokens);
+        let text = self.whisper.tokenizer.decode(&tokens);
+        let mut characters = Vec::new();
+        for (last, confidence) in confidences.into_iter().enumerate() {
+            // A character may be spelled by several tokens, and is there with the last of them.
+            let known = self.whisper.tokenizer.decode(&tokens[..=last]).chars().count();
+            let new = text.chars().take(known).skip(characters.len()).map(|character| (character, confidence));
+            characters.extend(new.collect::<Vec<_>>());
+        }
+        let first = characters.iter().position(|(character, _)| !character.is_whitespace()).unwrap_or(characters.len());
+        let last =
+            characters.iter().rposition(|(character, _)| !character.is_whitespace()).map_or(first, |last| last + 1);
+        characters[first..last].to_vec()
     }
 }
+
+/// Whether a model writes in Morse characters and no others.
+fn is_morse(whisper: &PretrainedWhisper) -> bool {
+    whisper.tokenizer.vocab_size() < MOST_MORSE_TOKENS
+        && morse::alphabet().all(|c| whisper.tokenizer.encode(&c.to_string()).is_ok())
+}
+
+/// Cuts audio into pieces that fit a model's window: between characters where it reads Morse, otherwise in pauses.
+pub(crate) fn pieces_for(whisper: &PretrainedWhisper, audio: &[f32]) -> Vec<Piece> {
+    if is_morse(whisper) {
+        return listen::pieces(audio, window(whisper));
+    }
+    let piece = |samples| Piece { samples, begins_word: true };
+    cut::pieces(audio, window(whisper)).into_iter().map(piece).collect()
+}
+
+fn window(whisper: &PretrainedWhisper) -> usize {
+    whisper.config.max_frames() * HOP
+}
+
+/// Characters and special tokens of a vocabulary of Morse; those of languages have thousands.
+const MOST_MORSE_TOKENS: usize = 128;
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@
 
 mod decode;
 mod error;
+mod live;
 mod resample;
 mod stored;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use std::path::Path;
 
 pub(crate) use decode::ROUNDING;
 pub use error::AudioError;
+pub use live::LiveAudio;
 pub(crate) use resample::to_16k;
 pub use stored::Stored;
 

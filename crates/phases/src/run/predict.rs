@@ -6,11 +6,11 @@ use super::model::{Tapped, TaskModel};
 use super::pretrained::Pretrained;
 use super::setup::Setup;
 use super::text_data::TextDataError;
+use crate::transcribe::pieces_for;
 use crate::{Experiment, Heard, RunError, SpeechSample, TranscribeError};
 use burn::tensor::Tensor;
 use std::path::Path;
 use undertone_data::audio;
-use undertone_data::cut::pieces;
 use undertone_data::loader::Collate;
 use undertone_model::lora::Gates;
 use undertone_tasks::{Answer, ReadError, TextSample, Typed, TypedError, typed_origin};
@@ -74,8 +74,8 @@ impl Predictor {
         };
         let samples = audio::load(path).map_err(TranscribeError::from)?;
         let prompt = whisper.tokenizer.prompt(&whisper.generation, None, None).map_err(TranscribeError::from)?;
-        let window = whisper.config.max_frames() * 160;
-        let answers = pieces(&samples, window).into_iter().map(|piece| {
+        let answers = pieces_for(whisper, &samples).into_iter().map(|piece| {
+            let piece = piece.samples;
             let start = piece.start as f64 / f64::from(audio::SAMPLE_RATE);
             let mut tokens = prompt.clone();
             tokens.push(whisper.tokenizer.end());

@@ -1,7 +1,7 @@
 //! How parameters move, as a user writes it.
 
 use super::groups::GroupConfig;
-use super::registry::{self, OptimizerName};
+use super::name::OptimizerName;
 use crate::Schedule;
 use crate::config_error::TrainConfigError;
 use serde::{Deserialize, Serialize};
@@ -205,15 +205,7 @@ impl OptimizerConfig {
             let rule = "it is for AdamW, and Adafactor's settings are in `optimizer.adafactor`: leave it out";
             check(!adafactor || value == usual, key, &value, rule)?;
         }
-        let options = |rule: &str| TrainConfigError {
-            key: "optimizer.options".into(),
-            value: Value::from(self.options.clone()).to_string(),
-            rule: rule.into(),
-        };
-        if self.name.is_built_in() && !self.options.is_empty() {
-            return Err(options("it is for optimizers that were registered: leave it out"));
-        }
-        registry::rule(self).map_err(|rule| options(&rule))?;
+        self.validate_options()?;
         let (key, epsilon2) = ("optimizer.adafactor.epsilon2", self.adafactor.epsilon2);
         let read = self.adafactor.scale_parameter || epsilon2 == usual.adafactor.epsilon2;
         check(read, key, &epsilon2, "it is for `scale_parameter: true`: leave it out")?;

@@ -4,13 +4,14 @@ mod adafactor;
 mod adamw;
 mod config;
 mod groups;
+mod name;
 pub mod registry;
 mod rule;
 mod settings;
 
 pub use config::{AdafactorConfig, LrScaling, OptimizerConfig};
 pub use groups::{GroupConfig, Pattern};
-pub use registry::OptimizerName;
+pub use name::OptimizerName;
 
 use crate::GradientSum;
 use burn::module::{Module, Param, ParamMapper};

@@ -35,18 +35,14 @@
 //! ```
 
 use super::rule::{Rule, Step};
-use super::{OptimizerConfig, adafactor::Adafactor, adamw::AdamW};
+use super::{OptimizerConfig, OptimizerName, adafactor::Adafactor, adamw::AdamW};
+use crate::config_error::TrainConfigError;
 use burn::tensor::Tensor;
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 use std::any::TypeId;
 use std::collections::BTreeSet;
 use std::sync::{LazyLock, PoisonError, RwLock};
 use undertone_ops::StepControl;
-
-/// An optimizer, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OptimizerName(&'static str);
 
 /// How one parameter moves: a type that implements this and one line, [`register`], make an optimizer that YAML can name. The
 /// Learner does the rest: accumulation, clipping, the schedule, groups, guards, and state that is saved and restored.
@@ -105,56 +101,38 @@ pub struct OptimizerNameTaken {
 pub fn register<R: UpdateRule>() -> Result<(), OptimizerNameTaken> {
     let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
     let (name, of) = (R::NAME, TypeId::of::<R>());
-    match registry.entries.iter().find(|entry| entry.name == name) {
+    match registry.iter().find(|entry| entry.name == name) {
         Some(entry) if entry.of == Some(of) => return Ok(()),
         Some(_) => return Err(OptimizerNameTaken { name }),
         None => {}
     }
     let make = |config: &OptimizerConfig| R::new(config).map(|rule| Box::new(Registered(rule)) as Box<dyn Rule>);
-    registry.entries.push(Entry { name, of: Some(of), state: R::STATE, make });
-    registry.name_all();
+    registry.push(Entry { name, of: Some(of), state: R::STATE, make });
+    OptimizerName::add(name);
     Ok(())
-}
-
-impl OptimizerName {
-    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019): two numbers of state for each parameter.
-    pub const ADAMW: Self = Self("adamw");
-    /// Adafactor (Shazeer and Stern, 2018): of a matrix, one number for each row and column.
-    pub const ADAFACTOR: Self = Self("adafactor");
-
-    /// Whether it comes with Undertone.
-    pub(super) fn is_built_in(self) -> bool {
-        [Self::ADAMW, Self::ADAFACTOR].contains(&self)
-    }
-}
-
-impl Default for OptimizerName {
-    fn default() -> Self {
-        Self::ADAMW
-    }
-}
-
-impl Serialize for OptimizerName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for OptimizerName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-        let known = registry.names.iter().find(|known| **known == name);
-        known.map(|name| Self(name)).ok_or_else(|| D::Error::unknown_variant(&name, registry.names))
-    }
 }
 
 /// The rule that a configuration asks for.
 pub(super) fn rule(config: &OptimizerConfig) -> Result<Box<dyn Rule>, String> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    let make = registry.entries.iter().find(|entry| entry.name == config.name.0).map(|entry| entry.make);
+    let make = registry.iter().find(|entry| entry.name == config.name.as_str()).map(|entry| entry.make);
     drop(registry);
-    make.ok_or_else(|| format!("there is no optimizer `{}`", config.name.0))?(config)
+    make.ok_or_else(|| format!("there is no optimizer `{}`", config.name.as_str()))?(config)
+}
+
+impl OptimizerConfig {
+    /// Whether the optimizer takes the `options`.
+    pub(super) fn validate_options(&self) -> Result<(), TrainConfigError> {
+        let refused = |rule: &str| TrainConfigError {
+            key: "optimizer.options".into(),
+            value: Value::from(self.options.clone()).to_string(),
+            rule: rule.into(),
+        };
+        if self.name.is_built_in() && !self.options.is_empty() {
+            return Err(refused("it is for optimizers that were registered: leave it out"));
+        }
+        rule(self).map(drop).map_err(|rule| refused(&rule))
+    }
 }
 
 /// What the optimizer is called whose state has these parts.
@@ -164,45 +142,26 @@ pub(super) fn title(parts: &BTreeSet<&str>) -> &'static str {
         return "adafactor with `beta1`";
     }
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    registry.entries.iter().find(|entry| are(entry.state)).map_or("an unknown optimizer", |entry| entry.name)
+    registry.iter().find(|entry| are(entry.state)).map_or("an unknown optimizer", |entry| entry.name)
 }
 
-static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| {
-    let mut registry = Registry {
-        entries: vec![
-            Entry { name: "adamw", of: None, state: &AdamW::PARTS, make: |config| Ok(Box::new(AdamW::new(config))) },
-            Entry {
-                name: "adafactor",
-                of: None,
-                state: &Adafactor::PARTS,
-                make: |config| Ok(Box::new(Adafactor::new(config))),
-            },
-        ],
-        names: &[],
-    };
-    registry.name_all();
-    RwLock::new(registry)
+static REGISTRY: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(|| {
+    let adamw: Make = |config| Ok(Box::new(AdamW::new(config)));
+    let adafactor: Make = |config| Ok(Box::new(Adafactor::new(config)));
+    RwLock::new(vec![
+        Entry { name: OptimizerName::ADAMW.as_str(), of: None, state: &AdamW::PARTS, make: adamw },
+        Entry { name: OptimizerName::ADAFACTOR.as_str(), of: None, state: &Adafactor::PARTS, make: adafactor },
+    ])
 });
 
-struct Registry {
-    entries: Vec<Entry>,
-    /// For serde's errors, which name what there is for as long as the program runs.
-    names: &'static [&'static str],
-}
+type Make = fn(&OptimizerConfig) -> Result<Box<dyn Rule>, String>;
 
 struct Entry {
     name: &'static str,
     /// The type of a registered rule.
     of: Option<TypeId>,
     state: &'static [&'static str],
-    make: fn(&OptimizerConfig) -> Result<Box<dyn Rule>, String>,
-}
-
-impl Registry {
-    /// A few words for each optimizer, once.
-    fn name_all(&mut self) {
-        self.names = Box::leak(self.entries.iter().map(|entry| entry.name).collect::<Vec<_>>().into_boxed_slice());
-    }
+    make: Make,
 }
 
 /// A registered rule, which knows nothing of scales and of steps that are not taken.

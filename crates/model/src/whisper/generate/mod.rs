@@ -8,7 +8,8 @@ mod rules;
 pub use options::GenerateOptions;
 
 use super::{DecoderCache, Whisper, WhisperDecoder};
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::activation::softmax;
+use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use rules::Rules;
 
 impl Whisper {
@@ -56,6 +57,22 @@ impl WhisperDecoder {
         };
         sequences.iter_mut().for_each(|tokens| drop(tokens.drain(..prompt_length)));
         sequences
+    }
+
+    /// How likely each token of `tokens` is to the decoder where it stands, after `prompt` and the tokens before it, given one
+    /// sample's `states`, `[1, time, d_model]`. A forward pass over all of them.
+    pub fn probabilities(&self, states: Tensor<3>, prompt: &[u32], tokens: &[u32]) -> Vec<f32> {
+        if tokens.is_empty() {
+            return Vec::new();
+        }
+        let ids: Vec<i64> = prompt.iter().chain(tokens).map(|id| i64::from(*id)).collect();
+        let length = ids.len();
+        let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [1, length]), &states.device());
+        // What follows the last token is not asked for, and what follows the prompt's last is the first of them.
+        let (read, asked) = (ids.clone().narrow(1, 0, length - 1), ids.narrow(1, prompt.len(), tokens.len()));
+        let states = self.forward_all(read, self.cache(states, None)).narrow(1, prompt.len() - 1, tokens.len());
+        let likely = softmax(self.logits(states).cast(FloatDType::F32), 2);
+        likely.gather(2, asked.unsqueeze_dim(2)).try_into_vec_as().expect("probabilities are floats")
     }
 
     /// Feeds each row its tokens, of one number, and returns the logits of what follows: `[rows, vocab_size]`.

@@ -1,0 +1,363 @@
+//! What can be told of Morse before any model reads it: whether a tone is keyed, its pitch, speed and level, and where
+//! between two characters a long recording can be cut.
+
+use std::f64::consts::TAU;
+use std::ops::Range;
+use undertone_data::cut;
+use undertone_data::radio::{RATE, carrier_pitch};
+
+/// A tone that is keyed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KeyedTone {
+    /// Its frequency, in hertz.
+    pub pitch_hz: f64,
+    /// The speed that its dits have, in words per minute.
+    pub wpm: f64,
+    /// Its power, key down, over that of the noise between marks in 500 Hz, in decibels. Without any noise it is infinite.
+    pub snr_db: f64,
+}
+
+/// A piece of a long recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it lies.
+    pub samples: Range<usize>,
+    /// Whether the gap before it is one between words.
+    pub begins_word: bool,
+}
+
+/// Samples between two values of an envelope: 5 ms.
+const HOP: usize = 80;
+/// Samples of each of the two averages that the tone is filtered by: 12 ms, half a dit at 50 words per minute.
+const AVERAGE: usize = 192;
+/// Bandwidth of both averages together for noise, in hertz: ∫h² of a triangle of 2 · 12 ms is 2 / (3 · 12 ms).
+const NOISE_BANDWIDTH_HZ: f64 = 2.0 * RATE / (3.0 * AVERAGE as f64);
+/// Where marks and gaps differ by less, in amplitude, nothing is keyed: 6 dB.
+const LEAST_CONTRAST: f64 = 2.0;
+/// The key is down above this share of the way from the level of gaps to that of marks.
+const KEY_DOWN: f64 = 0.4;
+/// Noise alone rises and falls as a tone of -2.5 dB seems to.
+const LEAST_SNR_DB: f64 = 0.0;
+/// What is shorter is noise, in hops: 15 ms, less than a dit at 60 words per minute.
+const SHORTEST_RUN: usize = 3;
+/// Fewer marks are no Morse.
+const FEWEST_MARKS: usize = 5;
+/// Gaps between characters are longer than so many dits, and those between words than so many times the lower quartile of
+/// these; where there are few of them, than so many dits.
+const CHARACTER_GAP: f64 = 2.0;
+const WORD_GAP: f64 = 1.7;
+const FEW_GAPS: usize = 5;
+const WORD_GAP_DITS: f64 = 5.0;
+/// Dits of speeds from 5 to 60 words per minute, in seconds.
+const DIT_S: [f64; 2] = [0.02, 0.24];
+
+/// The strongest tone of 16 kHz audio, if it is keyed and stronger than the noise in 500 Hz; of a long recording that of the
+/// half minute with the median level among those that have one.
+pub fn keyed_tone(audio: &[f32]) -> Option<KeyedTone> {
+    let mut tones: Vec<KeyedTone> = audio.chunks(STRETCH).filter_map(tone_of).collect();
+    tones.sort_by(|a, b| a.snr_db.total_cmp(&b.snr_db));
+    tones.get(tones.len() / 2).copied()
+}
+
+/// Samples that one tone is looked for in: 30 s.
+const STRETCH: usize = 480_000;
+
+fn tone_of(audio: &[f32]) -> Option<KeyedTone> {
+    let pitch_hz = carrier_pitch(audio);
+    let envelope = Envelope::new(audio, pitch_hz);
+    let keying = envelope.keying()?;
+    let dit = keying.dit()?;
+    let power = |down: bool| {
+        let hops = keying.runs.iter().filter(|run| run.down == down).flat_map(|run| inner(&run.hops));
+        let values: Vec<f64> = hops.map(|hop| envelope.0[hop].powi(2)).collect();
+        values.iter().sum::<f64>() / values.len().max(1) as f64
+    };
+    // The tone's own noise adds to its power; what is left of both is the tone.
+    let (down, up) = (power(true), power(false));
+    let noise = up * 500.0 / NOISE_BANDWIDTH_HZ;
+    let snr_db = 10.0 * ((down - up).max(0.0) / noise).log10();
+    (snr_db > LEAST_SNR_DB).then_some(KeyedTone { pitch_hz, wpm: 1.2 / dit, snr_db })
+}
+
+/// Cuts 16 kHz audio into pieces of at most `window` samples, at the longest gap that the keying leaves in the later part of
+/// each window. Two pieces share the gap between them, so that each character has the silence around it that tells where it
+/// begins and ends. Where nothing is keyed, the audio is cut at silences, as [`cut::pieces`] does.
+pub fn pieces(audio: &[f32], window: usize) -> Vec<Piece> {
+    let window = window.max(1);
+    let (mut pieces, mut start, mut begins_word) = (Vec::new(), 0, true);
+    while audio.len() - start > window {
+        let gap = gap_within(&audio[start..][..=window], window);
+        pieces.push(Piece { samples: start..start + gap.samples.end, begins_word });
+        (start, begins_word) = (start + gap.samples.start, gap.between_words);
+    }
+    if start < audio.len() {
+        pieces.push(Piece { samples: start..audio.len(), begins_word });
+    }
+    pieces
+}
+
+/// A gap between characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Where it lies; it begins after the first sample.
+    pub samples: Range<usize>,
+    /// Whether it is one between words.
+    pub between_words: bool,
+}
+
+/// The last gap between characters in 16 kHz audio: up to there every character is whole, whatever follows. Nothing where no
+/// tone is keyed, or no character has ended.
+pub fn last_gap(audio: &[f32]) -> Option<Gap> {
+    let keying = Envelope::new(audio, carrier_pitch(audio)).keying()?;
+    let dit = keying.dit().unwrap_or(DIT_S[1]);
+    let between = |gap: &Range<usize>| gap.start > 0 && seconds(gap.len()) > CHARACTER_GAP * dit;
+    let gap = keying.gaps().filter(between).last()?;
+    Some(keying.gap(gap.clone(), gap.len(), audio.len()))
+}
+
+/// Where audio that is a sample longer than a window is cut.
+fn gap_within(audio: &[f32], window: usize) -> Gap {
+    let envelope = Envelope::new(audio, carrier_pitch(audio));
+    let silence = || {
+        let cut = cut::pieces(audio, window).first().map_or(window, |piece| piece.end);
+        Gap { samples: cut..cut, between_words: true }
+    };
+    let Some(keying) = envelope.keying() else { return silence() };
+    let from = |hop: usize| {
+        let later = keying.gaps().map(|gap| gap.start.max(hop)..gap.end).max_by_key(ExactSizeIterator::len);
+        later.filter(|gap| !gap.is_empty())
+    };
+    let (half, third) = (envelope.0.len() / 2, (envelope.0.len() / 3).max(1));
+    let length = |gap: &Option<Range<usize>>| gap.as_ref().map_or(0, ExactSizeIterator::len);
+    // A slow sender's character may fill half of the window.
+    let (latest, earlier) = (from(half), from(third));
+    let Some(gap) = (if 2 * length(&latest) >= length(&earlier) { latest } else { earlier }) else { return silence() };
+    let whole = keying.gaps().find(|whole| whole.end == gap.end).map_or(0, |whole| whole.len());
+    keying.gap(gap, whole, window)
+}
+
+/// How strong a tone is, every 5 ms.
+struct Envelope(Vec<f64>);
+
+/// Marks and gaps, in their order.
+struct Keying {
+    runs: Vec<Run>,
+}
+
+/// A mark or a gap.
+struct Run {
+    hops: Range<usize>,
+    down: bool,
+}
+
+impl Envelope {
+    /// The audio is brought down by `pitch_hz` and averaged twice over 12 ms.
+    fn new(audio: &[f32], pitch_hz: f64) -> Self {
+        let turn = TAU * pitch_hz / RATE;
+        let down = |part: fn(f64) -> f64| -> Vec<f64> {
+            audio.iter().enumerate().map(|(n, sample)| f64::from(*sample) * part(turn * n as f64)).collect()
+        };
+        let [re, im] = [f64::cos as fn(f64) -> f64, f64::sin].map(|part| averaged(&averaged(&down(part))));
+        Self(re.iter().zip(&im).step_by(HOP).map(|(re, im)| re.hypot(*im)).collect())
+    }
+
+    /// Marks and gaps, if there is enough between them.
+    fn keying(&self) -> Option<Keying> {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let share = |share: f64| sorted.get(((sorted.len().max(1) - 1) as f64 * share) as usize).copied();
+        let (low, high) = (share(0.1)?, share(0.95)?);
+        if high <= LEAST_CONTRAST * low {
+            return None;
+        }
+        let threshold = low + KEY_DOWN * (high - low);
+        let mut runs: Vec<Run> = Vec::new();
+        let keys: Vec<bool> = self.0.iter().map(|value| *value > threshold).collect();
+        for same in keys.chunk_by(|a, b| a == b) {
+            let start = runs.last().map_or(0, |run| run.hops.end);
+            let run = Run { hops: start..start + same.len(), down: same[0] };
+            match runs.last_mut() {
+                // A spike of noise, and what follows it as what was before.
+                Some(last) if run.hops.len() < SHORTEST_RUN || last.down == run.down => last.hops.end = run.hops.end,
+                _ => runs.push(run),
+            }
+        }
+        Some(Keying { runs })
+    }
+}
+
+impl Keying {
+    fn gaps(&self) -> impl Iterator<Item = Range<usize>> {
+        self.runs.iter().filter(|run| !run.down).map(|run| run.hops.clone())
+    }
+
+    /// A gap of which some hops are known, without the edges of the marks around it, in audio of so many samples.
+    fn gap(&self, hops: Range<usize>, whole: usize, samples: usize) -> Gap {
+        let edge = (AVERAGE / HOP).min(hops.len() / 4);
+        let [start, end] = [hops.start + edge, hops.end - edge].map(|hop| (hop * HOP).clamp(1, samples));
+        Gap { samples: start..end, between_words: self.is_between_words(whole) }
+    }
+
+    /// The length of a dit, in seconds.
+    fn dit(&self) -> Option<f64> {
+        let marks = self.runs.iter().filter(|run| run.down);
+        dit(&marks.map(|run| seconds(run.hops.len())).collect::<Vec<_>>())
+    }
+
+    /// Whether a gap of so many hops is one between words; where nothing can be told, it is taken for one.
+    fn is_between_words(&self, gap: usize) -> bool {
+        let Some(dit) = self.dit() else { return true };
+        // The first and the last gap may be longer than what is heard of them.
+        let whole = self.gaps().map(|gap| gap.len()).skip(1).filter(|gap| seconds(*gap) > CHARACTER_GAP * dit);
+        let mut between_characters: Vec<usize> = whole.collect();
+        between_characters.sort_unstable();
+        match between_characters.get(between_characters.len() / 4) {
+            Some(quartile) if between_characters.len() >= FEW_GAPS => gap as f64 > WORD_GAP * *quartile as f64,
+            _ => seconds(gap) > WORD_GAP_DITS * dit,
+        }
+    }
+}
+
+fn seconds(hops: usize) -> f64 {
+    (hops * HOP) as f64 / RATE
+}
+
+/// The mean of `AVERAGE` values around each.
+fn averaged(values: &[f64]) -> Vec<f64> {
+    let half = AVERAGE / 2;
+    let mut sum: f64 = values.iter().take(half).sum();
+    let mean = |n: usize| {
+        sum += values.get(n + half).copied().unwrap_or_default();
+        sum -= n.checked_sub(half).map_or(0.0, |left| values[left]);
+        sum / AVERAGE as f64
+    };
+    (0..values.len()).map(mean).collect()
+}
+
+/// A run without its edges.
+fn inner(hops: &Range<usize>) -> Range<usize> {
+    let edge = (hops.len() / 4).min(AVERAGE / HOP);
+    hops.start + edge..hops.end - edge
+}
+
+/// The length of a dit, in seconds: the mean of the shorter marks, where those are shorter than two of them.
+fn dit(marks: &[f64]) -> Option<f64> {
+    let mut marks: Vec<f64> = marks.iter().copied().filter(|mark| *mark > DIT_S[0] / 2.0).collect();
+    if marks.len() < FEWEST_MARKS {
+        return None;
+    }
+    marks.sort_by(f64::total_cmp);
+    let mut dit = marks[marks.len() / 5];
+    for _ in 0..20 {
+        let short: Vec<f64> = marks.iter().copied().filter(|mark| *mark < 2.0 * dit).collect();
+        dit = short.iter().sum::<f64>() / short.len() as f64;
+    }
+    (DIT_S[0]..=DIT_S[1]).contains(&dit).then_some(dit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CwConfig, CwSynth, CwText, tests::plain};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sent(text: &str, wpm: f32, pitch_hz: f32, snr_db: f32) -> super::super::CwSample {
+        let config = CwConfig {
+            text: CwText { fixed: vec![text.into()], ..CwText::default() },
+            duration_s: [1.0, 120.0],
+            wpm: [wpm, wpm],
+            pitch_hz: [pitch_hz, pitch_hz],
+            snr_db: [snr_db, snr_db],
+            clean: 0.0,
+            ..plain()
+        };
+        let mut clip = CwSynth::new(config, 1).expect("a synthesiser").sample(0);
+        let end = clip.marks.last().map_or(0.0, |mark| mark.end) + 0.3;
+        clip.audio.truncate((end * 16_000.0) as usize);
+        clip
+    }
+
+    const LONG: &str = "NOW IS THE TIME FOR ALL GOOD MEN TO COME TO THE AID OF THE PARTY AND OF THEIR COUNTRY";
+
+    #[test]
+    fn a_keyed_tone_tells_pitch_speed_and_level() {
+        for (wpm, pitch, snr) in [(12.0, 450.0, 20.0), (25.0, 700.0, 12.0), (30.0, 1200.0, 25.0)] {
+            let found = keyed_tone(&sent(LONG, wpm, pitch, snr).audio).expect("a tone");
+            assert!((found.pitch_hz - f64::from(pitch)).abs() < 10.0, "{found:?}");
+            assert!((found.wpm / f64::from(wpm) - 1.0).abs() < 0.1, "{found:?}");
+            // Fast marks have no more than their edges.
+            assert!((found.snr_db - f64::from(snr)).abs() < 4.0, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn characters_are_whole_up_to_the_last_gap_between_them() {
+        let clip = sent(LONG, 20.0, 700.0, 20.0);
+        for seconds in [3.0, 5.5, 9.0, 20.0_f32] {
+            let audio = &clip.audio[..(seconds * 16_000.0) as usize];
+            let whole = last_gap(audio).expect("characters").samples.end as f32 / 16_000.0;
+            let cut = clip.marks.iter().find(|mark| mark.character != ' ' && mark.start < whole && whole < mark.end);
+            assert_eq!(cut, None);
+            // A character of twenty dits and a gap are all that is left.
+            assert!(seconds - whole < 1.5, "{whole} of {seconds} s");
+        }
+        assert_eq!(last_gap(&[0.0; 16_000]), None);
+    }
+
+    #[test]
+    fn what_is_not_keyed_is_no_tone() {
+        let noise = CwConfig { noise_only: 1.0, clean: 0.0, ..plain() };
+        let noise = CwSynth::new(noise, 1).expect("a synthesiser").sample(0).audio;
+        let carrier: Vec<f32> = (0..64_000).map(|n| (0.3 * f64::from(n)).sin() as f32).collect();
+        for audio in [noise, carrier, vec![0.0; 32_000], Vec::new()] {
+            assert_eq!(keyed_tone(&audio), None);
+        }
+    }
+
+    #[test]
+    fn long_recordings_are_cut_between_characters() {
+        let (mut right, mut cuts) = (0, 0);
+        for (wpm, snr) in [(8.0, 25.0), (15.0, 5.0), (25.0, 5.0), (45.0, 15.0)] {
+            let clip = sent(LONG, wpm, 620.0, snr);
+            let pieces = pieces(&clip.audio, 8 * 16_000);
+            assert!(pieces.len() > 1);
+            for piece in &pieces[1..] {
+                let cut = piece.samples.start as f32 / 16_000.0;
+                let within =
+                    clip.marks.iter().find(|mark| mark.start < cut && cut < mark.end).map(|mark| mark.character);
+                assert!(within.is_none_or(|c| c == ' '), "{wpm} words per minute: {within:?} is cut at {cut} s");
+                right += usize::from(within.is_some() == piece.begins_word);
+                cuts += 1;
+            }
+        }
+        // Noise fills gaps, so that their lengths are told apart less surely than their places.
+        assert!(10 * right >= 8 * cuts, "{right} of {cuts}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn every_sample_is_in_a_piece_and_no_piece_is_too_long(
+            plan in prop::collection::vec((0u8..3, 1usize..40_000), 0..8),
+            window in 1000usize..100_000,
+        ) {
+            let parts = plan.iter().flat_map(|(kind, length)| {
+                (0..*length).map(move |n| match kind {
+                    0 => 0.0,
+                    1 => (0.2 * n as f32).sin(),
+                    _ => f32::from(n / 1000 % 2 == 0) * (0.3 * n as f32).sin(),
+                })
+            });
+            let audio: Vec<f32> = parts.collect();
+            let pieces = pieces(&audio, window);
+            prop_assert_eq!(pieces.last().map_or(0, |piece| piece.samples.end), audio.len());
+            let overlap = |pair: &[Piece]| {
+                let [before, after] = [&pair[0].samples, &pair[1].samples];
+                before.start < after.start && after.start <= before.end && before.end <= after.end
+            };
+            prop_assert!(pieces.windows(2).all(overlap));
+            prop_assert!(pieces.iter().all(|piece| !piece.samples.is_empty() && piece.samples.len() <= window));
+        }
+    }
+}
