@@ -19,6 +19,7 @@ mod learner;
 mod learning;
 mod miniature;
 mod monitor;
+mod off_air;
 mod on_device;
 mod optimizer;
 mod parity;
