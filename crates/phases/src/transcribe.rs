@@ -41,7 +41,7 @@ pub struct Passage {
 const UNREAD: char = '_';
 
 impl Passage {
-    /// Its text, with [`_`](UNREAD) for each character below `least_confidence`.
+    /// Its text, with `_` for each character below `least_confidence`.
     pub fn text(&self, least_confidence: f32) -> String {
         let read = |(character, confidence): &(char, f32)| match *confidence < least_confidence && *character != ' ' {
             true => UNREAD,
