@@ -156,7 +156,7 @@ data: {{batch_size: 16, workers: 1}}
 tasks:
 {answers}{colours}router: {{tap: 1}}
 phases:
-  1: {{train: {{max_steps: 80, optimizer: {{lr: 3.0e-2, warmup_steps: 1}}, evaluate: {{every: 40}}}}}}
+  1: {{train: {{max_steps: 200, optimizer: {{lr: 1.0e-2, warmup_steps: 5}}, evaluate: {{every: 50}}}}}}
   2: {{train: {{max_steps: 40, optimizer: {{lr: 1.0e-2, warmup_steps: 1}}, evaluate: {{every: 20}}}}}}
   3: {{train: {{max_steps: 20, optimizer: {{lr: 1.0e-3, warmup_steps: 1}}, evaluate: {{every: 20}}}}}}
 "
