@@ -219,6 +219,21 @@ fn what_does_not_fit_is_named() {
 }
 
 #[test]
+fn a_missing_file_leads_to_the_head_of_its_configuration() {
+    let place = Place::default();
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/dynamo-text-small.yaml");
+    let text = std::fs::read_to_string(shipped).expect("readable");
+    place.write("small.yaml", text.replace("../shared/", "nowhere/at/all/"));
+    let refused = place.run(&["train", "--config", "small.yaml"]);
+    refused.assert_refusal(&["nowhere/at/all/models/minilm-l6", "the comment at the head of `small.yaml`"]);
+    // Without such a comment there is nothing to say.
+    let bare: String = text.lines().skip_while(|line| line.starts_with('#')).map(|line| format!("{line}\n")).collect();
+    place.write("bare.yaml", bare.replace("../shared/", "nowhere/at/all/"));
+    let refused = place.run(&["train", "--config", "bare.yaml"]);
+    assert!(refused.status == Some(2) && !refused.stderr.contains("the head of"), "{refused:?}");
+}
+
+#[test]
 fn what_needs_no_model_has_no_loss() {
     let place = place();
     trained(&place, &["--phase", "1", "--set", "tasks.turn.metrics=[bleu, loss]"]);

@@ -47,7 +47,26 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         (None, Some(phase)) => train_phases(&experiment, &phases(phase)?, &session),
         (None, None) => train(&experiment, &session),
     };
-    report(&experiment, &outcomes.map_err(Failure::of_run)?)
+    report(&experiment, &outcomes.map_err(|error| with_origin(Failure::of_run(error), &find(&args.config)))?)
+}
+
+/// Where a file is not there: that the comment at the head of the configuration says where it comes from, if it does.
+fn with_origin(failure: Failure, config: &Path) -> Failure {
+    let Failure::BadInput(error) = failure else { return failure };
+    let text = std::fs::read_to_string(config).unwrap_or_default();
+    let head: Vec<&str> = text.lines().take_while(|line| line.starts_with('#')).collect();
+    let explained = |folder: &Path| {
+        let folder = folder.to_string_lossy();
+        folder.contains('/') && head.iter().any(|line| line.contains(&*folder))
+    };
+    let words = error.split([' ', '`', ',', ';']).map(|word| Path::new(word.trim_end_matches(':')));
+    let mut missing = words.filter(|word| word.components().count() > 1 && !word.exists());
+    if !missing.any(|path| path.ancestors().any(explained)) {
+        return Failure::BadInput(error);
+    }
+    let head =
+        format!("the comment at the head of `{}` says what belongs there and where it is published", config.display());
+    Failure::BadInput(format!("{error}; {head}"))
 }
 
 #[cfg(feature = "tui")]
