@@ -113,7 +113,8 @@ impl Transcriber {
         Ok(self.audio(&audio::load(path)?))
     }
 
-    /// The text of 16 kHz mono audio. What does not fit the model's window is cut where it is quietest.
+    /// The text of 16 kHz mono audio. What does not fit the model's window is cut in pauses, and
+    /// Morse between characters.
     pub fn audio(&self, audio: &[f32]) -> String {
         self.prompted(audio, &self.prompt)
     }
@@ -191,18 +192,25 @@ impl Transcriber {
         let tokens = decoder.generate(cache, &[prompt.to_vec()], &options).pop().unwrap_or_default();
         let confidences = decoder.probabilities(states, prompt, &tokens);
         let text = self.whisper.tokenizer.decode(&tokens);
-        let mut characters = Vec::new();
-        for (last, confidence) in confidences.into_iter().enumerate() {
-            // A character may be spelled by several tokens, and is there with the last of them.
-            let known = self.whisper.tokenizer.decode(&tokens[..=last]).chars().count();
-            let new = text.chars().take(known).skip(characters.len()).map(|character| (character, confidence));
-            characters.extend(new.collect::<Vec<_>>());
-        }
+        let so_far = (1..=tokens.len()).map(|count| self.whisper.tokenizer.decode(&tokens[..count]));
+        let characters = with_confidences(&text, so_far.zip(confidences));
         let first = characters.iter().position(|(character, _)| !character.is_whitespace()).unwrap_or(characters.len());
         let last =
             characters.iter().rposition(|(character, _)| !character.is_whitespace()).map_or(first, |last| last + 1);
         characters[first..last].to_vec()
     }
+}
+
+/// The characters of a text, each with the confidence of the token that completes it. `so_far` is what the tokens up to each
+/// one spell, where a character that is not complete yet is another one or none.
+fn with_confidences(text: &str, so_far: impl Iterator<Item = (String, f32)>) -> Vec<(char, f32)> {
+    let mut characters = Vec::new();
+    for (spelled, confidence) in so_far {
+        let complete = text.chars().zip(spelled.chars()).take_while(|(due, found)| due == found);
+        let new = complete.skip(characters.len()).map(|(character, _)| (character, confidence));
+        characters.extend(new.collect::<Vec<_>>());
+    }
+    characters
 }
 
 /// Whether a model writes in Morse characters and no others.
@@ -257,6 +265,13 @@ mod tests {
             "what the model does not know is refused elsewhere"
         );
         assert!(english.prompt != german.prompt && german.prompt != translating.prompt);
+    }
+
+    #[test]
+    fn a_character_has_the_confidence_of_the_token_that_completes_it() {
+        let so_far = [("a", 0.9), ("a\u{fffd}", 0.5), ("aé", 0.4), ("aé bc", 0.3)];
+        let found = with_confidences("aé bc", so_far.map(|(text, p)| (text.to_owned(), p)).into_iter());
+        assert_eq!(found, [('a', 0.9), ('é', 0.4), (' ', 0.3), ('b', 0.3), ('c', 0.3)]);
     }
 
     #[test]
