@@ -2,9 +2,12 @@
 
 use burn::nn::{Initializer, LinearConfig};
 use burn::tensor::{Device, Tensor};
+use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
+use std::time::Duration;
 use undertone::phases::RunError;
 use undertone::store::{parameters, set_trainable};
 use undertone::train::{
@@ -352,4 +355,68 @@ fn steps_of_a_loop_of_ones_own_are_those_of_training() {
     assert_eq!(logged(trained.path(), "loss").len(), 1);
     assert_eq!(std::fs::read_dir(by_hand.path()).expect("listed").count(), 0, "nothing is written");
     assert!(matches!(own.step(&mut []), Err(TrainError::NoData)));
+}
+
+/// Notes which threads compute batches.
+struct Threads(Mutex<HashSet<ThreadId>>);
+
+impl Objective for Threads {
+    type Model = Partial;
+    type Batch = usize;
+    type Input = Tensor<2>;
+
+    fn samples(&self, batch: &usize) -> usize {
+        Zero.samples(batch)
+    }
+
+    fn counts(&self, batch: &usize) -> Vec<f64> {
+        Zero.counts(batch)
+    }
+
+    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+        self.0.lock().expect("no panic").insert(std::thread::current().id());
+        std::thread::sleep(Duration::from_millis(20));
+        Zero.upload(batch, device)
+    }
+
+    fn losses(
+        &self,
+        model: &Partial,
+        batch: &usize,
+        one: Tensor<2>,
+        device: &Device,
+    ) -> Result<Vec<LossTerm>, BoxError> {
+        if *batch == 99 { Err("the last one".into()) } else { Zero.losses(model, batch, one, device) }
+    }
+
+    fn evaluate(&self, model: &Partial, metrics: &[String]) -> Result<Evaluation, BoxError> {
+        Zero.evaluate(model, metrics)
+    }
+
+    fn export(&self, _: &Partial, _: &Path) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn batches_of_a_step_are_computed_side_by_side_once_a_step_has_shown_what_one_needs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("threads");
+    pool.install(|| {
+        let mut config = TrainConfig { max_steps: Some(5), ..Default::default() };
+        config.optimizer.warmup_steps = 1;
+        let model = Partial::new(false, false, &Device::default());
+        let objective = Threads(Mutex::default());
+        let mut learner =
+            Learner::builder(config, objective, model, dir.path()).with_device(Device::default()).with_seed(1).build();
+        for computing in [1, 4, 4] {
+            let (outcome, report) = learner.step(&mut [0, 1, 2]).expect("a step");
+            assert_eq!((outcome, report.samples), (StepOutcome::Taken, 3));
+            // The first step's thread, and one of each group.
+            assert_eq!(learner.objective().0.lock().expect("no panic").len(), computing);
+        }
+        let error = learner.step(&mut [3, 99, 4]).expect_err("refused").to_string();
+        assert!(error.contains("the last one"), "{error}");
+        assert_eq!(learner.steps(), 3);
+    });
 }

@@ -108,6 +108,32 @@ fn a_seed_fixes_every_bit_whatever_the_workers() {
 }
 
 #[test]
+fn batches_of_a_step_computed_side_by_side_train_to_the_same_bits() {
+    // Five cores for three batches are groups of two and of one; the last window of an epoch of 96 has two.
+    let settings = [
+        "train.accumulation=3",
+        "data.batch_size=12",
+        "model.source.config.dropout=0.2",
+        "loss.alignment.characters=1",
+        "loss.alignment.elements=0.5",
+        "loss.alignment.elements_layer=1",
+    ];
+    let on = |cores: usize, more: &[&str]| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(cores).build().expect("threads");
+        pool.install(|| train_and_record(6, &[&settings[..], more].concat()))
+    };
+    for more in [&[][..], &["train.gradient_checkpointing=true"]] {
+        let alone = on(1, more);
+        for cores in [2, 5] {
+            let together = on(cores, more);
+            assert!(together == alone, "{cores} cores, {more:?}: {} for {}", together.1, alone.1);
+        }
+    }
+    let other = train(6, &[&settings[..], &["seed=43"]].concat());
+    assert!(other != on(1, &[]).0, "another seed");
+}
+
+#[test]
 fn running_blocks_again_trains_to_the_same_bits() {
     let common = [
         "model.source.config.encoder_layers=3",

@@ -167,8 +167,8 @@ pub struct CwHand {
     pub swing: Range,
 }
 
-/// Clips that start and end while somebody sends, as pieces of a long recording do. A character is in the text if the clip
-/// holds all of it and one and a half dits of silence on either side, without which nobody can tell that it is all.
+/// Clips that start and end while somebody sends, as pieces of a long recording do: between characters, or in the middle of
+/// a dit or a dah. A character is in the text if the clip holds all of it.
 ///
 /// They are of the length drawn from `duration_s`; `lead_s` or `tail_s` holds for the end that is not cut. For the task
 /// `copy`, but not for fixed texts.

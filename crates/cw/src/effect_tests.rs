@@ -111,7 +111,8 @@ fn cut_clips_hold_whole_characters_only() {
         beyond[0] += usize::from(first.is_some_and(|mark| (elements[0][0] as f32) < mark.start - 0.03));
         let up = elements[elements.len() - 1][1] as f32;
         beyond[1] += usize::from(last.is_some_and(|mark| up > mark.end + 0.03));
-        assert!(first.is_none_or(|mark| mark.start > 0.09) && last.is_none_or(|mark| mark.end < seconds - 0.09));
+        // What is heard of another character at the end ends with the key down.
+        assert!(last.is_none_or(|mark| up < mark.end + 0.03 || up > seconds - 0.03), "{index}");
     }
     assert!(beyond.iter().all(|clips| *clips > 10) && written > 300, "{beyond:?} {written}");
 }
@@ -169,6 +170,26 @@ fn habits_are_those_that_were_drawn() {
         let expected = if place + 1 == after { 1.12 } else { 0.12 };
         assert!((pair[1].start - pair[0].end - expected).abs() < 1e-4, "{place}");
     }
+}
+
+#[test]
+fn characters_that_run_on_leave_the_gap_of_an_element() {
+    let habits = CwHabits {
+        probability: 1.0,
+        dah: [3.0, 3.0],
+        dah_jitter: [0.0, 0.0],
+        letter_gap: [3.0, 3.0],
+        sway: [0.0, 0.0],
+        hesitations: [0, 0],
+        run_ons: [2, 2],
+        ..CwHabits::default()
+    };
+    let clip = one(fixed(CwConfig { habits, ..bare() }, "TTTTTTTTTTTTTTTTTTTT", 20.0));
+    let drawn = &clip.info.habits.as_ref().unwrap().run_ons;
+    let short = |pair: &[CwMark]| pair[1].start - pair[0].end < 0.1;
+    let found: Vec<usize> =
+        (1..).zip(clip.marks.windows(2)).filter(|(_, pair)| short(pair)).map(|(at, _)| at).collect();
+    assert_eq!(&found, drawn);
 }
 
 /// Every effect of the path, the receiver and the recorder in every clip.
@@ -237,14 +258,16 @@ proptest! {
         let all = everything();
         let config = CwConfig {
             path: all.path, receiver: all.receiver, recorder: all.recorder, muting: all.muting, transmitter: all.transmitter,
-            habits: CwHabits { probability: 0.5, ..CwHabits::default() }, cut: CwCut { probability: 0.5 }, brief: 0.3,
+            habits: CwHabits { probability: 0.5, run_ons: [0, 3], ..CwHabits::default() }, cut: CwCut { probability: 0.5 }, brief: 0.3,
             noiseless: 0.3, ..config
         };
         prop_assume!(config.validate().is_ok());
         let [shortest, longest] = config.duration_s.map(|seconds| f64::from(seconds) * 16_000.0);
         let clip = CwSynth::new(config.clone(), seed).unwrap().sample(index);
         prop_assert!(clip.audio.iter().all(|x| x.abs() <= 1.0));
-        prop_assert!((shortest - 1.0..=longest + 1.0).contains(&(clip.audio.len() as f64)));
+        // A cut clip may be shorter by half an element and a gap.
+        let less = if clip.info.cut == [false, false] { 1.0 } else { 4.0 * 16_000.0 * clip.info.fist().unit_s() };
+        prop_assert!((shortest - less..=longest + 1.0).contains(&(clip.audio.len() as f64)));
         prop_assert_eq!(clip.marks.iter().map(|mark| mark.character).collect::<String>(), clip.text.clone());
         if clip.info.cut == [false, false] {
             prop_assert_eq!(clip.text.is_empty(), clip.info.source.is_none());

@@ -1,6 +1,7 @@
 //! What a sender does beyond the jitter of a hand: dahs and gaps of lengths of its own, a speed that sways, hesitations.
 
 use super::{keying::Fist, stream::Stream};
+use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use undertone_data::bounds::{BoundsError, count, probability, range};
 use undertone_data::random::{Range, between, chance, whole};
@@ -25,6 +26,8 @@ pub struct CwHabits {
     pub hesitations: [usize; 2],
     /// How long each is, in seconds.
     pub hesitation_s: Range,
+    /// Least and most characters that run into the next, with no more than the gap of an element between them: AN as P.
+    pub run_ons: [usize; 2],
 }
 
 /// Habits in one clip.
@@ -46,6 +49,8 @@ pub struct CwHabitsInfo {
     pub sway_phase: f32,
     /// Pauses to think: after how many characters, and how many seconds.
     pub hesitations: Vec<(usize, f32)>,
+    /// Characters that run into the next: how many were sent when it happens.
+    pub run_ons: Vec<usize>,
 }
 
 impl Default for CwHabits {
@@ -59,11 +64,12 @@ impl Default for CwHabits {
             sway: [0.0, 0.15],
             hesitations: [0, 2],
             hesitation_s: [0.5, 2.5],
+            run_ons: [0, 0],
         }
     }
 }
 
-/// How fast speed sways, in seconds from peak to peak; and characters from one hesitation to the next.
+/// How fast speed sways, in seconds from peak to peak; and characters from one hesitation or run-on to the next.
 const SWAY_S: Range = [3.0, 20.0];
 const APART: usize = 8;
 
@@ -76,7 +82,8 @@ impl CwHabits {
         range("habits.word_gap", self.word_gap, 3.0, 50.0)?;
         range("habits.sway", self.sway, 0.0, 0.5)?;
         count("habits.hesitations", self.hesitations, 0, 20)?;
-        range("habits.hesitation_s", self.hesitation_s, 0.0, 60.0)
+        range("habits.hesitation_s", self.hesitation_s, 0.0, 60.0)?;
+        count("habits.run_ons", self.run_ons, 0, 20)
     }
 
     pub(super) fn draw(&self, draw: u64) -> Option<CwHabitsInfo> {
@@ -98,8 +105,20 @@ impl CwHabits {
                         (after, between(rng, self.hesitation_s))
                     })
                     .collect(),
+                run_ons: self.draw_run_ons(rng),
             }
         })
+    }
+
+    fn draw_run_ons(&self, rng: &mut ChaCha8Rng) -> Vec<usize> {
+        let [least, most] = self.run_ons;
+        let mut after = 0;
+        (0..whole(rng, least..=most))
+            .map(|_| {
+                after += whole(rng, 1..=APART);
+                after
+            })
+            .collect()
     }
 
     /// The slowest that they can make a sender, and the longest all hesitations, in seconds.
@@ -131,6 +150,7 @@ impl CwHabitsInfo {
             sway_period_s: self.sway_period_s.into(),
             sway_phase: self.sway_phase.into(),
             hesitations: self.hesitations.iter().map(|(after, seconds)| (*after, f64::from(*seconds))).collect(),
+            run_ons: self.run_ons.clone(),
             ..fist
         }
     }

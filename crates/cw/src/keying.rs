@@ -9,6 +9,9 @@ use std::{f64::consts::PI, ops::Range};
 /// Jitter is cut off at this many standard deviations, so that the length of a text has a bound.
 pub(super) const JITTER_LIMIT: f64 = 2.5;
 
+/// Gap between characters that run together, in units: hardly more than the 1 inside a character.
+const RUN_ON_GAP: f64 = 1.25;
+
 /// The timing of one sender: speed, spacing, jitter and habits.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fist {
@@ -36,6 +39,8 @@ pub(super) struct Fist {
     pub sway_phase: f64,
     /// Pauses to think: after how many characters, and how many seconds.
     pub hesitations: Vec<(usize, f64)>,
+    /// After how many characters the gap is that of an element.
+    pub run_ons: Vec<usize>,
 }
 
 impl Fist {
@@ -56,6 +61,7 @@ impl Fist {
             sway_period_s: f64::INFINITY,
             sway_phase: 0.0,
             hesitations: Vec::new(),
+            run_ons: Vec::new(),
         }
     }
 
@@ -116,14 +122,23 @@ impl Keyed {
         [self.elements[symbol.elements.start][0], self.elements[symbol.elements.end - 1][1]]
     }
 
-    /// Keeps the symbols that a listener to `time` hears whole: with at least `silence` seconds of the key up before and
-    /// after, without which there might be more to them. Every element stays.
-    pub fn keep_whole(&mut self, time: Range<f64>, silence: f64) {
-        let Self { elements, symbols, .. } = self;
+    /// Keeps the symbols that a listener to `time` hears whole. Every element stays.
+    pub fn keep_whole(&mut self, time: Range<f64>) {
+        let Self { elements, symbols } = self;
         symbols.retain(|symbol| {
             let (first, last) = (elements[symbol.elements.start][0], elements[symbol.elements.end - 1][1]);
-            first >= time.start + silence && last <= time.end - silence
+            first >= time.start && last <= time.end
         });
+    }
+
+    /// The latest moment up to `time` at which a recording may be cut: not in a gap inside a symbol, where what was heard of
+    /// it would pass for another symbol. In place of such a gap it is the middle of the element before.
+    pub fn cut_before(&self, time: f64) -> f64 {
+        let torn = self.symbols.iter().find_map(|symbol| {
+            let elements = &self.elements[symbol.elements.clone()];
+            elements.windows(2).find(|pair| (pair[0][1]..pair[1][0]).contains(&time)).map(|pair| pair[0])
+        });
+        torn.map_or(time, |[down, up]| (down + up) / 2.0)
     }
 
     /// Keeps the first words.
@@ -152,6 +167,7 @@ pub(super) fn key(words: &[Vec<Symbol>], fist: &Fist, time: Range<f64>, mut jitt
                 let gap = match (place, at, nth) {
                     (0, 0, 0) => None,
                     (_, 0, 0) => Some(fist.word_gap * fist.gap_unit_s()),
+                    (_, _, 0) if fist.run_ons.contains(&keyed.symbols.len()) => Some(RUN_ON_GAP * fist.unit_s()),
                     (_, _, 0) => Some(fist.letter_gap * fist.gap_unit_s()),
                     _ => Some(fist.unit_s()),
                 };
@@ -297,15 +313,34 @@ mod tests {
     }
 
     #[test]
-    fn only_symbols_with_silence_around_them_are_heard_whole() {
+    fn only_symbols_of_which_every_element_is_heard_are_whole() {
         let mut keyed = machine("SOS", 20.0, 20.0);
         let elements = keyed.elements.clone();
         // S lasts 5 units, the gap 3, O 11: from 0.48 s to 1.14 s.
-        keyed.keep_whole(0.35..1.25, 0.1);
+        keyed.keep_whole(0.35..1.15);
         assert_eq!(keyed.symbols.iter().map(|symbol| symbol.spelling.as_str()).collect::<String>(), "O");
         assert_eq!(keyed.elements, elements);
-        keyed.keep_whole(0.4..1.25, 0.1);
+        keyed.keep_whole(0.5..1.15);
         assert!(keyed.symbols.is_empty());
+    }
+
+    #[test]
+    fn a_recording_is_cut_in_elements_and_between_symbols() {
+        // The elements of A: 0 to 60 ms and 120 to 300 ms; T begins at 480 ms.
+        let keyed = machine("AT", 20.0, 20.0);
+        for time in [0.03, 0.2, 0.31, 0.47, 0.5] {
+            assert_eq!(keyed.cut_before(time), time);
+        }
+        assert!((keyed.cut_before(0.09) - 0.03).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_symbol_that_runs_on_leaves_the_gap_of_an_element() {
+        let keyed =
+            key(&parse("ANT").unwrap(), &Fist { run_ons: vec![1], ..Fist::machine(20.0, 20.0) }, 0.0..9.0, || 0.0);
+        // A ends at 0.3 s and N lasts 5 units: it begins 1.25 units later, and T 3 units after its end.
+        assert!((keyed.elements[2][0] - 0.375).abs() < 1e-9);
+        assert!((keyed.elements[4][0] - 0.375 - 8.0 * 0.06).abs() < 1e-9);
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl CwSynth {
                 key(&c.text.fixed[index], &info.fist(), start..f64::INFINITY, rng)
             }
             Some(source) if info.cut != [false; 2] => {
-                let keyed = self.send_on(info, source, start..duration - after, duration, draw, rng);
+                let (keyed, duration) = self.send_on(info, source, start..duration - after, duration, draw, rng);
                 return Sent { keyed, length: (duration * RATE).round() as usize, written };
             }
             Some(source) => {
@@ -136,7 +136,8 @@ impl CwSynth {
         Sent { keyed, length: (duration * RATE).round() as usize, written }
     }
 
-    /// Keys a text that goes on beyond the clip's start, its end or both, and keeps the symbols that are heard whole.
+    /// Keys a text that goes on beyond the clip's start, its end or both, and keeps the symbols that are heard whole. The clip
+    /// lasts for `duration` seconds or, in order not to be cut inside a symbol's gap, somewhat less.
     fn send_on(
         &self,
         info: &CwInfo,
@@ -145,7 +146,7 @@ impl CwSynth {
         duration: f64,
         draw: u64,
         rng: &mut ChaCha8Rng,
-    ) -> Keyed {
+    ) -> (Keyed, f64) {
         let [started, going_on] = info.cut;
         let fist = info.fist();
         // Up to a word before the start, so that it is cut anywhere; and as much after the end.
@@ -155,8 +156,12 @@ impl CwSynth {
         let end = if going_on { duration + word } else { uncut.end };
         let text = text::fill(source, &self.config.text, (end - start) / fist.effective_unit_s(), rng);
         let mut keyed = key(&text, &fist, start..end, rng);
-        keyed.keep_whole(0.0..duration, 1.5 * fist.unit_s());
-        keyed
+        if started {
+            keyed.delay(-keyed.cut_before(0.0));
+        }
+        let duration = keyed.cut_before(duration);
+        keyed.keep_whole(0.0..duration);
+        (keyed, duration)
     }
 
     /// Keys a whole message from `start` seconds on. One that jitter makes too long is given up for another; after some

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// A network that tasks stand on: a `#[derive(Module)]` struct with this beside it. The router reads the states between two of
 /// its blocks, adapters go on the linear maps above ([`Adaptable`]), heads read its last states.
-pub trait Backbone: DynModule<Backbones> + Adaptable {
+pub trait Backbone: DynModule<Backbones> + Adaptable + Sync {
     /// The table that turns tokens into vectors, `[vocabulary, d_model]`; heads that write text share it.
     fn token_embedding(&self) -> &Embedding;
 

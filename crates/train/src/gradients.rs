@@ -29,8 +29,17 @@ impl GradientSum {
     pub fn add<M: Module>(&mut self, model: &M, gradients: Gradients) {
         let mut collector = Collector { gradients, found: Vec::new() };
         visit(model, &mut collector);
+        self.add_found(collector.found);
+    }
+
+    /// Adds the gradients of another sum, whatever its scale.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.add_found(other.by_name);
+    }
+
+    fn add_found(&mut self, found: impl IntoIterator<Item = (String, Tensor<1>)>) {
         let (mut names, mut pairs) = (Vec::new(), Vec::new());
-        for (name, gradient) in collector.found {
+        for (name, gradient) in found {
             match self.by_name.remove(&name) {
                 Some(sum) => {
                     names.push(name);

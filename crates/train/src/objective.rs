@@ -13,11 +13,13 @@ use undertone_metrics::{Direction, direction_of};
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A model's loss on a batch, and how good the model is.
-pub trait Objective {
+///
+/// On the CPU the batches of one optimizer step may be computed at the same time, each by a thread of its own.
+pub trait Objective: Sync {
     /// The network.
     type Model: Module;
     /// A batch in host memory.
-    type Batch;
+    type Batch: Send;
     /// What the network reads of it, on the device.
     type Input;
 

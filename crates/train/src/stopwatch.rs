@@ -20,6 +20,9 @@ pub(crate) enum Section {
 
 const PARTS: usize = 6;
 
+/// Time by section, data wait excepted.
+pub(crate) type Parts = [Duration; PARTS];
+
 /// Measures training steps, part by part, for a session and since the last line.
 ///
 /// A device that works behind the program's back is waited for after each part only in steps that are to be logged:
@@ -35,7 +38,7 @@ pub(crate) struct Stopwatch {
     session: Totals,
     line: Totals,
     /// Of sampled steps since the last line, data wait excepted.
-    parts: [Duration; PARTS],
+    parts: Parts,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -81,6 +84,24 @@ impl Stopwatch {
             self.line.waiting += time;
         } else if self.sampled {
             self.parts[part as usize] += time;
+        }
+    }
+
+    /// Where the time went since the watch was made, or since the last line.
+    pub fn parts(&self) -> Parts {
+        self.parts
+    }
+
+    /// What was done since the last call were these parts, at the same time: what passed is shared out between sections as
+    /// theirs is.
+    pub fn lap_like(&mut self, others: &[Parts]) {
+        let now = Instant::now();
+        let passed = now - self.lap;
+        self.lap = now;
+        let all = seconds(others.iter().flatten().sum());
+        for (section, part) in self.parts.iter_mut().enumerate() {
+            let theirs: Duration = others.iter().map(|parts| parts[section]).sum();
+            *part += passed.mul_f64(theirs.as_secs_f64() / all);
         }
     }
 
@@ -177,6 +198,19 @@ mod tests {
         assert!((line.tokens_per_second.expect("tokens") * line.seconds - 20.0).abs() < 1e-6);
         assert!((line.mfu.expect("a share") - 2e6 / line.seconds / 1e9).abs() < 1e-9);
         assert_eq!((watch.line(2, None, None).steps, watch.steps()), (0, 2));
+    }
+
+    #[test]
+    fn what_others_did_at_the_same_time_is_told_apart_as_theirs() {
+        let mut watch = Stopwatch::new(false);
+        std::thread::sleep(Duration::from_millis(4));
+        let mut parts = Parts::default();
+        parts[Section::Forward as usize] = Duration::from_secs(1);
+        parts[Section::Backward as usize] = Duration::from_secs(3);
+        watch.lap_like(&[parts, parts]);
+        let [forward, backward] = [Section::Forward, Section::Backward].map(|part| watch.parts()[part as usize]);
+        assert!(forward >= Duration::from_millis(1) && forward < Duration::from_secs(1), "{forward:?}");
+        assert!((backward.as_secs_f64() / forward.as_secs_f64() - 3.0).abs() < 1e-3);
     }
 
     #[test]

@@ -8,9 +8,9 @@ use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use clap::builder::RangedU64ValueParser;
 use serde_json::json;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::Instant;
 use undertone::model::backbone::{BackboneInput, BoxedBackbone};
 use undertone::model::lora::Gates;
@@ -90,7 +90,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         features: [config.num_mel_bins, config.max_frames()],
         words: config.vocab_size.min(50_000),
         device: device.clone(),
-        seen: RefCell::new(Seen { counter, moments: Vec::new(), uploads: Vec::new() }),
+        seen: Mutex::new(Seen { counter, moments: Vec::new(), uploads: Vec::new() }),
     };
     if args.adapters > 1 {
         let routed = Routed { counting, weights: RoutingWeights::default() };
@@ -128,7 +128,7 @@ fn count<M: Measured>(args: &Args, spec: DeviceSpec, measured: M, model: M::Mode
     let mut learner =
         Learner::builder(train, Benched(measured), model, dir.path()).with_device(device.clone()).with_seed(0).build();
     learner.train(&Same).map_err(|e| Failure::Machine(e.to_string()))?;
-    let mut seen = learner.objective().0.counting().seen.borrow_mut();
+    let mut seen = learner.objective().0.counting().seen.lock().expect("nobody panicked with it");
     let moments = std::mem::take(&mut seen.moments);
     let uploads = &seen.uploads[WARM_UPS * args.accumulation..(WARM_UPS + args.steps) * args.accumulation];
     let counted = &moments[WARM_UPS * args.accumulation..(WARM_UPS + args.steps) * args.accumulation];
@@ -179,7 +179,7 @@ struct Counting {
     features: [usize; 2],
     words: usize,
     device: Device,
-    seen: RefCell<Seen>,
+    seen: Mutex<Seen>,
 }
 
 struct Seen {
@@ -203,7 +203,7 @@ type Uploaded = (Tensor<3>, Tensor<2, Int>);
 
 impl Counting {
     fn upload(&self, number: usize, device: &Device) -> Uploaded {
-        let mut seen = self.seen.borrow_mut();
+        let mut seen = self.seen.lock().expect("nobody panicked with it");
         let kernels = seen.counter.take(&self.device);
         let ([batch, tokens], [bins, frames]) = (self.shape, self.features);
         let mel: Vec<f32> =
@@ -229,7 +229,7 @@ fn text_term(decoder: &WhisperDecoder, cache: DecoderCache, tokens: Tensor<2, In
 }
 
 /// A model and its losses on random data.
-trait Measured {
+trait Measured: Sync {
     type Model: Module;
 
     fn counting(&self) -> &Counting;

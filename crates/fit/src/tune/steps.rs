@@ -1,8 +1,7 @@
 use super::probe::Attempt;
 use burn::tensor::Device;
-use std::cell::RefCell;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use undertone_train::{
     BatchStream, Batches, BoxError, Evaluation, LearnerBuilder, LossTerm, LrScaling, Objective, TrainConfig, TrainError,
@@ -62,10 +61,10 @@ where
     O: Objective,
     B: Batches<Batch = O::Batch>,
 {
-    let calls = Rc::<RefCell<Vec<Instant>>>::default();
+    let calls = Arc::<Mutex<Vec<Instant>>>::default();
     let timed = ProbeObjective { objective, calls: calls.clone(), last: STEPS * attempt.accumulation };
     let result = learner(timed).with_rescue(false).build().train(batches);
-    let calls = calls.borrow();
+    let calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
     match (result, calls.get(attempt.accumulation), calls.get(STEPS * attempt.accumulation)) {
         (_, Some(from), Some(to)) => {
             Ok(((STEPS - 1) * attempt.accumulation * attempt.batch) as f64 / to.duration_since(*from).as_secs_f64())
@@ -79,7 +78,7 @@ where
 /// writing a checkpoint, which for a large model takes longer than the probe.
 pub struct ProbeObjective<O> {
     objective: O,
-    calls: Rc<RefCell<Vec<Instant>>>,
+    calls: Arc<Mutex<Vec<Instant>>>,
     last: usize,
 }
 
@@ -97,7 +96,7 @@ impl<O: Objective> Objective for ProbeObjective<O> {
     }
 
     fn upload(&self, batch: &mut O::Batch, device: &Device) -> Result<O::Input, BoxError> {
-        let mut calls = self.calls.borrow_mut();
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.push(Instant::now());
         if calls.len() > self.last {
             return Err("the probe has seen enough".into());
@@ -129,12 +128,13 @@ mod tests {
     use super::*;
     use burn::nn::{Linear, LinearConfig};
     use burn::tensor::Tensor;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use undertone_train::Learner;
 
     /// y = 2x; fails from a given call on.
     struct Double {
         fails_from: usize,
-        calls: RefCell<usize>,
+        calls: AtomicUsize,
     }
 
     impl Objective for Double {
@@ -155,8 +155,7 @@ mod tests {
         }
 
         fn losses(&self, model: &Linear, x: &f32, input: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
-            *self.calls.borrow_mut() += 1;
-            if *self.calls.borrow() >= self.fails_from {
+            if self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= self.fails_from {
                 return Err("no such word".into());
             }
             let y = model.forward(input);
@@ -181,7 +180,7 @@ mod tests {
             Learner::builder(config, timed, model, directory).with_device(device).with_seed(1)
         };
         let batches = RepeatedBatch::new(0.5, 4, 16, 1 << 20);
-        probe_steps(Double { fails_from, calls: RefCell::default() }, learner, &batches, attempt)
+        probe_steps(Double { fails_from, calls: AtomicUsize::default() }, learner, &batches, attempt)
     }
 
     #[test]

@@ -121,6 +121,7 @@ impl<O: Objective> LearnerBuilder<O> {
             recovery: RecoveryPoint::BetweenSteps,
             pending: None,
             coverage: None,
+            arrangement: Default::default(),
             resumed: None,
             dir,
             lock: self.lock,

@@ -1,5 +1,6 @@
 //! The training loop.
 
+mod batch;
 mod builder;
 mod evaluate;
 mod lifecycle;
@@ -11,6 +12,7 @@ mod resume;
 mod session;
 mod step;
 mod step_report;
+mod workers;
 
 pub use builder::LearnerBuilder;
 pub use session::LAST_LOSS;
@@ -32,6 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use step_report::PendingStep;
 use undertone_ops::Compute;
 use undertone_store::DirectoryLock;
+use workers::Arrangement;
 
 /// Trains a model on an objective and keeps its records in a directory.
 ///
@@ -57,6 +60,8 @@ pub struct Learner<O: Objective> {
     pending: Option<PendingStep>,
     /// Which parameters this session's gradients have reached; made with its first step.
     coverage: Option<GradientCoverage>,
+    /// How the batches of a step are computed in this session.
+    arrangement: Arrangement,
     /// The step that this session went on from.
     resumed: Option<u64>,
     saver: Saver,

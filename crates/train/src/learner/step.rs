@@ -1,9 +1,11 @@
 //! One optimizer step: its gradients, and what becomes of it.
 
-use super::loss_terms::{TermShare, WindowTerms, scaled_loss};
+use super::batch::{BatchPasses, BatchResult};
+use super::loss_terms::WindowTerms;
 use super::recovery::{RecoveryPoint, StateBeforeStep};
 use super::session::Session;
 use super::step_report::{ComputedStep, DeviceLosses, PendingStep, StepOutcome, StepReport};
+use super::workers::Arrangement;
 use super::{Learner, MODEL};
 use crate::checkpoint::TrainState;
 use crate::gradient_coverage::GradientCoverage;
@@ -12,6 +14,7 @@ use crate::objective::Objective;
 use crate::stopwatch::{Section, Stopwatch};
 use crate::{GradientSum, Progress, TrainError, Work};
 use burn::tensor::Tensor;
+use std::sync::{Mutex, PoisonError};
 use undertone_ops::{StepControl, StepRules, autocast, check_backend, runs_ahead};
 use undertone_store::parameter_infos;
 
@@ -61,70 +64,62 @@ impl<O: Objective> Learner<O> {
     /// Gradients of the window's mean loss: each term's sum over the window by its count over the window. On a device that
     /// runs ahead the loss itself is still to be read.
     pub(super) fn forward_backward_accumulate(
-        &self,
+        &mut self,
         window: &mut [O::Batch],
         watch: &mut Stopwatch,
     ) -> Result<ComputedStep, TrainError> {
+        let terms = Mutex::new(WindowTerms::of_counts(window.iter().map(|batch| self.objective.counts(batch)))?);
+        let scale = self.state.loss_scale.map_or(1.0, |scale| scale.scale);
+        let names = window.iter().flat_map(|batch| self.objective.names(batch)).collect();
+        let step = self.state.step + 1;
+        let mut computed = ComputedStep {
+            gradients: GradientSum::of_scaled_loss(scale),
+            losses: DeviceLosses::default(),
+            report: StepReport { step, names, ..StepReport::default() },
+        };
         // Seeding by step makes dropout the same whenever the step is taken, and on whatever device.
-        undertone_ops::seed(undertone_ops::seeds::of_number(self.state.seed, self.state.step + 1));
-        autocast(self.config.compute, || {
-            let mut terms = WindowTerms::of_counts(window.iter().map(|batch| self.objective.counts(batch)))?;
-            let scale = self.state.loss_scale.map_or(1.0, |scale| scale.scale);
-            let names = window.iter().flat_map(|batch| self.objective.names(batch)).collect();
-            let mut computed = ComputedStep {
-                gradients: GradientSum::of_scaled_loss(scale),
-                losses: DeviceLosses::default(),
-                report: StepReport { step: self.state.step + 1, names, ..StepReport::default() },
-            };
-            for batch in window.iter_mut() {
-                let shares = self.forward(batch, &mut terms, watch)?;
-                self.backward_accumulate(shares, scale, &terms, &mut computed);
-                watch.lap(Section::Backward, &self.device);
-                computed.report.samples += self.objective.samples(batch);
-                computed.report.work += self.objective.work(self.model(), batch);
+        let seed = undertone_ops::seeds::of_number(self.state.seed, step);
+        let (objective, device, compute) = (&self.objective, &self.device, self.config.compute);
+        let passes = BatchPasses { objective, device, compute, terms: &terms, scale, step, seed };
+        // Around all of them, for on the CPU it sets the whole process.
+        autocast(compute, || match &self.arrangement {
+            Arrangement::SideBySide(workers) if window.len() > 1 => {
+                let (results, times) = passes.run_on(workers, self.model(), window);
+                watch.lap_like(&times);
+                results.into_iter().try_for_each(|result| self.add(result?, &terms, &mut computed))
             }
-            computed.report.gauges = window.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
-            Ok(computed)
-        })
+            _ => window.iter_mut().enumerate().try_for_each(|(index, batch)| {
+                let result = passes.run(self.model(), index, batch, watch)?;
+                self.add(result, &terms, &mut computed)
+            }),
+        })?;
+        if window.len() > 1 && !self.decides_ahead() {
+            self.arrangement.settle(window.len());
+        }
+        computed.report.gauges = window.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
+        Ok(computed)
     }
 
-    /// The loss terms of one batch.
-    fn forward(
+    /// Adds what one batch gave to the step.
+    fn add(
         &self,
-        batch: &mut O::Batch,
-        terms: &mut WindowTerms,
-        watch: &mut Stopwatch,
-    ) -> Result<Vec<TermShare>, TrainError> {
-        let _span = tracing::debug_span!("forward", step = self.state.step + 1).entered();
-        let input = self.objective.upload(batch, &self.device).map_err(TrainError::Data)?;
-        watch.lap(Section::Transfer, &self.device);
-        let losses = self.objective.losses(self.model(), batch, input, &self.device).map_err(TrainError::Data)?;
-        let shares = terms.shares(losses)?;
-        watch.lap(Section::Forward, &self.device);
-        Ok(shares)
-    }
-
-    /// Adds the gradients of one batch to those of the step, and what its loss was.
-    fn backward_accumulate(
-        &self,
-        shares: Vec<TermShare>,
-        scale: f64,
-        terms: &WindowTerms,
+        batch: BatchResult,
+        terms: &Mutex<WindowTerms>,
         computed: &mut ComputedStep,
-    ) {
+    ) -> Result<(), TrainError> {
         let ComputedStep { gradients, losses, report } = computed;
-        let _span = tracing::debug_span!("backward", step = report.step).entered();
         if report.terms.is_empty() {
-            report.terms = terms.named();
+            report.terms = terms.lock().unwrap_or_else(PoisonError::into_inner).named();
         }
-        let loss = scaled_loss(&shares, scale);
-        // Nothing may hold on to the graph during the backward pass, or its tensors stay until the end.
-        let inner = |TermShare { weight, mean }| TermShare { weight, mean: mean.inner() };
-        let shares: Vec<TermShare> = shares.into_iter().map(inner).collect();
-        if let Some(loss) = loss {
-            gradients.add(self.model(), loss.backward());
+        gradients.merge(batch.gradients);
+        if self.decides_ahead() {
+            losses.add(batch.shares)
+        } else {
+            report.add(batch.shares)
         }
-        if self.decides_ahead() { losses.add(shares) } else { report.add(shares) }
+        report.samples += batch.samples;
+        report.work += batch.work;
+        Ok(())
     }
 
     /// Refuses a run in which some trainable parameter never receives a gradient.

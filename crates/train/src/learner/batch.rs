@@ -1,0 +1,100 @@
+//! The forward and the backward pass of one batch.
+
+use super::loss_terms::{TermShare, WindowTerms, scaled_loss};
+use super::workers::Workers;
+use crate::objective::Objective;
+use crate::stopwatch::{Parts, Section, Stopwatch};
+use crate::{GradientSum, TrainError, Work};
+use burn::module::Module;
+use burn::tensor::Device;
+use std::sync::{Mutex, PoisonError};
+use undertone_ops::{Compute, autocast, seeds};
+
+/// What the passes of all batches of an optimizer step have in common.
+pub(super) struct BatchPasses<'a, O: Objective> {
+    pub objective: &'a O,
+    pub device: &'a Device,
+    pub compute: Compute,
+    pub terms: &'a Mutex<WindowTerms>,
+    /// What the loss is multiplied by.
+    pub scale: f64,
+    /// The step, from 1, and the seed of its random numbers.
+    pub step: u64,
+    pub seed: u64,
+}
+
+/// What one batch adds to an optimizer step.
+pub(super) struct BatchResult {
+    pub gradients: GradientSum,
+    pub shares: Vec<TermShare>,
+    pub samples: usize,
+    pub work: Work,
+}
+
+impl<O: Objective> BatchPasses<'_, O> {
+    /// Both passes of the batch at `index` of the step. Dropout depends on the step and the index alone, so it is the same
+    /// whenever, wherever and by whatever thread the batch is computed.
+    ///
+    /// # Errors
+    /// When the batch does not fit the model, or its loss terms are not those of the batches before.
+    pub fn run(
+        &self,
+        model: &O::Model,
+        index: usize,
+        batch: &mut O::Batch,
+        watch: &mut Stopwatch,
+    ) -> Result<BatchResult, TrainError> {
+        undertone_ops::seed(if index == 0 { self.seed } else { seeds::of_number(self.seed, index as u64) });
+        autocast(self.compute, || {
+            let shares = self.forward(model, batch, watch)?;
+            let (gradients, shares) = self.backward(model, shares);
+            watch.lap(Section::Backward, self.device);
+            let (samples, work) = (self.objective.samples(batch), self.objective.work(model, batch));
+            Ok(BatchResult { gradients, shares, samples, work })
+        })
+    }
+
+    /// Both passes of all batches of a step, several at a time; and where the time of each went.
+    pub fn run_on(
+        &self,
+        workers: &Workers,
+        model: &O::Model,
+        window: &mut [O::Batch],
+    ) -> (Vec<Result<BatchResult, TrainError>>, Vec<Parts>) {
+        // A model of its own for each group: Burn keeps graphs that share a parameter behind one lock.
+        let models = (0..workers.groups()).map(|_| model.clone().fork(self.device)).collect();
+        let results = workers.run(models, window.iter_mut(), |model, index, batch| {
+            let mut watch = Stopwatch::new(false);
+            (self.run(model, index, batch, &mut watch), watch.parts())
+        });
+        results.into_iter().unzip()
+    }
+
+    fn forward(
+        &self,
+        model: &O::Model,
+        batch: &mut O::Batch,
+        watch: &mut Stopwatch,
+    ) -> Result<Vec<TermShare>, TrainError> {
+        let _span = tracing::debug_span!("forward", step = self.step).entered();
+        let input = self.objective.upload(batch, self.device).map_err(TrainError::Data)?;
+        watch.lap(Section::Transfer, self.device);
+        let losses = self.objective.losses(model, batch, input, self.device).map_err(TrainError::Data)?;
+        let shares = self.terms.lock().unwrap_or_else(PoisonError::into_inner).shares(losses)?;
+        watch.lap(Section::Forward, self.device);
+        Ok(shares)
+    }
+
+    fn backward(&self, model: &O::Model, shares: Vec<TermShare>) -> (GradientSum, Vec<TermShare>) {
+        let _span = tracing::debug_span!("backward", step = self.step).entered();
+        let loss = scaled_loss(&shares, self.scale);
+        // Nothing may hold on to the graph during the backward pass, or its tensors stay until the end.
+        let inner = |TermShare { weight, mean }| TermShare { weight, mean: mean.inner() };
+        let shares = shares.into_iter().map(inner).collect();
+        let mut gradients = GradientSum::default();
+        if let Some(loss) = loss {
+            gradients.add(model, loss.backward());
+        }
+        (gradients, shares)
+    }
+}
