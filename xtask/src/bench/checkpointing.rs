@@ -95,6 +95,9 @@ mod tests {
         assert_eq!(args.every, [1, 3]);
         let command = our_command(&args.workload.checkpointed(3)).ok().expect("a command");
         let given: Vec<String> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
-        assert!(given.join(" ").starts_with("bench step --kernels auto --checkpointing 3 --size small"), "{given:?}");
+        assert!(
+            given.join(" ").starts_with("bench step --kernels auto --checkpointing 3 --accumulation 1 --size small"),
+            "{given:?}"
+        );
     }
 }

@@ -63,6 +63,7 @@ pub fn our_command(workload: &Workload) -> Result<Command, Failure> {
     let mut command = Command::new(program);
     command.args(["bench", "step", "--kernels", &name(workload.kernels)]);
     command.args(["--checkpointing", &workload.checkpointing.to_string()]);
+    command.args(["--accumulation", &workload.accumulation.to_string()]);
     command.args(workload.options(workload.dtype, &workload.device));
     Ok(command)
 }
@@ -227,7 +228,7 @@ mod tests {
         let ours: Vec<String> = ours.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
         assert_eq!(
             ours.join(" "),
-            "bench step --kernels composed --checkpointing 0 --size large-v3 --batch 2 --tokens 8 --steps 1 --dtype f32 --device auto \
+            "bench step --kernels composed --checkpointing 0 --accumulation 1 --size large-v3 --batch 2 --tokens 8 --steps 1 --dtype f32 --device auto \
              --freeze encoder"
         );
     }

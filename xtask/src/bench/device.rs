@@ -2,7 +2,7 @@
 
 use super::names::name;
 use super::numbers::{median, rounded};
-use super::step::{Size, adapted, adapter, resolve};
+use super::step::{Size, adapted, adapter, decoded_term, resolve, text_term};
 use crate::failure::Failure;
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
@@ -15,8 +15,8 @@ use std::time::Instant;
 use undertone::model::backbone::{BackboneInput, BoxedBackbone};
 use undertone::model::lora::Gates;
 use undertone::model::router::{GateKind, RouterConfig};
-use undertone::model::whisper::{DecoderCache, Whisper, WhisperConfig, WhisperDecoder};
-use undertone::ops::{Compute, DeviceSpec, LaunchCounter, linear_cross_entropy, waits};
+use undertone::model::whisper::{Whisper, WhisperConfig};
+use undertone::ops::{Compute, DeviceSpec, LaunchCounter, waits};
 use undertone::phases::config::RoutingWeights;
 use undertone::phases::run::{TaskModel, prompted, routing_terms};
 use undertone::tasks::HeadConfig;
@@ -218,16 +218,6 @@ impl Counting {
     }
 }
 
-/// The loss of what the decoder writes, by its embedding.
-fn text_term(decoder: &WhisperDecoder, cache: DecoderCache, tokens: Tensor<2, Int>) -> LossTerm {
-    let hidden = decoder.forward_all(tokens.clone(), cache);
-    let [batch, time, d_model] = hidden.dims();
-    let (hidden, targets) = (hidden.reshape([batch * time, d_model]), tokens.reshape([batch * time]));
-    let embedding = decoder.embed_tokens.weight.val();
-    let sum = linear_cross_entropy(hidden, embedding, None, targets, Default::default()).sum;
-    LossTerm { name: "text".into(), weight: 1.0, sum }
-}
-
 /// A model and its losses on random data.
 trait Measured: Sync {
     type Model: Module;
@@ -258,11 +248,7 @@ impl Measured for Plain {
     }
 
     fn losses(&self, model: &Whisper, (mel, tokens): Uploaded) -> Vec<LossTerm> {
-        let gates = self.adapted.then_some(Gates::One(0));
-        let encoder = &model.encoder;
-        let x = encoder.blocks(encoder.front_end(mel, 0), 0..encoder.layers.len(), gates.as_ref());
-        let cache = model.decoder.cache(encoder.layer_norm.forward(x), gates);
-        vec![text_term(&model.decoder, cache, tokens)]
+        vec![text_term(model, mel, tokens, self.adapted.then_some(Gates::One(0)))]
     }
 }
 
@@ -315,7 +301,7 @@ impl Measured for Routed {
         let states = model.encode(&tapped, Some(&gates));
         let decoder = model.backbone.decoder().expect("Whisper has a decoder");
         let cache = prompted(decoder, &model.heads, states.states, Some(gates), prompts);
-        let mut terms = vec![text_term(decoder, cache, tokens)];
+        let mut terms = vec![decoded_term(decoder, cache, tokens)];
         let tasks = self.tasks(model);
         terms.extend(routing_terms(&self.weights, &routing, pooled, router.temperature(), &tasks, &device));
         terms

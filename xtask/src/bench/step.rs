@@ -3,22 +3,24 @@
 use super::names::name;
 use super::numbers::{median, rounded};
 use crate::failure::Failure;
-use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn::module::Module;
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::time::Instant;
+use tempfile::TempDir;
 use undertone::model::lora::{Gates, LoraConfig, adapt};
-use undertone::model::whisper::{Whisper, WhisperConfig};
-use undertone::ops::{
-    DeviceSpec, Kernels, MatmulPrecision, linear_cross_entropy, runs_on_host, set_kernels, set_matmul_precision,
-};
+use undertone::model::whisper::{DecoderCache, Whisper, WhisperConfig, WhisperDecoder};
+use undertone::ops::{Compute, DeviceSpec, Kernels, linear_cross_entropy, runs_on_host, set_kernels};
 use undertone::phases::Trainable;
 use undertone::store::set_trainable;
-use undertone::train::{GradientSum, Optimizer, OptimizerConfig, peak_memory_bytes};
+use undertone::train::{
+    BoxError, Evaluation, Learner, LossTerm, Objective, OptimizerConfig, Schedule, TrainConfig, peak_memory_bytes,
+};
 
-/// What is measured. A peer's script has the same options, but for `--kernels` and `--checkpointing`.
+/// What is measured. A peer's script has the same options, but for `--accumulation`, `--kernels` and `--checkpointing`.
 #[derive(Clone, clap::Args)]
 pub struct Workload {
     /// Whose dimensions
@@ -27,6 +29,9 @@ pub struct Workload {
     /// Clips of 30 s
     #[arg(long, default_value = "4", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     batch: usize,
+    /// In how many batches the clips of a step are computed; on the CPU they are computed side by side
+    #[arg(long, default_value = "1", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub accumulation: usize,
     /// Tokens of each clip
     #[arg(long, default_value = "32", value_parser = RangedU64ValueParser::<usize>::new().range(1..=448))]
     tokens: usize,
@@ -111,6 +116,18 @@ impl Workload {
         Self { checkpointing: every, ..self.clone() }
     }
 
+    /// `[clips, tokens]` of each batch of a step, and how many there are.
+    fn split(&self) -> Result<([usize; 2], usize), Failure> {
+        let parts = self.accumulation;
+        if !self.batch.is_multiple_of(parts) {
+            let clips = self.batch;
+            return Err(Failure::BadInput(format!(
+                "{clips} clips are no {parts} batches of the same size: choose an --accumulation that divides --batch"
+            )));
+        }
+        Ok(([self.batch / parts, self.tokens], parts))
+    }
+
     fn trained(&self) -> Trained {
         match self.freeze {
             _ if self.lora > 0 => Trained::Adapters { r: self.lora, count: self.adapters },
@@ -189,10 +206,10 @@ impl Size {
 }
 
 impl Dtype {
-    fn compute(self) -> Result<DType, Failure> {
+    fn compute(self) -> Result<Compute, Failure> {
         match self {
-            Self::F32 => Ok(DType::F32),
-            Self::Bf16 => Ok(DType::BF16),
+            Self::F32 => Ok(Compute::F32),
+            Self::Bf16 => Ok(Compute::Bf16),
             Self::F16 => Err(Failure::BadInput(
                 "`--dtype f16` needs loss scaling, which training does not have yet: use bf16 or f32".into(),
             )),
@@ -201,28 +218,22 @@ impl Dtype {
 }
 
 pub fn run(workload: &Workload) -> Result<(), Failure> {
-    let mut dtype = workload.dtype.compute()?;
+    let compute = workload.dtype.compute()?;
     let (spec, device) = resolve(&workload.device)?;
-    if spec == DeviceSpec::Cpu && dtype == DType::BF16 && workload.kernels == KernelChoice::Auto {
-        // The CPU's kernels have bf16 in their products alone; tensors stay in f32. Compositions have tensors in bf16.
-        set_matmul_precision(MatmulPrecision::Medium).map_err(Failure::bad_input)?;
-        dtype = DType::F32;
-    }
     if workload.kernels == KernelChoice::Composed {
         set_kernels(Kernels::Composed);
     }
-    let shape = [workload.batch, workload.tokens];
-    let mut training = Training::new(&workload.size.config(), shape, workload.trained(), dtype, &device)
-        .with_checkpointing(NonZeroUsize::new(workload.checkpointing));
+    let (shape, parts) = workload.split()?;
+    let checkpointing = NonZeroUsize::new(workload.checkpointing);
+    let mut training =
+        Training::new(&workload.size.config(), (shape, parts), workload.trained(), compute, checkpointing, &device)?;
     let (mut seconds, mut loss) = (Vec::new(), f64::NAN);
     for _ in 0..WARM_UPS + workload.steps {
         wait(&device)?;
         let started = Instant::now();
-        let (stepped, value) = training.step();
+        loss = training.step()?;
         wait(&device)?;
         seconds.push(started.elapsed().as_secs_f64());
-        training = stepped;
-        loss = f64::from(value.into_scalar::<f32>());
     }
     println!("{}", report(workload, spec, median(&seconds[WARM_UPS..]), peak_bytes(&device), loss));
     Ok(())
@@ -254,6 +265,7 @@ fn report(workload: &Workload, spec: DeviceSpec, seconds: f64, peak_bytes: Optio
         "peer": concat!("undertone ", env!("CARGO_PKG_VERSION")),
         "size": name(workload.size),
         "batch": workload.batch,
+        "accumulation": workload.accumulation,
         "tokens": workload.tokens,
         "dtype": name(workload.dtype),
         "lora": workload.lora,
@@ -270,92 +282,134 @@ fn report(workload: &Workload, spec: DeviceSpec, seconds: f64, peak_bytes: Optio
     })
 }
 
-/// A model, its optimizer, and the one batch it is trained on.
+/// The Learner with a random model, and the clips that every step is on.
 struct Training {
-    model: Whisper,
-    optimizer: Optimizer,
-    mel: Tensor<3>,
-    tokens: Tensor<2, Int>,
-    gates: Option<Gates>,
-    dtype: DType,
+    learner: Learner<Clips>,
+    /// In as many batches as are accumulated.
+    batches: Vec<Batch>,
+    /// The learner's, which writes nothing there.
+    _directory: TempDir,
+}
+
+/// Log-mel features and tokens, where they are computed on.
+type Batch = (Tensor<3>, Tensor<2, Int>);
+
+/// Cross-entropy of the tokens given the same tokens.
+struct Clips {
+    /// How many adapters there are, where there are any.
+    adapters: Option<usize>,
 }
 
 impl Training {
-    /// `shape` is `[batch, tokens]`; every clip fills the model's window.
-    fn new(config: &WhisperConfig, shape: [usize; 2], trained: Trained, dtype: DType, device: &Device) -> Self {
+    /// `shape` is `[batch, tokens]` of each of `parts` batches; every clip fills the model's window.
+    fn new(
+        config: &WhisperConfig,
+        (shape, parts): ([usize; 2], usize),
+        trained: Trained,
+        compute: Compute,
+        checkpointing: Option<NonZeroUsize>,
+        device: &Device,
+    ) -> Result<Self, Failure> {
         undertone::ops::seed(0);
         let model = match trained {
             Trained::Part(part) => set_trainable(config.init(device), |name| part.includes(name)),
             Trained::Adapters { r, count } => adapted(config.init(device), r, count, device),
         };
-        let device = device.clone().autodiff();
-        let gates = match trained {
+        let adapters = match trained {
             Trained::Part(_) => None,
-            Trained::Adapters { count, .. } => Some(gates(count, shape[0], &device)),
+            Trained::Adapters { count, .. } => Some(count),
         };
         let mel = [shape[0], config.num_mel_bins, config.max_frames()];
         // Words only: Whisper's special tokens begin above.
         let words = config.vocab_size.min(50_000) as f64;
-        // What PyTorch's AdamW does if it is told nothing.
-        let optimizer = OptimizerConfig { beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01, ..Default::default() };
-        Self {
-            model: model.train(),
-            optimizer: Optimizer::new(&optimizer),
-            mel: undertone::ops::normal(mel, 1.0, &device).cast(dtype),
-            tokens: undertone::ops::uniform(shape, 0.0, words, &device).int(),
-            gates,
-            dtype,
-        }
+        let device = device.clone().autodiff();
+        let batch = |_| {
+            let mel = undertone::ops::normal(mel, 1.0, &device);
+            (mel, undertone::ops::uniform(shape, 0.0, words, &device).int())
+        };
+        let batches = (0..parts).map(batch).collect();
+        // What PyTorch's AdamW does if it is told nothing; and no clipping, which the peer has not.
+        let optimizer = OptimizerConfig {
+            lr: LEARNING_RATE,
+            schedule: Schedule::Constant,
+            warmup_steps: 0,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.01,
+            clip_norm: 0.0,
+            ..Default::default()
+        };
+        let train = TrainConfig { max_steps: Some(1000), compute, optimizer, ..Default::default() };
+        let directory =
+            tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))?;
+        let model = model.with_gradient_checkpointing(checkpointing);
+        let learner = Learner::builder(train, Clips { adapters }, model, directory.path())
+            .with_device(device)
+            .with_seed(0)
+            .build();
+        Ok(Self { learner, batches, _directory: directory })
     }
 
-    fn with_checkpointing(self, every: Option<NonZeroUsize>) -> Self {
-        Self { model: self.model.with_gradient_checkpointing(every), ..self }
-    }
-
-    /// One step as the Learner takes it, but for clipping, which the peer has not; and the loss before it.
-    fn step(mut self) -> (Self, Tensor<1>) {
-        let (mut gradients, loss) = self.forward_backward();
-        // Moved, not cloned, and with no graph left: a parameter that nothing else holds is changed where it lies.
-        self.model = self.optimizer.step(self.model, &mut gradients, LEARNING_RATE);
-        (self, loss)
-    }
-
-    fn forward_backward(&self) -> (GradientSum, Tensor<1>) {
-        let loss = self.loss();
-        let mut gradients = GradientSum::default();
-        gradients.add(&self.model, loss.backward());
-        (gradients, loss.inner())
-    }
-
-    /// Mean cross-entropy of the tokens given the same tokens.
-    fn loss(&self) -> Tensor<1> {
-        let model = self.cast_model();
-        let gates = self.gates.as_ref();
-        let encoder = &model.encoder;
-        let x = encoder.blocks(encoder.front_end(self.mel.clone(), 0), 0..encoder.layers.len(), gates);
-        let cache = model.decoder.cache(encoder.layer_norm.forward(x), self.gates.clone());
-        let hidden = model.decoder.forward_all(self.tokens.clone(), cache);
-        let [batch, tokens, d_model] = hidden.dims();
-        let rows = batch * tokens;
-        let (hidden, targets) = (hidden.reshape([rows, d_model]), self.tokens.clone().reshape([rows]));
-        let embedding = model.decoder.embed_tokens.weight.val();
-        linear_cross_entropy(hidden, embedding, None, targets, Default::default()).sum.div_scalar(rows as f64)
-    }
-
-    /// The model in the type to compute in; gradients flow through the cast to the model's own f32 parameters.
-    fn cast_model(&self) -> Whisper {
-        let model = self.model.clone();
-        if self.dtype == DType::F32 { model } else { model.map(&mut Cast(self.dtype)) }
+    /// One step; and the loss before it.
+    fn step(&mut self) -> Result<f64, Failure> {
+        let (_, report) = self.learner.step(&mut self.batches).map_err(|e| Failure::Machine(e.to_string()))?;
+        Ok(report.loss)
     }
 }
 
-struct Cast(DType);
+impl Objective for Clips {
+    type Model = Whisper;
+    type Batch = Batch;
+    type Input = Batch;
 
-impl ModuleMapper for Cast {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (id, value, mapper) = param.consume();
-        Param::from_mapped_value(id, value.cast(self.0), mapper)
+    fn samples(&self, (mel, _): &Batch) -> usize {
+        mel.dims()[0]
     }
+
+    fn counts(&self, (_, tokens): &Batch) -> Vec<f64> {
+        vec![tokens.dims().iter().product::<usize>() as f64]
+    }
+
+    fn upload(&self, batch: &mut Batch, _: &Device) -> Result<Batch, BoxError> {
+        Ok(batch.clone())
+    }
+
+    fn losses(
+        &self,
+        model: &Whisper,
+        _: &Batch,
+        (mel, tokens): Batch,
+        device: &Device,
+    ) -> Result<Vec<LossTerm>, BoxError> {
+        let gates = self.adapters.map(|count| gates(count, mel.dims()[0], device));
+        Ok(vec![text_term(model, mel, tokens, gates)])
+    }
+
+    fn evaluate(&self, _: &Whisper, _: &[String]) -> Result<Evaluation, BoxError> {
+        Err("nothing is judged here".into())
+    }
+
+    fn export(&self, _: &Whisper, _: &Path) -> Result<(), BoxError> {
+        Err("nothing is exported here".into())
+    }
+}
+
+/// Summed cross-entropy of the tokens given the same tokens.
+pub fn text_term(model: &Whisper, mel: Tensor<3>, tokens: Tensor<2, Int>, gates: Option<Gates>) -> LossTerm {
+    let encoder = &model.encoder;
+    let x = encoder.blocks(encoder.front_end(mel, 0), 0..encoder.layers.len(), gates.as_ref());
+    let cache = model.decoder.cache(encoder.layer_norm.forward(x), gates);
+    decoded_term(&model.decoder, cache, tokens)
+}
+
+/// The same from the encoder's states on.
+pub fn decoded_term(decoder: &WhisperDecoder, cache: DecoderCache, tokens: Tensor<2, Int>) -> LossTerm {
+    let hidden = decoder.forward_all(tokens.clone(), cache);
+    let [batch, time, d_model] = hidden.dims();
+    let (hidden, targets) = (hidden.reshape([batch * time, d_model]), tokens.reshape([batch * time]));
+    let embedding = decoder.embed_tokens.weight.val();
+    let sum = linear_cross_entropy(hidden, embedding, None, targets, Default::default()).sum;
+    LossTerm { name: "text".into(), weight: 1.0, sum }
 }
 
 #[cfg(test)]
@@ -365,7 +419,7 @@ mod tests {
 
     const ALL: Trained = Trained::Part(Trainable::All);
 
-    fn training(trained: Trained, dtype: DType) -> Training {
+    fn training(trained: Trained, compute: Compute, checkpointing: Option<NonZeroUsize>) -> Training {
         let config = WhisperConfig {
             d_model: 16,
             encoder_layers: 1,
@@ -380,30 +434,31 @@ mod tests {
             ..Default::default()
         };
         let device = DeviceSpec::Cpu.resolve().expect("the CPU");
-        Training::new(&config, [2, 5], trained, dtype, &device)
+        Training::new(&config, ([2, 5], 2), trained, compute, checkpointing, &device).ok().expect("a model")
+    }
+
+    fn step(training: &mut Training) -> f64 {
+        training.step().ok().expect("a step")
     }
 
     #[test]
     fn steps_lower_the_loss_in_either_type() {
-        for dtype in [DType::F32, DType::BF16] {
-            let (mut training, first) = training(ALL, dtype).step();
-            for _ in 0..20 {
-                training = training.step().0;
-            }
-            let [first, last]: [f32; 2] = [first, training.loss()].map(Tensor::into_scalar);
-            assert!((first - 60_f32.ln()).abs() < 0.5, "{first} is not what guessing costs");
-            assert!(last < first - 0.01, "{first} became {last} in {dtype:?}");
-            assert_eq!(training.model.decoder.embed_tokens.weight.val().dtype(), DType::F32);
+        for compute in [Compute::F32, Compute::Bf16] {
+            let mut training = training(ALL, compute, None);
+            let losses: Vec<f64> = (0..21).map(|_| step(&mut training)).collect();
+            let (first, last) = (losses[0], losses[20]);
+            assert!((first - 60_f64.ln()).abs() < 0.5, "{first} is not what guessing costs");
+            assert!(last < first - 0.01, "{first} became {last} in {compute:?}");
         }
     }
 
     #[test]
-    fn a_frozen_encoder_is_neither_moved_nor_tracked() {
-        for dtype in [DType::F32, DType::BF16] {
-            let training = training(Trained::Part(Trainable::Decoder), dtype);
-            let before = parameters(&training.model);
-            assert!(!training.cast_model().encoder.forward(training.mel.clone()).is_tracked());
-            for (name, value) in parameters(&training.step().0.model) {
+    fn what_is_frozen_does_not_move() {
+        for compute in [Compute::F32, Compute::Bf16] {
+            let mut training = training(Trained::Part(Trainable::Decoder), compute, None);
+            let before = parameters(training.learner.model());
+            step(&mut training);
+            for (name, value) in parameters(training.learner.model()) {
                 assert_eq!(value == before[&name], name.starts_with("encoder."), "{name}");
             }
         }
@@ -411,14 +466,13 @@ mod tests {
 
     #[test]
     fn adapters_move_alone() {
-        let mut training = training(Trained::Adapters { r: 2, count: 2 }, DType::F32);
-        let before = parameters(&training.model);
+        let mut training = training(Trained::Adapters { r: 2, count: 2 }, Compute::F32, None);
+        let before = parameters(training.learner.model());
         // In the first step `lora_b` is zero, and so is the gradient of `lora_a`.
         for _ in 0..2 {
-            (training, _) = training.step();
+            step(&mut training);
         }
-        let after = parameters(&training.model);
-        for (name, value) in after {
+        for (name, value) in parameters(training.learner.model()) {
             assert_eq!(value == before[&name], !name.contains(".lora."), "{name}");
         }
     }
@@ -426,19 +480,23 @@ mod tests {
     #[test]
     fn running_blocks_again_moves_everything_to_the_same_bits() {
         for trained in [ALL, Trained::Part(Trainable::Decoder), Trained::Adapters { r: 2, count: 2 }] {
-            for dtype in [DType::F32, DType::BF16] {
-                let plain = training(trained, dtype).step().0;
-                let again = training(trained, dtype).with_checkpointing(NonZeroUsize::new(1)).step().0;
-                assert!(parameters(&plain.model) == parameters(&again.model), "{dtype:?}");
+            for compute in [Compute::F32, Compute::Bf16] {
+                let [plain, again] = [None, NonZeroUsize::new(1)].map(|checkpointing| {
+                    let mut training = training(trained, compute, checkpointing);
+                    step(&mut training);
+                    parameters(training.learner.model())
+                });
+                assert!(plain == again, "{compute:?}");
             }
         }
     }
 
     #[test]
     fn everything_but_the_sinusoids_moves() {
-        let training = training(ALL, DType::F32);
-        let before = parameters(&training.model);
-        for (name, value) in parameters(&training.step().0.model) {
+        let mut training = training(ALL, Compute::F32, None);
+        let before = parameters(training.learner.model());
+        step(&mut training);
+        for (name, value) in parameters(training.learner.model()) {
             assert_eq!(value == before[&name], name == "encoder.embed_positions.weight", "{name}");
         }
     }

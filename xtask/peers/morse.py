@@ -1,0 +1,198 @@
+"""How well programs read Morse code, ours among them.
+
+    python morse.py recordings --metadata metadata.csv --xtask ../../target/debug/xtask [--envelope cw_envelope.py]
+    python morse.py curves --xtask ../../target/debug/xtask [--envelope cw_envelope.py] --picture morse.svg
+
+`recordings` reads audio files with known texts: lines of `name|text|...`, the files beside them. `curves` has ebook2cw key
+texts, which are none of ours, adds white noise, and shows errors against the ratio of signal to noise (carrier to noise in
+500 Hz) and against speed.
+
+The error rate is that of characters, without spaces, for programs differ in where they put those. Needs numpy and soundfile,
+for a picture matplotlib; the readers that are installed of multimon-ng and morse2ascii; sox; and for curves ebook2cw.
+"""
+
+import argparse
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+RATE = 16000
+WORDS = """about after again air answer antenna band beam before better bridge called change city clear close coffee cold come
+copy country day dinner distance doctor door early east evening every family farm field first friend garden good ground hand
+head heard high home hour house idea island kitchen large late letter light line listen little long machine message middle
+money morning mountain music name near never night noise north number ocean office open paper people picture place power
+question quick quiet radio rain reach river road room school second short signal silver simple small snow south speed spring
+station storm street summer table teacher thing today tomorrow tower town train travel under valley voice water wave weather
+week west wheel white wind window winter wire wood word work world write year yellow young zero""".split()
+
+
+def errors(reference, text):
+    """Edits from one text to the other, and the length of the first: letters, figures and marks, no spaces."""
+    a, b = (re.sub(r"\s+", "", t.upper()) for t in (reference, text))
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        new = [i]
+        for j, y in enumerate(b, 1):
+            new.append(min(row[j] + 1, new[-1] + 1, row[j - 1] + (x != y)))
+        row = new
+    return row[-1], len(a)
+
+
+def run(command, **options):
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", **options).stdout
+
+
+def readers(options):
+    """Name → a function from WAV files (16 kHz, mono) to their texts."""
+    found = {}
+
+    def ours(files):
+        command = [options.xtask, "transcribe", *(["--model", options.model] if options.model else []), *files]
+        lines = run(command).splitlines()
+        texts = dict(line.split("\t", 1) for line in lines if "\t" in line) if len(files) > 1 else {files[0]: "".join(lines)}
+        return [texts.get(file, "") for file in files]
+
+    def envelope(files):
+        lines = run([sys.executable, options.envelope, *files]).splitlines()
+        texts = {line.split("\t")[0]: line.split("\t")[-1] for line in lines}
+        return [texts.get(Path(file).name, "").replace("#", "*") for file in files]
+
+    def multimon(file):
+        raw = run_bytes(["sox", file, "-r", "22050", "-b", "16", "-e", "signed", "-t", "raw", "-"])
+        Path(file + ".raw").write_bytes(raw)
+        return run(["multimon-ng", "-q", "-t", "raw", "-a", "MORSE_CW", file + ".raw"])
+
+    def morse2ascii(file):
+        subprocess.run(["sox", file, "-r", "8000", "-b", "16", file + ".8k.wav"], check=True)
+        return run(["morse2ascii", file + ".8k.wav"])
+
+    if options.xtask:
+        found["undertone"] = ours
+    if options.envelope:
+        found["envelope"] = envelope
+    for name, reader in (("multimon-ng", multimon), ("morse2ascii", morse2ascii)):
+        if shutil.which(name):
+            found[name] = lambda files, reader=reader: [reader(file) for file in files]
+    return found
+
+
+def run_bytes(command):
+    return subprocess.run(command, capture_output=True, check=True).stdout
+
+
+def score(clips, options):
+    """Reader → what it made of each clip: [name, errors, characters, text]."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for name, audio, _ in clips:
+            files.append(f"{folder}/{name}.wav")
+            soundfile.write(files[-1], audio, RATE, subtype="PCM_16")
+        found = {}
+        for reader, read in readers(options).items():
+            texts = read(files)
+            found[reader] = [[name, *errors(text, got), got] for (name, _, text), got in zip(clips, texts)]
+    return found
+
+
+def rate(rows):
+    return sum(row[1] for row in rows) / sum(row[2] for row in rows)
+
+
+def recordings(options):
+    metadata = Path(options.metadata)
+    clips = []
+    for line in filter(None, metadata.read_text().splitlines()):
+        name, text = line.split("|")[:2]
+        file = next(f for f in metadata.parent.glob(name + ".*") if f.suffix in (".wav", ".flac", ".ogg", ".mp3"))
+        audio, file_rate = soundfile.read(file, dtype="float32", always_2d=True)
+        assert file_rate == RATE, f"{file} has {file_rate} samples a second: bring it to {RATE}"
+        clips.append((name, audio.mean(axis=1), text))
+    found = score(clips, options)
+    print("| recording |", " | ".join(found), "|\n|---|" + "---:|" * len(found))
+    for place, (name, _, _) in enumerate(clips):
+        print(f"| {name} |", " | ".join(f"{100 * rate([rows[place]]):.1f}" for rows in found.values()), "|")
+    print("| all |", " | ".join(f"{100 * rate(rows):.1f}" for rows in found.values()), "|")
+
+
+def keyed(text, wpm, pitch, folder):
+    """The audio of a text as ebook2cw keys it, 16 kHz, the carrier at amplitude 1."""
+    source, target = Path(folder, "text.txt"), Path(folder, "keyed")
+    source.write_text(text + "\n")
+    command = ["ebook2cw", "-w", str(wpm), "-f", str(pitch), "-s", str(RATE), "-c", "XXXX", "-o", str(target), "-O"]
+    subprocess.run([*command, str(source)], capture_output=True, check=True)
+    audio, _ = soundfile.read(next(Path(folder).glob("keyed*")), dtype="float32")
+    return audio / np.percentile(np.abs(audio), 99.5)
+
+
+def clip(seed, wpm, snr_db, words):
+    """A clip of a few words in white noise: a carrier of power 1/2, and noise of that over the ratio in 500 Hz."""
+    chance, noise = random.Random(seed), np.random.default_rng(seed)
+    text = " ".join(chance.choice(WORDS) for _ in range(words))
+    with tempfile.TemporaryDirectory() as folder:
+        audio = keyed(text, wpm, chance.randint(450, 1000), folder)
+    silence = np.zeros(RATE // 2, dtype=np.float32)
+    audio = np.concatenate([silence, audio, silence])
+    density = 0.5 / 10 ** (snr_db / 10) / 500
+    audio = audio + noise.normal(size=len(audio)) * np.sqrt(density * RATE / 2)
+    return f"s{seed}", (0.3 * audio / np.abs(audio).max()).astype(np.float32), text.upper()
+
+
+def curves(options):
+    snrs, speeds = [-9, -6, -3, 0, 3, 6, 10, 15, 20], [5, 8, 12, 16, 20, 25, 30, 35, 40, 45, 50]
+    against = {"snr_db": {}, "wpm": {}}
+    for snr in snrs:
+        clips = [clip(1000 * i + 7 * (snr + 50), 20, snr, 6) for i in range(options.clips)]
+        against["snr_db"][snr] = {reader: rate(rows) for reader, rows in score(clips, options).items()}
+        print(json.dumps({"wpm": 20, "snr_db": snr, **against["snr_db"][snr]}), flush=True)
+    for wpm in speeds:
+        clips = [clip(1000 * i + wpm, wpm, 15, max(2, wpm // 4)) for i in range(options.clips)]
+        against["wpm"][wpm] = {reader: rate(rows) for reader, rows in score(clips, options).items()}
+        print(json.dumps({"wpm": wpm, "snr_db": 15, **against["wpm"][wpm]}), flush=True)
+    if options.picture:
+        draw(against, options.picture)
+
+
+def draw(against, picture):
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "undertone"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.6), sharey=True)
+    names = {"snr_db": "carrier to noise in 500 Hz, dB (20 words per minute)", "wpm": "words per minute (15 dB)"}
+    for axis, (key, label) in zip(axes, names.items()):
+        for reader in next(iter(against[key].values())):
+            values = [100 * min(1.0, found[reader]) for found in against[key].values()]
+            axis.plot(list(against[key]), values, marker="o", markersize=3, linewidth=2.5 if reader == "undertone" else 1.2, label=reader)
+        axis.set_xlabel(label)
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("character errors, %")
+    axes[1].legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(picture, metadata={"Date": None})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["recordings", "curves"])
+    parser.add_argument("--metadata")
+    parser.add_argument("--xtask", help="the command line's program")
+    parser.add_argument("--model", help="a model other than the bundled reader")
+    parser.add_argument("--envelope", help="a script that reads WAV files as an envelope decoder")
+    parser.add_argument("--clips", type=int, default=24, help="of each point of a curve")
+    parser.add_argument("--picture")
+    options = parser.parse_args()
+    {"recordings": recordings, "curves": curves}[options.what](options)
+
+
+if __name__ == "__main__":
+    main()
