@@ -34,8 +34,11 @@ pub struct Args {
     /// `_` for each character that the model takes to be right with a probability below this, from 0 to 1
     #[arg(long, value_name = "PROBABILITY", default_value = "0", value_parser = probability)]
     least_confidence: f32,
-    /// Audio files: WAV, FLAC, MP3 or Ogg Vorbis. `-` is standard input, which is read while it comes: WAV, or samples alone,
-    /// with 16 bits at 16 kHz
+    /// Samples a second of standard input that is no WAV; 16000 if not given
+    #[arg(long, value_name = "HZ")]
+    rate: Option<u32>,
+    /// Audio files: WAV, FLAC, MP3 or Ogg Vorbis. `-` is standard input, which is read while it comes: WAV, or 16-bit samples
+    /// alone
     #[arg(required = true)]
     audio: Vec<PathBuf>,
 }
@@ -52,6 +55,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::BadInput(
             "standard input is written as text alone: leave out --timestamps and --format".into(),
         ));
+    }
+    if args.rate.is_some() && !live {
+        return Err(Failure::BadInput("audio files say their rate themselves: leave out --rate, or read `-`".into()));
     }
     let files = args.audio.iter().filter(|_| !live);
     if let Some(missing) = files.clone().find(|path| !path.is_file()) {
@@ -73,7 +79,8 @@ const LIVE: &str = "-";
 const BLOCK: usize = 4_000;
 
 fn transcribe_live(args: &Args, transcriber: &Transcriber) -> Result<(), Failure> {
-    let mut audio = LiveAudio::new(std::io::stdin().lock()).map_err(Failure::bad_input)?;
+    let mut audio =
+        LiveAudio::new(std::io::stdin().lock(), args.rate.unwrap_or(audio::SAMPLE_RATE)).map_err(Failure::bad_input)?;
     let mut live = LiveTranscriber::new(transcriber, args.least_confidence);
     let (mut out, mut begun) = (std::io::stdout().lock(), false);
     let mut write = |text: &str| {

@@ -11,7 +11,8 @@ use undertone_data::radio::{RATE, carrier_pitch};
 pub struct KeyedTone {
     /// Its frequency, in hertz.
     pub pitch_hz: f64,
-    /// The speed that its dits have, in words per minute.
+    /// The speed of its characters, in words per minute: by its dits and the gaps inside characters together, for many a
+    /// sender makes one longer and the other shorter.
     pub wpm: f64,
     /// Its power, key down, over that of the noise between marks in 500 Hz, in decibels. Without any noise it is infinite.
     pub snr_db: f64,
@@ -76,7 +77,7 @@ fn tone_of(audio: &[f32]) -> Option<KeyedTone> {
     let (down, up) = (power(true), power(false));
     let noise = up * 500.0 / NOISE_BANDWIDTH_HZ;
     let snr_db = 10.0 * ((down - up).max(0.0) / noise).log10();
-    (snr_db > LEAST_SNR_DB).then_some(KeyedTone { pitch_hz, wpm: 1.2 / dit, snr_db })
+    (snr_db > LEAST_SNR_DB).then_some(KeyedTone { pitch_hz, wpm: 1.2 / keying.unit(dit), snr_db })
 }
 
 /// Cuts 16 kHz audio into pieces of at most `window` samples, at the longest gap that the keying leaves in the later part of
@@ -87,7 +88,10 @@ pub fn pieces(audio: &[f32], window: usize) -> Vec<Piece> {
     let (mut pieces, mut start, mut begins_word) = (Vec::new(), 0, true);
     while audio.len() - start > window {
         let gap = gap_within(&audio[start..][..=window], window);
-        pieces.push(Piece { samples: start..start + gap.samples.end, begins_word });
+        // What is cut inside the gap that the last piece ends with is in that piece.
+        if pieces.last().is_none_or(|last: &Piece| start + gap.samples.end > last.samples.end) {
+            pieces.push(Piece { samples: start..start + gap.samples.end, begins_word });
+        }
         (start, begins_word) = (start + gap.samples.start, gap.between_words);
     }
     if start < audio.len() {
@@ -204,6 +208,14 @@ impl Keying {
         dit(&marks.map(|run| seconds(run.hops.len())).collect::<Vec<_>>())
     }
 
+    /// What a dit and a gap inside a character last on average, in seconds.
+    fn unit(&self, dit: f64) -> f64 {
+        let inside: Vec<f64> =
+            self.gaps().map(|gap| seconds(gap.len())).filter(|gap| *gap < CHARACTER_GAP * dit).collect();
+        let gap = if inside.is_empty() { dit } else { inside.iter().sum::<f64>() / inside.len() as f64 };
+        (dit + gap) / 2.0
+    }
+
     /// Whether a gap of so many hops is one between words; where nothing can be told, it is taken for one.
     fn is_between_words(&self, gap: usize) -> bool {
         let Some(dit) = self.dit() else { return true };
@@ -257,7 +269,7 @@ fn dit(marks: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CwConfig, CwSynth, CwText, tests::plain};
+    use super::super::{CwConfig, CwHand, CwSynth, CwText, tests::plain};
     use super::*;
     use proptest::prelude::*;
 
@@ -287,6 +299,24 @@ mod tests {
             assert!((found.wpm / f64::from(wpm) - 1.0).abs() < 0.1, "{found:?}");
             // Fast marks have no more than their edges.
             assert!((found.snr_db - f64::from(snr)).abs() < 4.0, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn the_speed_is_that_of_dits_and_gaps_together() {
+        for weighting in [0.38, 0.5, 0.6] {
+            let hand = CwHand {
+                probability: 1.0,
+                mark_jitter: [0.0; 2],
+                gap_jitter: [0.0; 2],
+                weighting: [weighting; 2],
+                swing: [0.0; 2],
+            };
+            let text = CwText { fixed: vec![LONG.into()], ..CwText::default() };
+            let config = CwConfig { text, hand, duration_s: [1.0, 120.0], wpm: [20.0; 2], ..plain() };
+            let clip = CwSynth::new(config, 1).expect("a synthesiser").sample(0);
+            let found = keyed_tone(&clip.audio).expect("a tone");
+            assert!((found.wpm - 20.0).abs() < 1.0, "{weighting}: {found:?}");
         }
     }
 
@@ -335,7 +365,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
+        #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
         fn every_sample_is_in_a_piece_and_no_piece_is_too_long(

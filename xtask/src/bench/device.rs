@@ -2,7 +2,8 @@
 
 use super::names::name;
 use super::numbers::{median, rounded};
-use super::step::{Size, adapted, adapter, decoded_term, resolve, text_term};
+use super::step::{Size, resolve};
+use super::training::{adapted, adapter, decoded_term, text_term};
 use crate::failure::Failure;
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};

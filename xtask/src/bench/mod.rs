@@ -12,6 +12,7 @@ mod numbers;
 mod ops;
 mod random;
 mod step;
+mod training;
 
 use crate::failure::Failure;
 

@@ -1,17 +1,19 @@
 //! Audio that comes while it is read: from a pipe, a sound card, a radio.
 
+use super::resample::Resampling;
 use super::{AudioError, SAMPLE_RATE};
+use std::fmt::Display;
 use std::io::{Chain, Cursor, ErrorKind, Read};
 use std::path::PathBuf;
 
-/// A stream of 16 kHz audio: WAV with 16-bit samples, whose channels are averaged, or such samples alone, little-endian and
-/// of one channel. A WAV header's promise of a length is ignored: who records does not know it yet.
+/// A stream of audio, brought to 16 kHz and one channel: WAV, or 16-bit samples alone, little-endian and of one channel. A WAV
+/// header's promise of a length is ignored: who records does not know it yet.
 ///
 /// ```
 /// use undertone_data::audio::LiveAudio;
 ///
 /// let samples: Vec<u8> = [0_i16, 16_384, -16_384].iter().flat_map(|sample| sample.to_le_bytes()).collect();
-/// let mut live = LiveAudio::new(samples.as_slice())?;
+/// let mut live = LiveAudio::new(samples.as_slice(), 16_000)?;
 /// assert_eq!(live.next(2)?, [0.0, 0.5]);
 /// assert_eq!(live.next(2)?, [-0.5]);
 /// assert!(live.next(2)?.is_empty());
@@ -19,75 +21,154 @@ use std::path::PathBuf;
 /// ```
 pub struct LiveAudio<R> {
     bytes: Chain<Cursor<Vec<u8>>, R>,
+    format: Format,
+    /// None after the last sample.
+    resampling: Option<Resampling>,
+}
+
+/// How samples are written.
+#[derive(Clone, Copy, Debug)]
+struct Format {
     channels: usize,
+    rate: u32,
+    sample: Sample,
+}
+
+/// One sample, in so many bits.
+#[derive(Clone, Copy, Debug)]
+enum Sample {
+    Unsigned8,
+    Signed16,
+    Signed24,
+    Signed32,
+    Float32,
 }
 
 const RIFF: &[u8] = b"RIFF";
-/// The tag of integer samples, and the one that says that a longer description holds the tag.
-const PCM: [u16; 2] = [1, 0xfffe];
+/// The tags of integers and of floats, and the one that says that a longer description holds the tag.
+const PCM: u16 = 1;
+const FLOAT: u16 = 3;
+const EXTENSIBLE: u16 = 0xfffe;
 
 impl<R: Read> LiveAudio<R> {
-    /// Reads as much as tells what it is.
+    /// Reads as much as tells what it is. `rate` is how many samples a second has of a stream that does not say so.
     ///
     /// # Errors
-    /// When the system does not let it be read, or it is WAV of another kind.
-    pub fn new(mut source: R) -> Result<Self, AudioError> {
+    /// When the system does not let it be read, or its samples are compressed.
+    pub fn new(mut source: R, rate: u32) -> Result<Self, AudioError> {
         let mut first = Vec::new();
         source.by_ref().take(RIFF.len() as u64).read_to_end(&mut first).map_err(unread)?;
         let wav = first == RIFF;
         let mut bytes = Cursor::new(first).chain(source);
-        let channels = if wav { read_header(&mut bytes)? } else { 1 };
-        Ok(Self { bytes, channels })
+        let alone = Format { channels: 1, rate, sample: Sample::Signed16 };
+        let format = if wav { read_header(&mut bytes)? } else { alone };
+        let resampling = Resampling::begin(format.rate).map_err(refused)?;
+        Ok(Self { bytes, format, resampling: Some(resampling) })
     }
 
-    /// The next samples, up to `most` of them, as soon as they are all there; fewer, and at last none, at the end.
+    /// The next samples, about `most` of them, as soon as they are all there; at the end fewer, and at last none.
     ///
     /// # Errors
     /// When the system does not let it be read.
     pub fn next(&mut self, most: usize) -> Result<Vec<f32>, AudioError> {
-        let frame = 2 * self.channels;
-        let mut bytes = Vec::with_capacity(most * frame);
-        self.bytes.by_ref().take((most * frame) as u64).read_to_end(&mut bytes).map_err(unread)?;
-        let sample = |pair: &[u8]| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0;
-        // Half a frame at the end is none.
-        let mean = |frame: &[u8]| frame.chunks_exact(2).map(sample).sum::<f32>() / self.channels as f32;
-        Ok(bytes.chunks_exact(frame).map(mean).collect())
+        let Format { channels, rate, sample } = self.format;
+        let frame = channels * sample.bytes();
+        let wanted = frame * (most as u64 * u64::from(rate)).div_ceil(u64::from(SAMPLE_RATE)) as usize;
+        while let Some(mut resampling) = self.resampling.take() {
+            let mut bytes = Vec::with_capacity(wanted);
+            self.bytes.by_ref().take(wanted as u64).read_to_end(&mut bytes).map_err(unread)?;
+            // Half a frame at the end is none.
+            let mean = |frame: &[u8]| {
+                frame.chunks_exact(sample.bytes()).map(|bytes| sample.value(bytes)).sum::<f32>() / channels as f32
+            };
+            let samples: Vec<f32> = bytes.chunks_exact(frame).map(mean).collect();
+            resampling.push(&samples).map_err(refused)?;
+            if bytes.len() < wanted {
+                return resampling.finish().map_err(refused);
+            }
+            let ready = resampling.drain();
+            self.resampling = Some(resampling);
+            if !ready.is_empty() {
+                return Ok(ready);
+            }
+        }
+        Ok(Vec::new())
     }
 }
 
-/// Reads up to the first sample, and returns the number of channels.
-fn read_header(bytes: &mut impl Read) -> Result<usize, AudioError> {
+impl Sample {
+    fn of(tag: u16, bits: u16) -> Option<Self> {
+        match (tag, bits) {
+            (PCM, 8) => Some(Self::Unsigned8),
+            (PCM, 16) => Some(Self::Signed16),
+            (PCM, 24) => Some(Self::Signed24),
+            (PCM, 32) => Some(Self::Signed32),
+            (FLOAT, 32) => Some(Self::Float32),
+            _ => None,
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::Unsigned8 => 1,
+            Self::Signed16 => 2,
+            Self::Signed24 => 3,
+            Self::Signed32 | Self::Float32 => 4,
+        }
+    }
+
+    /// From -1 to 1; a float that is no number is silence.
+    fn value(self, bytes: &[u8]) -> f32 {
+        match (self, bytes) {
+            (Self::Unsigned8, &[byte]) => (f32::from(byte) - 128.0) / 128.0,
+            (Self::Signed16, &[a, b]) => f32::from(i16::from_le_bytes([a, b])) / 32_768.0,
+            (Self::Signed24, &[a, b, c]) => i32::from_le_bytes([0, a, b, c]) as f32 / 2_147_483_648.0,
+            (Self::Signed32, &[a, b, c, d]) => i32::from_le_bytes([a, b, c, d]) as f32 / 2_147_483_648.0,
+            (Self::Float32, &[a, b, c, d]) => {
+                let value = f32::from_le_bytes([a, b, c, d]);
+                if value.is_finite() { value.clamp(-1.0, 1.0) } else { 0.0 }
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+/// Reads up to the first sample.
+fn read_header(bytes: &mut impl Read) -> Result<Format, AudioError> {
     let mut riff = [0; 12];
     bytes.read_exact(&mut riff).map_err(cut_short)?;
     if &riff[8..] != b"WAVE" {
         return Err(refused("it is no WAVE"));
     }
-    let mut channels = None;
+    let mut format = None;
     loop {
         let mut chunk = [0; 8];
         bytes.read_exact(&mut chunk).map_err(cut_short)?;
         let (name, length) = (&chunk[..4], u32::from_le_bytes([chunk[4], chunk[5], chunk[6], chunk[7]]));
-        match (name, channels) {
-            (b"data", Some(channels)) => return Ok(channels),
+        match (name, format) {
+            (b"data", Some(format)) => return Ok(format),
             (b"data", None) => return Err(refused("its samples come before their description")),
-            (b"fmt ", _) => channels = Some(described(bytes, length)?),
+            (b"fmt ", _) => format = Some(described(bytes, length)?),
             _ => skip(bytes, length)?,
         }
     }
 }
 
-/// The number of channels in a description that is `length` bytes long.
-fn described(bytes: &mut impl Read, length: u32) -> Result<usize, AudioError> {
-    let mut described = [0; 16];
-    bytes.read_exact(&mut described).map_err(cut_short)?;
-    skip(bytes, length.saturating_sub(16))?;
+/// What a description says that is `length` bytes long.
+fn described(bytes: &mut impl Read, length: u32) -> Result<Format, AudioError> {
+    let mut described = [0; 26];
+    let known = described.len().min(length as usize).max(16);
+    bytes.read_exact(&mut described[..known]).map_err(cut_short)?;
+    skip(bytes, length.saturating_sub(known as u32))?;
     let two = |at: usize| u16::from_le_bytes([described[at], described[at + 1]]);
     let rate = u32::from_le_bytes([described[4], described[5], described[6], described[7]]);
-    let (tag, channels, bits) = (two(0), two(2), two(14));
-    if !PCM.contains(&tag) || bits != 16 || rate != SAMPLE_RATE || channels == 0 {
-        return Err(refused(&format!("it has {channels} channels of {bits} bits at {rate} Hz")));
+    // The longer description has the tag behind its own length, the bits that count, and the speakers.
+    let tag = if two(0) == EXTENSIBLE { two(24) } else { two(0) };
+    let (channels, bits) = (two(2), two(14));
+    match Sample::of(tag, bits).filter(|_| channels > 0) {
+        Some(sample) => Ok(Format { channels: channels.into(), rate, sample }),
+        None => Err(refused(format!("it has {channels} channels of {bits} bits in the encoding {tag}"))),
     }
-    Ok(channels.into())
 }
 
 /// Chunks have an even length, whatever they say.
@@ -112,9 +193,9 @@ fn cut_short(source: std::io::Error) -> AudioError {
     }
 }
 
-fn refused(what: &str) -> AudioError {
+fn refused(what: impl Display) -> AudioError {
     let reason = format!(
-        "{what}, and what comes while it is read must have 16-bit samples at 16 kHz: `sox INPUT -r 16000 -b 16 -t wav -` makes that"
+        "{what}, and what comes while it is read must be WAV with plain samples: `sox INPUT -r 16000 -b 16 -t wav -` makes that"
     );
     AudioError::Unsupported { path: path(), reason }
 }
@@ -151,30 +232,64 @@ mod tests {
         bytes[4..8].fill(0xff);
         let data = bytes.windows(4).position(|four| four == b"data").expect("a chunk");
         bytes[data + 4..data + 8].fill(0);
-        let mut live = LiveAudio::new(Slow(&bytes)).expect("audio");
+        let mut live = LiveAudio::new(Slow(&bytes), 8_000).expect("audio");
         assert_eq!(live.next(10).expect("samples"), [0.5, -0.125]);
     }
 
     #[test]
-    fn what_would_have_to_be_converted_is_refused_with_the_way_out() {
-        for (bytes, culprit) in [
-            (wav(1, 8000, 16, &[1]), "8000 Hz"),
-            (wav(1, 16_000, 8, &[1]), "8 bits"),
-            (b"RIFF\0\0\0\0AVI LIST".to_vec(), "no WAVE"),
-        ] {
-            let error = LiveAudio::new(bytes.as_slice()).err().expect("refused").to_string();
+    fn what_is_compressed_is_refused_with_the_way_out() {
+        let mut law = wav(1, 8000, 16, &[1]);
+        law[20] = 7;
+        for (bytes, culprit) in
+            [(law, "the encoding 7"), (wav(1, 100, 16, &[1]), "100 Hz"), (b"RIFF\0\0\0\0AVI LIST".to_vec(), "no WAVE")]
+        {
+            let error = LiveAudio::new(bytes.as_slice(), 16_000).err().expect("refused").to_string();
             assert!(error.contains(culprit) && error.contains("sox"), "{error}");
         }
-        assert!(LiveAudio::new(&b"RIFF"[..]).is_err(), "a header cut short");
+        assert!(LiveAudio::new(&b"RIFF"[..], 16_000).is_err(), "a header cut short");
+    }
+
+    #[test]
+    fn every_width_of_a_sample_is_read() {
+        for (sample, bytes, value) in [
+            (Sample::Unsigned8, &[192][..], 0.5),
+            (Sample::Signed16, &[0, 0x40], 0.5),
+            (Sample::Signed24, &[0, 0, 0xc0], -0.5),
+            (Sample::Signed32, &[0, 0, 0, 0x40], 0.5),
+            (Sample::Float32, &0.25_f32.to_le_bytes(), 0.25),
+            (Sample::Float32, &f32::NAN.to_le_bytes(), 0.0),
+        ] {
+            assert_eq!((sample.bytes(), sample.value(bytes)), (bytes.len(), value), "{sample:?}");
+        }
+    }
+
+    #[test]
+    fn other_rates_become_what_a_file_of_them_becomes() {
+        let samples: Vec<i16> = (0..20_000).map(|i| ((f64::from(i) * 0.3).sin() * 9000.0) as i16).collect();
+        let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+        for rate in [8_000, 11_025, 48_000] {
+            let whole: Vec<f32> = samples.iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
+            let expected = super::super::resample::to_16k(whole, rate).expect("a rate");
+            let mut live = LiveAudio::new(bytes.as_slice(), rate).expect("audio");
+            let mut heard = Vec::new();
+            loop {
+                let block = live.next(1000).expect("samples");
+                if block.is_empty() {
+                    break;
+                }
+                heard.extend(block);
+            }
+            assert_eq!(heard, expected, "{rate}");
+        }
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_samples_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), wav: bool) {
             let bytes = if wav { [&b"RIFF\0\0\0\0WAVE"[..], &bytes].concat() } else { bytes };
-            if let Ok(mut live) = LiveAudio::new(bytes.as_slice()) {
+            if let Ok(mut live) = LiveAudio::new(bytes.as_slice(), 16_000) {
                 let read = live.next(1000).expect("samples");
-                prop_assert!(read.len() <= bytes.len() / 2 && read.iter().all(|sample| sample.abs() <= 1.0));
+                prop_assert!(read.iter().all(|sample| sample.abs() <= 2.0));
             }
         }
     }

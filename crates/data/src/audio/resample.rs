@@ -45,6 +45,8 @@ pub(super) struct Resampling {
     delay: usize,
     taken: usize,
     made: Vec<f32>,
+    /// How much was taken away of what was made.
+    drained: usize,
 }
 
 impl Resampling {
@@ -65,6 +67,7 @@ impl Resampling {
             delay,
             taken: 0,
             made: Vec::new(),
+            drained: 0,
         })
     }
 
@@ -100,10 +103,16 @@ impl Resampling {
         self.made.len()
     }
 
-    /// All of it: what is pending, and silence until the delay is out.
+    /// Takes away what has come out so far.
+    pub fn drain(&mut self) -> Vec<f32> {
+        self.drained += self.made.len();
+        std::mem::take(&mut self.made)
+    }
+
+    /// The rest of it: what is pending, and silence until the delay is out.
     pub fn finish(mut self) -> Result<Vec<f32>, String> {
         if let Some(ratio) = self.resampler.as_ref().map(Fft::resample_ratio) {
-            let expected = (ratio * self.taken as f64).ceil() as usize;
+            let expected = ((ratio * self.taken as f64).ceil() as usize).saturating_sub(self.drained);
             let mut rest = std::mem::take(&mut self.pending);
             while self.made.len() < expected {
                 self.transform(&rest)?;
