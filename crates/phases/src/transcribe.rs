@@ -176,7 +176,8 @@ impl Transcriber {
     pub(crate) fn fingerprint(&self) -> String {
         let whisper = &self.whisper;
         let weights = frozen_checksum(&whisper.model.clone().no_grad());
-        let rest = format!("{:?} {:?} {:?}", whisper.config, self.prompt, whisper.generate_options());
+        let threshold = whisper.generation.logprob_threshold.map(|least| format!(" {least}")).unwrap_or_default();
+        let rest = format!("{:?} {:?} {:?}{threshold}", whisper.config, self.prompt, whisper.generate_options());
         let rest = Sha256::new().chain_update(whisper.tokenizer.to_bytes()).chain_update(rest);
         format!("{weights:08x} {}", hex(rest))
     }
@@ -191,6 +192,9 @@ impl Transcriber {
         let cache = decoder.cache(states.clone(), None);
         let tokens = decoder.generate(cache, &[prompt.to_vec()], &options).pop().unwrap_or_default();
         let confidences = decoder.probabilities(states, prompt, &tokens);
+        if self.whisper.generation.logprob_threshold.is_some_and(|least| mean_log(&confidences) < least) {
+            return Vec::new();
+        }
         let text = self.whisper.tokenizer.decode(&tokens);
         let so_far = (1..=tokens.len()).map(|count| self.whisper.tokenizer.decode(&tokens[..count]));
         let characters = with_confidences(&text, so_far.zip(confidences));
@@ -199,6 +203,12 @@ impl Transcriber {
             characters.iter().rposition(|(character, _)| !character.is_whitespace()).map_or(first, |last| last + 1);
         characters[first..last].to_vec()
     }
+}
+
+/// The mean of the logarithms, 0 of nothing.
+fn mean_log(probabilities: &[f32]) -> f64 {
+    let sum: f64 = probabilities.iter().map(|probability| f64::from(*probability).ln()).sum();
+    sum / probabilities.len().max(1) as f64
 }
 
 /// The characters of a text, each with the confidence of the token that completes it. `so_far` is what the tokens up to each
@@ -239,6 +249,7 @@ const MOST_MORSE_TOKENS: usize = 128;
 mod tests {
     use super::*;
     use crate::speech::tests::two_seconds;
+    use undertone_cw::{CwConfig, CwSynth};
     use undertone_model::whisper::{GenerationConfig, WhisperTokenizer};
     use undertone_store::load_parameters;
 
@@ -265,6 +276,23 @@ mod tests {
             "what the model does not know is refused elsewhere"
         );
         assert!(english.prompt != german.prompt && german.prompt != translating.prompt);
+    }
+
+    #[test]
+    fn a_window_that_the_model_doubts_is_left_out() {
+        let device = Device::flex();
+        let whisper = ModelConfig::default().load(&device, 0).expect("the bundled model");
+        let mut transcriber = Transcriber::new(whisper, &device, None, None).expect("a transcriber");
+        let config = CwConfig { clean: 1.0, duration_s: [5.0, 5.0], ..CwConfig::default() };
+        let audio = CwSynth::new(config, 3).expect("a synthesiser").sample(0).audio;
+        let sure = transcriber.audio(&audio);
+        assert!(sure.len() > 2, "{sure}");
+        transcriber.whisper.generation.logprob_threshold = Some(-2.0);
+        assert_eq!(transcriber.audio(&audio), sure);
+        // No probability is above 1.
+        transcriber.whisper.generation.logprob_threshold = Some(1e-3);
+        assert_eq!(transcriber.audio(&audio), "");
+        assert!((mean_log(&[0.5, 0.125]) - 0.25_f64.ln()).abs() < 1e-9 && mean_log(&[]) == 0.0);
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub struct GenerationConfig {
     pub language: Option<String>,
     /// `transcribe` or `translate` when nobody says otherwise.
     pub task: Option<String>,
+    /// What is read of a window is left out where its tokens' mean log probability is below this: where nobody sends, a model
+    /// still finds something to write. Nothing is left out if not given.
+    pub logprob_threshold: Option<f64>,
     raw: Map<String, Value>,
 }
 
@@ -44,6 +47,7 @@ impl GenerationConfig {
             max_length: raw.get("max_length").and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok()),
             language: text("language"),
             task: text("task"),
+            logprob_threshold: raw.get("logprob_threshold").and_then(Value::as_f64),
             raw,
         }
     }
@@ -64,6 +68,9 @@ impl GenerationConfig {
         if let Some(task) = &self.task {
             raw.insert("task".into(), task.clone().into());
         }
+        if let Some(threshold) = self.logprob_threshold {
+            raw.insert("logprob_threshold".into(), threshold.into());
+        }
         raw
     }
 }
@@ -74,10 +81,10 @@ mod tests {
 
     #[test]
     fn what_it_does_not_know_survives() {
-        let json = r#"{"is_multilingual": true, "suppress_tokens": [1, 2], "begin_suppress_tokens": [-1], "language": "<|de|>", "alignment_heads": [[3, 0]]}"#;
+        let json = r#"{"is_multilingual": true, "suppress_tokens": [1, 2], "begin_suppress_tokens": [-1], "language": "<|de|>", "logprob_threshold": -0.5, "alignment_heads": [[3, 0]]}"#;
         let config = GenerationConfig::from_json(serde_json::from_str(json).expect("an object"));
         assert_eq!((config.suppress_tokens.as_slice(), config.begin_suppress_tokens.len()), ([1, 2].as_slice(), 0));
-        assert_eq!(config.language.as_deref(), Some("de"));
+        assert_eq!((config.language.as_deref(), config.logprob_threshold), (Some("de"), Some(-0.5)));
         let again = config.to_json();
         assert_eq!(again["alignment_heads"], serde_json::json!([[3, 0]]));
         assert_eq!(GenerationConfig::from_json(again.clone()).to_json(), again);
