@@ -16,8 +16,9 @@ fn half_a_minute_of_fine_tuning_lowers_the_error_rate() {
         "train.optimizer.warmup_steps=10".into(),
         "train.evaluate.every=0".into(),
         "data.valid.samples=32".into(),
-        "data.train.cw.wpm=[38, 44]".into(),
-        "data.valid.cw.wpm=[38, 44]".into(),
+        "train.optimizer.lr=1e-3".into(),
+        "data.train.0.cw.wpm=[52, 58]".into(),
+        "data.valid.cw.wpm=[52, 58]".into(),
     ];
     let experiment = Experiment::load(Some(&config), &settings).expect("the configuration");
     let finetuned = train(&experiment, &Session::default()).expect("a run").remove(0);

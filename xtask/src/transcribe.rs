@@ -12,9 +12,9 @@ use undertone::phases::{LiveTranscriber, Passage, Transcriber};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// whisper-nano-radio, which is bundled and reads Morse code off the air, or whisper-nano-cw, which knows clean keying; a
-    /// run's directory, for its best model; or a folder in the Hugging Face layout
-    #[arg(long, default_value = "whisper-nano-radio")]
+    /// whisper-nano-cw, which is bundled and reads Morse code; a run's directory, for its best model; or a folder in the Hugging
+    /// Face layout
+    #[arg(long, default_value = "whisper-nano-cw")]
     model: PathBuf,
     /// Language code for multilingual models; the model's own default if not given
     #[arg(long)]

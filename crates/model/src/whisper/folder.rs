@@ -2,6 +2,7 @@
 
 use super::{GenerateOptions, GenerationConfig, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer};
 use crate::folder::{self, FolderError, WEIGHTS, Weights, base_parameters, first_named, object, pretty, required};
+use crate::limits::MOST_BEAMS;
 use crate::shapes::compare;
 use burn::tensor::Device;
 use serde_json::{Map, Value};
@@ -196,10 +197,13 @@ impl PretrainedWhisper {
         let mut suppress = self.generation.suppress_tokens.clone();
         suppress.extend(self.tokenizer.control_tokens());
         let max_length = self.generation.max_length.unwrap_or(usize::MAX).min(self.config.max_target_positions);
+        let usual = GenerateOptions::new(self.tokenizer.end(), max_length);
         GenerateOptions {
             suppress,
             begin_suppress: self.generation.begin_suppress_tokens.clone(),
-            ..GenerateOptions::new(self.tokenizer.end(), max_length)
+            beams: self.generation.num_beams.unwrap_or(usual.beams).min(MOST_BEAMS),
+            length_penalty: self.generation.length_penalty.unwrap_or(usual.length_penalty),
+            ..usual
         }
     }
 }

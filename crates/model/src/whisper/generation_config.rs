@@ -13,6 +13,10 @@ pub struct GenerationConfig {
     pub begin_suppress_tokens: Vec<u32>,
     /// The most tokens a sequence may have, prompt included; the decoder's positions if not given.
     pub max_length: Option<usize>,
+    /// How many hypotheses are followed; 1 is greedy decoding.
+    pub num_beams: Option<usize>,
+    /// The exponent of a hypothesis' length that its log probability is divided by, with several beams.
+    pub length_penalty: Option<f64>,
     /// The language spoken when nobody says otherwise, as `en`.
     pub language: Option<String>,
     /// `transcribe` or `translate` when nobody says otherwise.
@@ -45,6 +49,8 @@ impl GenerationConfig {
             suppress_tokens: ids("suppress_tokens"),
             begin_suppress_tokens: ids("begin_suppress_tokens"),
             max_length: raw.get("max_length").and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok()),
+            num_beams: raw.get("num_beams").and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok()),
+            length_penalty: raw.get("length_penalty").and_then(Value::as_f64),
             language: text("language"),
             task: text("task"),
             logprob_threshold: raw.get("logprob_threshold").and_then(Value::as_f64),
@@ -68,6 +74,12 @@ impl GenerationConfig {
         if let Some(task) = &self.task {
             raw.insert("task".into(), task.clone().into());
         }
+        if let Some(num_beams) = self.num_beams {
+            raw.insert("num_beams".into(), num_beams.into());
+        }
+        if let Some(penalty) = self.length_penalty {
+            raw.insert("length_penalty".into(), penalty.into());
+        }
         if let Some(threshold) = self.logprob_threshold {
             raw.insert("logprob_threshold".into(), threshold.into());
         }
@@ -81,10 +93,11 @@ mod tests {
 
     #[test]
     fn what_it_does_not_know_survives() {
-        let json = r#"{"is_multilingual": true, "suppress_tokens": [1, 2], "begin_suppress_tokens": [-1], "language": "<|de|>", "logprob_threshold": -0.5, "alignment_heads": [[3, 0]]}"#;
+        let json = r#"{"is_multilingual": true, "suppress_tokens": [1, 2], "begin_suppress_tokens": [-1], "language": "<|de|>", "logprob_threshold": -0.5, "num_beams": 5, "length_penalty": 0.5, "alignment_heads": [[3, 0]]}"#;
         let config = GenerationConfig::from_json(serde_json::from_str(json).expect("an object"));
         assert_eq!((config.suppress_tokens.as_slice(), config.begin_suppress_tokens.len()), ([1, 2].as_slice(), 0));
         assert_eq!((config.language.as_deref(), config.logprob_threshold), (Some("de"), Some(-0.5)));
+        assert_eq!((config.num_beams, config.length_penalty), (Some(5), Some(0.5)));
         let again = config.to_json();
         assert_eq!(again["alignment_heads"], serde_json::json!([[3, 0]]));
         assert_eq!(GenerationConfig::from_json(again.clone()).to_json(), again);

@@ -32,7 +32,7 @@ pub struct ModelConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSource {
-    /// A model that comes with Undertone: `whisper-nano-cw`, or `whisper-nano-radio`.
+    /// A model that comes with Undertone: `whisper-nano-cw`.
     pub bundled: Option<String>,
     /// A folder in the Hugging Face layout.
     pub path: Option<PathBuf>,
