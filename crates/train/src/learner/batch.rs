@@ -1,7 +1,7 @@
 //! The forward and the backward pass of one batch.
 
 use super::loss_terms::{TermShare, WindowTerms, scaled_loss};
-use super::workers::Workers;
+use super::workers::Arrangement;
 use crate::objective::Objective;
 use crate::stopwatch::{Parts, Section, Stopwatch};
 use crate::{GradientSum, TrainError, Work};
@@ -37,7 +37,7 @@ impl<O: Objective> BatchPasses<'_, O> {
     ///
     /// # Errors
     /// When the batch does not fit the model, or its loss terms are not those of the batches before.
-    pub fn run(
+    fn run(
         &self,
         model: &O::Model,
         index: usize,
@@ -54,20 +54,29 @@ impl<O: Objective> BatchPasses<'_, O> {
         })
     }
 
-    /// Both passes of all batches of a step, several at a time; and where the time of each went.
-    pub fn run_on(
+    /// Both passes of batches that are computed at a time, of which the first is at index `first` of the step. The watch's lap
+    /// is shared out between sections as theirs was.
+    pub fn round(
         &self,
-        workers: &Workers,
+        arrangement: &Arrangement,
         model: &O::Model,
-        window: &mut [O::Batch],
-    ) -> (Vec<Result<BatchResult, TrainError>>, Vec<Parts>) {
+        first: usize,
+        batches: &mut [O::Batch],
+        watch: &mut Stopwatch,
+    ) -> Vec<Result<BatchResult, TrainError>> {
+        let Arrangement::SideBySide(workers) = arrangement else {
+            let batches = batches.iter_mut().enumerate();
+            return batches.map(|(place, batch)| self.run(model, first + place, batch, watch)).collect();
+        };
         // A model of its own for each group: Burn keeps graphs that share a parameter behind one lock.
-        let models = (0..workers.groups()).map(|_| model.clone().fork(self.device)).collect();
-        let results = workers.run(models, window.iter_mut(), |model, index, batch| {
+        let models = (0..workers.groups().min(batches.len())).map(|_| model.clone().fork(self.device)).collect();
+        let results = workers.run(models, batches.iter_mut(), |model, place, batch| {
             let mut watch = Stopwatch::new(false);
-            (self.run(model, index, batch, &mut watch), watch.parts())
+            (self.run(model, first + place, batch, &mut watch), watch.parts())
         });
-        results.into_iter().unzip()
+        let (results, times): (Vec<_>, Vec<Parts>) = results.into_iter().unzip();
+        watch.lap_like(&times);
+        results
     }
 
     fn forward(

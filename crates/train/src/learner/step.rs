@@ -5,7 +5,6 @@ use super::loss_terms::WindowTerms;
 use super::recovery::{RecoveryPoint, StateBeforeStep};
 use super::session::Session;
 use super::step_report::{ComputedStep, DeviceLosses, PendingStep, StepOutcome, StepReport};
-use super::workers::Arrangement;
 use super::{Learner, MODEL};
 use crate::checkpoint::TrainState;
 use crate::gradient_coverage::GradientCoverage;
@@ -82,16 +81,16 @@ impl<O: Objective> Learner<O> {
         let (objective, device, compute) = (&self.objective, &self.device, self.config.compute);
         let passes = BatchPasses { objective, device, compute, terms: &terms, scale, step, seed };
         // Around all of them, for on the CPU it sets the whole process.
-        autocast(compute, || match &self.arrangement {
-            Arrangement::SideBySide(workers) if window.len() > 1 => {
-                let (results, times) = passes.run_on(workers, self.model(), window);
-                watch.lap_like(&times);
-                results.into_iter().try_for_each(|result| self.add(result?, &terms, &mut computed))
+        autocast(compute, || {
+            let at_a_time = self.arrangement.at_a_time();
+            // In rounds, so that no more gradients wait to be added than are computed at a time.
+            for (round, batches) in window.chunks_mut(at_a_time).enumerate() {
+                let first = round * at_a_time;
+                for result in passes.round(&self.arrangement, self.model(), first, batches, watch) {
+                    self.add(result?, &terms, &mut computed);
+                }
             }
-            _ => window.iter_mut().enumerate().try_for_each(|(index, batch)| {
-                let result = passes.run(self.model(), index, batch, watch)?;
-                self.add(result, &terms, &mut computed)
-            }),
+            Ok::<(), TrainError>(())
         })?;
         if window.len() > 1 && !self.decides_ahead() {
             self.arrangement.settle(window.len());
@@ -101,12 +100,7 @@ impl<O: Objective> Learner<O> {
     }
 
     /// Adds what one batch gave to the step.
-    fn add(
-        &self,
-        batch: BatchResult,
-        terms: &Mutex<WindowTerms>,
-        computed: &mut ComputedStep,
-    ) -> Result<(), TrainError> {
+    fn add(&self, batch: BatchResult, terms: &Mutex<WindowTerms>, computed: &mut ComputedStep) {
         let ComputedStep { gradients, losses, report } = computed;
         if report.terms.is_empty() {
             report.terms = terms.lock().unwrap_or_else(PoisonError::into_inner).named();
@@ -119,7 +113,6 @@ impl<O: Objective> Learner<O> {
         }
         report.samples += batch.samples;
         report.work += batch.work;
-        Ok(())
     }
 
     /// Refuses a run in which some trainable parameter never receives a gradient.

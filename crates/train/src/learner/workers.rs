@@ -24,6 +24,14 @@ pub(super) enum Arrangement {
 }
 
 impl Arrangement {
+    /// How many batches are computed at a time.
+    pub fn at_a_time(&self) -> usize {
+        match self {
+            Self::SideBySide(workers) => workers.groups(),
+            Self::Unsettled | Self::InTurn => 1,
+        }
+    }
+
     /// Decides for steps of so many batches, after the first one of them.
     pub fn settle(&mut self, batches: usize) {
         if matches!(self, Self::Unsettled) {
