@@ -2,10 +2,12 @@
 
     python morse.py recordings --metadata metadata.csv --xtask ../../target/debug/xtask [--envelope cw_envelope.py]
     python morse.py curves --xtask ../../target/debug/xtask [--envelope cw_envelope.py] --picture morse.svg
+    python morse.py conditions --xtask ../../target/debug/xtask [--envelope cw_envelope.py]
 
 `recordings` reads audio files with known texts: lines of `name|text|...`, the files beside them. `curves` has ebook2cw key
 texts, which are none of ours, adds white noise, and shows errors against the ratio of signal to noise (carrier to noise in
-500 Hz) and against speed.
+500 Hz) and against speed. `conditions` sends the same through what sox does to audio: codecs, filters, gain control, fading,
+echoes, other stations.
 
 The error rate is that of characters, without spaces, for programs differ in where they put those. Needs numpy and soundfile,
 for a picture matplotlib; the readers that are installed of multimon-ng and morse2ascii; sox; and for curves ebook2cw.
@@ -160,6 +162,72 @@ def curves(options):
         draw(against, options.picture)
 
 
+SOX = {
+    "as it is": [],
+    "G.711 (mu-law) at 8 kHz": [["-r", "8000", "-e", "mu-law", "{}.wav"]],
+    "GSM full rate": [["-r", "8000", "-c", "1", "{}.gsm"]],
+    "MP3, 16 kbit/s": [["-C", "16", "{}.mp3"]],
+    "Ogg Vorbis, lowest quality": [["-C", "-1", "{}.ogg"]],
+    "filter of 200 Hz": [["{}.wav", "sinc", "-a", "100", "{low}-{high}"]],
+    "gain control (compand)": [["{}.wav", "compand", "0.005,0.5", "-60,-12,0,-6", "0"]],
+    "clipped by 20 dB": [["{}.wav", "gain", "20"]],
+    "fading of 20 dB, every 3 s": [["{}.wav", "tremolo", "0.33", "90"]],
+    "fading of 20 dB, every 0.5 s": [["{}.wav", "tremolo", "2", "90"]],
+    "echoes of 40 and 70 ms": [["{}.wav", "echos", "0.8", "0.7", "40", "0.4", "70", "0.3"]],
+    "flanger": [["{}.wav", "flanger", "0", "3", "0", "80", "0.7"]],
+}
+OTHERS = {"another station, 200 Hz off, -10 dB": (200, -10), "another station, 400 Hz off, -3 dB": (400, -3)}
+
+
+def conditions(options):
+    """Clips at 12 dB and 22 words per minute, each through one thing that happens to audio."""
+    for name in [*SOX, *OTHERS, "static"]:
+        clips = [clip(5000 + i, 22, 12, 6) for i in range(options.clips)]
+        clips = [(key, changed(audio, name, i), text) for i, (key, audio, text) in enumerate(clips)]
+        print(json.dumps({"condition": name, **{reader: rate(rows) for reader, rows in score(clips, options).items()}}), flush=True)
+
+
+def changed(audio, name, seed):
+    noise = np.random.default_rng(seed)
+    if name in OTHERS:
+        offset, level = OTHERS[name]
+        chance = random.Random(seed)
+        with tempfile.TemporaryDirectory() as folder:
+            text = " ".join(chance.choice(WORDS) for _ in range(8))
+            other = keyed(text, chance.randint(15, 30), pitch_of(audio) + offset, folder)
+        audio = audio.copy()
+        other = other[: len(audio)] * tone_of(audio) * 10 ** (level / 20)
+        audio[: len(other)] += other
+        return (0.5 * audio / np.abs(audio).max()).astype(np.float32)
+    if name == "static":
+        audio = audio.copy()
+        for place in noise.integers(0, len(audio), size=len(audio) // RATE):
+            burst = noise.normal(size=800) * np.exp(-np.arange(800) / 100) * 3 * tone_of(audio)
+            audio[place : place + 800] += burst[: len(audio) - place]
+        return (0.5 * audio / np.abs(audio).max()).astype(np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/0.wav"
+        soundfile.write(file, audio, RATE, subtype="PCM_16")
+        for step, arguments in enumerate(SOX[name]):
+            pitch = pitch_of(audio)
+            values = {"low": pitch - 100, "high": pitch + 100}
+            arguments = [argument.replace("{}", f"{folder}/{step + 1}").format(**values) for argument in arguments]
+            subprocess.run(["sox", file, *arguments], check=True, capture_output=True)
+            file = next(argument for argument in arguments if argument.startswith(folder))
+        out = run_bytes(["sox", file, "-r", str(RATE), "-b", "16", "-e", "signed", "-t", "raw", "-"])
+        return np.frombuffer(out, dtype=np.int16).astype(np.float32) / 32768
+
+
+def pitch_of(audio):
+    spectrum = np.abs(np.fft.rfft(audio)) ** 2
+    return int(np.argmax(spectrum) * RATE / len(audio))
+
+
+def tone_of(audio):
+    """The level of what is loud: noise adds little to it."""
+    return float(np.percentile(np.abs(audio), 98))
+
+
 def draw(against, picture):
     import matplotlib
 
@@ -183,7 +251,7 @@ def draw(against, picture):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["recordings", "curves"])
+    parser.add_argument("what", choices=["recordings", "curves", "conditions"])
     parser.add_argument("--metadata")
     parser.add_argument("--xtask", help="the command line's program")
     parser.add_argument("--model", help="a model other than the bundled reader")
@@ -191,7 +259,7 @@ def main():
     parser.add_argument("--clips", type=int, default=24, help="of each point of a curve")
     parser.add_argument("--picture")
     options = parser.parse_args()
-    {"recordings": recordings, "curves": curves}[options.what](options)
+    {"recordings": recordings, "curves": curves, "conditions": conditions}[options.what](options)
 
 
 if __name__ == "__main__":

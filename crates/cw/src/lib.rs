@@ -35,6 +35,7 @@ mod lists;
 mod log;
 mod message;
 pub mod morse;
+mod narrow;
 mod source;
 mod stations;
 mod stream;
@@ -57,6 +58,7 @@ pub use config::{CwChirp, CwConfig, CwCut, CwFarnsworth, CwHand, CwMuting, CwTex
 pub use habits::{CwHabits, CwHabitsInfo};
 pub use idle::{CwIdle, CwIdleSound};
 pub use info::{CwChirpInfo, CwHandInfo, CwInfo};
+pub use narrow::narrowed;
 pub use source::CwSource;
 pub use stations::MorseStations;
 pub use synth::{CwMark, CwSample, CwSynth, SAMPLE_RATE};

@@ -161,7 +161,8 @@ impl Envelope {
         let down = |part: fn(f64) -> f64| -> Vec<f64> {
             audio.iter().enumerate().map(|(n, sample)| f64::from(*sample) * part(turn * n as f64)).collect()
         };
-        let [re, im] = [f64::cos as fn(f64) -> f64, f64::sin].map(|part| averaged(&averaged(&down(part))));
+        let [re, im] =
+            [f64::cos as fn(f64) -> f64, f64::sin].map(|part| averaged(&averaged(&down(part), AVERAGE), AVERAGE));
         Self(re.iter().zip(&im).step_by(HOP).map(|(re, im)| re.hypot(*im)).collect())
     }
 
@@ -234,14 +235,14 @@ fn seconds(hops: usize) -> f64 {
     (hops * HOP) as f64 / RATE
 }
 
-/// The mean of `AVERAGE` values around each.
-fn averaged(values: &[f64]) -> Vec<f64> {
-    let half = AVERAGE / 2;
+/// The mean of `count` values around each.
+pub(super) fn averaged(values: &[f64], count: usize) -> Vec<f64> {
+    let half = count / 2;
     let mut sum: f64 = values.iter().take(half).sum();
     let mean = |n: usize| {
         sum += values.get(n + half).copied().unwrap_or_default();
         sum -= n.checked_sub(half).map_or(0.0, |left| values[left]);
-        sum / AVERAGE as f64
+        sum / count as f64
     };
     (0..values.len()).map(mean).collect()
 }

@@ -7,8 +7,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 use std::path::Path;
-use undertone_cw::listen::{self, Piece};
-use undertone_cw::morse;
+use undertone_cw::listen::{self, Piece, keyed_tone};
+use undertone_cw::{morse, narrowed};
 use undertone_data::audio::{self, AudioError};
 use undertone_data::cut;
 use undertone_data::features::{FeatureError, HOP, LogMel};
@@ -182,8 +182,22 @@ impl Transcriber {
         format!("{weights:08x} {}", hex(rest))
     }
 
-    /// The characters of audio that fits the window, without spaces around them.
+    /// The characters of audio that fits the window, without spaces around them. Where a model of Morse doubts what it reads
+    /// and a tone is keyed, it reads that tone alone as well, and what it doubts less counts: other stations beside the tone
+    /// are what it is confused by most.
     fn piece(&self, audio: &[f32], prompt: &[u32]) -> Vec<(char, f32)> {
+        let mut read = self.read(audio, prompt);
+        if read.is_doubtful() && self.reads_morse() && keyed_tone(audio).is_some() {
+            let alone = self.read(&narrowed(audio), prompt);
+            let least = if read.characters.is_empty() { SURE } else { read.mean_log };
+            if !alone.characters.is_empty() && alone.mean_log > least {
+                read = alone;
+            }
+        }
+        read.characters
+    }
+
+    fn read(&self, audio: &[f32], prompt: &[u32]) -> Reading {
         let Whisper { encoder, decoder } = &self.whisper.model;
         let mel = self.log_mel.features_padded(audio, self.window());
         let mel = Tensor::from_data(TensorData::new(mel.data, [1, mel.bins, mel.frames]), &self.device);
@@ -192,8 +206,9 @@ impl Transcriber {
         let cache = decoder.cache(states.clone(), None);
         let tokens = decoder.generate(cache, &[prompt.to_vec()], &options).pop().unwrap_or_default();
         let confidences = decoder.probabilities(states, prompt, &tokens);
-        if self.whisper.generation.logprob_threshold.is_some_and(|least| mean_log(&confidences) < least) {
-            return Vec::new();
+        let mean_log = mean_log(&confidences);
+        if self.whisper.generation.logprob_threshold.is_some_and(|least| mean_log < least) {
+            return Reading { characters: Vec::new(), mean_log };
         }
         let text = self.whisper.tokenizer.decode(&tokens);
         let so_far = (1..=tokens.len()).map(|count| self.whisper.tokenizer.decode(&tokens[..count]));
@@ -201,7 +216,26 @@ impl Transcriber {
         let first = characters.iter().position(|(character, _)| !character.is_whitespace()).unwrap_or(characters.len());
         let last =
             characters.iter().rposition(|(character, _)| !character.is_whitespace()).map_or(first, |last| last + 1);
-        characters[first..last].to_vec()
+        Reading { characters: characters[first..last].to_vec(), mean_log }
+    }
+}
+
+/// What a window was read as.
+struct Reading {
+    /// Each character, and how likely the model takes it to be right.
+    characters: Vec<(char, f32)>,
+    /// The mean logarithm of the tokens' probabilities.
+    mean_log: f64,
+}
+
+/// A mean log probability below this is doubt: of recordings that are read without an error it is above.
+const DOUBT: f64 = -0.02;
+/// Where nothing was read, what is read of the tone alone counts above this: speech and music have tones that seem keyed.
+const SURE: f64 = -0.1;
+
+impl Reading {
+    fn is_doubtful(&self) -> bool {
+        self.characters.is_empty() || self.mean_log < DOUBT
     }
 }
 
@@ -293,6 +327,34 @@ mod tests {
         transcriber.whisper.generation.logprob_threshold = Some(1e-3);
         assert_eq!(transcriber.audio(&audio), "");
         assert!((mean_log(&[0.5, 0.125]) - 0.25_f64.ln()).abs() < 1e-9 && mean_log(&[]) == 0.0);
+    }
+
+    #[test]
+    fn a_station_is_read_beside_another_one() {
+        let device = Device::flex();
+        let whisper = ModelConfig::default().load(&device, 0).expect("the bundled model");
+        let transcriber = Transcriber::new(whisper, &device, None, None).expect("a transcriber");
+        let station = |pitch: f32, seed| {
+            let config = CwConfig {
+                pitch_hz: [pitch; 2],
+                wpm: [20.0; 2],
+                duration_s: [6.0; 2],
+                clean: 1.0,
+                noise_only: 0.0,
+                ..CwConfig::default()
+            };
+            CwSynth::new(config, seed).expect("a synthesiser").sample(0)
+        };
+        let (clip, other) = (station(600.0, 3), station(800.0, 4));
+        let both: Vec<f32> = clip.audio.iter().zip(&other.audio).map(|(a, b)| a + 0.3 * b).collect();
+        let alone = transcriber.audio(&clip.audio);
+        assert!(alone.len() > 2, "{alone}");
+        assert_eq!(transcriber.audio(&both), alone);
+        assert_ne!(text_of(&transcriber.read(&both, &transcriber.prompt)), alone, "both tones at once are not read");
+    }
+
+    fn text_of(reading: &Reading) -> String {
+        reading.characters.iter().map(|(character, _)| character).collect()
     }
 
     #[test]

@@ -1,0 +1,68 @@
+//! The strongest tone of a recording alone, where other stations are beside it.
+
+use super::listen::averaged;
+use std::f64::consts::TAU;
+use undertone_data::radio::{RATE, carrier_pitch};
+
+/// Where the tone is moved to, in hertz: a pitch that operators choose, far from both ends of what is usual.
+const PITCH_HZ: f64 = 700.0;
+/// Samples of each of the averages that the tone is filtered by: 4 ms, which takes out what is 250 Hz away.
+const AVERAGE: usize = 64;
+/// How often it is averaged: what is 100 Hz away is 10 dB weaker then, what is 200 Hz away 50 dB; a dit at 50 words per
+/// minute keeps its shape.
+const TIMES: usize = 4;
+
+/// The strongest tone of 16 kHz audio with some 50 Hz to either side of it, moved to 700 Hz, as loud as the audio.
+pub fn narrowed(audio: &[f32]) -> Vec<f32> {
+    let pitch_hz = carrier_pitch(audio);
+    let down = TAU * pitch_hz / RATE;
+    let part = |part: fn(f64) -> f64| {
+        let mixed = audio.iter().enumerate().map(|(n, sample)| f64::from(*sample) * part(down * n as f64)).collect();
+        (0..TIMES).fold(mixed, |values: Vec<f64>, _| averaged(&values, AVERAGE))
+    };
+    let (re, im) = (part(f64::cos), part(f64::sin));
+    let up = TAU * PITCH_HZ / RATE;
+    let tone: Vec<f64> = re
+        .iter()
+        .zip(&im)
+        .enumerate()
+        .map(|(n, (re, im))| re * (up * n as f64).cos() + im * (up * n as f64).sin())
+        .collect();
+    let loudest = tone.iter().fold(0.0_f64, |loudest, value| loudest.max(value.abs()));
+    let wanted = audio.iter().fold(0.0_f32, |loudest, sample| loudest.max(sample.abs()));
+    let scale = if loudest > 0.0 { f64::from(wanted) / loudest } else { 0.0 };
+    tone.iter().map(|value| (value * scale) as f32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tone(hz: f64, level: f64) -> impl Iterator<Item = f64> {
+        (0..16_000).map(move |n| level * (TAU * hz * f64::from(n) / RATE).sin())
+    }
+
+    fn level(audio: &[f32], hz: f64) -> f64 {
+        let turn = |part: fn(f64) -> f64| -> f64 {
+            audio.iter().enumerate().map(|(n, x)| f64::from(*x) * part(TAU * hz * n as f64 / RATE)).sum()
+        };
+        turn(f64::cos).hypot(turn(f64::sin)) * 2.0 / audio.len() as f64
+    }
+
+    #[test]
+    fn the_strongest_tone_is_left_alone_at_another_pitch() {
+        let audio: Vec<f32> = tone(950.0, 0.4).zip(tone(1150.0, 0.2)).map(|(a, b)| (a + b) as f32).collect();
+        let narrow = narrowed(&audio);
+        assert_eq!(narrow.len(), audio.len());
+        // It is as loud as both together were.
+        assert!((level(&narrow, 700.0) - 0.6).abs() < 0.02, "{}", level(&narrow, 700.0));
+        assert!(level(&narrow, 900.0) < 0.003, "{}", level(&narrow, 900.0));
+        assert!(level(&narrow, 950.0) < 0.003);
+    }
+
+    #[test]
+    fn silence_stays_silent() {
+        assert_eq!(narrowed(&[0.0; 400]), [0.0; 400]);
+        assert_eq!(narrowed(&[]), []);
+    }
+}
