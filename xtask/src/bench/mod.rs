@@ -10,6 +10,7 @@ pub mod hostile;
 mod names;
 mod numbers;
 mod ops;
+mod quality;
 mod random;
 mod step;
 mod training;
@@ -34,6 +35,9 @@ pub enum Command {
     Device(device::Args),
     /// Kill, starve and damage small runs at random moments, resume them, and compare what they end in; a table
     Faults(faults::Args),
+    /// Train small models on both sides, here and with transformers and PEFT, and DYNAMO's phases beside one adapter for all
+    /// tasks, several seeds each; tables
+    Quality(quality::Args),
     /// Measure what sampling the machine in the background costs, and its arithmetic's peak; one JSON line
     Hardware(hardware::Args),
     /// Give changed inputs to everything that reads what users give: none may do more than be refused; a table
@@ -49,6 +53,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Ops(args) => ops::run(args),
         Command::Device(args) => device::run(args),
         Command::Faults(args) => faults::run(args),
+        Command::Quality(args) => quality::run(args),
         Command::Hardware(args) => hardware::run(args),
         Command::Hostile(args) => hostile::run(args),
     }
