@@ -63,6 +63,6 @@ mod tests {
     #[test]
     fn silence_stays_silent() {
         assert_eq!(narrowed(&[0.0; 400]), [0.0; 400]);
-        assert_eq!(narrowed(&[]), []);
+        assert!(narrowed(&[]).is_empty());
     }
 }

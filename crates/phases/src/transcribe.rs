@@ -13,6 +13,7 @@ use undertone_data::audio::{self, AudioError};
 use undertone_data::cut;
 use undertone_data::features::{FeatureError, HOP, LogMel};
 use undertone_data::text::append;
+use undertone_metrics::cer;
 use undertone_model::whisper::{PretrainedWhisper, TokenizerError, Whisper};
 use undertone_store::frozen_checksum;
 
@@ -189,8 +190,7 @@ impl Transcriber {
         let mut read = self.read(audio, prompt);
         if read.is_doubtful() && self.reads_morse() && keyed_tone(audio).is_some() {
             let alone = self.read(&narrowed(audio), prompt);
-            let least = if read.characters.is_empty() { SURE } else { read.mean_log };
-            if !alone.characters.is_empty() && alone.mean_log > least {
+            if alone.replaces(&read) {
                 read = alone;
             }
         }
@@ -230,12 +230,27 @@ struct Reading {
 
 /// A mean log probability below this is doubt: of recordings that are read without an error it is above.
 const DOUBT: f64 = -0.02;
+/// Above this it is not so strong that another text would be taken: a stronger station may be beside the one that is read.
+const MUCH_DOUBT: f64 = -0.25;
+/// Texts that differ in a smaller share of their characters are readings of the same station.
+const MOST_CHANGED: f64 = 0.4;
 /// Where nothing was read, what is read of the tone alone counts above this: speech and music have tones that seem keyed.
 const SURE: f64 = -0.1;
 
 impl Reading {
     fn is_doubtful(&self) -> bool {
         self.characters.is_empty() || self.mean_log < DOUBT
+    }
+
+    /// Whether this is what was sent, where `other` was read before.
+    fn replaces(&self, other: &Self) -> bool {
+        if self.characters.is_empty() || other.characters.is_empty() {
+            return !self.characters.is_empty() && self.mean_log > SURE;
+        }
+        let [mine, others] =
+            [self, other].map(|reading| reading.characters.iter().map(|(c, _)| *c).collect::<String>());
+        let same_text = cer(&others, &mine).rate().is_some_and(|rate| rate < MOST_CHANGED);
+        self.mean_log > other.mean_log && (same_text || other.mean_log < MUCH_DOUBT)
     }
 }
 
