@@ -55,9 +55,9 @@ mod tests {
         let narrow = narrowed(&audio);
         assert_eq!(narrow.len(), audio.len());
         // It is as loud as both together were.
-        assert!((level(&narrow, 700.0) - 0.6).abs() < 0.02, "{}", level(&narrow, 700.0));
-        assert!(level(&narrow, 900.0) < 0.003, "{}", level(&narrow, 900.0));
-        assert!(level(&narrow, 950.0) < 0.003);
+        let near = |hz: f64| (-20..=20).map(|tenth| level(&narrow, hz + f64::from(tenth) / 4.0)).fold(0.0, f64::max);
+        assert!((near(700.0) - 0.6).abs() < 0.05, "{}", near(700.0));
+        assert!(near(900.0) < 0.01 && near(950.0) < 0.01, "{} {}", near(900.0), near(950.0));
     }
 
     #[test]

@@ -298,7 +298,7 @@ const MOST_MORSE_TOKENS: usize = 128;
 mod tests {
     use super::*;
     use crate::speech::tests::two_seconds;
-    use undertone_cw::{CwConfig, CwSynth};
+    use undertone_cw::{CwConfig, CwSynth, CwText};
     use undertone_model::whisper::{GenerationConfig, WhisperTokenizer};
     use undertone_store::load_parameters;
 
@@ -349,18 +349,19 @@ mod tests {
         let device = Device::flex();
         let whisper = ModelConfig::default().load(&device, 0).expect("the bundled model");
         let transcriber = Transcriber::new(whisper, &device, None, None).expect("a transcriber");
-        let station = |pitch: f32, seed| {
+        let station = |pitch: f32, text: &str| {
             let config = CwConfig {
+                text: CwText { fixed: vec![text.into()], ..CwText::default() },
                 pitch_hz: [pitch; 2],
-                wpm: [20.0; 2],
-                duration_s: [6.0; 2],
+                wpm: [22.0; 2],
+                duration_s: [1.0, 7.9],
                 clean: 1.0,
                 noise_only: 0.0,
                 ..CwConfig::default()
             };
-            CwSynth::new(config, seed).expect("a synthesiser").sample(0)
+            CwSynth::new(config, 3).expect("a synthesiser").sample(0)
         };
-        let (clip, other) = (station(600.0, 3), station(800.0, 4));
+        let (clip, other) = (station(600.0, "THE WIND WAS"), station(800.0, "MY DOG IS OLD"));
         let both: Vec<f32> = clip.audio.iter().zip(&other.audio).map(|(a, b)| a + 0.3 * b).collect();
         let alone = transcriber.audio(&clip.audio);
         assert!(alone.len() > 2, "{alone}");
