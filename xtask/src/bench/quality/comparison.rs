@@ -1,7 +1,7 @@
 //! One kind of training, here and by a peer: the same configuration, the same records.
 
+use super::child::{cannot_use, output, this_program};
 use super::results::{Result as Measured, Results};
-use super::{cannot_use, output, this_program};
 use crate::failure::Failure;
 use serde_json::Value;
 use std::collections::BTreeMap;

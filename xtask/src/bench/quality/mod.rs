@@ -1,18 +1,19 @@
 //! `cargo xtask bench quality`: what training comes to, beside transformers and PEFT on the same records, and DYNAMO's phases
 //! beside one adapter for all tasks.
 
+mod child;
 mod comparison;
 mod phases;
 mod results;
 mod table;
 
 use crate::failure::Failure;
+use child::cannot_use;
 use clap::builder::RangedU64ValueParser;
 use comparison::{COMPARISONS, Comparison};
 use phases::EXPERIMENTS;
 use results::Results;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -73,27 +74,4 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         println!("{}", table::of_phases(experiment.name, &results, args.seeds));
     }
     Ok(())
-}
-
-/// Runs a child to its end and gives back what it wrote to standard output.
-fn output(command: &mut Command) -> Result<String, Failure> {
-    let said = format!("{command:?}");
-    let output = command.output().map_err(|error| Failure::BadInput(format!("cannot start {said}: {error}")))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let lines: Vec<&str> = stderr.trim_end().lines().collect();
-    let last = lines[lines.len().saturating_sub(5)..].join("\n");
-    Err(Failure::Machine(format!("{said} failed ({}):\n{last}", output.status)))
-}
-
-/// This very program.
-fn this_program() -> Result<Command, Failure> {
-    let program = std::env::current_exe();
-    Ok(Command::new(program.map_err(|e| Failure::Machine(format!("cannot find this very program: {e}")))?))
-}
-
-fn cannot_use(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::BadInput(format!("cannot use `{}`: {error}", path.display()))
 }

@@ -1,7 +1,7 @@
 //! DYNAMO's phases beside one adapter for all tasks.
 
+use super::child::{cannot_use, output, this_program};
 use super::results::{Result as Measured, Results};
-use super::{cannot_use, output, this_program};
 use crate::failure::Failure;
 use crate::train;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! What has been measured, in a file that an interrupted comparison goes on from.
 
-use super::cannot_use;
+use super::child::cannot_use;
 use crate::failure::Failure;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
