@@ -298,7 +298,7 @@ const MOST_MORSE_TOKENS: usize = 128;
 mod tests {
     use super::*;
     use crate::speech::tests::two_seconds;
-    use undertone_cw::{CwConfig, CwSynth, CwText};
+    use undertone_cw::{CwConfig, CwFarnsworth, CwHand, CwSynth, CwText};
     use undertone_model::whisper::{GenerationConfig, WhisperTokenizer};
     use undertone_store::load_parameters;
 
@@ -354,6 +354,8 @@ mod tests {
                 text: CwText { fixed: vec![text.into()], ..CwText::default() },
                 pitch_hz: [pitch; 2],
                 wpm: [22.0; 2],
+                farnsworth: CwFarnsworth { probability: 0.0, ..CwFarnsworth::default() },
+                hand: CwHand { probability: 0.0, ..CwHand::default() },
                 duration_s: [1.0, 7.9],
                 clean: 1.0,
                 noise_only: 0.0,
