@@ -172,11 +172,17 @@ SOX = {
     "gain control (compand)": [["{}.wav", "compand", "0.005,0.5", "-60,-12,0,-6", "0"]],
     "clipped by 20 dB": [["{}.wav", "gain", "20"]],
     "fading of 20 dB, every 3 s": [["{}.wav", "tremolo", "0.33", "90"]],
+    "fading of 20 dB, every s": [["{}.wav", "tremolo", "1", "90"]],
     "fading of 20 dB, every 0.5 s": [["{}.wav", "tremolo", "2", "90"]],
     "echoes of 40 and 70 ms": [["{}.wav", "echos", "0.8", "0.7", "40", "0.4", "70", "0.3"]],
     "flanger": [["{}.wav", "flanger", "0", "3", "0", "80", "0.7"]],
 }
-OTHERS = {"another station, 200 Hz off, -10 dB": (200, -10), "another station, 400 Hz off, -3 dB": (400, -3)}
+OTHERS = {
+    "another station, 200 Hz off, -10 dB": (200, -10),
+    "another station, 200 Hz off, -3 dB": (200, -3),
+    "another station, 400 Hz off, -3 dB": (400, -3),
+    "another station, 400 Hz off, as strong": (400, 0),
+}
 
 
 def conditions(options):
@@ -224,8 +230,10 @@ def pitch_of(audio):
 
 
 def tone_of(audio):
-    """The level of what is loud: noise adds little to it."""
-    return float(np.percentile(np.abs(audio), 98))
+    """The amplitude of the loudest tone while it is keyed, without the noise beside it."""
+    turned = audio * np.exp(-2j * np.pi * pitch_of(audio) * np.arange(len(audio)) / RATE)
+    average = np.ones(RATE // 50) / (RATE // 50)
+    return float(2 * np.percentile(np.abs(np.convolve(turned, average, "same")), 90))
 
 
 def draw(against, picture):

@@ -37,6 +37,12 @@ const NOISE_BANDWIDTH_HZ: f64 = 2.0 * RATE / (3.0 * AVERAGE as f64);
 const LEAST_CONTRAST: f64 = 2.0;
 /// The key is down above this share of the way from the level of gaps to that of marks.
 const KEY_DOWN: f64 = 0.4;
+/// A fade takes longer than this to either side of a mark, in hops: 0.3 s.
+const FADE_HOPS: usize = 60;
+/// Marks are no weaker than the loudest over this, in amplitude: 20 dB.
+const DEEPEST_FADE: f64 = 10.0;
+/// Nor weaker than what is in gaps times this: the noise in them has peaks of eight times its lower tenth.
+const ABOVE_GAPS: f64 = 12.0;
 /// Noise alone rises and falls as a tone of -2.5 dB seems to.
 const LEAST_SNR_DB: f64 = 0.0;
 /// What is shorter is noise, in hops: 15 ms, less than a dit at 60 words per minute.
@@ -175,9 +181,13 @@ impl Envelope {
         if high <= LEAST_CONTRAST * low {
             return None;
         }
-        let threshold = low + KEY_DOWN * (high - low);
+        // Where the tone has faded, marks are as low as gaps are elsewhere.
+        let least = (high / DEEPEST_FADE).max(low * ABOVE_GAPS).min(high);
+        let loudest = loudest_around(&self.0, FADE_HOPS);
+        let threshold = |loudest: f64| low + KEY_DOWN * (loudest.clamp(least, high) - low);
         let mut runs: Vec<Run> = Vec::new();
-        let keys: Vec<bool> = self.0.iter().map(|value| *value > threshold).collect();
+        let keys: Vec<bool> =
+            self.0.iter().zip(&loudest).map(|(value, loudest)| *value > threshold(*loudest)).collect();
         for same in keys.chunk_by(|a, b| a == b) {
             let start = runs.last().map_or(0, |run| run.hops.end);
             let run = Run { hops: start..start + same.len(), down: same[0] };
@@ -245,6 +255,12 @@ pub(super) fn averaged(values: &[f64], count: usize) -> Vec<f64> {
         sum / count as f64
     };
     (0..values.len()).map(mean).collect()
+}
+
+/// The greatest of the values up to `reach` away from each.
+fn loudest_around(values: &[f64], reach: usize) -> Vec<f64> {
+    let around = |n: usize| &values[n.saturating_sub(reach)..values.len().min(n + reach + 1)];
+    (0..values.len()).map(|n| around(n).iter().copied().fold(0.0, f64::max)).collect()
 }
 
 /// A run without its edges.
@@ -350,19 +366,37 @@ mod tests {
         let (mut right, mut cuts) = (0, 0);
         for (wpm, snr) in [(8.0, 25.0), (15.0, 5.0), (25.0, 5.0), (45.0, 15.0)] {
             let clip = sent(LONG, wpm, 620.0, snr);
-            let pieces = pieces(&clip.audio, 8 * 16_000);
-            assert!(pieces.len() > 1);
-            for piece in &pieces[1..] {
-                let cut = piece.samples.start as f32 / 16_000.0;
-                let within =
-                    clip.marks.iter().find(|mark| mark.start < cut && cut < mark.end).map(|mark| mark.character);
-                assert!(within.is_none_or(|c| c == ' '), "{wpm} words per minute: {within:?} is cut at {cut} s");
-                right += usize::from(within.is_some() == piece.begins_word);
+            for (within, begins_word) in cuts_of(&clip, 8 * 16_000) {
+                right += usize::from(within == begins_word);
                 cuts += 1;
             }
         }
         // Noise fills gaps, so that their lengths are told apart less surely than their places.
         assert!(10 * right >= 8 * cuts, "{right} of {cuts}");
+    }
+
+    #[test]
+    fn a_recording_that_fades_is_cut_between_characters() {
+        for (period_s, snr) in [(3.0_f32, 40.0), (4.0, 20.0), (10.0, 20.0)] {
+            let mut clip = sent(LONG, 22.0, 620.0, snr);
+            for (n, sample) in clip.audio.iter_mut().enumerate() {
+                *sample *= 0.55 + 0.45 * (std::f32::consts::TAU * n as f32 / 16_000.0 / period_s).cos();
+            }
+            cuts_of(&clip, 8 * 16_000);
+        }
+    }
+
+    /// For each cut, whether it is in a gap between words and whether it is taken for one; inside a character there is none.
+    fn cuts_of(clip: &super::super::CwSample, window: usize) -> Vec<(bool, bool)> {
+        let pieces = pieces(&clip.audio, window);
+        assert!(pieces.len() > 1);
+        let cut = |pair: &[Piece]| {
+            let [start, end] = [pair[1].samples.start, pair[0].samples.end].map(|sample| sample as f32 / 16_000.0);
+            let within = clip.marks.iter().find(|mark| mark.start < end && start < mark.end).map(|mark| mark.character);
+            assert!(within.is_none_or(|c| c == ' '), "{within:?} is cut or read twice from {start} to {end} s");
+            (within.is_some(), pair[1].begins_word)
+        };
+        pieces.windows(2).map(cut).collect()
     }
 
     proptest! {
