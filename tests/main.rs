@@ -25,6 +25,7 @@ mod optimizer;
 mod parity;
 mod parity_lora;
 mod parity_text;
+mod ranks;
 mod real_weights;
 mod report;
 mod resume;

@@ -21,6 +21,10 @@ pub struct TrainState {
     pub cursor: usize,
     /// Batches per epoch and batches per step: what `cursor` counts in.
     pub batching: Option<(usize, usize)>,
+    /// How many ranks the run was begun with: a step has the accumulation's batches for each of them. Older ones do not have
+    /// it, and had one.
+    #[serde(default)]
+    pub ranks: Option<usize>,
     /// Samples trained on.
     pub samples: u64,
     /// Seconds trained, over all sessions.

@@ -292,14 +292,14 @@ impl TrainConfig {
     /// How many optimizer steps the run has when an epoch has `batches` batches; each epoch's tail is a step of its own.
     pub fn steps(&self, batches: usize) -> u64 {
         match (self.max_steps, self.epochs) {
-            (None, Some(epochs)) => epochs.saturating_mul(self.steps_of(batches)),
+            (None, Some(epochs)) => epochs.saturating_mul(Self::steps_of(batches, self.accumulation)),
             _ => self.steps_over(|_| batches),
         }
     }
 
     /// Of one epoch with so many batches.
-    fn steps_of(&self, batches: usize) -> u64 {
-        batches.div_ceil(self.accumulation.max(1)) as u64
+    fn steps_of(batches: usize, window: usize) -> u64 {
+        batches.div_ceil(window.max(1)) as u64
     }
 
     /// The optimizer steps of a run of which nobody says how long an epoch is.
@@ -309,9 +309,16 @@ impl TrainConfig {
 
     /// How many optimizer steps the run has when each epoch has so many batches.
     pub fn steps_over(&self, batches: impl Fn(u64) -> usize) -> u64 {
+        self.steps_of_windows(self.accumulation, batches)
+    }
+
+    /// The same where a step has `window` batches, those of other ranks included.
+    pub(crate) fn steps_of_windows(&self, window: usize, batches: impl Fn(u64) -> usize) -> u64 {
         match (self.max_steps, self.epochs) {
             (Some(steps), _) => steps,
-            (None, Some(epochs)) => (0..epochs).map(|epoch| self.steps_of(batches(epoch))).fold(0, u64::saturating_add),
+            (None, Some(epochs)) => {
+                (0..epochs).map(|epoch| Self::steps_of(batches(epoch), window)).fold(0, u64::saturating_add)
+            }
             (None, None) => DEFAULT_STEPS,
         }
     }

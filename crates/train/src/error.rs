@@ -6,6 +6,7 @@ use crate::guard::Trouble;
 use crate::objective::BoxError;
 use std::path::{Path, PathBuf};
 use undertone_ops::DeviceError;
+use undertone_ranks::RankError;
 use undertone_store::{LockError, StoreError};
 
 /// Why training stopped short.
@@ -140,6 +141,35 @@ pub enum TrainError {
     /// The device is none that can be trained on.
     #[error(transparent)]
     Backend(#[from] DeviceError),
+    /// The ranks cannot go on together.
+    #[error(transparent)]
+    Ranks(#[from] RankError),
+    /// A run goes on with more ranks than a step has batches.
+    #[error(
+        "each step of this run has {batches} batches, which is too few for {ranks} ranks: go on with at most {batches}"
+    )]
+    IdleRanks {
+        /// How many ranks there are.
+        ranks: usize,
+        /// How many batches a step has.
+        batches: usize,
+    },
+    /// A rank would train something else.
+    #[error("rank {rank} has {what}, unlike rank 0")]
+    RanksDiffer {
+        /// Which one.
+        rank: usize,
+        /// What it has.
+        what: &'static str,
+    },
+    /// Another rank has failed.
+    #[error("rank {rank} failed: {message}")]
+    Rank {
+        /// Which one.
+        rank: usize,
+        /// What it said.
+        message: String,
+    },
     /// Another process trains in the run's directory.
     #[error(transparent)]
     Lock(#[from] LockError),

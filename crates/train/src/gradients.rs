@@ -1,10 +1,15 @@
 //! Gradients by parameter path.
 
+use crate::TrainError;
 use burn::module::{Module, Param};
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use std::collections::BTreeMap;
 use undertone_ops::{add, read, sum_of_squares};
+use undertone_ranks::Ranks;
 use undertone_store::{VisitParameter, visit};
+
+/// How many numbers ranks add up at a time: 25 MB.
+const BUCKET: usize = 25_000_000 / 4;
 
 /// Summed gradients of an optimizer step, flattened, by parameter path.
 #[derive(Debug)]
@@ -49,6 +54,43 @@ impl GradientSum {
             }
         }
         self.by_name.extend(names.into_iter().zip(add(pairs)));
+    }
+
+    /// How many numbers each gradient has, by name.
+    pub(crate) fn sizes(&self) -> BTreeMap<String, usize> {
+        self.by_name.iter().map(|(name, gradient)| (name.clone(), gradient.dims()[0])).collect()
+    }
+
+    /// Adds up the gradients of all ranks, which together have those of these sizes: a rank without one has zeros. While
+    /// a bucket of them is on its way, the next one is filled.
+    pub(crate) fn sum_over(
+        &mut self,
+        ranks: &Ranks,
+        sizes: BTreeMap<String, usize>,
+        device: &Device,
+    ) -> Result<(), TrainError> {
+        let mut sums = Vec::new();
+        let mut values: Vec<f32> = Vec::new();
+        for (name, size) in &sizes {
+            match self.by_name.remove(name) {
+                Some(gradient) => values.extend(read(gradient)),
+                None => values.resize(values.len() + size, 0.0),
+            }
+            if values.len() >= BUCKET {
+                sums.push(ranks.sum(std::mem::take(&mut values))?);
+            }
+        }
+        sums.push(ranks.sum(values)?);
+        let mut buckets = sums.into_iter();
+        let mut rest = Vec::new().into_iter();
+        for (name, size) in sizes {
+            if rest.len() == 0 {
+                rest = buckets.next().map(|sum| sum.wait()).transpose()?.unwrap_or_default().into_iter();
+            }
+            let own: Vec<f32> = rest.by_ref().take(size).collect();
+            self.by_name.insert(name, Tensor::from_data(TensorData::new(own, [size]), device));
+        }
+        Ok(())
     }
 
     /// The names that have a gradient.

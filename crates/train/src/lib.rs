@@ -86,6 +86,7 @@ mod schedule;
 mod stopwatch;
 mod table;
 mod tally;
+mod team;
 mod tensorboard;
 pub mod tune;
 
@@ -104,7 +105,7 @@ pub use hardware::{Gpu, Hardware, HardwareSampler, gpu, measured_peak_flops, pea
 pub use learner::{LAST_LOSS, Learner, LearnerBuilder, StepOutcome, StepReport};
 pub use loss_scale::{LossScale, LossScaleConfig};
 pub use memory::{Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, resident_memory_bytes};
-pub use objective::{BatchStream, Batches, BoxError, Evaluation, Example, LossTerm, Objective, Work};
+pub use objective::{BatchStream, Batches, BoxError, Evaluation, Example, LossTerm, Objective, Share, Work};
 pub use optimizer::{AdafactorConfig, GroupConfig, LrScaling, Optimizer, OptimizerConfig, OptimizerName, Pattern};
 pub use performance::{Performance, TimeSplit};
 pub use progress::{Display, Progress};
@@ -114,3 +115,4 @@ pub use tally::{LossTally, StepTerm};
 pub use tensorboard::EventFile;
 pub use undertone_metrics::Direction;
 pub use undertone_ops::Compute;
+pub use undertone_ranks as ranks;

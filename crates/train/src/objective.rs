@@ -160,4 +160,31 @@ pub trait Batches {
     /// Once training is interrupted, a batch that would have to be waited for may be an error instead: see
     /// [`LearnerBuilder::with_interrupt`](crate::LearnerBuilder::with_interrupt).
     fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, Self::Batch>;
+
+    /// Of the batches of an epoch from `start` on those of one of the ranks that train together. By default it makes all of
+    /// them and keeps its own: whoever can leave out the others saves that work.
+    fn share(&self, epoch: u64, start: usize, share: Share) -> BatchStream<'_, Self::Batch> {
+        let own = move |item: &Result<(usize, Self::Batch), BoxError>| {
+            item.as_ref().map_or(true, |(next, _)| share.has(next - 1))
+        };
+        Box::new(self.epoch(epoch, start).filter(own))
+    }
+}
+
+/// Which batches of an epoch are those of one of the ranks that train together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The rank, from 0.
+    pub rank: usize,
+    /// How many ranks there are.
+    pub count: usize,
+    /// How many batches an optimizer step has, of all ranks together.
+    pub window: usize,
+}
+
+impl Share {
+    /// Whether the batch of this number in its epoch is this rank's.
+    pub fn has(&self, batch: usize) -> bool {
+        batch % self.count == self.rank
+    }
 }

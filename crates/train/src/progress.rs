@@ -28,6 +28,8 @@ pub struct Progress {
 
 #[derive(Debug)]
 enum View {
+    /// Somebody else shows it.
+    Nothing,
     Lines,
     Bar(ProgressBar),
     #[cfg(feature = "tui")]
@@ -60,6 +62,11 @@ impl Progress {
         Self { view: View::Lines, steps: 0 }
     }
 
+    /// Shows nothing, where another process does.
+    pub fn silent() -> Self {
+        Self { view: View::Nothing, steps: 0 }
+    }
+
     /// Shows where training stands. `log` asks for a line where there is no bar.
     pub fn step(&self, step: u64, message: &str, eta: Duration, log: bool) {
         match &self.view {
@@ -68,7 +75,7 @@ impl Progress {
                 bar.set_message(message.to_owned());
             }
             View::Lines if log => tracing::info!("step {step}/{}  {message}  ETA {}", self.steps, minutes(eta)),
-            View::Lines => {}
+            View::Lines | View::Nothing => {}
             #[cfg(feature = "tui")]
             View::Dashboard(dashboard) => dashboard.step(step),
         }
@@ -77,7 +84,7 @@ impl Progress {
     /// Shows what was measured on a split, where there is room for more than a line.
     pub fn metrics<'a>(&self, split: &str, values: impl IntoIterator<Item = (&'a str, f64)>) {
         match &self.view {
-            View::Lines | View::Bar(_) => {
+            View::Lines | View::Bar(_) | View::Nothing => {
                 let _ = (split, values);
             }
             #[cfg(feature = "tui")]
@@ -90,6 +97,7 @@ impl Progress {
         match &self.view {
             View::Bar(bar) => bar.suspend(|| tracing::info!("{line}")),
             View::Lines => tracing::info!("{line}"),
+            View::Nothing => {}
             #[cfg(feature = "tui")]
             View::Dashboard(dashboard) => dashboard.say(line),
         }
@@ -100,6 +108,7 @@ impl Progress {
         match &self.view {
             View::Bar(bar) => bar.suspend(|| tracing::warn!("{line}")),
             View::Lines => tracing::warn!("{line}"),
+            View::Nothing => {}
             #[cfg(feature = "tui")]
             View::Dashboard(dashboard) => dashboard.say(line),
         }
@@ -109,7 +118,7 @@ impl Progress {
     pub fn finish(&self) {
         match &self.view {
             View::Bar(bar) => bar.finish_and_clear(),
-            View::Lines => {}
+            View::Lines | View::Nothing => {}
             #[cfg(feature = "tui")]
             View::Dashboard(dashboard) => dashboard.close(),
         }

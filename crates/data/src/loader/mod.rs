@@ -119,16 +119,28 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
     /// A `start_batch` at or past the end gives an empty iterator. Several epochs may be read at the same time, each
     /// with a prefetch budget of its own.
     pub fn epoch(&self, epoch: u64, start_batch: usize) -> Epoch<'_, C::Batch> {
+        self.share(epoch, start_batch, 0, 1)
+    }
+
+    /// Of an epoch's batches from `start_batch` on those of one of `count` that share it: each batch whose number leaves `rank`
+    /// when it is divided by `count`. The others are neither read nor made.
+    ///
+    /// # Panics
+    /// If `count` is 0.
+    pub fn share(&self, epoch: u64, start_batch: usize, rank: usize, count: usize) -> Epoch<'_, C::Batch> {
         let plan = self.plan(epoch);
-        let start = start_batch.min(plan.batches());
+        let first = start_batch + (rank + count - start_batch % count) % count;
+        let start = first.min(plan.batches());
         let tally = Tally::new(self.ledger.clone(), epoch, plan.len(), self.config.max_bad_share);
         Epoch {
             queue: &self.queue,
-            run: self.queue.open(plan.clone(), start),
+            run: self.queue.open(plan.clone(), start, count),
             plan,
             next: start,
+            behind: start_batch.min(start),
+            stride: count,
             // Of a part of an epoch it is no wonder that nothing can be read.
-            answered: start > 0,
+            answered: start_batch > 0 || count > 1,
             tally,
             given_up: self.given_up.as_deref(),
         }
@@ -222,7 +234,11 @@ pub struct Epoch<'a, B> {
     queue: &'a Queue<B>,
     run: u64,
     plan: Arc<Plan>,
+    /// The next batch of this reader, and how far it is to the one after.
     next: usize,
+    stride: usize,
+    /// The batches before this one are behind.
+    behind: usize,
     /// Whether anything came of it: a batch, or an error.
     answered: bool,
     tally: Tally,
@@ -233,12 +249,12 @@ impl<B> Epoch<'_, B> {
     /// How many batches of the epoch are behind this point, those passed over included: what a checkpoint stores to go
     /// on from here.
     pub fn cursor(&self) -> usize {
-        self.next
+        self.behind
     }
 
     /// How many samples of the epoch are behind this point, those left out included.
     pub fn samples_before(&self) -> usize {
-        self.plan.before(self.next)
+        self.plan.before(self.behind)
     }
 
     /// How many samples the epoch has in all of its batches.
@@ -255,8 +271,9 @@ impl<B> Iterator for Epoch<'_, B> {
             let Some(made) = self.queue.take(self.run, self.given_up) else {
                 return Some(Err(LoaderError::GivenUp { batch: self.next, epoch: self.plan.epoch }));
             };
-            self.next += 1;
-            let within = self.tally.count(self.plan.before(self.next), made.skipped);
+            self.behind = self.next + 1;
+            self.next += self.stride;
+            let within = self.tally.count(self.plan.before(self.behind), made.skipped);
             let batch = within.and(made.batch).transpose();
             if batch.is_some() {
                 self.answered = true;
@@ -270,7 +287,8 @@ impl<B> Iterator for Epoch<'_, B> {
 
     /// At most the batches that are left, or the error that there was none.
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, Some((self.plan.batches() - self.next).max(usize::from(!self.answered))))
+        let left = self.plan.batches().saturating_sub(self.next).div_ceil(self.stride);
+        (0, Some(left.max(usize::from(!self.answered))))
     }
 }
 

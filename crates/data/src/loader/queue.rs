@@ -67,10 +67,12 @@ struct Run<B> {
     id: u64,
     plan: Arc<Plan>,
     cancelled: Arc<AtomicBool>,
-    /// Batches before this one have been handed to the training loop.
+    /// The next batch for the training loop.
     delivered: usize,
-    /// Batches before this one have been handed to workers.
+    /// The next batch for workers.
     claimed: usize,
+    /// From one batch of the run to its next.
+    stride: usize,
     ready: BTreeMap<usize, Made<B>>,
     ready_bytes: usize,
 }
@@ -88,8 +90,8 @@ impl<B> Queue<B> {
         }
     }
 
-    /// Begins an epoch at `start` and returns the key to its batches.
-    pub fn open(&self, plan: Arc<Plan>, start: usize) -> u64 {
+    /// Begins an epoch at `start`, of which every `stride`-th batch is made, and returns the key to them.
+    pub fn open(&self, plan: Arc<Plan>, start: usize, stride: usize) -> u64 {
         let mut state = self.lock();
         let id = state.next_run;
         state.next_run += 1;
@@ -99,6 +101,7 @@ impl<B> Queue<B> {
             cancelled: Arc::new(AtomicBool::new(false)),
             delivered: start,
             claimed: start,
+            stride,
             ready: BTreeMap::new(),
             ready_bytes: 0,
         });
@@ -113,7 +116,7 @@ impl<B> Queue<B> {
         loop {
             let run = state.run(run).expect("an epoch stays open as long as it is read");
             if let Some(made) = run.ready.remove(&run.delivered) {
-                run.delivered += 1;
+                run.delivered += run.stride;
                 run.ready_bytes -= made.bytes;
                 drop(state);
                 // One worker: more would take the cores from the training loop only to find that there is nothing to do.
@@ -161,8 +164,8 @@ impl<B> Queue<B> {
             let largest = state.largest;
             if let Some(run) = state.runs.iter_mut().find(|run| self.allows(run, largest)) {
                 let (plan, cancelled) = (run.plan.clone(), run.cancelled.clone());
-                run.claimed += 1;
-                let job = Job { batch: run.claimed - 1, plan, run: run.id, cancelled };
+                let job = Job { batch: run.claimed, plan, run: run.id, cancelled };
+                run.claimed += run.stride;
                 // Whoever finds work wakes the next worker, if there is more of it.
                 if state.runs.iter().any(|run| self.allows(run, largest)) {
                     self.work.notify_one();
@@ -207,10 +210,10 @@ impl<B> Queue<B> {
 
     /// Whether the next unclaimed batch of `run` may be made now.
     fn allows(&self, run: &Run<B>, largest: Option<usize>) -> bool {
-        if run.claimed == run.plan.batches() {
+        if run.claimed >= run.plan.batches() {
             return false;
         }
-        let ahead = run.claimed - run.delivered;
+        let ahead = (run.claimed - run.delivered) / run.stride;
         if ahead == 0 {
             // The training loop needs this one: refusing it for want of budget would wait for ever.
             return true;

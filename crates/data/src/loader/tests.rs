@@ -193,6 +193,30 @@ fn resuming_loads_nothing_before_the_cursor() {
 }
 
 #[test]
+fn ranks_share_an_epoch_and_load_their_own_batches_alone() {
+    let loader = loader(Numbers::new(43), config(4, 2));
+    let whole = read(&loader, 3, 0);
+    for (start, count) in [(0, 3), (5, 2), (4, 4), (11, 2), (2, 20)] {
+        let mut found = Vec::new();
+        for rank in 0..count {
+            loader.dataset().calls.store(0, Ordering::SeqCst);
+            let mut share = loader.share(3, start, rank, count);
+            let mut own = 0;
+            while let Some(batch) = share.next() {
+                let batch = batch.unwrap();
+                assert_eq!((share.cursor() - 1) % count, rank);
+                own += batch.len();
+                found.push((share.cursor() - 1, batch));
+            }
+            assert_eq!(loader.dataset().calls.load(Ordering::SeqCst), own);
+        }
+        found.sort_by_key(|(number, _)| *number);
+        let wanted: Vec<_> = whole.iter().cloned().enumerate().skip(start).collect();
+        assert_eq!(found, wanted, "{count} ranks from batch {start}");
+    }
+}
+
+#[test]
 fn epochs_may_be_dropped_midway_and_read_side_by_side() {
     let loader = loader(Numbers { delay: 200, ..Numbers::new(40) }, config(3, 3));
     let (first, second) = (read(&loader, 0, 0), read(&loader, 1, 0));

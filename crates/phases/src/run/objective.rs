@@ -24,7 +24,7 @@ use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
 use undertone_report::GUMBEL_TEMPERATURE;
 use undertone_store::Dtype;
-use undertone_train::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective, Work};
+use undertone_train::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective, Share, Work};
 
 /// How a stage makes gates, and what it minimises.
 #[derive(Clone, Copy, Debug)]
@@ -231,25 +231,29 @@ impl Objective for TaskObjective {
 /// The training batches of a stage, each with its optimizer step.
 pub struct StageBatches {
     pub(super) loader: TaskLoader,
-    /// Batches of an optimizer step.
+    /// Batches of an optimizer step, where one process trains.
     accumulation: usize,
     pub(super) skipped: SkipRecord,
-    /// The optimizer steps of all epochs before each one that was asked for, where epochs differ.
-    steps: RefCell<Vec<u64>>,
+    /// For steps of so many batches the steps of all epochs before each one that was asked for, where epochs differ.
+    steps: RefCell<(usize, Vec<u64>)>,
 }
 
 impl StageBatches {
     pub(super) fn new(loader: TaskLoader, accumulation: usize, skipped: SkipRecord) -> Self {
-        Self { loader, accumulation, skipped, steps: RefCell::new(vec![0]) }
+        Self { loader, accumulation, skipped, steps: RefCell::default() }
     }
 
-    /// The optimizer steps before an epoch: each epoch's tail is a step of its own.
-    fn steps_before(&self, epoch: u64) -> u64 {
-        let steps = |epoch| self.loader.batches(epoch).div_ceil(self.accumulation) as u64;
+    /// The optimizer steps of so many batches before an epoch: each epoch's tail is a step of its own.
+    fn steps_before(&self, epoch: u64, window: usize) -> u64 {
+        let steps = |epoch| self.loader.batches(epoch).div_ceil(window) as u64;
         if self.loader.config().budget.is_none() {
             return epoch.saturating_mul(steps(0));
         }
-        let mut before = self.steps.borrow_mut();
+        let mut known = self.steps.borrow_mut();
+        if known.0 != window {
+            *known = (window, vec![0]);
+        }
+        let before = &mut known.1;
         while before.len() as u64 <= epoch {
             let last = before.len() - 1;
             let next = before[last] + steps(last as u64);
@@ -271,14 +275,18 @@ impl Batches for StageBatches {
     }
 
     fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, TaskBatch> {
-        let before = self.steps_before(epoch);
-        let mut batches = self.loader.epoch(epoch, start);
+        self.share(epoch, start, Share { rank: 0, count: 1, window: self.accumulation })
+    }
+
+    fn share(&self, epoch: u64, start: usize, share: Share) -> BatchStream<'_, TaskBatch> {
+        let before = self.steps_before(epoch, share.window);
+        let mut batches = self.loader.share(epoch, start, share.rank, share.count);
         Box::new(std::iter::from_fn(move || {
             let batch = batches.next()?.map_err(|error| self.skipped.explained(error));
             let recorded = self.skipped.update(&self.loader).map_err(BoxError::from);
             Some(recorded.and(batch).map(|batch| {
                 let next = batches.cursor();
-                let step = before.saturating_add(((next - 1) / self.accumulation) as u64);
+                let step = before.saturating_add(((next - 1) / share.window) as u64);
                 (next, TaskBatch { step, ..batch })
             }))
         }))

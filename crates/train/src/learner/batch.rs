@@ -32,7 +32,7 @@ pub(super) struct BatchResult {
 }
 
 impl<O: Objective> BatchPasses<'_, O> {
-    /// Both passes of the batch at `index` of the step. Dropout depends on the step and the index alone, so it is the same
+    /// Both passes of the batch at this place of the step. Dropout depends on the step and the place alone, so it is the same
     /// whenever, wherever and by whatever thread the batch is computed.
     ///
     /// # Errors
@@ -40,11 +40,11 @@ impl<O: Objective> BatchPasses<'_, O> {
     fn run(
         &self,
         model: &O::Model,
-        index: usize,
+        place: usize,
         batch: &mut O::Batch,
         watch: &mut Stopwatch,
     ) -> Result<BatchResult, TrainError> {
-        undertone_ops::seed(if index == 0 { self.seed } else { seeds::of_number(self.seed, index as u64) });
+        undertone_ops::seed(if place == 0 { self.seed } else { seeds::of_number(self.seed, place as u64) });
         autocast(self.compute, || {
             let shares = self.forward(model, batch, watch)?;
             let (gradients, shares) = self.backward(model, shares);
@@ -54,25 +54,25 @@ impl<O: Objective> BatchPasses<'_, O> {
         })
     }
 
-    /// Both passes of batches that are computed at a time, of which the first is at index `first` of the step. The watch's lap
-    /// is shared out between sections as theirs was.
+    /// Both passes of batches that are computed at a time, with the places that they have in the step. The watch's lap is
+    /// shared out between sections as theirs was.
     pub fn round(
         &self,
         arrangement: &Arrangement,
         model: &O::Model,
-        first: usize,
         batches: &mut [O::Batch],
+        places: &[usize],
         watch: &mut Stopwatch,
     ) -> Vec<Result<BatchResult, TrainError>> {
         let Arrangement::SideBySide(workers) = arrangement else {
-            let batches = batches.iter_mut().enumerate();
-            return batches.map(|(place, batch)| self.run(model, first + place, batch, watch)).collect();
+            let batches = batches.iter_mut().zip(places);
+            return batches.map(|(batch, place)| self.run(model, *place, batch, watch)).collect();
         };
         // A model of its own for each group: Burn keeps graphs that share a parameter behind one lock.
         let models = (0..workers.groups().min(batches.len())).map(|_| model.clone().fork(self.device)).collect();
-        let results = workers.run(models, batches.iter_mut(), |model, place, batch| {
+        let results = workers.run(models, batches.iter_mut(), |model, index, batch| {
             let mut watch = Stopwatch::new(false);
-            (self.run(model, first + place, batch, &mut watch), watch.parts())
+            (self.run(model, places[index], batch, &mut watch), watch.parts())
         });
         let (results, times): (Vec<_>, Vec<Parts>) = results.into_iter().unzip();
         watch.lap_like(&times);

@@ -7,6 +7,7 @@ use crate::ema::Ema;
 use crate::loss_scale::LossScale;
 use crate::objective::Objective;
 use crate::saver::Saver;
+use crate::team::Team;
 use crate::{Display, Optimizer, TrainConfig};
 use burn::module::Module;
 use burn::tensor::Device;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use undertone_ops::Compute;
+use undertone_ranks::Ranks;
 use undertone_store::DirectoryLock;
 
 /// Makes a [`Learner`]: what it trains is given, everything else has a default.
@@ -29,6 +31,7 @@ pub struct LearnerBuilder<O: Objective> {
     configuration: Option<String>,
     display: Display,
     interrupt: Arc<AtomicBool>,
+    team: Team,
 }
 
 impl<O: Objective> Learner<O> {
@@ -46,6 +49,7 @@ impl<O: Objective> Learner<O> {
             configuration: None,
             display: Display::default(),
             interrupt: Arc::default(),
+            team: Team::default(),
         }
     }
 }
@@ -97,6 +101,16 @@ impl<O: Objective> LearnerBuilder<O> {
         self
     }
 
+    /// The ranks that train this run together; all of them make the same learner, on the same data.
+    ///
+    /// Each optimizer step then has `accumulation` batches for each rank, of which each computes its own, and the step is that
+    /// of all of them: its loss is the sum over all by the count over all, and so are its gradients. The first rank alone
+    /// writes. The directory is one that all see.
+    pub fn with_ranks(mut self, ranks: Arc<Ranks>) -> Self {
+        self.team = Team::of(ranks);
+        self
+    }
+
     /// The learner. Nothing is read or written yet.
     ///
     /// Where the device has no products in the type that the configuration asks for, they are made in the nearest that it
@@ -130,6 +144,7 @@ impl<O: Objective> LearnerBuilder<O> {
             configuration: self.configuration,
             display: self.display,
             interrupt: self.interrupt,
+            team: self.team,
         }
     }
 }

@@ -84,6 +84,9 @@ impl<O: Objective> Learner<O> {
         let deciding = self.directions()?.deciding;
         let is_best = |score: &f64| best.is_none_or(|(best, _)| deciding.is_better(*score, best));
         let Some(value) = score.filter(is_best) else { return Ok(best) };
+        if !self.team.leads() {
+            return Ok(Some((value, self.state.step)));
+        }
         let exported = Exported { metric: self.config.checkpoint.metric.clone(), value, step: self.state.step };
         write_directory(&self.dir.join(folder), |folder| {
             self.objective.export(model, folder).map_err(TrainError::Export)?;
@@ -97,11 +100,12 @@ impl<O: Objective> Learner<O> {
         &self,
         evaluation: &Evaluation,
         split: &str,
-        records: &mut Records,
+        records: &mut Option<Records>,
         progress: &Progress,
     ) -> Result<(), TrainError> {
         let step = self.state.step;
         let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let Some(records) = records else { return Ok(()) };
         records.write(step, split, &values).map_err(io(&self.dir))?;
         progress.metrics(split, values);
         let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();

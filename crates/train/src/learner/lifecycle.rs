@@ -25,16 +25,20 @@ impl<O: Objective> Learner<O> {
     pub(super) fn begin_session<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Session, TrainError> {
         let steps = self.steps_over(batches)?;
         check_backend(&self.device)?;
-        self.own_directory()?;
+        self.compare_ranks(batches)?;
+        let owned = self.own_directory();
+        self.team.agree(owned)?;
         if self.asked != self.config.compute {
             tracing::warn!("{}", instead(self.asked, self.config.compute));
         }
+        self.state.ranks = Some(self.begun_with());
         self.state.batching = Some(self.batching(batches));
-        self.prepare_directory()?;
+        let prepared = self.prepare_directory();
+        self.team.agree(prepared)?;
         let settings = SessionSettings {
             config: &self.config,
             name: &self.name,
-            dir: &self.dir,
+            dir: self.team.leads().then_some(&*self.dir),
             device: &self.device,
             display: self.display,
             interrupt: &self.interrupt,
@@ -76,7 +80,7 @@ impl<O: Objective> Learner<O> {
         if batches.per_epoch() == 0 {
             return Err(TrainError::NoData);
         }
-        let steps = self.config.steps_over(|epoch| batches.in_epoch(epoch));
+        let steps = self.config.steps_of_windows(self.window(), |epoch| batches.in_epoch(epoch));
         if self.config.optimizer.warmup_steps >= steps {
             return Err(TrainError::Warmup { warmup: self.config.optimizer.warmup_steps, steps });
         }
@@ -84,6 +88,9 @@ impl<O: Objective> Learner<O> {
         check_largest(&parameters, Capacity::of(&self.device))?;
         self.config.optimizer.check(&parameters)?;
         self.directions()?;
+        if self.team.count() > self.window() {
+            return Err(TrainError::IdleRanks { ranks: self.team.count(), batches: self.window() });
+        }
         // A cursor means nothing once batches are cut differently.
         let expected = self.batching(batches);
         match self.state.batching {
@@ -93,8 +100,14 @@ impl<O: Objective> Learner<O> {
     }
 
     /// What the cursor counts in.
-    fn batching<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> (usize, usize) {
-        (batches.per_epoch(), self.config.accumulation)
+    pub(super) fn batching<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> (usize, usize) {
+        (batches.per_epoch(), self.config.accumulation * self.begun_with())
+    }
+
+    /// How many ranks the run was begun with. Older checkpoints do not say it: there was one.
+    pub(super) fn begun_with(&self) -> usize {
+        let usual = if self.state.batching.is_some() { 1 } else { self.team.count() };
+        self.state.ranks.unwrap_or(usual)
     }
 
     /// Whether early stopping ends the run; never before there was something to compare with.
@@ -110,6 +123,9 @@ impl<O: Objective> Learner<O> {
     /// Begins a checkpoint; training goes on once the tensors are in host memory.
     pub(super) fn checkpoint(&mut self) -> Result<(), TrainError> {
         let _span = tracing::debug_span!("checkpoint", step = self.state.step).entered();
+        if !self.team.leads() {
+            return Ok(());
+        }
         let contents = Contents {
             state: self.state.clone(),
             model: trainable_parameters(self.model()),

@@ -1,6 +1,7 @@
 //! The batches of an optimizer step.
 
 use super::Learner;
+use super::step_batches::{Loaded, Plan, StepBatches};
 use crate::objective::{BatchStream, Batches, BoxError, Objective};
 use crate::{Progress, TrainError};
 use std::sync::atomic::Ordering;
@@ -8,44 +9,129 @@ use std::sync::atomic::Ordering;
 /// An epoch may be without a batch where batches are cut by length and incomplete ones left out, but not so many in a row.
 const EMPTY_EPOCHS: usize = 100;
 
+/// The batches of an epoch as this rank reads them.
+pub(super) struct Feed<'a, B> {
+    stream: BatchStream<'a, B>,
+    /// One that was read and belongs to a later step.
+    held: Option<(usize, B)>,
+}
+
+/// What a rank has of the batches up to some place of the epoch.
+struct Read<B> {
+    batches: Vec<B>,
+    /// The number of each in the epoch.
+    numbers: Vec<usize>,
+    /// Whether the epoch has no more.
+    ended: bool,
+}
+
+impl<'a, B> Feed<'a, B> {
+    pub fn new(stream: BatchStream<'a, B>) -> Self {
+        Self { stream, held: None }
+    }
+
+    /// The batches before the one of this number.
+    fn until(&mut self, end: usize) -> Result<Read<B>, BoxError> {
+        let mut read = Read { batches: Vec::new(), numbers: Vec::new(), ended: false };
+        loop {
+            let Some((next, batch)) =
+                self.held.take().map_or_else(|| self.stream.next().transpose(), |held| Ok(Some(held)))?
+            else {
+                read.ended = true;
+                return Ok(read);
+            };
+            if next > end {
+                self.held = Some((next, batch));
+                return Ok(read);
+            }
+            read.batches.push(batch);
+            read.numbers.push(next - 1);
+            // Nothing beyond is read before it is wanted.
+            if next == end {
+                return Ok(read);
+            }
+        }
+    }
+}
+
 impl<O: Objective> Learner<O> {
+    /// The batches of the epoch from where training stands.
+    pub(super) fn feed<'a, B: Batches<Batch = O::Batch>>(&self, batches: &'a B) -> Feed<'a, O::Batch> {
+        Feed::new(batches.share(self.state.epoch, self.state.cursor, self.team.share(self.window())))
+    }
+
+    /// How many batches a step has, of all ranks together.
+    pub(super) fn window(&self) -> usize {
+        self.state.batching.map_or(self.config.accumulation * self.team.count(), |(_, window)| window)
+    }
+
     /// The batches of one optimizer step; at the end of an epoch what is left of it, then the next epoch begins. None where
-    /// they fail at an interruption: the step is then still to be taken, from its first batch on.
+    /// they fail at an interruption, or another rank is interrupted: the step is then still to be taken, from its first batch
+    /// on.
     pub(super) fn load<'a, B: Batches<Batch = O::Batch>>(
         &mut self,
         batches: &'a B,
-        stream: &mut BatchStream<'a, O::Batch>,
+        feed: &mut Feed<'a, O::Batch>,
         progress: &Progress,
-    ) -> Result<Option<Vec<O::Batch>>, TrainError> {
+    ) -> Result<Option<StepBatches<O::Batch>>, TrainError> {
         let _span = tracing::debug_span!("load", step = self.state.step + 1).entered();
-        let begin = (self.state.epoch, self.state.cursor);
-        let (mut window, mut empty) = (Vec::new(), 0);
-        while window.len() < self.config.accumulation {
-            match stream.next() {
-                Some(Ok((next, batch))) => {
-                    window.push(batch);
-                    self.state.cursor = next;
+        let (begin, mut empty) = ((self.state.epoch, self.state.cursor), 0);
+        loop {
+            let end = self.state.cursor + self.window();
+            let read = feed.until(end);
+            let said = match &read {
+                Ok(Read { batches, numbers, ended }) => self.said(batches, numbers, *ended),
+                Err(error) => self.failed(error),
+            };
+            let heard = self.team.hear(said)?;
+            let interrupted = !self.team.is_alone() && heard.iter().any(|loaded| loaded.interrupted);
+            let failure = heard.iter().enumerate().find_map(|(rank, loaded)| Some((rank, loaded.failure.clone()?)));
+            if interrupted || failure.is_some() {
+                match (read, failure) {
+                    (Err(error), _) if !interrupted => self.gives_up(error, progress)?,
+                    (Ok(_), Some((rank, message))) if !interrupted => return Err(TrainError::Rank { rank, message }),
+                    _ => {}
                 }
-                Some(Err(error)) => {
-                    self.gives_up(error, progress)?;
-                    (self.state.epoch, self.state.cursor) = begin;
-                    return Ok(None);
-                }
-                None => {
-                    self.state.epoch += 1;
-                    self.state.cursor = 0;
-                    *stream = batches.epoch(self.state.epoch, 0);
-                    if !window.is_empty() {
-                        break;
-                    }
-                    empty += 1;
-                    if empty > EMPTY_EPOCHS {
-                        return Err(TrainError::NoData);
-                    }
-                }
+                (self.state.epoch, self.state.cursor) = begin;
+                return Ok(None);
+            }
+            let read = read.map_err(TrainError::Data)?;
+            self.state.cursor = end;
+            if heard.iter().any(|loaded| loaded.ended) {
+                (self.state.epoch, self.state.cursor) = (self.state.epoch + 1, 0);
+                *feed = self.feed(batches);
+                empty += 1;
+            }
+            if heard.iter().any(|loaded| !loaded.counts.is_empty()) {
+                let plan = Plan::of(&read.numbers, end - self.window(), heard)?;
+                return Ok(Some(StepBatches { batches: read.batches, plan }));
+            }
+            if empty > EMPTY_EPOCHS {
+                return Err(TrainError::NoData);
             }
         }
-        Ok(Some(window))
+    }
+
+    /// The plan of a step in which this rank has these batches.
+    pub(super) fn plan_of(&self, batches: &[O::Batch]) -> Result<Plan, TrainError> {
+        let numbers: Vec<usize> =
+            (0..batches.len()).map(|index| index * self.team.count() + self.team.rank()).collect();
+        let heard = self.team.hear(self.said(batches, &numbers, false))?;
+        Plan::of(&numbers, 0, heard)
+    }
+
+    fn said(&self, batches: &[O::Batch], numbers: &[usize], ended: bool) -> Loaded {
+        Loaded {
+            counts: numbers.iter().copied().zip(batches.iter().map(|batch| self.objective.counts(batch))).collect(),
+            names: batches.iter().flat_map(|batch| self.objective.names(batch)).collect(),
+            ended,
+            interrupted: self.interrupt.load(Ordering::Relaxed),
+            failure: None,
+        }
+    }
+
+    fn failed(&self, error: &BoxError) -> Loaded {
+        Loaded { failure: Some(error.to_string()), ..self.said(&[], &[], false) }
     }
 
     /// At an interruption, leaves it to the next session what this error of data is.
@@ -55,5 +141,29 @@ impl<O: Objective> Learner<O> {
         }
         progress.say(&format!("step {}  interrupted: {error}", self.state.step));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(items: Vec<usize>) -> Feed<'static, usize> {
+        Feed::new(Box::new(items.into_iter().map(|number| Ok((number + 1, number)))))
+    }
+
+    #[test]
+    fn a_feed_gives_the_batches_before_a_number_and_keeps_the_next() {
+        let mut feed = numbers(vec![0, 1, 4, 7]);
+        let read = |feed: &mut Feed<'static, usize>, end| {
+            let read = feed.until(end).expect("read");
+            (read.batches, read.ended)
+        };
+        assert_eq!(read(&mut feed, 2), (vec![0, 1], false));
+        // The batches 2 and 3 are another rank's, or were passed over.
+        assert_eq!(read(&mut feed, 4), (vec![], false));
+        assert_eq!(read(&mut feed, 6), (vec![4], false));
+        assert_eq!(read(&mut feed, 8), (vec![7], false));
+        assert_eq!(read(&mut feed, 10), (vec![], true));
     }
 }

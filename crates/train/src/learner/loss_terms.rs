@@ -25,22 +25,9 @@ pub(super) struct TermShare {
 }
 
 impl WindowTerms {
-    /// Of batches with these counts.
-    ///
-    /// # Errors
-    /// When they have different numbers of terms.
-    pub fn of_counts(batches: impl IntoIterator<Item = Vec<f64>>) -> Result<Self, TrainError> {
-        let mut totals: Vec<f64> = Vec::new();
-        for counts in batches {
-            if totals.is_empty() {
-                totals.resize(counts.len(), 0.0);
-            }
-            if totals.len() != counts.len() {
-                return Err(TrainError::Terms(totals.len(), counts.len()));
-            }
-            totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
-        }
-        Ok(Self { counts: totals, names: Vec::new() })
+    /// Terms that are divided by these counts.
+    pub fn of_counts(counts: Vec<f64>) -> Self {
+        Self { counts, names: Vec::new() }
     }
 
     /// What the terms of one batch add.
@@ -107,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_step_is_divided_by_what_all_of_its_batches_count() {
-        let mut terms = WindowTerms::of_counts([vec![1.0, 0.0], vec![3.0, 0.0]]).expect("the same terms");
+        let mut terms = WindowTerms::of_counts(vec![4.0, 0.0]);
         let shares = terms.shares(vec![term("text", 8.0), term("rare", 0.5)]).expect("fitting");
         assert_eq!(shares.iter().map(|share| read(share.mean.clone())[0]).collect::<Vec<_>>(), [2.0, 0.5]);
         assert_eq!(read(scaled_loss(&shares, 4.0).expect("a loss"))[0], 4.0 * (0.5 * 2.0 + 0.5 * 0.5));
@@ -117,8 +104,7 @@ mod tests {
 
     #[test]
     fn other_terms_in_another_batch_are_refused() {
-        assert!(matches!(WindowTerms::of_counts([vec![1.0], vec![1.0, 2.0]]), Err(TrainError::Terms(1, 2))));
-        let mut terms = WindowTerms::of_counts([vec![1.0, 1.0]]).expect("counts");
+        let mut terms = WindowTerms::of_counts(vec![1.0, 1.0]);
         let twice = terms.shares(vec![term("a", 1.0), term("a", 1.0)]);
         assert!(matches!(twice, Err(TrainError::SameName(name)) if name == "a"));
         terms.shares(vec![term("a", 1.0), term("b", 1.0)]).expect("fitting");

@@ -6,11 +6,13 @@ mod evaluate;
 mod lifecycle;
 mod load;
 mod loss_terms;
+mod ranks;
 mod recovery;
 mod rescue;
 mod resume;
 mod session;
 mod step;
+mod step_batches;
 mod step_report;
 mod workers;
 
@@ -25,12 +27,14 @@ use crate::objective::{Batches, Objective};
 use crate::report::Summary;
 use crate::saver::Saver;
 use crate::stopwatch::Section;
+use crate::team::Team;
 use crate::{Display, Optimizer, TrainConfig, TrainError};
 use burn::tensor::Device;
 use recovery::{RecoveryPoint, StateBeforeStep};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use step_batches::StepBatches;
 use step_report::PendingStep;
 use undertone_ops::Compute;
 use undertone_store::DirectoryLock;
@@ -65,6 +69,7 @@ pub struct Learner<O: Objective> {
     /// The step that this session went on from.
     resumed: Option<u64>,
     saver: Saver,
+    team: Team,
     dir: PathBuf,
     /// Held from the first moment that the directory's content matters until training ends.
     lock: Option<Arc<DirectoryLock>>,
@@ -84,33 +89,34 @@ impl<O: Objective> Learner<O> {
     /// # Errors
     /// When data or files fail, the loss is no number, or a trainable parameter is out of reach; and when another process
     /// trains in the directory.
-    pub fn train<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Summary, TrainError> {
-        let trained = self.run(batches).inspect_err(|_| self.rescue());
+    pub fn train<B: Batches<Batch = O::Batch>>(&mut self, data: &B) -> Result<Summary, TrainError> {
+        let trained = self.run(data).inspect_err(|_| self.rescue());
         self.lock = None;
         trained
     }
 
     /// The loop: load → forward → backward → accumulate → unscale → clip → step → log → evaluate → checkpoint.
-    fn run<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Summary, TrainError> {
-        let mut session = self.begin_session(batches)?;
-        let mut stream = batches.epoch(self.state.epoch, self.state.cursor);
-        while self.state.step < session.steps && !self.has_stalled() && !self.interrupt.load(Ordering::Relaxed) {
+    fn run<B: Batches<Batch = O::Batch>>(&mut self, data: &B) -> Result<Summary, TrainError> {
+        let mut session = self.begin_session(data)?;
+        let mut feed = self.feed(data);
+        while self.state.step < session.steps && !self.has_stalled() && !self.is_interrupted() {
             session.watch.begin(session.logs(self.state.step + 1));
             let mut start = StateBeforeStep::of(&self.state);
             self.recovery = RecoveryPoint::BeforeUpdate(start.clone());
 
-            let Some(mut window) = self.load(batches, &mut stream, &session.progress)? else { break };
+            let Some(StepBatches { mut batches, plan }) = self.load(data, &mut feed, &session.progress)? else { break };
             session.watch.lap(Section::DataWait, &self.device);
 
-            // Of each batch of the window the forward and the backward pass; their gradients are accumulated.
-            let mut computed = self.forward_backward_accumulate(&mut window, &mut session.watch)?;
+            // Of each batch of the step the forward and the backward pass; their gradients are accumulated, over all ranks.
+            let computed = self.forward_backward_accumulate(&mut batches, plan, &mut session.watch);
+            let mut computed = self.share_out(computed)?;
             self.check_coverage(&computed, session.steps)?;
             computed.report.rate = self.config.optimizer.rate(self.state.step, session.steps);
 
             // While the host waits for the numbers of the step before, the device has this one's work.
             if !self.finish_step_before(&mut start, &mut session)? {
                 // This one began with parameters, or with a scale of the loss, that are not those to go on with.
-                stream = batches.epoch(self.state.epoch, self.state.cursor);
+                feed = self.feed(data);
                 continue;
             }
             let samples = (computed.report.samples, computed.report.work);
@@ -124,7 +130,7 @@ impl<O: Objective> Learner<O> {
             if (judged || saved || session.logs(self.state.step))
                 && self.finish_now(&mut session)? == Some(StepOutcome::RolledBack)
             {
-                stream = batches.epoch(self.state.epoch, self.state.cursor);
+                feed = self.feed(data);
                 continue;
             }
             (self.state.score, self.state.unjudged) = (None, judged);
@@ -144,6 +150,11 @@ impl<O: Objective> Learner<O> {
             }
         }
         self.end_session(session)
+    }
+
+    /// Whether it is to end after this step. Ranks that train together end together: they find out when they load.
+    fn is_interrupted(&self) -> bool {
+        self.team.is_alone() && self.interrupt.load(Ordering::Relaxed)
     }
 
     /// Optimizer steps taken, those of earlier sessions included.

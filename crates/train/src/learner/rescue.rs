@@ -12,7 +12,7 @@ use undertone_store::{DirectoryLock, remove_leftovers};
 
 impl<O: Objective> Learner<O> {
     pub(super) fn own_directory(&mut self) -> Result<(), TrainError> {
-        if self.lock.is_none() {
+        if self.lock.is_none() && self.team.leads() {
             self.lock = Some(Arc::new(DirectoryLock::acquire(&self.dir)?));
         }
         Ok(())
@@ -20,6 +20,9 @@ impl<O: Objective> Learner<O> {
 
     /// Makes the run's directory, or clears it of what a killed session was writing.
     pub(super) fn prepare_directory(&self) -> Result<(), TrainError> {
+        if !self.team.leads() {
+            return Ok(());
+        }
         let checkpoints = self.dir.join("checkpoints");
         std::fs::create_dir_all(&checkpoints).map_err(io(&checkpoints))?;
         for dir in [&self.dir, &checkpoints] {

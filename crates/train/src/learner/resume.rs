@@ -22,7 +22,8 @@ impl<O: Objective> Learner<O> {
     /// When the checkpoint does not fit the model, or was made with other frozen parameters, another optimizer or another
     /// seed; and when another process trains in the directory.
     pub fn resume(&mut self) -> Result<bool, TrainError> {
-        self.own_directory()?;
+        let owned = self.own_directory();
+        self.team.agree(owned)?;
         let (newest, complaints) = self.checkpoints().newest();
         for complaint in complaints {
             tracing::warn!("{complaint}");
@@ -35,7 +36,9 @@ impl<O: Objective> Learner<O> {
         let path = checkpoint.path.clone();
         self.restore(checkpoint)?;
         self.resumed = Some(self.state.step);
-        tracing::info!("resuming from `{}`, step {}", path.display(), self.state.step);
+        if self.team.leads() {
+            tracing::info!("resuming from `{}`, step {}", path.display(), self.state.step);
+        }
         Ok(true)
     }
 
@@ -76,7 +79,8 @@ impl<O: Objective> Learner<O> {
 
     /// Goes back to the last checkpoint and leaves out the data up to here. Without a checkpoint the step is skipped.
     pub(super) fn roll_back(&mut self, trouble: &Trouble, progress: &Progress) -> Result<StepOutcome, TrainError> {
-        self.saver.wait()?;
+        let written = self.saver.wait().map_err(TrainError::from);
+        self.team.agree(written)?;
         self.recovery = RecoveryPoint::DuringUpdate;
         let Some(checkpoint) = self.checkpoints().newest().0 else {
             progress.warn(&format!("{trouble}: there is no checkpoint to go back to, so the step is skipped"));

@@ -24,11 +24,12 @@ pub const LAST_LOSS: &str = "last_loss";
 pub(super) struct Session {
     /// How many steps the whole run has.
     pub steps: u64,
-    pub records: Records,
+    /// Of the first rank alone.
+    pub records: Option<Records>,
     pub progress: Progress,
     pub watch: Stopwatch,
     meter: Meter,
-    dir: PathBuf,
+    dir: Option<PathBuf>,
     log_every: u64,
     started: Instant,
     /// Seconds trained in earlier sessions.
@@ -41,7 +42,8 @@ pub(super) struct Session {
 pub(super) struct SessionSettings<'a> {
     pub config: &'a TrainConfig,
     pub name: &'a str,
-    pub dir: &'a Path,
+    /// Where it writes; a rank that is not the first writes nowhere.
+    pub dir: Option<&'a Path>,
     pub device: &'a Device,
     pub display: Display,
     pub interrupt: &'a Arc<AtomicBool>,
@@ -59,25 +61,32 @@ impl Session {
         // What was judged before the first step is judged again if no checkpoint has it.
         let from = if state.before.is_some() { state.step + 1 } else { 0 };
         let owes_evaluation = state.unjudged;
-        if owes_evaluation {
+        if let Some(dir) = dir.filter(|_| owes_evaluation) {
             drop_evaluation(&dir.join(METRICS), state.step).map_err(io(dir))?;
         }
         let stopped = config.early_stopping.is_over(state.reference, state.stalled);
         let going_on = owes_evaluation || (state.step < steps && !stopped);
-        let mut records = Records::open(dir, from, config.csv, config.tensorboard && going_on).map_err(io(dir))?;
-        if let Some(yaml) = configuration {
-            records.configuration(from, yaml).map_err(io(dir))?;
-        }
-        if going_on {
-            Environment::now(device, state.step).record(dir)?;
-        }
+        let open = |dir| {
+            let mut records = Records::open(dir, from, config.csv, config.tensorboard && going_on).map_err(io(dir))?;
+            if let Some(yaml) = configuration {
+                records.configuration(from, yaml).map_err(io(dir))?;
+            }
+            if going_on {
+                Environment::now(device, state.step).record(dir)?;
+            }
+            Ok::<Records, TrainError>(records)
+        };
+        let records = dir.map(open).transpose()?;
         Ok(Self {
             steps,
             records,
-            progress: Progress::new(display, name, state.step, steps, interrupt),
+            progress: match dir {
+                Some(_) => Progress::new(display, name, state.step, steps, interrupt),
+                None => Progress::silent(),
+            },
             watch: Stopwatch::new(runs_ahead(device)),
             meter: Meter::new(device, config.compute),
-            dir: dir.to_owned(),
+            dir: dir.map(Path::to_owned),
             log_every: config.log_every,
             started: Instant::now(),
             earlier: state.seconds,
@@ -97,13 +106,14 @@ impl Session {
 
     /// Drops what was written after step `step`.
     pub fn rewind(&mut self, step: u64) -> Result<(), TrainError> {
-        self.records.rewind(step + 1).map_err(io(&self.dir))
+        let Some((records, dir)) = self.records.as_mut().zip(self.dir.as_deref()) else { return Ok(()) };
+        records.rewind(step + 1).map_err(io(dir))
     }
 
     /// Shows the loss of the steps since the last line as one, and where a line is due, writes it and begins anew.
     pub fn log(&mut self, state: &mut TrainState, report: &StepReport) -> Result<(), TrainError> {
         let (step, due) = (report.step, self.logs(report.step));
-        let Self { steps, records, progress, watch, meter, .. } = self;
+        let Self { steps, records, progress, watch, meter, dir, .. } = self;
         // What is no number has no mean with others; a step that was skipped for another reason is seen.
         if report.loss.is_finite() {
             state.losses.add(&report.terms);
@@ -127,17 +137,19 @@ impl Session {
         if let Some(LossScale { scale, skipped, .. }) = state.loss_scale {
             values.extend([("loss_scale", scale), ("skipped_steps", skipped as f64)]);
         }
-        records.write(step, "train", &values).map_err(io(&self.dir))?;
+        let Some((records, dir)) = records.as_mut().zip(dir.as_deref()) else { return Ok(()) };
+        records.write(step, "train", &values).map_err(io(dir))?;
         let hardware = meter.hardware();
         let peak = meter.peak_flops(hardware.as_ref());
-        records.perform(&watch.line(step, hardware, peak)).map_err(io(&self.dir))?;
+        records.perform(&watch.line(step, hardware, peak)).map_err(io(dir))?;
         progress.metrics("train", values.into_iter().chain([("samples/s", rate)]));
         Ok(())
     }
 
     /// Writes the summary. Resuming a finished run trains nothing and has nothing to say that is not there already.
     pub fn write_summary(&self, summary: &Summary) -> Result<(), TrainError> {
-        let path = self.dir.join("summary.json");
+        let Some(dir) = &self.dir else { return Ok(()) };
+        let path = dir.join("summary.json");
         if self.watch.steps() > 0 || self.owes_evaluation || !path.exists() {
             write_atomically(&path, serde_json::to_string_pretty(summary).unwrap_or_default().as_bytes())?;
         }

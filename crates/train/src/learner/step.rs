@@ -4,6 +4,7 @@ use super::batch::{BatchPasses, BatchResult};
 use super::loss_terms::WindowTerms;
 use super::recovery::{RecoveryPoint, StateBeforeStep};
 use super::session::Session;
+use super::step_batches::Plan;
 use super::step_report::{ComputedStep, DeviceLosses, PendingStep, StepOutcome, StepReport};
 use super::{Learner, MODEL};
 use crate::checkpoint::TrainState;
@@ -29,16 +30,18 @@ impl<O: Objective> Learner<O> {
     /// When a batch does not fit the model, the loss is no number, or a trainable parameter is out of reach. The model is
     /// then as it was before the step.
     pub fn step(&mut self, batches: &mut [O::Batch]) -> Result<(StepOutcome, StepReport), TrainError> {
-        if batches.is_empty() {
+        check_backend(&self.device)?;
+        let plan = self.plan_of(batches)?;
+        if plan.counts.is_empty() {
             return Err(TrainError::NoData);
         }
-        check_backend(&self.device)?;
         let (steps, progress) = (self.config.steps_without_epochs(), Progress::lines());
         let mut watch = Stopwatch::new(runs_ahead(&self.device));
         let start = StateBeforeStep::of(&self.state);
         self.recovery = RecoveryPoint::BeforeUpdate(start.clone());
         let taken = (|| {
-            let mut computed = self.forward_backward_accumulate(batches, &mut watch)?;
+            let computed = self.forward_backward_accumulate(batches, plan, &mut watch);
+            let mut computed = self.share_out(computed)?;
             self.check_coverage(&computed, steps)?;
             computed.report.rate = self.config.optimizer.rate(self.state.step.min(steps - 1), steps);
             let decided = self.unscale_clip_step(computed, start.clone(), &progress)?;
@@ -64,12 +67,13 @@ impl<O: Objective> Learner<O> {
     /// runs ahead the loss itself is still to be read.
     pub(super) fn forward_backward_accumulate(
         &mut self,
-        window: &mut [O::Batch],
+        batches: &mut [O::Batch],
+        plan: Plan,
         watch: &mut Stopwatch,
     ) -> Result<ComputedStep, TrainError> {
-        let terms = Mutex::new(WindowTerms::of_counts(window.iter().map(|batch| self.objective.counts(batch)))?);
+        let Plan { places, counts, names } = plan;
+        let terms = Mutex::new(WindowTerms::of_counts(counts));
         let scale = self.state.loss_scale.map_or(1.0, |scale| scale.scale);
-        let names = window.iter().flat_map(|batch| self.objective.names(batch)).collect();
         let step = self.state.step + 1;
         let mut computed = ComputedStep {
             gradients: GradientSum::of_scaled_loss(scale),
@@ -84,18 +88,17 @@ impl<O: Objective> Learner<O> {
         autocast(compute, || {
             let at_a_time = self.arrangement.at_a_time();
             // In rounds, so that no more gradients wait to be added than are computed at a time.
-            for (round, batches) in window.chunks_mut(at_a_time).enumerate() {
-                let first = round * at_a_time;
-                for result in passes.round(&self.arrangement, self.model(), first, batches, watch) {
+            for (batches, places) in batches.chunks_mut(at_a_time).zip(places.chunks(at_a_time)) {
+                for result in passes.round(&self.arrangement, self.model(), batches, places, watch) {
                     self.add(result?, &terms, &mut computed);
                 }
             }
             Ok::<(), TrainError>(())
         })?;
-        if window.len() > 1 && !self.decides_ahead() {
-            self.arrangement.settle(window.len());
+        if batches.len() > 1 && !self.decides_ahead() {
+            self.arrangement.settle(batches.len());
         }
-        computed.report.gauges = window.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
+        computed.report.gauges = batches.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
         Ok(computed)
     }
 
@@ -129,8 +132,9 @@ impl<O: Objective> Learner<O> {
     }
 
     /// Whether the device itself decides if parameters move, so that it need not wait for the host to have seen the loss.
-    fn decides_ahead(&self) -> bool {
-        runs_ahead(&self.device)
+    pub(super) fn decides_ahead(&self) -> bool {
+        // What ranks add up passes through the host.
+        runs_ahead(&self.device) && self.team.is_alone()
     }
 
     /// Moves the parameters, if the numbers of the step allow it, by gradients without the loss's scale and no longer than

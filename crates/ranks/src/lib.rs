@@ -1,0 +1,40 @@
+//! What the processes of one training run say to each other.
+//!
+//! Each process is a rank, from 0. [`Ranks`] adds up numbers over all of them and gathers what each of them knows. A sum
+//! is made in the order of the ranks, so that the same number of ranks gives the same bits every time, and every rank the same
+//! ones. What carries it is a [`Transport`]: MPI with the feature `mpi`, or channels between threads of one process, which
+//! tests use.
+//!
+//! It is no library of collectives for all purposes: there is what training needs, and every rank has to ask for the same
+//! things in the same order.
+//!
+//! ```
+//! use undertone_ranks::{Ranks, threads};
+//!
+//! let sums = threads(2).into_iter().map(|transport| {
+//!     std::thread::spawn(move || {
+//!         let ranks = Ranks::over(|| Ok(transport)).expect("a rank");
+//!         ranks.sum(vec![1.0 + ranks.rank() as f32]).and_then(|sum| sum.wait()).expect("all ranks are there")
+//!     })
+//! });
+//! for sum in sums.collect::<Vec<_>>() {
+//!     assert_eq!(sum.join().expect("no panic"), [3.0]);
+//! }
+//! ```
+
+mod error;
+mod launcher;
+#[cfg(feature = "mpi")]
+mod mpi;
+mod ranks;
+mod sum;
+mod threads;
+mod transport;
+
+#[cfg(feature = "mpi")]
+pub use crate::mpi::Mpi;
+pub use error::RankError;
+pub use launcher::launched;
+pub use ranks::{Pending, Ranks};
+pub use threads::{Threads, threads};
+pub use transport::Transport;

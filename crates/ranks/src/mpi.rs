@@ -1,0 +1,84 @@
+//! MPI as the transport.
+
+use crate::transport::Missing;
+use crate::{RankError, Transport};
+use mpi::Threading;
+use mpi::environment::Universe;
+use mpi::request::scope;
+use mpi::topology::SimpleCommunicator;
+use mpi::traits::{Communicator, Destination, Equivalence, Source};
+use std::time::{Duration, Instant};
+
+/// The processes that `mpirun` or `srun` started.
+pub struct Mpi {
+    world: SimpleCommunicator,
+    /// Ends MPI when it is dropped.
+    _universe: Universe,
+}
+
+/// So long a thread that waits asks without a pause: MPI moves bytes only while it is asked.
+const EAGER: Duration = Duration::from_millis(5);
+/// The pause after that, which leaves the core to whoever computes.
+const PAUSE: Duration = Duration::from_micros(50);
+
+impl Mpi {
+    /// Joins the others. A process does that once, and uses what it gets in the same thread.
+    ///
+    /// # Errors
+    /// When MPI has been begun before, or was built for programs without threads.
+    pub fn init() -> Result<Self, RankError> {
+        let refused = |why: &str| RankError::Mpi(why.to_owned());
+        let (universe, threading) = mpi::initialize_with_threading(Threading::Funneled)
+            .ok_or_else(|| refused("it has been begun before in this process"))?;
+        if threading < Threading::Funneled {
+            return Err(refused("it was built for programs without threads"));
+        }
+        Ok(Self { world: universe.world(), _universe: universe })
+    }
+}
+
+impl Transport for Mpi {
+    fn rank(&self) -> usize {
+        self.world.rank() as usize
+    }
+
+    fn count(&self) -> usize {
+        self.world.size() as usize
+    }
+
+    fn exchange(&mut self, sent: &[&[u8]], received: &mut [&mut [u8]], missing: &Missing) -> Result<(), RankError> {
+        let own = self.rank();
+        let process = |rank: usize| self.world.process_at_rank(rank as i32);
+        let due: Vec<usize> = received.iter().map(|place| place.len()).collect();
+        let mut found = due.clone();
+        scope(|scope| {
+            let others = received.iter_mut().enumerate().filter(|(rank, _)| *rank != own);
+            let mut receives: Vec<_> =
+                others.map(|(rank, place)| (rank, process(rank).immediate_receive_into(scope, &mut **place))).collect();
+            let others = sent.iter().enumerate().filter(|(rank, _)| *rank != own);
+            let mut sends: Vec<_> = others.map(|(rank, bytes)| process(rank).immediate_send(scope, *bytes)).collect();
+            let began = Instant::now();
+            while !receives.is_empty() || !sends.is_empty() {
+                let mut still = Vec::with_capacity(receives.len());
+                for (rank, request) in receives {
+                    match request.test() {
+                        Ok(status) => {
+                            found[rank] = status.count(u8::equivalent_datatype()) as usize;
+                            missing.heard(rank);
+                        }
+                        Err(request) => still.push((rank, request)),
+                    }
+                }
+                receives = still;
+                sends = sends.into_iter().filter_map(|request| request.test().err()).collect();
+                if began.elapsed() > EAGER {
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        });
+        match (0..found.len()).find(|rank| found[*rank] != due[*rank]) {
+            Some(rank) => Err(RankError::OutOfStep { rank, found: found[rank], expected: due[rank] }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Several ranks train one run: threads of one process here, between which channels carry what MPI carries between processes.
+
+use burn::module::Module;
+use burn::nn::{Initializer, Linear, LinearConfig};
+use burn::tensor::{Device, Tensor, TensorData};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use undertone::store::{HostTensor, parameters};
+use undertone::train::ranks::{RankError, Ranks, threads};
+use undertone::train::{
+    BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, Schedule, TrainConfig, TrainError,
+};
+use undertone_tests::toys::logged;
+
+/// Two maps, of which a batch uses the second only where its number is a multiple of four.
+#[derive(Module, Debug)]
+struct Pair {
+    always: Linear,
+    seldom: Linear,
+}
+
+/// Brings both maps near a line. Batch `n` has `n % 3 + 1` samples.
+#[derive(Default)]
+struct Lines {
+    /// The numbers of the batches that this rank has computed.
+    seen: Mutex<Vec<usize>>,
+    /// The batch that does not fit the model.
+    broken: Option<usize>,
+}
+
+impl Objective for Lines {
+    type Model = Pair;
+    type Batch = usize;
+    type Input = Tensor<2>;
+
+    fn samples(&self, batch: &usize) -> usize {
+        batch % 3 + 1
+    }
+
+    fn counts(&self, batch: &usize) -> Vec<f64> {
+        vec![(batch % 3 + 1) as f64]
+    }
+
+    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+        if self.broken == Some(*batch) {
+            return Err(format!("batch {batch} is of another kind").into());
+        }
+        self.seen.lock().expect("a list").push(*batch);
+        let rows = *batch % 3 + 1;
+        let values: Vec<f32> = (0..rows).flat_map(|row| [*batch as f32 / 10.0, row as f32 - 0.5]).collect();
+        Ok(Tensor::from_data(TensorData::new(values, [rows, 2]), device))
+    }
+
+    fn losses(&self, model: &Pair, batch: &usize, x: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        let mut y = model.always.forward(x.clone());
+        if batch.is_multiple_of(4) {
+            y = y + model.seldom.forward(x.clone());
+        }
+        let wanted = x.sum_dim(1);
+        Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum: (y - wanted).square().sum() }])
+    }
+
+    fn evaluate(&self, model: &Pair, _: &[String]) -> Result<Evaluation, BoxError> {
+        let weight: f32 = model.always.weight.val().sum().try_into_vec_as().expect("a number")[0];
+        Ok(Evaluation { metrics: [("cer".to_owned(), f64::from(weight))].into(), ..Default::default() })
+    }
+
+    fn export(&self, _: &Pair, _: &Path) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+/// So many batches an epoch.
+struct Numbers(usize);
+
+impl Batches for Numbers {
+    type Batch = usize;
+
+    fn per_epoch(&self) -> usize {
+        self.0
+    }
+
+    fn epoch(&self, _: u64, start: usize) -> BatchStream<'_, usize> {
+        Box::new((start..self.0).map(|batch| Ok((batch + 1, batch))))
+    }
+}
+
+/// What a rank ends with.
+struct Trained {
+    parameters: BTreeMap<String, HostTensor>,
+    seen: Vec<usize>,
+    samples: u64,
+}
+
+/// How a rank trains.
+#[derive(Clone, Default)]
+struct Plan {
+    accumulation: usize,
+    steps: u64,
+    resume: bool,
+    broken: Option<usize>,
+    interrupt: Arc<AtomicBool>,
+}
+
+fn train(dir: &Path, plan: &Plan, ranks: Option<Ranks>) -> Result<Trained, TrainError> {
+    let device = Device::default();
+    let mut config = TrainConfig { max_steps: Some(plan.steps), accumulation: plan.accumulation, ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    config.optimizer.lr = 0.05;
+    // A session of fewer steps then has the rates of a longer one.
+    config.optimizer.schedule = Schedule::Constant;
+    config.checkpoint.every = 3;
+    config.log_every = 1;
+    let map = || LinearConfig::new(2, 1).with_initializer(Initializer::Constant { value: 0.1 }).init(&device);
+    let model = Pair { always: map(), seldom: map() };
+    let objective = Lines { broken: plan.broken, ..Lines::default() };
+    let mut builder = Learner::builder(config, objective, model, dir).with_device(device).with_seed(1);
+    builder = builder.with_interrupt(plan.interrupt.clone());
+    if let Some(ranks) = ranks {
+        builder = builder.with_ranks(Arc::new(ranks));
+    }
+    let mut learner = builder.build();
+    if plan.resume {
+        assert!(learner.resume()?);
+    }
+    let summary = learner.train(&Numbers(11))?;
+    let seen = learner.objective().seen.lock().expect("a list").clone();
+    Ok(Trained { parameters: parameters(learner.model()), seen, samples: summary.samples })
+}
+
+/// So many ranks train together; what each of them ends with.
+fn together(dir: &Path, plan: &Plan, count: usize) -> Vec<Result<Trained, TrainError>> {
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = threads(count)
+            .into_iter()
+            .map(|transport| {
+                scope.spawn(move || {
+                    let ranks = Ranks::over(|| Ok(transport)).expect("a rank");
+                    train(dir, plan, Some(ranks))
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    })
+}
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+fn near(a: &BTreeMap<String, HostTensor>, b: &BTreeMap<String, HostTensor>) {
+    assert_eq!(a.keys().collect::<Vec<_>>(), b.keys().collect::<Vec<_>>());
+    for (name, tensor) in a {
+        for (x, y) in tensor.data.iter().zip(&b[name].data) {
+            assert!((x - y).abs() <= 1e-5 * (1.0 + y.abs()), "{name}: {x} and {y}");
+        }
+    }
+}
+
+#[test]
+fn ranks_take_the_steps_that_one_process_takes() {
+    let (alone, shared, again) = (directory(), directory(), directory());
+    let plan = Plan { accumulation: 4, steps: 10, ..Plan::default() };
+    let one = train(alone.path(), &plan, None).expect("trained");
+    let plan = Plan { accumulation: 2, ..plan };
+    let ranks: Vec<Trained> =
+        together(shared.path(), &plan, 2).into_iter().map(|rank| rank.expect("trained")).collect();
+    for rank in &ranks {
+        near(&rank.parameters, &one.parameters);
+        assert_eq!(rank.parameters, ranks[0].parameters, "all ranks have the same bits");
+        assert_eq!(rank.samples, one.samples);
+    }
+    // Each has its own batches; an epoch of 11 ends with a step of three.
+    assert_eq!(ranks[0].seen[..6], [0, 2, 4, 6, 8, 10]);
+    assert_eq!(ranks[1].seen[..5], [1, 3, 5, 7, 9]);
+    let losses = logged(shared.path(), "loss");
+    assert_eq!(losses.len(), 10);
+    for (ours, theirs) in losses.iter().zip(logged(alone.path(), "loss")) {
+        assert!((ours - theirs).abs() <= 1e-5 * (1.0 + theirs.abs()), "{ours} and {theirs}");
+    }
+    let second = together(again.path(), &plan, 2);
+    assert_eq!(second[1].as_ref().expect("trained").parameters, ranks[0].parameters, "the same bits every time");
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_ranks() {
+    let (whole, parts) = (directory(), directory());
+    let plan = Plan { accumulation: 2, steps: 12, ..Plan::default() };
+    let wanted = together(whole.path(), &plan, 2).remove(0).expect("trained");
+    let mut last = None;
+    for (steps, count, resume) in [(4, 2, false), (7, 4, true), (12, 1, true)] {
+        let plan = Plan { steps, resume, ..plan.clone() };
+        for rank in together(parts.path(), &plan, count) {
+            last = Some(rank.expect("trained"));
+        }
+    }
+    let last = last.expect("ranks");
+    near(&last.parameters, &wanted.parameters);
+    // Four epochs of 11 batches of 1, 2 and 3 samples.
+    assert_eq!((last.samples, wanted.samples), (84, 84));
+    let losses = logged(parts.path(), "loss");
+    assert_eq!(losses.len(), 12);
+    for (ours, theirs) in losses.iter().zip(logged(whole.path(), "loss")) {
+        assert!((ours - theirs).abs() <= 1e-5 * (1.0 + theirs.abs()), "{ours} and {theirs}");
+    }
+    let plan = Plan { steps: 14, resume: true, ..plan };
+    let refused = together(parts.path(), &plan, 5);
+    assert!(refused.iter().all(|rank| matches!(rank, Err(TrainError::IdleRanks { ranks: 5, batches: 4 }))));
+}
+
+#[test]
+fn an_error_of_one_rank_is_one_of_all_and_what_was_learned_is_saved() {
+    let dir = directory();
+    let plan = Plan { accumulation: 1, steps: 9, broken: Some(9), ..Plan::default() };
+    let ended = together(dir.path(), &plan, 2);
+    let message = |rank: &Result<Trained, TrainError>| rank.as_ref().err().map(ToString::to_string);
+    assert_eq!(message(&ended[0]).as_deref(), Some("rank 1 failed: batch 9 is of another kind"));
+    assert_eq!(message(&ended[1]).as_deref(), Some("batch 9 is of another kind"));
+    let found: Vec<bool> = [3, 4].map(|step| dir.path().join(format!("checkpoints/step-{step:08}")).exists()).into();
+    assert_eq!(found, [true, true], "the checkpoint of every third step, and what was learned after it");
+}
+
+#[test]
+fn ranks_that_would_train_something_else_are_refused() {
+    let dir = directory();
+    let plan = Plan { accumulation: 1, steps: 3, ..Plan::default() };
+    let ended: Vec<Result<Trained, TrainError>> = std::thread::scope(|scope| {
+        let rank = |(rank, transport)| {
+            let (plan, dir) = (Plan { accumulation: rank + 1, ..plan.clone() }, dir.path());
+            scope.spawn(move || train(dir, &plan, Some(Ranks::over(|| Ok(transport)).expect("a rank"))))
+        };
+        let ranks: Vec<_> = threads(2).into_iter().enumerate().map(rank).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    });
+    for rank in ended {
+        let error = rank.err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), Some("rank 1 has other training data, unlike rank 0"));
+    }
+    assert!(!dir.path().join("checkpoints").exists());
+}
+
+#[test]
+fn an_interrupt_of_one_rank_is_one_of_all_after_the_same_step() {
+    let dir = directory();
+    let plan = Plan { accumulation: 1, steps: 100_000, ..Plan::default() };
+    let ended: Vec<Trained> = std::thread::scope(|scope| {
+        let ranks: Vec<_> = threads(2)
+            .into_iter()
+            .map(|transport| {
+                // Each has a flag of its own; that of the last one is set.
+                let plan = Plan { interrupt: Arc::default(), ..plan.clone() };
+                let (flag, dir) = (plan.interrupt.clone(), dir.path());
+                let rank = scope.spawn(move || {
+                    let ranks = Ranks::over(|| Ok(transport)).expect("a rank");
+                    train(dir, &plan, Some(ranks)).expect("interrupted, not failed")
+                });
+                (rank, flag)
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(50));
+        ranks[1].1.store(true, Ordering::Relaxed);
+        ranks.into_iter().map(|(rank, _)| rank.join().expect("no panic")).collect()
+    });
+    assert_eq!(ended[0].samples, ended[1].samples);
+    assert!(ended[0].samples < 300_000, "not to the end");
+    assert_eq!(ended[0].parameters, ended[1].parameters);
+}
+
+#[test]
+fn a_rank_that_is_gone_is_named() {
+    let dir = directory();
+    let mut both = threads(2);
+    drop(both.pop());
+    let ranks = Ranks::over(move || Ok(both.remove(0))).expect("a rank");
+    let plan = Plan { accumulation: 1, steps: 3, ..Plan::default() };
+    let ended = train(dir.path(), &plan, Some(ranks));
+    assert!(matches!(ended, Err(TrainError::Ranks(RankError::Gone(1)))));
+}
