@@ -63,6 +63,20 @@ fn a_malformed_setting_is_quoted() {
 }
 
 #[test]
+fn copies_of_one_run_that_a_launcher_starts_are_refused() {
+    let place = place();
+    for (variable, count, refused) in [("OMPI_COMM_WORLD_SIZE", "2", true), ("SLURM_STEP_NUM_TASKS", "1", false)] {
+        let output = place.xtask(&["train", "--config", "none.yaml"]).env(variable, count).output().expect("a process");
+        let error = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(
+            (output.status.code(), error.contains("2 processes were started together")),
+            (Some(2), refused),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn an_unknown_device_is_named() {
     refuses_to_train(&place(), &["--device", "gpu"], &["gpu"]);
 }

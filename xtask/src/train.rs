@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use undertone::phases::run::{Baseline, Phase, StageOutcome, train, train_baseline, train_phases};
 use undertone::phases::{Experiment, Session};
+use undertone::train::ranks::launched;
 use undertone::train::{Display, Summary};
 
 /// What runs when no configuration is named.
@@ -37,6 +38,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
+    refuse_copies(launched())?;
     let mut settings = args.settings.clone();
     settings.extend(args.device.as_ref().map(|device| format!("device={device}")));
     let experiment = Experiment::load(Some(&find(&args.config)), &settings).map_err(Failure::bad_input)?;
@@ -48,6 +50,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         (None, None) => train(&experiment, &session),
     };
     report(&experiment, &outcomes.map_err(|error| with_origin(Failure::of_run(error), &find(&args.config)))?)
+}
+
+/// Processes that `mpirun` or `srun` started together would all train the same run into one directory.
+fn refuse_copies(count: Option<usize>) -> Result<(), Failure> {
+    let Some(count) = count else { return Ok(()) };
+    Err(Failure::BadInput(format!(
+        "{count} processes were started together, and each would train the same run: start `train` once, without `mpirun` or `srun`"
+    )))
 }
 
 /// Where a file is not there: that the comment at the head of the configuration says where it comes from, if it does.
