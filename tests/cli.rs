@@ -65,8 +65,12 @@ fn a_malformed_setting_is_quoted() {
 #[test]
 fn copies_of_one_run_that_a_launcher_starts_are_refused() {
     let place = place();
-    for (variable, count, refused) in [("OMPI_COMM_WORLD_SIZE", "2", true), ("SLURM_STEP_NUM_TASKS", "1", false)] {
-        let output = place.xtask(&["train", "--config", "none.yaml"]).env(variable, count).output().expect("a process");
+    for (variables, count, refused) in [
+        (["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"], "2", true),
+        (["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"], "1", false),
+    ] {
+        let mut command = place.xtask(&["train", "--config", "none.yaml"]);
+        let output = command.env(variables[0], "0").env(variables[1], count).output().expect("a process");
         let error = String::from_utf8(output.stderr).expect("UTF-8");
         assert_eq!(
             (output.status.code(), error.contains("2 processes were started together")),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use undertone::store::{HostTensor, parameters};
 use undertone::train::ranks::{RankError, Ranks, threads};
 use undertone::train::{
-    BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, Schedule, TrainConfig, TrainError,
+    BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, Schedule, Team, TrainConfig, TrainError,
 };
 use undertone_tests::toys::logged;
 
@@ -120,7 +120,7 @@ fn train(dir: &Path, plan: &Plan, ranks: Option<Ranks>) -> Result<Trained, Train
     let mut builder = Learner::builder(config, objective, model, dir).with_device(device).with_seed(1);
     builder = builder.with_interrupt(plan.interrupt.clone());
     if let Some(ranks) = ranks {
-        builder = builder.with_ranks(Arc::new(ranks));
+        builder = builder.with_team(Team::of(Arc::new(ranks)));
     }
     let mut learner = builder.build();
     if plan.resume {

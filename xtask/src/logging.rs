@@ -10,6 +10,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
+use undertone::train::ranks::launched;
 
 /// How lines on standard error are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -25,6 +26,8 @@ pub enum LogFormat {
 const VARIABLE: &str = "RUST_LOG";
 /// What is shown without it: what Undertone's crates say, and what others warn of.
 const DEFAULT: &str = "warn,undertone=info,xtask=info";
+/// What is shown by a rank that is not the first: that one says the same.
+const OTHER_RANKS: &str = "error";
 
 /// Shows events from here on.
 ///
@@ -32,7 +35,8 @@ const DEFAULT: &str = "warn,undertone=info,xtask=info";
 /// When `RUST_LOG` has no levels; what is shown by default is shown then too.
 pub fn start(format: LogFormat) -> Result<(), Failure> {
     let asked = std::env::var(VARIABLE).ok().filter(|asked| !asked.trim().is_empty());
-    let (levels, refused) = match asked.as_deref().unwrap_or(DEFAULT).parse::<Targets>() {
+    let usual = if launched().is_some_and(|launched| launched.rank > 0) { OTHER_RANKS } else { DEFAULT };
+    let (levels, refused) = match asked.as_deref().unwrap_or(usual).parse::<Targets>() {
         Ok(levels) => (levels, None),
         Err(error) => (DEFAULT.parse().unwrap_or_default(), Some(error)),
     };

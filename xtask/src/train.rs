@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use undertone::phases::run::{Baseline, Phase, StageOutcome, train, train_baseline, train_phases};
 use undertone::phases::{Experiment, Session};
 use undertone::train::ranks::launched;
-use undertone::train::{Display, Summary};
+use undertone::train::{Display, Summary, Team};
 
 /// What runs when no configuration is named.
 pub const DEFAULT_CONFIG: &str = "configs/dynamo-cw.yaml";
@@ -38,25 +38,41 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    refuse_copies(launched())?;
+    let team = team()?;
     let mut settings = args.settings.clone();
     settings.extend(args.device.as_ref().map(|device| format!("device={device}")));
     let experiment = Experiment::load(Some(&find(&args.config)), &settings).map_err(Failure::bad_input)?;
     let display = if args.tui { dashboard()? } else { Display::Lines };
-    let session = Session { resume: args.resume, interrupt: interrupt_flag()?, display };
+    let leads = team.leads();
+    let session = Session { resume: args.resume, interrupt: interrupt_flag()?, display, team };
     let outcomes = match (args.baseline, args.phase.as_deref()) {
         (Some(baseline), _) => train_baseline(&experiment, baseline, &session),
         (None, Some(phase)) => train_phases(&experiment, &phases(phase)?, &session),
         (None, None) => train(&experiment, &session),
     };
-    report(&experiment, &outcomes.map_err(|error| with_origin(Failure::of_run(error), &find(&args.config)))?)
+    let outcomes = outcomes.map_err(|error| with_origin(Failure::of_run(error), &find(&args.config)))?;
+    if leads { report(&experiment, &outcomes) } else { Ok(()) }
 }
 
-/// Processes that `mpirun` or `srun` started together would all train the same run into one directory.
-fn refuse_copies(count: Option<usize>) -> Result<(), Failure> {
-    let Some(count) = count else { return Ok(()) };
+/// The processes that train together, where `mpirun` or `srun` started several.
+#[cfg(feature = "mpi")]
+fn team() -> Result<Team, Failure> {
+    use undertone::train::ranks::{Mpi, Ranks};
+    if launched().is_none() {
+        return Ok(Team::default());
+    }
+    let ranks = Ranks::over(Mpi::init).map_err(|error| Failure::Machine(error.to_string()))?;
+    Ok(Team::of(Arc::new(ranks)))
+}
+
+/// Without MPI they would all train the same run into one directory.
+#[cfg(not(feature = "mpi"))]
+fn team() -> Result<Team, Failure> {
+    let Some(launched) = launched() else { return Ok(Team::default()) };
     Err(Failure::BadInput(format!(
-        "{count} processes were started together, and each would train the same run: start `train` once, without `mpirun` or `srun`"
+        "{} processes were started together, and this program was built without MPI, so that each would train the same run: \
+         build it with `--features mpi`, or start it once",
+        launched.count
     )))
 }
 

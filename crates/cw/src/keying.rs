@@ -153,6 +153,9 @@ impl Keyed {
     }
 }
 
+/// Jitter leaves at least this share of a mark: that of dahs, on top of that of all marks, could take more than there is.
+const SHORTEST_MARK: f64 = 0.05;
+
 /// Keys as many whole words as end within `time`, in seconds; of a first word too long for it, as many whole symbols.
 /// `jitter` draws from a normal distribution cut off at [`JITTER_LIMIT`].
 pub(super) fn key(words: &[Vec<Symbol>], fist: &Fist, time: Range<f64>, mut jitter: impl FnMut() -> f64) -> Keyed {
@@ -186,7 +189,8 @@ pub(super) fn key(words: &[Vec<Symbol>], fist: &Fist, time: Range<f64>, mut jitt
                     fist.dah * (1.0 + fist.swing) * (1.0 + fist.swing)
                 };
                 let down = now;
-                now += (swung * fist.unit_s() + heavier) * (1.0 + mark_jitter * jitter()) * fist.stretch(now);
+                let shaken = (1.0 + mark_jitter * jitter()).max(SHORTEST_MARK);
+                now += (swung * fist.unit_s() + heavier) * shaken * fist.stretch(now);
                 keyed.elements.push([down, now]);
             }
             if now > time.end {
@@ -280,6 +284,14 @@ mod tests {
         let keyed = key(&parse("S").unwrap(), &fist, 0.0..1.0, || 0.0);
         assert!((keyed.elements[0][1] - 1.2 * 0.06).abs() < 1e-12);
         assert!((keyed.elements[1][0] - keyed.elements[0][1] - 0.8 * 0.06).abs() < 1e-12);
+    }
+
+    #[test]
+    fn jitter_leaves_something_of_every_mark() {
+        let fist = Fist { mark_jitter: 0.26, dah_jitter: 0.2, ..Fist::machine(20.0, 20.0) };
+        let keyed = key(&parse("TMO").unwrap(), &fist, 0.0..10.0, || -2.5);
+        assert_eq!(keyed.elements.len(), 6);
+        assert!(keyed.elements.iter().all(|[down, up]| up > down), "{:?}", keyed.elements);
     }
 
     #[test]

@@ -5,12 +5,13 @@ use crate::{Experiment, RunError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use undertone_store::{DirectoryLock, StoreError, is_blank, write_atomically};
-use undertone_train::{Checkpoints, Exported};
+use undertone_train::{Checkpoints, Exported, Team};
 
 /// The directory of a run that this process alone trains in.
 pub(crate) struct RunDirectory {
     path: PathBuf,
-    lock: Arc<DirectoryLock>,
+    /// Of the first rank.
+    lock: Option<Arc<DirectoryLock>>,
 }
 
 /// The configuration of a run, and of a stage within one.
@@ -22,8 +23,9 @@ impl RunDirectory {
     ///
     /// # Errors
     /// When another process trains there, or the directory holds something that is no run.
-    pub fn own(path: PathBuf) -> Result<Self, RunError> {
-        let lock = Arc::new(DirectoryLock::acquire(&path)?);
+    pub fn own(path: PathBuf, team: &Team) -> Result<Self, RunError> {
+        let lock = team.leads().then(|| DirectoryLock::acquire(&path).map(Arc::new)).transpose();
+        let lock = team.agree(lock.map_err(RunError::from))?;
         if !path.join(CONFIG).exists() && !is_blank(&path) {
             return Err(RunError::NotARun(path));
         }
@@ -35,7 +37,7 @@ impl RunDirectory {
     }
 
     /// For a learner that trains here.
-    pub fn lock(&self) -> Arc<DirectoryLock> {
+    pub fn lock(&self) -> Option<Arc<DirectoryLock>> {
         self.lock.clone()
     }
 
@@ -175,12 +177,15 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir_all(dir.path().join("run/best")).expect("made");
         std::fs::write(dir.path().join("run").join(CONFIG), "seed: 1").expect("written");
-        let run = RunDirectory::own(dir.path().join("run")).expect("owned");
+        let run = RunDirectory::own(dir.path().join("run"), &Team::default()).expect("owned");
         run.clear(run.path()).expect("cleared");
         assert!(run.is_blank());
-        assert!(matches!(RunDirectory::own(dir.path().join("run")), Err(RunError::Owned { .. })), "still owned");
+        assert!(
+            matches!(RunDirectory::own(dir.path().join("run"), &Team::default()), Err(RunError::Owned { .. })),
+            "still owned"
+        );
         drop(run);
         std::fs::write(dir.path().join("run/thesis.tex"), "whole").expect("written");
-        assert!(matches!(RunDirectory::own(dir.path().join("run")), Err(RunError::NotARun(_))));
+        assert!(matches!(RunDirectory::own(dir.path().join("run"), &Team::default()), Err(RunError::NotARun(_))));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use undertone_train::Display;
+use undertone_train::{Display, Team};
 
 /// What is a matter of one session and no part of the experiment.
 #[derive(Clone, Debug, Default)]
@@ -13,4 +13,6 @@ pub struct Session {
     pub interrupt: Arc<AtomicBool>,
     /// What it is watched by.
     pub display: Display,
+    /// The processes that train it together, of which all do the same and the first one writes.
+    pub team: Team,
 }

@@ -2,16 +2,31 @@
 
 use std::env;
 
-/// What launchers tell each process about how many there are: OpenMPI, MPICH and Intel MPI, Slurm.
-const COUNTS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
-
-/// How many processes `mpirun` or `srun` started together with this one; nothing where it was started by itself.
-pub fn launched() -> Option<usize> {
-    counted(|name| env::var(name).ok())
+/// One of several processes that a launcher started together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launched {
+    /// Which one, from 0.
+    pub rank: usize,
+    /// How many there are; more than one.
+    pub count: usize,
 }
 
-fn counted(variable: impl Fn(&str) -> Option<String>) -> Option<usize> {
-    COUNTS.iter().filter_map(|name| variable(name)?.parse().ok()).find(|count| *count > 1)
+/// What launchers tell each process: which one it is, and how many there are. OpenMPI, MPICH and Intel MPI, Slurm.
+const VARIABLES: [[&str; 2]; 3] = [
+    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
+    ["PMI_RANK", "PMI_SIZE"],
+    ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"],
+];
+
+/// This process among those that `mpirun` or `srun` started together with it; nothing where it was started by itself.
+pub fn launched() -> Option<Launched> {
+    of_variables(|name| env::var(name).ok())
+}
+
+fn of_variables(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
+    let number = |name: &str| -> Option<usize> { variable(name)?.parse().ok() };
+    let of = |[rank, count]: &[&str; 2]| Some(Launched { rank: number(rank)?, count: number(count)? });
+    VARIABLES.iter().filter_map(of).find(|launched| launched.count > 1)
 }
 
 #[cfg(test)]
@@ -20,9 +35,13 @@ mod tests {
 
     #[test]
     fn a_process_started_by_itself_is_alone() {
-        assert_eq!(counted(|_| None), None);
-        assert_eq!(counted(|name| (name == "SLURM_STEP_NUM_TASKS").then(|| "1".into())), None);
-        assert_eq!(counted(|name| (name == "PMI_SIZE").then(|| "many".into())), None);
-        assert_eq!(counted(|name| (name == "OMPI_COMM_WORLD_SIZE").then(|| "8".into())), Some(8));
+        let of = |variables: &[(&str, &str)]| {
+            of_variables(|name| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), None);
+        assert_eq!(of(&[("PMI_RANK", "0"), ("PMI_SIZE", "many")]), None);
+        let found = of(&[("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_SIZE", "8"), ("SLURM_PROCID", "0")]);
+        assert_eq!(found, Some(Launched { rank: 3, count: 8 }));
     }
 }

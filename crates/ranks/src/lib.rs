@@ -34,7 +34,7 @@ mod transport;
 #[cfg(feature = "mpi")]
 pub use crate::mpi::Mpi;
 pub use error::RankError;
-pub use launcher::launched;
+pub use launcher::{Launched, launched};
 pub use ranks::{Pending, Ranks};
 pub use threads::{Threads, threads};
 pub use transport::Transport;

@@ -4,11 +4,12 @@ use crate::sum::{gather, sum};
 use crate::transport::Missing;
 use crate::{RankError, Transport};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long the others may say nothing, if nothing else is said.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(45);
 
 /// One rank of a run, and what it asks of all of them.
 ///
@@ -20,6 +21,7 @@ pub struct Ranks {
     count: usize,
     patience: Duration,
     missing: Missing,
+    broken: Broken,
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -31,7 +33,11 @@ pub struct Pending<T> {
     rank: usize,
     patience: Duration,
     missing: Missing,
+    broken: Broken,
 }
+
+/// Why nothing more can be asked, once something has failed: ranks that have missed something are out of step.
+type Broken = Arc<Mutex<Option<RankError>>>;
 
 enum Job {
     Sum(Vec<f32>, Sender<Result<Vec<f32>, RankError>>),
@@ -68,7 +74,7 @@ impl Ranks {
             Err(error) => drop(ready.send(Err(error))),
         });
         let (rank, count) = made.recv().map_err(|_| RankError::Gone(0))??;
-        Ok(Self { rank, count, patience, missing, jobs: Some(jobs), thread: Some(thread) })
+        Ok(Self { rank, count, patience, missing, broken: Broken::default(), jobs: Some(jobs), thread: Some(thread) })
     }
 
     /// Which one this is, from 0.
@@ -116,10 +122,19 @@ impl Ranks {
     }
 
     fn ask<T>(&self, job: impl FnOnce(Sender<Result<T, RankError>>) -> Job) -> Result<Pending<T>, RankError> {
+        if let Some(error) = locked(&self.broken).clone() {
+            return Err(error);
+        }
         let (reply, found) = channel();
         let jobs = self.jobs.as_ref().ok_or(RankError::Gone(self.rank))?;
         jobs.send(job(reply)).map_err(|_| RankError::Gone(self.rank))?;
-        Ok(Pending { found, rank: self.rank, patience: self.patience, missing: self.missing.clone() })
+        Ok(Pending {
+            found,
+            rank: self.rank,
+            patience: self.patience,
+            missing: self.missing.clone(),
+            broken: self.broken.clone(),
+        })
     }
 }
 
@@ -139,17 +154,22 @@ impl<T> Pending<T> {
     /// # Errors
     /// When a rank is gone, silent, or asks for something else.
     pub fn wait(self) -> Result<T, RankError> {
-        match self.found.recv_timeout(self.patience) {
+        let found = match self.found.recv_timeout(self.patience) {
             Ok(found) => found,
             Err(RecvTimeoutError::Disconnected) => Err(RankError::Gone(self.rank)),
             Err(RecvTimeoutError::Timeout) => {
                 Err(RankError::Silent { rank: self.rank, missing: self.missing.ranks(), after: self.patience })
             }
-        }
+        };
+        found.inspect_err(|error| *locked(&self.broken) = Some(error.clone()))
     }
 }
 
-/// Does what is asked for until nobody asks any more, or something fails: ranks that have missed something are out of step.
+fn locked(broken: &Broken) -> MutexGuard<'_, Option<RankError>> {
+    broken.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does what is asked for until nobody asks any more, or something fails.
 fn work(transport: &mut dyn Transport, asked: &Receiver<Job>, missing: &Missing) {
     for job in asked {
         let whole = match job {
@@ -177,6 +197,7 @@ fn work(transport: &mut dyn Transport, asked: &Receiver<Job>, missing: &Missing)
 mod tests {
     use super::*;
     use crate::threads;
+    use std::time::Instant;
 
     #[test]
     fn what_is_asked_for_is_done_in_order_while_the_rank_goes_on() {
@@ -209,7 +230,12 @@ mod tests {
             .map(|transport| {
                 std::thread::spawn(move || {
                     let ranks = Ranks::with_patience(Duration::from_millis(200), || Ok(transport)).expect("a rank");
-                    ranks.totals(&[1.0])
+                    let first = ranks.totals(&[1.0]);
+                    // Nobody waits twice.
+                    let began = Instant::now();
+                    assert_eq!(ranks.totals(&[1.0]), first);
+                    assert!(began.elapsed() < Duration::from_millis(100));
+                    first
                 })
             })
             .collect();

@@ -112,6 +112,7 @@ pub use progress::{Display, Progress};
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Summary, peak_memory_bytes};
 pub use schedule::Schedule;
 pub use tally::{LossTally, StepTerm};
+pub use team::Team;
 pub use tensorboard::EventFile;
 pub use undertone_metrics::Direction;
 pub use undertone_ops::Compute;

@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use undertone_ranks::Ranks;
 
-/// The ranks of a run; a process that is alone is the only one.
+/// The ranks that train a run together; by default a process is alone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Team(Option<Arc<Ranks>>);
+pub struct Team(Option<Arc<Ranks>>);
 
 impl Team {
+    /// This process among the ranks.
     pub fn of(ranks: Arc<Ranks>) -> Self {
         Self((ranks.count() > 1).then_some(ranks))
     }
@@ -29,6 +30,7 @@ impl Team {
         self.0.as_ref().map_or(1, |ranks| ranks.count())
     }
 
+    /// Whether there is no other.
     pub fn is_alone(&self) -> bool {
         self.0.is_none()
     }
@@ -39,7 +41,7 @@ impl Team {
     }
 
     /// This rank's share of steps of so many batches.
-    pub fn share(&self, window: usize) -> Share {
+    pub(crate) fn share(&self, window: usize) -> Share {
         Share { rank: self.rank(), count: self.count(), window }
     }
 
@@ -47,7 +49,7 @@ impl Team {
     ///
     /// # Errors
     /// When a rank is gone or silent.
-    pub fn hear<T: Serialize + DeserializeOwned>(&self, said: T) -> Result<Vec<T>, TrainError> {
+    pub(crate) fn hear<T: Serialize + DeserializeOwned>(&self, said: T) -> Result<Vec<T>, TrainError> {
         let Some(ranks) = &self.0 else { return Ok(vec![said]) };
         let bytes = serde_json::to_vec(&said).map_err(|error| TrainError::Data(error.into()))?;
         let heard = ranks.gather(bytes)?.wait()?;
@@ -61,18 +63,18 @@ impl Team {
     ///
     /// # Errors
     /// When a rank is gone or silent.
-    pub fn totals(&self, values: &[f64]) -> Result<Vec<f64>, TrainError> {
+    pub(crate) fn totals(&self, values: &[f64]) -> Result<Vec<f64>, TrainError> {
         match &self.0 {
             Some(ranks) => Ok(ranks.totals(values)?),
             None => Ok(values.to_vec()),
         }
     }
 
-    /// Says to all what became of this rank's part: an error of any is one of all.
+    /// Says to all what became of this rank's part, and waits for theirs: an error of any is one of all.
     ///
     /// # Errors
     /// That of this rank, or that of the first other one that has one.
-    pub fn agree<T>(&self, part: Result<T, TrainError>) -> Result<T, TrainError> {
+    pub fn agree<T, E: From<TrainError> + ToString>(&self, part: Result<T, E>) -> Result<T, E> {
         if self.is_alone() {
             return part;
         }
@@ -81,14 +83,14 @@ impl Team {
         let first =
             heard.into_iter().enumerate().find_map(|(rank, said)| Some(TrainError::Rank { rank, message: said? }));
         let part = part?;
-        first.map_or(Ok(part), Err)
+        first.map_or(Ok(part), |error| Err(error.into()))
     }
 
     /// Adds up the gradients of all ranks, so that each has the sum. One that no rank has is in no sum.
     ///
     /// # Errors
     /// When a rank is gone or silent.
-    pub fn sum(&self, gradients: &mut GradientSum, device: &Device) -> Result<(), TrainError> {
+    pub(crate) fn sum(&self, gradients: &mut GradientSum, device: &Device) -> Result<(), TrainError> {
         let Some(ranks) = &self.0 else { return Ok(()) };
         let mut sizes = BTreeMap::new();
         for own in self.hear(gradients.sizes())? {

@@ -283,7 +283,9 @@ impl Batches for StageBatches {
         let mut batches = self.loader.share(epoch, start, share.rank, share.count);
         Box::new(std::iter::from_fn(move || {
             let batch = batches.next()?.map_err(|error| self.skipped.explained(error));
-            let recorded = self.skipped.update(&self.loader).map_err(BoxError::from);
+            // Of several ranks the first one writes what it has left out itself.
+            let recorded = if share.rank == 0 { self.skipped.update(&self.loader) } else { Ok(()) };
+            let recorded = recorded.map_err(BoxError::from);
             Some(recorded.and(batch).map(|batch| {
                 let next = batches.cursor();
                 let step = before.saturating_add(((next - 1) / share.window) as u64);

@@ -89,6 +89,8 @@ pub(super) struct Prepared<'a> {
     directory: PathBuf,
     /// Whether it goes on from a checkpoint.
     goes_on: bool,
+    /// Whether this is the rank that writes.
+    writes: bool,
 }
 
 impl<'a> Prepared<'a> {
@@ -113,9 +115,10 @@ impl<'a> Prepared<'a> {
             .with_seed(seed)
             .with_configuration(experiment.to_yaml())
             .with_display(session.display)
-            .with_interrupt(session.interrupt.clone());
-        if *stage == Stage::Whole {
-            learner = learner.with_lock(run.lock());
+            .with_interrupt(session.interrupt.clone())
+            .with_team(session.team.clone());
+        if let Some(lock) = run.lock().filter(|_| *stage == Stage::Whole) {
+            learner = learner.with_lock(lock);
         }
         let mut learner = learner.build();
         if goes_on {
@@ -125,7 +128,8 @@ impl<'a> Prepared<'a> {
             batches.skipped.resume();
         }
         learner.check(&batches)?;
-        Ok(Self { stage, experiment, learner, batches, advice, scaled, run, directory, goes_on })
+        let writes = session.team.leads();
+        Ok(Self { stage, experiment, learner, batches, advice, scaled, run, directory, goes_on, writes })
     }
 
     /// Trains it to its end, or to an interruption.
@@ -133,23 +137,32 @@ impl<'a> Prepared<'a> {
     /// # Errors
     /// When data, device or file system fail.
     pub fn train(mut self) -> Result<Summary, RunError> {
-        let (directory, batches) = (&self.directory, &self.batches);
-        if !self.goes_on {
-            self.run.clear(directory)?;
+        if self.writes {
+            self.begin_directory()?;
         }
-        std::fs::create_dir_all(directory).map_err(RunError::of_file("create", directory))?;
-        let recorded = directory.join(self.stage.recorded_in());
-        record_changes(self.experiment, &recorded, self.learner.steps())?;
+        let (directory, batches) = (&self.directory, &self.batches);
         self.scaled.iter().for_each(|sentence| tracing::info!("{sentence}"));
         let summary = train(&mut self.learner, batches, &self.advice).inspect_err(|_| {
             // One that failed before its first step has nothing to go on with and should not be in the way.
-            if self.learner.steps() == 0 && !has_learned(directory) {
+            if self.writes && self.learner.steps() == 0 && !has_learned(directory) {
                 let _ = self.run.clear(directory);
             }
         })?;
-        batches.skipped.finish(&batches.loader)?.inspect(|sentence| tracing::warn!("{sentence}"));
-        write_report(directory)?;
+        if self.writes {
+            batches.skipped.finish(&batches.loader)?.inspect(|sentence| tracing::warn!("{sentence}"));
+            write_report(directory)?;
+        }
         Ok(summary)
+    }
+
+    /// Makes the stage's directory, empty where it begins, with what it is trained with.
+    fn begin_directory(&self) -> Result<(), RunError> {
+        if !self.goes_on {
+            self.run.clear(&self.directory)?;
+        }
+        std::fs::create_dir_all(&self.directory).map_err(RunError::of_file("create", &self.directory))?;
+        let recorded = self.directory.join(self.stage.recorded_in());
+        record_changes(self.experiment, &recorded, self.learner.steps())
     }
 }
 

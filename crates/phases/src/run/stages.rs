@@ -108,7 +108,7 @@ fn run(
     session: &Session,
 ) -> Result<Vec<StageOutcome>, RunError> {
     let resume = session.resume;
-    let directory = RunDirectory::own(experiment.directory())?;
+    let directory = RunDirectory::own(experiment.directory(), &session.team)?;
     let root = directory.path();
     // Later phases were made from what an earlier one found: they go with it.
     let replaced = stages.iter().chain(outdated);
@@ -145,13 +145,17 @@ fn run(
         if *stage != Stage::Whole {
             tracing::info!("{}", stage.title(experiment));
         }
-        let prepared = Prepared::new(stage, &setup, &directory, session)?;
+        // All ranks have read what they need before the first one writes.
+        let prepared = session.team.agree(Prepared::new(stage, &setup, &directory, session))?;
         // Until here nothing has been touched; what later stages begin with is not there yet.
-        replaced.drain(..).try_for_each(|replaced| directory.clear(&replaced))?;
-        if *stage != Stage::Whole && !std::mem::replace(&mut is_recorded, true) {
-            record(experiment, &root.join(CONFIG))?;
+        if session.team.leads() {
+            replaced.drain(..).try_for_each(|replaced| directory.clear(&replaced))?;
+            if *stage != Stage::Whole && !std::mem::replace(&mut is_recorded, true) {
+                record(experiment, &root.join(CONFIG))?;
+            }
         }
-        let summary = prepared.train()?;
+        // What the next stage begins with is there once the first rank has written it.
+        let summary = session.team.agree(prepared.train())?;
         let completed = summary.completed;
         outcomes.push(StageOutcome { directory: path, summary: Some(summary) });
         if !completed {

@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use undertone_ops::Compute;
-use undertone_ranks::Ranks;
 use undertone_store::DirectoryLock;
 
 /// Makes a [`Learner`]: what it trains is given, everything else has a default.
@@ -101,13 +100,13 @@ impl<O: Objective> LearnerBuilder<O> {
         self
     }
 
-    /// The ranks that train this run together; all of them make the same learner, on the same data.
+    /// The ranks that train this run together, if it is not one alone; all of them make the same learner, on the same data.
     ///
     /// Each optimizer step then has `accumulation` batches for each rank, of which each computes its own, and the step is that
     /// of all of them: its loss is the sum over all by the count over all, and so are its gradients. The first rank alone
     /// writes. The directory is one that all see.
-    pub fn with_ranks(mut self, ranks: Arc<Ranks>) -> Self {
-        self.team = Team::of(ranks);
+    pub fn with_team(mut self, team: Team) -> Self {
+        self.team = team;
         self
     }
 
