@@ -254,8 +254,26 @@ impl RunError {
             }
             Self::OutOfMemory(_)
             | Self::DeviceFailed { .. }
-            | Self::Train(TrainError::Io { .. } | TrainError::Export(_) | TrainError::Guard { .. }) => false,
+            | Self::Train(
+                TrainError::Io { .. }
+                | TrainError::Export(_)
+                | TrainError::Guard { .. }
+                | TrainError::Ranks(_)
+                | TrainError::Rank { .. },
+            ) => false,
             _ => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_ranks_do_is_no_bad_input() {
+        let failed = TrainError::Rank { rank: 1, message: "no memory".into() };
+        assert!(!RunError::Train(failed).is_bad_input());
+        assert!(RunError::Train(TrainError::IdleRanks { ranks: 3, batches: 2 }).is_bad_input());
     }
 }
