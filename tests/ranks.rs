@@ -29,6 +29,8 @@ struct Lines {
     seen: Mutex<Vec<usize>>,
     /// The batch that does not fit the model.
     broken: Option<usize>,
+    /// Whether there is no room for the best model.
+    full: bool,
 }
 
 impl Objective for Lines {
@@ -65,11 +67,11 @@ impl Objective for Lines {
 
     fn evaluate(&self, model: &Pair, _: &[String]) -> Result<Evaluation, BoxError> {
         let weight: f32 = model.always.weight.val().sum().try_into_vec_as().expect("a number")[0];
-        Ok(Evaluation { metrics: [("cer".to_owned(), f64::from(weight))].into(), ..Default::default() })
+        Ok(Evaluation { metrics: [("loss".to_owned(), f64::from(weight))].into(), ..Default::default() })
     }
 
     fn export(&self, _: &Pair, _: &Path) -> Result<(), BoxError> {
-        Ok(())
+        if self.full { Err("no space left".into()) } else { Ok(()) }
     }
 }
 
@@ -102,6 +104,7 @@ struct Plan {
     steps: u64,
     resume: bool,
     broken: Option<usize>,
+    full: bool,
     interrupt: Arc<AtomicBool>,
 }
 
@@ -116,7 +119,7 @@ fn train(dir: &Path, plan: &Plan, ranks: Option<Ranks>) -> Result<Trained, Train
     config.log_every = 1;
     let map = || LinearConfig::new(2, 1).with_initializer(Initializer::Constant { value: 0.1 }).init(&device);
     let model = Pair { always: map(), seldom: map() };
-    let objective = Lines { broken: plan.broken, ..Lines::default() };
+    let objective = Lines { broken: plan.broken, full: plan.full, ..Lines::default() };
     let mut builder = Learner::builder(config, objective, model, dir).with_device(device).with_seed(1);
     builder = builder.with_interrupt(plan.interrupt.clone());
     if let Some(ranks) = ranks {
@@ -221,6 +224,15 @@ fn an_error_of_one_rank_is_one_of_all_and_what_was_learned_is_saved() {
     assert_eq!(message(&ended[1]).as_deref(), Some("batch 9 is of another kind"));
     let found: Vec<bool> = [3, 4].map(|step| dir.path().join(format!("checkpoints/step-{step:08}")).exists()).into();
     assert_eq!(found, [true, true], "the checkpoint of every third step, and what was learned after it");
+}
+
+#[test]
+fn what_the_first_rank_cannot_write_ends_all() {
+    let dir = directory();
+    let ended = together(dir.path(), &Plan { accumulation: 1, steps: 9, full: true, ..Plan::default() }, 3);
+    let said: Vec<String> = ended.into_iter().map(|rank| rank.err().expect("no room").to_string()).collect();
+    let own = "the best model cannot be written: no space left".to_owned();
+    assert_eq!(said, [own.clone(), format!("rank 0 failed: {own}"), format!("rank 0 failed: {own}")]);
 }
 
 #[test]

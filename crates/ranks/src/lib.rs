@@ -37,4 +37,4 @@ pub use error::RankError;
 pub use launcher::{Launched, launched};
 pub use ranks::{Pending, Ranks};
 pub use threads::{Threads, threads};
-pub use transport::Transport;
+pub use transport::{Missing, Transport};

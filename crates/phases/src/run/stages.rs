@@ -148,12 +148,14 @@ fn run(
         // All ranks have read what they need before the first one writes.
         let prepared = session.team.agree(Prepared::new(stage, &setup, &directory, session))?;
         // Until here nothing has been touched; what later stages begin with is not there yet.
-        if session.team.leads() {
+        let mut begin = || {
             replaced.drain(..).try_for_each(|replaced| directory.clear(&replaced))?;
             if *stage != Stage::Whole && !std::mem::replace(&mut is_recorded, true) {
                 record(experiment, &root.join(CONFIG))?;
             }
-        }
+            Ok::<(), RunError>(())
+        };
+        session.team.agree(if session.team.leads() { begin() } else { Ok(()) })?;
         // What the next stage begins with is there once the first rank has written it.
         let summary = session.team.agree(prepared.train())?;
         let completed = summary.completed;
