@@ -9,17 +9,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use undertone::store::{HostTensor, parameters};
-use undertone::train::ranks::{RankError, Ranks, threads};
+use undertone::train::ranks::{RankError, Ranks, Threads, threads};
 use undertone::train::{
-    BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, Schedule, Team, TrainConfig, TrainError,
+    BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, Performance, Schedule, Team, TrainConfig,
+    TrainError,
 };
 use undertone_tests::toys::logged;
 
-/// Two maps, of which a batch uses the second only where its number is a multiple of four.
+/// Two maps, of which a batch uses the second only where its number is a multiple of four, and one with so many parameters that
+/// ranks may share out its optimizer's state.
 #[derive(Module, Debug)]
-struct Pair {
+struct Maps {
     always: Linear,
     seldom: Linear,
+    wide: Linear,
 }
 
 /// Brings both maps near a line. Batch `n` has `n % 3 + 1` samples.
@@ -34,7 +37,7 @@ struct Lines {
 }
 
 impl Objective for Lines {
-    type Model = Pair;
+    type Model = Maps;
     type Batch = usize;
     type Input = Tensor<2>;
 
@@ -56,21 +59,22 @@ impl Objective for Lines {
         Ok(Tensor::from_data(TensorData::new(values, [rows, 2]), device))
     }
 
-    fn losses(&self, model: &Pair, batch: &usize, x: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+    fn losses(&self, model: &Maps, batch: &usize, x: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
         let mut y = model.always.forward(x.clone());
         if batch.is_multiple_of(4) {
             y = y + model.seldom.forward(x.clone());
         }
+        let y = y + model.wide.forward(x.clone()).mean_dim(1);
         let wanted = x.sum_dim(1);
         Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum: (y - wanted).square().sum() }])
     }
 
-    fn evaluate(&self, model: &Pair, _: &[String]) -> Result<Evaluation, BoxError> {
+    fn evaluate(&self, model: &Maps, _: &[String]) -> Result<Evaluation, BoxError> {
         let weight: f32 = model.always.weight.val().sum().try_into_vec_as().expect("a number")[0];
         Ok(Evaluation { metrics: [("loss".to_owned(), f64::from(weight))].into(), ..Default::default() })
     }
 
-    fn export(&self, _: &Pair, _: &Path) -> Result<(), BoxError> {
+    fn export(&self, _: &Maps, _: &Path) -> Result<(), BoxError> {
         if self.full { Err("no space left".into()) } else { Ok(()) }
     }
 }
@@ -105,6 +109,9 @@ struct Plan {
     resume: bool,
     broken: Option<usize>,
     full: bool,
+    shard: bool,
+    /// The learning rate, if it is another one than the other ranks have.
+    lr: Option<f64>,
     interrupt: Arc<AtomicBool>,
 }
 
@@ -112,13 +119,15 @@ fn train(dir: &Path, plan: &Plan, ranks: Option<Ranks>) -> Result<Trained, Train
     let device = Device::default();
     let mut config = TrainConfig { max_steps: Some(plan.steps), accumulation: plan.accumulation, ..Default::default() };
     config.optimizer.warmup_steps = 1;
-    config.optimizer.lr = 0.05;
+    config.optimizer.lr = plan.lr.unwrap_or(0.05);
+    config.shard_optimizer = plan.shard;
     // A session of fewer steps then has the rates of a longer one.
     config.optimizer.schedule = Schedule::Constant;
     config.checkpoint.every = 3;
     config.log_every = 1;
-    let map = || LinearConfig::new(2, 1).with_initializer(Initializer::Constant { value: 0.1 }).init(&device);
-    let model = Pair { always: map(), seldom: map() };
+    let map =
+        |outputs| LinearConfig::new(2, outputs).with_initializer(Initializer::Constant { value: 0.1 }).init(&device);
+    let model = Maps { always: map(1), seldom: map(1), wide: map(2500) };
     let objective = Lines { broken: plan.broken, full: plan.full, ..Lines::default() };
     let mut builder = Learner::builder(config, objective, model, dir).with_device(device).with_seed(1);
     builder = builder.with_interrupt(plan.interrupt.clone());
@@ -136,16 +145,19 @@ fn train(dir: &Path, plan: &Plan, ranks: Option<Ranks>) -> Result<Trained, Train
 
 /// So many ranks train together; what each of them ends with.
 fn together(dir: &Path, plan: &Plan, count: usize) -> Vec<Result<Trained, TrainError>> {
+    together_as(dir, (0..count).map(|_| plan.clone()).collect())
+}
+
+/// Ranks train together, each by its own plan.
+fn together_as(dir: &Path, plans: Vec<Plan>) -> Vec<Result<Trained, TrainError>> {
     std::thread::scope(|scope| {
-        let ranks: Vec<_> = threads(count)
-            .into_iter()
-            .map(|transport| {
-                scope.spawn(move || {
-                    let ranks = Ranks::over(|| Ok(transport)).expect("a rank");
-                    train(dir, plan, Some(ranks))
-                })
+        let rank = |(transport, plan): (Threads, Plan)| {
+            scope.spawn(move || {
+                let ranks = Ranks::over(|| Ok(transport)).expect("a rank");
+                train(dir, &plan, Some(ranks))
             })
-            .collect();
+        };
+        let ranks: Vec<_> = threads(plans.len()).into_iter().zip(plans).map(rank).collect();
         ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
     })
 }
@@ -239,17 +251,11 @@ fn what_the_first_rank_cannot_write_ends_all() {
 fn ranks_that_would_train_something_else_are_refused() {
     let dir = directory();
     let plan = Plan { accumulation: 1, steps: 3, ..Plan::default() };
-    let ended: Vec<Result<Trained, TrainError>> = std::thread::scope(|scope| {
-        let rank = |(rank, transport)| {
-            let (plan, dir) = (Plan { accumulation: rank + 1, ..plan.clone() }, dir.path());
-            scope.spawn(move || train(dir, &plan, Some(Ranks::over(|| Ok(transport)).expect("a rank"))))
-        };
-        let ranks: Vec<_> = threads(2).into_iter().enumerate().map(rank).collect();
-        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
-    });
+    let plans = [1, 2].map(|accumulation| Plan { accumulation, ..plan.clone() });
+    let ended = together_as(dir.path(), plans.into());
     for rank in ended {
         let error = rank.err().map(|error| error.to_string());
-        assert_eq!(error.as_deref(), Some("rank 1 has other training data, unlike rank 0"));
+        assert_eq!(error.as_deref(), Some("rank 1 has other training data, unlike the others"));
     }
     assert!(!dir.path().join("checkpoints").exists());
 }
@@ -258,23 +264,16 @@ fn ranks_that_would_train_something_else_are_refused() {
 fn an_interrupt_of_one_rank_is_one_of_all_after_the_same_step() {
     let dir = directory();
     let plan = Plan { accumulation: 1, steps: 100_000, ..Plan::default() };
+    // Each has a flag of its own; that of the last one is set.
+    let plans = [(); 2].map(|()| Plan { interrupt: Arc::default(), ..plan.clone() });
+    let flag = plans[1].interrupt.clone();
     let ended: Vec<Trained> = std::thread::scope(|scope| {
-        let ranks: Vec<_> = threads(2)
-            .into_iter()
-            .map(|transport| {
-                // Each has a flag of its own; that of the last one is set.
-                let plan = Plan { interrupt: Arc::default(), ..plan.clone() };
-                let (flag, dir) = (plan.interrupt.clone(), dir.path());
-                let rank = scope.spawn(move || {
-                    let ranks = Ranks::over(|| Ok(transport)).expect("a rank");
-                    train(dir, &plan, Some(ranks)).expect("interrupted, not failed")
-                });
-                (rank, flag)
-            })
-            .collect();
-        std::thread::sleep(Duration::from_millis(50));
-        ranks[1].1.store(true, Ordering::Relaxed);
-        ranks.into_iter().map(|(rank, _)| rank.join().expect("no panic")).collect()
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            flag.store(true, Ordering::Relaxed);
+        });
+        let ended = together_as(dir.path(), plans.into());
+        ended.into_iter().map(|rank| rank.expect("interrupted, not failed")).collect()
     });
     assert_eq!(ended[0].samples, ended[1].samples);
     assert!(ended[0].samples < 300_000, "not to the end");
@@ -284,10 +283,69 @@ fn an_interrupt_of_one_rank_is_one_of_all_after_the_same_step() {
 #[test]
 fn a_rank_that_is_gone_is_named() {
     let dir = directory();
-    let mut both = threads(2);
-    drop(both.pop());
-    let ranks = Ranks::over(move || Ok(both.remove(0))).expect("a rank");
+    let gone = std::thread::scope(|scope| {
+        let mut ranks = threads(2).into_iter().map(|transport| scope.spawn(|| Ranks::over(|| Ok(transport))));
+        let (first, second) = (ranks.next().expect("rank 0"), ranks.next().expect("rank 1"));
+        drop(second.join().expect("no panic"));
+        let ranks = first.join().expect("no panic").expect("a rank");
+        train(dir.path(), &Plan { accumulation: 1, steps: 3, ..Plan::default() }, Some(ranks))
+    });
+    assert!(matches!(gone, Err(TrainError::Ranks(RankError::Gone(1)))));
+}
+
+#[test]
+fn ranks_that_share_out_the_optimizers_state_take_the_same_steps() {
+    let (whole, shared) = (directory(), directory());
+    let plan = Plan { accumulation: 2, steps: 12, ..Plan::default() };
+    let wanted = together(whole.path(), &plan, 2).remove(0).expect("trained");
+    let plan = Plan { shard: true, ..plan };
+    let ended: Vec<Trained> =
+        together(shared.path(), &plan, 2).into_iter().map(|rank| rank.expect("trained")).collect();
+    assert_eq!(ended[0].parameters, ended[1].parameters, "all ranks have the same bits");
+    assert_eq!(ended[0].parameters, wanted.parameters, "and they are those of ranks that share nothing out");
+    assert_eq!(logged(shared.path(), "loss"), logged(whole.path(), "loss"));
+    let norms = logged(shared.path(), "grad_norm").into_iter().zip(logged(whole.path(), "grad_norm"));
+    norms.for_each(|(ours, theirs)| assert!((ours - theirs).abs() <= 1e-6 * theirs, "{ours} and {theirs}"));
+    // What lies on disk does not tell who had which part of it.
+    let state = |dir: &Path| std::fs::read(dir.join("checkpoints/step-00000012/optimizer.safetensors")).expect("saved");
+    assert!(state(shared.path()) == state(whole.path()), "the same bytes");
+}
+
+#[test]
+fn state_that_was_shared_out_goes_on_with_another_number_of_ranks() {
+    let (whole, parts) = (directory(), directory());
+    let plan = Plan { accumulation: 2, steps: 12, ..Plan::default() };
+    let wanted = together(whole.path(), &plan, 2).remove(0).expect("trained");
+    let mut last = None;
+    for (steps, count, resume, shard) in
+        [(4, 2, false, true), (7, 4, true, true), (9, 3, true, false), (12, 1, true, true)]
+    {
+        let plan = Plan { steps, resume, shard, ..plan.clone() };
+        last = together(parts.path(), &plan, count).pop();
+    }
+    near(&last.expect("ranks").expect("trained").parameters, &wanted.parameters);
+}
+
+#[test]
+fn a_rank_whose_parameters_are_no_longer_those_of_the_others_is_named() {
+    let dir = directory();
+    let plan = |lr| Plan { accumulation: 1, steps: 6, lr, ..Plan::default() };
+    let ended = together_as(dir.path(), vec![plan(None), plan(Some(0.06)), plan(None)]);
+    for rank in ended {
+        let error = rank.err().map(|error| error.to_string()).expect("refused");
+        assert!(error.starts_with("rank 1 has other parameters than the others after step 3"), "{error}");
+    }
+    assert!(!dir.path().join("checkpoints/step-00000003").exists(), "nothing doubtful is kept");
+}
+
+#[test]
+fn what_ranks_cost_is_written_down() {
+    let dir = directory();
     let plan = Plan { accumulation: 1, steps: 3, ..Plan::default() };
-    let ended = train(dir.path(), &plan, Some(ranks));
-    assert!(matches!(ended, Err(TrainError::Ranks(RankError::Gone(1)))));
+    assert!(together(dir.path(), &plan, 2).iter().all(Result::is_ok));
+    let text = std::fs::read_to_string(dir.path().join("performance.jsonl")).expect("written");
+    let last: Performance = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
+    let ranks = last.ranks.expect("there are several");
+    assert!(ranks.count == 2 && ranks.slowest < 2 && ranks.imbalance >= 0.0 && (0.0..=1.0).contains(&ranks.overlap));
+    assert!(last.time.ranks > 0.0, "{last:?}");
 }

@@ -259,7 +259,8 @@ impl RunError {
                 | TrainError::Export(_)
                 | TrainError::Guard { .. }
                 | TrainError::Ranks(_)
-                | TrainError::Rank { .. },
+                | TrainError::Rank { .. }
+                | TrainError::Diverged { .. },
             ) => false,
             _ => true,
         }
@@ -272,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_other_ranks_do_is_no_bad_input() {
-        let failed = TrainError::Rank { rank: 1, message: "no memory".into() };
+        let failed = TrainError::Rank { rank: "rank 1".into(), message: "no memory".into() };
         assert!(!RunError::Train(failed).is_bad_input());
         assert!(RunError::Train(TrainError::IdleRanks { ranks: 3, batches: 2 }).is_bad_input());
     }

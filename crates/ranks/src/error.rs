@@ -1,6 +1,30 @@
 //! Why ranks cannot go on together.
 
+use std::fmt;
 use std::time::Duration;
+
+/// A rank as sentences name it: its number, and the host it is on where that has a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Which one, from 0.
+    pub rank: usize,
+    host: String,
+}
+
+impl Peer {
+    pub(crate) fn new(rank: usize, hosts: &[String]) -> Self {
+        Self { rank, host: hosts.get(rank).cloned().unwrap_or_default() }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.as_str() {
+            "" => write!(f, "rank {}", self.rank),
+            host => write!(f, "rank {} on {host}", self.rank),
+        }
+    }
+}
 
 /// Why ranks cannot go on together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +38,7 @@ pub enum RankError {
         /// Who waited.
         rank: usize,
         /// Of whom nothing was heard.
-        missing: Vec<usize>,
+        missing: Vec<Peer>,
         /// How long.
         after: Duration,
     },
@@ -36,9 +60,9 @@ pub enum RankError {
     Mpi(String),
 }
 
-fn named(ranks: &[usize]) -> String {
-    let numbers: Vec<String> = ranks.iter().map(usize::to_string).collect();
-    format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, numbers.join(", "))
+fn named(missing: &[Peer]) -> String {
+    let names: Vec<String> = missing.iter().map(Peer::to_string).collect();
+    names.join(", ")
 }
 
 #[cfg(test)]
@@ -47,8 +71,12 @@ mod tests {
 
     #[test]
     fn the_silent_ranks_are_named() {
-        let error = |missing| RankError::Silent { rank: 0, missing, after: Duration::from_secs(60) }.to_string();
-        assert!(error(vec![3]).starts_with("rank 0 has heard nothing of rank 3 for 60 s"));
-        assert!(error(vec![1, 2]).contains("of ranks 1, 2 for"));
+        let hosts = ["", "", "", "node7"].map(str::to_owned);
+        let error = |missing: &[usize]| {
+            let missing = missing.iter().map(|rank| Peer::new(*rank, &hosts)).collect();
+            RankError::Silent { rank: 0, missing, after: Duration::from_secs(60) }.to_string()
+        };
+        assert!(error(&[3]).starts_with("rank 0 has heard nothing of rank 3 on node7 for 60 s"));
+        assert!(error(&[1, 2]).contains("of rank 1, rank 2 for"));
     }
 }

@@ -33,7 +33,7 @@ mod transport;
 
 #[cfg(feature = "mpi")]
 pub use crate::mpi::Mpi;
-pub use error::RankError;
+pub use error::{Peer, RankError};
 pub use launcher::{Launched, launched};
 pub use ranks::{Pending, Ranks};
 pub use threads::{Threads, threads};

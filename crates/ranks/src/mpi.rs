@@ -46,6 +46,10 @@ impl Transport for Mpi {
         self.world.size() as usize
     }
 
+    fn host(&self) -> String {
+        mpi::environment::processor_name().unwrap_or_default()
+    }
+
     fn exchange(&mut self, sent: &[&[u8]], received: &mut [&mut [u8]], missing: &Missing) -> Result<(), RankError> {
         let own = self.rank();
         let process = |rank: usize| self.world.process_at_rank(rank as i32);

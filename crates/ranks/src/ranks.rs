@@ -1,15 +1,17 @@
 //! One rank's view of all of them.
 
-use crate::sum::{gather, sum};
+use crate::error::Peer;
+use crate::sum::{gather, sum, sum_parts};
 use crate::transport::Missing;
 use crate::{RankError, Transport};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long the others may say nothing, if nothing else is said.
-const PATIENCE: Duration = Duration::from_secs(45);
+/// How long the others may take until they are there: processes of a large job do not start at the same time.
+const START: Duration = Duration::from_secs(30 * 60);
 
 /// One rank of a run, and what it asks of all of them.
 ///
@@ -19,9 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(45);
 pub struct Ranks {
     rank: usize,
     count: usize,
-    patience: Duration,
+    /// Of each rank; empty where it has no name.
+    hosts: Arc<Vec<String>>,
     missing: Missing,
     broken: Broken,
+    /// In nanoseconds.
+    on_the_way: Arc<AtomicU64>,
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -31,7 +36,7 @@ pub struct Ranks {
 pub struct Pending<T> {
     found: Receiver<Result<T, RankError>>,
     rank: usize,
-    patience: Duration,
+    hosts: Arc<Vec<String>>,
     missing: Missing,
     broken: Broken,
 }
@@ -41,40 +46,37 @@ type Broken = Arc<Mutex<Option<RankError>>>;
 
 enum Job {
     Sum(Vec<f32>, Sender<Result<Vec<f32>, RankError>>),
+    SumParts(Vec<f32>, Vec<usize>, Sender<Result<Vec<f32>, RankError>>),
     Gather(Vec<u8>, Sender<Result<Vec<Vec<u8>>, RankError>>),
 }
 
 impl Ranks {
-    /// The ranks of a transport, which is made in the thread that uses it.
+    /// The ranks of a transport, which is made in the thread that uses it; it waits until all are there.
     ///
     /// # Errors
-    /// When there is no transport.
+    /// When there is no transport, or another rank does not come.
     pub fn over<T: Transport>(make: impl FnOnce() -> Result<T, RankError> + Send + 'static) -> Result<Self, RankError> {
-        Self::with_patience(PATIENCE, make)
-    }
-
-    /// [`Ranks::over`] a transport, where the others may say nothing for `patience`.
-    ///
-    /// # Errors
-    /// When there is no transport.
-    pub fn with_patience<T: Transport>(
-        patience: Duration,
-        make: impl FnOnce() -> Result<T, RankError> + Send + 'static,
-    ) -> Result<Self, RankError> {
         let (jobs, asked) = channel();
         let (ready, made) = channel();
         let missing = Missing::default();
         let noted = missing.clone();
+        let on_the_way = Arc::new(AtomicU64::new(0));
+        let counted = on_the_way.clone();
         let thread = std::thread::spawn(move || match make() {
             Ok(mut transport) => {
                 // Whoever asks may have gone by now, and then nobody waits.
-                let _ = ready.send(Ok((transport.rank(), transport.count())));
-                work(&mut transport, &asked, &noted);
+                let _ = ready.send(Ok((transport.rank(), transport.count(), transport.host())));
+                work(&mut transport, &asked, &noted, &counted);
             }
             Err(error) => drop(ready.send(Err(error))),
         });
-        let (rank, count) = made.recv().map_err(|_| RankError::Gone(0))??;
-        Ok(Self { rank, count, patience, missing, broken: Broken::default(), jobs: Some(jobs), thread: Some(thread) })
+        let (rank, count, host) = made.recv().map_err(|_| RankError::Gone(0))??;
+        let (hosts, broken) = (Arc::default(), Broken::default());
+        let mut ranks =
+            Self { rank, count, hosts, missing, broken, on_the_way, jobs: Some(jobs), thread: Some(thread) };
+        let hosts = ranks.gather(host.into_bytes())?.wait(START)?;
+        ranks.hosts = Arc::new(hosts.iter().map(|host| String::from_utf8_lossy(host).into_owned()).collect());
+        Ok(ranks)
     }
 
     /// Which one this is, from 0.
@@ -87,12 +89,35 @@ impl Ranks {
         self.count
     }
 
+    /// What a rank is called in sentences: its number, and the host it is on.
+    pub fn name(&self, rank: usize) -> Peer {
+        Peer::new(rank, &self.hosts)
+    }
+
+    /// How long sums were on their way since this was asked last.
+    pub fn time_on_the_way(&self) -> Duration {
+        Duration::from_nanos(self.on_the_way.swap(0, Ordering::Relaxed))
+    }
+
     /// Begins to add up numbers over all ranks, in the order of ranks. Every rank gives as many.
     ///
     /// # Errors
     /// When an earlier request has failed so that nothing more can be asked.
     pub fn sum(&self, values: Vec<f32>) -> Result<Pending<Vec<f32>>, RankError> {
         self.ask(|reply| Job::Sum(values, reply))
+    }
+
+    /// Begins to add up numbers over all ranks, in the order of ranks, of which each finds a part alone: the first so many, the
+    /// next so many, and so on. Every rank gives the same lengths, as many as there are ranks.
+    ///
+    /// # Errors
+    /// When an earlier request has failed so that nothing more can be asked.
+    ///
+    /// # Panics
+    /// If the lengths are not those of all values.
+    pub fn sum_parts(&self, values: Vec<f32>, lengths: Vec<usize>) -> Result<Pending<Vec<f32>>, RankError> {
+        assert_eq!((lengths.len(), lengths.iter().sum()), (self.count, values.len()), "a part for each rank");
+        self.ask(|reply| Job::SumParts(values, lengths, reply))
     }
 
     /// Begins to gather what each rank says, in the order of ranks.
@@ -103,15 +128,15 @@ impl Ranks {
         self.ask(|reply| Job::Gather(said, reply))
     }
 
-    /// The sums of a few numbers over all ranks, in the order of ranks.
+    /// The sums of a few numbers over all ranks, in the order of ranks, where others may say nothing for `patience`.
     ///
     /// # Errors
     /// When a rank is gone, silent, or asks for something else.
-    pub fn totals(&self, values: &[f64]) -> Result<Vec<f64>, RankError> {
+    pub fn totals(&self, values: &[f64], patience: Duration) -> Result<Vec<f64>, RankError> {
         let said: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let due = said.len();
         let mut totals = vec![0.0; values.len()];
-        for (rank, heard) in self.gather(said)?.wait()?.into_iter().enumerate() {
+        for (rank, heard) in self.gather(said)?.wait(patience)?.into_iter().enumerate() {
             if heard.len() != due {
                 return Err(RankError::OutOfStep { rank, found: heard.len(), expected: due });
             }
@@ -131,7 +156,7 @@ impl Ranks {
         Ok(Pending {
             found,
             rank: self.rank,
-            patience: self.patience,
+            hosts: self.hosts.clone(),
             missing: self.missing.clone(),
             broken: self.broken.clone(),
         })
@@ -149,16 +174,17 @@ impl Drop for Ranks {
 }
 
 impl<T> Pending<T> {
-    /// What was found, once it is there.
+    /// What was found, once it is there; others may say nothing for `patience`.
     ///
     /// # Errors
     /// When a rank is gone, silent, or asks for something else.
-    pub fn wait(self) -> Result<T, RankError> {
-        let found = match self.found.recv_timeout(self.patience) {
+    pub fn wait(self, patience: Duration) -> Result<T, RankError> {
+        let found = match self.found.recv_timeout(patience) {
             Ok(found) => found,
             Err(RecvTimeoutError::Disconnected) => Err(RankError::Gone(self.rank)),
             Err(RecvTimeoutError::Timeout) => {
-                Err(RankError::Silent { rank: self.rank, missing: self.missing.ranks(), after: self.patience })
+                let missing = self.missing.ranks().into_iter().map(|rank| Peer::new(rank, &self.hosts)).collect();
+                Err(RankError::Silent { rank: self.rank, missing, after: patience })
             }
         };
         found.inspect_err(|error| *locked(&self.broken) = Some(error.clone()))
@@ -170,77 +196,90 @@ fn locked(broken: &Broken) -> MutexGuard<'_, Option<RankError>> {
 }
 
 /// Does what is asked for until nobody asks any more, or something fails.
-fn work(transport: &mut dyn Transport, asked: &Receiver<Job>, missing: &Missing) {
+fn work(transport: &mut dyn Transport, asked: &Receiver<Job>, missing: &Missing, on_the_way: &AtomicU64) {
     for job in asked {
+        let began = Instant::now();
+        // Whoever asked need not wait for it.
+        let adds = !matches!(job, Job::Gather(..));
         let whole = match job {
-            Job::Sum(mut values, reply) => {
-                let found = sum(transport, &mut values, missing).map(|()| values);
-                let whole = found.is_ok();
-                // Whoever asked need not wait for it.
-                let _ = reply.send(found);
-                whole
-            }
-            Job::Gather(said, reply) => {
-                let found = gather(transport, &said, missing);
-                let whole = found.is_ok();
-                let _ = reply.send(found);
-                whole
-            }
+            Job::Sum(mut values, reply) => answer(&reply, sum(transport, &mut values, missing).map(|()| values)),
+            Job::SumParts(values, lengths, reply) => answer(&reply, sum_parts(transport, &values, &lengths, missing)),
+            Job::Gather(said, reply) => answer(&reply, gather(transport, &said, missing)),
         };
+        if adds {
+            on_the_way.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        }
         if !whole {
             break;
         }
     }
 }
 
+fn answer<T>(reply: &Sender<Result<T, RankError>>, found: Result<T, RankError>) -> bool {
+    let whole = found.is_ok();
+    let _ = reply.send(found);
+    whole
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::threads;
-    use std::time::Instant;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Ranks over threads, each made in a thread of its own.
+    fn ranks(count: usize) -> Vec<Ranks> {
+        let made: Vec<_> = threads(count)
+            .into_iter()
+            .map(|transport| std::thread::spawn(|| Ranks::over(|| Ok(transport)).expect("a rank")))
+            .collect();
+        made.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    }
 
     #[test]
     fn what_is_asked_for_is_done_in_order_while_the_rank_goes_on() {
-        let ranks: Vec<_> = threads(3)
+        let found: Vec<_> = ranks(3)
             .into_iter()
-            .map(|transport| {
+            .map(|ranks| {
                 std::thread::spawn(move || {
-                    let ranks = Ranks::over(|| Ok(transport)).expect("a rank");
                     let own = ranks.rank() as f32;
                     let sums: Vec<_> = (0..4).map(|k| ranks.sum(vec![own, k as f32]).expect("asked")).collect();
-                    let totals = ranks.totals(&[f64::from(own), 0.5]).expect("totals");
-                    let sums: Vec<Vec<f32>> = sums.into_iter().map(|sum| sum.wait().expect("a sum")).collect();
-                    (sums, totals, ranks.count())
+                    let part = ranks.sum_parts(vec![own, 1.0, 2.0], vec![1, 0, 2]).expect("asked");
+                    let totals = ranks.totals(&[f64::from(own), 0.5], LONG).expect("totals");
+                    let sums: Vec<Vec<f32>> = sums.into_iter().map(|sum| sum.wait(LONG).expect("a sum")).collect();
+                    (sums, part.wait(LONG).expect("a part"), totals)
                 })
             })
             .collect();
-        for rank in ranks {
-            let (sums, totals, count) = rank.join().expect("no panic");
+        let parts = [vec![3.0], vec![], vec![3.0, 6.0]];
+        for (rank, wanted) in found.into_iter().zip(parts) {
+            let (sums, part, totals) = rank.join().expect("no panic");
             assert_eq!(sums, [[3.0, 0.0], [3.0, 3.0], [3.0, 6.0], [3.0, 9.0]]);
-            assert_eq!((totals, count), (vec![3.0, 1.5], 3));
+            assert_eq!((part, totals), (wanted, vec![3.0, 1.5]));
         }
     }
 
     #[test]
     fn silence_is_told_with_the_rank_it_is_of() {
-        let mut all = threads(3);
+        let patience = Duration::from_millis(200);
+        let mut all = ranks(3);
         let silent = all.pop();
         let found: Vec<_> = all
             .into_iter()
-            .map(|transport| {
+            .map(|ranks| {
                 std::thread::spawn(move || {
-                    let ranks = Ranks::with_patience(Duration::from_millis(200), || Ok(transport)).expect("a rank");
-                    let first = ranks.totals(&[1.0]);
+                    let first = ranks.totals(&[1.0], patience);
                     // Nobody waits twice.
                     let began = Instant::now();
-                    assert_eq!(ranks.totals(&[1.0]), first);
+                    assert_eq!(ranks.totals(&[1.0], patience), first);
                     assert!(began.elapsed() < Duration::from_millis(100));
                     first
                 })
             })
             .collect();
         for (rank, found) in found.into_iter().enumerate() {
-            let wanted = RankError::Silent { rank, missing: vec![2], after: Duration::from_millis(200) };
+            let wanted = RankError::Silent { rank, missing: vec![Peer::new(2, &[])], after: patience };
             assert_eq!(found.join().expect("no panic"), Err(wanted));
         }
         drop(silent);
@@ -248,12 +287,11 @@ mod tests {
 
     #[test]
     fn after_a_failure_nothing_more_can_be_asked() {
-        let mut both = threads(2);
+        let mut both = ranks(2);
         drop(both.pop());
         let first = both.pop().expect("rank 0");
-        let ranks = Ranks::over(|| Ok(first)).expect("a rank");
-        assert_eq!(ranks.totals(&[1.0]), Err(RankError::Gone(1)));
-        assert!(ranks.totals(&[1.0]).is_err());
+        assert_eq!(first.totals(&[1.0], LONG), Err(RankError::Gone(1)));
+        assert!(first.totals(&[1.0], LONG).is_err());
     }
 
     #[test]

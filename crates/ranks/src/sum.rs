@@ -2,7 +2,6 @@
 
 use crate::transport::Missing;
 use crate::{RankError, Transport};
-use std::ops::Range;
 
 /// The sum of each number over all ranks, in the order of ranks: each rank adds up a share of the numbers, and the shares are
 /// exchanged. What passes each rank's link is twice `(ranks - 1) / ranks` of the numbers, whatever their count.
@@ -11,33 +10,49 @@ pub(crate) fn sum(transport: &mut dyn Transport, values: &mut [f32], missing: &M
     if count == 1 {
         return Ok(());
     }
-    let shares: Vec<Range<usize>> = (0..count).map(|rank| share(values.len(), rank, count)).collect();
-    let own = shares[rank].clone();
-    let mut parts: Vec<Vec<f32>> =
-        (0..count).map(|other| vec![0.0; if other == rank { 0 } else { own.len() }]).collect();
-    {
-        let sent: Vec<&[u8]> = (0..count).map(|other| bytes(values, &shares[other], other == rank)).collect();
-        let mut received: Vec<&mut [u8]> = parts.iter_mut().map(|part| bytemuck::cast_slice_mut(part)).collect();
-        exchange(transport, &sent, &mut received, missing)?;
-    }
-    parts[rank] = values[own.clone()].to_vec();
-    let (first, others) = parts.split_first_mut().expect("at least one rank");
-    for part in others {
-        first.iter_mut().zip(part).for_each(|(sum, value)| *sum += *value);
-    }
-    values[own].copy_from_slice(first);
-
-    let mine = first.clone();
+    let lengths: Vec<usize> =
+        (0..count).map(|rank| values.len() / count + usize::from(rank < values.len() % count)).collect();
+    let own = sum_parts(transport, values, &lengths, missing)?;
     let sent: Vec<&[u8]> =
-        (0..count).map(|other| if other == rank { &[][..] } else { bytemuck::cast_slice(&mine) }).collect();
+        (0..count).map(|other| if other == rank { &[][..] } else { bytemuck::cast_slice(&own) }).collect();
     let mut received = Vec::with_capacity(count);
     let mut rest = values;
-    for (other, share) in shares.iter().enumerate() {
-        let (part, after) = std::mem::take(&mut rest).split_at_mut(share.len());
-        received.push(if other == rank { &mut [][..] } else { bytemuck::cast_slice_mut(part) });
+    for (other, length) in lengths.iter().enumerate() {
+        let (part, after) = std::mem::take(&mut rest).split_at_mut(*length);
+        if other == rank {
+            part.copy_from_slice(&own);
+            received.push(&mut [][..]);
+        } else {
+            received.push(bytemuck::cast_slice_mut(part));
+        }
         rest = after;
     }
     exchange(transport, &sent, &mut received, missing)
+}
+
+/// This rank's part of the sums over all ranks, in the order of ranks; the parts have these lengths.
+pub(crate) fn sum_parts(
+    transport: &mut dyn Transport,
+    values: &[f32],
+    lengths: &[usize],
+    missing: &Missing,
+) -> Result<Vec<f32>, RankError> {
+    let (rank, count) = (transport.rank(), transport.count());
+    let mut rest = values;
+    let own: Vec<&[f32]> = lengths.iter().filter_map(|length| rest.split_off(..*length)).collect();
+    let empty_for_own = |other: usize| if other == rank { 0 } else { own[rank].len() };
+    let mut parts: Vec<Vec<f32>> = (0..count).map(|other| vec![0.0; empty_for_own(other)]).collect();
+    let sent: Vec<&[u8]> =
+        (0..count).map(|other| if other == rank { &[][..] } else { bytemuck::cast_slice(own[other]) }).collect();
+    let mut received: Vec<&mut [u8]> = parts.iter_mut().map(|part| bytemuck::cast_slice_mut(part)).collect();
+    exchange(transport, &sent, &mut received, missing)?;
+    parts[rank] = own[rank].to_vec();
+    let mut parts = parts.into_iter();
+    let mut sum = parts.next().unwrap_or_default();
+    for part in parts {
+        sum.iter_mut().zip(part).for_each(|(sum, value)| *sum += value);
+    }
+    Ok(sum)
 }
 
 /// What each rank says, in the order of ranks.
@@ -75,16 +90,6 @@ fn exchange(
     let own = transport.rank();
     missing.expect((0..sent.len()).filter(|rank| *rank != own));
     transport.exchange(sent, received, missing)
-}
-
-/// What of `values` a rank adds up: as even as can be.
-fn share(values: usize, rank: usize, count: usize) -> Range<usize> {
-    let start = |rank: usize| (values / count) * rank + (values % count).min(rank);
-    start(rank)..start(rank + 1)
-}
-
-fn bytes<'a>(values: &'a [f32], share: &Range<usize>, own: bool) -> &'a [u8] {
-    if own { &[] } else { bytemuck::cast_slice(&values[share.clone()]) }
 }
 
 #[cfg(test)]

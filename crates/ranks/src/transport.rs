@@ -11,6 +11,11 @@ pub trait Transport {
     /// How many there are.
     fn count(&self) -> usize;
 
+    /// What the machine is called that it is on; nothing where all are in one process.
+    fn host(&self) -> String {
+        String::new()
+    }
+
     /// Sends `sent[i]` to rank `i`, and fills `received[i]` with what rank `i` sends here. Every rank calls it, with lengths that
     /// fit; what is sent to itself is left to the caller, and both places for it are empty. It waits for as long as it takes,
     /// and notes of whom it has heard.

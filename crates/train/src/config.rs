@@ -35,6 +35,11 @@ pub struct TrainConfig {
     pub gradient_checkpointing: GradientCheckpointing,
     /// How parameters move.
     pub optimizer: OptimizerConfig,
+    /// Whether ranks that train together share out the optimizer's state (ZeRO, stage 1): each keeps that of its part of every
+    /// larger parameter, moves that part, and has the others' from them. Steps and checkpoints are the same.
+    pub shard_optimizer: bool,
+    /// How many seconds a rank may keep the others waiting within a step before they take it for dead, save and end.
+    pub rank_timeout: u64,
     /// When and by what the model is judged.
     pub evaluate: EvaluateConfig,
     /// When the state is saved, and how much of it is kept.
@@ -62,6 +67,8 @@ impl Default for TrainConfig {
             ema_decay: None,
             gradient_checkpointing: GradientCheckpointing::default(),
             optimizer: OptimizerConfig::default(),
+            shard_optimizer: false,
+            rank_timeout: 45,
             evaluate: EvaluateConfig::default(),
             checkpoint: CheckpointConfig::default(),
             early_stopping: EarlyStoppingConfig::default(),
@@ -166,6 +173,14 @@ impl TrainConfig {
             return error("log_every", &0, "must be at least 1");
         }
         self.optimizer.validate_beside(&usual.optimizer)?;
+        if self.shard_optimizer && !self.optimizer.is_elementwise() {
+            return error(
+                "shard_optimizer",
+                &true,
+                "the state of this optimizer cannot be divided: use `adamw`, or leave it out",
+            );
+        }
+        in_range("rank_timeout", self.rank_timeout, 24 * 3600)?;
         let steps = self.max_steps.or(self.epochs.is_none().then_some(DEFAULT_STEPS));
         if steps.is_some_and(|steps| self.optimizer.warmup_steps >= steps) {
             return error(

@@ -154,19 +154,30 @@ pub enum TrainError {
         /// How many batches a step has.
         batches: usize,
     },
+    /// A rank has other parameters than the others.
+    #[error(
+        "{rank} has other parameters than the others after step {step}, and what it computes cannot be trusted: go on without that \
+         machine, with --resume from the checkpoint before"
+    )]
+    Diverged {
+        /// Which one.
+        rank: String,
+        /// The step.
+        step: u64,
+    },
     /// A rank would train something else.
-    #[error("rank {rank} has {what}, unlike rank 0")]
+    #[error("{rank} has {what}, unlike the others")]
     RanksDiffer {
         /// Which one.
-        rank: usize,
+        rank: String,
         /// What it has.
         what: &'static str,
     },
     /// Another rank has failed.
-    #[error("rank {rank} failed: {message}")]
+    #[error("{rank} failed: {message}")]
     Rank {
         /// Which one.
-        rank: usize,
+        rank: String,
         /// What it said.
         message: String,
     },

@@ -1,26 +1,29 @@
 //! Gradients by parameter path.
 
-use crate::TrainError;
+use crate::optimizer::Shard;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 use undertone_ops::{add, read, sum_of_squares};
-use undertone_ranks::Ranks;
+use undertone_ranks::{Pending, RankError, Ranks};
 use undertone_store::{VisitParameter, visit};
 
 /// How many numbers ranks add up at a time: 25 MB.
-const BUCKET: usize = 25_000_000 / 4;
+pub(crate) const BUCKET: usize = 25_000_000 / 4;
 
 /// Summed gradients of an optimizer step, flattened, by parameter path.
 #[derive(Debug)]
 pub struct GradientSum {
     by_name: BTreeMap<String, Tensor<1>>,
+    /// Of larger ones this rank's part, where the optimizer's state is shared out among ranks.
+    parts: BTreeMap<String, Tensor<1>>,
     scale: f64,
 }
 
 impl Default for GradientSum {
     fn default() -> Self {
-        Self { by_name: BTreeMap::new(), scale: 1.0 }
+        Self { by_name: BTreeMap::new(), parts: BTreeMap::new(), scale: 1.0 }
     }
 }
 
@@ -61,46 +64,54 @@ impl GradientSum {
         self.by_name.iter().map(|(name, gradient)| (name.clone(), gradient.dims()[0])).collect()
     }
 
-    /// Adds up the gradients of all ranks, which together have those of these sizes: a rank without one has zeros. While
-    /// a bucket of them is on its way, the next one is filled.
+    /// Adds up the gradients of all ranks, which together have those of these sizes: a rank without one has zeros. Of those that
+    /// `shard` divides each rank has its own part after that. While a bucket of them is on its way, the next one is filled.
+    /// How long it waited for what was on its way.
     pub(crate) fn sum_over(
         &mut self,
         ranks: &Ranks,
         sizes: BTreeMap<String, usize>,
+        shard: Option<Shard>,
+        patience: Duration,
         device: &Device,
-    ) -> Result<(), TrainError> {
-        let mut sums = Vec::new();
-        let mut values: Vec<f32> = Vec::new();
-        for (name, size) in &sizes {
-            match self.by_name.remove(name) {
-                Some(gradient) => values.extend(read(gradient)),
-                None => values.resize(values.len() + size, 0.0),
-            }
-            if values.len() >= BUCKET {
-                sums.push(ranks.sum(std::mem::take(&mut values))?);
-            }
-        }
-        sums.push(ranks.sum(values)?);
-        let mut buckets = sums.into_iter();
-        let mut rest = Vec::new().into_iter();
+    ) -> Result<Duration, RankError> {
+        let mut buckets = Vec::new();
+        let mut bucket = Bucket { shard, ..Bucket::default() };
         for (name, size) in sizes {
-            if rest.len() == 0 {
-                rest = buckets.next().map(|sum| sum.wait()).transpose()?.unwrap_or_default().into_iter();
+            let values = self.by_name.remove(&name).map_or_else(|| vec![0.0; size], read);
+            bucket.add(name, values);
+            if bucket.values >= BUCKET {
+                buckets.push(std::mem::replace(&mut bucket, Bucket { shard, ..Bucket::default() }).send(ranks)?);
             }
-            let own: Vec<f32> = rest.by_ref().take(size).collect();
-            self.by_name.insert(name, Tensor::from_data(TensorData::new(own, [size]), device));
         }
-        Ok(())
+        buckets.push(bucket.send(ranks)?);
+        let mut waited = Duration::ZERO;
+        for Sent { names, whole, parts } in buckets {
+            let began = Instant::now();
+            let mut whole = whole.wait(patience)?.into_iter();
+            let mut parts = parts.map(|parts| parts.wait(patience)).transpose()?.unwrap_or_default().into_iter();
+            waited += began.elapsed();
+            for (name, size) in names {
+                let divided = shard.filter(|shard| shard.divides(size));
+                let length = divided.map_or(size, |shard| shard.range(size).len());
+                let (values, place) = match divided {
+                    Some(_) => (parts.by_ref().take(length).collect(), &mut self.parts),
+                    None => (whole.by_ref().take(length).collect::<Vec<f32>>(), &mut self.by_name),
+                };
+                place.insert(name, Tensor::from_data(TensorData::new(values, [length]), device));
+            }
+        }
+        Ok(waited)
     }
 
     /// The names that have a gradient.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.by_name.keys().map(String::as_str)
+        self.by_name.keys().chain(self.parts.keys()).map(String::as_str)
     }
 
     /// Takes the summed gradient of one parameter, `[elements]`, before [`scale`](Self::scale).
     pub fn take(&mut self, name: &str) -> Option<Tensor<1>> {
-        self.by_name.remove(name)
+        self.by_name.remove(name).or_else(|| self.parts.remove(name))
     }
 
     /// What every gradient is still to be multiplied by: the optimizer does it in its own pass over them.
@@ -113,16 +124,75 @@ impl GradientSum {
         sum_of_squares(self.by_name.values().cloned().collect())
     }
 
+    /// The sum of the squares of the parts that are this rank's alone, before [`scale`](Self::scale).
+    pub(crate) fn squares_of_parts(&self) -> f64 {
+        sum_of_squares(self.parts.values().cloned().collect()).map_or(0.0, |squares| f64::from(read(squares)[0]))
+    }
+
     /// The length of all gradients together, and shortens them to `clip_norm` if they are longer and it is above 0.
     ///
     /// A length that is not finite leaves them as they are: the caller decides what that means.
     pub fn clip(&mut self, clip_norm: f64) -> f64 {
-        let Some(squares) = self.squares() else { return 0.0 };
-        let norm = self.scale * f64::from(read(squares.sqrt())[0]);
+        self.clip_beside(0.0, clip_norm)
+    }
+
+    /// As [`clip`](Self::clip), where there are also parts, whose squares are so much over all ranks.
+    pub(crate) fn clip_beside(&mut self, squares_of_parts: f64, clip_norm: f64) -> f64 {
+        let whole = self.squares().map_or(0.0, |squares| f64::from(read(squares)[0]));
+        let norm = self.scale * (whole + squares_of_parts).sqrt();
         if clip_norm > 0.0 && norm > clip_norm && norm.is_finite() {
             self.scale *= clip_norm / norm;
         }
         norm
+    }
+}
+
+/// Gradients that are added up at a time.
+#[derive(Default)]
+struct Bucket {
+    shard: Option<Shard>,
+    names: Vec<(String, usize)>,
+    whole: Vec<f32>,
+    /// Those that are divided among ranks.
+    divided: Vec<Vec<f32>>,
+    /// How many numbers there are.
+    values: usize,
+}
+
+/// A bucket on its way.
+struct Sent {
+    names: Vec<(String, usize)>,
+    whole: Pending<Vec<f32>>,
+    parts: Option<Pending<Vec<f32>>>,
+}
+
+impl Bucket {
+    fn add(&mut self, name: String, values: Vec<f32>) {
+        self.values += values.len();
+        self.names.push((name, values.len()));
+        match self.shard {
+            Some(shard) if shard.divides(values.len()) => self.divided.push(values),
+            _ => self.whole.extend(values),
+        }
+    }
+
+    fn send(self, ranks: &Ranks) -> Result<Sent, RankError> {
+        let Self { shard, names, whole, divided, .. } = self;
+        let whole = ranks.sum(whole)?;
+        let parts = shard.map(|shard| {
+            // What is the first rank's of each of them, then what is the second's, and so on.
+            let mut lengths = vec![0; shard.count];
+            let mut values = Vec::with_capacity(divided.iter().map(Vec::len).sum());
+            for (rank, length) in lengths.iter_mut().enumerate() {
+                for gradient in &divided {
+                    let own = &gradient[Shard { rank, ..shard }.range(gradient.len())];
+                    *length += own.len();
+                    values.extend_from_slice(own);
+                }
+            }
+            ranks.sum_parts(values, lengths)
+        });
+        Ok(Sent { names, whole, parts: parts.transpose()? })
     }
 }
 

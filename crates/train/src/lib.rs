@@ -107,7 +107,7 @@ pub use loss_scale::{LossScale, LossScaleConfig};
 pub use memory::{Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, resident_memory_bytes};
 pub use objective::{BatchStream, Batches, BoxError, Evaluation, Example, LossTerm, Objective, Share, Work};
 pub use optimizer::{AdafactorConfig, GroupConfig, LrScaling, Optimizer, OptimizerConfig, OptimizerName, Pattern};
-pub use performance::{Performance, TimeSplit};
+pub use performance::{Performance, RankPerformance, TimeSplit};
 pub use progress::{Display, Progress};
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Summary, peak_memory_bytes};
 pub use schedule::Schedule;

@@ -34,6 +34,9 @@ pub struct Performance {
     pub mfu: Option<f64>,
     /// What the time went into.
     pub time: TimeSplit,
+    /// What several ranks that train together were like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<RankPerformance>,
     /// What the machine did meanwhile, where it tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<Hardware>,
@@ -50,20 +53,52 @@ pub struct TimeSplit {
     pub forward: f64,
     /// The backward pass.
     pub backward: f64,
+    /// Waiting for the other ranks, and adding up the gradients of all of them.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub ranks: f64,
     /// Clipping and the optimizer's step.
     pub optimizer: f64,
     /// Everything else.
     pub other: f64,
 }
 
+/// What several ranks that train together were like.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankPerformance {
+    /// How many there are.
+    pub count: usize,
+    /// The share of the time in which gradients were on their way that the first rank spent on something else.
+    pub overlap: f64,
+    /// The rank whose forward and backward passes took longest.
+    pub slowest: usize,
+    /// How much longer they took than those of a rank on average, as a share of that.
+    pub imbalance: f64,
+}
+
+fn is_nothing(share: &f64) -> bool {
+    *share == 0.0
+}
+
+impl RankPerformance {
+    /// Several as one: means, and the rank that was slowest most often.
+    fn over(ranks: &[Self]) -> Option<Self> {
+        let last = ranks.last()?;
+        let mean = |value: &dyn Fn(&Self) -> f64| ranks.iter().map(value).sum::<f64>() / ranks.len() as f64;
+        let times = |rank: usize| ranks.iter().filter(|line| line.slowest == rank).count();
+        let slowest = ranks.iter().map(|line| line.slowest).max_by_key(|rank| times(*rank))?;
+        Some(Self { overlap: mean(&|line| line.overlap), slowest, imbalance: mean(&|line| line.imbalance), ..*last })
+    }
+}
+
 impl TimeSplit {
     /// Names and shares, in the order of a step.
-    pub fn parts(&self) -> [(&'static str, f64); 6] {
+    pub fn parts(&self) -> [(&'static str, f64); 7] {
         [
             ("data wait", self.data_wait),
             ("transfer", self.transfer),
             ("forward", self.forward),
             ("backward", self.backward),
+            ("ranks", self.ranks),
             ("optimizer", self.optimizer),
             ("other", self.other),
         ]
@@ -97,9 +132,11 @@ impl Performance {
                 transfer: mean(&|line| line.time.transfer),
                 forward: mean(&|line| line.time.forward),
                 backward: mean(&|line| line.time.backward),
+                ranks: mean(&|line| line.time.ranks),
                 optimizer: mean(&|line| line.time.optimizer),
                 other: mean(&|line| line.time.other),
             },
+            ranks: RankPerformance::over(&lines.iter().filter_map(|line| line.ranks).collect::<Vec<_>>()),
             hardware: Hardware::mean(lines.iter().filter_map(|line| line.hardware.as_ref())),
         })
     }
@@ -116,6 +153,10 @@ impl Performance {
             .parts()
             .iter()
             .for_each(|(part, share)| add(&format!("time/{}", part.replace(' ', "_")), Some(*share)));
+        if let Some(ranks) = &self.ranks {
+            add("ranks/overlap", Some(ranks.overlap));
+            add("ranks/imbalance", Some(ranks.imbalance));
+        }
         if let Some(hardware) = &self.hardware {
             add("cpu", hardware.cpu);
             add("process_cpu", hardware.process_cpu);
@@ -162,6 +203,11 @@ mod tests {
         r#""memory_available_bytes":5368709120,"gpus":[{"name":"NVIDIA L4","utilization":0.8,"memory_bytes":7,"#,
         r#""memory_total_bytes":10,"power_watts":61.5,"temperature_celsius":54.0}]}}"#
     );
+    const RANKS: &str = concat!(
+        r#"{"step":10,"steps":10,"seconds":2.5,"samples_per_second":4.0,"#,
+        r#""time":{"data_wait":0.5,"transfer":0.0,"forward":0.2,"backward":0.2,"ranks":0.1,"optimizer":0.0,"other":0.0},"#,
+        r#""ranks":{"count":4,"overlap":0.5,"slowest":3,"imbalance":0.25}}"#
+    );
     const BARE: &str = concat!(
         r#"{"step":10,"steps":10,"seconds":2.5,"samples_per_second":4.0,"#,
         r#""time":{"data_wait":0.5,"transfer":0.0,"forward":0.25,"backward":0.25,"optimizer":0.0,"other":0.0}}"#
@@ -169,7 +215,7 @@ mod tests {
 
     #[test]
     fn lines_read_back_as_they_were_written() {
-        for line in [FULL, BARE] {
+        for line in [FULL, RANKS, BARE] {
             let read: Performance = serde_json::from_str(line).expect("a line");
             assert_eq!(serde_json::to_string(&read).expect("JSON"), line);
             assert!((read.time.parts().iter().map(|(_, share)| share).sum::<f64>() - 1.0).abs() < 1e-9);

@@ -2,7 +2,7 @@
 
 use crate::Hardware;
 use crate::objective::Work;
-use crate::performance::{Performance, TimeSplit};
+use crate::performance::{Performance, RankPerformance, TimeSplit};
 use burn::tensor::Device;
 use std::time::{Duration, Instant};
 use undertone_ops::wait;
@@ -14,11 +14,23 @@ pub(crate) enum Section {
     Transfer,
     Forward,
     Backward,
+    Ranks,
     Optimizer,
     Other,
 }
 
-const PARTS: usize = 6;
+const PARTS: usize = 7;
+
+/// What an optimizer step was like on several ranks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RankStep {
+    /// Seconds that the forward and backward passes of each rank took.
+    pub computing: Vec<f64>,
+    /// How long this rank waited for sums of gradients.
+    pub waited: Duration,
+    /// How long they were on their way.
+    pub on_the_way: Duration,
+}
 
 /// Time by section, data wait excepted.
 pub(crate) type Parts = [Duration; PARTS];
@@ -48,6 +60,7 @@ struct Totals {
     samples: u64,
     steps: u64,
     work: Work,
+    ranks: RankStep,
 }
 
 impl Stopwatch {
@@ -85,6 +98,16 @@ impl Stopwatch {
         } else if self.sampled {
             self.parts[part as usize] += time;
         }
+    }
+
+    /// What was done since the last call was to add up the gradients of several ranks.
+    pub fn lap_ranks(&mut self, step: RankStep, device: &Device) {
+        self.lap(Section::Ranks, device);
+        let sum = &mut self.line.ranks;
+        sum.computing.resize(step.computing.len(), 0.0);
+        sum.computing.iter_mut().zip(step.computing).for_each(|(sum, seconds)| *sum += seconds);
+        sum.waited += step.waited;
+        sum.on_the_way += step.on_the_way;
     }
 
     /// Where the time went since the watch was made, or since the last line.
@@ -160,11 +183,27 @@ impl Stopwatch {
                 transfer: share(Section::Transfer),
                 forward: share(Section::Forward),
                 backward: share(Section::Backward),
+                ranks: share(Section::Ranks),
                 optimizer: share(Section::Optimizer),
                 other: share(Section::Other),
             },
+            ranks: line.ranks.performance(),
             hardware,
         }
+    }
+}
+
+impl RankStep {
+    fn performance(&self) -> Option<RankPerformance> {
+        let Self { computing, waited, on_the_way } = self;
+        let slowest = (0..computing.len()).rev().max_by(|a, b| computing[*a].total_cmp(&computing[*b]))?;
+        let mean = computing.iter().sum::<f64>() / computing.len() as f64;
+        Some(RankPerformance {
+            count: computing.len(),
+            overlap: (1.0 - waited.as_secs_f64() / seconds(*on_the_way)).max(0.0),
+            slowest,
+            imbalance: computing[slowest] / mean.max(1e-9) - 1.0,
+        })
     }
 }
 
@@ -190,8 +229,8 @@ mod tests {
             watch.end(3, Work { tokens: Some(10.0), flops: Some(1e6), ..Default::default() }, &device);
         }
         let line = watch.line(2, None, Some(1e9));
-        let TimeSplit { data_wait, transfer, forward, backward, optimizer, other } = line.time;
-        assert!((data_wait + transfer + forward + backward + optimizer + other - 1.0).abs() < 1e-9, "{line:?}");
+        let TimeSplit { data_wait, transfer, forward, backward, ranks, optimizer, other } = line.time;
+        assert!((data_wait + transfer + forward + backward + ranks + optimizer + other - 1.0).abs() < 1e-9, "{line:?}");
         assert!(forward > backward && backward > other && data_wait > other, "{line:?}");
         assert_eq!((line.step, line.steps, transfer, line.audio_seconds_per_second), (2, 2, 0.0, None));
         assert!((line.samples_per_second * line.seconds - 6.0).abs() < 1e-6);
@@ -211,6 +250,19 @@ mod tests {
         let [forward, backward] = [Section::Forward, Section::Backward].map(|part| watch.parts()[part as usize]);
         assert!(forward >= Duration::from_millis(1) && forward < Duration::from_secs(1), "{forward:?}");
         assert!((backward.as_secs_f64() / forward.as_secs_f64() - 3.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn the_slowest_rank_and_what_was_done_while_sums_were_on_their_way_are_told() {
+        let device = Device::default();
+        let mut watch = Stopwatch::new(false);
+        for computing in [vec![1.0, 2.0, 1.0], vec![2.0, 4.0, 2.0]] {
+            let (waited, on_the_way) = (Duration::from_secs(1), Duration::from_secs(4));
+            watch.lap_ranks(RankStep { computing, waited, on_the_way }, &device);
+        }
+        let line = watch.line(2, None, None);
+        assert_eq!(line.ranks, Some(RankPerformance { count: 3, overlap: 0.75, slowest: 1, imbalance: 0.5 }));
+        assert_eq!(watch.line(3, None, None).ranks, None);
     }
 
     #[test]

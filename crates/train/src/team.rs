@@ -1,23 +1,45 @@
-//! The ranks that train a run together, each with its share of the batches of every optimizer step.
+//! The processes that train one run together.
 
 use crate::TrainError;
 use crate::gradients::GradientSum;
 use crate::objective::Share;
+use crate::optimizer::Shard;
 use burn::tensor::Device;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use undertone_ranks::Ranks;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use undertone_ranks::{RankError, Ranks};
 
 /// The ranks that train a run together; by default a process is alone.
 #[derive(Clone, Debug, Default)]
 pub struct Team {
     /// Nothing where there is no other.
     ranks: Option<Arc<Ranks>>,
+    talk: Arc<Mutex<Talk>>,
+}
+
+/// How ranks talk, and what came of it so far.
+#[derive(Debug)]
+struct Talk {
+    /// How long others may say nothing.
+    patience: Duration,
     /// Whether one has failed: then nobody says or hears anything any more.
-    ended: Arc<AtomicBool>,
+    ended: bool,
+    /// The ranks that were silent when they should have been heard.
+    silent: Vec<usize>,
+    /// Time spent on waiting for the sums of gradients.
+    waited: Duration,
+}
+
+/// Outside of steps ranks may be far apart: one reads a slow disk, another writes a large model.
+pub(crate) const APART: Duration = Duration::from_secs(30 * 60);
+
+impl Default for Talk {
+    fn default() -> Self {
+        Self { patience: APART, ended: false, silent: Vec::new(), waited: Duration::ZERO }
+    }
 }
 
 /// What a rank says, whatever the others wait for: one that fails need not know what that is.
@@ -30,7 +52,7 @@ enum Said<T> {
 impl Team {
     /// This process among the ranks.
     pub fn of(ranks: Arc<Ranks>) -> Self {
-        Self { ranks: (ranks.count() > 1).then_some(ranks), ended: Arc::default() }
+        Self { ranks: (ranks.count() > 1).then_some(ranks), talk: Arc::default() }
     }
 
     /// Which one this is, from 0.
@@ -53,28 +75,67 @@ impl Team {
         self.rank() == 0
     }
 
-    /// This rank's share of steps of so many batches.
+    /// Whether it is the one that tells a person what went wrong, once [`agree`](Self::agree) has told all of them: the first
+    /// one that is still there.
+    pub fn speaks(&self) -> bool {
+        let silent = &self.talk().silent;
+        (0..self.rank()).all(|rank| silent.contains(&rank))
+    }
+
+    /// What a rank is called in sentences: its number, and the host it is on.
+    pub fn name(&self, rank: usize) -> String {
+        self.ranks.as_ref().map_or_else(|| format!("rank {rank}"), |ranks| ranks.name(rank).to_string())
+    }
+
+    /// Of the batches of steps that have `window` of them, those that this rank computes.
     pub(crate) fn share(&self, window: usize) -> Share {
         Share { rank: self.rank(), count: self.count(), window }
+    }
+
+    /// Which part of the optimizer's state is this rank's, where it is shared out.
+    pub(crate) fn shard(&self) -> Shard {
+        Shard { rank: self.rank(), count: self.count() }
+    }
+
+    /// Lets others say nothing for so long from now on.
+    pub(crate) fn allow(&self, patience: Duration) {
+        self.talk().patience = patience;
     }
 
     /// What every rank says, in the order of ranks.
     ///
     /// # Errors
     /// When a rank has failed, is gone or silent.
-    pub(crate) fn hear<T: Serialize + DeserializeOwned>(&self, said: T) -> Result<Vec<T>, TrainError> {
+    pub fn hear<T: Serialize + DeserializeOwned>(&self, said: T) -> Result<Vec<T>, TrainError> {
         let Some(ranks) = &self.ranks else { return Ok(vec![said]) };
         let mut heard = Vec::with_capacity(ranks.count());
-        for (rank, said) in exchange(ranks, &Said::This(said))?.into_iter().enumerate() {
+        for (rank, said) in self.exchange(ranks, &Said::This(said))?.into_iter().enumerate() {
             match said {
                 Said::This(said) => heard.push(said),
                 Said::Failed(message) => {
-                    self.ended.store(true, Ordering::Relaxed);
-                    return Err(TrainError::Rank { rank, message });
+                    self.talk().ended = true;
+                    return Err(TrainError::Rank { rank: self.name(rank), message });
                 }
             }
         }
         Ok(heard)
+    }
+
+    /// Says to all what became of this rank's part, and waits for theirs: an error of any is one of all, wherever they are.
+    ///
+    /// # Errors
+    /// That of this rank, or that of the first other one that has one.
+    pub fn agree<T, E: From<TrainError> + ToString>(&self, part: Result<T, E>) -> Result<T, E> {
+        let Some(ranks) = self.ranks.as_ref().filter(|_| !self.talk().ended) else { return part };
+        match part {
+            Ok(part) => self.hear(()).map(|_| part).map_err(E::from),
+            Err(error) => {
+                self.talk().ended = true;
+                // What others wait for is no matter, and whether they are there.
+                let _ = self.exchange(ranks, &Said::<serde_json::Value>::Failed(error.to_string()));
+                Err(error)
+            }
+        }
     }
 
     /// The sum of each number over all ranks.
@@ -83,44 +144,84 @@ impl Team {
     /// When a rank is gone or silent.
     pub(crate) fn totals(&self, values: &[f64]) -> Result<Vec<f64>, TrainError> {
         match &self.ranks {
-            Some(ranks) => Ok(ranks.totals(values)?),
+            Some(ranks) => Ok(self.noted(ranks.totals(values, self.patience()))?),
             None => Ok(values.to_vec()),
         }
     }
 
-    /// Says to all what became of this rank's part, and waits for theirs: an error of any is one of all, wherever they are.
-    ///
-    /// # Errors
-    /// That of this rank, or that of the first other one that has one.
-    pub fn agree<T, E: From<TrainError> + ToString>(&self, part: Result<T, E>) -> Result<T, E> {
-        let Some(ranks) = self.ranks.as_ref().filter(|_| !self.ended.load(Ordering::Relaxed)) else { return part };
-        match part {
-            Ok(part) => self.hear(()).map(|_| part).map_err(E::from),
-            Err(error) => {
-                self.ended.store(true, Ordering::Relaxed);
-                // What others wait for is no matter, and whether they are there.
-                let _ = exchange(ranks, &Said::<serde_json::Value>::Failed(error.to_string()));
-                Err(error)
-            }
-        }
-    }
-
-    /// Adds up the gradients of all ranks, so that each has the sum. One that no rank has is in no sum.
+    /// Adds up the gradients of all ranks, so that each has the sum; where the optimizer's state is shared out, of the
+    /// larger ones its own part. One that no rank has is in no sum.
     ///
     /// # Errors
     /// When a rank is gone or silent.
-    pub(crate) fn sum(&self, gradients: &mut GradientSum, device: &Device) -> Result<(), TrainError> {
+    pub(crate) fn sum(
+        &self,
+        gradients: &mut GradientSum,
+        shard: Option<Shard>,
+        device: &Device,
+    ) -> Result<(), TrainError> {
         let Some(ranks) = &self.ranks else { return Ok(()) };
         let mut sizes = BTreeMap::new();
         for own in self.hear(gradients.sizes())? {
             sizes.extend(own);
         }
-        gradients.sum_over(ranks, sizes, device)
+        let patience = self.patience();
+        let waited = self.noted(gradients.sum_over(ranks, sizes, shard, patience, device))?;
+        self.talk().waited += waited;
+        Ok(())
+    }
+
+    /// What each rank has of some numbers, one list of numbers after the other.
+    ///
+    /// # Errors
+    /// When a rank is gone or silent.
+    pub(crate) fn gather(&self, own: Vec<Vec<f32>>) -> Result<Vec<Vec<Vec<f32>>>, TrainError> {
+        let Some(ranks) = &self.ranks else { return Ok(own.into_iter().map(|own| vec![own]).collect()) };
+        let asked: Result<Vec<_>, RankError> = own
+            .into_iter()
+            .map(|own| ranks.gather(own.iter().flat_map(|value| value.to_le_bytes()).collect()))
+            .collect();
+        let patience = self.patience();
+        let found: Result<Vec<_>, RankError> =
+            asked.and_then(|asked| asked.into_iter().map(|found| found.wait(patience)).collect());
+        let found = self.noted(found)?;
+        Ok(found.into_iter().map(|heard| heard.into_iter().map(|bytes| floats(&bytes)).collect()).collect())
+    }
+
+    /// How long this rank waited for the sums of gradients since this was asked last, and how long they were on their way.
+    pub(crate) fn time_on_the_way(&self) -> (Duration, Duration) {
+        let busy = self.ranks.as_ref().map_or(Duration::ZERO, |ranks| ranks.time_on_the_way());
+        (std::mem::take(&mut self.talk().waited), busy)
+    }
+
+    fn exchange<T: Serialize + DeserializeOwned>(
+        &self,
+        ranks: &Ranks,
+        said: &Said<T>,
+    ) -> Result<Vec<Said<T>>, TrainError> {
+        let data = |error: serde_json::Error| TrainError::Data(error.into());
+        let said = serde_json::to_vec(said).map_err(data)?;
+        let heard = ranks.gather(said).and_then(|heard| heard.wait(self.patience()));
+        self.noted(heard)?.iter().map(|bytes| serde_json::from_slice(bytes).map_err(data)).collect()
+    }
+
+    /// Keeps in mind who was silent.
+    fn noted<T>(&self, found: Result<T, RankError>) -> Result<T, RankError> {
+        if let Err(RankError::Silent { missing, .. }) = &found {
+            self.talk().silent = missing.iter().map(|peer| peer.rank).collect();
+        }
+        found
+    }
+
+    fn patience(&self) -> Duration {
+        self.talk().patience
+    }
+
+    fn talk(&self) -> MutexGuard<'_, Talk> {
+        self.talk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn exchange<T: Serialize + DeserializeOwned>(ranks: &Ranks, said: &Said<T>) -> Result<Vec<Said<T>>, TrainError> {
-    let data = |error: serde_json::Error| TrainError::Data(error.into());
-    let heard = ranks.gather(serde_json::to_vec(said).map_err(data)?)?.wait()?;
-    heard.iter().map(|bytes| serde_json::from_slice(bytes).map_err(data)).collect()
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap_or_default())).collect()
 }

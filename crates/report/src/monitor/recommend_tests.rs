@@ -13,7 +13,16 @@ fn well() -> Performance {
         tokens_per_second: None,
         flops_per_second: None,
         mfu: None,
-        time: TimeSplit { data_wait: 0.01, transfer: 0.0, forward: 0.35, backward: 0.55, optimizer: 0.06, other: 0.03 },
+        time: TimeSplit {
+            data_wait: 0.01,
+            transfer: 0.0,
+            forward: 0.35,
+            backward: 0.55,
+            ranks: 0.0,
+            optimizer: 0.06,
+            other: 0.03,
+        },
+        ranks: None,
         hardware: Some(Hardware {
             cpu: Some(0.95),
             process_cpu: Some(0.93),

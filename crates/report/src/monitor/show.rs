@@ -3,7 +3,7 @@
 use super::recommend::{MEASURED_STEPS, percent};
 use super::snapshot::{Snapshot, State};
 use serde_json::{Map, Value};
-use undertone_train::{Gpu, Hardware, Performance};
+use undertone_train::{Gpu, Hardware, Performance, RankPerformance};
 
 /// Characters of a full bar.
 const BAR: usize = 24;
@@ -26,6 +26,7 @@ impl Snapshot {
         if let Some(performance) = &self.performance {
             lines.push(format!("speed   {}", speed(performance)));
             lines.extend(split(performance));
+            lines.extend(performance.ranks.as_ref().map(ranks));
             lines.extend(performance.hardware.iter().flat_map(machine));
         }
         lines.extend(self.advice());
@@ -101,12 +102,24 @@ fn speed(performance: &Performance) -> String {
 }
 
 fn split(performance: &Performance) -> Vec<String> {
-    let parts = performance.time.parts().into_iter().enumerate();
+    let parts = performance.time.parts().into_iter();
+    // Of a run that is one process nobody asks what ranks cost.
+    let parts = parts.filter(|(name, _)| *name != "ranks" || performance.ranks.is_some()).enumerate();
     let line = |(index, (name, share)): (usize, (&str, f64))| {
         let head = if index == 0 { "time" } else { "" };
         format!("{head:7} {name:9} {:5.1} %  {}", 100.0 * share, bar(share)).trim_end().to_owned()
     };
     parts.map(line).collect()
+}
+
+/// What several processes are like that train together.
+fn ranks(ranks: &RankPerformance) -> String {
+    let RankPerformance { count, overlap, slowest, imbalance } = ranks;
+    format!(
+        "ranks   {count}  slowest {slowest}, {} longer than the mean  {} of sums behind other work",
+        percent(*imbalance),
+        percent(*overlap)
+    )
 }
 
 fn machine(hardware: &Hardware) -> Vec<String> {
@@ -168,6 +181,24 @@ mod tests {
         assert_eq!(bar(1.0 / 48.0), "▌");
         assert_eq!(full_bar(0.25), format!("{}{}", "━".repeat(6), "┄".repeat(18)));
         assert_eq!(full_bar(7.0).chars().count(), BAR);
+    }
+
+    #[test]
+    fn ranks_are_shown_where_there_are_several() {
+        let line = |ranks: &str, time: &str| -> Performance {
+            let text = format!(
+                "{{\"step\":9,\"steps\":9,\"seconds\":1,\"samples_per_second\":1,\"time\":{{\"data_wait\":0,\
+                 \"transfer\":0,\"forward\":0.5,\"backward\":0.25,\"optimizer\":0,\"other\":0.25{time}}}{ranks}}}"
+            );
+            serde_json::from_str(&text).expect("a line")
+        };
+        assert!(split(&line("", "")).iter().all(|line| !line.contains("ranks")));
+        let several =
+            line(",\"ranks\":{\"count\":4,\"overlap\":0.5,\"slowest\":3,\"imbalance\":0.25}", ",\"ranks\":0.1");
+        assert!(split(&several).iter().any(|line| line.contains("ranks      10.0 %")), "{:?}", split(&several));
+        let said = several.ranks.as_ref().map(ranks);
+        let wanted = "ranks   4  slowest 3, 25 % longer than the mean  50 % of sums behind other work";
+        assert_eq!(said.as_deref(), Some(wanted));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The curves of a training run.
 
-use super::records::{RunRecords, TIME};
+use super::records::RunRecords;
 use crate::draw::areas::Areas;
 use crate::draw::lines::{Axis, Curves};
 use crate::error::AnalysisError;
@@ -75,11 +75,11 @@ pub(crate) fn learning(records: &RunRecords) -> Result<Vec<Figure>, AnalysisErro
 /// When the drawing library fails.
 pub(crate) fn machine(records: &RunRecords) -> Result<Vec<Figure>, AnalysisError> {
     let mut album = Album { steps: records.steps(), figures: Vec::new() };
-    let time = records.time();
+    let (time, parts) = (records.time(), records.time_parts());
     let areas = Areas {
         title: "Time of a training step",
         quantity: "Share of the time",
-        parts: &TIME,
+        parts: &parts,
         intervals: &time,
         steps: album.steps,
         size: SIZE,
@@ -199,7 +199,8 @@ fn averages(records: &RunRecords) -> String {
     let total: f64 = time.iter().map(|it| it.weight).sum();
     let share =
         |part: usize| time.iter().map(|it| it.shares[part] * it.weight).sum::<f64>() / total.max(f64::MIN_POSITIVE);
-    let mut shares: Vec<(&str, f64)> = TIME.iter().enumerate().map(|(part, (name, _))| (*name, share(part))).collect();
+    let parts = records.time_parts();
+    let mut shares: Vec<(&str, f64)> = parts.iter().enumerate().map(|(part, (name, _))| (*name, share(part))).collect();
     shares.sort_by(|a, b| b.1.total_cmp(&a.1));
     let said: Vec<String> = shares.iter().map(|(name, share)| format!("{name} {:.1} %", 100.0 * share)).collect();
     said.join(", ")

@@ -8,8 +8,11 @@ use std::path::Path;
 use undertone_train::{Environment, Performance, Summary};
 
 /// The parts of a training step's time, from the bottom of the picture up, each with the number of its colour.
-pub(crate) const TIME: [Part; 6] =
-    [("forward", 0), ("backward", 4), ("optimizer", 2), ("transfer", 1), ("data wait", 5), ("other", 6)];
+const TIME: [Part; 7] =
+    [("forward", 0), ("backward", 4), (RANKS, 3), ("optimizer", 2), ("transfer", 1), ("data wait", 5), ("other", 6)];
+
+/// The part that only runs of several ranks have.
+const RANKS: &str = "ranks";
 
 /// Everything there is of a training run; only the metrics have to be.
 #[derive(Clone, Debug, Default)]
@@ -65,12 +68,19 @@ impl RunRecords {
         (first as f64, last as f64)
     }
 
-    /// How the time of the training steps was spent.
+    /// The parts that the time of the training steps has.
+    pub fn time_parts(&self) -> Vec<Part> {
+        let together = self.performance.iter().any(|line| line.time.ranks > 0.0);
+        TIME.into_iter().filter(|(part, _)| together || *part != RANKS).collect()
+    }
+
+    /// How the time of the training steps was spent, in the order of [`time_parts`](Self::time_parts).
     pub fn time(&self) -> Vec<Interval> {
+        let parts = self.time_parts();
         let interval = |line: &Performance| {
             let share =
                 |part: &str| line.time.parts().iter().find(|(name, _)| *name == part).map_or(0.0, |found| found.1);
-            let shares: Vec<f64> = TIME.iter().map(|(part, _)| share(part)).collect();
+            let shares: Vec<f64> = parts.iter().map(|(part, _)| share(part)).collect();
             let sum: f64 = shares.iter().sum();
             let from = line.step.saturating_sub(line.steps);
             (sum.is_finite() && sum > 0.0).then(|| Interval {

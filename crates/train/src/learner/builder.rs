@@ -121,8 +121,12 @@ impl<O: Objective> LearnerBuilder<O> {
         let asked = config.compute;
         config.compute = asked.on(&device);
         let loss_scale = (config.compute == Compute::F16).then(|| LossScale::new(&config.loss_scale));
+        let mut optimizer = Optimizer::new(&config.optimizer);
+        if config.shard_optimizer && !self.team.is_alone() {
+            optimizer.share_out(self.team.shard());
+        }
         Learner {
-            optimizer: Optimizer::new(&config.optimizer),
+            optimizer,
             ema: config.ema_decay.map(Ema::new),
             saver: Saver::new(checkpoints, config.checkpoint.keep_last, config.checkpoint.keep_best),
             asked,

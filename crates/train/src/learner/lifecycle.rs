@@ -1,6 +1,7 @@
 //! How a session of training begins and ends, and the checkpoints and the summary that it leaves.
 
 use super::Learner;
+use super::recovery::RecoveryPoint;
 use super::session::{Session, SessionSettings};
 use crate::checkpoint::{Checkpoints, Contents};
 use crate::ema::Ema;
@@ -8,9 +9,11 @@ use crate::largest::check_largest;
 use crate::objective::{Batches, Objective};
 use crate::report::{ExampleChange, ParameterCount, Summary, peak_memory_bytes};
 use crate::stopwatch::Stopwatch;
+use crate::team::APART;
 use crate::{Progress, TrainError};
+use std::collections::BTreeMap;
 use undertone_ops::{Capacity, Compute, check_backend};
-use undertone_store::{frozen_checksum, parameter_infos, trainable_parameters};
+use undertone_store::{HostTensor, frozen_checksum, parameter_infos, trainable_parameters};
 
 impl<O: Objective> Learner<O> {
     /// Whether it can be trained on these batches; nothing is written.
@@ -25,6 +28,7 @@ impl<O: Objective> Learner<O> {
     pub(super) fn begin_session<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Session, TrainError> {
         let steps = self.steps_over(batches)?;
         check_backend(&self.device)?;
+        self.team.allow(APART);
         self.compare_ranks(batches)?;
         let owned = self.own_directory();
         self.team.agree(owned)?;
@@ -62,6 +66,7 @@ impl<O: Objective> Learner<O> {
 
     /// Everything after the last step: the last checkpoint and the summary.
     pub(super) fn end_session(&mut self, mut session: Session) -> Result<Summary, TrainError> {
+        self.team.allow(APART);
         self.finish_now(&mut session)?;
         self.state.seconds = session.seconds();
         let completed = !self.state.unjudged && (self.state.step >= session.steps || self.has_stalled());
@@ -123,13 +128,18 @@ impl<O: Objective> Learner<O> {
     /// Begins a checkpoint; training goes on once the tensors are in host memory.
     pub(super) fn checkpoint(&mut self) -> Result<(), TrainError> {
         let _span = tracing::debug_span!("checkpoint", step = self.state.step).entered();
-        if !self.team.leads() {
-            return Ok(());
-        }
+        // What cannot be trusted is not saved by a rescue either.
+        self.compare_parameters().inspect_err(|_| self.recovery = RecoveryPoint::DuringUpdate)?;
+        let optimizer = self.optimizer_state()?;
+        if self.team.leads() { self.write_checkpoint(optimizer) } else { Ok(()) }
+    }
+
+    /// Begins a checkpoint with this state of the optimizer.
+    pub(super) fn write_checkpoint(&mut self, optimizer: BTreeMap<String, HostTensor>) -> Result<(), TrainError> {
         let contents = Contents {
             state: self.state.clone(),
             model: trainable_parameters(self.model()),
-            optimizer: self.optimizer.to_tensors(),
+            optimizer,
             ema: self.ema.as_ref().map(Ema::to_tensors),
         };
         let direction = self.directions()?.deciding;

@@ -89,7 +89,9 @@ impl<O: Objective> Learner<O> {
             if interrupted || failure.is_some() {
                 match (read, failure) {
                     (Err(error), _) if !interrupted => self.gives_up(error, progress)?,
-                    (Ok(_), Some((rank, message))) if !interrupted => return Err(TrainError::Rank { rank, message }),
+                    (Ok(_), Some((rank, message))) if !interrupted => {
+                        return Err(TrainError::Rank { rank: self.team.name(rank), message });
+                    }
                     _ => {}
                 }
                 (self.state.epoch, self.state.cursor) = begin;

@@ -27,13 +27,14 @@ use crate::objective::{Batches, Objective};
 use crate::report::Summary;
 use crate::saver::Saver;
 use crate::stopwatch::Section;
-use crate::team::Team;
+use crate::team::{APART, Team};
 use crate::{Display, Optimizer, TrainConfig, TrainError};
 use burn::tensor::Device;
 use recovery::{RecoveryPoint, StateBeforeStep};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use step_batches::StepBatches;
 use step_report::PendingStep;
 use undertone_ops::Compute;
@@ -112,6 +113,9 @@ impl<O: Objective> Learner<O> {
             // Of each batch of the step the forward and the backward pass; their gradients are accumulated, over all ranks.
             let computed = self.forward_backward_accumulate(&mut batches, plan, &mut session.watch);
             let mut computed = self.share_out(computed)?;
+            if let Some(ranks) = computed.ranks.take() {
+                session.watch.lap_ranks(ranks, &self.device);
+            }
             self.check_coverage(&computed, session.steps)?;
             computed.report.rate = self.config.optimizer.rate(self.state.step, session.steps);
 
@@ -137,6 +141,9 @@ impl<O: Objective> Learner<O> {
             }
             (self.state.score, self.state.unjudged) = (None, judged);
             self.recovery = RecoveryPoint::BetweenSteps;
+            if judged || saved {
+                self.team.allow(APART);
+            }
             if judged {
                 self.evaluate(&mut session)?;
             }
@@ -150,6 +157,11 @@ impl<O: Objective> Learner<O> {
                 self.say_stalled(&session.progress);
                 break;
             }
+            if judged || saved {
+                self.team.agree(Ok::<(), TrainError>(()))?;
+            }
+            // The first step of a session may compile kernels for minutes; by now all ranks have taken it.
+            self.team.allow(Duration::from_secs(self.config.rank_timeout));
         }
         self.end_session(session)
     }

@@ -3,12 +3,19 @@
 
 use super::Learner;
 use super::step_report::{ComputedStep, StepReport};
+use crate::gradients::BUCKET;
 use crate::objective::{Batches, Objective};
+use crate::optimizer::{Moved, Shard};
+use crate::stopwatch::RankStep;
 use crate::tally::StepTerm;
-use crate::{TrainError, Work};
+use crate::{GradientSum, Team, TrainError, Work};
 use burn::module::Module;
+use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
-use undertone_store::frozen_checksum;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use undertone_ops::read;
+use undertone_store::{HostTensor, frozen_checksum, trainable_parameters};
 
 /// What a rank says of its part of a step, but for the numbers that are added up.
 #[derive(Debug, Serialize, Deserialize)]
@@ -18,6 +25,8 @@ struct Part {
     audio_seconds: Option<f64>,
     tokens: Option<f64>,
     flops: Option<f64>,
+    /// Seconds that its forward and backward passes took.
+    computing: f64,
 }
 
 /// What a run is on each of its ranks.
@@ -48,7 +57,7 @@ impl<O: Objective> Learner<O> {
         let runs = self.team.hear(own)?;
         for (rank, run) in runs.iter().enumerate() {
             if let Some(what) = runs[0].differs_from(run) {
-                return Err(TrainError::RanksDiffer { rank, what });
+                return Err(TrainError::RanksDiffer { rank: self.team.name(rank), what });
             }
         }
         Ok(())
@@ -61,7 +70,7 @@ impl<O: Objective> Learner<O> {
         }
         let mut computed = self.team.agree(part)?;
         let report = &mut computed.report;
-        let parts = self.team.hear(Part::of(report))?;
+        let parts = self.team.hear(Part::of(report, computed.computing))?;
         report.work = parts.iter().map(Part::work).fold(Work::default(), |mut sum, work| {
             sum += work;
             sum
@@ -76,9 +85,96 @@ impl<O: Objective> Learner<O> {
         for (term, sums) in report.terms.iter_mut().zip(totals[2..].chunks_exact(2)) {
             (term.mean, term.weighted) = (sums[0], sums[1]);
         }
-        self.team.sum(&mut computed.gradients, &self.device.clone().inner())?;
+        self.team.sum(&mut computed.gradients, self.shard(), &self.device.clone().inner())?;
+        let (waited, on_the_way) = self.team.time_on_the_way();
+        let computing = parts.iter().map(|part| part.computing).collect();
+        computed.ranks = Some(RankStep { computing, waited, on_the_way });
         Ok(computed)
     }
+
+    /// What of the optimizer's state is this rank's, where it is shared out.
+    pub(super) fn shard(&self) -> Option<Shard> {
+        (self.config.shard_optimizer && !self.team.is_alone()).then(|| self.team.shard())
+    }
+
+    /// The squares of those gradients of which each rank has a part, over all ranks.
+    pub(super) fn squares_of_parts(&self, gradients: &GradientSum) -> Result<f64, TrainError> {
+        if self.shard().is_none() { Ok(0.0) } else { Ok(self.team.totals(&[gradients.squares_of_parts()])?[0]) }
+    }
+
+    /// The optimizer's state as one process has it; of what is shared out, the first rank alone has it then.
+    pub(super) fn optimizer_state(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
+        let mut tensors = self.optimizer.to_tensors();
+        for name in self.optimizer.divided() {
+            let Some(tensor) = tensors.get_mut(&name) else { continue };
+            // One after the other: all of it at once is what a rank has no room for.
+            let parts = self.team.gather(vec![std::mem::take(&mut tensor.data)])?.remove(0);
+            if self.team.leads() {
+                tensor.data = parts.concat();
+                tensor.shape = vec![tensor.data.len()];
+            }
+        }
+        Ok(tensors)
+    }
+
+    /// Refuses to go on where a rank's parameters are no longer those of the others: a broken memory, or machines that do not
+    /// compute alike.
+    pub(super) fn compare_parameters(&self) -> Result<(), TrainError> {
+        if self.team.is_alone() {
+            return Ok(());
+        }
+        let sums = self.team.hear(checksum(&trainable_parameters(self.model())))?;
+        let count = |sum: &u32| sums.iter().filter(|other| *other == sum).count();
+        // Of two that differ nobody knows which is right: the first one is taken for it, which has written what there is.
+        let usual = sums.iter().rev().max_by_key(|sum| count(sum)).copied();
+        match sums.iter().position(|sum| Some(*sum) != usual) {
+            Some(rank) => Err(TrainError::Diverged { rank: self.team.name(rank), step: self.state.step }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whole parameters of the parts that each rank has moved.
+pub(super) fn all_parts(
+    team: &Team,
+    shard: Shard,
+    mut moved: BTreeMap<String, Moved>,
+) -> Result<BTreeMap<String, Moved>, TrainError> {
+    let names: Vec<String> =
+        moved.iter().filter(|(_, moved)| shard.divides(moved.size)).map(|(name, _)| name.clone()).collect();
+    // A bucket for each of the larger ones, and for as many of the smaller ones as fill one.
+    let mut buckets: Vec<Vec<f32>> = vec![Vec::new()];
+    let mut bucket_of = Vec::with_capacity(names.len());
+    for name in &names {
+        if buckets.last().is_some_and(|bucket| bucket.len() * shard.count >= BUCKET) {
+            buckets.push(Vec::new());
+        }
+        bucket_of.push(buckets.len() - 1);
+        let values = read(moved[name].values.clone());
+        buckets.last_mut().expect("a bucket").extend(values);
+    }
+    let mut found = team.gather(buckets)?.into_iter();
+    let (mut ranks, mut current) = (Vec::new(), None);
+    for (name, bucket) in names.iter().zip(bucket_of) {
+        if current.replace(bucket) != Some(bucket) {
+            ranks = found.next().unwrap_or_default().into_iter().map(Vec::into_iter).collect();
+        }
+        let moved = moved.get_mut(name).expect("its name");
+        let lengths = shard.lengths(moved.size);
+        let whole: Vec<f32> =
+            ranks.iter_mut().zip(lengths).flat_map(|(rank, length)| rank.by_ref().take(length)).collect();
+        let length = whole.len();
+        moved.values = Tensor::from_data(TensorData::new(whole, [length]), &moved.values.device());
+    }
+    Ok(moved)
+}
+
+fn checksum(parameters: &BTreeMap<String, HostTensor>) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    for parameter in parameters.values() {
+        parameter.data.iter().for_each(|value| sum.update(&value.to_le_bytes()));
+    }
+    sum.finalize()
 }
 
 impl Run {
@@ -95,10 +191,10 @@ impl Run {
 }
 
 impl Part {
-    fn of(report: &StepReport) -> Self {
+    fn of(report: &StepReport, computing: Duration) -> Self {
         let Work { audio_seconds, tokens, flops } = report.work;
         let terms = report.terms.iter().map(|term| (term.name.to_string(), term.count)).collect();
-        Self { terms, audio_seconds, tokens, flops }
+        Self { terms, audio_seconds, tokens, flops, computing: computing.as_secs_f64() }
     }
 
     fn work(&self) -> Work {

@@ -70,7 +70,8 @@ impl<O: Objective> Learner<O> {
             RecoveryPoint::BeforeUpdate(start) => start.restore(&mut self.state),
             RecoveryPoint::DuringUpdate => return,
         }
-        if !self.settle_in_rescue() {
+        // State that is shared out cannot be gathered from ranks that may be gone.
+        if self.shard().is_some() || !self.settle_in_rescue() {
             return;
         }
         let _ = self.saver.wait();
@@ -80,7 +81,10 @@ impl<O: Objective> Learner<O> {
             return;
         }
         // A device that has failed once may fail again when the parameters are read from it.
-        let saved = catch_backend_failure(|| self.checkpoint().is_ok() && self.saver.wait().is_ok());
+        let saved = catch_backend_failure(|| {
+            let optimizer = self.optimizer.to_tensors();
+            self.write_checkpoint(optimizer).is_ok() && self.saver.wait().is_ok()
+        });
         if saved == Ok(true) {
             tracing::info!("what was learned in {step} steps is saved: once the cause is mended, go on with --resume");
         }

@@ -2,6 +2,7 @@
 
 use super::batch::{BatchPasses, BatchResult};
 use super::loss_terms::WindowTerms;
+use super::ranks::all_parts;
 use super::recovery::{RecoveryPoint, StateBeforeStep};
 use super::session::Session;
 use super::step_batches::Plan;
@@ -15,6 +16,7 @@ use crate::stopwatch::{Section, Stopwatch};
 use crate::{GradientSum, Progress, TrainError, Work};
 use burn::tensor::Tensor;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use undertone_ops::{StepControl, StepRules, autocast, check_backend, runs_ahead};
 use undertone_store::parameter_infos;
 
@@ -72,6 +74,7 @@ impl<O: Objective> Learner<O> {
         watch: &mut Stopwatch,
     ) -> Result<ComputedStep, TrainError> {
         let Plan { places, counts, names } = plan;
+        let began = Instant::now();
         let terms = Mutex::new(WindowTerms::of_counts(counts));
         let scale = self.state.loss_scale.map_or(1.0, |scale| scale.scale);
         let step = self.state.step + 1;
@@ -79,6 +82,8 @@ impl<O: Objective> Learner<O> {
             gradients: GradientSum::of_scaled_loss(scale),
             losses: DeviceLosses::default(),
             report: StepReport { step, names, ..StepReport::default() },
+            computing: Duration::ZERO,
+            ranks: None,
         };
         // Seeding by step makes dropout the same whenever the step is taken, and on whatever device.
         let seed = undertone_ops::seeds::of_number(self.state.seed, step);
@@ -98,13 +103,14 @@ impl<O: Objective> Learner<O> {
         if batches.len() > 1 && !self.decides_ahead() {
             self.arrangement.settle(batches.len());
         }
+        computed.computing = began.elapsed();
         computed.report.gauges = batches.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
         Ok(computed)
     }
 
     /// Adds what one batch gave to the step.
     fn add(&self, batch: BatchResult, terms: &Mutex<WindowTerms>, computed: &mut ComputedStep) {
-        let ComputedStep { gradients, losses, report } = computed;
+        let ComputedStep { gradients, losses, report, .. } = computed;
         if report.terms.is_empty() {
             report.terms = terms.lock().unwrap_or_else(PoisonError::into_inner).named();
         }
@@ -148,22 +154,23 @@ impl<O: Objective> Learner<O> {
     ) -> Result<Option<(StepOutcome, StepReport)>, TrainError> {
         let _span = tracing::debug_span!("optimizer", step = computed.report.step).entered();
         if self.decides_ahead() {
-            self.step_ahead(computed, start);
+            self.step_ahead(computed, start)?;
             return Ok(None);
         }
         let ComputedStep { mut gradients, mut report, .. } = computed;
-        report.norm = gradients.clip(self.config.optimizer.clip_norm);
+        let squares_of_parts = self.squares_of_parts(&gradients)?;
+        report.norm = gradients.clip_beside(squares_of_parts, self.config.optimizer.clip_norm);
         let outcome = self.decide(&report, progress)?;
         self.recovery = RecoveryPoint::DuringUpdate;
         if outcome == StepOutcome::Taken {
-            self.move_parameters(&mut gradients, report.rate, None);
+            self.move_parameters(&mut gradients, report.rate, None)?;
         }
         Ok(Some((outcome, report)))
     }
 
     /// Moves the parameters if the device finds that the numbers of the step allow it.
-    fn step_ahead(&mut self, computed: ComputedStep, start: StateBeforeStep) {
-        let ComputedStep { mut gradients, losses, report } = computed;
+    fn step_ahead(&mut self, computed: ComputedStep, start: StateBeforeStep) -> Result<(), TrainError> {
+        let ComputedStep { mut gradients, losses, report, .. } = computed;
         let rules = StepRules {
             gradient_scale: gradients.scale(),
             clip_norm: self.config.optimizer.clip_norm,
@@ -174,18 +181,30 @@ impl<O: Objective> Learner<O> {
         // Before the parameters move, so that it is not behind them.
         let reading = control.read_behind();
         self.recovery = RecoveryPoint::DuringUpdate;
-        self.move_parameters(&mut gradients, report.rate, Some(&control));
+        self.move_parameters(&mut gradients, report.rate, Some(&control))?;
         self.pending = Some(PendingStep { report, reading, start });
+        Ok(())
     }
 
     /// Takes the optimizer's step, and that of the averages.
-    fn move_parameters(&mut self, gradients: &mut GradientSum, rate: f64, control: Option<&StepControl>) {
+    fn move_parameters(
+        &mut self,
+        gradients: &mut GradientSum,
+        rate: f64,
+        control: Option<&StepControl>,
+    ) -> Result<(), TrainError> {
         // Moved, not cloned: a parameter that nothing else holds is changed where it lies.
         let model = self.model.take().expect(MODEL);
-        self.model = Some(self.optimizer.controlled_step(model, gradients, rate, control));
+        let (team, shard) = (&self.team, self.shard());
+        let whole = |moved| match shard {
+            Some(shard) => all_parts(team, shard, moved),
+            None => Ok(moved),
+        };
+        self.model = Some(self.optimizer.sharded_step(model, gradients, rate, control, whole)?);
         if let Some(ema) = &mut self.ema {
             ema.update(self.model.as_ref().expect(MODEL), self.state.step + 1, control);
         }
+        Ok(())
     }
 
     /// Counts a step, and logs it where its numbers are known; false where it was rolled back.

@@ -2,9 +2,11 @@
 
 use super::loss_terms::TermShare;
 use super::recovery::StateBeforeStep;
+use crate::stopwatch::RankStep;
 use crate::tally::StepTerm;
 use crate::{GradientSum, Work};
 use burn::tensor::Tensor;
+use std::time::Duration;
 use undertone_ops::{StepControl, StepNumbers, StepReading, StepRules, read};
 
 /// What an optimizer step found.
@@ -47,6 +49,10 @@ pub(super) struct ComputedStep {
     /// The loss where the device decides by it; else it stands in the report already.
     pub losses: DeviceLosses,
     pub report: StepReport,
+    /// How long the backward and forward passes took here.
+    pub computing: Duration,
+    /// What the step was like on each rank, where there are several.
+    pub ranks: Option<RankStep>,
 }
 
 /// A step whose numbers the host has not read. Whether its parameters moved was decided on the device.

@@ -32,6 +32,11 @@ impl Rule for Adafactor {
         [batch * rows, batch * columns].into_iter().chain(changes).collect()
     }
 
+    /// The state of a matrix is that of its rows and columns.
+    fn is_elementwise(&self) -> bool {
+        false
+    }
+
     fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
         steps.into_iter().map(|step| self.step(step, control)).collect()
     }

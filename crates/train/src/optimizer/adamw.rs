@@ -29,6 +29,10 @@ impl Rule for AdamW {
         vec![shape.iter().product(); 2]
     }
 
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
     fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
         let step = |step: Step| {
             let rule = AdamWRule {

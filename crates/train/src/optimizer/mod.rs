@@ -8,10 +8,12 @@ mod name;
 pub mod registry;
 mod rule;
 mod settings;
+mod shard;
 
 pub use config::{AdafactorConfig, LrScaling, OptimizerConfig};
 pub use groups::{GroupConfig, Pattern};
 pub use name::OptimizerName;
+pub(crate) use shard::Shard;
 
 use crate::GradientSum;
 use burn::module::{Module, Param, ParamMapper};
@@ -20,6 +22,7 @@ use registry::title;
 use rule::{Rule, Step};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use undertone_ops::StepControl;
 use undertone_store::{HostTensor, MapParameter, StoreError, map};
 
@@ -30,12 +33,24 @@ pub struct Optimizer {
     state: BTreeMap<String, State>,
     /// The parameters of the last step.
     moved: Vec<String>,
+    /// What of larger parameters it moves, where it is one of several ranks.
+    shard: Option<Shard>,
 }
 
 /// Of one parameter: how many steps it has taken, and what its rule keeps.
 struct State {
     step: u64,
     parts: Vec<Tensor<1>>,
+    /// How many numbers the whole parameter has.
+    size: usize,
+}
+
+/// What has moved of a parameter.
+pub(crate) struct Moved {
+    /// `[elements]`, or of a part of them.
+    pub values: Tensor<1>,
+    /// How many the whole parameter has.
+    pub size: usize,
 }
 
 /// The number of steps, beside a rule's parts.
@@ -47,7 +62,7 @@ impl Optimizer {
     /// # Panics
     /// If [`OptimizerConfig::validate`] refuses the configuration's `options`.
     pub fn new(config: &OptimizerConfig) -> Self {
-        Self { config: config.clone(), rule: config.rule(), state: BTreeMap::new(), moved: Vec::new() }
+        Self { config: config.clone(), rule: config.rule(), state: BTreeMap::new(), moved: Vec::new(), shard: None }
     }
 
     /// Moves every parameter that has a gradient, and consumes the gradients. Parameters that nothing but `model` holds
@@ -64,17 +79,46 @@ impl Optimizer {
         learning_rate: f64,
         control: Option<&StepControl>,
     ) -> M {
+        let stepped = self.sharded_step(model, gradients, learning_rate, control, |moved| Ok::<_, Infallible>(moved));
+        stepped.unwrap_or_else(|never| match never {})
+    }
+
+    /// As [`controlled_step`](Self::controlled_step), where `whole` makes parameters of the parts that have moved.
+    ///
+    /// # Errors
+    /// Those of `whole`; the model is lost then.
+    pub(crate) fn sharded_step<M: Module, E>(
+        &mut self,
+        model: M,
+        gradients: &mut GradientSum,
+        learning_rate: f64,
+        control: Option<&StepControl>,
+        whole: impl FnOnce(BTreeMap<String, Moved>) -> Result<BTreeMap<String, Moved>, E>,
+    ) -> Result<M, E> {
         let mut taker = Taker { optimizer: self, gradients, learning_rate, taken: Taken::default() };
         let model = map(model, &mut taker);
-        let Taken { names, steps, params } = taker.taken;
+        let Taken { names, steps, sizes, params } = taker.taken;
         let numbers: Vec<u64> = steps.iter().map(|step| step.number).collect();
         let mut moved = BTreeMap::new();
-        for ((name, step), (parameter, parts)) in names.iter().zip(numbers).zip(self.rule.steps(steps, control)) {
-            self.state.insert(name.clone(), State { step, parts });
-            moved.insert(name.clone(), parameter);
+        let stepped = self.rule.steps(steps, control);
+        for (((name, size), step), (values, parts)) in names.iter().zip(sizes).zip(numbers).zip(stepped) {
+            self.state.insert(name.clone(), State { step, parts, size });
+            moved.insert(name.clone(), Moved { values, size });
         }
         self.moved = names;
-        map(model, &mut Placer { moved, params })
+        Ok(map(model, &mut Placer { moved: whole(moved)?, params }))
+    }
+
+    /// Keeps state of a part of each larger parameter alone. State that there is already is not divided.
+    pub(crate) fn share_out(&mut self, shard: Shard) {
+        self.shard = Some(shard);
+    }
+
+    /// The tensors of [`to_tensors`](Self::to_tensors) that are of a part of their parameter.
+    pub(crate) fn divided(&self) -> Vec<String> {
+        let divided = |state: &State| self.shard.is_some_and(|shard| shard.divides(state.size));
+        let parts = |name: &String| self.rule.parts().iter().map(|part| format!("{name}.{part}")).collect::<Vec<_>>();
+        self.state.iter().filter(|(_, state)| divided(state)).flat_map(|(name, _)| parts(name)).collect()
     }
 
     /// Forgets that the last step was counted: its control said that nothing moves.
@@ -124,13 +168,19 @@ impl Optimizer {
     ) -> Result<(), StoreError> {
         let mut state = BTreeMap::new();
         for name in names {
+            let mut size = 0;
             let tensor = |part: &&str| -> Result<Tensor<1>, StoreError> {
-                let host = source(&format!("{name}.{part}"))?;
-                Ok(Tensor::from_data(TensorData::new(host.data, host.shape), device))
+                let mut own = source(&format!("{name}.{part}"))?.data;
+                size = own.len();
+                if let Some(shard) = self.shard {
+                    own = own[shard.range(size)].to_vec();
+                }
+                let length = own.len();
+                Ok(Tensor::from_data(TensorData::new(own, [length]), device))
             };
-            let step = source(&format!("{name}.{STEP}"))?.data.first().copied().unwrap_or_default() as u64;
             let parts = self.rule.parts().iter().map(tensor).collect::<Result<_, _>>()?;
-            state.insert(name, State { step, parts });
+            let step = source(&format!("{name}.{STEP}"))?.data.first().copied().unwrap_or_default() as u64;
+            state.insert(name, State { step, parts, size });
         }
         self.state = state;
         Ok(())
@@ -155,6 +205,11 @@ impl OptimizerConfig {
         registry::rule(self).unwrap_or_else(|reason| panic!("a configuration that was not checked: {reason}"))
     }
 
+    /// Whether it does with every number of a parameter the same, whatever its neighbours are, so that its state can be divided.
+    pub(crate) fn is_elementwise(&self) -> bool {
+        self.rule().is_elementwise()
+    }
+
     /// Bytes of state for a trained parameter of this shape: f32, and four for its number of steps.
     pub fn state_bytes(&self, shape: &[usize]) -> usize {
         4 * (self.rule().lengths(shape).into_iter().sum::<usize>() + 1)
@@ -174,6 +229,8 @@ struct Taker<'a> {
 struct Taken {
     names: Vec<String>,
     steps: Vec<Step>,
+    /// How many numbers each has.
+    sizes: Vec<usize>,
     /// What belongs to each, a [`ParamMapper`], by name.
     params: BTreeMap<String, Box<dyn Any>>,
 }
@@ -185,24 +242,34 @@ impl MapParameter for Taker<'_> {
         let (id, old, mapper) = param.consume();
         let old = old.inner();
         let (shape, device) = (old.shape(), old.device());
-        let Optimizer { config, rule, state, .. } = &mut *self.optimizer;
-        let fresh = || {
-            let parts = rule.lengths(&shape).into_iter().map(|length| Tensor::zeros([length], &device));
-            State { step: 0, parts: parts.collect() }
+        let Optimizer { config, rule, state, shard, .. } = &mut *self.optimizer;
+        let size = shape.num_elements();
+        let own = shard.filter(|shard| shard.divides(size)).map(|shard| shard.range(size));
+        // A rule that may be shared out does with every number the same, whatever its neighbours are.
+        let own_shape = own.as_ref().map_or(shape.to_vec(), |own| vec![own.len()]);
+        let flat = old.reshape([size]);
+        let parameter = match own {
+            Some(own) => flat.slice([own]),
+            None => flat,
         };
-        let State { step, parts } = state.remove(&name).unwrap_or_else(fresh);
+        let fresh = || {
+            let parts = rule.lengths(&own_shape).into_iter().map(|length| Tensor::zeros([length], &device));
+            State { step: 0, parts: parts.collect(), size }
+        };
+        let State { step, parts, .. } = state.remove(&name).unwrap_or_else(fresh);
         let settings = config.settings(&name, D);
         self.taken.steps.push(Step {
-            shape: shape.to_vec(),
+            shape: own_shape,
             learning_rate: self.learning_rate * settings.factor,
             weight_decay: settings.weight_decay,
             gradient_scale: self.gradients.scale(),
             number: step + 1,
-            parameter: old.reshape([gradient.dims()[0]]),
+            parameter,
             gradient,
             state: parts,
         });
         self.taken.names.push(name.clone());
+        self.taken.sizes.push(size);
         self.taken.params.insert(name, Box::new(mapper));
         Param::uninitialized(
             id,
@@ -216,7 +283,7 @@ impl MapParameter for Taker<'_> {
 
 /// Puts back what has moved.
 struct Placer {
-    moved: BTreeMap<String, Tensor<1>>,
+    moved: BTreeMap<String, Moved>,
     params: BTreeMap<String, Box<dyn Any>>,
 }
 
@@ -225,7 +292,7 @@ impl MapParameter for Placer {
         let Some(new) = self.moved.remove(path) else { return param };
         let mapper = self.params.remove(path).and_then(|mapper| mapper.downcast::<ParamMapper<Tensor<D>>>().ok());
         let mapper = mapper.expect("the mapper of this very parameter");
-        let new = new.reshape(param.lazy_shape());
+        let new = new.values.reshape(param.lazy_shape());
         Param::from_mapped_value(param.id, Tensor::from_inner(new).require_grad(), *mapper)
     }
 }

@@ -51,6 +51,9 @@ pub trait UpdateRule: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// What the tensors of a parameter's state are called in checkpoints.
     const STATE: &'static [&'static str];
+    /// Whether it does with every number of a parameter the same, whatever its neighbours are: its state can then be shared out
+    /// among ranks, with `train.shard_optimizer`, and it is given parts of parameters as if they were vectors.
+    const IS_ELEMENTWISE: bool = false;
 
     /// With its settings, which stand in `train.optimizer`; those that no other optimizer has stand under `options` there.
     ///
@@ -174,6 +177,10 @@ impl<R: UpdateRule> Rule for Registered<R> {
 
     fn lengths(&self, shape: &[usize]) -> Vec<usize> {
         self.0.lengths(shape)
+    }
+
+    fn is_elementwise(&self) -> bool {
+        R::IS_ELEMENTWISE
     }
 
     fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {

@@ -11,6 +11,9 @@ pub(super) trait Rule: Send + Sync {
     /// How many elements each of them has for a parameter of this shape; they begin at zero.
     fn lengths(&self, shape: &[usize]) -> Vec<usize>;
 
+    /// Whether it does with every number the same, whatever its neighbours are.
+    fn is_elementwise(&self) -> bool;
+
     /// Each parameter, `[elements]`, and its state after its step; as they were where `control` says so.
     fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)>;
 }

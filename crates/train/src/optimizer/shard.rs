@@ -1,0 +1,60 @@
+//! An optimizer whose state is shared out among ranks.
+
+use std::ops::Range;
+
+/// Which part of every larger parameter a rank moves, and so keeps the state of (ZeRO, stage 1; Rajbhandari et al., 2020): of its
+/// numbers in their order the share that is the rank's turn, as even as can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shard {
+    pub rank: usize,
+    pub count: usize,
+}
+
+/// What is smaller every rank moves whole: biases and norms are a thousandth of a model, and each would be a message.
+const SMALLEST: usize = 4096;
+
+impl Shard {
+    /// Whether a parameter of so many numbers is shared out.
+    pub fn divides(self, size: usize) -> bool {
+        size >= SMALLEST.max(self.count)
+    }
+
+    /// How many numbers of such a parameter each rank has.
+    pub fn lengths(self, size: usize) -> Vec<usize> {
+        (0..self.count).map(|rank| Self { rank, ..self }.part(size).len()).collect()
+    }
+
+    /// What this rank moves of a parameter of so many numbers.
+    pub fn range(self, size: usize) -> Range<usize> {
+        if self.divides(size) { self.part(size) } else { 0..size }
+    }
+
+    fn part(self, size: usize) -> Range<usize> {
+        let start = |rank: usize| size / self.count * rank + rank.min(size % self.count);
+        start(self.rank)..start(self.rank + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_number_of_a_larger_parameter_is_one_ranks(size in SMALLEST..20_000, count in 1usize..9) {
+            let parts: Vec<Range<usize>> = (0..count).map(|rank| Shard { rank, count }.range(size)).collect();
+            prop_assert_eq!((parts[0].start, parts[count - 1].end), (0, size));
+            prop_assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
+            let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+            prop_assert!(lengths.iter().max().expect("some") - lengths.iter().min().expect("some") <= 1);
+            prop_assert_eq!(Shard { rank: 0, count }.lengths(size), lengths);
+        }
+    }
+
+    #[test]
+    fn a_small_parameter_is_moved_by_all() {
+        assert_eq!(Shard { rank: 1, count: 2 }.range(SMALLEST - 1), 0..SMALLEST - 1);
+        assert!(!Shard { rank: 0, count: 8192 }.divides(5000));
+    }
+}
