@@ -63,6 +63,7 @@ fn a_malformed_setting_is_quoted() {
 }
 
 #[test]
+#[cfg_attr(feature = "mpi", ignore = "mpi is in this build")]
 fn copies_of_one_run_that_a_launcher_starts_are_refused() {
     let place = place();
     for (variables, count, refused) in [

@@ -19,6 +19,8 @@ mod learner;
 mod learning;
 mod miniature;
 mod monitor;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod off_air;
 mod on_device;
 mod optimizer;

@@ -12,9 +12,21 @@ pub enum Failure {
     Machine(String),
     /// The user's wish.
     Interrupted,
+    /// What another of the processes that train together says, with the exit status.
+    SaidByAnother(u8),
 }
 
 impl Failure {
+    /// The exit status.
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Machine(_) => 1,
+            Self::BadInput(_) => 2,
+            Self::Interrupted => 130,
+            Self::SaidByAnother(status) => *status,
+        }
+    }
+
     pub fn bad_input(error: impl Display) -> Self {
         Self::BadInput(error.to_string())
     }

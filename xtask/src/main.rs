@@ -94,12 +94,11 @@ fn main() -> ExitCode {
     let Cli { log_format, command } = Cli::parse();
     let run = || catch_backend_failure(|| run(command)).unwrap_or_else(|failure| Err(Failure::of_backend(failure)));
     let result = logging::start(log_format).and_then(|()| run());
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::BadInput(text)) => complain(log_format, &text, 2),
-        Err(Failure::Machine(text)) => complain(log_format, &text, 1),
-        Err(Failure::Interrupted) => ExitCode::from(130),
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    if let Failure::BadInput(text) | Failure::Machine(text) = &failure {
+        logging::complain(log_format, text);
     }
+    ExitCode::from(failure.status())
 }
 
 fn run(command: Command) -> Result<(), Failure> {
@@ -121,9 +120,4 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Test(args) => test::run(&args),
         Command::Ci(args) => ci::run(&args),
     }
-}
-
-fn complain(format: LogFormat, text: &str, status: u8) -> ExitCode {
-    logging::complain(format, text);
-    ExitCode::from(status)
 }

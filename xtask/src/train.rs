@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use undertone::phases::run::{Baseline, Phase, StageOutcome, train, train_baseline, train_phases};
-use undertone::phases::{Experiment, Session};
+use undertone::phases::{Experiment, RunError, Session};
 use undertone::train::ranks::launched;
 use undertone::train::{Display, Summary, Team};
 
@@ -39,19 +39,28 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let team = team()?;
+    // One sentence is enough of several processes.
+    train_on(args, &team).map_err(|failure| match failure {
+        failure if team.speaks() => failure,
+        failure => Failure::SaidByAnother(failure.status()),
+    })
+}
+
+fn train_on(args: &Args, team: &Team) -> Result<(), Failure> {
     let mut settings = args.settings.clone();
     settings.extend(args.device.as_ref().map(|device| format!("device={device}")));
-    let experiment = Experiment::load(Some(&find(&args.config)), &settings).map_err(Failure::bad_input)?;
+    let experiment = Experiment::load(Some(&find(&args.config)), &settings).map_err(RunError::from);
+    let experiment = team.agree(experiment).map_err(Failure::of_run)?;
     let display = if args.tui { dashboard()? } else { Display::Lines };
-    let leads = team.leads();
-    let session = Session { resume: args.resume, interrupt: interrupt_flag()?, display, team };
+    let session = Session { resume: args.resume, interrupt: interrupt_flag()?, display, team: team.clone() };
     let outcomes = match (args.baseline, args.phase.as_deref()) {
         (Some(baseline), _) => train_baseline(&experiment, baseline, &session),
         (None, Some(phase)) => train_phases(&experiment, &phases(phase)?, &session),
         (None, None) => train(&experiment, &session),
     };
+    let outcomes = team.agree(outcomes);
     let outcomes = outcomes.map_err(|error| with_origin(Failure::of_run(error), &find(&args.config)))?;
-    if leads { report(&experiment, &outcomes) } else { Ok(()) }
+    if team.leads() { report(&experiment, &outcomes) } else { Ok(()) }
 }
 
 /// The processes that train together, where `mpirun` or `srun` started several.

@@ -28,6 +28,8 @@ pub const CHANGEABLE: &[&str] = &[
     "train.loss_scale",
     "train.guard",
     "train.ema_decay",
+    "train.shard_optimizer",
+    "train.rank_timeout",
     "train.gradient_checkpointing",
     "train.evaluate",
     "train.checkpoint.every",

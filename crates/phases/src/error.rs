@@ -56,6 +56,14 @@ pub enum RunError {
     /// The directory to be replaced was not made by a run.
     #[error("`{}` holds something that is no run: choose another name with --set run.name=NAME, or delete it yourself", .0.display())]
     NotARun(PathBuf),
+    /// A rank has a directory of its own.
+    #[error("`{}` is another directory for {rank} than for rank 0: processes that train together need one that all of them see, on a file system that their hosts share (--set run.dir=DIR)", directory.display())]
+    NotShared {
+        /// Which one.
+        rank: String,
+        /// The directory.
+        directory: PathBuf,
+    },
     /// Another process trains there.
     #[error("{0}: wait until it has ended, or choose another name with --set run.name=NAME")]
     Owned(LockError),

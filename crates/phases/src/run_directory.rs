@@ -4,6 +4,7 @@ use crate::changes::{changes, listed};
 use crate::{Experiment, RunError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use undertone_store::{DirectoryLock, StoreError, is_blank, write_atomically};
 use undertone_train::{Checkpoints, Exported, Team};
 
@@ -26,6 +27,7 @@ impl RunDirectory {
     pub fn own(path: PathBuf, team: &Team) -> Result<Self, RunError> {
         let lock = team.leads().then(|| DirectoryLock::acquire(&path).map(Arc::new)).transpose();
         let lock = team.agree(lock.map_err(RunError::from))?;
+        team.agree(is_shared(&path, team))?;
         if !path.join(CONFIG).exists() && !is_blank(&path) {
             return Err(RunError::NotARun(path));
         }
@@ -150,6 +152,24 @@ pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) ->
     }
     Ok(())
 }
+
+/// Refuses a directory in which another rank does not see the lock that the first one holds: each would keep its own run.
+fn is_shared(path: &Path, team: &Team) -> Result<(), RunError> {
+    let lock = path.join(DirectoryLock::FILE);
+    let seen = || std::fs::read_to_string(&lock).unwrap_or_default();
+    let said = team.hear(seen())?;
+    let began = Instant::now();
+    while seen() != said[0] {
+        if began.elapsed() > VISIBLE {
+            return Err(RunError::NotShared { rank: team.name(team.rank()), directory: path.to_owned() });
+        }
+        std::thread::sleep(VISIBLE / 50);
+    }
+    Ok(())
+}
+
+/// A network's file system shows a new file on other hosts within seconds.
+const VISIBLE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

@@ -35,6 +35,6 @@ mod transport;
 pub use crate::mpi::Mpi;
 pub use error::{Peer, RankError};
 pub use launcher::{Launched, launched};
-pub use ranks::{Pending, Ranks};
+pub use ranks::{Patience, Pending, Ranks};
 pub use threads::{Threads, threads};
-pub use transport::{Missing, Transport};
+pub use transport::{BEAT, Missing, Transport};

@@ -1,17 +1,20 @@
 //! MPI as the transport.
 
-use crate::transport::Missing;
+use crate::transport::{BEAT, Missing};
 use crate::{RankError, Transport};
 use mpi::Threading;
 use mpi::environment::Universe;
 use mpi::request::scope;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, Destination, Equivalence, Source};
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// The processes that `mpirun` or `srun` started.
 pub struct Mpi {
     world: SimpleCommunicator,
+    /// When it last gave a sign of life.
+    beaten: Cell<Instant>,
     /// Ends MPI when it is dropped.
     _universe: Universe,
 }
@@ -20,6 +23,9 @@ pub struct Mpi {
 const EAGER: Duration = Duration::from_millis(5);
 /// The pause after that, which leaves the core to whoever computes.
 const PAUSE: Duration = Duration::from_micros(50);
+
+/// What marks a sign of life, apart from everything else that is sent.
+const SIGN: i32 = 1;
 
 impl Mpi {
     /// Joins the others. A process does that once, and uses what it gets in the same thread.
@@ -33,7 +39,21 @@ impl Mpi {
         if threading < Threading::Funneled {
             return Err(refused("it was built for programs without threads"));
         }
-        Ok(Self { world: universe.world(), _universe: universe })
+        Ok(Self { world: universe.world(), beaten: Cell::new(Instant::now()), _universe: universe })
+    }
+
+    /// Gives every other rank a sign of life, and notes theirs.
+    fn give_sign(&self, missing: &Missing) {
+        self.beaten.set(Instant::now());
+        let own = self.world.rank();
+        for other in (0..self.world.size()).filter(|other| *other != own) {
+            self.world.process_at_rank(other).send_with_tag(&[0_u8][..], SIGN);
+        }
+        while let Some(sign) = self.world.any_process().immediate_probe_with_tag(SIGN) {
+            let sender = self.world.process_at_rank(sign.source_rank());
+            sender.receive_into_with_tag(&mut [0_u8][..], SIGN);
+            missing.beat(sign.source_rank() as usize);
+        }
     }
 }
 
@@ -48,6 +68,10 @@ impl Transport for Mpi {
 
     fn host(&self) -> String {
         mpi::environment::processor_name().unwrap_or_default()
+    }
+
+    fn beat(&mut self, missing: &Missing) {
+        self.give_sign(missing);
     }
 
     fn exchange(&mut self, sent: &[&[u8]], received: &mut [&mut [u8]], missing: &Missing) -> Result<(), RankError> {
@@ -75,6 +99,9 @@ impl Transport for Mpi {
                 }
                 receives = still;
                 sends = sends.into_iter().filter_map(|request| request.test().err()).collect();
+                if self.beaten.get().elapsed() > BEAT {
+                    self.give_sign(missing);
+                }
                 if began.elapsed() > EAGER {
                     std::thread::sleep(PAUSE);
                 }

@@ -2,7 +2,7 @@
 
 use crate::error::Peer;
 use crate::sum::{gather, sum, sum_parts};
-use crate::transport::Missing;
+use crate::transport::{BEAT, Missing};
 use crate::{RankError, Transport};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -10,8 +10,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the others may take until they are there: processes of a large job do not start at the same time.
-const START: Duration = Duration::from_secs(30 * 60);
+/// How long the others may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Until they have said what is due.
+    pub answer: Duration,
+    /// Between two signs of life that their processes give, whatever they compute.
+    pub sign: Duration,
+}
+
+impl Default for Patience {
+    /// Half an hour, for what takes some ranks longer than others, and 45 seconds between signs of life.
+    fn default() -> Self {
+        Self { answer: Duration::from_secs(30 * 60), sign: Duration::from_secs(45) }
+    }
+}
 
 /// One rank of a run, and what it asks of all of them.
 ///
@@ -74,7 +87,7 @@ impl Ranks {
         let (hosts, broken) = (Arc::default(), Broken::default());
         let mut ranks =
             Self { rank, count, hosts, missing, broken, on_the_way, jobs: Some(jobs), thread: Some(thread) };
-        let hosts = ranks.gather(host.into_bytes())?.wait(START)?;
+        let hosts = ranks.gather(host.into_bytes())?.wait(Patience::default())?;
         ranks.hosts = Arc::new(hosts.iter().map(|host| String::from_utf8_lossy(host).into_owned()).collect());
         Ok(ranks)
     }
@@ -128,11 +141,11 @@ impl Ranks {
         self.ask(|reply| Job::Gather(said, reply))
     }
 
-    /// The sums of a few numbers over all ranks, in the order of ranks, where others may say nothing for `patience`.
+    /// The sums of a few numbers over all ranks, in the order of ranks, where others may take so long.
     ///
     /// # Errors
     /// When a rank is gone, silent, or asks for something else.
-    pub fn totals(&self, values: &[f64], patience: Duration) -> Result<Vec<f64>, RankError> {
+    pub fn totals(&self, values: &[f64], patience: Patience) -> Result<Vec<f64>, RankError> {
         let said: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let due = said.len();
         let mut totals = vec![0.0; values.len()];
@@ -174,20 +187,33 @@ impl Drop for Ranks {
 }
 
 impl<T> Pending<T> {
-    /// What was found, once it is there; others may say nothing for `patience`.
+    /// What was found, once it is there; others may take so long.
     ///
     /// # Errors
     /// When a rank is gone, silent, or asks for something else.
-    pub fn wait(self, patience: Duration) -> Result<T, RankError> {
-        let found = match self.found.recv_timeout(patience) {
-            Ok(found) => found,
-            Err(RecvTimeoutError::Disconnected) => Err(RankError::Gone(self.rank)),
-            Err(RecvTimeoutError::Timeout) => {
-                let missing = self.missing.ranks().into_iter().map(|rank| Peer::new(rank, &self.hosts)).collect();
-                Err(RankError::Silent { rank: self.rank, missing, after: patience })
+    pub fn wait(self, patience: Patience) -> Result<T, RankError> {
+        let began = Instant::now();
+        let found = loop {
+            let left = patience.answer.saturating_sub(began.elapsed());
+            match self.found.recv_timeout(left.min(BEAT)) {
+                Ok(found) => break found,
+                Err(RecvTimeoutError::Disconnected) => break Err(RankError::Gone(self.rank)),
+                Err(RecvTimeoutError::Timeout) if began.elapsed() >= patience.answer => {
+                    break Err(self.silent(self.missing.ranks(), patience.answer));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let lifeless = self.missing.lifeless(patience.sign);
+            if !lifeless.is_empty() {
+                break Err(self.silent(lifeless, patience.sign));
             }
         };
         found.inspect_err(|error| *locked(&self.broken) = Some(error.clone()))
+    }
+
+    fn silent(&self, missing: Vec<usize>, after: Duration) -> RankError {
+        let missing = missing.into_iter().map(|rank| Peer::new(rank, &self.hosts)).collect();
+        RankError::Silent { rank: self.rank, missing, after }
     }
 }
 
@@ -197,7 +223,15 @@ fn locked(broken: &Broken) -> MutexGuard<'_, Option<RankError>> {
 
 /// Does what is asked for until nobody asks any more, or something fails.
 fn work(transport: &mut dyn Transport, asked: &Receiver<Job>, missing: &Missing, on_the_way: &AtomicU64) {
-    for job in asked {
+    loop {
+        let job = match asked.recv_timeout(BEAT) {
+            Ok(job) => job,
+            Err(RecvTimeoutError::Timeout) => {
+                transport.beat(missing);
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
         let began = Instant::now();
         // Whoever asked need not wait for it.
         let adds = !matches!(job, Job::Gather(..));
@@ -226,7 +260,7 @@ mod tests {
     use super::*;
     use crate::threads;
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Patience = Patience { answer: Duration::from_secs(60), sign: Duration::from_secs(60) };
 
     /// Ranks over threads, each made in a thread of its own.
     fn ranks(count: usize) -> Vec<Ranks> {
@@ -262,7 +296,8 @@ mod tests {
 
     #[test]
     fn silence_is_told_with_the_rank_it_is_of() {
-        let patience = Duration::from_millis(200);
+        let after = Duration::from_millis(200);
+        let patience = Patience { answer: after, ..LONG };
         let mut all = ranks(3);
         let silent = all.pop();
         let found: Vec<_> = all
@@ -279,7 +314,7 @@ mod tests {
             })
             .collect();
         for (rank, found) in found.into_iter().enumerate() {
-            let wanted = RankError::Silent { rank, missing: vec![Peer::new(2, &[])], after: patience };
+            let wanted = RankError::Silent { rank, missing: vec![Peer::new(2, &[])], after };
             assert_eq!(found.join().expect("no panic"), Err(wanted));
         }
         drop(silent);

@@ -1,7 +1,9 @@
 //! What carries bytes between ranks.
 
 use crate::RankError;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What carries bytes between the ranks of a run. It lives in the thread that it was made in.
 pub trait Transport {
@@ -16,6 +18,10 @@ pub trait Transport {
         String::new()
     }
 
+    /// Gives the others a sign of life, and notes theirs. It is called every [`BEAT`] while nothing is exchanged; within an
+    /// exchange the transport does so itself. Nothing by default: threads of a process live and die together.
+    fn beat(&mut self, _missing: &Missing) {}
+
     /// Sends `sent[i]` to rank `i`, and fills `received[i]` with what rank `i` sends here. Every rank calls it, with lengths that
     /// fit; what is sent to itself is left to the caller, and both places for it are empty. It waits for as long as it takes,
     /// and notes of whom it has heard.
@@ -25,25 +31,49 @@ pub trait Transport {
     fn exchange(&mut self, sent: &[&[u8]], received: &mut [&mut [u8]], missing: &Missing) -> Result<(), RankError>;
 }
 
-/// The ranks of which nothing has been heard yet in the exchange that goes on.
+/// How often ranks give a sign of life.
+pub const BEAT: Duration = Duration::from_secs(2);
+
+/// The ranks of which nothing has been heard yet in the exchange that goes on, and when each gave its last sign of life.
 #[derive(Clone, Debug, Default)]
-pub struct Missing(Arc<Mutex<Vec<usize>>>);
+pub struct Missing(Arc<Mutex<Heard>>);
+
+#[derive(Debug, Default)]
+struct Heard {
+    missing: Vec<usize>,
+    /// Of the ranks that ever gave one.
+    signs: BTreeMap<usize, Instant>,
+}
 
 impl Missing {
     /// A rank has sent what is due.
     pub fn heard(&self, rank: usize) {
-        self.locked().retain(|missing| *missing != rank);
+        let mut heard = self.locked();
+        heard.missing.retain(|missing| *missing != rank);
+        heard.signs.entry(rank).and_modify(|sign| *sign = Instant::now());
+    }
+
+    /// A rank has given a sign of life.
+    pub fn beat(&self, rank: usize) {
+        self.locked().signs.insert(rank, Instant::now());
+    }
+
+    /// Those of the missing ranks that gave signs of life, and have given none for so long.
+    pub(crate) fn lifeless(&self, silence: Duration) -> Vec<usize> {
+        let heard = self.locked();
+        let is_lifeless = |rank: &usize| heard.signs.get(rank).is_some_and(|sign| sign.elapsed() > silence);
+        heard.missing.iter().copied().filter(is_lifeless).collect()
     }
 
     pub(crate) fn expect(&self, ranks: impl Iterator<Item = usize>) {
-        *self.locked() = ranks.collect();
+        self.locked().missing = ranks.collect();
     }
 
     pub(crate) fn ranks(&self) -> Vec<usize> {
-        self.locked().clone()
+        self.locked().missing.clone()
     }
 
-    fn locked(&self) -> MutexGuard<'_, Vec<usize>> {
+    fn locked(&self) -> MutexGuard<'_, Heard> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -28,6 +28,11 @@ impl Answer {
         self.value.as_ref()?.downcast_ref()
     }
 
+    /// The text, if it is one.
+    pub fn as_text(&self) -> Option<&str> {
+        self.value.is_none().then_some(&self.text)
+    }
+
     /// What it says, as far as it says something by itself.
     pub fn said(&self) -> &str {
         &self.text

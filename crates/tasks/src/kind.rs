@@ -115,6 +115,18 @@ pub trait TaskKind: KindConfig {
     /// An empty score that is to be asked for these metrics.
     fn score(&self, metrics: &[String]) -> Box<dyn TaskScore>;
 
+    /// An answer of its head as text that [`unpack`](Self::unpack) makes the same answer of, so that processes that train together
+    /// each let the model answer a part of the samples. Nothing where that cannot be done: each then answers all of them. By
+    /// default answers that are text are their text, and values cannot be packed.
+    fn pack(&self, answer: &Answer) -> Option<String> {
+        answer.as_text().map(str::to_owned)
+    }
+
+    /// The answer that was [packed](Self::pack); nothing if it was another kind's.
+    fn unpack(&self, packed: &str) -> Option<Answer> {
+        Some(Answer::text(packed))
+    }
+
     /// Answers that need no model, where there are such; what they have to know, they count in `train`.
     fn trivial(&self, trivial: Trivial, train: &[TextSample]) -> Option<TrivialAnswer> {
         let _ = (trivial, train);

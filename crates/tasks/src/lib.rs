@@ -29,6 +29,7 @@ mod generation;
 mod head;
 mod kind;
 pub mod kinds;
+mod packed;
 #[cfg(test)]
 mod parity;
 mod registry;

@@ -38,7 +38,8 @@ pub struct TrainConfig {
     /// Whether ranks that train together share out the optimizer's state (ZeRO, stage 1): each keeps that of its part of every
     /// larger parameter, moves that part, and has the others' from them. Steps and checkpoints are the same.
     pub shard_optimizer: bool,
-    /// How many seconds a rank may keep the others waiting within a step before they take it for dead, save and end.
+    /// How many seconds a rank may keep the others waiting within a step, or its process give no sign of life anywhere, before
+    /// they take it for dead, save and end.
     pub rank_timeout: u64,
     /// When and by what the model is judged.
     pub evaluate: EvaluateConfig,

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use undertone_ops::{add, read, sum_of_squares};
-use undertone_ranks::{Pending, RankError, Ranks};
+use undertone_ranks::{Patience, Pending, RankError, Ranks};
 use undertone_store::{VisitParameter, visit};
 
 /// How many numbers ranks add up at a time: 25 MB.
@@ -72,7 +72,7 @@ impl GradientSum {
         ranks: &Ranks,
         sizes: BTreeMap<String, usize>,
         shard: Option<Shard>,
-        patience: Duration,
+        patience: Patience,
         device: &Device,
     ) -> Result<Duration, RankError> {
         let mut buckets = Vec::new();

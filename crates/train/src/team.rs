@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use undertone_ranks::{RankError, Ranks};
+use undertone_ranks::{Patience, RankError, Ranks};
 
 /// The ranks that train a run together; by default a process is alone.
 #[derive(Clone, Debug, Default)]
@@ -21,25 +21,15 @@ pub struct Team {
 }
 
 /// How ranks talk, and what came of it so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Talk {
-    /// How long others may say nothing.
-    patience: Duration,
+    patience: Patience,
     /// Whether one has failed: then nobody says or hears anything any more.
     ended: bool,
     /// The ranks that were silent when they should have been heard.
     silent: Vec<usize>,
     /// Time spent on waiting for the sums of gradients.
     waited: Duration,
-}
-
-/// Outside of steps ranks may be far apart: one reads a slow disk, another writes a large model.
-pub(crate) const APART: Duration = Duration::from_secs(30 * 60);
-
-impl Default for Talk {
-    fn default() -> Self {
-        Self { patience: APART, ended: false, silent: Vec::new(), waited: Duration::ZERO }
-    }
 }
 
 /// What a rank says, whatever the others wait for: one that fails need not know what that is.
@@ -97,9 +87,15 @@ impl Team {
         Shard { rank: self.rank(), count: self.count() }
     }
 
-    /// Lets others say nothing for so long from now on.
-    pub(crate) fn allow(&self, patience: Duration) {
-        self.talk().patience = patience;
+    /// Begins steps, in which ranks keep pace: others may take so long from now on.
+    pub(crate) fn keep_pace(&self, seconds: u64) {
+        let seconds = Duration::from_secs(seconds);
+        self.talk().patience = Patience { answer: seconds, sign: seconds };
+    }
+
+    /// Ends them: ranks may be far apart, as where one writes a large model. A process that has died is still found out.
+    pub(crate) fn part(&self) {
+        self.talk().patience.answer = Patience::default().answer;
     }
 
     /// What every rank says, in the order of ranks.
@@ -213,7 +209,7 @@ impl Team {
         found
     }
 
-    fn patience(&self) -> Duration {
+    fn patience(&self) -> Patience {
         self.talk().patience
     }
 

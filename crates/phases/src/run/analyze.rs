@@ -1,6 +1,7 @@
 //! What a run achieved: every finished stage judged on data that nothing was decided by, in numbers, pictures and a page.
 
-use super::judge::{Judged, RouterKind};
+use super::judge::RouterKind;
+use super::judged::Judged;
 use super::model::TaskModel;
 use super::phase::Phase;
 use super::setup::Setup;

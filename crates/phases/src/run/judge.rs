@@ -1,23 +1,23 @@
 //! Judging a model on the tasks' data, with one router or another.
 
 use super::arrays::{input, one_hot};
-use super::batch::{BatchInput, TaskBatch, TaskLoader};
+use super::batch::{TaskBatch, TaskLoader};
+use super::judged::Judged;
 use super::model::{Tapped, TaskModel};
 use super::pretrained::Pretrained;
+use super::scoring::{Answered, Asked, Scoring};
 use super::task_loss::{TaskLosses, TextInput};
+use super::together::{Spoken, Told, tell};
 use crate::TextNormalizer;
-use crate::config::{ERROR, LOSS, TaskConfig};
+use crate::config::{LOSS, TaskConfig};
 use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use std::collections::BTreeMap;
 use undertone_fit::{Workload, note_workload};
 use undertone_model::lora::Gates;
 use undertone_model::router::{RouterConfig, Routing};
 use undertone_report::RoutedSample;
-use undertone_tasks::kinds::seq2seq::spoken;
-use undertone_tasks::{Answer, Said, Score, TextSample};
-use undertone_train::{BoxError, Evaluation, Example};
+use undertone_train::{BoxError, Team};
 
 /// Who decides which adapters an input goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,21 +32,6 @@ pub enum RouterKind {
     Random,
 }
 
-/// What a model did on an evaluation set.
-#[derive(Clone, Debug, Default)]
-pub struct Judged {
-    /// Task → metric → value.
-    pub tasks: BTreeMap<String, BTreeMap<String, f64>>,
-    /// The mean over the tasks of the first metric's error.
-    pub error: f64,
-    /// The router's probabilities for each sample; without a router, nothing.
-    pub routed: Vec<RoutedSample>,
-    /// One sample of each task, or a few of the only one of a run without `tasks`.
-    pub examples: Vec<Example>,
-    /// What is to be known of the metrics, in sentences.
-    pub remarks: Vec<String>,
-}
-
 /// What judging needs besides a model and data.
 pub struct Judge {
     pub(super) tasks: Vec<TaskConfig>,
@@ -55,14 +40,8 @@ pub struct Judge {
     /// What is done to texts before they are compared.
     pub(super) normalizer: TextNormalizer,
     pub(super) device: Device,
-}
-
-impl Judged {
-    /// The share of samples that the router sent to their own task.
-    pub fn routing_accuracy(&self) -> Option<f64> {
-        let right = self.routed.iter().filter(|s| choice(&s.gates) == s.task).count();
-        (!self.routed.is_empty()).then(|| right as f64 / self.routed.len() as f64)
-    }
+    /// The ranks that share its work.
+    pub(super) team: Team,
 }
 
 impl Judge {
@@ -78,27 +57,99 @@ impl Judge {
     pub fn judge(&self, model: &TaskModel, data: &TaskLoader, kind: RouterKind) -> Result<Judged, BoxError> {
         let mut scoring = Scoring::new(&self.tasks, &self.normalizer);
         let mut routed = Vec::new();
+        if !self.team.is_alone() && self.judge_together(model, data, kind, &mut scoring, &mut routed)? {
+            return self.judged(scoring, routed);
+        }
         let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let counts_loss = self.tasks.iter().any(|task| task.metrics().iter().any(|metric| metric == LOSS));
         for batch in data.epoch(0, 0) {
             let mut batch = batch?;
-            let (tapped, texts) = self.tap(model, &mut batch)?;
-            let (gates, chosen) = self.decide(model, &tapped, &batch, kind, &mut rng, &mut routed);
-            let states = model.encode(&tapped, gates.as_ref()).states;
-            if counts_loss {
-                let losses = TaskLosses { tasks: &self.tasks, label_smoothing: 0.0 };
-                let padding = &tapped.padding;
-                let sums =
-                    losses.sums(model, states.clone(), padding, gates.clone(), &batch, texts.as_ref(), &self.device)?;
-                scoring.add_losses(&batch, sums);
-            }
-            let answers =
-                model.answer(&self.pretrained, &self.tasks, states, &tapped.padding, gates, &batch, &chosen)?;
-            for (row, answer) in answers.iter().enumerate() {
-                scoring.add(&batch, row, answer, chosen[row] == batch.tasks[row])?;
-            }
+            let answered = self.answer(model, &mut batch, kind, &mut rng)?;
+            scoring.add_all(&Asked::of(&batch, self.tasks.len()), &answered)?;
+            routed.extend(answered.routed);
         }
+        self.judged(scoring, routed)
+    }
+
+    /// As [`judge`](Self::judge), each rank its share of the batches; false where what a kind of task answers cannot be told
+    /// to other ranks. Scores are made by each of all answers in their order, so that they are those of one process.
+    fn judge_together(
+        &self,
+        model: &TaskModel,
+        data: &TaskLoader,
+        kind: RouterKind,
+        scoring: &mut Scoring,
+        routed: &mut Vec<RoutedSample>,
+    ) -> Result<bool, BoxError> {
+        let Some(all) = tell(&self.team, self.answer_share(model, data, kind))? else { return Ok(false) };
+        let all: Vec<(Option<Spoken>, Answered)> = all
+            .into_iter()
+            .map(|mut told| Ok((told.spoken.take(), told.answered(&self.tasks)?)))
+            .collect::<Result<_, BoxError>>()?;
+        // What was to be said is told; texts every rank reads itself.
+        let mut texts = all.iter().any(|(spoken, _)| spoken.is_none()).then(|| data.epoch(0, 0));
+        for (spoken, answered) in all {
+            match (spoken, &mut texts) {
+                (Some(spoken), _) => scoring.add_all(&spoken.asked(), &answered)?,
+                (None, Some(texts)) => {
+                    let batch = texts.next().ok_or("ranks have answered more batches than there are")??;
+                    scoring.add_all(&Asked::of(&batch, self.tasks.len()), &answered)?;
+                }
+                (None, None) => {}
+            }
+            routed.extend(answered.routed);
+        }
+        Ok(true)
+    }
+
+    /// What the model makes of this rank's share of the batches; nothing where it cannot be told.
+    fn answer_share(
+        &self,
+        model: &TaskModel,
+        data: &TaskLoader,
+        kind: RouterKind,
+    ) -> Result<Option<Vec<Told>>, BoxError> {
+        // Chance is a matter of a single process.
+        if kind == RouterKind::Random {
+            return Ok(None);
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let mut own = Vec::new();
+        let mut batches = data.share(0, 0, self.team.rank(), self.team.count());
+        while let Some(batch) = batches.next() {
+            let mut batch = batch?;
+            let answered = self.answer(model, &mut batch, kind, &mut rng)?;
+            let Some(told) = Told::of(batches.cursor() - 1, &batch, &answered, &self.tasks) else { return Ok(None) };
+            own.push(told);
+        }
+        Ok(Some(own))
+    }
+
+    fn judged(&self, scoring: Scoring, routed: Vec<RoutedSample>) -> Result<Judged, BoxError> {
         Ok(Judged { routed, remarks: self.remark().into_iter().collect(), ..scoring.finish()? })
+    }
+
+    /// Lets the model answer the samples of a batch.
+    fn answer(
+        &self,
+        model: &TaskModel,
+        batch: &mut TaskBatch,
+        kind: RouterKind,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Answered, BoxError> {
+        let (tapped, texts) = self.tap(model, batch)?;
+        let mut routed = Vec::new();
+        let (gates, chosen) = self.decide(model, &tapped, batch, kind, rng, &mut routed);
+        let states = model.encode(&tapped, gates.as_ref()).states;
+        let mut losses = Vec::new();
+        if self.tasks.iter().any(|task| task.metrics().iter().any(|metric| metric == LOSS)) {
+            let of_tasks = TaskLosses { tasks: &self.tasks, label_smoothing: 0.0 };
+            let padding = &tapped.padding;
+            let sums =
+                of_tasks.sums(model, states.clone(), padding, gates.clone(), batch, texts.as_ref(), &self.device)?;
+            losses = sums.into_iter().map(|sum| sum.into_scalar::<f32>()).collect();
+        }
+        let answers = model.answer(&self.pretrained, &self.tasks, states, &tapped.padding, gates, batch, &chosen)?;
+        Ok(Answered { losses, routed, chosen, answers })
     }
 
     /// Where the router sends every sample, without letting the model write.
@@ -152,89 +203,6 @@ impl Judge {
     }
 }
 
-/// The scores of all tasks.
-pub(super) struct Scoring<'a> {
-    tasks: &'a [TaskConfig],
-    normalizer: &'a TextNormalizer,
-    scores: Vec<Score>,
-    /// Of each task the sum of its losses, and how many decisions they are about.
-    losses: Vec<(f64, f64)>,
-    /// The first samples of each task.
-    examples: Vec<Vec<Example>>,
-}
-
-impl<'a> Scoring<'a> {
-    pub fn new(tasks: &'a [TaskConfig], normalizer: &'a TextNormalizer) -> Self {
-        let scores = tasks.iter().map(|task| Score::new(&task.head, &task.metrics())).collect();
-        let (losses, examples) = (vec![(0.0, 0.0); tasks.len()], vec![Vec::new(); tasks.len()]);
-        Self { tasks, normalizer, scores, losses, examples }
-    }
-
-    /// Counts the answer to a row; `own` says whether the task's own head gave it.
-    fn add(&mut self, batch: &TaskBatch, row: usize, answer: &Answer, own: bool) -> Result<(), BoxError> {
-        let task = batch.tasks[row];
-        match &batch.input {
-            BatchInput::Speech(speech) => {
-                let (name, text, hypothesis) = (&speech.names[row], &speech.texts[row], answer.said());
-                let [reference, read] = [text, hypothesis].map(|text| self.normalizer.normalize(text));
-                self.scores[task].add(&spoken(name, &reference), Some(&Answer::text(read)))?;
-                // What was said is shown as it was said.
-                let (name, reference, hypothesis) = (name.clone(), text.clone(), hypothesis.to_owned());
-                self.show(task, Some(Said { name, reference, hypothesis }));
-            }
-            BatchInput::Text(text) => self.add_text(task, &text.samples[row], own.then_some(answer))?,
-        }
-        Ok(())
-    }
-
-    /// Counts the answer to a sample of text; an answer of another task's head is none.
-    pub fn add_text(&mut self, task: usize, sample: &TextSample, answer: Option<&Answer>) -> Result<(), BoxError> {
-        let said = self.scores[task].add(sample, answer)?;
-        self.show(task, said);
-        Ok(())
-    }
-
-    /// Counts the losses of a batch's tasks.
-    fn add_losses(&mut self, batch: &TaskBatch, sums: Vec<Tensor<1>>) {
-        for (task, ((sum, count), loss)) in self.losses.iter_mut().zip(sums).enumerate() {
-            *sum += f64::from(loss.into_scalar::<f32>());
-            *count += batch.decisions_of(task);
-        }
-    }
-
-    fn show(&mut self, task: usize, said: Option<Said>) {
-        let config = &self.tasks[task];
-        let (shown, most) = (&mut self.examples[task], if config.is_whole() { EXAMPLES } else { 1 });
-        if let (true, Some(Said { name, reference, hypothesis })) = (shown.len() < most, said) {
-            let name = if config.is_whole() { name } else { format!("{} {name}", config.name) };
-            shown.push(Example { name, reference, hypothesis });
-        }
-    }
-
-    pub fn finish(mut self) -> Result<Judged, BoxError> {
-        let mut judged = Judged::default();
-        for (index, task) in self.tasks.iter().enumerate() {
-            let said = self.scores[index].finish()?;
-            self.show(index, said);
-            let (score, metrics) = (&self.scores[index], task.metrics());
-            let (sum, count) = self.losses[index];
-            let value = |metric: &str| if metric == LOSS { sum / f64::max(count, 1.0) } else { score.metric(metric) };
-            judged.error += match metrics.first().map(String::as_str) {
-                Some(LOSS) => value(LOSS),
-                Some(metric) => score.error(metric),
-                None => f64::NAN,
-            } / self.tasks.len() as f64;
-            let values = metrics.iter().map(|metric| (metric.clone(), value(metric))).collect();
-            judged.tasks.insert(task.name.clone(), values);
-        }
-        judged.examples = self.examples.concat();
-        Ok(judged)
-    }
-}
-
-/// How many samples are shown of the only task of a run.
-const EXAMPLES: usize = 3;
-
 fn routing(model: &TaskModel, tapped: &Tapped) -> Option<Routing> {
     model.router.as_ref().map(|router| router.forward(tapped.pooled()))
 }
@@ -246,10 +214,6 @@ fn routed(routing: &Routing, tasks: &[usize]) -> Vec<RoutedSample> {
     let confidences: Vec<f32> = routing.confidences().into_data().iter::<f32>().collect();
     let rows = gates.chunks(width).zip(confidences).zip(tasks);
     rows.map(|((gates, confidence), task)| RoutedSample { task: *task, gates: gates.to_vec(), confidence }).collect()
-}
-
-fn choice(gates: &[f32]) -> usize {
-    (0..gates.len()).rev().max_by(|a, b| gates[*a].total_cmp(&gates[*b])).unwrap_or_default()
 }
 
 impl TaskModel {
@@ -264,27 +228,5 @@ impl TaskModel {
             _ if tasks.iter().all(|task| *task == first) => Some(Gates::One(first)),
             _ => Some(Gates::Each(one_hot(tasks, adapters, device))),
         }
-    }
-}
-
-impl Judged {
-    /// As the Learner records it: `task.metric`, the mean error, and the router's accuracy where there is one; of a run
-    /// without `tasks` the metrics alone.
-    pub fn into_evaluation(self) -> Evaluation {
-        let routing = self.routing_accuracy();
-        let mut metrics = BTreeMap::new();
-        for (task, values) in &self.tasks {
-            let prefix = if task.is_empty() { String::new() } else { format!("{task}.") };
-            metrics.extend(values.iter().map(|(metric, value)| (format!("{prefix}{metric}"), *value)));
-        }
-        if self.tasks.keys().any(|task| !task.is_empty()) {
-            metrics.insert(ERROR.to_owned(), self.error);
-        }
-        if let Some(accuracy) = routing {
-            metrics.insert("routing_accuracy".to_owned(), accuracy);
-            // Where nothing was written, the router alone decides which checkpoint is best.
-            metrics.entry(ERROR.to_owned()).or_insert(1.0 - accuracy);
-        }
-        Evaluation { metrics, examples: self.examples, remarks: self.remarks }
     }
 }

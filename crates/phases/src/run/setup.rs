@@ -17,6 +17,7 @@ use undertone_data::loader::{Loader, LoaderConfig, Order};
 use undertone_fit::Footprint;
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::set_kernels;
+use undertone_train::Team;
 
 /// An experiment with its device and backbone in place.
 pub struct Setup {
@@ -28,6 +29,8 @@ pub struct Setup {
     pub pretrained: Pretrained,
     /// Once set, nobody waits for a batch any longer, and a model that listens to long recordings stops.
     pub interrupt: Arc<AtomicBool>,
+    /// The processes that train together.
+    pub team: Team,
     /// Samples by task and split: stages and judges ask for the same again and again, and to find them takes a while.
     samples: RefCell<HashMap<(String, Split), TaskSamples>>,
 }
@@ -47,7 +50,14 @@ impl Setup {
     /// Around a backbone that is there already.
     pub fn of(experiment: &Experiment, device: Device, pretrained: Pretrained) -> Self {
         let experiment = Arc::new(experiment.clone());
-        Self { experiment, device, pretrained, interrupt: Arc::default(), samples: RefCell::default() }
+        Self {
+            experiment,
+            device,
+            pretrained,
+            interrupt: Arc::default(),
+            team: Team::default(),
+            samples: RefCell::default(),
+        }
     }
 
     /// The samples of a split of the given tasks.
@@ -158,7 +168,8 @@ impl Setup {
             Pretrained::Text(_) => TextNormalizer::None,
         };
         let (pretrained, router) = (self.pretrained.clone(), self.experiment.router.clone());
-        Ok(Judge { tasks, pretrained, router, normalizer, device: self.device.clone() })
+        let (device, team) = (self.device.clone(), self.team.clone());
+        Ok(Judge { tasks, pretrained, router, normalizer, device, team })
     }
 }
 

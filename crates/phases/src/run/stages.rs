@@ -123,7 +123,7 @@ fn run(
     let experiment = &in_order_of(experiment, begun.as_ref());
     check_stages(experiment, stages, resume)?;
     let mut setup = Setup::new(experiment)?;
-    setup.interrupt = session.interrupt.clone();
+    (setup.interrupt, setup.team) = (session.interrupt.clone(), session.team.clone());
     // Every task's targets, head and data, before the first of them trains for minutes.
     check_fit(&setup)?;
     for split in [Split::Train, Split::Valid] {

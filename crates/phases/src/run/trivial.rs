@@ -1,7 +1,8 @@
 //! What needs no model: the answers that a task's metrics are to be compared with.
 
 use super::batch::{TaskDataset, TaskSamples};
-use super::judge::{Judged, Scoring};
+use super::judged::Judged;
+use super::scoring::Scoring;
 use crate::TextNormalizer;
 use crate::config::{LOSS, TaskConfig};
 use undertone_tasks::Trivial;

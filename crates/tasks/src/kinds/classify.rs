@@ -117,6 +117,14 @@ impl TaskKind for ClassifyConfig {
         BoxedHead::new("Classify", self.head_config().init(d_model, self.labels.len(), device))
     }
 
+    fn pack(&self, answer: &Answer) -> Option<String> {
+        answer.get::<Label>().map(|label| label.0.to_string())
+    }
+
+    fn unpack(&self, packed: &str) -> Option<Answer> {
+        packed.parse().ok().filter(|label| *label < self.labels.len()).map(|label| Answer::value(Label(label)))
+    }
+
     fn score(&self, _: &[String]) -> Box<dyn TaskScore> {
         Box::new(LabelScore { names: self.labels.clone(), found: Default::default() })
     }

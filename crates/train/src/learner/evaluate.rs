@@ -30,9 +30,16 @@ impl<O: Objective> Learner<O> {
             Ok((found, averaged.zip(of_average)))
         });
         self.state.unjudged = true;
-        let (evaluation, average) = match judged {
-            Ok(judged) => judged,
-            Err(error) => return self.gives_up(error, progress),
+        let heard = self.team.hear((judged.as_ref().err().map(ToString::to_string), self.is_asked_to_stop()))?;
+        let interrupted = heard.iter().any(|(_, interrupted)| *interrupted);
+        let failed = heard.into_iter().enumerate().find_map(|(rank, (message, _))| Some((rank, message?)));
+        let (evaluation, average) = match (judged, failed) {
+            (Ok(judged), None) => judged,
+            (Err(error), _) => return self.gives_up(error, interrupted, progress),
+            (Ok(_), Some((rank, message))) => {
+                let error = TrainError::Rank { rank: self.team.name(rank), message };
+                return self.gives_up(error.into(), interrupted, progress);
+            }
         };
         let watched = self.watched(&evaluation)?;
         let score = self.score(&evaluation);

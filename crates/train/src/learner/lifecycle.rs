@@ -9,7 +9,6 @@ use crate::largest::check_largest;
 use crate::objective::{Batches, Objective};
 use crate::report::{ExampleChange, ParameterCount, Summary, peak_memory_bytes};
 use crate::stopwatch::Stopwatch;
-use crate::team::APART;
 use crate::{Progress, TrainError};
 use std::collections::BTreeMap;
 use undertone_ops::{Capacity, Compute, check_backend};
@@ -28,7 +27,7 @@ impl<O: Objective> Learner<O> {
     pub(super) fn begin_session<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Session, TrainError> {
         let steps = self.steps_over(batches)?;
         check_backend(&self.device)?;
-        self.team.allow(APART);
+        self.team.part();
         self.compare_ranks(batches)?;
         let owned = self.own_directory();
         self.team.agree(owned)?;
@@ -66,7 +65,7 @@ impl<O: Objective> Learner<O> {
 
     /// Everything after the last step: the last checkpoint and the summary.
     pub(super) fn end_session(&mut self, mut session: Session) -> Result<Summary, TrainError> {
-        self.team.allow(APART);
+        self.team.part();
         self.finish_now(&mut session)?;
         self.state.seconds = session.seconds();
         let completed = !self.state.unjudged && (self.state.step >= session.steps || self.has_stalled());

@@ -4,7 +4,6 @@ use super::Learner;
 use super::step_batches::{Loaded, Plan, StepBatches};
 use crate::objective::{BatchStream, Batches, BoxError, Objective};
 use crate::{Progress, TrainError};
-use std::sync::atomic::Ordering;
 
 /// An epoch may be without a batch where batches are cut by length and incomplete ones left out, but not so many in a row.
 const EMPTY_EPOCHS: usize = 100;
@@ -88,7 +87,7 @@ impl<O: Objective> Learner<O> {
             let failure = heard.iter().enumerate().find_map(|(rank, loaded)| Some((rank, loaded.failure.clone()?)));
             if interrupted || failure.is_some() {
                 match (read, failure) {
-                    (Err(error), _) if !interrupted => self.gives_up(error, progress)?,
+                    (Err(error), _) if !interrupted => self.gives_up(error, self.is_asked_to_stop(), progress)?,
                     (Ok(_), Some((rank, message))) if !interrupted => {
                         return Err(TrainError::Rank { rank: self.team.name(rank), message });
                     }
@@ -127,7 +126,7 @@ impl<O: Objective> Learner<O> {
             counts: numbers.iter().copied().zip(batches.iter().map(|batch| self.objective.counts(batch))).collect(),
             names: batches.iter().flat_map(|batch| self.objective.names(batch)).collect(),
             ended,
-            interrupted: self.interrupt.load(Ordering::Relaxed),
+            interrupted: self.is_asked_to_stop(),
             failure: None,
         }
     }
@@ -137,9 +136,9 @@ impl<O: Objective> Learner<O> {
     }
 
     /// At an interruption, leaves it to the next session what this error of data is.
-    pub(super) fn gives_up(&self, error: BoxError, progress: &Progress) -> Result<(), TrainError> {
-        if !self.interrupt.load(Ordering::Relaxed) {
-            return Err(TrainError::Data(error));
+    pub(super) fn gives_up(&self, error: BoxError, interrupted: bool, progress: &Progress) -> Result<(), TrainError> {
+        if !interrupted {
+            return Err(error.downcast::<TrainError>().map_or_else(TrainError::Data, |error| *error));
         }
         progress.say(&format!("step {}  interrupted: {error}", self.state.step));
         Ok(())

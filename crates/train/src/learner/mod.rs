@@ -27,14 +27,13 @@ use crate::objective::{Batches, Objective};
 use crate::report::Summary;
 use crate::saver::Saver;
 use crate::stopwatch::Section;
-use crate::team::{APART, Team};
+use crate::team::Team;
 use crate::{Display, Optimizer, TrainConfig, TrainError};
 use burn::tensor::Device;
 use recovery::{RecoveryPoint, StateBeforeStep};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use step_batches::StepBatches;
 use step_report::PendingStep;
 use undertone_ops::Compute;
@@ -142,7 +141,7 @@ impl<O: Objective> Learner<O> {
             (self.state.score, self.state.unjudged) = (None, judged);
             self.recovery = RecoveryPoint::BetweenSteps;
             if judged || saved {
-                self.team.allow(APART);
+                self.team.part();
             }
             if judged {
                 self.evaluate(&mut session)?;
@@ -161,14 +160,19 @@ impl<O: Objective> Learner<O> {
                 self.team.agree(Ok::<(), TrainError>(()))?;
             }
             // The first step of a session may compile kernels for minutes; by now all ranks have taken it.
-            self.team.allow(Duration::from_secs(self.config.rank_timeout));
+            self.team.keep_pace(self.config.rank_timeout);
         }
         self.end_session(session)
     }
 
     /// Whether it is to end after this step. Ranks that train together end together: they find out when they load.
     fn is_interrupted(&self) -> bool {
-        self.team.is_alone() && self.interrupt.load(Ordering::Relaxed)
+        self.team.is_alone() && self.is_asked_to_stop()
+    }
+
+    /// Whether somebody wants this process to end.
+    fn is_asked_to_stop(&self) -> bool {
+        self.interrupt.load(Ordering::Relaxed)
     }
 
     /// Optimizer steps taken, those of earlier sessions included.

@@ -8,6 +8,7 @@ pub use best::{AnswerConfig, ScoredSpan, SpanPrediction, WindowLogits, best_span
 pub use score::{SpanAnswer, SpanTarget};
 pub use windows::{SpanWindow, WindowConfig, span_windows};
 
+use crate::packed::{packed_numbers, unpacked_numbers};
 use crate::{
     Answer, AnswerContext, BoxError, BoxedHead, Cut, Framer, HeadConfig, HeadInput, HostArrays, KindMetric, ReadError,
     Target, TaskHead, TaskKind, TaskScore, TextDataset, TextError, TextSample, Trivial, TrivialAnswer, Typed,
@@ -154,6 +155,19 @@ impl TaskKind for SpanConfig {
 
     fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead {
         BoxedHead::new("Span", self.head_config().init(embeddings.weight.dims()[1], device))
+    }
+
+    fn pack(&self, answer: &Answer) -> Option<String> {
+        let SpanAnswer { start, end } = answer.get()?;
+        // Bit by bit: what is no number has no decimal digits, and all of them must come back as they were.
+        let bits: Vec<u32> = start.iter().chain(end).map(|logit| logit.to_bits()).collect();
+        Some(packed_numbers(&bits))
+    }
+
+    fn unpack(&self, packed: &str) -> Option<Answer> {
+        let mut start: Vec<f32> = unpacked_numbers(packed)?.into_iter().map(f32::from_bits).collect();
+        let end = start.split_off(start.len() / 2);
+        Some(Answer::value(SpanAnswer { start, end }))
     }
 
     fn score(&self, _: &[String]) -> Box<dyn TaskScore> {

@@ -4,6 +4,7 @@ mod features;
 
 pub use features::{TagFeatures, tag_features};
 
+use crate::packed::{packed_numbers, unpacked_numbers};
 use crate::{
     Answer, AnswerContext, BoxError, BoxedHead, Cut, Framer, HeadInput, HostArrays, IGNORED, KindMetric, ReadError,
     Said, Target, TaskHead, TaskKind, TaskScore, TextDataset, TextError, TextSample, Trivial, TrivialAnswer, Typed,
@@ -142,6 +143,14 @@ impl TaskKind for TagConfig {
 
     fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead {
         BoxedHead::new("Tag", self.head_config().init(embeddings.weight.dims()[1], self.labels.len(), device))
+    }
+
+    fn pack(&self, answer: &Answer) -> Option<String> {
+        answer.get::<TokenTags>().map(|tags| packed_numbers(&tags.0))
+    }
+
+    fn unpack(&self, packed: &str) -> Option<Answer> {
+        Some(Answer::value(TokenTags(unpacked_numbers(packed)?)))
     }
 
     fn score(&self, _: &[String]) -> Box<dyn TaskScore> {

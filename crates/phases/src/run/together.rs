@@ -1,0 +1,112 @@
+//! An evaluation that several ranks share: each lets the model answer its batches, and tells the others what came of them.
+
+use super::batch::{BatchInput, TaskBatch};
+use super::scoring::{Answered, Asked};
+use crate::config::TaskConfig;
+use serde::{Deserialize, Serialize};
+use undertone_report::RoutedSample;
+use undertone_tasks::Answer;
+use undertone_train::{BoxError, Team, TrainError};
+
+/// What a rank tells the others of a batch. Floating-point numbers are told by their bits: JSON has none that are no number.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Told {
+    /// Which batch it is.
+    pub number: usize,
+    /// What was to be said, where it was spoken: the others have not heard it.
+    pub spoken: Option<Spoken>,
+    chosen: Vec<usize>,
+    answers: Vec<String>,
+    losses: Vec<u32>,
+    /// Of each sample what the router gave each adapter, and how sure it was.
+    routed: Vec<(usize, Vec<u32>, u32)>,
+}
+
+/// What was to be said in a batch.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Spoken {
+    tasks: Vec<usize>,
+    decisions: Vec<f64>,
+    names: Vec<String>,
+    texts: Vec<String>,
+}
+
+impl Told {
+    /// Of a batch with this number; nothing if some answer cannot be told.
+    pub fn of(number: usize, batch: &TaskBatch, answered: &Answered, tasks: &[TaskConfig]) -> Option<Self> {
+        let Answered { losses, routed, chosen, answers } = answered;
+        let answers = answers.iter().zip(chosen).map(|(answer, task)| tasks[*task].head.pack(answer));
+        let spoken = match &batch.input {
+            BatchInput::Speech(speech) => Some(Spoken {
+                tasks: batch.tasks.clone(),
+                decisions: (0..tasks.len()).map(|task| batch.decisions_of(task)).collect(),
+                names: speech.names.clone(),
+                texts: speech.texts.clone(),
+            }),
+            BatchInput::Text(_) => None,
+        };
+        let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits()).collect();
+        let sample = |sample: &RoutedSample| (sample.task, bits(&sample.gates), sample.confidence.to_bits());
+        Some(Self {
+            number,
+            spoken,
+            chosen: chosen.clone(),
+            answers: answers.collect::<Option<_>>()?,
+            losses: bits(losses),
+            routed: routed.iter().map(sample).collect(),
+        })
+    }
+
+    /// What the rank found.
+    pub fn answered(self, tasks: &[TaskConfig]) -> Result<Answered, BoxError> {
+        let Self { chosen, answers, losses, routed, .. } = self;
+        let floats = |bits: Vec<u32>| bits.into_iter().map(f32::from_bits).collect();
+        let answer = |(packed, task): (String, &usize)| -> Option<Answer> { tasks.get(*task)?.head.unpack(&packed) };
+        let answers = answers.into_iter().zip(&chosen).map(answer).collect::<Option<_>>();
+        let sample = |(task, gates, confidence)| RoutedSample {
+            task,
+            gates: floats(gates),
+            confidence: f32::from_bits(confidence),
+        };
+        Ok(Answered {
+            answers: answers.ok_or("another rank told an answer that is none of its task")?,
+            losses: floats(losses),
+            routed: routed.into_iter().map(sample).collect(),
+            chosen,
+        })
+    }
+}
+
+impl Spoken {
+    /// As what it was asked for.
+    pub fn asked(&self) -> Asked<'_> {
+        let Self { tasks, decisions, names, texts } = self;
+        Asked::spoken(tasks, decisions.clone(), names, texts)
+    }
+}
+
+/// What all ranks tell, in the order of batches; nothing if an answer of any cannot be told. An error of one is one of all.
+pub(super) fn tell(team: &Team, own: Result<Option<Vec<Told>>, BoxError>) -> Result<Option<Vec<Told>>, BoxError> {
+    let (said, error) = match own {
+        Ok(told) => (Ok(told), None),
+        Err(error) => (Err(error.to_string()), Some(error)),
+    };
+    let mut all = Vec::new();
+    let mut complete = true;
+    let mut failed = None;
+    for (rank, heard) in team.hear(said)?.into_iter().enumerate() {
+        match heard {
+            Ok(Some(told)) => all.extend(told),
+            Ok(None) => complete = false,
+            Err(message) => failed = failed.or(Some((rank, message))),
+        }
+    }
+    if let Some(error) = error {
+        return Err(error);
+    }
+    if let Some((rank, message)) = failed {
+        return Err(TrainError::Rank { rank: team.name(rank), message }.into());
+    }
+    all.sort_by_key(|told| told.number);
+    Ok(complete.then_some(all))
+}

@@ -1,0 +1,227 @@
+//! Processes that `mpirun` starts train one run. Built with the feature `mpi`, where OpenMPI is.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
+use undertone_tests::{CLIPS, Outcome, Place};
+
+/// So many processes of `cargo xtask ARGS`.
+fn mpirun(place: &Place, count: usize, args: &[&str]) -> Command {
+    let own = place.xtask(args);
+    let mut command = Command::new("mpirun");
+    command.args(["--oversubscribe", "--bind-to", "none", "-n", &count.to_string()]).arg(own.get_program()).args(args);
+    as_in(&mut command, &own);
+    command
+}
+
+/// With the directory, variables and pipes of another command.
+fn as_in(command: &mut Command, other: &Command) {
+    command.current_dir(other.get_current_dir().expect("a directory"));
+    for (name, value) in other.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    // In containers tests run as root.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    // Each process would take all cores for itself.
+    command.env("RAYON_NUM_THREADS", "1");
+    command.stdin(std::process::Stdio::null());
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+}
+
+fn outcome(output: Output) -> Outcome {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    Outcome { status: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+}
+
+/// Runs them to their end.
+fn run(place: &Place, count: usize, settings: &[&str]) -> Outcome {
+    // A constant rate, so that the parts of a run have the rates of the whole.
+    let mut args = vec!["train", "--config", "tiny.yaml", "--set", "train.optimizer.schedule=constant"];
+    for setting in settings {
+        args.extend(if *setting == "--resume" { vec![*setting] } else { vec!["--set", *setting] });
+    }
+    outcome(mpirun(place, count, &args).output().expect("mpirun is there"))
+}
+
+fn trained(place: &Place, count: usize, settings: &[&str]) {
+    let outcome = run(place, count, settings);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+}
+
+fn place() -> Place {
+    let place = Place::default();
+    place.write_experiment(&format!("samples: 32, {CLIPS}"));
+    place
+}
+
+/// What decides whether two runs were the same but for rounding: the losses of all steps, and what evaluations found.
+fn assert_same_curves(a: &Path, b: &Path) {
+    for (split, name) in [("train", "loss"), ("valid", "loss"), ("valid", "cer")] {
+        let (a, b) = (values(a, split, name), values(b, split, name));
+        assert!(!a.is_empty() && a.len() == b.len(), "{name}: {} and {}", a.len(), b.len());
+        for (a, b) in a.iter().zip(b) {
+            assert!((a - b).abs() <= 1e-4 * (1.0 + b.abs()), "{name}: {a} and {b}");
+        }
+    }
+}
+
+fn values(run: &Path, split: &str, name: &str) -> Vec<f64> {
+    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
+    let lines = metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    lines.filter(|line| line["split"] == split).filter_map(|line| line[name].as_f64()).collect()
+}
+
+/// The files of a checkpoint.
+fn checkpoint(run: &Path, step: u64) -> BTreeMap<String, Vec<u8>> {
+    let dir = run.join(format!("checkpoints/step-{step:08}"));
+    ["model.safetensors", "optimizer.safetensors"]
+        .map(|name| (name.to_owned(), std::fs::read(dir.join(name)).expect(name)))
+        .into()
+}
+
+/// The process of a rank, once it is there.
+fn pid_of(mpirun: &Child, rank: usize) -> i32 {
+    let wanted = format!("OMPI_COMM_WORLD_RANK={rank}");
+    let children = || std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", mpirun.id())).unwrap_or_default();
+    let is_rank = |pid: &str| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+    };
+    let found = || children().split_whitespace().find(|pid| is_rank(pid)).map(|pid| pid.parse().expect("a number"));
+    wait_for(found, "the rank's process")
+}
+
+fn wait_for<T>(mut found: impl FnMut() -> Option<T>, what: &str) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(began.elapsed() < Duration::from_secs(120), "no sign of {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A run on three ranks that would go on for long, some steps after its begin.
+fn begun(place: &Place, more: &[&str]) -> Child {
+    let mut args = vec!["train", "--config", "tiny.yaml", "--set", "train.max_steps=100000"];
+    args.extend(["--set", "train.evaluate.every=0"]);
+    more.iter().for_each(|setting| args.extend(["--set", *setting]));
+    let child = mpirun(place, 3, &args).spawn().expect("mpirun is there");
+    let metrics = place.path("runs/tiny/metrics.jsonl");
+    let lines = || std::fs::read_to_string(&metrics).unwrap_or_default().lines().count();
+    wait_for(|| (lines() > 12).then_some(()), "steps");
+    child
+}
+
+fn signal(pid: i32, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().expect("kill");
+    assert!(status.success());
+}
+
+#[test]
+fn several_processes_take_the_steps_of_one() {
+    let place = place();
+    trained(&place, 1, &["train.accumulation=4", "run.name=one", "train.max_steps=8"]);
+    for (count, accumulation, name) in [(2, 2, "two"), (4, 1, "four"), (2, 2, "again")] {
+        let [accumulation, own] = [format!("train.accumulation={accumulation}"), format!("run.name={name}")];
+        trained(&place, count, &[&accumulation, &own, "train.max_steps=8"]);
+        assert_same_curves(&place.path("runs").join(name), &place.path("runs/one"));
+    }
+    let [two, again] = ["two", "again"].map(|name| checkpoint(&place.path("runs").join(name), 8));
+    assert!(two == again, "the same number of ranks gives the same bits");
+    let shared = ["train.accumulation=2", "run.name=shared", "train.max_steps=8", "train.shard_optimizer=true"];
+    trained(&place, 2, &shared);
+    assert!(checkpoint(&place.path("runs/shared"), 8) == two, "so does sharing out the optimizer's state");
+    let performance = std::fs::read_to_string(place.path("runs/two/performance.jsonl")).expect("written");
+    assert!(performance.lines().all(|line| line.contains("\"ranks\":{\"count\":2,")), "{performance}");
+}
+
+#[test]
+fn a_run_is_resumed_with_another_number_of_processes() {
+    let place = place();
+    // Judged wherever a part ends, as the parts are.
+    let usual = ["train.accumulation=2", "train.evaluate.every=4"];
+    trained(&place, 2, &[&usual[..], &["train.max_steps=12", "run.name=whole"]].concat());
+    for (count, steps, resume) in [(2, 4, false), (4, 8, true), (1, 12, true)] {
+        let steps = format!("train.max_steps={steps}");
+        let own = ["run.name=parts", &steps, "--resume"];
+        let own = if resume { &own[..] } else { &own[..2] };
+        trained(&place, count, &[&usual[..], own].concat());
+    }
+    assert_same_curves(&place.path("runs/parts"), &place.path("runs/whole"));
+}
+
+#[test]
+fn a_killed_process_ends_the_job_and_the_run_goes_on_from_its_checkpoint() {
+    let place = place();
+    let mut job = begun(&place, &[]);
+    signal(pid_of(&job, 1), "KILL");
+    let began = Instant::now();
+    let status = wait_for(|| job.try_wait().expect("a job"), "its end");
+    assert!(!status.success() && began.elapsed() < Duration::from_secs(60));
+    let checkpoints = std::fs::read_dir(place.path("runs/tiny/checkpoints")).expect("checkpoints");
+    let names = checkpoints.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    let last: u64 = names.filter_map(|name| name.strip_prefix("step-")?.parse().ok()).max().expect("a checkpoint");
+    let resumed = run(&place, 2, &["--resume", &format!("train.max_steps={}", last + 2)]);
+    assert!(resumed.status == Some(0) && resumed.stderr.contains("resuming from"), "{resumed:?}");
+}
+
+#[test]
+fn a_silent_process_is_named_by_one_of_the_others_and_what_was_learned_is_saved() {
+    let place = place();
+    let job = begun(&place, &["train.rank_timeout=3"]);
+    let silent = pid_of(&job, 1);
+    signal(silent, "STOP");
+    let began = Instant::now();
+    let waker = std::thread::spawn(move || {
+        // `mpirun` waits for a process that is stopped, and ends it once it can.
+        std::thread::sleep(Duration::from_secs(8));
+        let _ = Command::new("kill").args(["-s", "CONT", &silent.to_string()]).status();
+    });
+    let ended = outcome(job.wait_with_output().expect("a job"));
+    waker.join().expect("no panic");
+    assert!(began.elapsed() < Duration::from_secs(60) && ended.status != Some(0), "{ended:?}");
+    let errors: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert!(errors.len() == 1 && errors[0].contains("has heard nothing of rank 1 on "), "{ended:?}");
+    let saved = std::fs::read_dir(place.path("runs/tiny/checkpoints")).expect("checkpoints").count();
+    assert!(saved > 0);
+}
+
+#[test]
+fn a_wish_to_end_that_reaches_one_process_ends_all_after_the_same_step() {
+    let place = place();
+    let job = begun(&place, &[]);
+    signal(pid_of(&job, 2), "TERM");
+    let ended = outcome(job.wait_with_output().expect("a job"));
+    assert_eq!(ended.status, Some(130), "{ended:?}");
+    assert!(ended.stdout.contains("interrupted") && ended.stdout.contains("--resume"), "{ended:?}");
+}
+
+#[test]
+fn what_is_wrong_is_said_once() {
+    let place = place();
+    let wrong =
+        run(&place, 3, &["data.valid.metadata=nowhere.csv", "data.valid.synth=null", "data.valid.samples=null"]);
+    let errors: Vec<&str> = wrong.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!((wrong.status, errors.len()), (Some(2), 1), "{wrong:?}");
+    assert!(!place.path("runs/tiny/metrics.jsonl").exists());
+}
+
+#[test]
+fn a_directory_that_not_all_see_is_refused() {
+    let place = place();
+    let own = place.xtask(&["train", "--config", "tiny.yaml", "--set", "run.dir=here"]);
+    let other = place.xtask(&["train", "--config", "tiny.yaml", "--set", "run.dir=there"]);
+    let mut command = Command::new("mpirun");
+    command.args(["--oversubscribe", "-n", "1"]).arg(own.get_program()).args(own.get_args());
+    command.args([":", "-n", "1"]).arg(other.get_program()).args(other.get_args());
+    as_in(&mut command, &own);
+    let refused = outcome(command.output().expect("mpirun is there"));
+    assert_ne!(refused.status, Some(0));
+    assert!(refused.stderr.contains("is another directory for rank 1 on "), "{refused:?}");
+}
