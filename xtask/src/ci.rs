@@ -6,6 +6,7 @@ use crate::skips::Skips;
 use crate::structure;
 use crate::test::{self, Accelerator};
 use std::ffi::OsString;
+use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -23,6 +24,9 @@ const BEFORE_TESTS: [Check; 3] = [
 /// What tests are built with. The CPU's run in this build too, so that Burn is built once.
 const FEATURES: [&str; 2] = ["--features", "undertone-tests/wgpu"];
 
+/// What those of several processes are built with besides.
+const MPI: [&str; 2] = ["--features", "undertone-tests/mpi,xtask/mpi"];
+
 /// Where the facade's examples are: programs that end in an assertion.
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/undertone/examples");
 
@@ -38,7 +42,7 @@ const AFTER_TESTS: [Check; 2] = [
     // CubeCL's build script for CUDA downloads LLVM; for documentation builds it does not, and type-checking needs no LLVM.
     Check {
         name: "clippy with other features",
-        args: &["clippy", "--workspace", "--all-targets", "--features", "tui,wgpu,cuda-nvrtc", "--", "-D", "warnings"],
+        args: &["clippy", "--workspace", "--all-targets", "--features", "tui,wgpu,cuda-nvrtc"],
         variables: &[("DOCS_RS", "1")],
     },
 ];
@@ -55,21 +59,39 @@ fn checks(skips: &Skips) -> Result<(), Failure> {
     eprintln!("── structure");
     structure::run(&structure::Args::default())?;
     BEFORE_TESTS.iter().try_for_each(|check| check.run(skips, &[]))?;
-    test::all(skips, &FEATURES.map(OsString::from))?;
-    test::on(Accelerator::Wgpu, skips, &[])?;
-    examples(skips)?;
-    AFTER_TESTS.iter().try_for_each(|check| check.run(skips, &[]))
+    let mpi = mpi(skips)?;
+    let features: Vec<OsString> = FEATURES.iter().chain(mpi).map(OsString::from).collect();
+    test::all(skips, &features)?;
+    test::on_build(Accelerator::Wgpu, skips, &features)?;
+    examples(skips, &features)?;
+    let [sanitized, others] = &AFTER_TESTS;
+    sanitized.run(skips, &[])?;
+    let mpi: &[&str] = if mpi.is_empty() { &[] } else { &["--features", "mpi"] };
+    others.run(skips, &mpi.iter().chain(&["--", "-D", "warnings"]).map(OsString::from).collect::<Vec<_>>())
+}
+
+/// The features for tests of several processes, where MPI is there to build and to start them.
+fn mpi(skips: &Skips) -> Result<&'static [&'static str], Failure> {
+    let is_there =
+        |program: &str| Command::new(program).arg("--version").output().is_ok_and(|found| found.status.success());
+    if is_there("mpicc") && is_there("mpirun") {
+        return Ok(&MPI);
+    }
+    skips.note(
+        "tests of several processes",
+        "there is no OpenMPI: install libopenmpi-dev, libclang-dev and openmpi-bin",
+    )?;
+    Ok(&[])
 }
 
 /// Runs every example, in the build of the tests: naming its package would choose other features of Burn.
-fn examples(skips: &Skips) -> Result<(), Failure> {
+fn examples(skips: &Skips, features: &[OsString]) -> Result<(), Failure> {
     let unreadable = |e| Failure::Machine(format!("cannot list the examples in `{EXAMPLES}`: {e}"));
     let files = std::fs::read_dir(EXAMPLES).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable)?;
     let mut names: Vec<OsString> = files.iter().filter_map(|f| Some(f.path().file_stem()?.to_owned())).collect();
     names.sort();
     let run = Check { name: "example", args: &["run", "--example"], variables: &[] };
-    names.into_iter().try_for_each(|name| {
-        let features = FEATURES.map(OsString::from);
-        run.run(skips, &std::iter::once(name).chain(features).collect::<Vec<_>>())
-    })
+    names
+        .into_iter()
+        .try_for_each(|name| run.run(skips, &std::iter::once(name).chain(features.iter().cloned()).collect::<Vec<_>>()))
 }

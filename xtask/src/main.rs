@@ -79,6 +79,9 @@ enum Command {
     /// Run cases of `bench hostile`; lines of JSON
     #[command(hide = true)]
     HostileCases(bench::hostile::ChildArgs),
+    /// One of the processes of `bench ranks`; a line of JSON
+    #[command(hide = true)]
+    RanksChild(bench::ranks::ChildArgs),
     /// Check that crates and modules depend on each other as ARCHITECTURE.md says
     Structure(structure::Args),
     /// Run the tests; what they need is installed first
@@ -116,6 +119,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Tune(args) => tune::run(&args),
         Command::TuneProbe(args) => tune::probe(&args),
         Command::HostileCases(args) => bench::hostile::run_child(&args),
+        Command::RanksChild(args) => bench::ranks::run_child(&args),
         Command::Structure(args) => structure::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Ci(args) => ci::run(&args),

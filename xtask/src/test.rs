@@ -85,6 +85,12 @@ pub fn on(device: Accelerator, skips: &Skips, more: &[OsString]) -> Result<(), F
     run_on(device, skips, &features, chosen)
 }
 
+/// What is tested on accelerators, in a build with these features.
+pub fn on_build(device: Accelerator, skips: &Skips, features: &[OsString]) -> Result<(), Failure> {
+    bring_runner()?;
+    device.tests().run(skips, &[features, &["-E", SHORT].map(OsString::from)].concat())
+}
+
 /// Everything that can be tested on it, in the build that its users have.
 pub fn long(device: Accelerator, skips: &Skips) -> Result<(), Failure> {
     run_on(device, skips, device.feature(), ["-E", LONG].map(OsString::from).to_vec())

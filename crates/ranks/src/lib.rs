@@ -9,12 +9,13 @@
 //! things in the same order.
 //!
 //! ```
-//! use undertone_ranks::{Ranks, threads};
+//! use undertone_ranks::{Patience, Ranks, threads};
 //!
 //! let sums = threads(2).into_iter().map(|transport| {
 //!     std::thread::spawn(move || {
 //!         let ranks = Ranks::over(|| Ok(transport)).expect("a rank");
-//!         ranks.sum(vec![1.0 + ranks.rank() as f32]).and_then(|sum| sum.wait()).expect("all ranks are there")
+//!         let sum = ranks.sum(vec![1.0 + ranks.rank() as f32]).expect("asked");
+//!         sum.wait(Patience::default()).expect("all ranks are there")
 //!     })
 //! });
 //! for sum in sums.collect::<Vec<_>>() {
@@ -27,8 +28,11 @@ mod launcher;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod ranks;
+mod slow;
 mod sum;
 mod threads;
+#[cfg(feature = "mpi")]
+mod timing;
 mod transport;
 
 #[cfg(feature = "mpi")]
@@ -36,5 +40,8 @@ pub use crate::mpi::Mpi;
 pub use error::{Peer, RankError};
 pub use launcher::{Launched, launched};
 pub use ranks::{Patience, Pending, Ranks};
+pub use slow::Slow;
 pub use threads::{Threads, threads};
+#[cfg(feature = "mpi")]
+pub use timing::{SumTimes, time_sums};
 pub use transport::{BEAT, Missing, Transport};

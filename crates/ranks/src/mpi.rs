@@ -3,10 +3,11 @@
 use crate::transport::{BEAT, Missing};
 use crate::{RankError, Transport};
 use mpi::Threading;
+use mpi::collective::SystemOperation;
 use mpi::environment::Universe;
 use mpi::request::scope;
 use mpi::topology::SimpleCommunicator;
-use mpi::traits::{Communicator, Destination, Equivalence, Source};
+use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Equivalence, Source};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,16 @@ impl Mpi {
             return Err(refused("it was built for programs without threads"));
         }
         Ok(Self { world: universe.world(), beaten: Cell::new(Instant::now()), _universe: universe })
+    }
+
+    /// Waits until all are here.
+    pub(crate) fn meet(&self) {
+        self.world.barrier();
+    }
+
+    /// The sum over all ranks as MPI makes it.
+    pub(crate) fn sum_by_mpi(&self, values: &[f32], sums: &mut [f32]) {
+        self.world.all_reduce_into(values, sums, SystemOperation::sum());
     }
 
     /// Gives every other rank a sign of life, and notes theirs.

@@ -12,6 +12,7 @@ mod numbers;
 mod ops;
 mod quality;
 mod random;
+pub mod ranks;
 mod step;
 mod training;
 
@@ -38,6 +39,9 @@ pub enum Command {
     /// Train small models on both sides, here and with transformers and PEFT, and DYNAMO's phases beside one adapter for all
     /// tasks, several seeds each; tables
     Quality(quality::Args),
+    /// Time sums over several processes beside MPI's own, and training steps of 1, 2 and more of them beside what a model of
+    /// their time predicts; tables
+    Ranks(ranks::Args),
     /// Measure what sampling the machine in the background costs, and its arithmetic's peak; one JSON line
     Hardware(hardware::Args),
     /// Give changed inputs to everything that reads what users give: none may do more than be refused; a table
@@ -54,6 +58,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Device(args) => device::run(args),
         Command::Faults(args) => faults::run(args),
         Command::Quality(args) => quality::run(args),
+        Command::Ranks(args) => ranks::run(args),
         Command::Hardware(args) => hardware::run(args),
         Command::Hostile(args) => hostile::run(args),
     }

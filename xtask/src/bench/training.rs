@@ -11,7 +11,9 @@ use undertone::model::whisper::{DecoderCache, Whisper, WhisperConfig, WhisperDec
 use undertone::ops::{Compute, linear_cross_entropy};
 use undertone::phases::Trainable;
 use undertone::store::set_trainable;
-use undertone::train::{BoxError, Evaluation, Learner, LossTerm, Objective, OptimizerConfig, Schedule, TrainConfig};
+use undertone::train::{
+    BoxError, Evaluation, Learner, LossTerm, Objective, OptimizerConfig, Schedule, Team, TrainConfig,
+};
 
 const LEARNING_RATE: f64 = 1e-4;
 
@@ -42,6 +44,20 @@ impl Training {
         compute: Compute,
         checkpointing: Option<NonZeroUsize>,
         device: &Device,
+    ) -> Result<Self, Failure> {
+        Self::with_team(config, (shape, parts), trained, compute, checkpointing, device, Team::default())
+    }
+
+    /// The same for one of several ranks, each with batches of its own.
+    #[allow(clippy::too_many_arguments)] // all that a workload is, and who shares it
+    pub fn with_team(
+        config: &WhisperConfig,
+        (shape, parts): ([usize; 2], usize),
+        trained: Trained,
+        compute: Compute,
+        checkpointing: Option<NonZeroUsize>,
+        device: &Device,
+        team: Team,
     ) -> Result<Self, Failure> {
         undertone::ops::seed(0);
         let model = match trained {
@@ -79,8 +95,16 @@ impl Training {
         let learner = Learner::builder(train, Clips { adapters }, model, directory.path())
             .with_device(device)
             .with_seed(0)
+            .with_team(team)
             .build();
         Ok(Self { learner, batches, _directory: directory })
+    }
+
+    /// How many parameters are trained.
+    #[cfg(feature = "mpi")]
+    pub fn parameters(&self) -> usize {
+        let infos = undertone::store::parameter_infos(self.learner.model());
+        infos.iter().filter(|p| p.trainable).map(|p| p.shape.iter().product::<usize>()).sum()
     }
 
     /// One step; and the loss before it.

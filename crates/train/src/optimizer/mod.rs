@@ -79,7 +79,7 @@ impl Optimizer {
         learning_rate: f64,
         control: Option<&StepControl>,
     ) -> M {
-        let stepped = self.sharded_step(model, gradients, learning_rate, control, |moved| Ok::<_, Infallible>(moved));
+        let stepped = self.sharded_step(model, gradients, learning_rate, control, Ok::<_, Infallible>);
         stepped.unwrap_or_else(|never| match never {})
     }
 

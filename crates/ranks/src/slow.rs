@@ -1,0 +1,77 @@
+//! A transport that is as slow as a link between machines.
+
+use crate::transport::Missing;
+use crate::{RankError, Transport};
+use std::time::{Duration, Instant};
+
+/// A transport whose exchanges take at least as long as over a link, for measurements: of a cluster on one machine.
+#[derive(Debug)]
+pub struct Slow<T> {
+    transport: T,
+    latency: Duration,
+    bytes_per_second: f64,
+}
+
+impl<T: Transport> Slow<T> {
+    /// Over a link on which a message is so long on its way, and so many bytes leave a rank in a second.
+    pub fn new(transport: T, latency: Duration, bytes_per_second: f64) -> Self {
+        Self { transport, latency, bytes_per_second }
+    }
+}
+
+impl<T: Transport> Transport for Slow<T> {
+    fn rank(&self) -> usize {
+        self.transport.rank()
+    }
+
+    fn count(&self) -> usize {
+        self.transport.count()
+    }
+
+    fn host(&self) -> String {
+        self.transport.host()
+    }
+
+    fn beat(&mut self, missing: &Missing) {
+        self.transport.beat(missing);
+    }
+
+    fn exchange(&mut self, sent: &[&[u8]], received: &mut [&mut [u8]], missing: &Missing) -> Result<(), RankError> {
+        let began = Instant::now();
+        self.transport.exchange(sent, received, missing)?;
+        let bytes: usize = sent.iter().map(|bytes| bytes.len()).sum();
+        let least = self.latency + Duration::from_secs_f64(bytes as f64 / self.bytes_per_second);
+        std::thread::sleep(least.saturating_sub(began.elapsed()));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Patience, Ranks, threads};
+
+    #[test]
+    fn a_sum_takes_its_bytes_and_its_messages() {
+        let began = Instant::now();
+        let ranks: Vec<_> = threads(2)
+            .into_iter()
+            .map(|transport| {
+                std::thread::spawn(|| {
+                    let slow = Slow::new(transport, Duration::from_millis(10), 1e6);
+                    let ranks = Ranks::over(|| Ok(slow)).expect("a rank");
+                    let began = Instant::now();
+                    let sum =
+                        ranks.sum(vec![1.0; 10_000]).and_then(|sum| sum.wait(Patience::default())).expect("a sum");
+                    (sum[9_999], began.elapsed())
+                })
+            })
+            .collect();
+        for rank in ranks {
+            // Two exchanges of 10 ms and of 20 kB at a megabyte a second.
+            let (sum, took) = rank.join().expect("no panic");
+            assert!(sum == 2.0 && took >= Duration::from_millis(60), "{took:?}");
+        }
+        assert!(began.elapsed() >= Duration::from_millis(80), "the names of the hosts are exchanged before");
+    }
+}

@@ -1,0 +1,164 @@
+//! `cargo xtask bench ranks`: sums over several processes beside MPI's own, and steps beside what a model predicts.
+
+#[cfg(feature = "mpi")]
+mod child;
+mod model;
+mod reckoned;
+
+use super::names::name;
+use super::numbers::rounded;
+use super::step::Size;
+use crate::failure::Failure;
+use clap::builder::RangedU64ValueParser;
+use model::{Link, Setting};
+use serde_json::{Value, json};
+use std::process::{Command, Stdio};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// How many processes, one number after the other; what the last one takes is predicted from the others
+    #[arg(short = 'n', long = "ranks", value_delimiter = ',', default_values_t = [1, 2, 4, 3])]
+    ranks: Vec<usize>,
+    /// Whose dimensions, one after the other
+    #[arg(long, value_delimiter = ',', default_values = ["nano", "tiny"])]
+    size: Vec<Size>,
+    /// Clips of each process in a step
+    #[arg(long, default_value = "1", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    batch: usize,
+    /// Steps that count, after two that warm up; half of them each process takes by itself
+    #[arg(long, default_value = "8", value_parser = RangedU64ValueParser::<usize>::new().range(2..))]
+    steps: usize,
+    /// Seconds that each exchange takes at least, as between machines
+    #[arg(long, default_value = "0")]
+    latency: f64,
+    /// Megabytes of the sums that are timed beside MPI's own
+    #[arg(long, value_delimiter = ',', default_values_t = [1.0, 25.0, 100.0])]
+    megabytes: Vec<f64>,
+    /// What starts the processes: it is given their number, the program and its arguments
+    #[arg(long, default_value = "mpirun --oversubscribe --bind-to none -n")]
+    launcher: String,
+    /// Only write what the model says of larger machines, with its assumptions
+    #[arg(long)]
+    reckoned: bool,
+}
+
+/// What one of the processes does.
+#[derive(clap::Args)]
+pub struct ChildArgs {
+    /// Time sums of so many megabytes instead of steps
+    #[arg(long, value_delimiter = ',')]
+    megabytes: Vec<f64>,
+    #[arg(long, default_value = "tiny")]
+    size: Size,
+    #[arg(long, default_value = "1")]
+    batch: usize,
+    #[arg(long, default_value = "8")]
+    steps: usize,
+    #[arg(long, default_value = "0")]
+    latency: f64,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.reckoned {
+        reckoned::print();
+        return Ok(());
+    }
+    needs_mpi()?;
+    if !(args.latency.is_finite() && args.latency >= 0.0) || args.ranks.contains(&0) {
+        return Err(Failure::BadInput("--latency is at least 0, and there is at least one process".into()));
+    }
+    sums(args)?;
+    steps(args)
+}
+
+#[cfg(feature = "mpi")]
+pub fn run_child(args: &ChildArgs) -> Result<(), Failure> {
+    child::run(args)
+}
+
+#[cfg(not(feature = "mpi"))]
+pub fn run_child(_: &ChildArgs) -> Result<(), Failure> {
+    needs_mpi()
+}
+
+fn needs_mpi() -> Result<(), Failure> {
+    match cfg!(feature = "mpi") {
+        true => Ok(()),
+        false => Err(Failure::BadInput("this program was built without MPI: build it with `--features mpi`".into())),
+    }
+}
+
+/// Sums of gradients beside MPI's own, in turn.
+fn sums(args: &Args) -> Result<(), Failure> {
+    println!("| processes | megabytes | ours, GB/s | MPI_Allreduce, GB/s | ratio |\n|---|---|---|---|---|");
+    let megabytes: Vec<String> = args.megabytes.iter().map(f64::to_string).collect();
+    for ranks in args.ranks.iter().filter(|ranks| **ranks > 1) {
+        let found = launch(args, *ranks, &["--megabytes", &megabytes.join(",")])?;
+        for line in found.as_array().into_iter().flatten() {
+            let [ours, bare] = ["ours_gb_per_s", "bare_gb_per_s"].map(|key| line[key].as_f64().unwrap_or(f64::NAN));
+            println!("| {ranks} | {} | {ours:.2} | {bare:.2} | {:.2} |", line["megabytes"], ours / bare);
+        }
+    }
+    println!();
+    Ok(())
+}
+
+/// Steps of some processes, and what a model predicts that was fitted on the others.
+fn steps(args: &Args) -> Result<(), Failure> {
+    let mut measured: Vec<(Size, Setting, f64, Value)> = Vec::new();
+    for ranks in &args.ranks {
+        for size in &args.size {
+            let (batch, steps, latency) = (args.batch.to_string(), args.steps.to_string(), args.latency.to_string());
+            let size_name = name(*size);
+            let options = ["--size", &size_name, "--batch", &batch, "--steps", &steps, "--latency", &latency];
+            let line = launch(args, *ranks, &options)?;
+            let number = |key: &str| line[key].as_f64().unwrap_or(f64::NAN);
+            let setting = Setting { ranks: *ranks, bytes: number("gradient_bytes"), alone: number("alone_s") };
+            measured.push((*size, setting, number("together_s"), line));
+        }
+    }
+    let last = args.ranks.last().copied().unwrap_or_default();
+    let known: Vec<(Setting, f64)> =
+        measured.iter().filter(|(_, s, ..)| s.ranks != last).map(|(_, setting, step, _)| (*setting, *step)).collect();
+    let link = Link::fitted(&known);
+    println!("| processes | model | alone, s | together, s | efficiency | predicted, s | by what was measured |");
+    println!("|---|---|---|---|---|---|---|");
+    for (size, setting, step, _) in &measured {
+        let predicted = link.map_or(f64::NAN, |link| link.step(setting));
+        let how = if setting.ranks == last { "" } else { " (fitted)" };
+        println!(
+            "| {} | {} | {:.4} | {step:.4} | {:.0} % | {predicted:.4}{how} | {:.2} |",
+            setting.ranks,
+            name(*size),
+            setting.alone,
+            100.0 * setting.alone / step,
+            predicted / step
+        );
+    }
+    let lines: Vec<&Value> = measured.iter().map(|(.., line)| line).collect();
+    let link = link.map(|Link { host, bandwidth, latency }| {
+        json!({"host_s_per_gb": rounded(host * 1e9, 4), "gb_per_s": rounded(bandwidth / 1e9, 3), "latency_s": rounded(latency, 6)})
+    });
+    println!("\n{}", json!({"link": link, "measured": lines}));
+    Ok(())
+}
+
+/// Starts the processes; the line of the first one.
+fn launch(args: &Args, ranks: usize, options: &[&str]) -> Result<Value, Failure> {
+    let program =
+        std::env::current_exe().map_err(|e| Failure::Machine(format!("cannot find this very program: {e}")))?;
+    let mut words = args.launcher.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or("mpirun"));
+    command.args(words).arg(ranks.to_string()).arg(program).arg("ranks-child").args(options);
+    // A core for each, and in containers they run as root.
+    command.env("RAYON_NUM_THREADS", "1");
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.map_err(|e| Failure::BadInput(format!("cannot start `{}`: {e}", args.launcher)))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
+    match line.filter(|_| output.status.success()) {
+        Some(line) => Ok(line),
+        None => Err(Failure::Machine(format!("{ranks} processes of `{}` failed ({})", args.launcher, output.status))),
+    }
+}
