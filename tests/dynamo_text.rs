@@ -49,7 +49,8 @@ phases:
     )
 }
 
-fn place() -> Place {
+/// Where `text.yaml` and its data are.
+pub fn place() -> Place {
     let place = Place::default();
     std::fs::create_dir(place.path("bert")).expect("a directory");
     for entry in std::fs::read_dir(fixture("text/bert")).expect("listed") {

@@ -37,6 +37,13 @@ fn outcome(output: Output) -> Outcome {
     Outcome { status: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
 }
 
+/// Trains `text.yaml` to its end.
+fn train_texts(place: &Place, count: usize, more: &[&str]) {
+    let args = [&["train", "--config", "text.yaml"], more].concat();
+    let outcome = outcome(mpirun(place, count, &args).output().expect("mpirun is there"));
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+}
+
 /// Runs them to their end.
 fn run(place: &Place, count: usize, settings: &[&str]) -> Outcome {
     // A constant rate, so that the parts of a run have the rates of the whole.
@@ -142,6 +149,36 @@ fn several_processes_take_the_steps_of_one() {
 }
 
 #[test]
+fn evaluations_that_processes_share_are_those_of_one() {
+    let place = crate::dynamo_text::place();
+    for (count, name) in [(1, "run.name=one"), (3, "run.name=three")] {
+        // A rate of nearly nothing: what is judged is the same model.
+        train_texts(&place, count, &["--phase", "1", "--set", name, "--set", "train.optimizer.lr=1.0e-12"]);
+    }
+    for task in ["tone", "where", "names", "turn"] {
+        let judged = |run: &str| {
+            let stage = place.path("runs").join(run).join("phase1").join(task);
+            let metrics = std::fs::read_to_string(stage.join("metrics.jsonl")).expect("metrics");
+            metrics.lines().filter(|line| line.contains("\"valid\"")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (one, three) = (judged("one"), judged("three"));
+        assert!(!one.is_empty() && one == three, "{task}: {one:?} and {three:?}");
+    }
+}
+
+#[test]
+fn processes_with_tasks_of_their_own_train_what_one_process_trains() {
+    let place = crate::dynamo_text::place();
+    train_texts(&place, 1, &["--set", "run.name=one"]);
+    train_texts(&place, 3, &["--set", "run.name=three", "--set", "phases.1.parallel=tasks"]);
+    for task in ["tone", "where", "names", "turn"] {
+        let stage = |run: &str| place.path("runs").join(run).join("phase1").join(task);
+        assert!(checkpoint(&stage("one"), 6) == checkpoint(&stage("three"), 6), "{task}");
+    }
+    assert!(place.path("runs/three/phase3/best").exists(), "and later phases follow");
+}
+
+#[test]
 fn a_run_is_resumed_with_another_number_of_processes() {
     let place = place();
     // Judged wherever a part ends, as the parts are.
@@ -190,6 +227,24 @@ fn a_silent_process_is_named_by_one_of_the_others_and_what_was_learned_is_saved(
     assert!(errors.len() == 1 && errors[0].contains("has heard nothing of rank 1 on "), "{ended:?}");
     let saved = std::fs::read_dir(place.path("runs/tiny/checkpoints")).expect("checkpoints").count();
     assert!(saved > 0);
+}
+
+#[test]
+fn a_process_that_pauses_is_waited_for() {
+    let place = place();
+    let job = begun(&place, &[]);
+    let paused = pid_of(&job, 1);
+    signal(paused, "STOP");
+    // Meanwhile the others give signs of life, which are none of what it waits for.
+    std::thread::sleep(Duration::from_secs(6));
+    signal(paused, "CONT");
+    let metrics = place.path("runs/tiny/metrics.jsonl");
+    let lines = || std::fs::read_to_string(&metrics).unwrap_or_default().lines().count();
+    let before = lines();
+    wait_for(|| (lines() > before + 20).then_some(()), "more steps");
+    signal(paused, "TERM");
+    let ended = outcome(job.wait_with_output().expect("a job"));
+    assert_eq!(ended.status, Some(130), "{ended:?}");
 }
 
 #[test]

@@ -14,7 +14,10 @@ shift
 name=ut$$
 net=10.87
 remove() {
-  for k in $(seq "$count"); do ip netns del "$name-$k" 2>/dev/null || true; done
+  for k in $(seq "$count"); do
+    ip link del "$name.$k" 2>/dev/null || true
+    ip netns del "$name-$k" 2>/dev/null || true
+  done
   ip link del "$name" 2>/dev/null || true
 }
 trap remove EXIT

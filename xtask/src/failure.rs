@@ -17,6 +17,16 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// What is said of it.
+    #[cfg(feature = "mpi")]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::BadInput(text) | Self::Machine(text) => text,
+            Self::Interrupted => "interrupted",
+            Self::SaidByAnother(_) => "another process failed",
+        }
+    }
+
     /// The exit status.
     pub fn status(&self) -> u8 {
         match self {

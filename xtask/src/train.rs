@@ -144,13 +144,12 @@ fn report(experiment: &Experiment, outcomes: &[StageOutcome]) -> Result<(), Fail
         );
         metrics(summary);
     }
-    match outcomes.last().and_then(|last| last.summary.as_ref()) {
-        Some(last) if !last.completed => {
-            println!("go on with the same command and --resume");
-            Err(Failure::Interrupted)
-        }
-        _ => Ok(()),
+    let is_complete = |outcome: &StageOutcome| outcome.summary.as_ref().is_none_or(|summary| summary.completed);
+    if outcomes.iter().all(is_complete) {
+        return Ok(());
     }
+    println!("go on with the same command and --resume");
+    Err(Failure::Interrupted)
 }
 
 fn metrics(summary: &Summary) {

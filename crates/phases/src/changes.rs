@@ -41,6 +41,7 @@ pub const CHANGEABLE: &[&str] = &[
     "train.tensorboard",
     "train.csv",
     "phases.3.lr",
+    "phases.1.parallel",
 ];
 
 /// A key with another value than a run was begun with.

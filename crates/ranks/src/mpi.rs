@@ -25,7 +25,9 @@ const EAGER: Duration = Duration::from_millis(5);
 /// The pause after that, which leaves the core to whoever computes.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// What marks a sign of life, apart from everything else that is sent.
+/// What marks what is exchanged; received by a tag, for without one MPI takes any.
+const DATA: i32 = 0;
+/// What marks a sign of life.
 const SIGN: i32 = 1;
 
 impl Mpi {
@@ -92,10 +94,12 @@ impl Transport for Mpi {
         let mut found = due.clone();
         scope(|scope| {
             let others = received.iter_mut().enumerate().filter(|(rank, _)| *rank != own);
-            let mut receives: Vec<_> =
-                others.map(|(rank, place)| (rank, process(rank).immediate_receive_into(scope, &mut **place))).collect();
+            let mut receives: Vec<_> = others
+                .map(|(rank, place)| (rank, process(rank).immediate_receive_into_with_tag(scope, &mut **place, DATA)))
+                .collect();
             let others = sent.iter().enumerate().filter(|(rank, _)| *rank != own);
-            let mut sends: Vec<_> = others.map(|(rank, bytes)| process(rank).immediate_send(scope, *bytes)).collect();
+            let mut sends: Vec<_> =
+                others.map(|(rank, bytes)| process(rank).immediate_send_with_tag(scope, *bytes, DATA)).collect();
             let began = Instant::now();
             while !receives.is_empty() || !sends.is_empty() {
                 let mut still = Vec::with_capacity(receives.len());

@@ -179,8 +179,11 @@ impl Ranks {
 impl Drop for Ranks {
     fn drop(&mut self) {
         self.jobs = None;
-        // A thread that waits for a rank that is silent would never end.
-        if let Some(thread) = self.thread.take().filter(|_| self.missing.ranks().is_empty()) {
+        // A thread that waits for a rank that is silent would never end, nor would one whose rank leaves the others waiting: that
+        // ends with the process, which the launcher sees.
+        let whole = locked(&self.broken).is_none() && !std::thread::panicking();
+        let leaves = whole && self.missing.ranks().is_empty();
+        if let Some(thread) = self.thread.take().filter(|_| leaves) {
             let _ = thread.join();
         }
     }
@@ -223,6 +226,7 @@ fn locked(broken: &Broken) -> MutexGuard<'_, Option<RankError>> {
 
 /// Does what is asked for until nobody asks any more, or something fails.
 fn work(transport: &mut dyn Transport, asked: &Receiver<Job>, missing: &Missing, on_the_way: &AtomicU64) {
+    let mut scratch = Vec::new();
     loop {
         let job = match asked.recv_timeout(BEAT) {
             Ok(job) => job,
@@ -236,8 +240,13 @@ fn work(transport: &mut dyn Transport, asked: &Receiver<Job>, missing: &Missing,
         // Whoever asked need not wait for it.
         let adds = !matches!(job, Job::Gather(..));
         let whole = match job {
-            Job::Sum(mut values, reply) => answer(&reply, sum(transport, &mut values, missing).map(|()| values)),
-            Job::SumParts(values, lengths, reply) => answer(&reply, sum_parts(transport, &values, &lengths, missing)),
+            Job::Sum(mut values, reply) => {
+                answer(&reply, sum(transport, &mut values, &mut scratch, missing).map(|()| values))
+            }
+            Job::SumParts(mut values, lengths, reply) => {
+                let own = sum_parts(transport, &mut values, &lengths, &mut scratch, missing);
+                answer(&reply, own.map(|own| values[own].to_vec()))
+            }
             Job::Gather(said, reply) => answer(&reply, gather(transport, &said, missing)),
         };
         if adds {

@@ -2,57 +2,85 @@
 
 use crate::transport::Missing;
 use crate::{RankError, Transport};
+use std::ops::Range;
 
 /// The sum of each number over all ranks, in the order of ranks: each rank adds up a share of the numbers, and the shares are
-/// exchanged. What passes each rank's link is twice `(ranks - 1) / ranks` of the numbers, whatever their count.
-pub(crate) fn sum(transport: &mut dyn Transport, values: &mut [f32], missing: &Missing) -> Result<(), RankError> {
+/// exchanged. What passes each rank's link is twice `(ranks - 1) / ranks` of the numbers, whatever their count. In `scratch`
+/// lies what the others send: memory that is used again costs less than fresh one.
+pub(crate) fn sum(
+    transport: &mut dyn Transport,
+    values: &mut [f32],
+    scratch: &mut Vec<f32>,
+    missing: &Missing,
+) -> Result<(), RankError> {
     let (rank, count) = (transport.rank(), transport.count());
     if count == 1 {
         return Ok(());
     }
     let lengths: Vec<usize> =
         (0..count).map(|rank| values.len() / count + usize::from(rank < values.len() % count)).collect();
-    let own = sum_parts(transport, values, &lengths, missing)?;
-    let sent: Vec<&[u8]> =
-        (0..count).map(|other| if other == rank { &[][..] } else { bytemuck::cast_slice(&own) }).collect();
-    let mut received = Vec::with_capacity(count);
+    sum_parts(transport, values, &lengths, scratch, missing)?;
     let mut rest = values;
-    for (other, length) in lengths.iter().enumerate() {
-        let (part, after) = std::mem::take(&mut rest).split_at_mut(*length);
-        if other == rank {
-            part.copy_from_slice(&own);
-            received.push(&mut [][..]);
-        } else {
-            received.push(bytemuck::cast_slice_mut(part));
-        }
-        rest = after;
-    }
+    let mut parts: Vec<&mut [f32]> = lengths.iter().filter_map(|length| rest.split_off_mut(..*length)).collect();
+    let own = std::mem::take(&mut parts[rank]);
+    let sent: Vec<&[u8]> =
+        (0..count).map(|other| if other == rank { &[][..] } else { bytemuck::cast_slice(own) }).collect();
+    let mut received: Vec<&mut [u8]> = parts.into_iter().map(bytemuck::cast_slice_mut).collect();
     exchange(transport, &sent, &mut received, missing)
 }
 
-/// This rank's part of the sums over all ranks, in the order of ranks; the parts have these lengths.
+/// Makes this rank's part of `values` the sum over all ranks, in the order of ranks, and says where it is; the parts have these
+/// lengths.
 pub(crate) fn sum_parts(
     transport: &mut dyn Transport,
-    values: &[f32],
+    values: &mut [f32],
     lengths: &[usize],
+    scratch: &mut Vec<f32>,
     missing: &Missing,
-) -> Result<Vec<f32>, RankError> {
+) -> Result<Range<usize>, RankError> {
     let (rank, count) = (transport.rank(), transport.count());
-    let mut rest = values;
-    let own: Vec<&[f32]> = lengths.iter().filter_map(|length| rest.split_off(..*length)).collect();
-    let empty_for_own = |other: usize| if other == rank { 0 } else { own[rank].len() };
-    let mut parts: Vec<Vec<f32>> = (0..count).map(|other| vec![0.0; empty_for_own(other)]).collect();
-    let sent: Vec<&[u8]> =
-        (0..count).map(|other| if other == rank { &[][..] } else { bytemuck::cast_slice(own[other]) }).collect();
-    let mut received: Vec<&mut [u8]> = parts.iter_mut().map(|part| bytemuck::cast_slice_mut(part)).collect();
+    let start = lengths[..rank].iter().sum();
+    let (own, length) = (start..start + lengths[rank], lengths[rank]);
+    scratch.resize((count - 1) * length, 0.0);
+    let mut rest = &*values;
+    let sent: Vec<&[u8]> = (0..count)
+        .zip(lengths)
+        .map(|(other, length)| {
+            let part = rest.split_off(..*length).unwrap_or_default();
+            if other == rank { &[][..] } else { bytemuck::cast_slice(part) }
+        })
+        .collect();
+    let mut free = &mut scratch[..];
+    let mut received: Vec<&mut [u8]> = (0..count)
+        .map(|other| {
+            let length = if other == rank { 0 } else { length };
+            bytemuck::cast_slice_mut(free.split_off_mut(..length).unwrap_or_default())
+        })
+        .collect();
     exchange(transport, &sent, &mut received, missing)?;
-    parts[rank] = own[rank].to_vec();
-    let mut parts = parts.into_iter();
-    let mut sum = parts.next().unwrap_or_default();
-    for part in parts {
-        sum.iter_mut().zip(part).for_each(|(sum, value)| *sum += value);
+    if length > 0 {
+        add_up(&mut values[own.clone()], scratch, rank);
     }
-    Ok(sum)
+    Ok(own)
+}
+
+/// Adds the others' numbers, one rank after the other, to those of a rank in its turn.
+fn add_up(own: &mut [f32], others: &mut [f32], rank: usize) {
+    let length = own.len();
+    if rank == 0 {
+        others.chunks(length).for_each(|other| add(own, other));
+        return;
+    }
+    let (sum, rest) = others.split_at_mut(length);
+    let (before, after) = rest.split_at((rank - 1) * length);
+    before.chunks(length).for_each(|other| add(sum, other));
+    add(sum, own);
+    after.chunks(length).for_each(|other| add(sum, other));
+    own.copy_from_slice(sum);
+}
+
+fn add(sum: &mut [f32], values: &[f32]) {
+    sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }
 
 /// What each rank says, in the order of ranks.
@@ -121,7 +149,7 @@ mod tests {
                 (0..values[0].len()).map(|i| values[1..].iter().fold(values[0][i], |sum, own| sum + own[i])).collect();
             let sums = together(values.len(), |rank| {
                 let mut own = values[rank.rank()].clone();
-                sum(rank, &mut own, &Missing::default()).map(|()| own)
+                sum(rank, &mut own, &mut Vec::new(), &Missing::default()).map(|()| own)
             });
             for sum in sums {
                 prop_assert_eq!(sum.expect("a sum"), wanted.clone());
@@ -140,7 +168,7 @@ mod tests {
     fn ranks_that_do_not_do_the_same_are_told() {
         let found = together(2, |rank| {
             let mut values = vec![1.0; 2 + 2 * rank.rank()];
-            sum(rank, &mut values, &Missing::default())
+            sum(rank, &mut values, &mut Vec::new(), &Missing::default())
         });
         assert_eq!(found[0], Err(RankError::OutOfStep { rank: 1, found: 8, expected: 4 }));
     }

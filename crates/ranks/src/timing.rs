@@ -21,7 +21,7 @@ pub struct SumTimes {
 /// When there is no MPI, or a rank does something else.
 pub fn time_sums(sizes: &[usize], rounds: usize) -> Result<(usize, usize, Vec<SumTimes>), RankError> {
     let mut mpi = Mpi::init()?;
-    let mut all = Vec::with_capacity(sizes.len());
+    let (mut all, mut scratch) = (Vec::with_capacity(sizes.len()), Vec::new());
     for size in sizes {
         let mut times = SumTimes::default();
         let mut values = vec![1.0_f32; *size];
@@ -30,7 +30,7 @@ pub fn time_sums(sizes: &[usize], rounds: usize) -> Result<(usize, usize, Vec<Su
         for round in 0..=rounds {
             mpi.meet();
             let began = Instant::now();
-            sum(&mut mpi, &mut values, &Missing::default())?;
+            sum(&mut mpi, &mut values, &mut scratch, &Missing::default())?;
             let ours = began.elapsed();
             mpi.meet();
             let began = Instant::now();

@@ -14,6 +14,8 @@ pub enum Display {
     /// A bar on standard error where that is a terminal, lines elsewhere, which are events of `tracing`.
     #[default]
     Lines,
+    /// Nothing: another process is watched.
+    Nothing,
     /// Burn's dashboard on a terminal, lines elsewhere.
     #[cfg(feature = "tui")]
     Dashboard,
@@ -42,6 +44,7 @@ impl Progress {
         let view = match display {
             Display::Lines if std::io::stderr().is_terminal() => View::Bar(bar(step, steps)),
             Display::Lines => View::Lines,
+            Display::Nothing => View::Nothing,
             #[cfg(feature = "tui")]
             Display::Dashboard if std::io::stdout().is_terminal() => {
                 View::Dashboard(Box::new(Dashboard::new(name, step, steps, interrupt.clone())))

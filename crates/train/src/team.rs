@@ -93,6 +93,11 @@ impl Team {
         self.talk().patience = Patience { answer: seconds, sign: seconds };
     }
 
+    /// Waits for others as long as they give signs of life: until each has trained something of its own.
+    pub fn wait_for_long(&self) {
+        self.talk().patience.answer = Duration::MAX;
+    }
+
     /// Ends them: ranks may be far apart, as where one writes a large model. A process that has died is still found out.
     pub(crate) fn part(&self) {
         self.talk().patience.answer = Patience::default().answer;

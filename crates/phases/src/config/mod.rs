@@ -21,8 +21,8 @@ pub use error::ConfigError;
 pub use experiment::{Experiment, LossConfig, RunConfig};
 pub use model::{Initializer, ModelConfig, ModelSource, SourceError, Trainable};
 pub use phases::{
-    AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, PartRates, PhasesConfig, RouterPhase,
-    RoutingWeights,
+    AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, Parallel, PartRates, PhasesConfig,
+    RouterPhase, RoutingWeights,
 };
 pub use sources::{SourceConfig, Sources, StageConfig, Synth};
 pub(crate) use splits::NONE;

@@ -40,8 +40,21 @@ pub struct BaselinesConfig {
 pub struct AdapterPhase {
     /// Whether all are trained at once in mixed batches, instead of one after another.
     pub mixed: bool,
+    /// What processes that train together share.
+    pub parallel: Parallel,
     /// The keys of `train` that differ.
     pub train: Map<String, Value>,
+}
+
+/// What processes that train together share in phase 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Parallel {
+    /// Every step of every task.
+    #[default]
+    Steps,
+    /// The tasks: each process trains its own by itself, with the steps that a single process takes.
+    Tasks,
 }
 
 /// Phase 2: the router alone, on batches of all tasks.

@@ -1,7 +1,7 @@
 //! What of tasks and phases can be refused without reading data or a model.
 
 use super::stage_train::{ERROR, LOSS, phase_train, task_train};
-use super::{AdapterPhase, ConfigError, CurriculumConfig, GumbelConfig, PhasesConfig, TaskConfig};
+use super::{AdapterPhase, ConfigError, CurriculumConfig, GumbelConfig, Parallel, PhasesConfig, TaskConfig};
 use crate::backbone::Architecture;
 use undertone_model::limits::MOST_BEAMS;
 use undertone_report::GUMBEL_TEMPERATURE;
@@ -35,6 +35,10 @@ const RESERVED: [&str; 18] = [
 pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Result<(), ConfigError> {
     let value = |text: String| Err(ConfigError::Value(text));
     let PhasesConfig { adapters, router, joint, baselines } = phases;
+    if adapters.mixed && adapters.parallel == Parallel::Tasks {
+        let text = "`phases.1.parallel: tasks` gives each process tasks of its own, and `phases.1.mixed` trains all at once: leave one out";
+        return Err(ConfigError::Value(text.into()));
+    }
     for (phase, train) in [(1, &adapters.train), (2, &router.train), (3, &joint.train)] {
         phase_train(base, train).map_err(|e| ConfigError::Value(format!("`phases.{phase}.train`: {e}")))?;
     }
@@ -195,6 +199,9 @@ mod tests {
         let base = TrainConfig { max_steps: Some(500), ..Default::default() };
         let joint = |lr| PhasesConfig { joint: JointPhase { lr, ..Default::default() }, ..Default::default() };
         assert_eq!(validate_phases(&joint(rates), &base), Ok(()));
+        let adapters = AdapterPhase { mixed: true, parallel: Parallel::Tasks, ..Default::default() };
+        let both = PhasesConfig { adapters, ..Default::default() };
+        assert!(validate_phases(&both, &base).expect_err("refused").to_string().contains("`phases.1.parallel: tasks`"));
         let none = PartRates { adapters: Some(0.0), ..rates };
         let error = validate_phases(&joint(none), &base).expect_err("refused").to_string();
         assert!(error.contains("`phases.3.lr.adapters`"), "{error}");

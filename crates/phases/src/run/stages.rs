@@ -7,12 +7,12 @@ use super::prepare::Prepared;
 use super::pretrained::Pretrained;
 use super::setup::Setup;
 use super::stage::{Stage, is_complete};
-use crate::config::TaskConfig;
+use crate::config::{Parallel, TaskConfig};
 use crate::run_directory::{CONFIG, RunDirectory, STAGE, check_changes, has_learned, is_occupied, record, recorded};
 use crate::{Experiment, RunError, Session, Split};
 use std::path::PathBuf;
 use undertone_tasks::{Cut, HeadConfig};
-use undertone_train::Summary;
+use undertone_train::{Display, Summary, Team};
 
 /// What a stage left.
 #[derive(Clone, Debug)]
@@ -130,41 +130,116 @@ fn run(
         report_cuts(&setup.dataset(&experiment.tasks, split)?, &experiment.tasks, split);
     }
     stages.iter().try_for_each(|stage| stage.check_optimizer(&setup))?;
-    let mut replaced = if resume { outrun(&setup, stages)? } else { taken };
+    let replaced = if resume { outrun(&setup, stages)? } else { taken };
     if let Some(directory) = replaced.first().filter(|_| resume && !experiment.run.overwrite) {
         return Err(RunError::Outrun(directory.clone()));
     }
-    let mut outcomes = Vec::new();
-    let mut is_recorded = false;
-    for stage in stages {
-        let path = stage.directory(experiment);
-        if resume && *stage != Stage::Whole && stage.is_finished(&setup, &path)? {
-            outcomes.push(StageOutcome { directory: path, summary: None });
-            continue;
+    let mut beginning = Beginning { directory: &directory, replaced, config: root.join(CONFIG), is_recorded: false };
+    let by_task = !session.team.is_alone() && experiment.phases.adapters.parallel == Parallel::Tasks;
+    let apart = stages.iter().take_while(|stage| by_task && matches!(stage, Stage::Adapter(_))).count();
+    let (apart, together) = stages.split_at(apart);
+    let (mut outcomes, mut is_interrupted) = train_apart(apart, &mut setup, &mut beginning, session)?;
+    for stage in together {
+        if is_interrupted {
+            break;
         }
-        if *stage != Stage::Whole {
-            tracing::info!("{}", stage.title(experiment));
-        }
-        // All ranks have read what they need before the first one writes.
-        let prepared = session.team.agree(Prepared::new(stage, &setup, &directory, session))?;
-        // Until here nothing has been touched; what later stages begin with is not there yet.
-        let mut begin = || {
-            replaced.drain(..).try_for_each(|replaced| directory.clear(&replaced))?;
-            if *stage != Stage::Whole && !std::mem::replace(&mut is_recorded, true) {
-                record(experiment, &root.join(CONFIG))?;
+        let outcome = train_stage(stage, &setup, &mut beginning, session)?;
+        is_interrupted = outcome.is_interrupted();
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
+}
+
+impl StageOutcome {
+    fn is_interrupted(&self) -> bool {
+        self.summary.as_ref().is_some_and(|summary| !summary.completed)
+    }
+}
+
+/// What a session does before the first of its stages trains.
+struct Beginning<'a> {
+    directory: &'a RunDirectory,
+    /// What earlier sessions left that is no longer wanted.
+    replaced: Vec<PathBuf>,
+    config: PathBuf,
+    is_recorded: bool,
+}
+
+impl Beginning<'_> {
+    /// Clears the directory and writes down the configuration, once; the first rank alone writes.
+    fn make(&mut self, stage: &Stage, experiment: &Experiment, team: &Team) -> Result<(), RunError> {
+        let mut write = || {
+            self.replaced.drain(..).try_for_each(|replaced| self.directory.clear(&replaced))?;
+            if *stage != Stage::Whole && !std::mem::replace(&mut self.is_recorded, true) {
+                record(experiment, &self.config)?;
             }
             Ok::<(), RunError>(())
         };
-        session.team.agree(if session.team.leads() { begin() } else { Ok(()) })?;
-        // What the next stage begins with is there once the first rank has written it.
-        let summary = session.team.agree(prepared.train())?;
-        let completed = summary.completed;
-        outcomes.push(StageOutcome { directory: path, summary: Some(summary) });
-        if !completed {
-            break;
-        }
+        team.agree(if team.leads() { write() } else { Ok(()) })?;
+        self.replaced.clear();
+        self.is_recorded |= *stage != Stage::Whole;
+        Ok(())
     }
-    Ok(outcomes)
+}
+
+/// Trains a stage, with all ranks.
+fn train_stage(
+    stage: &Stage,
+    setup: &Setup,
+    beginning: &mut Beginning,
+    session: &Session,
+) -> Result<StageOutcome, RunError> {
+    let experiment = &*setup.experiment;
+    let directory = stage.directory(experiment);
+    if session.resume && *stage != Stage::Whole && stage.is_finished(setup, &directory)? {
+        return Ok(StageOutcome { directory, summary: None });
+    }
+    if *stage != Stage::Whole && session.display != Display::Nothing {
+        tracing::info!("{}", stage.title(experiment));
+    }
+    // All ranks have read what they need before the first one writes.
+    let prepared = session.team.agree(Prepared::new(stage, setup, beginning.directory, session))?;
+    // Until here nothing has been touched; what later stages begin with is not there yet.
+    beginning.make(stage, experiment, &session.team)?;
+    // What the next stage begins with is there once the first rank has written it.
+    let summary = session.team.agree(prepared.train())?;
+    Ok(StageOutcome { directory, summary: Some(summary) })
+}
+
+/// Trains stages that need nothing of each other, each on one rank, which takes the steps of a single process; and whether
+/// any was interrupted.
+fn train_apart(
+    stages: &[Stage],
+    setup: &mut Setup,
+    beginning: &mut Beginning,
+    session: &Session,
+) -> Result<(Vec<StageOutcome>, bool), RunError> {
+    let team = &session.team;
+    let Some(first) = stages.first() else { return Ok((Vec::new(), false)) };
+    beginning.make(first, &setup.experiment, team)?;
+    if stages.len() < team.count() && team.leads() {
+        tracing::warn!("{} of {} ranks have no task in phase 1", team.count() - stages.len(), team.count());
+    }
+    let display = if team.leads() { session.display } else { Display::Nothing };
+    let alone = Session { team: Team::default(), display, ..session.clone() };
+    setup.team = Team::default();
+    let mut is_complete = true;
+    let trained: Result<(), RunError> = stages.iter().skip(team.rank()).step_by(team.count()).try_for_each(|stage| {
+        if is_complete {
+            is_complete = !train_stage(stage, setup, beginning, &alone)?.is_interrupted();
+        }
+        Ok(())
+    });
+    setup.team = team.clone();
+    team.wait_for_long();
+    team.agree(trained)?;
+    let is_interrupted = team.hear(is_complete)?.contains(&false);
+    let outcomes = stages.iter().map(|stage| {
+        let directory = stage.directory(&setup.experiment);
+        StageOutcome { summary: Summary::read(&directory), directory }
+    });
+    // What was not begun has none.
+    Ok((outcomes.filter(|outcome| !is_interrupted || outcome.summary.is_some()).collect(), is_interrupted))
 }
 
 /// The experiment with its tasks in the order that the run was begun with, new ones last: parameters, gates and the

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use undertone::ops::Compute;
 use undertone::phases::Trainable;
-use undertone::train::Team;
 use undertone::train::ranks::{Mpi, Ranks, Slow, SumTimes, launched, time_sums};
+use undertone::train::{Team, TrainError};
 
 /// Tokens of each clip.
 const TOKENS: usize = 32;
@@ -36,7 +36,6 @@ fn sums(args: &ChildArgs) -> Result<(usize, Value), Failure> {
     Ok((rank, args.megabytes.iter().zip(&times).map(line).collect()))
 }
 
-/// Steps by itself and steps with the others, in turn, so that both see the same machine.
 fn steps(args: &ChildArgs) -> Result<(usize, Value), Failure> {
     let latency = Duration::from_secs_f64(args.latency);
     let team = match launched() {
@@ -51,6 +50,18 @@ fn steps(args: &ChildArgs) -> Result<(usize, Value), Failure> {
         let trained = Trained::Part(Trainable::All);
         Training::with_team(&config, ([args.batch, TOKENS], 1), trained, Compute::F32, None, &device, team)
     };
+    let timed = time_steps(args, &team, &training);
+    // An error of one is one of all.
+    let line = team.agree(timed.map_err(|failure| TrainError::Data(failure.text().into()))).map_err(machine)?;
+    Ok((team.rank(), line))
+}
+
+/// Steps by itself and steps with the others, in turn, so that both see the same machine.
+fn time_steps(
+    args: &ChildArgs,
+    team: &Team,
+    training: impl Fn(Team) -> Result<Training, Failure>,
+) -> Result<Value, Failure> {
     let (mut alone, mut together) = (training(Team::default())?, training(team.clone())?);
     let (mut seconds_alone, mut seconds_together) = (Vec::new(), Vec::new());
     for step in 0..WARM_UPS + args.steps {
@@ -78,7 +89,7 @@ fn steps(args: &ChildArgs) -> Result<(usize, Value), Failure> {
         "alone_s": rounded(median(&seconds_alone), 5),
         "together_s": rounded(median(&seconds_together), 5),
     });
-    Ok((team.rank(), line))
+    Ok(line)
 }
 
 /// Gigabytes a second of times for so many bytes, in the middle.
