@@ -169,6 +169,9 @@ impl Stopwatch {
         let share = |part: Section| (1.0 - data_wait) * parts[part as usize].as_secs_f64() / measured;
         let rate = |amount: Option<f64>| amount.map(|amount| amount / total);
         let flops_per_second = rate(line.work.flops);
+        let ranks = line.ranks.performance();
+        // The work is that of all ranks, the peak that of a device.
+        let devices = ranks.map_or(1, |ranks| ranks.count) as f64;
         Performance {
             step,
             steps: line.steps,
@@ -177,7 +180,7 @@ impl Stopwatch {
             audio_seconds_per_second: rate(line.work.audio_seconds),
             tokens_per_second: rate(line.work.tokens),
             flops_per_second,
-            mfu: flops_per_second.zip(peak_flops).map(|(flops, peak)| flops / peak),
+            mfu: flops_per_second.zip(peak_flops).map(|(flops, peak)| flops / (peak * devices)),
             time: TimeSplit {
                 data_wait,
                 transfer: share(Section::Transfer),
@@ -187,7 +190,7 @@ impl Stopwatch {
                 optimizer: share(Section::Optimizer),
                 other: share(Section::Other),
             },
-            ranks: line.ranks.performance(),
+            ranks,
             hardware,
         }
     }
@@ -257,10 +260,14 @@ mod tests {
         let device = Device::default();
         let mut watch = Stopwatch::new(false);
         for computing in [vec![1.0, 2.0, 1.0], vec![2.0, 4.0, 2.0]] {
+            watch.begin(true);
             let (waited, on_the_way) = (Duration::from_secs(1), Duration::from_secs(4));
             watch.lap_ranks(RankStep { computing, waited, on_the_way }, &device);
+            watch.end(1, Work { flops: Some(1e6), ..Default::default() }, &device);
         }
-        let line = watch.line(2, None, None);
+        let line = watch.line(2, None, Some(1e9));
+        let mfu = line.mfu.expect("a share") * line.seconds;
+        assert!((mfu - 2e6 / 3e9).abs() < 1e-9, "of what three devices can do");
         assert_eq!(line.ranks, Some(RankPerformance { count: 3, overlap: 0.75, slowest: 1, imbalance: 0.5 }));
         assert_eq!(watch.line(3, None, None).ranks, None);
     }

@@ -1,8 +1,9 @@
 //! One of the processes.
 
+use super::super::names::name;
 use super::super::numbers::{median, rounded};
 use super::super::training::{Trained, Training};
-use super::ChildArgs;
+use super::options::ChildArgs;
 use crate::failure::Failure;
 use burn::tensor::Device;
 use serde_json::{Value, json};
@@ -50,7 +51,7 @@ fn steps(args: &ChildArgs) -> Result<(usize, Value), Failure> {
         let trained = Trained::Part(Trainable::All);
         Training::with_team(&config, ([args.batch, TOKENS], 1), trained, Compute::F32, None, &device, team)
     };
-    let timed = time_steps(args, &team, &training);
+    let timed = time_steps(args, &team, training);
     // An error of one is one of all.
     let line = team.agree(timed.map_err(|failure| TrainError::Data(failure.text().into()))).map_err(machine)?;
     Ok((team.rank(), line))
@@ -82,7 +83,7 @@ fn time_steps(
     }
     let line = json!({
         "ranks": team.count(),
-        "size": super::name(args.size),
+        "size": name(args.size),
         "batch": args.batch,
         "latency_s": args.latency,
         "gradient_bytes": 4 * together.parameters(),

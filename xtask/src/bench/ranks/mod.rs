@@ -3,6 +3,7 @@
 #[cfg(feature = "mpi")]
 mod child;
 mod model;
+mod options;
 mod reckoned;
 
 use super::names::name;
@@ -11,6 +12,7 @@ use super::step::Size;
 use crate::failure::Failure;
 use clap::builder::RangedU64ValueParser;
 use model::{Link, Setting};
+pub use options::ChildArgs;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
@@ -40,22 +42,6 @@ pub struct Args {
     /// Only write what the model says of larger machines, with its assumptions
     #[arg(long)]
     reckoned: bool,
-}
-
-/// What one of the processes does.
-#[derive(clap::Args)]
-pub struct ChildArgs {
-    /// Time sums of so many megabytes instead of steps
-    #[arg(long, value_delimiter = ',')]
-    megabytes: Vec<f64>,
-    #[arg(long, default_value = "tiny")]
-    size: Size,
-    #[arg(long, default_value = "1")]
-    batch: usize,
-    #[arg(long, default_value = "8")]
-    steps: usize,
-    #[arg(long, default_value = "0")]
-    latency: f64,
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
