@@ -33,9 +33,14 @@ fn run(place: &Place, args: &[&str]) -> (Outcome, Vec<String>) {
         here.display()
     );
     place.write("here", script);
-    let programs = [place.path("cargo"), place.path("here")];
+    // MPI is there where a file of its name is, whatever the machine has.
+    for program in ["mpicc", "mpirun"] {
+        place.write(program, format!("#!/bin/sh\ntest -e '{}'\n", place.path("mpi").display()));
+    }
+    let programs = ["cargo", "here", "mpicc", "mpirun"].map(|name| place.path(name));
     assert!(Command::new("chmod").arg("+x").args(&programs).status().is_ok_and(|status| status.success()));
-    let output = place.xtask(args).env("CARGO", &programs[1]).output().expect("a process");
+    let path = format!("{}:{}", here.display(), std::env::var("PATH").unwrap_or_default());
+    let output = place.xtask(args).env("CARGO", &programs[1]).env("PATH", path).output().expect("a process");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     let outcome = Outcome { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) };
     let calls = std::fs::read_to_string(place.path("calls")).unwrap_or_default();
@@ -86,6 +91,12 @@ fn all_checks_run_the_tests_as_the_command_for_tests_does() {
     let on_wgpu = "nextest run --workspace --run-ignored all --features undertone-tests/wgpu -E ";
     assert!(calls.iter().any(|call| call.starts_with(on_wgpu)), "{calls:?}");
     assert!(outcome.stderr.contains("  pack a_test: no disk\n"), "{outcome:?}");
+    assert!(outcome.stderr.contains("  tests of several processes: there is no OpenMPI"), "{outcome:?}");
+
+    let (outcome, calls) = run(&bare_machine(&["network", "mpi"]), &["ci"]);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let with_mpi = "nextest run --workspace --features undertone-tests/wgpu --features undertone-tests/mpi,xtask/mpi";
+    assert!(calls.iter().any(|call| call == with_mpi), "{calls:?}");
 }
 
 #[test]
