@@ -79,14 +79,18 @@ impl Objective for Lines {
     }
 }
 
-/// So many batches an epoch.
-struct Numbers(usize);
+/// So many batches an epoch, of samples with this fingerprint.
+struct Numbers(usize, u64);
 
 impl Batches for Numbers {
     type Batch = usize;
 
     fn per_epoch(&self) -> usize {
         self.0
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.1
     }
 
     fn epoch(&self, _: u64, start: usize) -> BatchStream<'_, usize> {
@@ -110,6 +114,8 @@ struct Plan {
     broken: Option<usize>,
     full: bool,
     shard: bool,
+    /// The fingerprint of the data.
+    data: u64,
     /// The learning rate, if it is another one than the other ranks have.
     lr: Option<f64>,
     interrupt: Arc<AtomicBool>,
@@ -138,7 +144,7 @@ fn train(dir: &Path, plan: &Plan, ranks: Option<Ranks>) -> Result<Trained, Train
     if plan.resume {
         assert!(learner.resume()?);
     }
-    let summary = learner.train(&Numbers(11))?;
+    let summary = learner.train(&Numbers(11, plan.data))?;
     let seen = learner.objective().seen.lock().expect("a list").clone();
     Ok(Trained { parameters: parameters(learner.model()), seen, samples: summary.samples })
 }
@@ -251,11 +257,11 @@ fn what_the_first_rank_cannot_write_ends_all() {
 fn ranks_that_would_train_something_else_are_refused() {
     let dir = directory();
     let plan = Plan { accumulation: 1, steps: 3, ..Plan::default() };
-    let plans = [1, 2].map(|accumulation| Plan { accumulation, ..plan.clone() });
-    let ended = together_as(dir.path(), plans.into());
-    for rank in ended {
-        let error = rank.err().map(|error| error.to_string());
-        assert_eq!(error.as_deref(), Some("rank 1 has other training data, unlike the others"));
+    for other in [Plan { accumulation: 2, ..plan.clone() }, Plan { data: 1, ..plan.clone() }] {
+        for rank in together_as(dir.path(), vec![plan.clone(), other]) {
+            let error = rank.err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), Some("rank 1 has other training data, unlike the others"));
+        }
     }
     assert!(!dir.path().join("checkpoints").exists());
 }

@@ -154,6 +154,12 @@ pub trait Batches {
         self.per_epoch()
     }
 
+    /// A number by which ranks that train together are told apart that would read other samples; by default nothing is known of
+    /// them.
+    fn fingerprint(&self) -> u64 {
+        0
+    }
+
     /// The batches of an epoch from `start` on, each with the `start` that goes on after it: where batches are passed
     /// over, that is more than one on.
     ///

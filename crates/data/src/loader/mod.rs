@@ -23,6 +23,7 @@ mod skip;
 mod tests;
 mod worker;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -112,6 +113,14 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
     pub fn until(mut self, given_up: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.given_up = Some(Box::new(given_up));
         self
+    }
+
+    /// A number by which two loaders are told apart that have other samples: it is of their names, in the dataset's order.
+    pub fn fingerprint(&self) -> u64 {
+        // The same for the same names in every process of one program.
+        let mut hasher = DefaultHasher::new();
+        (0..self.dataset.len()).for_each(|index| self.dataset.name(index).hash(&mut hasher));
+        hasher.finish()
     }
 
     /// The batches of one epoch from `start_batch` on; loading begins at once, before the first `next`.

@@ -274,6 +274,10 @@ impl Batches for StageBatches {
         self.loader.batches(epoch)
     }
 
+    fn fingerprint(&self) -> u64 {
+        self.loader.fingerprint()
+    }
+
     fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, TaskBatch> {
         self.share(epoch, start, Share { rank: 0, count: 1, window: self.accumulation })
     }

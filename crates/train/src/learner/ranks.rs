@@ -36,6 +36,8 @@ struct Run {
     configuration: Option<String>,
     /// Batches of the first epoch, and of a step.
     batching: (usize, usize),
+    /// Of the training samples.
+    fingerprint: u64,
     step: u64,
     /// Of all parameters.
     checksum: u32,
@@ -51,6 +53,7 @@ impl<O: Objective> Learner<O> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             configuration: self.configuration.clone(),
             batching: self.batching(batches),
+            fingerprint: batches.fingerprint(),
             step: self.state.step,
             checksum: frozen_checksum(&self.model().clone().no_grad()),
         };
@@ -182,7 +185,7 @@ impl Run {
         let parts = [
             (self.version == other.version, "another version of Undertone"),
             (self.configuration == other.configuration, "another configuration"),
-            (self.batching == other.batching, "other training data"),
+            ((self.batching, self.fingerprint) == (other.batching, other.fingerprint), "other training data"),
             (self.step == other.step, "another checkpoint: do all ranks see the run's directory?"),
             (self.checksum == other.checksum, "other weights"),
         ];

@@ -38,7 +38,11 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{GradientSum, Optimizer, OptimizerConfig};
+    use burn::nn::{Linear, LinearConfig};
+    use burn::tensor::{Device, Tensor};
     use proptest::prelude::*;
+    use undertone_ranks::{Patience, Ranks, Threads, threads};
 
     proptest! {
         #[test]
@@ -50,6 +54,39 @@ mod tests {
             prop_assert!(lengths.iter().max().expect("some") - lengths.iter().min().expect("some") <= 1);
             prop_assert_eq!(Shard { rank: 0, count }.lengths(size), lengths);
         }
+    }
+
+    #[test]
+    fn each_rank_keeps_the_state_of_its_share() {
+        let kept: Vec<usize> = std::thread::scope(|scope| {
+            let ranks: Vec<_> =
+                threads(2).into_iter().map(|transport| scope.spawn(|| state_of_a_step(transport))).collect();
+            ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+        });
+        // Two moments of 6400 weights by two, and of 64 biases, which both keep.
+        assert_eq!(kept, [2 * (3200 + 64); 2]);
+    }
+
+    /// How many numbers a rank keeps besides those of steps, after one step.
+    fn state_of_a_step(transport: Threads) -> usize {
+        let ranks = Ranks::over(|| Ok(transport)).expect("a rank");
+        let shard = Shard { rank: ranks.rank(), count: ranks.count() };
+        let device = Device::default().autodiff();
+        let model: Linear = LinearConfig::new(100, 64).init(&device);
+        let mut gradients = GradientSum::default();
+        gradients.add(&model, model.forward(Tensor::<2>::ones([1, 100], &device)).sum().backward());
+        let sizes = gradients.sizes();
+        gradients.sum_over(&ranks, sizes, Some(shard), Patience::default(), &device.clone().inner()).expect("summed");
+        let mut optimizer = Optimizer::new(&OptimizerConfig::default());
+        optimizer.share_out(shard);
+        let mut moved = 0;
+        let stepped: Result<Linear, ()> = optimizer.sharded_step(model, &mut gradients, 0.1, None, |parts| {
+            moved = parts.values().map(|part| part.values.dims()[0]).sum();
+            Err(())
+        });
+        assert!(stepped.is_err() && moved == 3200 + 64, "{moved}");
+        let state = optimizer.to_tensors();
+        state.iter().filter(|(name, _)| !name.ends_with(".step")).map(|(_, tensor)| tensor.data.len()).sum()
     }
 
     #[test]
