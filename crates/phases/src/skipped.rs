@@ -1,12 +1,13 @@
 //! What training left out, on record in the run's directory.
 
+use crate::RunError;
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use undertone_data::loader::{Collate, Dataset, Loader, LoaderError, Skips};
+use undertone_data::loader::{Collate, Dataset, Loader, LoaderError, Skipped, Skips};
 use undertone_store::{StoreError, write_atomically};
-use undertone_train::BoxError;
+use undertone_train::{BoxError, Team};
 
 /// Keeps `bad_samples.json` up to date: how many samples could not be read, and the first of them with their reasons.
 ///
@@ -71,16 +72,31 @@ impl SkipRecord {
         self.write(&loader.skipped())
     }
 
-    /// Writes how many times it was in the end, and returns what to say, if anything was left out.
+    /// Writes how many times it was in the end, on all ranks, and returns what to say, if anything was left out.
     ///
     /// # Errors
-    /// When the file cannot be written.
-    pub fn finish<D: Dataset, C: Collate<D::Item>>(&self, loader: &Loader<D, C>) -> Result<Option<String>, StoreError> {
+    /// When the file cannot be written, or a rank is gone.
+    pub fn finish<D: Dataset, C: Collate<D::Item>>(
+        &self,
+        loader: &Loader<D, C>,
+        team: &Team,
+    ) -> Result<Option<String>, RunError> {
         let skips = loader.skipped();
-        if (skips.samples, skips.times) != self.written.get() {
-            self.write(&skips)?;
+        let mut record = self.earlier.borrow().with(&skips);
+        let all = team.hear(Record::default().with(&skips))?;
+        if !team.leads() {
+            return Ok(None);
         }
-        let record = self.earlier.borrow().with(&skips);
+        let others = all.into_iter().skip(1).filter(|other| other.times > 0);
+        let mut changed = (skips.samples, skips.times) != self.written.get();
+        for other in others {
+            record = record.with(&other.into_skips());
+            changed = true;
+        }
+        if changed {
+            self.write_record(&record)?;
+            self.written.set((skips.samples, skips.times));
+        }
         Ok(record.first.first().map(|first| {
             format!(
                 "{} samples could not be read and were left out, the first `{}` ({}): see {}",
@@ -105,14 +121,24 @@ impl SkipRecord {
     }
 
     fn write(&self, skips: &Skips) -> Result<(), StoreError> {
-        let record = self.earlier.borrow().with(skips);
-        write_atomically(&self.path, serde_json::to_string_pretty(&record).unwrap_or_default().as_bytes())?;
+        self.write_record(&self.earlier.borrow().with(skips))?;
         self.written.set((skips.samples, skips.times));
         Ok(())
+    }
+
+    fn write_record(&self, record: &Record) -> Result<(), StoreError> {
+        write_atomically(&self.path, serde_json::to_string_pretty(record).unwrap_or_default().as_bytes())
     }
 }
 
 impl Record {
+    /// As a session of its own.
+    fn into_skips(self) -> Skips {
+        let skipped = |Entry { index, name, reason }| Skipped { index, name, epoch: 0, reason };
+        let first = self.first.into_iter().map(skipped).collect();
+        Skips { samples: self.samples, times: self.times, first, more: self.more }
+    }
+
     /// Together with what another session left out.
     fn with(&self, session: &Skips) -> Self {
         let listed = self.first.iter().map(|entry| entry.index);
@@ -139,7 +165,6 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use undertone_data::loader::Skipped;
 
     /// A session that left out the samples of these numbers, once each.
     fn session(numbers: std::ops::Range<usize>) -> Skips {
@@ -166,6 +191,16 @@ mod tests {
             let listed = record.first.iter().map(|entry| entry.index);
             let numbers: HashSet<usize> = listed.chain(record.more.iter().map(|(index, _)| *index)).collect();
             assert_eq!((numbers.len(), record.first.len() + record.more.len()), (union, union), "each is listed once");
+        }
+    }
+
+    #[test]
+    fn what_another_rank_left_out_is_added_as_a_session_is() {
+        for count in [3, 150] {
+            let own = Record::default().with(&session(500..502));
+            let other = Record::default().with(&session(0..count));
+            let told: Record = serde_json::from_str(&serde_json::to_string(&other).expect("JSON")).expect("a record");
+            assert_eq!(own.with(&told.into_skips()), own.with(&session(0..count)));
         }
     }
 

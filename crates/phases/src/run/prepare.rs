@@ -11,7 +11,7 @@ use burn::tensor::Device;
 use std::path::{Path, PathBuf};
 use undertone_fit::MemoryAdvice;
 use undertone_report::write_report;
-use undertone_train::{BackendFailure, Learner, Summary, TrainConfig, catch_backend_failure};
+use undertone_train::{BackendFailure, Learner, Summary, Team, TrainConfig, catch_backend_failure};
 
 /// What a stage is trained with: for whoever trains it in a loop of their own.
 pub struct Run {
@@ -91,6 +91,7 @@ pub(super) struct Prepared<'a> {
     goes_on: bool,
     /// Whether this is the rank that writes.
     writes: bool,
+    team: Team,
 }
 
 impl<'a> Prepared<'a> {
@@ -128,8 +129,8 @@ impl<'a> Prepared<'a> {
             batches.skipped.resume();
         }
         learner.check(&batches)?;
-        let writes = session.team.leads();
-        Ok(Self { stage, experiment, learner, batches, advice, scaled, run, directory, goes_on, writes })
+        let (writes, team) = (session.team.leads(), session.team.clone());
+        Ok(Self { stage, experiment, learner, batches, advice, scaled, run, directory, goes_on, writes, team })
     }
 
     /// Trains it to its end, or to an interruption.
@@ -148,8 +149,9 @@ impl<'a> Prepared<'a> {
                 let _ = self.run.clear(directory);
             }
         })?;
+        let skipped = batches.skipped.finish(&batches.loader, &self.team)?;
+        skipped.inspect(|sentence| tracing::warn!("{sentence}"));
         if self.writes {
-            batches.skipped.finish(&batches.loader)?.inspect(|sentence| tracing::warn!("{sentence}"));
             write_report(directory)?;
         }
         Ok(summary)
