@@ -114,6 +114,8 @@ struct Plan {
     broken: Option<usize>,
     full: bool,
     shard: bool,
+    /// Batches of an epoch; 11 if nothing is said.
+    batches: Option<usize>,
     /// The fingerprint of the data.
     data: u64,
     /// The learning rate, if it is another one than the other ranks have.
@@ -144,7 +146,7 @@ fn train(dir: &Path, plan: &Plan, ranks: Option<Ranks>) -> Result<Trained, Train
     if plan.resume {
         assert!(learner.resume()?);
     }
-    let summary = learner.train(&Numbers(11, plan.data))?;
+    let summary = learner.train(&Numbers(plan.batches.unwrap_or(11), plan.data))?;
     let seen = learner.objective().seen.lock().expect("a list").clone();
     Ok(Trained { parameters: parameters(learner.model()), seen, samples: summary.samples })
 }
@@ -204,6 +206,21 @@ fn ranks_take_the_steps_that_one_process_takes() {
     }
     let second = together(again.path(), &plan, 2);
     assert_eq!(second[1].as_ref().expect("trained").parameters, ranks[0].parameters, "the same bits every time");
+}
+
+#[test]
+fn a_last_step_with_fewer_batches_than_ranks_is_taken() {
+    let (alone, shared) = (directory(), directory());
+    for batches in [8, 9, 10] {
+        let plan = Plan { accumulation: 4, steps: 7, batches: Some(batches), ..Plan::default() };
+        let one = train(&alone.path().join(batches.to_string()), &plan, None).expect("trained");
+        let plan = Plan { accumulation: 1, ..plan };
+        for rank in together(&shared.path().join(batches.to_string()), &plan, 4) {
+            let rank = rank.expect("trained");
+            assert_eq!(rank.samples, one.samples, "{batches} batches");
+            near(&rank.parameters, &one.parameters);
+        }
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub enum Failure {
     Machine(String),
     /// The user's wish.
     Interrupted,
-    /// What another of the processes that train together says, with the exit status.
+    /// What one of the processes that train together has said, with the exit status.
     SaidByAnother(u8),
 }
 

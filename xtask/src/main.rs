@@ -95,7 +95,9 @@ fn main() -> ExitCode {
     silence_backend_failures();
     undertone::data::silence_reader_panics();
     let Cli { log_format, command } = Cli::parse();
-    let run = || catch_backend_failure(|| run(command)).unwrap_or_else(|failure| Err(Failure::of_backend(failure)));
+    let run = || {
+        catch_backend_failure(|| run(command, log_format)).unwrap_or_else(|failure| Err(Failure::of_backend(failure)))
+    };
     let result = logging::start(log_format).and_then(|()| run());
     let Err(failure) = result else { return ExitCode::SUCCESS };
     if let Failure::BadInput(text) | Failure::Machine(text) = &failure {
@@ -104,9 +106,9 @@ fn main() -> ExitCode {
     ExitCode::from(failure.status())
 }
 
-fn run(command: Command) -> Result<(), Failure> {
+fn run(command: Command, log_format: LogFormat) -> Result<(), Failure> {
     match command {
-        Command::Train(args) => train::run(&args),
+        Command::Train(args) => train::run(&args, log_format),
         Command::Eval(args) => eval::run(&args),
         Command::Analyze(args) => analyze::run(&args),
         Command::Report(args) => report::run(&args),

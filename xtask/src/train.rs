@@ -1,11 +1,14 @@
 //! `cargo xtask train`.
 
 use crate::failure::Failure;
+use crate::logging::{self, LogFormat};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use undertone::phases::run::{Baseline, Phase, StageOutcome, train, train_baseline, train_phases};
 use undertone::phases::{Experiment, RunError, Session};
+use undertone::store::DirectoryLock;
 use undertone::train::ranks::launched;
 use undertone::train::{Display, Summary, Team};
 
@@ -37,14 +40,32 @@ pub struct Args {
     settings: Vec<String>,
 }
 
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &Args, log_format: LogFormat) -> Result<(), Failure> {
     let team = team()?;
-    // One sentence is enough of several processes.
-    train_on(args, &team).map_err(|failure| match failure {
-        failure if team.speaks() => failure,
-        failure => Failure::SaidByAnother(failure.status()),
-    })
+    let Err(failure) = train_on(args, &team) else { return Ok(()) };
+    if team.is_alone() {
+        return Err(failure);
+    }
+    // One sentence is enough of several processes; it is said before any of them leaves, for then the launcher ends all.
+    match &failure {
+        Failure::BadInput(text) | Failure::Machine(text) if team.speaks() => logging::complain(log_format, text),
+        _ => {}
+    }
+    Err(Failure::SaidByAnother(failure.status()))
 }
+
+/// Waits until the first rank has saved what it can and let go of the run's directory.
+fn let_first_rank_leave(directory: &Path) {
+    let began = Instant::now();
+    while directory.join(DirectoryLock::FILE).exists() && began.elapsed() < LONGEST_SAVE {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // It has a sentence to say.
+    std::thread::sleep(Duration::from_secs(1));
+}
+
+/// A checkpoint of the largest model takes less on a slow disk.
+const LONGEST_SAVE: Duration = Duration::from_secs(600);
 
 fn train_on(args: &Args, team: &Team) -> Result<(), Failure> {
     let mut settings = args.settings.clone();
@@ -59,6 +80,9 @@ fn train_on(args: &Args, team: &Team) -> Result<(), Failure> {
         (None, None) => train(&experiment, &session),
     };
     let outcomes = team.agree(outcomes);
+    if team.leaves_first_rank_behind() {
+        let_first_rank_leave(&experiment.directory());
+    }
     let outcomes = outcomes.map_err(|error| with_origin(Failure::of_run(error), &find(&args.config)))?;
     if team.leads() { report(&experiment, &outcomes) } else { Ok(()) }
 }

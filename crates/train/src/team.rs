@@ -26,7 +26,9 @@ struct Talk {
     patience: Patience,
     /// Whether one has failed: then nobody says or hears anything any more.
     ended: bool,
-    /// The ranks that were silent when they should have been heard.
+    /// Whether ranks can no longer hear each other.
+    broken: bool,
+    /// Those that were silent when they should have been heard.
     silent: Vec<usize>,
     /// Time spent on waiting for the sums of gradients.
     waited: Duration,
@@ -70,6 +72,13 @@ impl Team {
     pub fn speaks(&self) -> bool {
         let silent = &self.talk().silent;
         (0..self.rank()).all(|rank| silent.contains(&rank))
+    }
+
+    /// Whether the first rank may still be saving what was learned, and cannot say when it has: ranks that no longer hear each other
+    /// must not leave before it, for a launcher ends all processes once one has failed.
+    pub fn leaves_first_rank_behind(&self) -> bool {
+        let talk = self.talk();
+        talk.broken && !self.leads() && !talk.silent.contains(&0)
     }
 
     /// What a rank is called in sentences: its number, and the host it is on.
@@ -212,8 +221,12 @@ impl Team {
 
     /// Keeps in mind who was silent.
     fn noted<T>(&self, found: Result<T, RankError>) -> Result<T, RankError> {
-        if let Err(RankError::Silent { missing, .. }) = &found {
-            self.talk().silent = missing.iter().map(|peer| peer.rank).collect();
+        if let Err(error) = &found {
+            let mut talk = self.talk();
+            talk.broken = true;
+            if let RankError::Silent { missing, .. } = error {
+                talk.silent = missing.iter().map(|peer| peer.rank).collect();
+            }
         }
         found
     }

@@ -18,6 +18,7 @@ mod mixture;
 mod order;
 mod plan;
 mod queue;
+mod share;
 mod skip;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ pub use dataset::{Collate, Dataset};
 pub use error::{LoaderError, SampleError};
 pub use mixture::{Mixture, MixtureError};
 pub use order::{Order, epoch_order};
+pub use share::BatchShare;
 pub use skip::{Skipped, Skips};
 
 use plan::{Plan, Planner};
@@ -128,28 +130,27 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
     /// A `start_batch` at or past the end gives an empty iterator. Several epochs may be read at the same time, each
     /// with a prefetch budget of its own.
     pub fn epoch(&self, epoch: u64, start_batch: usize) -> Epoch<'_, C::Batch> {
-        self.share(epoch, start_batch, 0, 1)
+        self.share(epoch, start_batch, BatchShare::default())
     }
 
-    /// Of an epoch's batches from `start_batch` on those of one of `count` that share it: each batch whose number leaves `rank`
-    /// when it is divided by `count`. The others are neither read nor made.
+    /// Of an epoch's batches from `start_batch` on those of one of the processes that share it. The others are neither read nor
+    /// made.
     ///
     /// # Panics
-    /// If `count` is 0.
-    pub fn share(&self, epoch: u64, start_batch: usize, rank: usize, count: usize) -> Epoch<'_, C::Batch> {
+    /// If there are no processes, or a step has no batches.
+    pub fn share(&self, epoch: u64, start_batch: usize, share: BatchShare) -> Epoch<'_, C::Batch> {
         let plan = self.plan(epoch);
-        let first = start_batch + (rank + count - start_batch % count) % count;
-        let start = first.min(plan.batches());
+        let numbers: Arc<[usize]> = self.planner.share(&plan, start_batch, share).into();
         let tally = Tally::new(self.ledger.clone(), epoch, plan.len(), self.config.max_bad_share);
         Epoch {
             queue: &self.queue,
-            run: self.queue.open(plan.clone(), start, count),
+            run: self.queue.open(plan.clone(), numbers.clone()),
+            behind: start_batch.min(plan.batches()),
             plan,
-            next: start,
-            behind: start_batch.min(start),
-            stride: count,
+            numbers,
+            next: 0,
             // Of a part of an epoch it is no wonder that nothing can be read.
-            answered: start_batch > 0 || count > 1,
+            answered: start_batch > 0 || share.count > 1,
             tally,
             given_up: self.given_up.as_deref(),
         }
@@ -243,9 +244,9 @@ pub struct Epoch<'a, B> {
     queue: &'a Queue<B>,
     run: u64,
     plan: Arc<Plan>,
-    /// The next batch of this reader, and how far it is to the one after.
+    /// The batches of this reader, and how many of them it has had.
+    numbers: Arc<[usize]>,
     next: usize,
-    stride: usize,
     /// The batches before this one are behind.
     behind: usize,
     /// Whether anything came of it: a batch, or an error.
@@ -276,12 +277,12 @@ impl<B> Iterator for Epoch<'_, B> {
     type Item = Result<B, LoaderError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.next < self.plan.batches() {
+        while let Some(&number) = self.numbers.get(self.next) {
             let Some(made) = self.queue.take(self.run, self.given_up) else {
-                return Some(Err(LoaderError::GivenUp { batch: self.next, epoch: self.plan.epoch }));
+                return Some(Err(LoaderError::GivenUp { batch: number, epoch: self.plan.epoch }));
             };
-            self.behind = self.next + 1;
-            self.next += self.stride;
+            self.behind = number + 1;
+            self.next += 1;
             let within = self.tally.count(self.plan.before(self.behind), made.skipped);
             let batch = within.and(made.batch).transpose();
             if batch.is_some() {
@@ -296,7 +297,7 @@ impl<B> Iterator for Epoch<'_, B> {
 
     /// At most the batches that are left, or the error that there was none.
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.plan.batches().saturating_sub(self.next).div_ceil(self.stride);
+        let left = self.numbers.len() - self.next;
         (0, Some(left.max(usize::from(!self.answered))))
     }
 }

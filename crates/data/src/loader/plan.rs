@@ -130,6 +130,16 @@ impl Planner {
         }
     }
 
+    /// What each batch costs, where its samples have lengths: as many samples as it has, padded to the longest.
+    pub fn costs(&self, plan: &Plan) -> Option<Vec<f64>> {
+        let cost = |batch: usize| {
+            let samples = plan.samples(batch);
+            let longest = self.longest(samples);
+            samples.len() as f64 * self.budget.map_or(longest, |budget| budget.cost(longest))
+        };
+        (!self.lengths.is_empty()).then(|| (0..plan.batches()).map(cost).collect())
+    }
+
     /// Where batches end that hold as many of the samples, one after the other, as they may.
     fn cut(&self, samples: &[usize]) -> Vec<usize> {
         let mut ends = Vec::new();

@@ -67,12 +67,12 @@ struct Run<B> {
     id: u64,
     plan: Arc<Plan>,
     cancelled: Arc<AtomicBool>,
-    /// The next batch for the training loop.
+    /// The batches that are made, in their order.
+    numbers: Arc<[usize]>,
+    /// How many of them the training loop has.
     delivered: usize,
-    /// The next batch for workers.
+    /// How many workers have begun.
     claimed: usize,
-    /// From one batch of the run to its next.
-    stride: usize,
     ready: BTreeMap<usize, Made<B>>,
     ready_bytes: usize,
 }
@@ -90,8 +90,8 @@ impl<B> Queue<B> {
         }
     }
 
-    /// Begins an epoch at `start`, of which every `stride`-th batch is made, and returns the key to them.
-    pub fn open(&self, plan: Arc<Plan>, start: usize, stride: usize) -> u64 {
+    /// Begins an epoch, of which these batches are made, and returns the key to them.
+    pub fn open(&self, plan: Arc<Plan>, numbers: Arc<[usize]>) -> u64 {
         let mut state = self.lock();
         let id = state.next_run;
         state.next_run += 1;
@@ -99,9 +99,9 @@ impl<B> Queue<B> {
             id,
             plan,
             cancelled: Arc::new(AtomicBool::new(false)),
-            delivered: start,
-            claimed: start,
-            stride,
+            numbers,
+            delivered: 0,
+            claimed: 0,
             ready: BTreeMap::new(),
             ready_bytes: 0,
         });
@@ -115,8 +115,8 @@ impl<B> Queue<B> {
         let mut state = self.lock();
         loop {
             let run = state.run(run).expect("an epoch stays open as long as it is read");
-            if let Some(made) = run.ready.remove(&run.delivered) {
-                run.delivered += run.stride;
+            if let Some(made) = run.numbers.get(run.delivered).and_then(|number| run.ready.remove(number)) {
+                run.delivered += 1;
                 run.ready_bytes -= made.bytes;
                 drop(state);
                 // One worker: more would take the cores from the training loop only to find that there is nothing to do.
@@ -164,8 +164,8 @@ impl<B> Queue<B> {
             let largest = state.largest;
             if let Some(run) = state.runs.iter_mut().find(|run| self.allows(run, largest)) {
                 let (plan, cancelled) = (run.plan.clone(), run.cancelled.clone());
-                let job = Job { batch: run.claimed, plan, run: run.id, cancelled };
-                run.claimed += run.stride;
+                let job = Job { batch: run.numbers[run.claimed], plan, run: run.id, cancelled };
+                run.claimed += 1;
                 // Whoever finds work wakes the next worker, if there is more of it.
                 if state.runs.iter().any(|run| self.allows(run, largest)) {
                     self.work.notify_one();
@@ -210,10 +210,10 @@ impl<B> Queue<B> {
 
     /// Whether the next unclaimed batch of `run` may be made now.
     fn allows(&self, run: &Run<B>, largest: Option<usize>) -> bool {
-        if run.claimed >= run.plan.batches() {
+        if run.claimed >= run.numbers.len() {
             return false;
         }
-        let ahead = (run.claimed - run.delivered) / run.stride;
+        let ahead = run.claimed - run.delivered;
         if ahead == 0 {
             // The training loop needs this one: refusing it for want of budget would wait for ever.
             return true;

@@ -200,7 +200,7 @@ fn ranks_share_an_epoch_and_load_their_own_batches_alone() {
         let mut found = Vec::new();
         for rank in 0..count {
             loader.dataset().calls.store(0, Ordering::SeqCst);
-            let mut share = loader.share(3, start, rank, count);
+            let mut share = loader.share(3, start, BatchShare { rank, count, window: count });
             let mut own = 0;
             while let Some(batch) = share.next() {
                 let batch = batch.unwrap();

@@ -13,6 +13,7 @@ use crate::config::{LOSS, TaskConfig};
 use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use undertone_data::loader::BatchShare;
 use undertone_fit::{Workload, note_workload};
 use undertone_model::lora::Gates;
 use undertone_model::router::{RouterConfig, Routing};
@@ -114,7 +115,9 @@ impl Judge {
         }
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut own = Vec::new();
-        let mut batches = data.share(0, 0, self.team.rank(), self.team.count());
+        // All batches at a time: nobody waits for anybody before the end.
+        let share = BatchShare { rank: self.team.rank(), count: self.team.count(), window: data.batches(0).max(1) };
+        let mut batches = data.share(0, 0, share);
         while let Some(batch) = batches.next() {
             let mut batch = batch?;
             let answered = self.answer(model, &mut batch, kind, &mut rng)?;

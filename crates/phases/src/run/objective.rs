@@ -16,6 +16,7 @@ use burn::module::Param;
 use burn::tensor::{Bool, Device, Tensor};
 use std::cell::RefCell;
 use std::path::Path;
+use undertone_data::loader::BatchShare;
 use undertone_fit::{Workload, note_workload};
 use undertone_model::backbone::BackboneInput;
 use undertone_model::lora::Gates;
@@ -284,7 +285,10 @@ impl Batches for StageBatches {
 
     fn share(&self, epoch: u64, start: usize, share: Share) -> BatchStream<'_, TaskBatch> {
         let before = self.steps_before(epoch, share.window);
-        let mut batches = self.loader.share(epoch, start, share.rank, share.count);
+        let mut batches = {
+            let Share { rank, count, window } = share;
+            self.loader.share(epoch, start, BatchShare { rank, count, window })
+        };
         Box::new(std::iter::from_fn(move || {
             let batch = batches.next()?.map_err(|error| self.skipped.explained(error));
             // Of several ranks the first one writes what it has left out itself.

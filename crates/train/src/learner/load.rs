@@ -98,7 +98,8 @@ impl<O: Objective> Learner<O> {
             }
             let read = read.map_err(TrainError::Data)?;
             self.state.cursor = end;
-            if heard.iter().any(|loaded| loaded.ended) {
+            // Of a short last step some ranks have nothing, and know before it that they have no more.
+            if heard.iter().all(|loaded| loaded.ended) {
                 (self.state.epoch, self.state.cursor) = (self.state.epoch + 1, 0);
                 *feed = self.feed(batches);
                 empty += 1;

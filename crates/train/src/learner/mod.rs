@@ -91,7 +91,8 @@ impl<O: Objective> Learner<O> {
     /// trains in the directory.
     pub fn train<B: Batches<Batch = O::Batch>>(&mut self, data: &B) -> Result<Summary, TrainError> {
         let trained = self.run(data).inspect_err(|_| self.rescue());
-        // What fails on the first rank alone, which writes, ends the others too.
+        // What fails on the first rank alone, which writes, ends the others too. It may have much to save.
+        self.team.part();
         let trained = self.team.agree(trained);
         self.lock = None;
         trained
