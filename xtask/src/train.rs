@@ -102,11 +102,17 @@ fn team() -> Result<Team, Failure> {
 #[cfg(not(feature = "mpi"))]
 fn team() -> Result<Team, Failure> {
     let Some(launched) = launched() else { return Ok(Team::default()) };
-    Err(Failure::BadInput(format!(
+    let refused = Failure::BadInput(format!(
         "{} processes were started together, and this program was built without MPI, so that each would train the same run: \
          build it with `--features mpi`, or start it once",
         launched.count
-    )))
+    ));
+    if launched.rank == 0 {
+        return Err(refused);
+    }
+    // The first one says it; a launcher ends all as soon as one has left.
+    std::thread::sleep(Duration::from_secs(1));
+    Err(Failure::SaidByAnother(refused.status()))
 }
 
 /// Where a file is not there: that the comment at the head of the configuration says where it comes from, if it does.

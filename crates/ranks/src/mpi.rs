@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub struct Mpi {
     world: SimpleCommunicator,
     /// When it last gave a sign of life.
-    beaten: Cell<Instant>,
+    last_sign: Cell<Instant>,
     /// Ends MPI when it is dropped.
     _universe: Universe,
 }
@@ -42,7 +42,7 @@ impl Mpi {
         if threading < Threading::Funneled {
             return Err(refused("it was built for programs without threads"));
         }
-        Ok(Self { world: universe.world(), beaten: Cell::new(Instant::now()), _universe: universe })
+        Ok(Self { world: universe.world(), last_sign: Cell::new(Instant::now()), _universe: universe })
     }
 
     /// Waits until all are here.
@@ -57,7 +57,7 @@ impl Mpi {
 
     /// Gives every other rank a sign of life, and notes theirs.
     fn give_sign(&self, missing: &Missing) {
-        self.beaten.set(Instant::now());
+        self.last_sign.set(Instant::now());
         let own = self.world.rank();
         for other in (0..self.world.size()).filter(|other| *other != own) {
             self.world.process_at_rank(other).send_with_tag(&[0_u8][..], SIGN);
@@ -114,7 +114,7 @@ impl Transport for Mpi {
                 }
                 receives = still;
                 sends = sends.into_iter().filter_map(|request| request.test().err()).collect();
-                if self.beaten.get().elapsed() > BEAT {
+                if self.last_sign.get().elapsed() > BEAT {
                     self.give_sign(missing);
                 }
                 if began.elapsed() > EAGER {

@@ -12,7 +12,7 @@ use std::time::Instant;
 use undertone::model::whisper::WhisperConfig;
 use undertone::ops::{Compute, DeviceSpec, Kernels, runs_on_host, set_kernels};
 use undertone::phases::Trainable;
-use undertone::train::peak_memory_bytes;
+use undertone::train::{Team, peak_memory_bytes};
 
 /// What is measured. A peer's script has the same options, but for `--accumulation`, `--kernels` and `--checkpointing`.
 #[derive(Clone, clap::Args)]
@@ -189,8 +189,9 @@ pub fn run(workload: &Workload) -> Result<(), Failure> {
     }
     let (shape, parts) = workload.split()?;
     let checkpointing = NonZeroUsize::new(workload.checkpointing);
+    let (config, trained) = (workload.size.config(), workload.trained());
     let mut training =
-        Training::new(&workload.size.config(), (shape, parts), workload.trained(), compute, checkpointing, &device)?;
+        Training::new(&config, (shape, parts), trained, compute, checkpointing, &device, Team::default())?;
     let (mut seconds, mut loss) = (Vec::new(), f64::NAN);
     for _ in 0..WARM_UPS + workload.steps {
         wait(&device)?;

@@ -36,21 +36,9 @@ struct Clips {
 }
 
 impl Training {
-    /// `shape` is `[batch, tokens]` of each of `parts` batches; every clip fills the model's window.
+    /// `shape` is `[batch, tokens]` of each of `parts` batches; every clip fills the model's window. Each rank of the team has
+    /// batches of its own.
     pub fn new(
-        config: &WhisperConfig,
-        (shape, parts): ([usize; 2], usize),
-        trained: Trained,
-        compute: Compute,
-        checkpointing: Option<NonZeroUsize>,
-        device: &Device,
-    ) -> Result<Self, Failure> {
-        Self::with_team(config, (shape, parts), trained, compute, checkpointing, device, Team::default())
-    }
-
-    /// The same for one of several ranks, each with batches of its own.
-    #[allow(clippy::too_many_arguments)] // all that a workload is, and who shares it
-    pub fn with_team(
         config: &WhisperConfig,
         (shape, parts): ([usize; 2], usize),
         trained: Trained,
@@ -221,7 +209,9 @@ mod tests {
             ..Default::default()
         };
         let device = DeviceSpec::Cpu.resolve().expect("the CPU");
-        Training::new(&config, ([2, 5], 2), trained, compute, checkpointing, &device).ok().expect("a model")
+        Training::new(&config, ([2, 5], 2), trained, compute, checkpointing, &device, Team::default())
+            .ok()
+            .expect("a model")
     }
 
     fn step(training: &mut Training) -> f64 {

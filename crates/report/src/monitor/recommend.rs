@@ -142,7 +142,12 @@ impl<'a> Facts<'a> {
     /// The run's share of a machine that has nothing left to give.
     fn crowded(&self) -> Option<f64> {
         let share = self.process_cpu? / self.cpu.filter(|cpu| *cpu >= 0.9)?;
-        (share < 0.6).then_some(share)
+        (share < 0.6 && self.alone()).then_some(share)
+    }
+
+    /// Whether the run is this process only: what others of it take on this machine is not known.
+    fn alone(&self) -> bool {
+        self.performance.ranks.is_none()
     }
 
     /// The largest power of two by which a batch can grow within 85 % of the memory. Taken memory is `a + b·batch`, so a
@@ -160,7 +165,7 @@ fn memory(facts: &Facts) -> Option<Recommendation> {
         return None;
     }
     let finding = format!("memory {}", percent(memory));
-    if facts.gpu.is_none() && facts.own_memory.is_some_and(|own| own < memory / 2.0) {
+    if facts.gpu.is_none() && facts.alone() && facts.own_memory.is_some_and(|own| own < memory / 2.0) {
         let own = percent(facts.own_memory?);
         return Some(stated(finding, format!("this run has {own} of it, something else is holding the rest")));
     }

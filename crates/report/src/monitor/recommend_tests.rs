@@ -1,6 +1,6 @@
 use super::*;
 use serde_json::json;
-use undertone_train::{Hardware, TimeSplit};
+use undertone_train::{Hardware, RankPerformance, TimeSplit};
 
 /// Ten steps of a run on a CPU with nothing wrong.
 fn well() -> Performance {
@@ -55,6 +55,12 @@ fn spent(mut performance: Performance, change: impl Fn(&mut TimeSplit)) -> Perfo
     change(time);
     time.forward = 1.0 - time.data_wait - time.transfer - time.backward - time.optimizer - time.other;
     performance
+}
+
+/// `performance` of one of two ranks: what else runs may be the other one.
+fn with_another_rank(performance: Performance) -> Performance {
+    let ranks = Some(RankPerformance { count: 2, overlap: 0.5, slowest: 0, imbalance: 0.0 });
+    Performance { ranks, ..performance }
 }
 
 fn settings() -> Settings {
@@ -143,6 +149,8 @@ fn whoever_else_uses_the_processor_is_the_one_to_look_at() {
     let hardware = crowded.hardware.as_mut().expect("hardware");
     (hardware.cpu, hardware.process_cpu) = (Some(0.98), Some(0.392));
     assert_eq!(said(&crowded, &settings()), ["CPU 98 % used: this run has 40 % of that, something else is running"]);
+    let of_two = with_another_rank(crowded);
+    assert!(said(&of_two, &settings())[0].starts_with("data wait 38 %: 2 workers on 8 cores and the CPU 98 % used"));
     let mut elsewhere = on_gpu("NVIDIA L4", 0.97, 41);
     elsewhere.hardware.as_mut().expect("hardware").cpu = Some(0.98);
     assert_eq!(said(&elsewhere, &Settings { compute: Compute::Bf16, ..settings() }), [""; 0], "the GPU is kept busy");
@@ -172,6 +180,7 @@ fn full_memory_asks_for_checkpointing_then_for_smaller_batches() {
         said(&machine, &settings()),
         ["memory 95 %: this run has 30 % of it, something else is holding the rest"]
     );
+    assert_eq!(only(&with_another_rank(machine.clone()), &settings()).1.len(), 2);
     machine.hardware.as_mut().expect("hardware").memory_bytes = Some(8 << 30);
     assert_eq!(only(&machine, &settings()).1.len(), 2);
 }

@@ -49,7 +49,7 @@ fn steps(args: &ChildArgs) -> Result<(usize, Value), Failure> {
     let config = args.size.config();
     let training = |team: Team| {
         let trained = Trained::Part(Trainable::All);
-        Training::with_team(&config, ([args.batch, TOKENS], 1), trained, Compute::F32, None, &device, team)
+        Training::new(&config, ([args.batch, TOKENS], 1), trained, Compute::F32, None, &device, team)
     };
     let timed = time_steps(args, &team, training);
     // An error of one is one of all.
