@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use undertone::ops::fork;
 use undertone::store::{HostTensor, parameters};
 use undertone::train::ranks::{RankError, Ranks, Threads, threads};
 use undertone::train::{
@@ -61,10 +62,12 @@ impl Objective for Lines {
 
     fn losses(&self, model: &Maps, batch: &usize, x: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
         let mut y = model.always.forward(x.clone());
+        // A block of its own: what it has of gradients is sent off while those of `always` are found.
+        let block = fork(x.clone() + y.clone());
         if batch.is_multiple_of(4) {
-            y = y + model.seldom.forward(x.clone());
+            y = y + model.seldom.forward(block.clone());
         }
-        let y = y + model.wide.forward(x.clone()).mean_dim(1);
+        let y = y + model.wide.forward(block).mean_dim(1);
         let wanted = x.sum_dim(1);
         Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum: (y - wanted).square().sum() }])
     }
@@ -120,6 +123,8 @@ struct Plan {
     data: u64,
     /// The learning rate, if it is another one than the other ranks have.
     lr: Option<f64>,
+    /// How long gradients may be, if above 0.
+    clip_norm: f64,
     interrupt: Arc<AtomicBool>,
 }
 
@@ -128,6 +133,7 @@ fn train(dir: &Path, plan: &Plan, ranks: Option<Ranks>) -> Result<Trained, Train
     let mut config = TrainConfig { max_steps: Some(plan.steps), accumulation: plan.accumulation, ..Default::default() };
     config.optimizer.warmup_steps = 1;
     config.optimizer.lr = plan.lr.unwrap_or(0.05);
+    config.optimizer.clip_norm = plan.clip_norm;
     config.shard_optimizer = plan.shard;
     // A session of fewer steps then has the rates of a longer one.
     config.optimizer.schedule = Schedule::Constant;

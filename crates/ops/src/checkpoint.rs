@@ -7,6 +7,7 @@
 //! what their gradients are.
 
 use crate::graph::{AnyFloat, GraphOps, with_gradients};
+use crate::hook::without_hook;
 use crate::random::Draws;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::{AutodiffBackend, Dispatch, DispatchTensor, TensorMetadata};
@@ -32,7 +33,8 @@ pub fn checkpoint<const D: usize>(
     let rerun = move |gradient: DispatchTensor| {
         let leaves: Vec<DispatchTensor> = kept.iter().map(Input::leaf).collect();
         let y = draws.replay(|| part(leaves.iter().cloned().map(AnyFloat).collect())).into_dispatch();
-        let gradients = Dispatch::is_tracked(&y).then(|| Dispatch::backward(Dispatch::seeded(y, gradient)));
+        let gradients =
+            Dispatch::is_tracked(&y).then(|| without_hook(|| Dispatch::backward(Dispatch::seeded(y, gradient))));
         let Some(mut gradients) = gradients else { return kept.iter().map(Input::absent).collect() };
         let found = kept.iter().zip(&leaves).map(|(input, leaf)| match input.wanted {
             true => Dispatch::grad_remove(leaf, &mut gradients).or_else(|| input.absent()),

@@ -4,6 +4,7 @@
 //! of steps, one for each input that wants a gradient. The first of them that the backward pass reaches computes the
 //! gradients of all.
 
+use crate::hook::{GradientsSoFar, passed_fork};
 #[cfg(feature = "cube")]
 use burn::backend::Cube;
 #[cfg(feature = "tch")]
@@ -11,6 +12,7 @@ use burn::backend::LibTorch;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{
     Autodiff, AutodiffBackend, Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchKindConversion,
@@ -49,6 +51,14 @@ impl AnyFloat {
     /// As [`fork`].
     pub fn fork(self) -> Self {
         Self(Dispatch::fork(self.0))
+    }
+
+    /// Takes what a backward pass has found so far of the gradient of a parameter, flat, without autodiff. What it finds from
+    /// then on counts from zero, so that the sum of both is what it would have been.
+    pub fn take_gradient(&self, so_far: &mut GradientsSoFar<'_>) -> Option<Tensor<1>> {
+        let gradient = Dispatch::grad_remove(&self.0, so_far.0)?;
+        let flat = [gradient.shape().num_elements()].into();
+        Some(Tensor::from_dispatch(Dispatch::float_reshape(gradient, flat)))
     }
 
     /// Without autodiff.
@@ -199,6 +209,7 @@ impl<B: Backend> Backward<B, 1> for Fork {
         if let [Some(x)] = ops.parents {
             gradients.register::<B>(x.id, gradient);
         }
+        passed_fork(gradients);
     }
 }
 

@@ -37,6 +37,7 @@ mod device;
 #[cfg_attr(feature = "tch", allow(deprecated))]
 mod graph;
 mod groups;
+mod hook;
 mod host;
 mod launches;
 mod linear;
@@ -62,6 +63,7 @@ pub use conv::conv1d;
 pub use device::{DeviceError, DeviceSpec, backends, check_backend, runs_on_host};
 pub use graph::{AnyFloat, fork};
 pub use groups::{add, average, sum_of_squares};
+pub use hook::{BackwardHook, GradientsSoFar, with_backward_hook};
 pub use host::{Kernels, NoBf16, runs_ahead, set_kernels, set_matmul_precision};
 pub use launches::LaunchCounter;
 pub use linear::{embedding, linear};

@@ -42,6 +42,14 @@ pub enum RankError {
         /// How long.
         after: Duration,
     },
+    /// This process was stopped for longer than the others wait.
+    #[error("{rank} was stopped for {} s, and the others have ended without it", stopped.as_secs())]
+    Stopped {
+        /// Who was stopped.
+        rank: Peer,
+        /// How long, about.
+        stopped: Duration,
+    },
     /// Another rank has left.
     #[error("rank {0} has ended before the others")]
     Gone(usize),

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// The processes that `mpirun` or `srun` started.
 pub struct Mpi {
     world: SimpleCommunicator,
-    /// When it last gave a sign of life.
-    last_sign: Cell<Instant>,
+    /// When it last gave a sign of life, if it has.
+    last_sign: Cell<Option<Instant>>,
     /// Ends MPI when it is dropped.
     _universe: Universe,
 }
@@ -42,7 +42,7 @@ impl Mpi {
         if threading < Threading::Funneled {
             return Err(refused("it was built for programs without threads"));
         }
-        Ok(Self { world: universe.world(), last_sign: Cell::new(Instant::now()), _universe: universe })
+        Ok(Self { world: universe.world(), last_sign: Cell::new(None), _universe: universe })
     }
 
     /// Waits until all are here.
@@ -55,13 +55,17 @@ impl Mpi {
         self.world.all_reduce_into(values, sums, SystemOperation::sum());
     }
 
-    /// Gives every other rank a sign of life, and notes theirs.
-    fn give_sign(&self, missing: &Missing) {
-        self.last_sign.set(Instant::now());
+    /// Gives every other rank a sign of life.
+    fn give_sign(&self) {
+        self.last_sign.set(Some(Instant::now()));
         let own = self.world.rank();
         for other in (0..self.world.size()).filter(|other| *other != own) {
             self.world.process_at_rank(other).send_with_tag(&[0_u8][..], SIGN);
         }
+    }
+
+    /// Notes the signs of life that others gave.
+    fn note_signs(&self, missing: &Missing) {
         while let Some(sign) = self.world.any_process().immediate_probe_with_tag(SIGN) {
             let sender = self.world.process_at_rank(sign.source_rank());
             sender.receive_into_with_tag(&mut [0_u8][..], SIGN);
@@ -84,7 +88,8 @@ impl Transport for Mpi {
     }
 
     fn beat(&mut self, missing: &Missing) {
-        self.give_sign(missing);
+        self.give_sign();
+        self.note_signs(missing);
     }
 
     fn exchange(&mut self, sent: &[&[u8]], received: &mut [&mut [u8]], missing: &Missing) -> Result<(), RankError> {
@@ -98,8 +103,9 @@ impl Transport for Mpi {
                 .map(|(rank, place)| (rank, process(rank).immediate_receive_into_with_tag(scope, &mut **place, DATA)))
                 .collect();
             let others = sent.iter().enumerate().filter(|(rank, _)| *rank != own);
-            let mut sends: Vec<_> =
-                others.map(|(rank, bytes)| process(rank).immediate_send_with_tag(scope, *bytes, DATA)).collect();
+            let mut sends: Vec<_> = others
+                .map(|(rank, bytes)| (rank, process(rank).immediate_send_with_tag(scope, *bytes, DATA)))
+                .collect();
             let began = Instant::now();
             while !receives.is_empty() || !sends.is_empty() {
                 let mut still = Vec::with_capacity(receives.len());
@@ -113,11 +119,16 @@ impl Transport for Mpi {
                     }
                 }
                 receives = still;
-                sends = sends.into_iter().filter_map(|request| request.test().err()).collect();
-                if self.last_sign.get().elapsed() > BEAT {
-                    self.give_sign(missing);
+                sends = sends.into_iter().filter_map(|(rank, request)| Some((rank, request.test().err()?))).collect();
+                if self.last_sign.get().is_none_or(|sign| sign.elapsed() > BEAT) {
+                    self.give_sign();
                 }
                 if began.elapsed() > EAGER {
+                    if receives.is_empty() {
+                        // It is they who take nothing now.
+                        missing.expect(sends.iter().map(|(rank, _)| *rank));
+                    }
+                    self.note_signs(missing);
                     std::thread::sleep(PAUSE);
                 }
             }

@@ -54,6 +54,9 @@ pub struct Pending<T> {
     broken: Broken,
 }
 
+/// A process that wakes so much later than it wanted to was stopped itself, and has heard nothing for that reason.
+const STOPPED: Duration = Duration::from_secs(1);
+
 /// Why nothing more can be asked, once something has failed: ranks that have missed something are out of step.
 type Broken = Arc<Mutex<Option<RankError>>>;
 
@@ -195,20 +198,33 @@ impl<T> Pending<T> {
     /// # Errors
     /// When a rank is gone, silent, or asks for something else.
     pub fn wait(self, patience: Patience) -> Result<T, RankError> {
-        let began = Instant::now();
+        let (mut waited, mut stopped) = (Duration::ZERO, Duration::ZERO);
         let found = loop {
-            let left = patience.answer.saturating_sub(began.elapsed());
-            match self.found.recv_timeout(left.min(BEAT)) {
+            let asked = Instant::now();
+            let pause = patience.answer.saturating_sub(waited).min(BEAT);
+            match self.found.recv_timeout(pause) {
                 Ok(found) => break found,
                 Err(RecvTimeoutError::Disconnected) => break Err(RankError::Gone(self.rank)),
-                Err(RecvTimeoutError::Timeout) if began.elapsed() >= patience.answer => {
-                    break Err(self.silent(self.missing.ranks(), patience.answer));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => waited += pause,
             }
-            let lifeless = self.missing.lifeless(patience.sign);
-            if !lifeless.is_empty() {
-                break Err(self.silent(lifeless, patience.sign));
+            if asked.elapsed() > pause + STOPPED {
+                stopped += asked.elapsed();
+                self.missing.begin_anew();
+                continue;
+            }
+            let (silent, after) = match waited >= patience.answer {
+                true => (self.missing.suspects(), patience.answer),
+                false => (self.missing.lifeless(patience.sign), patience.sign),
+            };
+            if waited >= patience.answer || !silent.is_empty() {
+                let rank = Peer::new(self.rank, &self.hosts);
+                // They have not waited for this one either.
+                let is_own_fault = stopped >= after;
+                break Err(if is_own_fault {
+                    RankError::Stopped { rank, stopped }
+                } else {
+                    self.silent(silent, after)
+                });
             }
         };
         found.inspect_err(|error| *locked(&self.broken) = Some(error.clone()))

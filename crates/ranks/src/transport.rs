@@ -65,6 +65,17 @@ impl Missing {
         heard.missing.iter().copied().filter(is_lifeless).collect()
     }
 
+    /// The missing ranks that give no signs of life any more, or else all of them: one that does may itself wait for another.
+    pub(crate) fn suspects(&self) -> Vec<usize> {
+        let lifeless = self.lifeless(BEAT + BEAT / 4);
+        if lifeless.is_empty() { self.ranks() } else { lifeless }
+    }
+
+    /// Takes all that ever gave a sign of life to have given one now.
+    pub(crate) fn begin_anew(&self) {
+        self.locked().signs.values_mut().for_each(|sign| *sign = Instant::now());
+    }
+
     pub(crate) fn expect(&self, ranks: impl Iterator<Item = usize>) {
         self.locked().missing = ranks.collect();
     }
@@ -75,5 +86,22 @@ impl Missing {
 
     fn locked(&self) -> MutexGuard<'_, Heard> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gives_no_sign_of_life_is_suspected_before_who_may_wait_for_it() {
+        let missing = Missing::default();
+        missing.expect([1, 2].into_iter());
+        assert_eq!(missing.suspects(), [1, 2], "neither ever gave one");
+        let long_ago = Instant::now().checked_sub(2 * BEAT).expect("a clock that has run for a while");
+        missing.locked().signs.extend([(1, long_ago), (2, Instant::now())]);
+        assert_eq!((missing.suspects(), missing.lifeless(BEAT)), (vec![1], vec![1]));
+        missing.begin_anew();
+        assert_eq!(missing.suspects(), [1, 2]);
     }
 }

@@ -1,7 +1,7 @@
 //! The processes that train one run together.
 
 use crate::TrainError;
-use crate::gradients::GradientSum;
+use crate::gradients::{GradientSum, SentEarly};
 use crate::objective::Share;
 use crate::optimizer::Shard;
 use burn::tensor::Device;
@@ -30,6 +30,8 @@ struct Talk {
     broken: bool,
     /// Those that were silent when they should have been heard.
     silent: Vec<usize>,
+    /// Whether this process was stopped meanwhile, so that the others have named it.
+    stopped: bool,
     /// Time spent on waiting for the sums of gradients.
     waited: Duration,
 }
@@ -70,8 +72,8 @@ impl Team {
     /// Whether it is the one that tells a person what went wrong, once [`agree`](Self::agree) has told all of them: the first
     /// one that is still there.
     pub fn speaks(&self) -> bool {
-        let silent = &self.talk().silent;
-        (0..self.rank()).all(|rank| silent.contains(&rank))
+        let talk = self.talk();
+        !talk.stopped && (0..self.rank()).all(|rank| talk.silent.contains(&rank))
     }
 
     /// Whether the first rank may still be saving what was learned, and cannot say when it has: ranks that no longer hear each other
@@ -159,29 +161,42 @@ impl Team {
         }
     }
 
+    /// What they talk through, where there are several.
+    pub(crate) fn ranks(&self) -> Option<&Arc<Ranks>> {
+        self.ranks.as_ref()
+    }
+
     /// Adds up the gradients of all ranks, so that each has the sum; where the optimizer's state is shared out, of the
-    /// larger ones its own part. One that no rank has is in no sum.
+    /// larger ones its own part. One that no rank has is in no sum. Some of them may be on their way already.
     ///
     /// # Errors
     /// When a rank is gone or silent.
     pub(crate) fn sum(
         &self,
         gradients: &mut GradientSum,
+        early: SentEarly,
         shard: Option<Shard>,
         device: &Device,
     ) -> Result<(), TrainError> {
         let Some(ranks) = &self.ranks else { return Ok(()) };
-        let mut sizes = gradients.sizes();
+        let mut sent = self.noted(early.sent)?;
+        let mut own = (gradients.sizes(), early.absent);
         // Nearly always all have gradients of the same parameters, and a number says so.
         let mut hasher = DefaultHasher::new();
-        sizes.hash(&mut hasher);
-        let own = hasher.finish();
-        if self.hear(own)?.iter().any(|other| *other != own) {
-            sizes = self.hear(sizes)?.into_iter().flatten().collect();
+        own.hash(&mut hasher);
+        let hash = hasher.finish();
+        if self.hear(hash)?.iter().any(|other| *other != hash) {
+            let (sizes, absent): (Vec<_>, Vec<_>) = self.hear(own)?.into_iter().unzip();
+            let nowhere = |name: &String| absent.iter().all(|absent| absent.contains(name));
+            let absent = absent[0].iter().filter(|name| nowhere(name)).cloned().collect();
+            own = (sizes.into_iter().flatten().collect(), absent);
         }
-        let patience = self.patience();
-        let waited = self.noted(gradients.sum_over(ranks, sizes, shard, patience, device))?;
+        let (sizes, absent) = own;
+        let absent: Vec<String> = absent.into_iter().filter(|name| !sizes.contains_key(name)).collect();
+        sent.extend(self.noted(gradients.send(ranks, sizes, shard))?);
+        let waited = self.noted(gradients.receive(sent, self.patience(), device))?;
         self.talk().waited += waited;
+        absent.iter().for_each(|name| drop(gradients.take(name)));
         Ok(())
     }
 
@@ -224,8 +239,10 @@ impl Team {
         if let Err(error) = &found {
             let mut talk = self.talk();
             talk.broken = true;
-            if let RankError::Silent { missing, .. } = error {
-                talk.silent = missing.iter().map(|peer| peer.rank).collect();
+            match error {
+                RankError::Silent { missing, .. } => talk.silent = missing.iter().map(|peer| peer.rank).collect(),
+                RankError::Stopped { .. } => talk.stopped = true,
+                _ => {}
             }
         }
         found

@@ -2,6 +2,7 @@
 
 use super::loss_terms::{TermShare, WindowTerms, scaled_loss};
 use super::workers::Arrangement;
+use crate::gradients::DuringBackward;
 use crate::objective::Objective;
 use crate::stopwatch::{Parts, Section, Stopwatch};
 use crate::{GradientSum, TrainError, Work};
@@ -32,8 +33,8 @@ pub(super) struct BatchResult {
 }
 
 impl<O: Objective> BatchPasses<'_, O> {
-    /// Both passes of the batch at this place of the step. Dropout depends on the step and the place alone, so it is the same
-    /// whenever, wherever and by whatever thread the batch is computed.
+    /// Both passes of the batch at this place of the step, and what is done `during` the backward pass. Dropout depends on the
+    /// step and the place alone, so it is the same whenever, wherever and by whatever thread the batch is computed.
     ///
     /// # Errors
     /// When the batch does not fit the model, or its loss terms are not those of the batches before.
@@ -42,37 +43,42 @@ impl<O: Objective> BatchPasses<'_, O> {
         model: &O::Model,
         place: usize,
         batch: &mut O::Batch,
+        during: &mut DuringBackward,
         watch: &mut Stopwatch,
     ) -> Result<BatchResult, TrainError> {
         undertone_ops::seed(if place == 0 { self.seed } else { seeds::of_number(self.seed, place as u64) });
         autocast(self.compute, || {
             let shares = self.forward(model, batch, watch)?;
-            let (gradients, shares) = self.backward(model, shares);
+            during.begin()?;
+            watch.lap(Section::Ranks, self.device);
+            let (gradients, shares) = self.backward(model, shares, during);
             watch.lap(Section::Backward, self.device);
             let (samples, work) = (self.objective.samples(batch), self.objective.work(model, batch));
             Ok(BatchResult { gradients, shares, samples, work })
         })
     }
 
-    /// Both passes of batches that are computed at a time, with the places that they have in the step. The watch's lap is
-    /// shared out between sections as theirs was.
+    /// Both passes of batches that are computed at a time, with the places that they have in the step, and what is done `during`
+    /// the backward pass of one that is computed by itself. The watch's lap is shared out between sections as theirs was.
     pub fn round(
         &self,
         arrangement: &Arrangement,
         model: &O::Model,
         batches: &mut [O::Batch],
         places: &[usize],
+        during: &mut DuringBackward,
         watch: &mut Stopwatch,
     ) -> Vec<Result<BatchResult, TrainError>> {
         let Arrangement::SideBySide(workers) = arrangement else {
             let batches = batches.iter_mut().zip(places);
-            return batches.map(|(batch, place)| self.run(model, *place, batch, watch)).collect();
+            return batches.map(|(batch, place)| self.run(model, *place, batch, during, watch)).collect();
         };
         // A model of its own for each group: Burn keeps graphs that share a parameter behind one lock.
         let models = (0..workers.groups().min(batches.len())).map(|_| model.clone().fork(self.device)).collect();
         let results = workers.run(models, batches.iter_mut(), |model, index, batch| {
             let mut watch = Stopwatch::new(false);
-            (self.run(model, places[index], batch, &mut watch), watch.parts())
+            let result = self.run(model, places[index], batch, &mut DuringBackward::Nothing, &mut watch);
+            (result, watch.parts())
         });
         let (results, times): (Vec<_>, Vec<Parts>) = results.into_iter().unzip();
         watch.lap_like(&times);
@@ -94,16 +100,18 @@ impl<O: Objective> BatchPasses<'_, O> {
         Ok(shares)
     }
 
-    fn backward(&self, model: &O::Model, shares: Vec<TermShare>) -> (GradientSum, Vec<TermShare>) {
+    fn backward(
+        &self,
+        model: &O::Model,
+        shares: Vec<TermShare>,
+        during: &mut DuringBackward,
+    ) -> (GradientSum, Vec<TermShare>) {
         let _span = tracing::debug_span!("backward", step = self.step).entered();
         let loss = scaled_loss(&shares, self.scale);
         // Nothing may hold on to the graph during the backward pass, or its tensors stay until the end.
         let inner = |TermShare { weight, mean }| TermShare { weight, mean: mean.inner() };
         let shares = shares.into_iter().map(inner).collect();
-        let mut gradients = GradientSum::default();
-        if let Some(loss) = loss {
-            gradients.add(model, loss.backward());
-        }
+        let gradients = loss.map(|loss| during.backward(model, loss)).unwrap_or_default();
         (gradients, shares)
     }
 }

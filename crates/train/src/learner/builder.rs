@@ -139,6 +139,7 @@ impl<O: Objective> LearnerBuilder<O> {
             pending: None,
             coverage: None,
             arrangement: Default::default(),
+            overlap: Default::default(),
             resumed: None,
             dir,
             lock: self.lock,

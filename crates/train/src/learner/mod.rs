@@ -23,6 +23,7 @@ pub use step_report::{StepOutcome, StepReport};
 use crate::checkpoint::TrainState;
 use crate::ema::Ema;
 use crate::gradient_coverage::GradientCoverage;
+use crate::gradients::Overlap;
 use crate::objective::{Batches, Objective};
 use crate::report::Summary;
 use crate::saver::Saver;
@@ -66,6 +67,8 @@ pub struct Learner<O: Objective> {
     coverage: Option<GradientCoverage>,
     /// How the batches of a step are computed in this session.
     arrangement: Arrangement,
+    /// When the gradients of this session's steps are sent to other ranks.
+    overlap: Overlap,
     /// The step that this session went on from.
     resumed: Option<u64>,
     saver: Saver,

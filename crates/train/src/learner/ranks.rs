@@ -3,7 +3,7 @@
 
 use super::Learner;
 use super::step_report::{ComputedStep, StepReport};
-use crate::gradients::BUCKET;
+use crate::gradients::{BUCKET, DuringBackward, EarlySums, Overlap, SentEarly, Watch, Watched};
 use crate::objective::{Batches, Objective};
 use crate::optimizer::{Moved, Shard};
 use crate::stopwatch::RankStep;
@@ -14,7 +14,7 @@ use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use undertone_ops::read;
+use undertone_ops::{read, runs_ahead};
 use undertone_store::{HostTensor, frozen_checksum, trainable_parameters};
 
 /// What a rank says of its part of a step, but for the numbers that are added up.
@@ -67,11 +67,12 @@ impl<O: Objective> Learner<O> {
     }
 
     /// The step of all ranks from the parts that each computed. An error of any is one of all.
-    pub(super) fn share_out(&self, part: Result<ComputedStep, TrainError>) -> Result<ComputedStep, TrainError> {
+    pub(super) fn share_out(&mut self, part: Result<ComputedStep, TrainError>) -> Result<ComputedStep, TrainError> {
         if self.team.is_alone() {
             return part;
         }
-        let mut computed = self.team.agree(part)?;
+        let mut computed = self.team.agree(self.with_early_sums(part))?;
+        let early = self.sent_early(std::mem::take(&mut computed.during))?;
         let report = &mut computed.report;
         let parts = self.team.hear(Part::of(report, computed.computing))?;
         report.work = parts.iter().map(Part::work).fold(Work::default(), |mut sum, work| {
@@ -88,11 +89,63 @@ impl<O: Objective> Learner<O> {
         for (term, sums) in report.terms.iter_mut().zip(totals[2..].chunks_exact(2)) {
             (term.mean, term.weighted) = (sums[0], sums[1]);
         }
-        self.team.sum(&mut computed.gradients, self.shard(), &self.device.clone().inner())?;
+        self.team.sum(&mut computed.gradients, early, self.shard(), &self.device.clone().inner())?;
         let (waited, on_the_way) = self.team.time_on_the_way();
         let computing = parts.iter().map(|part| part.computing).collect();
         computed.ranks = Some(RankStep { computing, waited, on_the_way });
         Ok(computed)
+    }
+
+    /// What is to be done during the backward pass of a step's next batches, given the gradients of those before.
+    pub(super) fn during_backward(&self, last: bool, gradients: &mut GradientSum) -> DuringBackward {
+        if self.team.is_alone() || !last || self.arrangement.at_a_time() > 1 {
+            return DuringBackward::Nothing;
+        }
+        match (&self.overlap, self.early_sums()) {
+            (Overlap::Unknown, _) => DuringBackward::Watch(Watch::default()),
+            (_, Some(mut early)) => {
+                early.add_to(std::mem::take(gradients));
+                DuringBackward::Send(early)
+            }
+            (_, None) => DuringBackward::Nothing,
+        }
+    }
+
+    fn early_sums(&self) -> Option<EarlySums> {
+        self.overlap.early_sums(&self.team, self.shard(), runs_ahead(&self.device))
+    }
+
+    /// With all that is planned to be sent early on its way: also where this rank had no backward pass to send it in.
+    fn with_early_sums(&self, part: Result<ComputedStep, TrainError>) -> Result<ComputedStep, TrainError> {
+        let mut computed = part?;
+        if !matches!(computed.during, DuringBackward::Send(_))
+            && let Some(mut early) = self.early_sums()
+        {
+            early.begin()?;
+            computed.during = DuringBackward::Send(early);
+        }
+        if let DuringBackward::Send(early) = &mut computed.during {
+            early.finish(&mut computed.gradients);
+        }
+        Ok(computed)
+    }
+
+    /// What is on its way. Before there is a plan of what to send early, ranks make one of what each has watched.
+    fn sent_early(&mut self, during: DuringBackward) -> Result<SentEarly, TrainError> {
+        if matches!(self.overlap, Overlap::Unknown) {
+            let watched = match during {
+                _ if self.arrangement.at_a_time() > 1 => Watched::SideBySide,
+                DuringBackward::Watch(watch) => Watched::Plan(watch.plan()),
+                DuringBackward::Nothing | DuringBackward::Send(_) => Watched::Nothing,
+            };
+            self.overlap = Overlap::after(self.team.hear(watched)?);
+            tracing::debug!("{} gradients are sent off while the backward pass goes on", self.overlap.count());
+            return Ok(SentEarly::default());
+        }
+        match during {
+            DuringBackward::Send(early) => Ok(early.into_sent()),
+            DuringBackward::Nothing | DuringBackward::Watch(_) => Ok(SentEarly::default()),
+        }
     }
 
     /// What of the optimizer's state is this rank's, where it is shared out.

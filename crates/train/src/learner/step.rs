@@ -10,6 +10,7 @@ use super::step_report::{ComputedStep, DeviceLosses, PendingStep, StepOutcome, S
 use super::{Learner, MODEL};
 use crate::checkpoint::TrainState;
 use crate::gradient_coverage::GradientCoverage;
+use crate::gradients::DuringBackward;
 use crate::guard::{Trouble, Verdict};
 use crate::objective::Objective;
 use crate::stopwatch::{Section, Stopwatch};
@@ -82,6 +83,7 @@ impl<O: Objective> Learner<O> {
             gradients: GradientSum::of_scaled_loss(scale),
             losses: DeviceLosses::default(),
             report: StepReport { step, names, ..StepReport::default() },
+            during: DuringBackward::Nothing,
             computing: Duration::ZERO,
             ranks: None,
         };
@@ -92,18 +94,23 @@ impl<O: Objective> Learner<O> {
         // Around all of them, for on the CPU it sets the whole process.
         autocast(compute, || {
             let at_a_time = self.arrangement.at_a_time();
+            let rounds = batches.len().div_ceil(at_a_time);
             // In rounds, so that no more gradients wait to be added than are computed at a time.
-            for (batches, places) in batches.chunks_mut(at_a_time).zip(places.chunks(at_a_time)) {
-                for result in passes.round(&self.arrangement, self.model(), batches, places, watch) {
+            for (round, (batches, places)) in batches.chunks_mut(at_a_time).zip(places.chunks(at_a_time)).enumerate() {
+                let mut during = self.during_backward(round + 1 == rounds, &mut computed.gradients);
+                let results = passes.round(&self.arrangement, self.model(), batches, places, &mut during, watch);
+                during.give_back(&mut computed.gradients);
+                computed.during = during;
+                for result in results {
                     self.add(result?, &terms, &mut computed);
                 }
             }
             Ok::<(), TrainError>(())
         })?;
-        if batches.len() > 1 && !self.decides_ahead() {
+        if batches.len() > 1 && !runs_ahead(&self.device) {
             self.arrangement.settle(batches.len());
         }
-        computed.computing = began.elapsed();
+        computed.computing = began.elapsed().saturating_sub(computed.during.waited());
         computed.report.gauges = batches.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
         Ok(computed)
     }

@@ -2,6 +2,7 @@
 
 use super::loss_terms::TermShare;
 use super::recovery::StateBeforeStep;
+use crate::gradients::DuringBackward;
 use crate::stopwatch::RankStep;
 use crate::tally::StepTerm;
 use crate::{GradientSum, Work};
@@ -49,6 +50,8 @@ pub(super) struct ComputedStep {
     /// The loss where the device decides by it; else it stands in the report already.
     pub losses: DeviceLosses,
     pub report: StepReport,
+    /// What was done with gradients while the last backward pass went on.
+    pub during: DuringBackward,
     /// How long the backward and forward passes took here.
     pub computing: Duration,
     /// What the step was like on each rank, where there are several.

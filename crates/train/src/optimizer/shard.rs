@@ -76,7 +76,8 @@ mod tests {
         let mut gradients = GradientSum::default();
         gradients.add(&model, model.forward(Tensor::<2>::ones([1, 100], &device)).sum().backward());
         let sizes = gradients.sizes();
-        gradients.sum_over(&ranks, sizes, Some(shard), Patience::default(), &device.clone().inner()).expect("summed");
+        let sent = gradients.send(&ranks, sizes, Some(shard)).expect("sent");
+        gradients.receive(sent, Patience::default(), &device.clone().inner()).expect("summed");
         let mut optimizer = Optimizer::new(&OptimizerConfig::default());
         optimizer.share_out(shard);
         let mut moved = 0;

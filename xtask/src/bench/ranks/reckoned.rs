@@ -25,7 +25,7 @@ pub fn print() {
     println!(
         "Share of a step in which GPUs compute. Each has {CLIPS} clips of 30 s and {TOKENS} tokens in a batch and reaches {:.0} % of \
          {:.0} TFLOP/s; gradients are f32 and pass the host at {:.1} GB/s in all; {:.0} µs for an exchange and {:.0} µs for each of its \
-         messages; nothing overlaps.\n",
+         messages; that sums and backward passes overlap is left out.\n",
         100.0 * MFU,
         PEAK / 1e12,
         1.0 / HOST / 1e9,

@@ -1,16 +1,18 @@
 //! Gradients by parameter path.
 
-use crate::optimizer::Shard;
-use burn::module::{Module, Param};
-use burn::tensor::{Device, Gradients, Tensor, TensorData};
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
-use undertone_ops::{add, read, sum_of_squares};
-use undertone_ranks::{Patience, Pending, RankError, Ranks};
-use undertone_store::{VisitParameter, visit};
+mod buckets;
+mod early;
+mod overlap;
 
-/// How many numbers ranks add up at a time: 25 MB.
-pub(crate) const BUCKET: usize = 25_000_000 / 4;
+pub(crate) use buckets::{BUCKET, SentEarly};
+pub(crate) use early::EarlySums;
+pub(crate) use overlap::{DuringBackward, Overlap, Watch, Watched};
+
+use burn::module::{Module, Param};
+use burn::tensor::{Gradients, Tensor};
+use std::collections::BTreeMap;
+use undertone_ops::{add, read, sum_of_squares};
+use undertone_store::{VisitParameter, visit};
 
 /// Summed gradients of an optimizer step, flattened, by parameter path.
 #[derive(Debug)]
@@ -64,46 +66,6 @@ impl GradientSum {
         self.by_name.iter().map(|(name, gradient)| (name.clone(), gradient.dims()[0])).collect()
     }
 
-    /// Adds up the gradients of all ranks, which together have those of these sizes: a rank without one has zeros. Of those that
-    /// `shard` divides each rank has its own part after that. While a bucket of them is on its way, the next one is filled.
-    /// How long it waited for what was on its way.
-    pub(crate) fn sum_over(
-        &mut self,
-        ranks: &Ranks,
-        sizes: BTreeMap<String, usize>,
-        shard: Option<Shard>,
-        patience: Patience,
-        device: &Device,
-    ) -> Result<Duration, RankError> {
-        let mut buckets = Vec::new();
-        let mut bucket = Bucket { shard, ..Bucket::default() };
-        for (name, size) in sizes {
-            let values = self.by_name.remove(&name).map_or_else(|| vec![0.0; size], read);
-            bucket.add(name, values);
-            if bucket.values >= BUCKET {
-                buckets.push(std::mem::replace(&mut bucket, Bucket { shard, ..Bucket::default() }).send(ranks)?);
-            }
-        }
-        buckets.push(bucket.send(ranks)?);
-        let mut waited = Duration::ZERO;
-        for Sent { names, whole, parts } in buckets {
-            let began = Instant::now();
-            let mut whole = whole.wait(patience)?.into_iter();
-            let mut parts = parts.map(|parts| parts.wait(patience)).transpose()?.unwrap_or_default().into_iter();
-            waited += began.elapsed();
-            for (name, size) in names {
-                let divided = shard.filter(|shard| shard.divides(size));
-                let length = divided.map_or(size, |shard| shard.range(size).len());
-                let (values, place) = match divided {
-                    Some(_) => (parts.by_ref().take(length).collect(), &mut self.parts),
-                    None => (whole.by_ref().take(length).collect::<Vec<f32>>(), &mut self.by_name),
-                };
-                place.insert(name, Tensor::from_data(TensorData::new(values, [length]), device));
-            }
-        }
-        Ok(waited)
-    }
-
     /// The names that have a gradient.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().chain(self.parts.keys()).map(String::as_str)
@@ -144,55 +106,6 @@ impl GradientSum {
             self.scale *= clip_norm / norm;
         }
         norm
-    }
-}
-
-/// Gradients that are added up at a time.
-#[derive(Default)]
-struct Bucket {
-    shard: Option<Shard>,
-    names: Vec<(String, usize)>,
-    whole: Vec<f32>,
-    /// Those that are divided among ranks.
-    divided: Vec<Vec<f32>>,
-    /// How many numbers there are.
-    values: usize,
-}
-
-/// A bucket on its way.
-struct Sent {
-    names: Vec<(String, usize)>,
-    whole: Pending<Vec<f32>>,
-    parts: Option<Pending<Vec<f32>>>,
-}
-
-impl Bucket {
-    fn add(&mut self, name: String, values: Vec<f32>) {
-        self.values += values.len();
-        self.names.push((name, values.len()));
-        match self.shard {
-            Some(shard) if shard.divides(values.len()) => self.divided.push(values),
-            _ => self.whole.extend(values),
-        }
-    }
-
-    fn send(self, ranks: &Ranks) -> Result<Sent, RankError> {
-        let Self { shard, names, whole, divided, .. } = self;
-        let whole = ranks.sum(whole)?;
-        let parts = shard.map(|shard| {
-            // What is the first rank's of each of them, then what is the second's, and so on.
-            let mut lengths = vec![0; shard.count];
-            let mut values = Vec::with_capacity(divided.iter().map(Vec::len).sum());
-            for (rank, length) in lengths.iter_mut().enumerate() {
-                for gradient in &divided {
-                    let own = &gradient[Shard { rank, ..shard }.range(gradient.len())];
-                    *length += own.len();
-                    values.extend_from_slice(own);
-                }
-            }
-            ranks.sum_parts(values, lengths)
-        });
-        Ok(Sent { names, whole, parts: parts.transpose()? })
     }
 }
 

@@ -1,0 +1,170 @@
+//! Sums over ranks that begin while the backward pass goes on.
+
+use super::GradientSum;
+use super::buckets::{Bucket, PlannedBucket, SentEarly};
+use crate::optimizer::Shard;
+use crate::{Team, TrainError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use undertone_ops::{AnyFloat, BackwardHook, GradientsSoFar, Reading, add, read_behind};
+use undertone_ranks::Ranks;
+
+/// Sends off the gradients of a step as soon as they are whole.
+pub(crate) struct EarlySums {
+    team: Team,
+    ranks: Arc<Ranks>,
+    shard: Option<Shard>,
+    plan: Arc<[PlannedBucket]>,
+    /// Whether numbers are read while the device goes on.
+    behind: bool,
+    /// Gradients of the step's batches before this one.
+    before: GradientSum,
+    parameters: BTreeMap<String, AnyFloat>,
+    forks: usize,
+    /// Whether all ranks have begun, so that each waits for the others' part of every bucket.
+    agreed: bool,
+    /// How long it waited for that.
+    waited: Duration,
+    /// How many buckets are read or sent.
+    begun: usize,
+    /// The last one of them, while it is read.
+    reading: Option<Vec<Place>>,
+    sent: SentEarly,
+}
+
+/// A gradient in a bucket: its name, how many numbers it has, and what they are, if there are any.
+type Place = (String, usize, Option<Reading>);
+
+impl EarlySums {
+    pub fn new(team: Team, ranks: Arc<Ranks>, plan: Arc<[PlannedBucket]>, shard: Option<Shard>, behind: bool) -> Self {
+        Self {
+            team,
+            ranks,
+            shard,
+            plan,
+            behind,
+            before: GradientSum::default(),
+            parameters: BTreeMap::new(),
+            forks: 0,
+            agreed: false,
+            waited: Duration::ZERO,
+            begun: 0,
+            reading: None,
+            sent: SentEarly::default(),
+        }
+    }
+
+    /// Adds the gradients of the step's batches so far to what is sent.
+    pub fn add_to(&mut self, before: GradientSum) {
+        self.before = before;
+    }
+
+    /// The parameters of the model whose backward pass begins.
+    pub fn look_for(&mut self, parameters: BTreeMap<String, AnyFloat>) {
+        self.parameters = parameters;
+    }
+
+    /// Those of them that are not sent off.
+    pub fn take_rest(&mut self) -> GradientSum {
+        std::mem::take(&mut self.before)
+    }
+
+    /// Waits until all ranks have come so far, with what they have to send.
+    pub fn begin(&mut self) -> Result<(), TrainError> {
+        let began = Instant::now();
+        let agreed = self.team.agree(Ok::<(), TrainError>(()));
+        self.waited = began.elapsed();
+        self.agreed = agreed.is_ok();
+        agreed
+    }
+
+    /// How long this rank waited for the others to begin.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Whether all that was planned is on its way.
+    pub fn is_done(&self) -> bool {
+        self.begun == self.plan.len() && self.reading.is_none()
+    }
+
+    /// Sends off what the backward pass has left of the plan.
+    pub fn finish(&mut self, gradients: &mut GradientSum) {
+        self.before = std::mem::take(gradients);
+        while !self.is_done() {
+            if self.begun < self.plan.len() { self.send_next(None) } else { self.send_read() }
+        }
+        *gradients = self.take_rest();
+    }
+
+    /// What is on its way.
+    pub fn into_sent(mut self) -> SentEarly {
+        std::mem::take(&mut self.sent)
+    }
+
+    fn send_next(&mut self, mut so_far: Option<&mut GradientsSoFar<'_>>) {
+        let plan = self.plan.clone();
+        let mut reading = Vec::new();
+        for (name, size) in &plan[self.begun].gradients {
+            let last = so_far.as_mut().zip(self.parameters.get(name)).and_then(|(so_far, of)| of.take_gradient(so_far));
+            let gradient = match (self.before.take(name), last) {
+                (Some(before), Some(last)) => add(vec![[before, last]]).pop(),
+                (before, last) => before.or(last),
+            };
+            if gradient.is_none() {
+                self.sent.absent.push(name.clone());
+            }
+            reading.push((name.clone(), *size, gradient.map(read_behind)));
+        }
+        self.begun += 1;
+        // The device goes on meanwhile.
+        self.send_read();
+        self.reading = Some(reading);
+        if !self.behind {
+            self.send_read();
+        }
+    }
+
+    fn send_read(&mut self) {
+        if let Some(reading) = self.reading.take() {
+            let numbers = |(name, size, reading): Place| {
+                (name, reading.map_or_else(|| vec![0.0; size], |reading: Reading| reading.finish()))
+            };
+            self.send(reading.into_iter().map(numbers));
+        }
+    }
+
+    fn send(&mut self, gradients: impl Iterator<Item = (String, Vec<f32>)>) {
+        let Ok(sent) = &mut self.sent.sent else { return };
+        let mut bucket = Bucket::new(self.shard);
+        gradients.for_each(|(name, values)| bucket.add(name, values));
+        match bucket.send(&self.ranks) {
+            Ok(bucket) => sent.push(bucket),
+            Err(error) => self.sent.sent = Err(error),
+        }
+    }
+}
+
+impl BackwardHook for EarlySums {
+    fn passed_fork(&mut self, so_far: &mut GradientsSoFar<'_>) {
+        self.forks += 1;
+        while self.plan.get(self.begun).is_some_and(|bucket| bucket.forks <= self.forks) {
+            self.send_next(Some(so_far));
+        }
+    }
+}
+
+impl Drop for EarlySums {
+    /// The others wait for every bucket, even if this rank's backward pass has failed.
+    fn drop(&mut self) {
+        if !self.agreed {
+            return;
+        }
+        let plan = self.plan.clone();
+        let unsent = self.begun - usize::from(self.reading.take().is_some());
+        for bucket in &plan[unsent..] {
+            self.send(bucket.gradients.iter().map(|(name, size)| (name.clone(), vec![0.0; *size])));
+        }
+    }
+}

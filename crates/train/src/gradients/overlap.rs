@@ -1,0 +1,406 @@
+//! Gradients that ranks add up while the backward pass goes on.
+//!
+//! A backward pass goes through a model from its end to its beginning, and can be watched at each fork on the way, of which
+//! every block has one. In the first steps of a session it is noted at which fork of a step's last batch the gradient of a
+//! parameter is there, and whether more of it comes later, as for an embedding that is the output's matrix too. From then on
+//! those that are whole at a fork are sent off there, in buckets, in an order that all ranks have in common.
+
+use super::buckets::{BUCKET, PlannedBucket};
+use super::{EarlySums, GradientSum};
+use crate::optimizer::Shard;
+use crate::{Team, TrainError};
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use undertone_ops::{AnyFloat, BackwardHook, GradientsSoFar, with_backward_hook};
+use undertone_store::{VisitParameter, visit};
+
+/// What a session knows of when gradients can be sent off.
+#[derive(Debug, Default)]
+pub(crate) enum Overlap {
+    /// Nothing yet.
+    #[default]
+    Unknown,
+    /// Buckets, in the order in which all ranks send them.
+    Planned(Arc<[PlannedBucket]>),
+    /// After the backward pass, for some rank computes several batches at the same time.
+    Never,
+}
+
+/// What one rank says of when it could send.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Watched {
+    /// It has had no batch to find out with.
+    Nothing,
+    Plan(Vec<PlannedBucket>),
+    /// It computes several batches at the same time.
+    SideBySide,
+}
+
+impl Overlap {
+    /// What all ranks do from the next step on, after what each has watched in this one.
+    pub fn after(watched: Vec<Watched>) -> Self {
+        if watched.contains(&Watched::SideBySide) {
+            return Self::Never;
+        }
+        let mut plans = watched.into_iter().map(|watched| match watched {
+            Watched::Plan(plan) => Some(plan),
+            Watched::Nothing | Watched::SideBySide => None,
+        });
+        // The first one's, where all could make one.
+        let first = plans.next().flatten();
+        let all = plans.all(|plan| plan.is_some());
+        first.filter(|_| all).map_or(Self::Unknown, |plan| Self::Planned(plan.into()))
+    }
+
+    /// Begins a step whose gradients are sent off while the backward pass goes on, where there is a plan for that. `behind`:
+    /// numbers are read while the device goes on.
+    pub fn early_sums(&self, team: &Team, shard: Option<Shard>, behind: bool) -> Option<EarlySums> {
+        let (Some(ranks), Self::Planned(plan)) = (team.ranks(), self) else { return None };
+        Some(EarlySums::new(team.clone(), ranks.clone(), plan.clone(), shard, behind))
+    }
+
+    /// Of how many parameters the gradients are sent off while a backward pass goes on.
+    pub fn count(&self) -> usize {
+        let Self::Planned(plan) = self else { return 0 };
+        plan.iter().map(|bucket| bucket.gradients.len()).sum()
+    }
+}
+
+/// What is done with gradients while a backward pass goes on.
+#[derive(Default)]
+pub(crate) enum DuringBackward {
+    /// They are left alone.
+    #[default]
+    Nothing,
+    /// It is noted when they are there.
+    Watch(Watch),
+    /// They are sent off.
+    Send(EarlySums),
+}
+
+impl DuringBackward {
+    /// The forward pass has gone well. Where gradients are to be sent off, waits until it has on all ranks, for after that none
+    /// can leave the others waiting for its part.
+    pub fn begin(&mut self) -> Result<(), TrainError> {
+        if let Self::Send(early) = self { early.begin() } else { Ok(()) }
+    }
+
+    /// Gives back what it was given of gradients of earlier batches, but for what is on its way.
+    pub fn give_back(&mut self, gradients: &mut GradientSum) {
+        if let Self::Send(early) = self {
+            *gradients = early.take_rest();
+        }
+    }
+
+    /// How long this rank waited for the others to begin.
+    pub fn waited(&self) -> Duration {
+        if let Self::Send(early) = self { early.waited() } else { Duration::ZERO }
+    }
+
+    /// The gradients of a loss, but for those that are on their way.
+    pub fn backward<M: Module>(&mut self, model: &M, loss: Tensor<1>) -> GradientSum {
+        let mut found = GradientSum::default();
+        // A backward pass that fails drops what is done meanwhile.
+        match std::mem::take(self) {
+            Self::Nothing => found.add(model, loss.backward()),
+            Self::Watch(mut watch) => {
+                watch.parameters = trained(model);
+                let (left, mut watch) = with_backward_hook(watch, || loss.backward());
+                found.add(model, left);
+                watch.put_back(&mut found);
+                *self = Self::Watch(watch);
+            }
+            Self::Send(mut early) => {
+                early.look_for(trained(model));
+                let (left, mut early) = with_backward_hook(early, || loss.backward());
+                early.look_for(BTreeMap::new());
+                found.add(model, left);
+                *self = Self::Send(early);
+            }
+        }
+        found
+    }
+}
+
+/// Takes gradients as soon as they are there, to note when that is.
+#[derive(Default)]
+pub(crate) struct Watch {
+    parameters: BTreeMap<String, AnyFloat>,
+    forks: usize,
+    /// How many forks had been passed, and the gradient.
+    taken: BTreeMap<String, (usize, Tensor<1>)>,
+    /// With how many numbers, in the order in which they were there.
+    whole: Vec<(usize, String, usize)>,
+}
+
+impl Watch {
+    /// Puts the gradients that were taken among those that were left; those of which there was more have not been whole.
+    fn put_back(&mut self, left: &mut GradientSum) {
+        let late: Vec<&str> = left.names().filter(|name| self.taken.contains_key(*name)).collect();
+        let whole = self.taken.iter().filter(|(name, _)| !late.contains(&name.as_str()));
+        self.whole = whole.map(|(name, (forks, gradient))| (*forks, name.clone(), gradient.dims()[0])).collect();
+        self.whole.sort();
+        self.parameters.clear();
+        left.add_found(std::mem::take(&mut self.taken).into_iter().map(|(name, (_, gradient))| (name, gradient)));
+    }
+
+    /// Buckets of the gradients that were whole while the backward pass went on.
+    pub fn plan(self) -> Vec<PlannedBucket> {
+        let mut buckets: Vec<PlannedBucket> = Vec::new();
+        let mut room = 0;
+        for (forks, name, size) in self.whole {
+            if room == 0 {
+                buckets.push(PlannedBucket { forks, gradients: Vec::new() });
+                room = BUCKET;
+            }
+            let bucket = buckets.last_mut().expect("one with room");
+            bucket.forks = forks;
+            bucket.gradients.push((name, size));
+            room = room.saturating_sub(size);
+        }
+        buckets
+    }
+}
+
+impl BackwardHook for Watch {
+    fn passed_fork(&mut self, so_far: &mut GradientsSoFar<'_>) {
+        self.forks += 1;
+        let Self { parameters, taken, forks, .. } = self;
+        parameters.retain(|name, parameter| match parameter.take_gradient(so_far) {
+            Some(gradient) => {
+                taken.insert(name.clone(), (*forks, gradient));
+                false
+            }
+            None => true,
+        });
+    }
+}
+
+/// The parameters that receive gradients, by name.
+fn trained<M: Module>(model: &M) -> BTreeMap<String, AnyFloat> {
+    let mut parameters = Parameters(BTreeMap::new());
+    visit(model, &mut parameters);
+    parameters.0
+}
+
+struct Parameters(BTreeMap<String, AnyFloat>);
+
+impl VisitParameter for Parameters {
+    fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
+        let parameter = param.val();
+        if parameter.is_require_grad() {
+            self.0.insert(path.to_owned(), parameter.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::nn::{Linear, LinearConfig};
+    use burn::tensor::Device;
+    use std::thread;
+    use undertone_ops::{fork, read, runs_ahead};
+    use undertone_ranks::{Ranks, threads};
+
+    /// Two blocks between a matrix and its transpose.
+    #[derive(Module, Debug)]
+    struct Blocks {
+        tied: Param<Tensor<2>>,
+        first: Linear,
+        second: Linear,
+        idle: Linear,
+    }
+
+    /// The blocks, equal on all ranks.
+    fn blocks(device: &Device) -> Blocks {
+        let values = |seed: f32, n: usize| (0..n).map(|k| (seed + k as f32).sin()).collect::<Vec<_>>();
+        let linear = |seed: f32| {
+            let mut linear: Linear = LinearConfig::new(4, 4).with_bias(false).init(device);
+            let weight = Tensor::<1>::from_floats(values(seed, 16).as_slice(), device).reshape([4, 4]);
+            linear.weight = linear.weight.map(|_| weight.require_grad());
+            linear
+        };
+        let tied = Tensor::<1>::from_floats(values(0.1, 12).as_slice(), device).reshape([3, 4]);
+        let tied = Param::initialized(burn::module::ParamId::new(), tied.require_grad());
+        Blocks { tied, first: linear(0.2), second: linear(0.3), idle: linear(0.4) }
+    }
+
+    impl Blocks {
+        fn loss(&self, batch: f32, device: &Device) -> Tensor<1> {
+            let x = Tensor::<2>::from_floats([[batch, 0.3, -0.7], [0.1, batch, 2.0]], device);
+            let x = self.first.forward(fork(x.matmul(self.tied.val())));
+            let x = self.second.forward(fork(x.tanh()));
+            x.matmul(self.tied.val().transpose()).square().sum()
+        }
+    }
+
+    type Found = BTreeMap<String, Vec<u32>>;
+
+    /// The bits of the gradients of a step on these batches, and what was watched.
+    fn step(
+        team: &Team,
+        overlap: &Overlap,
+        batches: &[f32],
+        shard: Option<Shard>,
+    ) -> Result<(Found, Watched), TrainError> {
+        let device = Device::default().autodiff();
+        let behind = runs_ahead(&device);
+        let model = blocks(&device);
+        let mut sum = GradientSum::default();
+        let mut during = DuringBackward::Nothing;
+        for (k, batch) in batches.iter().enumerate() {
+            if k + 1 == batches.len() {
+                during = match overlap.early_sums(team, shard, behind) {
+                    Some(mut early) => {
+                        early.add_to(std::mem::take(&mut sum));
+                        DuringBackward::Send(early)
+                    }
+                    None => DuringBackward::Watch(Watch::default()),
+                };
+            }
+            during.begin()?;
+            let gradients = during.backward(&model, model.loss(*batch, &device));
+            during.give_back(&mut sum);
+            sum.merge(gradients);
+        }
+        let (early, watched) = match during {
+            DuringBackward::Send(mut early) => {
+                assert!(behind || early.is_done(), "all was sent while the backward pass went on");
+                early.finish(&mut sum);
+                (Some(early), Watched::Nothing)
+            }
+            DuringBackward::Watch(watch) => (None, Watched::Plan(watch.plan())),
+            // Without a batch.
+            DuringBackward::Nothing => {
+                let mut early = overlap.early_sums(team, shard, behind);
+                if let Some(early) = &mut early {
+                    early.begin()?;
+                    early.finish(&mut sum);
+                }
+                (early, Watched::Nothing)
+            }
+        };
+        team.sum(&mut sum, early.map(EarlySums::into_sent).unwrap_or_default(), shard, &device.clone().inner())?;
+        let names: Vec<String> = sum.names().map(str::to_owned).collect();
+        let bits = |name: String| {
+            let values = read(sum.take(&name).expect("a gradient"));
+            (name, values.into_iter().map(f32::to_bits).collect())
+        };
+        Ok((names.into_iter().map(bits).collect(), watched))
+    }
+
+    /// What each of two ranks finds.
+    fn on_two<T: Send + 'static>(work: impl Fn(Team) -> T + Send + Clone + 'static) -> Vec<T> {
+        let ranks = threads(2).into_iter().map(|transport| {
+            let work = work.clone();
+            thread::spawn(move || work(Team::of(Arc::new(Ranks::over(|| Ok(transport)).expect("a rank")))))
+        });
+        let ranks: Vec<_> = ranks.collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    }
+
+    /// Batches of a rank.
+    fn batches(rank: usize) -> [f32; 2] {
+        [0.5 + rank as f32, 1.7 - rank as f32]
+    }
+
+    fn planned(team: &Team) -> (Found, Overlap) {
+        let (found, watched) = step(team, &Overlap::Unknown, &batches(team.rank()), None).expect("a step");
+        (found, Overlap::after(team.hear(watched).expect("heard")))
+    }
+
+    #[test]
+    fn what_is_whole_at_a_fork_is_planned() {
+        for overlap in on_two(|team| planned(&team).1) {
+            let Overlap::Planned(plan) = overlap else { panic!("{overlap:?}") };
+            let gradients = ["second.weight", "first.weight"].map(|name| (name.to_owned(), 16)).to_vec();
+            assert_eq!(*plan, [PlannedBucket { forks: 2, gradients }], "what is tied is whole at the end");
+        }
+    }
+
+    #[test]
+    fn sums_that_were_sent_early_have_the_same_bits() {
+        for same in on_two(|team| {
+            let (late, overlap) = planned(&team);
+            let (early, _) = step(&team, &overlap, &batches(team.rank()), None).expect("a step");
+            assert!(late.len() == 3 && late.keys().all(|name| !name.starts_with("idle")), "{late:?}");
+            late == early
+        }) {
+            assert!(same);
+        }
+    }
+
+    #[test]
+    fn a_rank_without_a_batch_takes_part() {
+        for found in on_two(|team| {
+            let (_, overlap) = planned(&team);
+            let own: &[f32] = if team.rank() == 0 { &[0.25] } else { &[] };
+            let of_one = step(&team, &overlap, own, None).expect("a step").0;
+            let alone = step(&Team::default(), &Overlap::Unknown, &[0.25], None).expect("a step").0;
+            // Where no rank has a gradient there is none, even if its place in a bucket was sent.
+            let of_none = step(&team, &overlap, &[], None).expect("a step").0;
+            (of_one == alone, of_none)
+        }) {
+            assert_eq!(found, (true, Found::new()));
+        }
+    }
+
+    #[test]
+    fn more_of_a_gradient_than_was_planned_for_is_added() {
+        // As if the gradient of the tied matrix had been whole at the first fork.
+        let tied = PlannedBucket { forks: 1, gradients: vec![("tied".into(), 12)] };
+        for (planned, late) in on_two(move |team| {
+            let late = planned(&team).0;
+            let overlap = Overlap::Planned([tied.clone()].into());
+            (step(&team, &overlap, &batches(team.rank()), None).expect("a step").0, late)
+        }) {
+            for (name, values) in late {
+                for (a, b) in values.iter().zip(&planned[&name]) {
+                    let (a, b) = (f32::from_bits(*a), f32::from_bits(*b));
+                    assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{name}: {a} is not {b}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_that_fails_in_its_backward_pass_leaves_nobody_waiting() {
+        let found = on_two(|team| {
+            let (_, overlap) = planned(&team);
+            if team.rank() == 1 {
+                let mut early = overlap.early_sums(&team, None, true).expect("a plan");
+                early.begin().expect("both have begun");
+                drop(early);
+                return team.agree(Err(TrainError::Data("memory ran out".into()))).map(|()| String::new());
+            }
+            let mut early = overlap.early_sums(&team, None, false).expect("a plan");
+            early.begin().expect("both have begun");
+            early.finish(&mut GradientSum::default());
+            team.agree(Ok(String::new()))
+        });
+        let texts: Vec<String> = found.into_iter().map(|found| found.expect_err("an error").to_string()).collect();
+        assert!(texts[0].contains("rank 1") && texts.iter().all(|text| text.contains("memory ran out")), "{texts:?}");
+    }
+
+    #[test]
+    fn buckets_are_filled_in_the_order_in_which_gradients_are_there() {
+        let gradient = |forks: usize, name: &str, size: usize| (forks, name.to_owned(), size);
+        let whole = vec![gradient(1, "d", BUCKET - 1), gradient(1, "e", 10), gradient(2, "c", 4), gradient(3, "a", 1)];
+        let watch = Watch { whole, ..Watch::default() };
+        let found: Vec<_> = watch.plan().iter().map(|bucket| (bucket.forks, bucket.gradients.len())).collect();
+        assert_eq!(found, [(1, 2), (3, 2)]);
+    }
+
+    #[test]
+    fn all_ranks_have_a_plan_before_one_is_kept() {
+        let plan = Watched::Plan(Vec::new());
+        assert!(matches!(Overlap::after(vec![plan.clone(), Watched::Nothing]), Overlap::Unknown));
+        assert!(matches!(Overlap::after(vec![plan.clone(), Watched::SideBySide]), Overlap::Never));
+        assert!(matches!(Overlap::after(vec![plan.clone(), plan]), Overlap::Planned(_)));
+    }
+}
