@@ -334,7 +334,7 @@ fn ranks_that_share_out_the_optimizers_state_take_the_same_steps() {
     assert_eq!(ended[0].parameters, wanted.parameters, "and they are those of ranks that share nothing out");
     assert_eq!(logged(shared.path(), "loss"), logged(whole.path(), "loss"));
     let norms = logged(shared.path(), "grad_norm").into_iter().zip(logged(whole.path(), "grad_norm"));
-    norms.for_each(|(ours, theirs)| assert!((ours - theirs).abs() <= 1e-6 * theirs, "{ours} and {theirs}"));
+    norms.for_each(|(ours, theirs)| assert!((ours - theirs).abs() <= 1e-5 * theirs, "{ours} and {theirs}"));
     // What lies on disk does not tell who had which part of it.
     let state = |dir: &Path| std::fs::read(dir.join("checkpoints/step-00000012/optimizer.safetensors")).expect("saved");
     assert!(state(shared.path()) == state(whole.path()), "the same bytes");

@@ -79,7 +79,7 @@ pub(crate) enum DuringBackward {
     /// It is noted when they are there.
     Watch(Watch),
     /// They are sent off.
-    Send(EarlySums),
+    Send(Box<EarlySums>),
 }
 
 impl DuringBackward {
@@ -116,10 +116,10 @@ impl DuringBackward {
             }
             Self::Send(mut early) => {
                 early.look_for(trained(model));
-                let (left, mut early) = with_backward_hook(early, || loss.backward());
+                let (left, mut early) = with_backward_hook(*early, || loss.backward());
                 early.look_for(BTreeMap::new());
                 found.add(model, left);
-                *self = Self::Send(early);
+                *self = Self::Send(Box::new(early));
             }
         }
         found
@@ -258,7 +258,7 @@ mod tests {
                 during = match overlap.early_sums(team, shard, behind) {
                     Some(mut early) => {
                         early.add_to(std::mem::take(&mut sum));
-                        DuringBackward::Send(early)
+                        DuringBackward::Send(Box::new(early))
                     }
                     None => DuringBackward::Watch(Watch::default()),
                 };
@@ -272,7 +272,7 @@ mod tests {
             DuringBackward::Send(mut early) => {
                 assert!(behind || early.is_done(), "all was sent while the backward pass went on");
                 early.finish(&mut sum);
-                (Some(early), Watched::Nothing)
+                (Some(*early), Watched::Nothing)
             }
             DuringBackward::Watch(watch) => (None, Watched::Plan(watch.plan())),
             // Without a batch.

@@ -105,7 +105,7 @@ impl<O: Objective> Learner<O> {
             (Overlap::Unknown, _) => DuringBackward::Watch(Watch::default()),
             (_, Some(mut early)) => {
                 early.add_to(std::mem::take(gradients));
-                DuringBackward::Send(early)
+                DuringBackward::Send(Box::new(early))
             }
             (_, None) => DuringBackward::Nothing,
         }
@@ -122,7 +122,7 @@ impl<O: Objective> Learner<O> {
             && let Some(mut early) = self.early_sums()
         {
             early.begin()?;
-            computed.during = DuringBackward::Send(early);
+            computed.during = DuringBackward::Send(Box::new(early));
         }
         if let DuringBackward::Send(early) = &mut computed.during {
             early.finish(&mut computed.gradients);
