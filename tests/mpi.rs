@@ -179,6 +179,21 @@ fn processes_with_tasks_of_their_own_train_what_one_process_trains() {
 }
 
 #[test]
+fn several_processes_train_a_task_where_there_are_more_of_them_than_tasks() {
+    let place = crate::dynamo_text::place();
+    let apart = ["--set", "phases.1.parallel=tasks"];
+    for (count, name, more) in [(1, "one", &[][..]), (2, "two", &[]), (6, "six", &apart)] {
+        let name = format!("run.name={name}");
+        train_texts(&place, count, &[&["--phase", "1", "--set", &name], more].concat());
+    }
+    // Two for the first and the third task, one for the others.
+    for (task, like) in [("tone", "two"), ("where", "one"), ("names", "two"), ("turn", "one")] {
+        let stage = |run: &str| place.path("runs").join(run).join("phase1").join(task);
+        assert!(checkpoint(&stage(like), 6) == checkpoint(&stage("six"), 6), "{task}");
+    }
+}
+
+#[test]
 fn a_run_is_resumed_with_another_number_of_processes() {
     let place = place();
     // Judged wherever a part ends, as the parts are.

@@ -92,49 +92,59 @@ impl Transport for Mpi {
         self.note_signs(missing);
     }
 
-    fn exchange(&mut self, sent: &[&[u8]], received: &mut [&mut [u8]], missing: &Missing) -> Result<(), RankError> {
+    fn exchange(
+        &mut self,
+        members: &[usize],
+        sent: &[&[u8]],
+        received: &mut [&mut [u8]],
+        missing: &Missing,
+    ) -> Result<(), RankError> {
         let own = self.rank();
-        let process = |rank: usize| self.world.process_at_rank(rank as i32);
+        let process = |place: usize| self.world.process_at_rank(members[place] as i32);
         let due: Vec<usize> = received.iter().map(|place| place.len()).collect();
         let mut found = due.clone();
         scope(|scope| {
-            let others = received.iter_mut().enumerate().filter(|(rank, _)| *rank != own);
+            let others = received.iter_mut().enumerate().filter(|(place, _)| members[*place] != own);
             let mut receives: Vec<_> = others
-                .map(|(rank, place)| (rank, process(rank).immediate_receive_into_with_tag(scope, &mut **place, DATA)))
+                .map(|(place, bytes)| {
+                    (place, process(place).immediate_receive_into_with_tag(scope, &mut **bytes, DATA))
+                })
                 .collect();
-            let others = sent.iter().enumerate().filter(|(rank, _)| *rank != own);
+            let others = sent.iter().enumerate().filter(|(place, _)| members[*place] != own);
             let mut sends: Vec<_> = others
-                .map(|(rank, bytes)| (rank, process(rank).immediate_send_with_tag(scope, *bytes, DATA)))
+                .map(|(place, bytes)| (place, process(place).immediate_send_with_tag(scope, *bytes, DATA)))
                 .collect();
             let began = Instant::now();
             while !receives.is_empty() || !sends.is_empty() {
                 let mut still = Vec::with_capacity(receives.len());
-                for (rank, request) in receives {
+                for (place, request) in receives {
                     match request.test() {
                         Ok(status) => {
-                            found[rank] = status.count(u8::equivalent_datatype()) as usize;
-                            missing.heard(rank);
+                            found[place] = status.count(u8::equivalent_datatype()) as usize;
+                            missing.heard(members[place]);
                         }
-                        Err(request) => still.push((rank, request)),
+                        Err(request) => still.push((place, request)),
                     }
                 }
                 receives = still;
-                sends = sends.into_iter().filter_map(|(rank, request)| Some((rank, request.test().err()?))).collect();
+                sends = sends.into_iter().filter_map(|(place, request)| Some((place, request.test().err()?))).collect();
                 if self.last_sign.get().is_none_or(|sign| sign.elapsed() > BEAT) {
                     self.give_sign();
                 }
                 if began.elapsed() > EAGER {
                     if receives.is_empty() {
                         // It is they who take nothing now.
-                        missing.expect(sends.iter().map(|(rank, _)| *rank));
+                        missing.expect(sends.iter().map(|(place, _)| members[*place]));
                     }
                     self.note_signs(missing);
                     std::thread::sleep(PAUSE);
                 }
             }
         });
-        match (0..found.len()).find(|rank| found[*rank] != due[*rank]) {
-            Some(rank) => Err(RankError::OutOfStep { rank, found: found[rank], expected: due[rank] }),
+        match (0..found.len()).find(|place| found[*place] != due[*place]) {
+            Some(place) => {
+                Err(RankError::OutOfStep { rank: members[place], found: found[place], expected: due[place] })
+            }
             None => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! One rank's view of all of them.
 
 use crate::error::Peer;
-use crate::sum::{gather, sum, sum_parts};
+use crate::sum::{Group, gather, sum, sum_parts};
 use crate::transport::{BEAT, Missing};
 use crate::{RankError, Transport};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +32,10 @@ impl Default for Patience {
 /// computes. All ranks have to ask for the same things in the same order.
 #[derive(Debug)]
 pub struct Ranks {
+    /// The place of this one among them.
     rank: usize,
-    count: usize,
+    /// Which of all ranks they are.
+    members: Arc<[usize]>,
     /// Of each rank; empty where it has no name.
     hosts: Arc<Vec<String>>,
     missing: Missing,
@@ -60,10 +62,18 @@ const STOPPED: Duration = Duration::from_secs(1);
 /// Why nothing more can be asked, once something has failed: ranks that have missed something are out of step.
 type Broken = Arc<Mutex<Option<RankError>>>;
 
-enum Job {
+/// What is asked of some ranks.
+struct Job {
+    members: Arc<[usize]>,
+    what: Question,
+}
+
+enum Question {
     Sum(Vec<f32>, Sender<Result<Vec<f32>, RankError>>),
     SumParts(Vec<f32>, Vec<usize>, Sender<Result<Vec<f32>, RankError>>),
     Gather(Vec<u8>, Sender<Result<Vec<Vec<u8>>, RankError>>),
+    /// No more is asked.
+    Nothing,
 }
 
 impl Ranks {
@@ -88,8 +98,9 @@ impl Ranks {
         });
         let (rank, count, host) = made.recv().map_err(|_| RankError::Gone(0))??;
         let (hosts, broken) = (Arc::default(), Broken::default());
+        let members = (0..count).collect();
         let mut ranks =
-            Self { rank, count, hosts, missing, broken, on_the_way, jobs: Some(jobs), thread: Some(thread) };
+            Self { rank, members, hosts, missing, broken, on_the_way, jobs: Some(jobs), thread: Some(thread) };
         let hosts = ranks.gather(host.into_bytes())?.wait(Patience::default())?;
         ranks.hosts = Arc::new(hosts.iter().map(|host| String::from_utf8_lossy(host).into_owned()).collect());
         Ok(ranks)
@@ -102,12 +113,30 @@ impl Ranks {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.count
+        self.members.len()
+    }
+
+    /// Some of them by themselves, of which this is one: what is asked there is asked of those alone, by each of them.
+    ///
+    /// # Panics
+    /// If this rank is not in it.
+    pub fn group(&self, members: &[usize]) -> Self {
+        let rank = members.iter().position(|member| *member == self.rank).expect("a group is one of its members'");
+        Self {
+            rank,
+            members: members.iter().map(|member| self.members[*member]).collect(),
+            hosts: self.hosts.clone(),
+            missing: self.missing.clone(),
+            broken: self.broken.clone(),
+            on_the_way: self.on_the_way.clone(),
+            jobs: self.jobs.clone(),
+            thread: None,
+        }
     }
 
     /// What a rank is called in sentences: its number, and the host it is on.
     pub fn name(&self, rank: usize) -> Peer {
-        Peer::new(rank, &self.hosts)
+        Peer::new(self.members[rank], &self.hosts)
     }
 
     /// How long sums were on their way since this was asked last.
@@ -120,7 +149,7 @@ impl Ranks {
     /// # Errors
     /// When an earlier request has failed so that nothing more can be asked.
     pub fn sum(&self, values: Vec<f32>) -> Result<Pending<Vec<f32>>, RankError> {
-        self.ask(|reply| Job::Sum(values, reply))
+        self.ask(|reply| Question::Sum(values, reply))
     }
 
     /// Begins to add up numbers over all ranks, in the order of ranks, of which each finds a part alone: the first so many, the
@@ -132,8 +161,8 @@ impl Ranks {
     /// # Panics
     /// If the lengths are not those of all values.
     pub fn sum_parts(&self, values: Vec<f32>, lengths: Vec<usize>) -> Result<Pending<Vec<f32>>, RankError> {
-        assert_eq!((lengths.len(), lengths.iter().sum()), (self.count, values.len()), "a part for each rank");
-        self.ask(|reply| Job::SumParts(values, lengths, reply))
+        assert_eq!((lengths.len(), lengths.iter().sum()), (self.count(), values.len()), "a part for each rank");
+        self.ask(|reply| Question::SumParts(values, lengths, reply))
     }
 
     /// Begins to gather what each rank says, in the order of ranks.
@@ -141,7 +170,7 @@ impl Ranks {
     /// # Errors
     /// When an earlier request has failed so that nothing more can be asked.
     pub fn gather(&self, said: Vec<u8>) -> Result<Pending<Vec<Vec<u8>>>, RankError> {
-        self.ask(|reply| Job::Gather(said, reply))
+        self.ask(|reply| Question::Gather(said, reply))
     }
 
     /// The sums of a few numbers over all ranks, in the order of ranks, where others may take so long.
@@ -162,16 +191,17 @@ impl Ranks {
         Ok(totals)
     }
 
-    fn ask<T>(&self, job: impl FnOnce(Sender<Result<T, RankError>>) -> Job) -> Result<Pending<T>, RankError> {
+    fn ask<T>(&self, what: impl FnOnce(Sender<Result<T, RankError>>) -> Question) -> Result<Pending<T>, RankError> {
         if let Some(error) = locked(&self.broken).clone() {
             return Err(error);
         }
         let (reply, found) = channel();
-        let jobs = self.jobs.as_ref().ok_or(RankError::Gone(self.rank))?;
-        jobs.send(job(reply)).map_err(|_| RankError::Gone(self.rank))?;
+        let jobs = self.jobs.as_ref().ok_or(RankError::Gone(self.members[self.rank]))?;
+        let rank = self.members[self.rank];
+        jobs.send(Job { members: self.members.clone(), what: what(reply) }).map_err(|_| RankError::Gone(rank))?;
         Ok(Pending {
             found,
-            rank: self.rank,
+            rank,
             hosts: self.hosts.clone(),
             missing: self.missing.clone(),
             broken: self.broken.clone(),
@@ -181,12 +211,16 @@ impl Ranks {
 
 impl Drop for Ranks {
     fn drop(&mut self) {
-        self.jobs = None;
+        // A group has no thread, and lets the others go on.
+        let Some(thread) = self.thread.take() else { return };
+        if let Some(jobs) = self.jobs.take() {
+            let _ = jobs.send(Job { members: self.members.clone(), what: Question::Nothing });
+        }
         // A thread that waits for a rank that is silent would never end, nor would one whose rank leaves the others waiting: that
         // ends with the process, which the launcher sees.
         let whole = locked(&self.broken).is_none() && !std::thread::panicking();
         let leaves = whole && self.missing.ranks().is_empty();
-        if let Some(thread) = self.thread.take().filter(|_| leaves) {
+        if leaves {
             let _ = thread.join();
         }
     }
@@ -253,17 +287,19 @@ fn work(transport: &mut dyn Transport, asked: &Receiver<Job>, missing: &Missing,
             Err(RecvTimeoutError::Disconnected) => break,
         };
         let began = Instant::now();
+        let group = &mut Group { transport, members: &job.members };
         // Whoever asked need not wait for it.
-        let adds = !matches!(job, Job::Gather(..));
-        let whole = match job {
-            Job::Sum(mut values, reply) => {
-                answer(&reply, sum(transport, &mut values, &mut scratch, missing).map(|()| values))
+        let adds = !matches!(job.what, Question::Gather(..));
+        let whole = match job.what {
+            Question::Sum(mut values, reply) => {
+                answer(&reply, sum(group, &mut values, &mut scratch, missing).map(|()| values))
             }
-            Job::SumParts(mut values, lengths, reply) => {
-                let own = sum_parts(transport, &mut values, &lengths, &mut scratch, missing);
+            Question::SumParts(mut values, lengths, reply) => {
+                let own = sum_parts(group, &mut values, &lengths, &mut scratch, missing);
                 answer(&reply, own.map(|own| values[own].to_vec()))
             }
-            Job::Gather(said, reply) => answer(&reply, gather(transport, &said, missing)),
+            Question::Gather(said, reply) => answer(&reply, gather(group, &said, missing)),
+            Question::Nothing => false,
         };
         if adds {
             on_the_way.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -316,6 +352,31 @@ mod tests {
             let (sums, part, totals) = rank.join().expect("no panic");
             assert_eq!(sums, [[3.0, 0.0], [3.0, 3.0], [3.0, 6.0], [3.0, 9.0]]);
             assert_eq!((part, totals), (wanted, vec![3.0, 1.5]));
+        }
+    }
+
+    #[test]
+    fn groups_are_asked_by_themselves() {
+        let found: Vec<_> = ranks(5)
+            .into_iter()
+            .map(|ranks| {
+                std::thread::spawn(move || {
+                    let own = ranks.rank();
+                    let members: &[usize] = if own < 2 { &[0, 1] } else { &[2, 3, 4] };
+                    let group = ranks.group(members);
+                    let sums: Vec<_> = (0..3).map(|k| group.sum(vec![own as f32, k as f32]).expect("asked")).collect();
+                    let sums: Vec<_> = sums.into_iter().map(|sum| sum.wait(LONG).expect("a sum")).collect();
+                    let place = (group.rank(), group.count(), group.name(0).rank);
+                    drop(group);
+                    (sums, place, ranks.totals(&[own as f64], LONG).expect("totals"))
+                })
+            })
+            .collect();
+        for (rank, found) in found.into_iter().enumerate() {
+            let (sums, place, totals) = found.join().expect("no panic");
+            let (sum, count, first) = if rank < 2 { (1.0, 2, 0) } else { (9.0, 3, 2) };
+            assert_eq!(sums, [0.0, 1.0, 2.0].map(|k| [sum, k * count as f32]));
+            assert_eq!((place, totals), ((rank - first, count, first), vec![10.0]));
         }
     }
 

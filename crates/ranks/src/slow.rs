@@ -36,9 +36,15 @@ impl<T: Transport> Transport for Slow<T> {
         self.transport.beat(missing);
     }
 
-    fn exchange(&mut self, sent: &[&[u8]], received: &mut [&mut [u8]], missing: &Missing) -> Result<(), RankError> {
+    fn exchange(
+        &mut self,
+        members: &[usize],
+        sent: &[&[u8]],
+        received: &mut [&mut [u8]],
+        missing: &Missing,
+    ) -> Result<(), RankError> {
         let began = Instant::now();
-        self.transport.exchange(sent, received, missing)?;
+        self.transport.exchange(members, sent, received, missing)?;
         let bytes: usize = sent.iter().map(|bytes| bytes.len()).sum();
         let least = self.latency + Duration::from_secs_f64(bytes as f64 / self.bytes_per_second);
         std::thread::sleep(least.saturating_sub(began.elapsed()));

@@ -4,41 +4,68 @@ use crate::transport::Missing;
 use crate::{RankError, Transport};
 use std::ops::Range;
 
+/// Ranks that exchange something, which are some of all ranks or all of them.
+pub(crate) struct Group<'a> {
+    pub transport: &'a mut dyn Transport,
+    /// In the order in which they count.
+    pub members: &'a [usize],
+}
+
+impl Group<'_> {
+    /// The place of this rank among the members.
+    pub fn rank(&self) -> usize {
+        let own = self.transport.rank();
+        self.members.iter().position(|member| *member == own).expect("a group is one of its members'")
+    }
+
+    /// How many members there are.
+    pub fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// As [`Transport::exchange`].
+    fn exchange(&mut self, sent: &[&[u8]], received: &mut [&mut [u8]], missing: &Missing) -> Result<(), RankError> {
+        let own = self.transport.rank();
+        missing.expect(self.members.iter().copied().filter(|rank| *rank != own));
+        self.transport.exchange(self.members, sent, received, missing)
+    }
+}
+
 /// The sum of each number over all ranks, in the order of ranks: each rank adds up a share of the numbers, and the shares are
 /// exchanged. What passes each rank's link is twice `(ranks - 1) / ranks` of the numbers, whatever their count. In `scratch`
 /// lies what the others send: memory that is used again costs less than fresh one.
 pub(crate) fn sum(
-    transport: &mut dyn Transport,
+    group: &mut Group<'_>,
     values: &mut [f32],
     scratch: &mut Vec<f32>,
     missing: &Missing,
 ) -> Result<(), RankError> {
-    let (rank, count) = (transport.rank(), transport.count());
+    let (rank, count) = (group.rank(), group.count());
     if count == 1 {
         return Ok(());
     }
     let lengths: Vec<usize> =
         (0..count).map(|rank| values.len() / count + usize::from(rank < values.len() % count)).collect();
-    sum_parts(transport, values, &lengths, scratch, missing)?;
+    sum_parts(group, values, &lengths, scratch, missing)?;
     let mut rest = values;
     let mut parts: Vec<&mut [f32]> = lengths.iter().filter_map(|length| rest.split_off_mut(..*length)).collect();
     let own = std::mem::take(&mut parts[rank]);
     let sent: Vec<&[u8]> =
         (0..count).map(|other| if other == rank { &[][..] } else { bytemuck::cast_slice(own) }).collect();
     let mut received: Vec<&mut [u8]> = parts.into_iter().map(bytemuck::cast_slice_mut).collect();
-    exchange(transport, &sent, &mut received, missing)
+    group.exchange(&sent, &mut received, missing)
 }
 
 /// Makes this rank's part of `values` the sum over all ranks, in the order of ranks, and says where it is; the parts have these
 /// lengths.
 pub(crate) fn sum_parts(
-    transport: &mut dyn Transport,
+    group: &mut Group<'_>,
     values: &mut [f32],
     lengths: &[usize],
     scratch: &mut Vec<f32>,
     missing: &Missing,
 ) -> Result<Range<usize>, RankError> {
-    let (rank, count) = (transport.rank(), transport.count());
+    let (rank, count) = (group.rank(), group.count());
     let start = lengths[..rank].iter().sum();
     let (own, length) = (start..start + lengths[rank], lengths[rank]);
     scratch.resize((count - 1) * length, 0.0);
@@ -57,7 +84,7 @@ pub(crate) fn sum_parts(
             bytemuck::cast_slice_mut(free.split_off_mut(..length).unwrap_or_default())
         })
         .collect();
-    exchange(transport, &sent, &mut received, missing)?;
+    group.exchange(&sent, &mut received, missing)?;
     if length > 0 {
         add_up(&mut values[own.clone()], scratch, rank);
     }
@@ -84,54 +111,46 @@ fn add(sum: &mut [f32], values: &[f32]) {
 }
 
 /// What each rank says, in the order of ranks.
-pub(crate) fn gather(transport: &mut dyn Transport, said: &[u8], missing: &Missing) -> Result<Vec<Vec<u8>>, RankError> {
-    let (rank, count) = (transport.rank(), transport.count());
+pub(crate) fn gather(group: &mut Group<'_>, said: &[u8], missing: &Missing) -> Result<Vec<Vec<u8>>, RankError> {
+    let (rank, count) = (group.rank(), group.count());
     let to_others =
         |bytes| -> Vec<&[u8]> { (0..count).map(|other| if other == rank { &[][..] } else { bytes }).collect() };
     let length = (said.len() as u64).to_le_bytes();
     let mut lengths: Vec<Vec<u8>> =
         (0..count).map(|other| vec![0; if other == rank { 0 } else { length.len() }]).collect();
-    exchange_into(transport, &to_others(&length), &mut lengths, missing)?;
+    exchange_into(group, &to_others(&length), &mut lengths, missing)?;
     let length = |bytes: &Vec<u8>| bytes.as_slice().try_into().map_or(0, u64::from_le_bytes) as usize;
     let mut heard: Vec<Vec<u8>> = lengths.iter().map(|bytes| vec![0; length(bytes)]).collect();
-    exchange_into(transport, &to_others(said), &mut heard, missing)?;
+    exchange_into(group, &to_others(said), &mut heard, missing)?;
     heard[rank] = said.to_vec();
     Ok(heard)
 }
 
 fn exchange_into(
-    transport: &mut dyn Transport,
+    group: &mut Group<'_>,
     sent: &[&[u8]],
     received: &mut [Vec<u8>],
     missing: &Missing,
 ) -> Result<(), RankError> {
     let mut places: Vec<&mut [u8]> = received.iter_mut().map(Vec::as_mut_slice).collect();
-    exchange(transport, sent, &mut places, missing)
-}
-
-fn exchange(
-    transport: &mut dyn Transport,
-    sent: &[&[u8]],
-    received: &mut [&mut [u8]],
-    missing: &Missing,
-) -> Result<(), RankError> {
-    let own = transport.rank();
-    missing.expect((0..sent.len()).filter(|rank| *rank != own));
-    transport.exchange(sent, received, missing)
+    group.exchange(sent, &mut places, missing)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threads;
+    use crate::{Threads, threads};
     use proptest::prelude::*;
 
     /// What each of some ranks finds, all at the same time.
-    fn together<T: Send>(count: usize, found: impl Fn(&mut dyn Transport) -> T + Sync) -> Vec<T> {
+    fn together<T: Send>(count: usize, found: impl Fn(&mut Group<'_>) -> T + Sync) -> Vec<T> {
+        let members: Vec<usize> = (0..count).collect();
         std::thread::scope(|scope| {
-            let found = &found;
-            let ranks: Vec<_> =
-                threads(count).into_iter().map(|mut rank| scope.spawn(move || found(&mut rank))).collect();
+            let (found, members) = (&found, &members);
+            let group = |mut transport| {
+                scope.spawn(move || found(&mut Group { transport: &mut transport as &mut Threads, members }))
+            };
+            let ranks: Vec<_> = threads(count).into_iter().map(group).collect();
             ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
         })
     }

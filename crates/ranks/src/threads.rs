@@ -34,18 +34,24 @@ impl Transport for Threads {
         self.to.len()
     }
 
-    fn exchange(&mut self, sent: &[&[u8]], received: &mut [&mut [u8]], missing: &Missing) -> Result<(), RankError> {
-        let others = || (0..sent.len()).filter(|other| *other != self.rank);
-        for other in others() {
-            self.to[other].send(sent[other].to_vec()).map_err(|_| RankError::Gone(other))?;
+    fn exchange(
+        &mut self,
+        members: &[usize],
+        sent: &[&[u8]],
+        received: &mut [&mut [u8]],
+        missing: &Missing,
+    ) -> Result<(), RankError> {
+        let others = || members.iter().copied().enumerate().filter(|(_, other)| *other != self.rank);
+        for (place, other) in others() {
+            self.to[other].send(sent[place].to_vec()).map_err(|_| RankError::Gone(other))?;
         }
-        for other in others() {
+        for (place, other) in others() {
             let bytes = self.from[other].recv().map_err(|_| RankError::Gone(other))?;
-            let (found, expected) = (bytes.len(), received[other].len());
+            let (found, expected) = (bytes.len(), received[place].len());
             if found != expected {
                 return Err(RankError::OutOfStep { rank: other, found, expected });
             }
-            received[other].copy_from_slice(&bytes);
+            received[place].copy_from_slice(&bytes);
             missing.heard(other);
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! How long sums take beside MPI's own.
 
 use crate::mpi::Mpi;
-use crate::sum::sum;
+use crate::sum::{Group, sum};
 use crate::transport::Missing;
 use crate::{RankError, Transport};
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ pub struct SumTimes {
 /// When there is no MPI, or a rank does something else.
 pub fn time_sums(sizes: &[usize], rounds: usize) -> Result<(usize, usize, Vec<SumTimes>), RankError> {
     let mut mpi = Mpi::init()?;
+    let members: Vec<usize> = (0..mpi.count()).collect();
     let (mut all, mut scratch) = (Vec::with_capacity(sizes.len()), Vec::new());
     for size in sizes {
         let mut times = SumTimes::default();
@@ -30,7 +31,7 @@ pub fn time_sums(sizes: &[usize], rounds: usize) -> Result<(usize, usize, Vec<Su
         for round in 0..=rounds {
             mpi.meet();
             let began = Instant::now();
-            sum(&mut mpi, &mut values, &mut scratch, &Missing::default())?;
+            sum(&mut Group { transport: &mut mpi, members: &members }, &mut values, &mut scratch, &Missing::default())?;
             let ours = began.elapsed();
             mpi.meet();
             let began = Instant::now();

@@ -22,13 +22,19 @@ pub trait Transport {
     /// exchange the transport does so itself. Nothing by default: threads of a process live and die together.
     fn beat(&mut self, _missing: &Missing) {}
 
-    /// Sends `sent[i]` to rank `i`, and fills `received[i]` with what rank `i` sends here. Every rank calls it, with lengths that
-    /// fit; what is sent to itself is left to the caller, and both places for it are empty. It waits for as long as it takes,
-    /// and notes of whom it has heard.
+    /// Sends `sent[i]` to the rank `members[i]`, and fills `received[i]` with what that one sends here. Each of the members,
+    /// of which this rank is one, calls it, with lengths that fit; what is sent to itself is left to the caller, and both
+    /// places for it are empty. It waits for as long as it takes, and notes of whom it has heard.
     ///
     /// # Errors
     /// When another rank is gone or sends another length.
-    fn exchange(&mut self, sent: &[&[u8]], received: &mut [&mut [u8]], missing: &Missing) -> Result<(), RankError>;
+    fn exchange(
+        &mut self,
+        members: &[usize],
+        sent: &[&[u8]],
+        received: &mut [&mut [u8]],
+        missing: &Missing,
+    ) -> Result<(), RankError>;
 }
 
 /// How often ranks give a sign of life.

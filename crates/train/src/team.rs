@@ -49,6 +49,15 @@ impl Team {
         Self { ranks: (ranks.count() > 1).then_some(ranks), talk: Arc::default() }
     }
 
+    /// Its ranks in so many groups, as even as can be: which of them this one is in, and those that are in it with it.
+    pub fn group(&self, groups: usize) -> (usize, Self) {
+        let Some(ranks) = &self.ranks else { return (0, Self::default()) };
+        let group_of = |rank: usize| rank * groups / ranks.count();
+        let own = group_of(ranks.rank());
+        let members: Vec<usize> = (0..ranks.count()).filter(|rank| group_of(*rank) == own).collect();
+        (own, Self::of(Arc::new(ranks.group(&members))))
+    }
+
     /// Which one this is, from 0.
     pub fn rank(&self) -> usize {
         self.ranks.as_ref().map_or(0, |ranks| ranks.rank())

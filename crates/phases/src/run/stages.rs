@@ -206,8 +206,8 @@ fn train_stage(
     Ok(StageOutcome { directory, summary: Some(summary) })
 }
 
-/// Trains stages that need nothing of each other, each on one rank, which takes the steps of a single process; and whether
-/// any was interrupted.
+/// Trains stages that need nothing of each other, each on a rank that takes the steps of a single process, or on several
+/// where there are more ranks than stages; and whether any was interrupted.
 fn train_apart(
     stages: &[Stage],
     setup: &mut Setup,
@@ -217,16 +217,16 @@ fn train_apart(
     let team = &session.team;
     let Some(first) = stages.first() else { return Ok((Vec::new(), false)) };
     beginning.make(first, &setup.experiment, team)?;
-    if stages.len() < team.count() && team.leads() {
-        tracing::warn!("{} of {} ranks have no task in phase 1", team.count() - stages.len(), team.count());
-    }
+    // Where there are more ranks than tasks, several train one.
+    let groups = team.count().min(stages.len());
+    let (group, members) = team.group(groups);
     let display = if team.leads() { session.display } else { Display::Nothing };
-    let alone = Session { team: Team::default(), display, ..session.clone() };
-    setup.team = Team::default();
+    let in_group = Session { team: members.clone(), display, ..session.clone() };
+    setup.team = members;
     let mut is_complete = true;
-    let trained: Result<(), RunError> = stages.iter().skip(team.rank()).step_by(team.count()).try_for_each(|stage| {
+    let trained: Result<(), RunError> = stages.iter().skip(group).step_by(groups).try_for_each(|stage| {
         if is_complete {
-            is_complete = !train_stage(stage, setup, beginning, &alone)?.is_interrupted();
+            is_complete = !train_stage(stage, setup, beginning, &in_group)?.is_interrupted();
         }
         Ok(())
     });
