@@ -26,9 +26,11 @@ pub(crate) struct EarlySums {
     agreed: bool,
     /// How long it waited for that.
     waited: Duration,
-    /// How many buckets are read or sent.
+    /// How many buckets were begun: they are read or sent.
     begun: usize,
-    /// The last one of them, while it is read.
+    /// How many are sent.
+    off: usize,
+    /// The last one that was begun, while it is read.
     reading: Option<Vec<Place>>,
     sent: SentEarly,
 }
@@ -50,6 +52,7 @@ impl EarlySums {
             agreed: false,
             waited: Duration::ZERO,
             begun: 0,
+            off: 0,
             reading: None,
             sent: SentEarly::default(),
         }
@@ -139,6 +142,7 @@ impl EarlySums {
         let Ok(sent) = &mut self.sent.sent else { return };
         let mut bucket = Bucket::new(self.shard);
         gradients.for_each(|(name, values)| bucket.add(name, values));
+        self.off += 1;
         match bucket.send(&self.ranks) {
             Ok(bucket) => sent.push(bucket),
             Err(error) => self.sent.sent = Err(error),
@@ -162,8 +166,8 @@ impl Drop for EarlySums {
             return;
         }
         let plan = self.plan.clone();
-        let unsent = self.begun - usize::from(self.reading.take().is_some());
-        for bucket in &plan[unsent..] {
+        // What was being read has not been sent, and cannot be where the device has failed.
+        for bucket in &plan[self.off..] {
             self.send(bucket.gradients.iter().map(|(name, size)| (name.clone(), vec![0.0; *size])));
         }
     }

@@ -203,8 +203,10 @@ mod tests {
     use super::*;
     use burn::nn::{Linear, LinearConfig};
     use burn::tensor::Device;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
-    use undertone_ops::{fork, read, runs_ahead};
+    use undertone_ops::{checkpoint, fork, read, runs_ahead};
     use undertone_ranks::{Ranks, threads};
 
     /// Two blocks between a matrix and its transpose.
@@ -372,16 +374,25 @@ mod tests {
     fn a_rank_that_fails_in_its_backward_pass_leaves_nobody_waiting() {
         let found = on_two(|team| {
             let (_, overlap) = planned(&team);
-            if team.rank() == 1 {
-                let mut early = overlap.early_sums(&team, None, true).expect("a plan");
-                early.begin().expect("both have begun");
-                drop(early);
-                return team.agree(Err(TrainError::Data("memory ran out".into()))).map(|()| String::new());
+            if team.rank() == 0 {
+                let taken = step(&team, &overlap, &[0.5], None).map(|_| ());
+                return team.agree(taken);
             }
-            let mut early = overlap.early_sums(&team, None, false).expect("a plan");
-            early.begin().expect("both have begun");
-            early.finish(&mut GradientSum::default());
-            team.agree(Ok(String::new()))
+            let device = Device::default().autodiff();
+            let model = blocks(&device);
+            // Runs in the forward pass, and fails when it runs again between the two blocks.
+            let runs = Arc::new(AtomicUsize::new(0));
+            let between = move |inputs: Vec<AnyFloat>| {
+                assert!(runs.fetch_add(1, Ordering::Relaxed) == 0, "memory ran out");
+                inputs.into_iter().next().expect("an input").tensor::<2>()
+            };
+            let x = model.first.forward(fork(Tensor::<2>::ones([2, 3], &device).matmul(model.tied.val())));
+            let loss = model.second.forward(fork(checkpoint(vec![x.into()], between))).sum();
+            let mut during = DuringBackward::Send(Box::new(overlap.early_sums(&team, None, false).expect("a plan")));
+            during.begin().expect("both have begun");
+            let failed = catch_unwind(AssertUnwindSafe(|| during.backward(&model, loss))).is_err();
+            assert!(failed);
+            team.agree(Err(TrainError::Data("memory ran out".into())))
         });
         let texts: Vec<String> = found.into_iter().map(|found| found.expect_err("an error").to_string()).collect();
         assert!(texts[0].contains("rank 1") && texts.iter().all(|text| text.contains("memory ran out")), "{texts:?}");
