@@ -123,8 +123,8 @@ struct Plan {
     data: u64,
     /// The learning rate, if it is another one than the other ranks have.
     lr: Option<f64>,
-    /// How long gradients may be, if above 0.
-    clip_norm: f64,
+    /// How long gradients may be, if it is another length than usual.
+    clip_norm: Option<f64>,
     interrupt: Arc<AtomicBool>,
 }
 
@@ -133,7 +133,7 @@ fn train(dir: &Path, plan: &Plan, ranks: Option<Ranks>) -> Result<Trained, Train
     let mut config = TrainConfig { max_steps: Some(plan.steps), accumulation: plan.accumulation, ..Default::default() };
     config.optimizer.warmup_steps = 1;
     config.optimizer.lr = plan.lr.unwrap_or(0.05);
-    config.optimizer.clip_norm = plan.clip_norm;
+    config.optimizer.clip_norm = plan.clip_norm.unwrap_or(config.optimizer.clip_norm);
     config.shard_optimizer = plan.shard;
     // A session of fewer steps then has the rates of a longer one.
     config.optimizer.schedule = Schedule::Constant;
@@ -325,7 +325,7 @@ fn a_rank_that_is_gone_is_named() {
 #[test]
 fn ranks_that_share_out_the_optimizers_state_take_the_same_steps() {
     let (whole, shared) = (directory(), directory());
-    let plan = Plan { accumulation: 2, steps: 12, ..Plan::default() };
+    let plan = Plan { accumulation: 2, steps: 12, clip_norm: Some(0.0), ..Plan::default() };
     let wanted = together(whole.path(), &plan, 2).remove(0).expect("trained");
     let plan = Plan { shard: true, ..plan };
     let ended: Vec<Trained> =
@@ -338,6 +338,20 @@ fn ranks_that_share_out_the_optimizers_state_take_the_same_steps() {
     // What lies on disk does not tell who had which part of it.
     let state = |dir: &Path| std::fs::read(dir.join("checkpoints/step-00000012/optimizer.safetensors")).expect("saved");
     assert!(state(shared.path()) == state(whole.path()), "the same bytes");
+}
+
+#[test]
+fn ranks_that_share_out_the_optimizers_state_clip_by_the_length_of_all_gradients() {
+    let (whole, shared) = (directory(), directory());
+    let plan = Plan { accumulation: 2, steps: 12, clip_norm: Some(0.05), ..Plan::default() };
+    let wanted = together(whole.path(), &plan, 2).remove(0).expect("trained");
+    assert!(logged(whole.path(), "grad_norm").iter().all(|norm| *norm > 0.05), "all are clipped");
+    let found = together(shared.path(), &Plan { shard: true, ..plan }, 2).remove(0).expect("trained");
+    for (name, parameter) in &wanted.parameters {
+        for (a, b) in parameter.data.iter().zip(&found.parameters[name].data) {
+            assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{name}: {a} is not {b}");
+        }
+    }
 }
 
 #[test]

@@ -141,6 +141,7 @@ impl Transport for Mpi {
                 }
             }
         });
+        missing.expect(std::iter::empty());
         match (0..found.len()).find(|place| found[*place] != due[*place]) {
             Some(place) => {
                 Err(RankError::OutOfStep { rank: members[place], found: found[place], expected: due[place] })

@@ -183,7 +183,7 @@ impl Ranks {
         let mut totals = vec![0.0; values.len()];
         for (rank, heard) in self.gather(said)?.wait(patience)?.into_iter().enumerate() {
             if heard.len() != due {
-                return Err(RankError::OutOfStep { rank, found: heard.len(), expected: due });
+                return Err(RankError::OutOfStep { rank: self.members[rank], found: heard.len(), expected: due });
             }
             let heard = heard.chunks_exact(8).map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap_or_default()));
             totals.iter_mut().zip(heard).for_each(|(total, value)| *total += value);

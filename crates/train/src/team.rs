@@ -1,7 +1,7 @@
 //! The processes that train one run together.
 
 use crate::TrainError;
-use crate::gradients::{GradientSum, SentEarly};
+use crate::gradients::{GradientSum, ReceivedEarly, SentEarly};
 use crate::objective::Share;
 use crate::optimizer::Shard;
 use burn::tensor::Device;
@@ -175,20 +175,31 @@ impl Team {
         self.ranks.as_ref()
     }
 
+    /// Waits for the sums of what was sent while the backward pass went on.
+    ///
+    /// # Errors
+    /// When a rank is gone or silent.
+    pub(crate) fn receive_early(&self, early: SentEarly, device: &Device) -> Result<ReceivedEarly, TrainError> {
+        let mut sum = GradientSum::default();
+        let sent = self.noted(early.sent)?;
+        let waited = self.noted(sum.receive(sent, self.patience(), device))?;
+        self.talk().waited += waited;
+        Ok(ReceivedEarly { sum, absent: early.absent })
+    }
+
     /// Adds up the gradients of all ranks, so that each has the sum; where the optimizer's state is shared out, of the
-    /// larger ones its own part. One that no rank has is in no sum. Some of them may be on their way already.
+    /// larger ones its own part. One that no rank has is in no sum. Some of them may have been added up early.
     ///
     /// # Errors
     /// When a rank is gone or silent.
     pub(crate) fn sum(
         &self,
         gradients: &mut GradientSum,
-        early: SentEarly,
+        early: ReceivedEarly,
         shard: Option<Shard>,
         device: &Device,
     ) -> Result<(), TrainError> {
         let Some(ranks) = &self.ranks else { return Ok(()) };
-        let mut sent = self.noted(early.sent)?;
         let mut own = (gradients.sizes(), early.absent);
         // Nearly always all have gradients of the same parameters, and a number says so.
         let mut hasher = DefaultHasher::new();
@@ -202,9 +213,10 @@ impl Team {
         }
         let (sizes, absent) = own;
         let absent: Vec<String> = absent.into_iter().filter(|name| !sizes.contains_key(name)).collect();
-        sent.extend(self.noted(gradients.send(ranks, sizes, shard))?);
+        let sent = self.noted(gradients.send(ranks, sizes, shard))?;
         let waited = self.noted(gradients.receive(sent, self.patience(), device))?;
         self.talk().waited += waited;
+        gradients.add_early(early.sum);
         absent.iter().for_each(|name| drop(gradients.take(name)));
         Ok(())
     }

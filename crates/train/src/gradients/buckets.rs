@@ -48,6 +48,14 @@ pub(crate) struct SentEarly {
     pub absent: Vec<String>,
 }
 
+/// What came of it.
+#[derive(Default)]
+pub(crate) struct ReceivedEarly {
+    pub sum: GradientSum,
+    /// As in [`SentEarly`].
+    pub absent: Vec<String>,
+}
+
 impl Default for SentEarly {
     fn default() -> Self {
         Self { sent: Ok(Vec::new()), absent: Vec::new() }
@@ -135,13 +143,23 @@ impl GradientSum {
                     None => (whole.by_ref().take(length).collect::<Vec<f32>>(), &mut self.by_name),
                 };
                 let found = Tensor::from_data(TensorData::new(values, [length]), device);
+                place.insert(name, found);
+            }
+        }
+        Ok(waited)
+    }
+
+    /// Adds the sums of what was sent early.
+    pub(crate) fn add_early(&mut self, early: Self) {
+        let Self { by_name, parts, .. } = early;
+        for (found, place) in [(by_name, &mut self.by_name), (parts, &mut self.parts)] {
+            for (name, early) in found {
                 let sum = match place.remove(&name) {
-                    Some(earlier) => add(vec![[earlier, found]]).remove(0),
-                    None => found,
+                    Some(late) => add(vec![[early, late]]).remove(0),
+                    None => early,
                 };
                 place.insert(name, sum);
             }
         }
-        Ok(waited)
     }
 }

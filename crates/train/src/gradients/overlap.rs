@@ -108,6 +108,7 @@ impl DuringBackward {
         match std::mem::take(self) {
             Self::Nothing => found.add(model, loss.backward()),
             Self::Watch(mut watch) => {
+                watch.has_watched = true;
                 watch.parameters = trained(model);
                 let (left, mut watch) = with_backward_hook(watch, || loss.backward());
                 found.add(model, left);
@@ -129,6 +130,7 @@ impl DuringBackward {
 /// Takes gradients as soon as they are there, to note when that is.
 #[derive(Default)]
 pub(crate) struct Watch {
+    has_watched: bool,
     parameters: BTreeMap<String, AnyFloat>,
     forks: usize,
     /// How many forks had been passed, and the gradient.
@@ -148,8 +150,13 @@ impl Watch {
         left.add_found(std::mem::take(&mut self.taken).into_iter().map(|(name, (_, gradient))| (name, gradient)));
     }
 
+    /// What it says of when to send, if there was a backward pass.
+    pub fn found(self) -> Watched {
+        if self.has_watched { Watched::Plan(self.plan()) } else { Watched::Nothing }
+    }
+
     /// Buckets of the gradients that were whole while the backward pass went on.
-    pub fn plan(self) -> Vec<PlannedBucket> {
+    fn plan(self) -> Vec<PlannedBucket> {
         let mut buckets: Vec<PlannedBucket> = Vec::new();
         let mut room = 0;
         for (forks, name, size) in self.whole {
@@ -276,7 +283,7 @@ mod tests {
                 early.finish(&mut sum);
                 (Some(*early), Watched::Nothing)
             }
-            DuringBackward::Watch(watch) => (None, Watched::Plan(watch.plan())),
+            DuringBackward::Watch(watch) => (None, watch.found()),
             // Without a batch.
             DuringBackward::Nothing => {
                 let mut early = overlap.early_sums(team, shard, behind);
@@ -287,7 +294,9 @@ mod tests {
                 (early, Watched::Nothing)
             }
         };
-        team.sum(&mut sum, early.map(EarlySums::into_sent).unwrap_or_default(), shard, &device.clone().inner())?;
+        let early = early.map(EarlySums::into_sent).unwrap_or_default();
+        let early = team.receive_early(early, &device.clone().inner())?;
+        team.sum(&mut sum, early, shard, &device.clone().inner())?;
         let names: Vec<String> = sum.names().map(str::to_owned).collect();
         let bits = |name: String| {
             let values = read(sum.take(&name).expect("a gradient"));

@@ -3,7 +3,7 @@
 
 use super::Learner;
 use super::step_report::{ComputedStep, StepReport};
-use crate::gradients::{BUCKET, DuringBackward, EarlySums, Overlap, SentEarly, Watch, Watched};
+use crate::gradients::{BUCKET, DuringBackward, EarlySums, Overlap, ReceivedEarly, Watch, Watched};
 use crate::objective::{Batches, Objective};
 use crate::optimizer::{Moved, Shard};
 use crate::stopwatch::RankStep;
@@ -71,8 +71,9 @@ impl<O: Objective> Learner<O> {
         if self.team.is_alone() {
             return part;
         }
-        let mut computed = self.team.agree(self.with_early_sums(part))?;
-        let early = self.sent_early(std::mem::take(&mut computed.during))?;
+        let part = self.with_early_sums(part);
+        let (mut computed, early) = self.team.agree(part)?;
+        self.plan_overlap(std::mem::take(&mut computed.during))?;
         let report = &mut computed.report;
         let parts = self.team.hear(Part::of(report, computed.computing))?;
         report.work = parts.iter().map(Part::work).fold(Work::default(), |mut sum, work| {
@@ -115,37 +116,41 @@ impl<O: Objective> Learner<O> {
         self.overlap.early_sums(&self.team, self.shard(), runs_ahead(&self.device))
     }
 
-    /// With all that is planned to be sent early on its way: also where this rank had no backward pass to send it in.
-    fn with_early_sums(&self, part: Result<ComputedStep, TrainError>) -> Result<ComputedStep, TrainError> {
+    /// And the sums of what is sent early: also where this rank had no backward pass to send it in.
+    fn with_early_sums(
+        &self,
+        part: Result<ComputedStep, TrainError>,
+    ) -> Result<(ComputedStep, ReceivedEarly), TrainError> {
         let mut computed = part?;
-        if !matches!(computed.during, DuringBackward::Send(_))
-            && let Some(mut early) = self.early_sums()
-        {
-            early.begin()?;
-            computed.during = DuringBackward::Send(Box::new(early));
-        }
-        if let DuringBackward::Send(early) = &mut computed.during {
-            early.finish(&mut computed.gradients);
-        }
-        Ok(computed)
+        let early = match std::mem::take(&mut computed.during) {
+            DuringBackward::Send(early) => Some(*early),
+            other => {
+                computed.during = other;
+                let mut early = self.early_sums();
+                early.iter_mut().try_for_each(EarlySums::begin)?;
+                early
+            }
+        };
+        let Some(mut early) = early else { return Ok((computed, ReceivedEarly::default())) };
+        early.finish(&mut computed.gradients);
+        // Before anything else is said: what ranks say comes after what is on its way.
+        let received = self.team.receive_early(early.into_sent(), &self.device.clone().inner())?;
+        Ok((computed, received))
     }
 
-    /// What is on its way. Before there is a plan of what to send early, ranks make one of what each has watched.
-    fn sent_early(&mut self, during: DuringBackward) -> Result<SentEarly, TrainError> {
-        if matches!(self.overlap, Overlap::Unknown) {
-            let watched = match during {
-                _ if self.arrangement.at_a_time() > 1 => Watched::SideBySide,
-                DuringBackward::Watch(watch) => Watched::Plan(watch.plan()),
-                DuringBackward::Nothing | DuringBackward::Send(_) => Watched::Nothing,
-            };
-            self.overlap = Overlap::after(self.team.hear(watched)?);
-            tracing::debug!("{} gradients are sent off while the backward pass goes on", self.overlap.count());
-            return Ok(SentEarly::default());
+    /// Before there is a plan of what to send early, ranks make one of what each has watched.
+    fn plan_overlap(&mut self, during: DuringBackward) -> Result<(), TrainError> {
+        if !matches!(self.overlap, Overlap::Unknown) {
+            return Ok(());
         }
-        match during {
-            DuringBackward::Send(early) => Ok(early.into_sent()),
-            DuringBackward::Nothing | DuringBackward::Watch(_) => Ok(SentEarly::default()),
-        }
+        let watched = match during {
+            _ if self.arrangement.at_a_time() > 1 => Watched::SideBySide,
+            DuringBackward::Watch(watch) => watch.found(),
+            DuringBackward::Nothing | DuringBackward::Send(_) => Watched::Nothing,
+        };
+        self.overlap = Overlap::after(self.team.hear(watched)?);
+        tracing::debug!("{} gradients are sent off while the backward pass goes on", self.overlap.count());
+        Ok(())
     }
 
     /// What of the optimizer's state is this rank's, where it is shared out.
