@@ -5,15 +5,15 @@ use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use undertone::ops::fork;
+use undertone::ops::{checkpoint, fork};
 use undertone::store::{HostTensor, parameters};
-use undertone::train::ranks::{RankError, Ranks, Threads, threads};
+use undertone::train::ranks::{RankError, Ranks, Slow, Threads, threads};
 use undertone::train::{
-    BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, Performance, Schedule, Team, TrainConfig,
-    TrainError,
+    BackendFailure, BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, Performance, Schedule,
+    Team, TrainConfig, TrainError, catch_backend_failure,
 };
 use undertone_tests::toys::logged;
 
@@ -33,6 +33,8 @@ struct Lines {
     seen: Mutex<Vec<usize>>,
     /// The batch that does not fit the model.
     broken: Option<usize>,
+    /// The batch in whose backward pass the device fails.
+    fails: Option<usize>,
     /// Whether there is no room for the best model.
     full: bool,
 }
@@ -64,6 +66,7 @@ impl Objective for Lines {
         let mut y = model.always.forward(x.clone());
         // A block of its own: what it has of gradients is sent off while those of `always` are found.
         let block = fork(x.clone() + y.clone());
+        let block = if self.fails == Some(*batch) { failing(block) } else { block };
         if batch.is_multiple_of(4) {
             y = y + model.seldom.forward(block.clone());
         }
@@ -80,6 +83,15 @@ impl Objective for Lines {
     fn export(&self, _: &Maps, _: &Path) -> Result<(), BoxError> {
         if self.full { Err("no space left".into()) } else { Ok(()) }
     }
+}
+
+/// `x`, whose backward pass fails as one does on a device that has no more memory.
+fn failing(x: Tensor<2>) -> Tensor<2> {
+    let runs = AtomicUsize::new(0);
+    checkpoint(vec![x.into()], move |inputs| {
+        assert!(runs.fetch_add(1, Ordering::Relaxed) == 0, "CUDA error: out of memory");
+        inputs.into_iter().next().expect("an input").tensor()
+    })
 }
 
 /// So many batches an epoch, of samples with this fingerprint.
@@ -115,6 +127,7 @@ struct Plan {
     steps: u64,
     resume: bool,
     broken: Option<usize>,
+    fails: Option<usize>,
     full: bool,
     shard: bool,
     /// Batches of an epoch; 11 if nothing is said.
@@ -142,17 +155,19 @@ fn train(dir: &Path, plan: &Plan, ranks: Option<Ranks>) -> Result<Trained, Train
     let map =
         |outputs| LinearConfig::new(2, outputs).with_initializer(Initializer::Constant { value: 0.1 }).init(&device);
     let model = Maps { always: map(1), seldom: map(1), wide: map(2500) };
-    let objective = Lines { broken: plan.broken, full: plan.full, ..Lines::default() };
+    let objective = Lines { broken: plan.broken, fails: plan.fails, full: plan.full, ..Lines::default() };
     let mut builder = Learner::builder(config, objective, model, dir).with_device(device).with_seed(1);
     builder = builder.with_interrupt(plan.interrupt.clone());
-    if let Some(ranks) = ranks {
-        builder = builder.with_team(Team::of(Arc::new(ranks)));
-    }
+    let team = ranks.map(|ranks| Team::of(Arc::new(ranks))).unwrap_or_default();
+    builder = builder.with_team(team.clone());
     let mut learner = builder.build();
     if plan.resume {
         assert!(learner.resume()?);
     }
-    let summary = learner.train(&Numbers(plan.batches.unwrap_or(11), plan.data))?;
+    let trained = catch_backend_failure(|| learner.train(&Numbers(plan.batches.unwrap_or(11), plan.data)));
+    // As a stage of a run does.
+    let failed = |failure: BackendFailure| team.agree(Err(TrainError::Data(format!("{failure:?}").into())));
+    let summary = trained.unwrap_or_else(failed)?;
     let seen = learner.objective().seen.lock().expect("a list").clone();
     Ok(Trained { parameters: parameters(learner.model()), seen, samples: summary.samples })
 }
@@ -391,4 +406,37 @@ fn what_ranks_cost_is_written_down() {
     let ranks = last.ranks.expect("there are several");
     assert!(ranks.count == 2 && ranks.slowest < 2 && ranks.imbalance >= 0.0 && (0.0..=1.0).contains(&ranks.overlap));
     assert!(last.time.ranks > 0.0, "{last:?}");
+}
+
+#[test]
+fn sums_that_take_longer_than_all_else_are_not_said_to_overlap() {
+    let dir = directory();
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let rank = |transport| {
+            scope.spawn(|| {
+                let link = Slow::new(transport, Duration::from_millis(30), f64::INFINITY);
+                let ranks = Ranks::over(|| Ok(link)).expect("a rank");
+                train(dir.path(), &Plan { accumulation: 1, steps: 6, ..Plan::default() }, Some(ranks))
+            })
+        };
+        let ranks: Vec<_> = threads(2).into_iter().map(rank).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    });
+    assert!(ended.iter().all(Result::is_ok));
+    let overlap = |line: &str| serde_json::from_str::<Performance>(line).expect("JSON").ranks.expect("two").overlap;
+    let text = std::fs::read_to_string(dir.path().join("performance.jsonl")).expect("written");
+    let overlaps: Vec<f64> = text.lines().map(overlap).collect();
+    // On a busy machine some steps take as long as the sums.
+    assert!(overlaps.len() == 6 && overlaps.iter().any(|overlap| *overlap < 0.3), "{overlaps:?}");
+}
+
+#[test]
+fn a_device_that_fails_in_the_backward_pass_of_one_rank_is_an_error_of_all() {
+    let dir = directory();
+    let plan = Plan { accumulation: 1, steps: 12, ..Plan::default() };
+    let plans = vec![plan.clone(), Plan { fails: Some(9), ..plan }];
+    let errors: Vec<String> =
+        together_as(dir.path(), plans).into_iter().map(|rank| rank.err().expect("an error").to_string()).collect();
+    assert!(errors.iter().all(|error| error.contains("out of memory")) && errors[0].contains("rank 1"), "{errors:?}");
+    assert!(dir.path().join("checkpoints/step-00000004").is_dir(), "the first rank saves the steps before it");
 }

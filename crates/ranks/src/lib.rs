@@ -44,4 +44,4 @@ pub use slow::Slow;
 pub use threads::{Threads, threads};
 #[cfg(feature = "mpi")]
 pub use timing::{SumTimes, time_sums};
-pub use transport::{BEAT, Missing, Transport};
+pub use transport::{BEAT, Missing, Parcel, Transport};

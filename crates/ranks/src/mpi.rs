@@ -1,6 +1,6 @@
 //! MPI as the transport.
 
-use crate::transport::{BEAT, Missing};
+use crate::transport::{BEAT, Missing, Parcel};
 use crate::{RankError, Transport};
 use mpi::Threading;
 use mpi::collective::SystemOperation;
@@ -92,28 +92,16 @@ impl Transport for Mpi {
         self.note_signs(missing);
     }
 
-    fn exchange(
-        &mut self,
-        members: &[usize],
-        sent: &[&[u8]],
-        received: &mut [&mut [u8]],
-        missing: &Missing,
-    ) -> Result<(), RankError> {
-        let own = self.rank();
-        let process = |place: usize| self.world.process_at_rank(members[place] as i32);
-        let due: Vec<usize> = received.iter().map(|place| place.len()).collect();
-        let mut found = due.clone();
+    fn exchange(&mut self, parcels: &mut [Parcel<'_>], missing: &Missing) -> Result<(), RankError> {
+        let due: Vec<(usize, usize)> = parcels.iter().map(|parcel| (parcel.rank, parcel.received.len())).collect();
+        let mut found = vec![0; due.len()];
         scope(|scope| {
-            let others = received.iter_mut().enumerate().filter(|(place, _)| members[*place] != own);
-            let mut receives: Vec<_> = others
-                .map(|(place, bytes)| {
-                    (place, process(place).immediate_receive_into_with_tag(scope, &mut **bytes, DATA))
-                })
-                .collect();
-            let others = sent.iter().enumerate().filter(|(place, _)| members[*place] != own);
-            let mut sends: Vec<_> = others
-                .map(|(place, bytes)| (place, process(place).immediate_send_with_tag(scope, *bytes, DATA)))
-                .collect();
+            let (mut receives, mut sends) = (Vec::new(), Vec::new());
+            for (place, Parcel { rank, sent, received }) in parcels.iter_mut().enumerate() {
+                let process = self.world.process_at_rank(*rank as i32);
+                receives.push((place, process.immediate_receive_into_with_tag(scope, &mut **received, DATA)));
+                sends.push((*rank, process.immediate_send_with_tag(scope, *sent, DATA)));
+            }
             let began = Instant::now();
             while !receives.is_empty() || !sends.is_empty() {
                 let mut still = Vec::with_capacity(receives.len());
@@ -121,20 +109,20 @@ impl Transport for Mpi {
                     match request.test() {
                         Ok(status) => {
                             found[place] = status.count(u8::equivalent_datatype()) as usize;
-                            missing.heard(members[place]);
+                            missing.heard(due[place].0);
                         }
                         Err(request) => still.push((place, request)),
                     }
                 }
                 receives = still;
-                sends = sends.into_iter().filter_map(|(place, request)| Some((place, request.test().err()?))).collect();
+                sends = sends.into_iter().filter_map(|(rank, request)| Some((rank, request.test().err()?))).collect();
                 if self.last_sign.get().is_none_or(|sign| sign.elapsed() > BEAT) {
                     self.give_sign();
                 }
                 if began.elapsed() > EAGER {
                     if receives.is_empty() {
                         // It is they who take nothing now.
-                        missing.expect(sends.iter().map(|(place, _)| members[*place]));
+                        missing.expect(sends.iter().map(|(rank, _)| *rank));
                     }
                     self.note_signs(missing);
                     std::thread::sleep(PAUSE);
@@ -142,10 +130,8 @@ impl Transport for Mpi {
             }
         });
         missing.expect(std::iter::empty());
-        match (0..found.len()).find(|place| found[*place] != due[*place]) {
-            Some(place) => {
-                Err(RankError::OutOfStep { rank: members[place], found: found[place], expected: due[place] })
-            }
+        match due.into_iter().zip(found).find(|((_, expected), found)| expected != found) {
+            Some(((rank, expected), found)) => Err(RankError::OutOfStep { rank, found, expected }),
             None => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 //! A transport that is as slow as a link between machines.
 
-use crate::transport::Missing;
+use crate::transport::{Missing, Parcel};
 use crate::{RankError, Transport};
 use std::time::{Duration, Instant};
 
@@ -36,16 +36,10 @@ impl<T: Transport> Transport for Slow<T> {
         self.transport.beat(missing);
     }
 
-    fn exchange(
-        &mut self,
-        members: &[usize],
-        sent: &[&[u8]],
-        received: &mut [&mut [u8]],
-        missing: &Missing,
-    ) -> Result<(), RankError> {
+    fn exchange(&mut self, parcels: &mut [Parcel<'_>], missing: &Missing) -> Result<(), RankError> {
         let began = Instant::now();
-        self.transport.exchange(members, sent, received, missing)?;
-        let bytes: usize = sent.iter().map(|bytes| bytes.len()).sum();
+        self.transport.exchange(parcels, missing)?;
+        let bytes: usize = parcels.iter().map(|parcel| parcel.sent.len()).sum();
         let least = self.latency + Duration::from_secs_f64(bytes as f64 / self.bytes_per_second);
         std::thread::sleep(least.saturating_sub(began.elapsed()));
         Ok(())

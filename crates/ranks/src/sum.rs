@@ -1,6 +1,6 @@
 //! Sums and gathered bytes, made of exchanges.
 
-use crate::transport::Missing;
+use crate::transport::{Missing, Parcel};
 use crate::{RankError, Transport};
 use std::ops::Range;
 
@@ -23,11 +23,21 @@ impl Group<'_> {
         self.members.len()
     }
 
-    /// As [`Transport::exchange`].
-    fn exchange(&mut self, sent: &[&[u8]], received: &mut [&mut [u8]], missing: &Missing) -> Result<(), RankError> {
+    /// Sends each other member what `sent` has for its place, and fills what `received` has for it; it has something for each
+    /// place, of which that of this rank is left alone.
+    fn exchange<'b>(
+        &mut self,
+        sent: impl Fn(usize) -> &'b [u8],
+        received: impl Iterator<Item = &'b mut [u8]>,
+        missing: &Missing,
+    ) -> Result<(), RankError> {
         let own = self.transport.rank();
-        missing.expect(self.members.iter().copied().filter(|rank| *rank != own));
-        self.transport.exchange(self.members, sent, received, missing)
+        let others = self.members.iter().zip(received).enumerate().filter(|(_, (rank, _))| **rank != own);
+        let parcel =
+            |(place, (rank, received)): (usize, (&usize, _))| Parcel { rank: *rank, sent: sent(place), received };
+        let mut parcels: Vec<Parcel<'_>> = others.map(parcel).collect();
+        missing.expect(parcels.iter().map(|parcel| parcel.rank));
+        self.transport.exchange(&mut parcels, missing)
     }
 }
 
@@ -50,10 +60,8 @@ pub(crate) fn sum(
     let mut rest = values;
     let mut parts: Vec<&mut [f32]> = lengths.iter().filter_map(|length| rest.split_off_mut(..*length)).collect();
     let own = std::mem::take(&mut parts[rank]);
-    let sent: Vec<&[u8]> =
-        (0..count).map(|other| if other == rank { &[][..] } else { bytemuck::cast_slice(own) }).collect();
-    let mut received: Vec<&mut [u8]> = parts.into_iter().map(bytemuck::cast_slice_mut).collect();
-    group.exchange(&sent, &mut received, missing)
+    let own: &[u8] = bytemuck::cast_slice(own);
+    group.exchange(|_| own, parts.into_iter().map(bytemuck::cast_slice_mut), missing)
 }
 
 /// Makes this rank's part of `values` the sum over all ranks, in the order of ranks, and says where it is; the parts have these
@@ -70,21 +78,13 @@ pub(crate) fn sum_parts(
     let (own, length) = (start..start + lengths[rank], lengths[rank]);
     scratch.resize((count - 1) * length, 0.0);
     let mut rest = &*values;
-    let sent: Vec<&[u8]> = (0..count)
-        .zip(lengths)
-        .map(|(other, length)| {
-            let part = rest.split_off(..*length).unwrap_or_default();
-            if other == rank { &[][..] } else { bytemuck::cast_slice(part) }
-        })
-        .collect();
+    let parts: Vec<&[f32]> = lengths.iter().filter_map(|length| rest.split_off(..*length)).collect();
     let mut free = &mut scratch[..];
-    let mut received: Vec<&mut [u8]> = (0..count)
-        .map(|other| {
-            let length = if other == rank { 0 } else { length };
-            bytemuck::cast_slice_mut(free.split_off_mut(..length).unwrap_or_default())
-        })
-        .collect();
-    group.exchange(&sent, &mut received, missing)?;
+    let places = (0..count).map(|other| {
+        let length = if other == rank { 0 } else { length };
+        bytemuck::cast_slice_mut(free.split_off_mut(..length).unwrap_or_default())
+    });
+    group.exchange(|other| bytemuck::cast_slice(parts[other]), places, missing)?;
     if length > 0 {
         add_up(&mut values[own.clone()], scratch, rank);
     }
@@ -113,27 +113,13 @@ fn add(sum: &mut [f32], values: &[f32]) {
 /// What each rank says, in the order of ranks.
 pub(crate) fn gather(group: &mut Group<'_>, said: &[u8], missing: &Missing) -> Result<Vec<Vec<u8>>, RankError> {
     let (rank, count) = (group.rank(), group.count());
-    let to_others =
-        |bytes| -> Vec<&[u8]> { (0..count).map(|other| if other == rank { &[][..] } else { bytes }).collect() };
-    let length = (said.len() as u64).to_le_bytes();
-    let mut lengths: Vec<Vec<u8>> =
-        (0..count).map(|other| vec![0; if other == rank { 0 } else { length.len() }]).collect();
-    exchange_into(group, &to_others(&length), &mut lengths, missing)?;
-    let length = |bytes: &Vec<u8>| bytes.as_slice().try_into().map_or(0, u64::from_le_bytes) as usize;
-    let mut heard: Vec<Vec<u8>> = lengths.iter().map(|bytes| vec![0; length(bytes)]).collect();
-    exchange_into(group, &to_others(said), &mut heard, missing)?;
+    let own_length = (said.len() as u64).to_le_bytes();
+    let mut lengths = vec![[0; 8]; count];
+    group.exchange(|_| &own_length, lengths.iter_mut().map(<[u8; 8]>::as_mut_slice), missing)?;
+    let mut heard: Vec<Vec<u8>> = lengths.iter().map(|length| vec![0; u64::from_le_bytes(*length) as usize]).collect();
+    group.exchange(|_| said, heard.iter_mut().map(Vec::as_mut_slice), missing)?;
     heard[rank] = said.to_vec();
     Ok(heard)
-}
-
-fn exchange_into(
-    group: &mut Group<'_>,
-    sent: &[&[u8]],
-    received: &mut [Vec<u8>],
-    missing: &Missing,
-) -> Result<(), RankError> {
-    let mut places: Vec<&mut [u8]> = received.iter_mut().map(Vec::as_mut_slice).collect();
-    group.exchange(sent, &mut places, missing)
 }
 
 #[cfg(test)]

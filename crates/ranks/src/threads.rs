@@ -1,6 +1,6 @@
 //! Ranks that are threads of one process, for tests.
 
-use crate::transport::Missing;
+use crate::transport::{Missing, Parcel};
 use crate::{RankError, Transport};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -34,25 +34,18 @@ impl Transport for Threads {
         self.to.len()
     }
 
-    fn exchange(
-        &mut self,
-        members: &[usize],
-        sent: &[&[u8]],
-        received: &mut [&mut [u8]],
-        missing: &Missing,
-    ) -> Result<(), RankError> {
-        let others = || members.iter().copied().enumerate().filter(|(_, other)| *other != self.rank);
-        for (place, other) in others() {
-            self.to[other].send(sent[place].to_vec()).map_err(|_| RankError::Gone(other))?;
+    fn exchange(&mut self, parcels: &mut [Parcel<'_>], missing: &Missing) -> Result<(), RankError> {
+        for Parcel { rank, sent, .. } in &*parcels {
+            self.to[*rank].send(sent.to_vec()).map_err(|_| RankError::Gone(*rank))?;
         }
-        for (place, other) in others() {
-            let bytes = self.from[other].recv().map_err(|_| RankError::Gone(other))?;
-            let (found, expected) = (bytes.len(), received[place].len());
+        for Parcel { rank, received, .. } in parcels {
+            let bytes = self.from[*rank].recv().map_err(|_| RankError::Gone(*rank))?;
+            let (found, expected) = (bytes.len(), received.len());
             if found != expected {
-                return Err(RankError::OutOfStep { rank: other, found, expected });
+                return Err(RankError::OutOfStep { rank: *rank, found, expected });
             }
-            received[place].copy_from_slice(&bytes);
-            missing.heard(other);
+            received.copy_from_slice(&bytes);
+            missing.heard(*rank);
         }
         Ok(())
     }

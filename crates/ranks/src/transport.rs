@@ -22,19 +22,23 @@ pub trait Transport {
     /// exchange the transport does so itself. Nothing by default: threads of a process live and die together.
     fn beat(&mut self, _missing: &Missing) {}
 
-    /// Sends `sent[i]` to the rank `members[i]`, and fills `received[i]` with what that one sends here. Each of the members,
-    /// of which this rank is one, calls it, with lengths that fit; what is sent to itself is left to the caller, and both
-    /// places for it are empty. It waits for as long as it takes, and notes of whom it has heard.
+    /// Swaps parcels with other ranks, one with each, which call it too. It waits for as long as it takes, and notes of whom it
+    /// has heard.
     ///
     /// # Errors
     /// When another rank is gone or sends another length.
-    fn exchange(
-        &mut self,
-        members: &[usize],
-        sent: &[&[u8]],
-        received: &mut [&mut [u8]],
-        missing: &Missing,
-    ) -> Result<(), RankError>;
+    fn exchange(&mut self, parcels: &mut [Parcel<'_>], missing: &Missing) -> Result<(), RankError>;
+}
+
+/// What goes to another rank, and what comes from it in return.
+#[derive(Debug)]
+pub struct Parcel<'a> {
+    /// The other rank.
+    pub rank: usize,
+    /// What is sent there.
+    pub sent: &'a [u8],
+    /// Filled with what is sent here; it is as long as that.
+    pub received: &'a mut [u8],
 }
 
 /// How often ranks give a sign of life.

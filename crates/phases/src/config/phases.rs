@@ -53,7 +53,8 @@ pub enum Parallel {
     /// Every step of every task.
     #[default]
     Steps,
-    /// The tasks: each process trains its own by itself, with the steps that a single process takes.
+    /// The tasks: each process trains its own by itself, with the steps that a single process takes; where there are more
+    /// processes than tasks, several train one.
     Tasks,
 }
 
