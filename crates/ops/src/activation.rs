@@ -1,12 +1,15 @@
 //! Element-wise operations: GELU and dropout.
 
+#[cfg(any(feature = "cube", feature = "tch"))]
+use crate::device::Backing;
 use crate::graph::differentiated;
 use crate::host::{self, HostOp, binary, floats, fused, like, unary, whole};
+#[cfg(feature = "tch")]
+use crate::libtorch;
 use crate::random::{draw_seed, kept};
 #[cfg(feature = "cube")]
 use crate::{
     cube,
-    device::Backing,
     graph::{AnyFloat, with_gradients},
 };
 use burn::backend::flex::FlexTensor;
@@ -19,6 +22,10 @@ use undertone_kernels::activation as kernels;
 /// The exact GELU, `x · Φ(x)` with Φ through the error function (not the tanh approximation): what Whisper uses. So is its
 /// gradient, `Φ(x) + x φ(x)`, for which Burn has the approximation's on most backends, off by up to 9e-4.
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    #[cfg(feature = "tch")]
+    if Backing::of(&x.device()) == Backing::LibTorch {
+        return libtorch::gelu(x);
+    }
     let (dtype, fused) = (x.dtype(), fused(&x.device()));
     let x = host::f32(x);
     let y = if fused { unary::<D, D>(Gelu, x) } else { composed_gelu(x) };

@@ -1,14 +1,14 @@
 //! The device a run is on, by the name a user gives it.
 
+#[cfg(feature = "tch")]
+use crate::libtorch;
 #[cfg(feature = "cube")]
 use burn::backend::CubeDevice;
 use burn::backend::DispatchDevice;
-#[cfg(feature = "tch")]
-use burn::backend::LibTorchDevice;
 #[cfg(feature = "wgpu")]
 use burn::backend::WgpuDeviceKind;
 use burn::tensor::Device;
-#[cfg(any(feature = "cube", feature = "tch"))]
+#[cfg(feature = "cube")]
 use burn::tensor::DeviceType;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -123,11 +123,9 @@ impl DeviceSpec {
             #[cfg(feature = "wgpu")]
             Backing::Cube => wgpu_devices().iter().position(|found| *found == device).map(Self::Wgpu),
             #[cfg(feature = "tch")]
-            Backing::LibTorch => match device.as_dispatch() {
-                DispatchDevice::LibTorch(LibTorchDevice::Cpu) => Some(Self::TchCpu),
-                DispatchDevice::LibTorch(LibTorchDevice::Cuda(index)) => Some(Self::TchCuda(*index)),
-                _ => None,
-            },
+            Backing::LibTorch if device == libtorch::cpu() => Some(Self::TchCpu),
+            #[cfg(feature = "tch")]
+            Backing::LibTorch => libtorch::cuda_index(&device).map(Self::TchCuda),
             _ => None,
         }
     }
@@ -166,19 +164,13 @@ impl DeviceSpec {
 
     #[cfg(feature = "tch")]
     fn tch_cpu(self) -> Result<Device, DeviceError> {
-        Ok(Device::libtorch())
+        Ok(libtorch::cpu())
     }
 
     #[cfg(feature = "tch")]
     fn tch_cuda(self, index: usize) -> Result<Device, DeviceError> {
-        let cpu = Device::libtorch();
-        let found = Device::enumerate(DeviceType::LibTorch).into_vec();
-        let found = found.iter().filter(|device| **device != cpu).count();
-        if index < found {
-            Ok(Device::libtorch_cuda(index))
-        } else {
-            Err(DeviceError::NotFound { device: self.to_string(), found, advice: CUDA_ADVICE })
-        }
+        let none = |found| DeviceError::NotFound { device: self.to_string(), found, advice: CUDA_ADVICE };
+        libtorch::cuda(index).map_err(none)
     }
 
     #[cfg(not(feature = "cuda"))]
@@ -252,7 +244,7 @@ pub fn runs_on_host(device: &Device) -> bool {
         #[cfg(feature = "cube")]
         Backing::Cube => device.identity().is_some_and(|identity| identity.physical.is_none()),
         #[cfg(feature = "tch")]
-        Backing::LibTorch => device == Device::libtorch(),
+        Backing::LibTorch => device == libtorch::cpu(),
         _ => false,
     }
 }

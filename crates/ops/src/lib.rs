@@ -31,8 +31,6 @@ mod checkpoint;
 mod conv;
 #[cfg(feature = "cube")]
 mod cube;
-// LibTorch is deprecated, as the feature says.
-#[cfg_attr(feature = "tch", allow(deprecated))]
 mod device;
 #[cfg_attr(feature = "tch", allow(deprecated))]
 mod graph;
@@ -40,6 +38,9 @@ mod groups;
 mod hook;
 mod host;
 mod launches;
+#[cfg(feature = "tch")]
+#[allow(deprecated, reason = "as the feature says")]
+mod libtorch;
 mod linear;
 mod lora;
 mod lora_linear;

@@ -1,11 +1,15 @@
 //! Affine maps and embedding look-ups.
 
+#[cfg(any(feature = "cube", feature = "tch"))]
+use crate::device::Backing;
 use crate::graph::{AnyFloat, with_gradients};
 use crate::host::{self, HostOp, binary, floats, fused, runs_ahead, tensor, ternary, unary};
+#[cfg(feature = "tch")]
+use crate::libtorch;
 use crate::precision::lowered;
 use crate::product::matmul;
 #[cfg(feature = "cube")]
-use crate::{cube, device::Backing, graph::differentiated};
+use crate::{cube, graph::differentiated};
 use burn::backend::flex::FlexTensor;
 use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::{Int, Tensor, module};
@@ -56,10 +60,17 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
     let x = lowered(AnyFloat::from(x).plain().tensor::<D>()).reshape([rows, d_in]);
     let weight = lowered(AnyFloat::from(weight).plain().tensor::<2>());
     let product_dtype = x.dtype();
-    let mut y = host::restored(matmul(x.clone(), weight.clone().transpose()).reshape(y_shape), dtype);
-    if let Some(bias) = bias {
-        y = y + host::restored(AnyFloat::from(bias).plain().tensor::<1>(), dtype).unsqueeze();
-    }
+    let bias = bias.map(|bias| AnyFloat::from(bias).plain().tensor::<1>());
+    let y = match bias {
+        #[cfg(feature = "tch")]
+        Some(bias) if dtype == product_dtype && Backing::of(&bias.device()) == Backing::LibTorch => {
+            libtorch::affine(x.clone(), weight.clone(), host::restored(bias, dtype)).reshape(y_shape)
+        }
+        bias => {
+            let y = host::restored(matmul(x.clone(), weight.clone().transpose()).reshape(y_shape), dtype);
+            bias.map_or(y.clone(), |bias| y + host::restored(bias, dtype).unsqueeze())
+        }
+    };
     if !with_autodiff {
         return y;
     }

@@ -1,12 +1,16 @@
 //! Losses, returned as a sum and a count so that a caller can average over more than one batch exactly.
 
 use crate::capacity::Capacity;
-use crate::graph::{AnyFloat, with_gradients};
-use crate::host::{self, HostOp, binary, floats, fused, like, tensor, ternary};
+#[cfg(feature = "cube")]
+use crate::cube;
+#[cfg(any(feature = "cube", feature = "tch"))]
+use crate::device::Backing;
+use crate::graph::{AnyFloat, differentiated, with_gradients};
+use crate::host::{self, HostOp, binary, floats, fused, like, runs_ahead, tensor, ternary};
+#[cfg(feature = "tch")]
+use crate::libtorch;
 use crate::linear::column_sums;
 use crate::precision::lowered;
-#[cfg(feature = "cube")]
-use crate::{cube, device::Backing, graph::differentiated};
 use crate::{matmul, sum};
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
@@ -53,8 +57,7 @@ impl Default for CrossEntropyOptions {
 /// - `logits`: `[rows, classes]`; `targets`: `[rows]`
 pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossEntropyOptions) -> LossSum {
     let logits = host::f32(logits);
-    #[cfg(feature = "cube")]
-    if Backing::of(&logits.device()).is_cube() {
+    if runs_ahead(&logits.device()) {
         let (targets, count) = (targets.clone().inner(), counted(targets, options));
         let sum = differentiated(logits, |logits| {
             let RowLosses { losses, gradient } = row_losses(logits, targets, options);
@@ -101,6 +104,11 @@ fn row_losses(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossEntropyO
         let inputs = [logits.into_dispatch(), targets.into_dispatch()];
         let [losses, gradient] = cube::launched("class_loss", inputs, shapes, move |inputs| loss.rows(inputs));
         return RowLosses { losses: Tensor::from_dispatch(losses), gradient: Tensor::from_dispatch(gradient) };
+    }
+    #[cfg(feature = "tch")]
+    if Backing::of(&logits.device()) == Backing::LibTorch {
+        let (losses, gradient) = libtorch::row_losses(logits, targets, options.ignore_index, options.label_smoothing);
+        return RowLosses { losses, gradient };
     }
     let ([rows, classes], device, smoothing) = (logits.dims(), logits.device(), options.label_smoothing);
     let ignored = targets.clone().equal_scalar(options.ignore_index);

@@ -1,10 +1,13 @@
 //! Layer normalisation.
 
+#[cfg(any(feature = "cube", feature = "tch"))]
+use crate::device::Backing;
 use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
+#[cfg(feature = "tch")]
+use crate::libtorch;
 #[cfg(feature = "cube")]
 use crate::{
     cube,
-    device::Backing,
     graph::{AnyFloat, with_gradients},
 };
 use burn::backend::flex::FlexTensor;
@@ -24,6 +27,11 @@ pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<
     #[cfg(feature = "cube")]
     if Backing::of(&x.device()).is_cube() {
         return step(x, weight, bias, epsilon);
+    }
+    #[cfg(feature = "tch")]
+    if Backing::of(&x.device()) == Backing::LibTorch {
+        let dtype = x.dtype();
+        return host::restored(libtorch::layer_norm(host::f32(x), host::f32(weight), host::f32(bias), epsilon), dtype);
     }
     if !fused(&x.device()) {
         return composed(x, weight, bias, epsilon);

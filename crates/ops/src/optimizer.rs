@@ -1,11 +1,17 @@
 //! The arithmetic of an optimizer step, in one pass over each parameter's memory.
 
 use crate::StepControl;
-use crate::host::{floats, fused, whole};
 #[cfg(feature = "cube")]
-use crate::{cube, device::Backing};
+use crate::cube;
+#[cfg(any(feature = "cube", feature = "tch"))]
+use crate::device::Backing;
+use crate::host::{floats, fused, whole};
+#[cfg(feature = "tch")]
+use crate::libtorch;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, Flex, backend_extension};
+#[cfg(feature = "tch")]
+use burn::tensor::Bool;
 use burn::tensor::Tensor;
 use undertone_kernels::{adafactor, adamw};
 
@@ -41,6 +47,10 @@ impl AdamWRule {
     /// The parameter and its moments after the step. All are `[elements]`, f32, without autodiff; on the CPU they are
     /// changed where they lie when nothing else holds them.
     pub fn apply(&self, parameter: Tensor<1>, gradient: Tensor<1>, moments: Moments) -> (Tensor<1>, Moments) {
+        #[cfg(feature = "tch")]
+        if Backing::of(&parameter.device()) == Backing::LibTorch {
+            return self.on_libtorch(parameter, gradient, moments, None);
+        }
         if !fused(&parameter.device()) {
             return self.composed(parameter, gradient, moments);
         }
@@ -49,6 +59,19 @@ impl AdamWRule {
         let (p, m, v) = Dispatch::adamw(*self, p, g, m, v);
         let [p, mean, square] = [p, m, v].map(Tensor::from_dispatch);
         (p, Moments { mean, square })
+    }
+
+    #[cfg(feature = "tch")]
+    fn on_libtorch(
+        &self,
+        parameter: Tensor<1>,
+        gradient: Tensor<1>,
+        moments: Moments,
+        taken: Option<Tensor<1, Bool>>,
+    ) -> (Tensor<1>, Moments) {
+        let tensors = [parameter, gradient, moments.mean, moments.square];
+        let [parameter, mean, square] = libtorch::adamw(self.kernel(), tensors, taken);
+        (parameter, Moments { mean, square })
     }
 
     fn composed(&self, parameter: Tensor<1>, gradient: Tensor<1>, moments: Moments) -> (Tensor<1>, Moments) {
@@ -236,6 +259,11 @@ pub fn adamw(steps: Vec<AdamWStep>, control: Option<&StepControl>) -> Vec<(Tenso
     }
     let controlled = |AdamWStep { rule, parameter, gradient, moments }: AdamWStep| match control {
         None => rule.apply(parameter, gradient, moments),
+        #[cfg(feature = "tch")]
+        Some(control) if Backing::of(&parameter.device()) == Backing::LibTorch => {
+            let rule = AdamWRule { gradient_scale: 1.0, ..rule };
+            rule.on_libtorch(parameter, gradient * control.factor(), moments, Some(control.taken()))
+        }
         Some(control) => {
             let (old, gradient) = ((parameter.clone(), moments.clone()), gradient * control.factor());
             let rule = AdamWRule { gradient_scale: 1.0, ..rule };

@@ -1,5 +1,6 @@
 //! Helpers of this crate's tests.
 
+use crate::device::Backing;
 use crate::runs_ahead;
 use burn::tensor::{DType, Device, Tensor};
 use std::cell::Cell;
@@ -140,10 +141,12 @@ pub fn compare_not_finite_but<const N: usize, const D: usize, const Y: usize>(
             // A class whose logit is -∞ has the probability 0, and leaves none.
             let traced = poison == f32::NEG_INFINITY || b.iter().flatten().any(|b| !b.is_finite());
             assert!(traced, "{poison} in {place} leaves no trace");
+            // LibTorch's kernels may find numbers for gradients of what is none itself.
+            let shown = Backing::of(&device()) == Backing::LibTorch && a[0].iter().any(|a| !a.is_finite());
             for (what, (a, b)) in a.iter().zip(&b).enumerate() {
                 for (i, (a, b)) in a.iter().zip(b).enumerate() {
                     let left_out = leaves_out && *a == 0.0;
-                    let same = a.is_finite() == b.is_finite() || (what > 0 && (!a.is_finite() || left_out));
+                    let same = a.is_finite() == b.is_finite() || (what > 0 && (!a.is_finite() || left_out || shown));
                     assert!(same, "{poison} in {place}: {what} at {i}: fused {a}, composed {b}");
                 }
             }

@@ -9,6 +9,8 @@ use crate::cube;
 use crate::device::Backing;
 use crate::graph::{AnyFloat, with_gradients};
 use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
+#[cfg(feature = "tch")]
+use crate::libtorch;
 use crate::precision::lowered;
 use crate::random::draw_seed;
 use burn::backend::flex::FlexTensor;
@@ -73,6 +75,10 @@ pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: At
 }
 
 fn products(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
+    #[cfg(feature = "tch")]
+    if Backing::of(&query.device()) == Backing::LibTorch && (options.dropout == 0.0 || !query.device().is_autodiff()) {
+        return on_libtorch([query, key, value], options);
+    }
     if !fused(&query.device()) {
         return step(Body::new, [query, key, value], options);
     }
@@ -154,11 +160,12 @@ impl HostOp<3> for HostAttention {
 fn step(make: MakeBody, [query, key, value]: [Tensor<3>; 3], options: AttentionOptions) -> Tensor<3> {
     let inputs = [&query, &key, &value].map(|x| AnyFloat::from(x.clone()));
     let tracked = inputs.iter().any(AnyFloat::is_tracked);
-    let (with_autodiff, dtype) = (inputs.iter().any(AnyFloat::has_autodiff), query.dtype());
+    let (with_autodiff, dtype, device) = (inputs.iter().any(AnyFloat::has_autodiff), query.dtype(), query.device());
     let drop = (with_autodiff && options.dropout > 0.0).then(|| (options.dropout, draw_seed()));
     let qkv = [query, key, value].map(|x| AnyFloat::from(x).plain().tensor::<3>());
-    // Burn's own kernels for accelerators multiply tiles in f16, also those of f32 numbers.
-    if !with_autodiff && dtype != DType::F32 {
+    // Burn's own kernels for accelerators multiply tiles in f16, also those of f32 numbers. To LibTorch Burn hands its mask,
+    // true where a key is hidden, as one that is true where a key is seen (burn-tch 0.22.1, `ops/module.rs`).
+    if !with_autodiff && dtype != DType::F32 && Backing::of(&device) != Backing::LibTorch {
         return burns(qkv, &options);
     }
     let key_padding = options.key_padding.map(Tensor::inner);
@@ -256,8 +263,23 @@ impl Body {
     }
 }
 
-/// Burn's attention, for answers in half precision. LibTorch's function takes a mask that is true where a key is seen, and
-/// Burn hands it its own mask, which is true where a key is hidden (burn-tch 0.22.1, `ops/module.rs`).
+/// LibTorch's attention, which drops no weights here: those that it would drop are not those of a seed.
+#[cfg(feature = "tch")]
+fn on_libtorch(qkv: [Tensor<3>; 3], options: AttentionOptions) -> Tensor<3> {
+    let ([batch, queries, _], keys) = (qkv[0].dims(), qkv[1].dims()[1]);
+    let causal = options.causal && queries > 1;
+    let padding = options.key_padding.map(Tensor::inner);
+    if causal && queries == keys && padding.is_none() {
+        return libtorch::attention(qkv, options.heads, true, None);
+    }
+    let offset = causal.then(|| keys as i64 - queries as i64);
+    // As small as it can be: LibTorch repeats it.
+    let shape = [padding.as_ref().map_or(1, |_| batch), 1, if causal { queries } else { 1 }, keys];
+    let hidden = hidden_keys(shape, offset, padding.as_ref(), &qkv[0].device().inner());
+    libtorch::attention(qkv, options.heads, false, hidden.map(Tensor::bool_not))
+}
+
+/// Burn's attention, for answers in half precision.
 fn burns([query, key, value]: [Tensor<3>; 3], options: &AttentionOptions) -> Tensor<3> {
     let composed = Composed { heads: options.heads, causal: options.causal, padding: None, drop: None };
     let [query, key, value] = [query, key, value].map(|x| composed.split(x));
@@ -265,9 +287,7 @@ fn burns([query, key, value]: [Tensor<3>; 3], options: &AttentionOptions) -> Ten
     let offset = (options.causal && queries > 1).then(|| keys as i64 - queries as i64);
     let device = query.device();
     let hidden = hidden_keys([batch, heads, queries, keys], offset, options.key_padding.as_ref(), &device);
-    let inverted = Backing::of(&device) == Backing::LibTorch;
-    let mask = hidden.map(|hidden| if inverted { hidden.bool_not() } else { hidden });
-    merged(module::attention(query, key, value, mask, None, AttentionModuleOptions::default()))
+    merged(module::attention(query, key, value, hidden, None, AttentionModuleOptions::default()))
 }
 
 #[cfg(test)]

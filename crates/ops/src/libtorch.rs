@@ -1,0 +1,230 @@
+//! LibTorch's own kernels, forward and backward, where Burn's operations would make several passes over memory.
+//!
+//! Burn has no backend for LibTorch after 0.22. All that knows more of it than its name is in this file.
+//!
+//! LibTorch has a graph of its own. [`derived`] has it record one operation, keeps that between the passes as one step of
+//! Burn's graph, and asks it for the gradients in the backward pass.
+
+use crate::graph::{AnyFloat, differentiated, with_gradients};
+use burn::backend::libtorch::TchTensor;
+use burn::backend::{
+    AutodiffBackend, BackendTensor, Dispatch, DispatchDevice, DispatchKindConversion, DispatchTensor, LibTorch,
+    LibTorchDevice,
+};
+use burn::tensor::{Bool, Device, DeviceType, Int, Tensor};
+use tch::{Kind, Tensor as Torch};
+use undertone_kernels::adamw::AdamW;
+
+/// The CPU.
+pub(crate) fn cpu() -> Device {
+    Device::libtorch()
+}
+
+/// A CUDA device, or how many there are.
+pub(crate) fn cuda(index: usize) -> Result<Device, usize> {
+    let devices = Device::enumerate(DeviceType::LibTorch).into_vec();
+    let found = devices.iter().filter(|device| **device != cpu()).count();
+    if index < found { Ok(Device::libtorch_cuda(index)) } else { Err(found) }
+}
+
+/// Which of LibTorch's CUDA devices it is.
+pub(crate) fn cuda_index(device: &Device) -> Option<usize> {
+    match device.as_dispatch() {
+        DispatchDevice::LibTorch(LibTorchDevice::Cuda(index)) => Some(*index),
+        _ => None,
+    }
+}
+
+/// `softmax(q kᵀ / √d_head) v` per head, `[batch, queries, heads · d_head]`, by the fastest kernel that LibTorch has for these
+/// tensors.
+///
+/// `seen` is true where a query sees a key, of a shape that broadcasts to `[batch, heads, queries, keys]`; `causal` is for as
+/// many queries as keys, and without `seen`.
+pub(crate) fn attention(qkv: [Tensor<3>; 3], heads: usize, causal: bool, seen: Option<Tensor<4, Bool>>) -> Tensor<3> {
+    let seen = seen.map(|seen| backends(seen.into_dispatch()).bool().tensor);
+    let heads = heads as i64;
+    let inputs = qkv.map(AnyFloat::from);
+    let [query, key] = [0, 1].map(|i| split(&torch(inputs[i].clone()).tensor, heads));
+    let broken = broken_scores(&query, &key);
+    let mixed = derived(inputs, |qkv| {
+        let [query, key, value] = qkv.each_ref().map(|x| split(x, heads));
+        merged(&Torch::scaled_dot_product_attention(&query, &key, &value, seen, 0.0, causal, None, false))
+    });
+    match broken {
+        None => mixed,
+        Some(broken) if mixed.device().is_autodiff() => mixed + Tensor::from_inner(burns(broken)),
+        Some(broken) => mixed + burns(broken),
+    }
+}
+
+/// NaN where a query has no scores, for it is no number itself or a key is none, else 0, in the shape of [`merged`] queries;
+/// nothing if all have scores. LibTorch's kernel for the CPU answers 0 there, as if such a query saw no key, and a model that
+/// has broken would seem to be whole.
+fn broken_scores(query: &Torch, key: &Torch) -> Option<Torch> {
+    if query.device() != tch::Device::Cpu {
+        return None;
+    }
+    let sum = |x: &Torch, axes: &[i64]| x.sum_dim_intlist(axes, true, Kind::Float);
+    let broken = (sum(query, &[3]) * 0.0).masked_fill(&sum(key, &[2, 3]).isnan(), f64::NAN);
+    let any = bool::try_from(broken.isnan().any()).expect("one truth");
+    any.then(|| merged(&broken.expand_as(query)).to_kind(query.kind()))
+}
+
+/// `[batch, heads, time, d_head]` of `[batch, time, heads · d_head]`.
+fn split(x: &Torch, heads: i64) -> Torch {
+    x.unflatten(2, [heads, -1]).transpose(1, 2)
+}
+
+/// `[batch, time, heads · d_head]` of `[batch, heads, time, d_head]`.
+fn merged(x: &Torch) -> Torch {
+    x.transpose(1, 2).flatten(2, 3)
+}
+
+/// Normalises the last axis of an f32 tensor, then scales and shifts it.
+pub(crate) fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64) -> Tensor<D> {
+    let width = weight.dims()[0] as i64;
+    let inputs = [x.into(), weight.into(), bias.into()];
+    derived(inputs, |[x, weight, bias]| x.layer_norm([width], Some(weight), Some(bias), epsilon, true))
+}
+
+/// The exact GELU.
+pub(crate) fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    differentiated(x, |x| {
+        let x = torch(x.into());
+        let y = x.tensor.gelu("none");
+        (burns(y), move |dy: Tensor<D>| burns(x.tensor.gelu_backward(&torch(dy.into()).tensor, "none")))
+    })
+}
+
+/// `x · weightᵀ + bias`, without autodiff.
+pub(crate) fn affine(x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
+    let [x, weight, bias] = [x.into(), weight.into(), bias.into()].map(torch);
+    burns(x.tensor.linear(&weight.tensor, Some(bias.tensor)))
+}
+
+/// The cross-entropy of each row of f32 logits, `[rows]`, and the gradient of the logits for the sum of all rows, `[rows,
+/// classes]`; 0 where the target is `ignored`. Without autodiff.
+pub(crate) fn row_losses(
+    logits: Tensor<2>,
+    targets: Tensor<1, Int>,
+    ignored: i64,
+    smoothing: f64,
+) -> (Tensor<1>, Tensor<2>) {
+    let classes = logits.dims()[1] as f64;
+    let targets = backends(targets.into_dispatch()).int().tensor;
+    let ignored = targets.eq(ignored);
+    let at = targets.masked_fill(&ignored, 0).unsqueeze(1);
+    let mut log_p = torch(logits.into()).tensor.log_softmax(1, None);
+    let mut losses = log_p.gather(1, &at, false).squeeze_dim(1) * (smoothing - 1.0);
+    if smoothing > 0.0 {
+        losses -= log_p.mean_dim(1, false, None) * smoothing;
+    }
+    let mut gradient = log_p.exp_();
+    if smoothing > 0.0 {
+        gradient -= smoothing / classes;
+    }
+    let of_target = at.ones_like().to_kind(gradient.kind()) * (smoothing - 1.0);
+    let gradient = gradient.scatter_add_(1, &at, &of_target).masked_fill_(&ignored.unsqueeze(1), 0.0);
+    (burns(losses.masked_fill_(&ignored, 0.0)), burns(gradient))
+}
+
+/// A parameter, the mean of its gradient and that of its square after a step of AdamW, all `[elements]`, f32 and without
+/// autodiff. They are changed where they lie when nothing else holds them. Where `taken`, `[1]`, is false, nothing moves.
+///
+/// tch 0.22 has no steps of many tensors at once (`_foreach`) and no fused one.
+pub(crate) fn adamw(
+    rule: AdamW,
+    [parameter, gradient, mean, square]: [Tensor<1>; 4],
+    taken: Option<Tensor<1, Bool>>,
+) -> [Tensor<1>; 3] {
+    let [mut parameter, mut gradient, mut mean, mut square] =
+        [parameter, gradient, mean, square].map(|x| owned(torch(x.into())));
+    let rate = f64::from(rule.learning_rate);
+    let of_step = |beta: f32| 1.0 - f64::from(beta).powf(rule.step as f64);
+    let not_taken = taken.map(|taken| backends(taken.into_dispatch()).bool().tensor.logical_not());
+    let options = (Kind::Float, parameter.device());
+    // A number, or another in a step that is not taken.
+    let unless = |number: f64, other: f64| match &not_taken {
+        None => Torch::full([1], number, options),
+        Some(not_taken) => Torch::full([1], number, options).masked_fill(not_taken, other),
+    };
+    if rule.gradient_scale != 1.0 {
+        gradient *= f64::from(rule.gradient_scale);
+    }
+    if let Some(not_taken) = &not_taken {
+        gradient = gradient.masked_fill_(not_taken, 0.0);
+    }
+    mean = mean.lerp_tensor_(&gradient, &unless(1.0 - f64::from(rule.beta1), 0.0));
+    square = square.lerp_tensor_(&gradient.square_(), &unless(1.0 - f64::from(rule.beta2), 0.0));
+    if rate > 0.0 {
+        if rule.weight_decay > 0.0 {
+            parameter *= unless(1.0 - rate * f64::from(rule.weight_decay), 1.0);
+        }
+        // - rate · (mean / c₁) / (√(square / c₂) + ε) as a quotient of the mean, with the rest below.
+        let below = -of_step(rule.beta1) / rate;
+        let root = square.sqrt() * (below / of_step(rule.beta2).sqrt());
+        let below = root + unless(below * f64::from(rule.epsilon), f64::INFINITY);
+        parameter = parameter.addcdiv_(&mean, &below);
+    }
+    [parameter, mean, square].map(burns)
+}
+
+/// What `forward` makes of tensors of LibTorch, as one step of Burn's graph. LibTorch records it and finds its gradients.
+fn derived<const N: usize, const Y: usize>(
+    inputs: [AnyFloat; N],
+    forward: impl FnOnce(&[Torch; N]) -> Torch,
+) -> Tensor<Y> {
+    let wanted = inputs.each_ref().map(AnyFloat::is_tracked);
+    let held = inputs.clone().map(torch);
+    let leaf = |i: usize| held[i].tensor.detach().set_requires_grad(wanted[i]);
+    let leaves: [Torch; N] = std::array::from_fn(leaf);
+    let y = forward(&leaves);
+    let out = TchTensor::new(y.detach());
+    let kept = out.clone();
+    let backward = move |dy| {
+        // LibTorch begins a backward pass with ones: the gradient of `y · dy` with regard to `y` is `dy`.
+        let root = y.flatten(0, -1).dot(&backends(dy).float().tensor.flatten(0, -1));
+        let leaves: Vec<&Torch> = leaves.iter().filter(|leaf| leaf.requires_grad()).collect();
+        let mut found = Torch::run_backward(&[root], &leaves, false, false).into_iter();
+        // Burn writes to memory that none of its own tensors holds.
+        drop((held, kept));
+        wanted.map(|wanted| if wanted { Some(erased(TchTensor::new(found.next()?))) } else { None }).into()
+    };
+    recorded(out, inputs.into(), backward)
+}
+
+/// `y` as a step of Burn's graph, where its inputs are in one.
+fn recorded<const Y: usize>(
+    y: TchTensor,
+    inputs: Vec<AnyFloat>,
+    backward: impl FnOnce(DispatchTensor) -> Vec<Option<DispatchTensor>> + Send + 'static,
+) -> Tensor<Y> {
+    let y = erased(y);
+    if !inputs.iter().any(AnyFloat::has_autodiff) {
+        return Tensor::from_dispatch(y);
+    }
+    Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y), inputs, backward))
+}
+
+/// A tensor without Burn's autodiff.
+fn torch(x: AnyFloat) -> TchTensor {
+    backends(x.plain().0).float()
+}
+
+fn backends(x: DispatchTensor) -> BackendTensor<LibTorch> {
+    <DispatchTensor as DispatchKindConversion<LibTorch>>::try_into_backend(x).expect("a tensor of LibTorch's")
+}
+
+fn erased(x: TchTensor) -> DispatchTensor {
+    <DispatchTensor as DispatchKindConversion<LibTorch>>::from_backend(BackendTensor::Float(x))
+}
+
+/// Memory that nothing else holds, for writing to.
+fn owned(x: TchTensor) -> Torch {
+    if x.can_mut() { x.tensor } else { x.tensor.copy() }
+}
+
+/// Of memory that nothing else holds.
+fn burns<const D: usize>(x: Torch) -> Tensor<D> {
+    Tensor::from_dispatch(erased(TchTensor::new(x)))
+}
