@@ -20,6 +20,16 @@ pub const SANITIZED: &str = "x86_64-unknown-linux-gnu";
 impl Check {
     /// Runs it with `more` arguments, where its platform is this one.
     pub fn run(&self, skips: &Skips, more: &[OsString]) -> Result<(), Failure> {
+        self.run_with(skips, more, Vec::new())
+    }
+
+    /// The same with more variables.
+    pub fn run_with(
+        &self,
+        skips: &Skips,
+        more: &[OsString],
+        variables: Vec<(&'static str, OsString)>,
+    ) -> Result<(), Failure> {
         let Self { name, args, .. } = self;
         if args.contains(&SANITIZED) && !cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")) {
             return skips.note(name, "not on this platform");
@@ -28,7 +38,7 @@ impl Check {
         eprintln!("── {name}: cargo {}{more_said}", args.join(" "));
         let (variable, file) = skips.variable();
         let start = Instant::now();
-        let status = self.command().args(more).env(variable, file).status();
+        let status = self.command().args(more).envs(variables).env(variable, file).status();
         let status = status.map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
         eprintln!("── {name}: {} s", start.elapsed().as_secs());
         if status.success() { Ok(()) } else { Err(Failure::Machine(format!("{name} failed"))) }

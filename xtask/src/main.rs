@@ -11,6 +11,7 @@ mod data;
 mod eval;
 mod export;
 mod failure;
+mod libtorch;
 mod logging;
 mod monitor;
 mod predict;
@@ -84,6 +85,8 @@ enum Command {
     RanksChild(bench::ranks::ChildArgs),
     /// Check that crates and modules depend on each other as ARCHITECTURE.md says
     Structure(structure::Args),
+    /// Run a command in a build for LibTorch, which is installed first where it is not there
+    Libtorch(libtorch::Args),
     /// Run the tests; what they need is installed first
     Test(test::Args),
     /// Run every check of the repository
@@ -123,6 +126,7 @@ fn run(command: Command, log_format: LogFormat) -> Result<(), Failure> {
         Command::HostileCases(args) => bench::hostile::run_child(&args),
         Command::RanksChild(args) => bench::ranks::run_child(&args),
         Command::Structure(args) => structure::run(&args),
+        Command::Libtorch(args) => libtorch::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Ci(args) => ci::run(&args),
     }

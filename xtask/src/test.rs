@@ -2,6 +2,7 @@
 
 use crate::check::Check;
 use crate::failure::Failure;
+use crate::libtorch::LibTorch;
 use crate::skips::Skips;
 use std::ffi::OsString;
 
@@ -45,7 +46,10 @@ impl Accelerator {
         let (name, variables): (_, &[_]) = match self {
             Self::Wgpu => ("tests on wgpu", &[("BURN_DEVICE", "wgpu"), ("PROPTEST_CASES", "2")]),
             Self::Cuda => ("tests on CUDA", &[("BURN_DEVICE", "cuda"), ("PROPTEST_CASES", "4")]),
-            Self::Tch => ("tests on LibTorch", &[("BURN_DEVICE", "tch"), ("PROPTEST_CASES", "16")]),
+            // Tests run side by side, and threads of OpenMP that wait for their turn do so at full speed.
+            Self::Tch => {
+                ("tests on LibTorch", &[("BURN_DEVICE", "tch"), ("PROPTEST_CASES", "16"), ("OMP_NUM_THREADS", "1")])
+            }
         };
         Check { name, args: &ON_DEVICE, variables }
     }
@@ -99,7 +103,11 @@ pub fn long(device: Accelerator, skips: &Skips) -> Result<(), Failure> {
 fn run_on(device: Accelerator, skips: &Skips, features: &str, tests: Vec<OsString>) -> Result<(), Failure> {
     bring_runner()?;
     let features = ["--features", features].map(OsString::from).into_iter();
-    device.tests().run(skips, &features.chain(tests).collect::<Vec<_>>())
+    let variables = match device {
+        Accelerator::Tch => LibTorch::bring()?.variables(),
+        Accelerator::Wgpu | Accelerator::Cuda => Vec::new(),
+    };
+    device.tests().run_with(skips, &features.chain(tests).collect::<Vec<_>>(), variables)
 }
 
 fn some(skips: &Skips, more: &[OsString]) -> Result<(), Failure> {
