@@ -49,6 +49,11 @@ fn phases_follow_each_other_and_change_what_is_theirs() {
     for trained in ["backbone.", "heads.", "router."] {
         assert!(last("phase3").keys().any(|name| name.starts_with(trained)), "phase 3 trains all");
     }
+    // A router alone runs the first blocks, whose arithmetic is not that of the whole model.
+    for (phase, counted) in [("phase2", false), ("phase3", true)] {
+        let lines = std::fs::read_to_string(place.path(&format!("runs/two/{phase}/performance.jsonl"))).expect("lines");
+        assert_eq!(lines.contains("flops_per_second"), counted, "{phase}: {lines}");
+    }
     let metrics = std::fs::read_to_string(place.path("runs/two/phase3/metrics.jsonl")).expect("metrics");
     let logged: Vec<Value> = metrics
         .lines()

@@ -56,10 +56,12 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--lora", type=int, default=0)
     parser.add_argument("--freeze", choices=["encoder"])
+    parser.add_argument("--compile", action="store_true", help="by torch.compile")
     options = parser.parse_args()
 
     torch.manual_seed(0)
     model = network(options)
+    run = torch.compile(model) if options.compile else model
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
     _, _, _, _, mels, vocabulary, audio, _ = SIZES[options.size]
     features = torch.randn(options.batch, mels, 2 * audio, device=options.device)
@@ -69,7 +71,7 @@ def main():
     for _ in range(WARM_UPS + options.steps):
         start = time.perf_counter()
         with torch.autocast("cuda" if cuda else "cpu", TYPES[options.dtype], enabled=options.dtype != "f32"):
-            loss = model(input_features=features, decoder_input_ids=tokens, labels=tokens).loss
+            loss = run(input_features=features, decoder_input_ids=tokens, labels=tokens).loss
         loss.backward()
         # As the Learner does.
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -82,7 +84,7 @@ def main():
     peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({
         "peer": f"torch {torch.__version__}", "size": options.size, "batch": options.batch, "tokens": options.tokens,
-        "dtype": options.dtype, "lora": options.lora, "device": options.device, "frozen": options.freeze,
+        "dtype": options.dtype, "lora": options.lora, "compiled": options.compile, "device": options.device, "frozen": options.freeze,
         "seconds_per_step": round(median, 4), "samples_per_second": round(options.batch / median, 3),
         "peak_mib": round(peak / 2**20), "loss": round(loss.item(), 4),
     }))

@@ -83,6 +83,9 @@ enum Command {
     /// One of the processes of `bench ranks`; a line of JSON
     #[command(hide = true)]
     RanksChild(bench::ranks::ChildArgs),
+    /// One of the measurements of `bench gpu`; a line of JSON
+    #[command(hide = true)]
+    GpuChild(bench::gpu::ChildArgs),
     /// Check that crates and modules depend on each other as ARCHITECTURE.md says
     Structure(structure::Args),
     /// Run a command in a build for LibTorch, which is installed first where it is not there
@@ -125,6 +128,7 @@ fn run(command: Command, log_format: LogFormat) -> Result<(), Failure> {
         Command::TuneProbe(args) => tune::probe(&args),
         Command::HostileCases(args) => bench::hostile::run_child(&args),
         Command::RanksChild(args) => bench::ranks::run_child(&args),
+        Command::GpuChild(args) => bench::gpu::run_child(&args),
         Command::Structure(args) => structure::run(&args),
         Command::Libtorch(args) => libtorch::run(&args),
         Command::Test(args) => test::run(&args),

@@ -252,19 +252,21 @@ impl<B: Backend> Backward<B, 1> for Seeded {
     }
 }
 
-fn erased<B: Backend>(x: FloatTensor<B>) -> DispatchTensor
+/// A backend's tensor without autodiff, as [`Dispatch`] knows it.
+pub(crate) fn erased<B: Backend>(x: FloatTensor<B>) -> DispatchTensor
 where
     DispatchTensor: DispatchKindConversion<B>,
 {
     <DispatchTensor as DispatchKindConversion<B>>::from_backend(BackendTensor::Float(x))
 }
 
-fn primitive<B: Backend>(x: DispatchTensor) -> FloatTensor<B>
+/// The tensor of a backend that [`Dispatch`] knows so, without autodiff.
+pub(crate) fn primitive<B: Backend>(x: DispatchTensor) -> FloatTensor<B>
 where
     DispatchTensor: DispatchKindConversion<B>,
 {
     <DispatchTensor as DispatchKindConversion<B>>::try_into_backend(x)
-        .expect("gradients are on the backend of their output")
+        .expect("tensors of an operation are on one backend")
         .float()
 }
 

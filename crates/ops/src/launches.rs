@@ -2,6 +2,7 @@
 
 use burn::tensor::Device;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Counts the kernels that CubeCL launches in this process, on all devices, for as long as it lives.
 pub struct LaunchCounter(Counter);
@@ -16,7 +17,7 @@ impl LaunchCounter {
     pub fn take(&mut self, device: &Device) -> BTreeMap<&'static str, usize> {
         // What failed is found where it is read.
         let _ = device.sync();
-        self.0.take()
+        self.0.take().into_iter().map(|(kernel, launched)| (kernel, launched.count)).collect()
     }
 
     /// As [`take`](Self::take), of all kernels together.
@@ -25,37 +26,90 @@ impl LaunchCounter {
     }
 }
 
+/// Times the kernels that CubeCL launches in this process, on all devices, for as long as it lives. Each is waited for, so that
+/// the sum of them is more than they take together.
+pub struct LaunchTimer(Counter);
+
+/// Kernels of one name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Launched {
+    /// How many there were.
+    pub count: usize,
+    /// How long they took together; nothing where they were only counted.
+    pub time: Duration,
+}
+
+impl LaunchTimer {
+    /// Begins to time; nothing in a build without CubeCL. It takes the place of a [`LaunchCounter`].
+    pub fn start() -> Option<Self> {
+        Counter::start_timing().map(Self)
+    }
+
+    /// Those since the last call, once `device` has done its work, by the names that kernels give themselves.
+    pub fn take(&mut self, device: &Device) -> BTreeMap<&'static str, Launched> {
+        // As above.
+        let _ = device.sync();
+        self.0.take()
+    }
+}
+
 #[cfg(feature = "cube")]
 use observed::Counter;
 
 #[cfg(feature = "cube")]
 mod observed {
-    use burn_cubecl::cubecl::logging::{LaunchObservation, LaunchObserver};
+    use super::Launched;
+    use burn_cubecl::cubecl::logging::{LaunchObservation, LaunchObserver, TimingMethod, TimingRequest};
     use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex, PoisonError};
+    use std::time::Duration;
 
     pub struct Counter {
         counts: Arc<Counts>,
         _observation: LaunchObservation,
     }
 
-    #[derive(Default)]
-    struct Counts(Mutex<BTreeMap<&'static str, usize>>);
+    struct Counts {
+        kernels: Mutex<BTreeMap<&'static str, Launched>>,
+        timing: TimingRequest,
+    }
+
+    impl Counts {
+        fn change(&self, kernel: &'static str, change: impl FnOnce(&mut Launched)) {
+            change(self.kernels.lock().unwrap_or_else(PoisonError::into_inner).entry(kernel).or_default());
+        }
+    }
 
     impl LaunchObserver for Counts {
         fn launched(&self, kernel: &'static str) {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(kernel).or_default() += 1;
+            self.change(kernel, |launched| launched.count += 1);
+        }
+
+        fn timing(&self) -> TimingRequest {
+            self.timing
+        }
+
+        fn timed(&self, kernel: &'static str, duration: Duration, _: TimingMethod) {
+            self.change(kernel, |launched| launched.time += duration);
         }
     }
 
     impl Counter {
         pub fn start() -> Option<Self> {
-            let counts = Arc::<Counts>::default();
-            Some(Self { _observation: LaunchObservation::new(counts.clone()), counts })
+            Some(Self::new(TimingRequest::None))
         }
 
-        pub fn take(&self) -> BTreeMap<&'static str, usize> {
-            std::mem::take(&mut *self.counts.0.lock().unwrap_or_else(PoisonError::into_inner))
+        pub fn start_timing() -> Option<Self> {
+            Some(Self::new(TimingRequest::Resolved))
+        }
+
+        fn new(timing: TimingRequest) -> Self {
+            let counts = Arc::new(Counts { kernels: Mutex::default(), timing });
+            Self { _observation: LaunchObservation::new(counts.clone()), counts }
+        }
+
+        pub fn take(&self) -> BTreeMap<&'static str, Launched> {
+            std::mem::take(&mut *self.counts.kernels.lock().unwrap_or_else(PoisonError::into_inner))
         }
     }
 }
@@ -69,7 +123,34 @@ impl Counter {
         None
     }
 
-    fn take(&self) -> BTreeMap<&'static str, usize> {
+    fn start_timing() -> Option<Self> {
+        None
+    }
+
+    fn take(&self) -> BTreeMap<&'static str, Launched> {
         match *self {}
+    }
+}
+
+#[cfg(all(test, feature = "cube"))]
+mod tests {
+    use super::*;
+    use crate::testing::device;
+    use burn::tensor::Tensor;
+
+    #[test]
+    #[ignore = "needs CubeCL's backend: cargo xtask test --device wgpu"]
+    fn kernels_are_counted_and_timed() {
+        let product = || Tensor::<2>::ones([64, 64], &device()).matmul(Tensor::ones([64, 64], &device()));
+        let mut timer = LaunchTimer::start().expect("CubeCL");
+        let y = product();
+        let timed = timer.take(&device());
+        drop(y);
+        assert!(timed.values().any(|kernel| kernel.count > 0 && kernel.time > Duration::ZERO), "{timed:?}");
+        drop(timer);
+        let mut counter = LaunchCounter::start().expect("CubeCL");
+        let y = product();
+        assert!(counter.count(&device()) > 0);
+        drop(y);
     }
 }

@@ -5,7 +5,7 @@
 //! LibTorch has a graph of its own. [`derived`] has it record one operation, keeps that between the passes as one step of
 //! Burn's graph, and asks it for the gradients in the backward pass.
 
-use crate::graph::{AnyFloat, differentiated, with_gradients};
+use crate::graph::{AnyFloat, differentiated, erased, primitive, with_gradients};
 use burn::backend::libtorch::TchTensor;
 use burn::backend::{
     AutodiffBackend, BackendTensor, Dispatch, DispatchDevice, DispatchKindConversion, DispatchTensor, LibTorch,
@@ -41,7 +41,7 @@ pub(crate) fn cuda_index(device: &Device) -> Option<usize> {
 /// `seen` is true where a query sees a key, of a shape that broadcasts to `[batch, heads, queries, keys]`; `causal` is for as
 /// many queries as keys, and without `seen`.
 pub(crate) fn attention(qkv: [Tensor<3>; 3], heads: usize, causal: bool, seen: Option<Tensor<4, Bool>>) -> Tensor<3> {
-    let seen = seen.map(|seen| backends(seen.into_dispatch()).bool().tensor);
+    let seen = seen.map(|seen| discrete(seen.into_dispatch()));
     let heads = heads as i64;
     let inputs = qkv.map(AnyFloat::from);
     let [query, key] = [0, 1].map(|i| split(&torch(inputs[i].clone()).tensor, heads));
@@ -92,7 +92,12 @@ pub(crate) fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     differentiated(x, |x| {
         let x = torch(x.into());
         let y = x.tensor.gelu("none");
-        (burns(y), move |dy: Tensor<D>| burns(x.tensor.gelu_backward(&torch(dy.into()).tensor, "none")))
+        let backward = move |dy: Tensor<D>| {
+            // All of it, not its memory alone, which Burn would write to.
+            let kept: TchTensor = x;
+            burns(kept.tensor.gelu_backward(&torch(dy.into()).tensor, "none"))
+        };
+        (burns(y), backward)
     })
 }
 
@@ -111,7 +116,7 @@ pub(crate) fn row_losses(
     smoothing: f64,
 ) -> (Tensor<1>, Tensor<2>) {
     let classes = logits.dims()[1] as f64;
-    let targets = backends(targets.into_dispatch()).int().tensor;
+    let targets = discrete(targets.into_dispatch());
     let ignored = targets.eq(ignored);
     let at = targets.masked_fill(&ignored, 0).unsqueeze(1);
     let mut log_p = torch(logits.into()).tensor.log_softmax(1, None);
@@ -141,7 +146,7 @@ pub(crate) fn adamw(
         [parameter, gradient, mean, square].map(|x| owned(torch(x.into())));
     let rate = f64::from(rule.learning_rate);
     let of_step = |beta: f32| 1.0 - f64::from(beta).powf(rule.step as f64);
-    let not_taken = taken.map(|taken| backends(taken.into_dispatch()).bool().tensor.logical_not());
+    let not_taken = taken.map(|taken| discrete(taken.into_dispatch()).logical_not());
     let options = (Kind::Float, parameter.device());
     // A number, or another in a step that is not taken.
     let unless = |number: f64, other: f64| match &not_taken {
@@ -183,12 +188,12 @@ fn derived<const N: usize, const Y: usize>(
     let kept = out.clone();
     let backward = move |dy| {
         // LibTorch begins a backward pass with ones: the gradient of `y · dy` with regard to `y` is `dy`.
-        let root = y.flatten(0, -1).dot(&backends(dy).float().tensor.flatten(0, -1));
+        let root = y.flatten(0, -1).dot(&primitive::<LibTorch>(dy).tensor.flatten(0, -1));
         let leaves: Vec<&Torch> = leaves.iter().filter(|leaf| leaf.requires_grad()).collect();
         let mut found = Torch::run_backward(&[root], &leaves, false, false).into_iter();
         // Burn writes to memory that none of its own tensors holds.
         drop((held, kept));
-        wanted.map(|wanted| if wanted { Some(erased(TchTensor::new(found.next()?))) } else { None }).into()
+        wanted.map(|wanted| if wanted { Some(erased::<LibTorch>(TchTensor::new(found.next()?))) } else { None }).into()
     };
     recorded(out, inputs.into(), backward)
 }
@@ -199,7 +204,7 @@ fn recorded<const Y: usize>(
     inputs: Vec<AnyFloat>,
     backward: impl FnOnce(DispatchTensor) -> Vec<Option<DispatchTensor>> + Send + 'static,
 ) -> Tensor<Y> {
-    let y = erased(y);
+    let y = erased::<LibTorch>(y);
     if !inputs.iter().any(AnyFloat::has_autodiff) {
         return Tensor::from_dispatch(y);
     }
@@ -208,15 +213,15 @@ fn recorded<const Y: usize>(
 
 /// A tensor without Burn's autodiff.
 fn torch(x: AnyFloat) -> TchTensor {
-    backends(x.plain().0).float()
+    primitive::<LibTorch>(x.plain().0)
 }
 
-fn backends(x: DispatchTensor) -> BackendTensor<LibTorch> {
-    <DispatchTensor as DispatchKindConversion<LibTorch>>::try_into_backend(x).expect("a tensor of LibTorch's")
-}
-
-fn erased(x: TchTensor) -> DispatchTensor {
-    <DispatchTensor as DispatchKindConversion<LibTorch>>::from_backend(BackendTensor::Float(x))
+/// Truths or whole numbers.
+fn discrete(x: DispatchTensor) -> Torch {
+    match <DispatchTensor as DispatchKindConversion<LibTorch>>::try_into_backend(x) {
+        Ok(BackendTensor::Bool(x) | BackendTensor::Int(x)) => x.tensor,
+        _ => unreachable!("tensors of an operation are on one backend, and these have no fractions"),
+    }
 }
 
 /// Memory that nothing else holds, for writing to.
@@ -226,5 +231,44 @@ fn owned(x: TchTensor) -> Torch {
 
 /// Of memory that nothing else holds.
 fn burns<const D: usize>(x: Torch) -> Tensor<D> {
-    Tensor::from_dispatch(erased(TchTensor::new(x)))
+    Tensor::from_dispatch(erased::<LibTorch>(TchTensor::new(x)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Inputs, compare};
+    use crate::{AttentionOptions, attention, gelu, layer_norm};
+    use burn::tensor::Tensor;
+
+    /// Burn adds in place where it holds the only tensor of some memory. What LibTorch's graph keeps is not to be written to.
+    #[test]
+    #[ignore = "needs LibTorch: cargo xtask test --device tch"]
+    fn what_the_backward_pass_reads_is_not_written_to_before_it() {
+        let inputs = Inputs::default();
+        let x = inputs.tensor([2, 5, 8]);
+        let (weight, bias) = (Tensor::ones([8], &x.device()), Tensor::zeros([8], &x.device()));
+        let operations: [&dyn Fn(Tensor<3>) -> Tensor<3>; 3] =
+            [&gelu, &|x| layer_norm(x, weight.clone(), bias.clone(), 1e-5), &|x: Tensor<3>| {
+                attention(x.clone(), x.clone(), x, AttentionOptions::new(2))
+            }];
+        for operation in operations {
+            let kept_alone = |[x]: [Tensor<3>; 1]| {
+                let inner = x.mul_scalar(2.0);
+                let y = operation(inner.clone()).add_scalar(1.0);
+                inner.add_scalar(100.0).add(y.mul_scalar(3.0))
+            };
+            // The same with everything held to the end.
+            let held = std::cell::RefCell::new(Vec::new());
+            let hold = |x: Tensor<3>| {
+                held.borrow_mut().push(x.clone());
+                x
+            };
+            let kept_by_others = |[x]: [Tensor<3>; 1]| {
+                let inner = hold(x.mul_scalar(2.0));
+                let y = hold(hold(operation(inner.clone())).add_scalar(1.0));
+                hold(inner.add_scalar(100.0)).add(hold(y.mul_scalar(3.0)))
+            };
+            compare([x.clone()], kept_alone, kept_by_others);
+        }
+    }
 }

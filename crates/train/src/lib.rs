@@ -101,7 +101,7 @@ pub use failure::{BackendFailure, catch_backend_failure, says_out_of_memory, sil
 pub use gradient_checkpointing::{GradientCheckpointing, Segments};
 pub use gradients::GradientSum;
 pub use guard::{GuardConfig, GuardState, OnNan, OnSpike, Trouble};
-pub use hardware::{Gpu, Hardware, HardwareSampler, gpu, measured_peak_flops, peak_flops};
+pub use hardware::{Gpu, Hardware, HardwareSampler, gpu, gpu_driver, measured_peak_flops, peak_flops};
 pub use learner::{LAST_LOSS, Learner, LearnerBuilder, StepOutcome, StepReport};
 pub use loss_scale::{LossScale, LossScaleConfig};
 pub use memory::{Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, resident_memory_bytes};

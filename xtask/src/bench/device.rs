@@ -167,7 +167,7 @@ fn count<M: Measured>(args: &Args, spec: DeviceSpec, measured: M, model: M::Mode
 }
 
 /// The last part of a kernel's path, without what it was made for.
-fn short(kernel: &str) -> String {
+pub fn short(kernel: &str) -> String {
     let plain = kernel.split('<').next().unwrap_or(kernel);
     plain.rsplit("::").next().unwrap_or(plain).to_owned()
 }

@@ -5,6 +5,7 @@ mod compare;
 mod data;
 mod device;
 mod faults;
+pub mod gpu;
 mod hardware;
 pub mod hostile;
 mod names;
@@ -34,6 +35,8 @@ pub enum Command {
     Ops(ops::Args),
     /// Count what a step of the Learner asks of an accelerator: kernels, waits, memory; a JSON line
     Device(device::Args),
+    /// Measure a card in a few minutes: parity, steps beside PyTorch's, kernels, real runs; writes a page of docs/benchmarks
+    Gpu(gpu::Args),
     /// Kill, starve and damage small runs at random moments, resume them, and compare what they end in; a table
     Faults(faults::Args),
     /// Train small models on both sides, here and with transformers and PEFT, and DYNAMO's phases beside one adapter for all
@@ -56,6 +59,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Data(args) => data::run(args),
         Command::Ops(args) => ops::run(args),
         Command::Device(args) => device::run(args),
+        Command::Gpu(args) => gpu::run(args),
         Command::Faults(args) => faults::run(args),
         Command::Quality(args) => quality::run(args),
         Command::Ranks(args) => ranks::run(args),

@@ -170,7 +170,7 @@ impl Size {
 }
 
 impl Dtype {
-    fn compute(self) -> Result<Compute, Failure> {
+    pub fn compute(self) -> Result<Compute, Failure> {
         match self {
             Self::F32 => Ok(Compute::F32),
             Self::Bf16 => Ok(Compute::Bf16),
@@ -200,7 +200,9 @@ pub fn run(workload: &Workload) -> Result<(), Failure> {
         wait(&device)?;
         seconds.push(started.elapsed().as_secs_f64());
     }
-    println!("{}", report(workload, spec, median(&seconds[WARM_UPS..]), peak_bytes(&device), loss));
+    let mut line = report(workload, spec, median(&seconds[WARM_UPS..]), peak_bytes(&device), loss);
+    line["forward_flops"] = json!(training.forward_flops(config.max_frames(), workload.tokens) * workload.batch as f64);
+    println!("{line}");
     Ok(())
 }
 

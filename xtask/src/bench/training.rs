@@ -95,10 +95,20 @@ impl Training {
         infos.iter().filter(|p| p.trainable).map(|p| p.shape.iter().product::<usize>()).sum()
     }
 
+    /// Floating-point operations of the forward pass over one clip of `frames` with so many tokens.
+    pub fn forward_flops(&self, frames: usize, tokens: usize) -> f64 {
+        self.learner.model().forward_flops(frames, tokens)
+    }
+
     /// One step; and the loss before it.
     pub fn step(&mut self) -> Result<f64, Failure> {
+        self.numbers().map(|[loss, _]| loss)
+    }
+
+    /// One step; the loss before it, and the length of its gradient.
+    pub fn numbers(&mut self) -> Result<[f64; 2], Failure> {
         let (_, report) = self.learner.step(&mut self.batches).map_err(|e| Failure::Machine(e.to_string()))?;
-        Ok(report.loss)
+        Ok([report.loss, report.norm])
     }
 }
 

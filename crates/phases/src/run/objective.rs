@@ -144,10 +144,12 @@ impl Objective for TaskObjective {
 
     fn work(&self, model: &TaskModel, batch: &TaskBatch) -> Work {
         let trainable = trainable_share(model);
-        match &batch.input {
+        let work = match &batch.input {
             BatchInput::Speech(speech) => speech_work(&model.backbone, speech, trainable),
             BatchInput::Text(text) => text_work(&model.backbone, text, trainable),
-        }
+        };
+        // A router that is trained alone reads the first blocks, and no other is run.
+        if self.task_weight() == 0.0 { Work { flops: None, ..work } } else { work }
     }
 
     fn upload(&self, batch: &mut TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {

@@ -39,6 +39,11 @@ pub fn gpu(index: usize) -> Option<(String, u64)> {
     Some((device.name().ok()?, device.memory_info().ok()?.total))
 }
 
+/// The version of NVIDIA's driver, like `535.161.08`; nothing where there is none.
+pub fn gpu_driver() -> Option<String> {
+    Nvml::init().ok()?.sys_driver_version().ok()
+}
+
 /// What a card cannot tell is left out: not every card has a sensor for each.
 fn read(device: &Device) -> Gpu {
     let memory = device.memory_info().ok();

@@ -6,7 +6,7 @@ mod meter;
 mod peak;
 mod sampler;
 
-pub use gpus::gpu;
+pub use gpus::{gpu, gpu_driver};
 pub(crate) use meter::Meter;
 pub use peak::{measured_peak_flops, peak_flops};
 pub use sampler::HardwareSampler;

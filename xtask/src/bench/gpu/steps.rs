@@ -1,0 +1,154 @@
+//! Training steps of Whispers, here and in PyTorch.
+
+use super::report::Part;
+use super::{Bench, s};
+use crate::bench::names::name;
+use crate::bench::step::Size;
+use crate::failure::Failure;
+use serde_json::Value;
+use std::process::Command;
+use undertone::ops::{Compute, DeviceSpec};
+use undertone::train::gpu;
+
+/// The rank of the adapters, where there are any.
+const RANK: usize = 32;
+
+/// The table's columns that are filled later.
+const COLUMNS: usize = 12;
+const EAGER: usize = 7;
+const COMPILED: usize = 10;
+const SECONDS: usize = 3;
+
+impl Bench<'_> {
+    /// Steps of these sizes, everything trained and by LoRA, and the same in PyTorch as it comes.
+    pub fn steps(&mut self, sizes: &[Size]) -> Result<(), Failure> {
+        for size in sizes {
+            for lora in [0, RANK] {
+                self.step(*size, lora)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The batch of a size: what people take on cards of 80 GB and more.
+    pub fn batch(&self, size: Size) -> usize {
+        let usual = match size {
+            Size::Nano | Size::Tiny => 64,
+            Size::Base | Size::Small => 32,
+            Size::Medium => 16,
+            Size::LargeV3 => 8,
+        };
+        self.args.batch.unwrap_or(usual)
+    }
+
+    fn step(&mut self, size: Size, lora: usize) -> Result<(), Failure> {
+        let mut batch = self.batch(size);
+        let line = loop {
+            let device = self.device.to_string();
+            let mut arguments = vec!["bench".to_owned(), "step".to_owned()];
+            arguments.extend(self.options(size, lora, batch, &device));
+            let what = title(size, lora, batch);
+            let text = self.our(&what, &arguments, [s(10), s(1800)])?;
+            match text.as_deref().and_then(Self::line) {
+                Some(line) => break line,
+                // Half of it may fit.
+                None if batch > 1 && self.report.last_left_out().contains("too little memory") => batch /= 2,
+                None => return Ok(()),
+            }
+        };
+        let number = |key: &str| line[key].as_f64().unwrap_or(f64::NAN);
+        let seconds = number("seconds_per_step");
+        let passes = if lora > 0 { 2.0 } else { 3.0 };
+        let mfu = self.card.peak(Compute::Bf16).map(|peak| passes * number("forward_flops") / seconds / peak);
+        let mut cells = vec![
+            name(size),
+            if lora > 0 { format!("LoRA {lora}") } else { "everything".to_owned() },
+            batch.to_string(),
+            format!("{seconds:.4}"),
+            format!("{:.1}", number("samples_per_second")),
+            mfu.map_or("?".to_owned(), |mfu| format!("{:.1} %", 100.0 * mfu)),
+            gib(&line),
+        ];
+        cells.resize(COLUMNS, String::new());
+        let first = cells[..3].to_vec();
+        self.report.row(Part::Steps, cells)?;
+        self.peer(size, lora, batch, &first, false)
+    }
+
+    /// Compiled PyTorch for every step that was timed.
+    pub fn compiled(&mut self) -> Result<(), Failure> {
+        let sizes = self.args.sizes.clone();
+        for size in sizes {
+            for lora in [0, RANK] {
+                let trained = if lora > 0 { format!("LoRA {lora}") } else { "everything".to_owned() };
+                let start = [name(size), trained];
+                let Some(batch) = self.report.row_mut(Part::Steps, &start).and_then(|row| row[2].parse().ok()) else {
+                    continue;
+                };
+                let [size_name, trained] = start;
+                self.peer(size, lora, batch, &[size_name, trained], true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// PyTorch's time in the row that begins so.
+    fn peer(&mut self, size: Size, lora: usize, batch: usize, first: &[String], compiled: bool) -> Result<(), Failure> {
+        let Some((python, script)) = self.args.peer_python.as_ref().zip(self.args.peer.as_ref()) else { return Ok(()) };
+        // Children work in a folder of their own.
+        let [python, script] = [python, script].map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
+        let mut command = Command::new(python);
+        command.arg(script).args(self.options(size, lora, batch, &self.peer_device()));
+        if compiled {
+            command.arg("--compile");
+        }
+        let how = if compiled { "compiled" } else { "eager" };
+        let what = format!("PyTorch, {how}: {}", title(size, lora, batch));
+        // Compiling takes a minute.
+        let least = if compiled { s(60) } else { s(15) };
+        let text = self.child(&what, command, [least, s(1800)])?;
+        let Some(line) = text.as_deref().and_then(Self::line) else { return Ok(()) };
+        let seconds = line["seconds_per_step"].as_f64().unwrap_or(f64::NAN);
+        if let Some(row) = self.report.row_mut(Part::Steps, first) {
+            let ours: f64 = row[SECONDS].parse().unwrap_or(f64::NAN);
+            let column = if compiled { COMPILED } else { EAGER };
+            row[column] = format!("{seconds:.4}");
+            row[column + 1] = format!("{:.2}", seconds / ours);
+            if !compiled {
+                row[column + 2] = gib(&line);
+            }
+        }
+        self.report.write()
+    }
+
+    fn options(&self, size: Size, lora: usize, batch: usize, device: &str) -> Vec<String> {
+        let steps = self.args.steps.to_string();
+        let given = [
+            ("--size", name(size)),
+            ("--batch", batch.to_string()),
+            ("--steps", steps),
+            ("--dtype", "bf16".to_owned()),
+            ("--device", device.to_owned()),
+            ("--lora", lora.to_string()),
+        ];
+        given.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect()
+    }
+
+    /// What PyTorch calls the card.
+    fn peer_device(&self) -> String {
+        match self.device {
+            DeviceSpec::Cuda(index) | DeviceSpec::TchCuda(index) => format!("cuda:{index}"),
+            DeviceSpec::Wgpu(_) if !self.card.is_host && gpu(0).is_some() => "cuda:0".to_owned(),
+            _ => "cpu".to_owned(),
+        }
+    }
+}
+
+fn title(size: Size, lora: usize, batch: usize) -> String {
+    let trained = if lora > 0 { format!("LoRA {lora}") } else { "everything".to_owned() };
+    format!("a step of {}, {trained}, batch {batch}", name(size))
+}
+
+fn gib(line: &Value) -> String {
+    line["peak_mib"].as_f64().map_or("?".to_owned(), |mib| format!("{:.1}", mib / 1024.0))
+}
