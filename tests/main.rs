@@ -2,6 +2,7 @@
 //! -E 'test(/^resume::/)'` runs one. Each test has a process of its own there; in `cargo test` they share one, so they
 //! leave its environment, directory and hooks alone.
 
+mod bench_gpu;
 mod cli;
 mod configs;
 mod data;

@@ -73,8 +73,6 @@ def main():
         with torch.autocast("cuda" if cuda else "cpu", TYPES[options.dtype], enabled=options.dtype != "f32"):
             loss = run(input_features=features, decoder_input_ids=tokens, labels=tokens).loss
         loss.backward()
-        # As the Learner does.
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if cuda:

@@ -249,6 +249,16 @@ pub fn runs_on_host(device: &Device) -> bool {
     }
 }
 
+/// What a device's driver calls it, like `NVIDIA H100 80GB HBM3`, where CubeCL runs it.
+pub fn driver_name(device: &Device) -> Option<String> {
+    #[cfg(feature = "cube")]
+    if Backing::of(device).is_cube() {
+        return device.clone().inner().identity().map(|identity| identity.name);
+    }
+    let _ = device;
+    None
+}
+
 /// Refuses devices of backends that Undertone's operations were not written for.
 ///
 /// # Errors

@@ -23,7 +23,7 @@ pub enum Kernels {
     /// Fused kernels where there are any.
     #[default]
     Fused,
-    /// Compositions of Burn's operations, as on LibTorch: the reference that kernels are measured against.
+    /// Compositions of Burn's operations: the reference that kernels are measured against.
     Composed,
 }
 

@@ -4,7 +4,8 @@
 //! own operations. On the CPU it has a second one, a kernel of `undertone-kernels` with its own backward pass, that is
 //! tested against the first; no caller sees which one runs. [`set_kernels`] chooses the composed bodies there too. On
 //! CubeCL's backends (CUDA, Vulkan, Metal) there is a third where Burn's operations would keep more memory, launch more
-//! kernels or mean something else: kernels for CubeCL, in `cube`.
+//! kernels or mean something else: kernels for CubeCL, in `cube`. On LibTorch what a step spends its time on is LibTorch's
+//! own, in `libtorch`.
 //!
 //! What a training step finds stays on an accelerator until it is asked for: [`StepControl`] decides there whether
 //! parameters move, and [`read_behind`] brings numbers back without waiting for them.
@@ -61,7 +62,7 @@ pub use attention::{AttentionOptions, attention};
 pub use capacity::Capacity;
 pub use checkpoint::checkpoint;
 pub use conv::conv1d;
-pub use device::{DeviceError, DeviceSpec, backends, check_backend, runs_on_host};
+pub use device::{DeviceError, DeviceSpec, backends, check_backend, driver_name, runs_on_host};
 pub use graph::{AnyFloat, fork};
 pub use groups::{add, average, sum_of_squares};
 pub use hook::{BackwardHook, GradientsSoFar, with_backward_hook};

@@ -36,24 +36,44 @@ pub(crate) fn cuda_index(device: &Device) -> Option<usize> {
 }
 
 /// `softmax(q kᵀ / √d_head) v` per head, `[batch, queries, heads · d_head]`, by the fastest kernel that LibTorch has for these
-/// tensors.
-///
-/// `seen` is true where a query sees a key, of a shape that broadcasts to `[batch, heads, queries, keys]`; `causal` is for as
-/// many queries as keys, and without `seen`.
-pub(crate) fn attention(qkv: [Tensor<3>; 3], heads: usize, causal: bool, seen: Option<Tensor<4, Bool>>) -> Tensor<3> {
-    let seen = seen.map(|seen| discrete(seen.into_dispatch()));
-    let heads = heads as i64;
+/// tensors. `padding` is true where a key is not to be seen, `[batch, keys]`; `causal` as in
+/// [`AttentionOptions`](crate::AttentionOptions).
+pub(crate) fn attention(
+    qkv: [Tensor<3>; 3],
+    heads: usize,
+    causal: bool,
+    padding: Option<Tensor<2, Bool>>,
+) -> Tensor<3> {
+    let ([_, queries, _], keys, heads) = (qkv[0].dims(), qkv[1].dims()[1], heads as i64);
+    let causal = causal && queries > 1;
+    let padding = padding.map(|padding| discrete(padding.inner().into_dispatch()));
+    // LibTorch has this case without a mask.
+    let square = causal && queries == keys && padding.is_none();
+    let mask = if square { None } else { seen([queries, keys], causal, padding, &qkv[0]) };
     let inputs = qkv.map(AnyFloat::from);
     let [query, key] = [0, 1].map(|i| split(&torch(inputs[i].clone()).tensor, heads));
     let broken = broken_scores(&query, &key);
     let mixed = derived(inputs, |qkv| {
         let [query, key, value] = qkv.each_ref().map(|x| split(x, heads));
-        merged(&Torch::scaled_dot_product_attention(&query, &key, &value, seen, 0.0, causal, None, false))
+        merged(&Torch::scaled_dot_product_attention(&query, &key, &value, mask, 0.0, square, None, false))
     });
     match broken {
         None => mixed,
         Some(broken) if mixed.device().is_autodiff() => mixed + Tensor::from_inner(burns(broken)),
         Some(broken) => mixed + burns(broken),
+    }
+}
+
+/// True where a query sees a key, as small as it can be: LibTorch repeats it. Nothing where each sees all.
+fn seen([queries, keys]: [usize; 2], causal: bool, padding: Option<Torch>, x: &Tensor<3>) -> Option<Torch> {
+    let earlier = causal.then(|| {
+        let device = torch(x.clone().into()).tensor.device();
+        Torch::ones([queries as i64, keys as i64], (Kind::Bool, device)).tril(keys as i64 - queries as i64)
+    });
+    let real = padding.map(|padding| padding.logical_not().unsqueeze(1).unsqueeze(1));
+    match (earlier, real) {
+        (Some(earlier), Some(real)) => Some(earlier.logical_and(&real)),
+        (one, other) => one.or(other),
     }
 }
 

@@ -63,8 +63,9 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
     let bias = bias.map(|bias| AnyFloat::from(bias).plain().tensor::<1>());
     let y = match bias {
         #[cfg(feature = "tch")]
-        Some(bias) if dtype == product_dtype && Backing::of(&bias.device()) == Backing::LibTorch => {
-            libtorch::affine(x.clone(), weight.clone(), host::restored(bias, dtype)).reshape(y_shape)
+        Some(bias) if Backing::of(&bias.device()) == Backing::LibTorch => {
+            let bias = host::restored(bias, product_dtype);
+            host::restored(libtorch::affine(x.clone(), weight.clone(), bias).reshape(y_shape), dtype)
         }
         bias => {
             let y = host::restored(matmul(x.clone(), weight.clone().transpose()).reshape(y_shape), dtype);

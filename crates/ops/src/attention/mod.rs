@@ -75,9 +75,10 @@ pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: At
 }
 
 fn products(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
+    // LibTorch's own drops others than those of a seed.
     #[cfg(feature = "tch")]
     if Backing::of(&query.device()) == Backing::LibTorch && (options.dropout == 0.0 || !query.device().is_autodiff()) {
-        return on_libtorch([query, key, value], options);
+        return libtorch::attention([query, key, value], options.heads, options.causal, options.key_padding);
     }
     if !fused(&query.device()) {
         return step(Body::new, [query, key, value], options);
@@ -261,22 +262,6 @@ impl Body {
             Self::Composed(composed) => composed.backward(qkv, out_and_gradient, sums),
         }
     }
-}
-
-/// LibTorch's attention, which drops no weights here: those that it would drop are not those of a seed.
-#[cfg(feature = "tch")]
-fn on_libtorch(qkv: [Tensor<3>; 3], options: AttentionOptions) -> Tensor<3> {
-    let ([batch, queries, _], keys) = (qkv[0].dims(), qkv[1].dims()[1]);
-    let causal = options.causal && queries > 1;
-    let padding = options.key_padding.map(Tensor::inner);
-    if causal && queries == keys && padding.is_none() {
-        return libtorch::attention(qkv, options.heads, true, None);
-    }
-    let offset = causal.then(|| keys as i64 - queries as i64);
-    // As small as it can be: LibTorch repeats it.
-    let shape = [padding.as_ref().map_or(1, |_| batch), 1, if causal { queries } else { 1 }, keys];
-    let hidden = hidden_keys(shape, offset, padding.as_ref(), &qkv[0].device().inner());
-    libtorch::attention(qkv, options.heads, false, hidden.map(Tensor::bool_not))
 }
 
 /// Burn's attention, for answers in half precision.

@@ -3,7 +3,7 @@
 use crate::bench::step::resolve;
 use crate::failure::Failure;
 use std::path::Path;
-use undertone::ops::{Compute, DeviceSpec, runs_on_host};
+use undertone::ops::{Compute, DeviceSpec, driver_name, runs_on_host};
 use undertone::train::{Environment, gpu, gpu_driver, peak_flops};
 
 /// What computes.
@@ -39,9 +39,8 @@ pub fn find(name: &str) -> Result<(DeviceSpec, Card), Failure> {
         DeviceSpec::Cuda(index) | DeviceSpec::TchCuda(index) => gpu(index),
         _ => None,
     };
-    let identity = device.identity().map(|identity| identity.name);
     let (known, memory) = nvidia.map_or((None, None), |(name, memory)| (Some(name), Some(memory)));
-    let name = known.or(identity).unwrap_or_else(|| spec.to_string());
+    let name = known.or_else(|| driver_name(&device)).unwrap_or_else(|| spec.to_string());
     let machine = Environment::now(&device, 0);
     Ok((spec, Card { name, memory, driver, is_host: runs_on_host(&device), machine }))
 }
@@ -89,9 +88,10 @@ impl Card {
         let none = format!("`{}` has no choices of tuning for {}", caches.display(), self.name);
         Ok(match (is_new, others.is_empty()) {
             (false, _) => None,
-            (true, true) => Some(format!("{none} yet: kernels were tuned while they were timed")),
+            (true, true) => Some(format!("{none} yet: kernels that are tuned were tuned while they were timed")),
             (true, false) => {
-                Some(format!("{none}, only for {}: kernels were tuned while they were timed", others.join(", ")))
+                let others = others.join(", ");
+                Some(format!("{none}, only for {others}: kernels that are tuned were tuned while they were timed"))
             }
         })
     }

@@ -46,7 +46,8 @@ pub fn output(command: &mut Command, limit: Duration) -> Result<String, String> 
         return text(&mut said).map_err(|e| format!("its output cannot be read: {e}"));
     }
     let complaint = text(&mut complained).unwrap_or_default();
-    if says_out_of_memory(&complaint) {
+    // As backends say it, and as Undertone and PyTorch do.
+    if says_out_of_memory(&complaint) || complaint.contains("memory ran out") || complaint.contains("out of memory") {
         return Err("the device has too little memory for it".to_owned());
     }
     Err(format!("it failed ({status}): {}", telling(&complaint)))

@@ -1,7 +1,8 @@
 //! Runs of the whole Learner on what people fine-tune: what the loader keeps up with, and what the card does meanwhile.
 
+use super::args::Scale;
+use super::bench::{Bench, s};
 use super::report::Part;
-use super::{Bench, s};
 use crate::bench::step::Size;
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
@@ -10,15 +11,6 @@ use undertone::model::whisper::WhisperConfig;
 use undertone::ops::DeviceSpec;
 use undertone::store::Dtype;
 use undertone::train::Performance;
-
-/// How large the models of the runs are.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Scale {
-    /// As the guides have them
-    Full,
-    /// So small that a CPU trains them
-    Small,
-}
 
 /// The README's first command.
 const QUICKSTART: &str = include_str!("../../../../configs/cw-contest.yaml");

@@ -1,7 +1,7 @@
 //! Measurements that need code of their own: each is a process of `bench gpu`.
 
+use super::bench::{Bench, s};
 use super::report::Part;
-use super::{Bench, s};
 use crate::bench::device::short;
 use crate::bench::names::name;
 use crate::bench::step::{Dtype, Size, resolve};
@@ -146,7 +146,7 @@ fn kernels(args: &ChildArgs, device: &Device) -> Result<Vec<Value>, Failure> {
         return Err(nothing());
     }
     let mut kinds: Vec<(String, Launched)> = kinds.into_iter().collect();
-    kinds.sort_by(|a, b| b.1.time.cmp(&a.1.time));
+    kinds.sort_by_key(|kind| std::cmp::Reverse(kind.1.time));
     let line = |(kernel, launched): (String, Launched)| json!({"kernel": kernel, "launches": launched.count, "seconds": launched.time.as_secs_f64()});
     Ok(kinds.into_iter().map(line).collect())
 }

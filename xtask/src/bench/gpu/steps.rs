@@ -1,11 +1,12 @@
 //! Training steps of Whispers, here and in PyTorch.
 
+use super::bench::{Bench, s};
 use super::report::Part;
-use super::{Bench, s};
 use crate::bench::names::name;
 use crate::bench::step::Size;
 use crate::failure::Failure;
 use serde_json::Value;
+use std::path::PathBuf;
 use std::process::Command;
 use undertone::ops::{Compute, DeviceSpec};
 use undertone::train::gpu;
@@ -95,8 +96,10 @@ impl Bench<'_> {
     /// PyTorch's time in the row that begins so.
     fn peer(&mut self, size: Size, lora: usize, batch: usize, first: &[String], compiled: bool) -> Result<(), Failure> {
         let Some((python, script)) = self.args.peer_python.as_ref().zip(self.args.peer.as_ref()) else { return Ok(()) };
-        // Children work in a folder of their own.
-        let [python, script] = [python, script].map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
+        // Children work in a folder of their own. A bare name is looked for in PATH.
+        let from_here = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let python = if python.components().count() > 1 { from_here(python) } else { python.clone() };
+        let script = from_here(script);
         let mut command = Command::new(python);
         command.arg(script).args(self.options(size, lora, batch, &self.peer_device()));
         if compiled {
