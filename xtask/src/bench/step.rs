@@ -202,6 +202,7 @@ pub fn run(workload: &Workload) -> Result<(), Failure> {
     }
     let mut line = report(workload, spec, median(&seconds[WARM_UPS..]), peak_bytes(&device), loss);
     line["forward_flops"] = json!(training.forward_flops(config.max_frames(), workload.tokens) * workload.batch as f64);
+    line["trainable"] = json!(training.parameters());
     println!("{line}");
     Ok(())
 }

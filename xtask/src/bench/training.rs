@@ -89,7 +89,6 @@ impl Training {
     }
 
     /// How many parameters are trained.
-    #[cfg(feature = "mpi")]
     pub fn parameters(&self) -> usize {
         let infos = undertone::store::parameter_infos(self.learner.model());
         infos.iter().filter(|p| p.trainable).map(|p| p.shape.iter().product::<usize>()).sum()

@@ -45,9 +45,9 @@ impl Part {
                 "Training steps",
                 "Random Whispers on random clips of 30 s with 32 tokens each, AdamW; medians. LoRA has rank 32 on q, k, v, out_proj, \
                  fc1 and fc2. MFU is the arithmetic of three forward passes (two with LoRA, whose frozen weights want no gradient) \
-                 by what the card's data sheet promises. Memory is what the allocator has reserved; PyTorch's is what it has \
-                 allocated. Above 1, a ratio is in our favour.",
-                "Whisper | trained | batch | s a step | clips/s | MFU | GiB | PyTorch, s | ratio | GiB | compiled, s | ratio",
+                 by what the card's data sheet promises. Memory is what the allocator has reserved, beside what the memory model \
+                 says, on which the presets of cards rest; PyTorch's is what it has allocated. Above 1, a ratio is in our favour.",
+                "Whisper | trained | batch | s a step | clips/s | MFU | GiB | by the model, GiB | PyTorch, s | ratio | GiB | compiled, s | ratio",
             ],
             Self::Kernels => [
                 "Where a step's time goes",

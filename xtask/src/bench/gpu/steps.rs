@@ -8,16 +8,19 @@ use crate::failure::Failure;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
+use undertone::fit::{Execution, Footprint};
 use undertone::ops::{Compute, DeviceSpec};
 use undertone::train::gpu;
 
 /// The rank of the adapters, where there are any.
 const RANK: usize = 32;
+/// Of each clip, as `bench step` has them.
+const TOKENS: usize = 32;
 
 /// The table's columns that are filled later.
-const COLUMNS: usize = 12;
-const EAGER: usize = 7;
-const COMPILED: usize = 10;
+const COLUMNS: usize = 13;
+const EAGER: usize = 8;
+const COMPILED: usize = 11;
 const SECONDS: usize = 3;
 
 impl Bench<'_> {
@@ -69,6 +72,7 @@ impl Bench<'_> {
             format!("{:.1}", number("samples_per_second")),
             mfu.map_or("?".to_owned(), |mfu| format!("{:.1} %", 100.0 * mfu)),
             gib(&line),
+            reckoned(size, batch, number("trainable") as u64),
         ];
         cells.resize(COLUMNS, String::new());
         let first = cells[..3].to_vec();
@@ -150,6 +154,14 @@ impl Bench<'_> {
 fn title(size: Size, lora: usize, batch: usize) -> String {
     let trained = if lora > 0 { format!("LoRA {lora}") } else { "everything".to_owned() };
     format!("a step of {}, {trained}, batch {batch}", name(size))
+}
+
+/// What the memory model says of such a step, on which the presets of cards rest.
+fn reckoned(size: Size, batch: usize, trainable: u64) -> String {
+    let config = size.config();
+    let footprint = Footprint::whisper(&config).on(config.max_source_positions, TOKENS).training(trainable, true);
+    let bytes = footprint.bytes(batch, 1, &Execution { element_bytes: 2, ..Execution::ACCELERATOR });
+    format!("{:.1}", bytes as f64 / f64::from(1 << 30))
 }
 
 fn gib(line: &Value) -> String {
