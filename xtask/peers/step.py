@@ -59,6 +59,8 @@ def main():
     parser.add_argument("--compile", action="store_true", help="by torch.compile")
     options = parser.parse_args()
 
+    if options.device.startswith("cuda:"):
+        torch.cuda.set_device(options.device)
     torch.manual_seed(0)
     model = network(options)
     run = torch.compile(model) if options.compile else model

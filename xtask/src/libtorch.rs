@@ -29,8 +29,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["run", "--bin", "xtask", "--features", "tch", "--"]).args(&args.command);
-    let status = cargo.envs(libtorch.variables()).status();
-    let status = status.map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
+    become_command(cargo.envs(libtorch.variables()))
+}
+
+/// In place of this process, so that an interrupt reaches the command alone.
+#[cfg(unix)]
+fn become_command(command: &mut Command) -> Result<(), Failure> {
+    use std::os::unix::process::CommandExt;
+    Err(Failure::Machine(format!("cannot start cargo: {}", command.exec())))
+}
+
+#[cfg(not(unix))]
+fn become_command(command: &mut Command) -> Result<(), Failure> {
+    let status = command.status().map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
     if status.success() { Ok(()) } else { std::process::exit(status.code().unwrap_or(1)) }
 }
 

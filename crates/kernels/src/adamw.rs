@@ -12,7 +12,7 @@ const SUM: usize = 1 << 12;
 
 /// One step of AdamW (Loshchilov and Hutter, 2019) with burn-optim's arithmetic: decay by `learning_rate ·
 /// weight_decay`, both moments corrected for their start at zero, `epsilon` beside the corrected root.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
     /// Step size.
     pub learning_rate: f32,

@@ -153,45 +153,78 @@ pub(crate) fn row_losses(
     (burns(losses.masked_fill_(&ignored, 0.0)), burns(gradient))
 }
 
-/// A parameter, the mean of its gradient and that of its square after a step of AdamW, all `[elements]`, f32 and without
-/// autodiff. They are changed where they lie when nothing else holds them. Where `taken`, `[1]`, is false, nothing moves.
+/// A step of AdamW, and what all parameters that it moves have in common.
 ///
 /// tch 0.22 has no steps of many tensors at once (`_foreach`) and no fused one.
-pub(crate) fn adamw(
-    rule: AdamW,
-    [parameter, gradient, mean, square]: [Tensor<1>; 4],
-    taken: Option<Tensor<1, Bool>>,
-) -> [Tensor<1>; 3] {
-    let [mut parameter, mut gradient, mut mean, mut square] =
-        [parameter, gradient, mean, square].map(|x| owned(torch(x.into())));
-    let rate = f64::from(rule.learning_rate);
-    let of_step = |beta: f32| 1.0 - f64::from(beta).powf(rule.step as f64);
-    let not_taken = taken.map(|taken| discrete(taken.into_dispatch()).logical_not());
-    let options = (Kind::Float, parameter.device());
-    // A number, or another in a step that is not taken.
-    let unless = |number: f64, other: f64| match &not_taken {
-        None => Torch::full([1], number, options),
-        Some(not_taken) => Torch::full([1], number, options).masked_fill(not_taken, other),
-    };
-    if rule.gradient_scale != 1.0 {
-        gradient *= f64::from(rule.gradient_scale);
-    }
-    if let Some(not_taken) = &not_taken {
-        gradient = gradient.masked_fill_(not_taken, 0.0);
-    }
-    mean = mean.lerp_tensor_(&gradient, &unless(1.0 - f64::from(rule.beta1), 0.0));
-    square = square.lerp_tensor_(&gradient.square_(), &unless(1.0 - f64::from(rule.beta2), 0.0));
-    if rate > 0.0 {
-        if rule.weight_decay > 0.0 {
-            parameter *= unless(1.0 - rate * f64::from(rule.weight_decay), 1.0);
+pub(crate) struct AdamWStep {
+    pub rule: AdamW,
+    /// What gradients are multiplied by, `[1]`, and whether the step is not taken; nothing where it is taken anyway.
+    control: Option<[Torch; 2]>,
+    /// Shares of the gradient and of its square that their means take in.
+    of_mean: Torch,
+    of_square: Torch,
+    /// The share of the parameter that weight decay leaves.
+    kept: Torch,
+    /// Added below the quotient that a parameter moves by.
+    epsilon: Torch,
+}
+
+impl AdamWStep {
+    /// Where `taken`, `[1]`, is false, nothing moves; `factor`, `[1]`, is then what gradients are multiplied by.
+    pub fn new(rule: AdamW, device: &Device, control: Option<(Tensor<1>, Tensor<1, Bool>)>) -> Self {
+        let control =
+            control.map(|(factor, taken)| [torch(factor.into()).tensor, discrete(taken.into_dispatch()).logical_not()]);
+        let options = (Kind::Float, torch(Tensor::<1>::zeros([1], device).into()).tensor.device());
+        // A number, or another in a step that is not taken.
+        let unless = |number: f64, other: f64| match &control {
+            None => Torch::full([1], number, options),
+            Some([_, not_taken]) => Torch::full([1], number, options).masked_fill(not_taken, other),
+        };
+        let decayed = f64::from(rule.learning_rate) * f64::from(rule.weight_decay);
+        Self {
+            rule,
+            of_mean: unless(1.0 - f64::from(rule.beta1), 0.0),
+            of_square: unless(1.0 - f64::from(rule.beta2), 0.0),
+            kept: unless(1.0 - decayed, 1.0),
+            epsilon: unless(below(&rule) * f64::from(rule.epsilon), f64::INFINITY),
+            control,
         }
-        // - rate · (mean / c₁) / (√(square / c₂) + ε) as a quotient of the mean, with the rest below.
-        let below = -of_step(rule.beta1) / rate;
-        let root = square.sqrt() * (below / of_step(rule.beta2).sqrt());
-        let below = root + unless(below * f64::from(rule.epsilon), f64::INFINITY);
-        parameter = parameter.addcdiv_(&mean, &below);
     }
-    [parameter, mean, square].map(burns)
+
+    /// A parameter, the mean of its gradient and that of its square after the step, of these and the gradient: all
+    /// `[elements]`, f32 and without autodiff. They are changed where they lie when nothing else holds them.
+    pub fn apply(&self, tensors: [Tensor<1>; 4]) -> [Tensor<1>; 3] {
+        let [mut parameter, mut gradient, mut mean, mut square] = tensors.map(|x| owned(torch(x.into())));
+        let rule = &self.rule;
+        if let Some([factor, not_taken]) = &self.control {
+            gradient *= factor;
+            gradient = gradient.masked_fill_(not_taken, 0.0);
+        } else if rule.gradient_scale != 1.0 {
+            gradient *= f64::from(rule.gradient_scale);
+        }
+        mean = mean.lerp_tensor_(&gradient, &self.of_mean);
+        square = square.lerp_tensor_(&gradient.square_(), &self.of_square);
+        if rule.learning_rate > 0.0 {
+            if rule.weight_decay > 0.0 {
+                parameter *= &self.kept;
+            }
+            let mut root = square.sqrt();
+            root *= below(rule) / correction(rule.beta2, rule).sqrt();
+            root += &self.epsilon;
+            parameter = parameter.addcdiv_(&mean, &root);
+        }
+        [parameter, mean, square].map(burns)
+    }
+}
+
+/// - rate · (mean / c₁) / (√(square / c₂) + ε) as a quotient of the mean: what √(square / c₂) + ε is multiplied by below it.
+fn below(rule: &AdamW) -> f64 {
+    -correction(rule.beta1, rule) / f64::from(rule.learning_rate)
+}
+
+/// Of a mean that began at 0.
+fn correction(beta: f32, rule: &AdamW) -> f64 {
+    1.0 - f64::from(beta).powf(rule.step as f64)
 }
 
 /// What `forward` makes of tensors of LibTorch, as one step of Burn's graph. LibTorch records it and finds its gradients.

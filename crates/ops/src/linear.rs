@@ -69,7 +69,10 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
         }
         bias => {
             let y = host::restored(matmul(x.clone(), weight.clone().transpose()).reshape(y_shape), dtype);
-            bias.map_or(y.clone(), |bias| y + host::restored(bias, dtype).unsqueeze())
+            match bias {
+                Some(bias) => y + host::restored(bias, dtype).unsqueeze(),
+                None => y,
+            }
         }
     };
     if !with_autodiff {

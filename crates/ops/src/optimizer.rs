@@ -10,8 +10,6 @@ use crate::host::{floats, fused, whole};
 use crate::libtorch;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, Flex, backend_extension};
-#[cfg(feature = "tch")]
-use burn::tensor::Bool;
 use burn::tensor::Tensor;
 use undertone_kernels::{adafactor, adamw};
 
@@ -49,7 +47,8 @@ impl AdamWRule {
     pub fn apply(&self, parameter: Tensor<1>, gradient: Tensor<1>, moments: Moments) -> (Tensor<1>, Moments) {
         #[cfg(feature = "tch")]
         if Backing::of(&parameter.device()) == Backing::LibTorch {
-            return self.on_libtorch(parameter, gradient, moments, None);
+            let step = AdamWStep { rule: *self, parameter, gradient, moments };
+            return adamw_on_libtorch(vec![step], None).remove(0);
         }
         if !fused(&parameter.device()) {
             return self.composed(parameter, gradient, moments);
@@ -59,19 +58,6 @@ impl AdamWRule {
         let (p, m, v) = Dispatch::adamw(*self, p, g, m, v);
         let [p, mean, square] = [p, m, v].map(Tensor::from_dispatch);
         (p, Moments { mean, square })
-    }
-
-    #[cfg(feature = "tch")]
-    fn on_libtorch(
-        &self,
-        parameter: Tensor<1>,
-        gradient: Tensor<1>,
-        moments: Moments,
-        taken: Option<Tensor<1, Bool>>,
-    ) -> (Tensor<1>, Moments) {
-        let tensors = [parameter, gradient, moments.mean, moments.square];
-        let [parameter, mean, square] = libtorch::adamw(self.kernel(), tensors, taken);
-        (parameter, Moments { mean, square })
     }
 
     fn composed(&self, parameter: Tensor<1>, gradient: Tensor<1>, moments: Moments) -> (Tensor<1>, Moments) {
@@ -257,13 +243,12 @@ pub fn adamw(steps: Vec<AdamWStep>, control: Option<&StepControl>) -> Vec<(Tenso
     if steps.first().is_some_and(|step| Backing::of(&step.parameter.device()).is_cube()) {
         return adamw_on_cube(steps, control);
     }
+    #[cfg(feature = "tch")]
+    if steps.first().is_some_and(|step| Backing::of(&step.parameter.device()) == Backing::LibTorch) {
+        return adamw_on_libtorch(steps, control);
+    }
     let controlled = |AdamWStep { rule, parameter, gradient, moments }: AdamWStep| match control {
         None => rule.apply(parameter, gradient, moments),
-        #[cfg(feature = "tch")]
-        Some(control) if Backing::of(&parameter.device()) == Backing::LibTorch => {
-            let rule = AdamWRule { gradient_scale: 1.0, ..rule };
-            rule.on_libtorch(parameter, gradient * control.factor(), moments, Some(control.taken()))
-        }
         Some(control) => {
             let (old, gradient) = ((parameter.clone(), moments.clone()), gradient * control.factor());
             let rule = AdamWRule { gradient_scale: 1.0, ..rule };
@@ -303,6 +288,24 @@ fn adamw_on_cube(steps: Vec<AdamWStep>, control: Option<&StepControl>) -> Vec<(T
     let mut moved = moved.into_iter().map(Tensor::from_dispatch);
     let mut next = || moved.next();
     std::iter::from_fn(|| Some((next()?, Moments { mean: next()?, square: next()? }))).collect()
+}
+
+#[cfg(feature = "tch")]
+fn adamw_on_libtorch(steps: Vec<AdamWStep>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Moments)> {
+    let control = control.map(|control| (control.factor(), control.taken()));
+    let mut common: Option<libtorch::AdamWStep> = None;
+    let moved = steps.into_iter().map(|AdamWStep { rule, parameter, gradient, moments }| {
+        let rule = rule.kernel();
+        // Most parameters are moved by one rule: its numbers are made once.
+        let step = match common.take() {
+            Some(step) if step.rule == rule => step,
+            _ => libtorch::AdamWStep::new(rule, &parameter.device(), control.clone()),
+        };
+        let [parameter, mean, square] = step.apply([parameter, gradient, moments.mean, moments.square]);
+        common = Some(step);
+        (parameter, Moments { mean, square })
+    });
+    moved.collect()
 }
 
 /// What an optimizer asks of a backend; it works below autodiff.

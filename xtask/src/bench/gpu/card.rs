@@ -3,7 +3,7 @@
 use crate::bench::step::resolve;
 use crate::failure::Failure;
 use std::path::Path;
-use undertone::ops::{Compute, DeviceSpec, driver_name, runs_on_host};
+use undertone::ops::{Compute, DeviceSpec, backends, driver_name, runs_on_host};
 use undertone::train::{Environment, gpu, gpu_driver, peak_flops};
 
 /// What computes.
@@ -26,7 +26,7 @@ const OLDEST_DRIVER: [u32; 2] = [525, 60];
 /// The device that `name` stands for.
 pub fn find(name: &str) -> Result<(DeviceSpec, Card), Failure> {
     let driver = gpu_driver();
-    if name.contains("cuda")
+    if (name.contains("cuda") || name == "auto")
         && let Some(driver) = driver.as_deref().filter(|driver| is_too_old(driver))
     {
         let [major, minor] = OLDEST_DRIVER;
@@ -35,6 +35,12 @@ pub fn find(name: &str) -> Result<(DeviceSpec, Card), Failure> {
         )));
     }
     let (spec, device) = resolve(name)?;
+    if name == "auto" && spec == DeviceSpec::Cpu {
+        return Err(Failure::BadInput(format!(
+            "no GPU was found with what is built in ({}): build with --features cuda, wgpu or tch, or name a device by --device",
+            backends().join(", ")
+        )));
+    }
     let nvidia = match spec {
         DeviceSpec::Cuda(index) | DeviceSpec::TchCuda(index) => gpu(index),
         _ => None,
@@ -78,8 +84,11 @@ impl Card {
         let own = own.canonicalize().map_err(|e| failed(&own, e))?;
         let file = work.join("cubecl.toml");
         let directory = toml_string(&own.to_string_lossy());
-        std::fs::write(&file, format!("[environment]\npath = {{ directory = {directory} }}\n"))
-            .map_err(|e| failed(&file, e))?;
+        std::fs::write(
+            &file,
+            format!("[environment]\npath = {{ directory = {directory} }}\n\n[compilation]\ncache = true\n"),
+        )
+        .map_err(|e| failed(&file, e))?;
         let of_others = std::fs::read_dir(caches).map_err(|e| failed(caches, e))?;
         let mut others: Vec<String> =
             of_others.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

@@ -39,7 +39,10 @@ pub fn output(command: &mut Command, limit: Duration) -> Result<String, String> 
                 let _ = child.wait();
                 return Err(format!("it was stopped after {} s", started.elapsed().as_secs()));
             }
-            Err(e) => return Err(format!("it cannot be waited for: {e}")),
+            Err(e) => {
+                let _ = child.kill();
+                return Err(format!("it cannot be waited for: {e}"));
+            }
         }
     };
     if status.success() {

@@ -27,6 +27,9 @@ const ENOUGH: f64 = 9.0;
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let clock = Clock::of_minutes(args.minutes);
+    if let Some(peer) = args.peer.as_ref().filter(|peer| !peer.is_file()) {
+        return Err(Failure::BadInput(format!("there is no script `{}`: give one as --peer", peer.display())));
+    }
     let (device, card) = card::find(&args.device)?;
     let work = tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))?;
     let said_of_caches = card.keep_caches_in(&args.caches, work.path())?;
@@ -47,7 +50,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     bench.kernels()?;
     bench.quickstart()?;
     bench.guides()?;
+    bench.compiled(first)?;
     bench.steps(others)?;
-    bench.compiled()?;
+    bench.compiled(others)?;
     bench.finish()
 }

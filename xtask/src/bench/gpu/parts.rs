@@ -25,6 +25,9 @@ pub struct ChildArgs {
     batch: usize,
     #[arg(long, default_value = "bf16")]
     dtype: Dtype,
+    /// The rank of an adapter; 0 trains everything
+    #[arg(long, default_value = "0")]
+    lora: usize,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -34,7 +37,6 @@ enum ChildPart {
 }
 
 const ALL: Trained = Trained::Part(Trainable::All);
-const LORA: Trained = Trained::Adapters { r: 8, count: 1 };
 const PARITY_STEPS: usize = 4;
 /// Kernels that have a line of their own.
 const KERNELS: usize = 14;
@@ -42,15 +44,18 @@ const KERNELS: usize = 14;
 impl Bench<'_> {
     /// The same steps here and on the CPU.
     pub fn parity(&mut self) -> Result<(), Failure> {
-        let device = self.device.to_string();
-        let arguments = ["gpu-child", "parity", "--device", &device].map(str::to_owned);
-        let text = self.our("parity", &arguments, [s(5), s(600)])?;
-        let Some(line) = text.as_deref().and_then(Self::line) else { return Ok(()) };
-        for row in line["rows"].as_array().into_iter().flatten() {
-            let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
-            let share = |key: &str| row[key].as_f64().map_or("?".to_owned(), |share| format!("{share:.0e}"));
-            let steps = row["steps"].to_string();
-            self.report.row(Part::Parity, vec![text("trained"), text("type"), steps, share("loss"), share("norm")])?;
+        for lora in ["0", "8"] {
+            for dtype in ["f32", "bf16"] {
+                let device = self.device.to_string();
+                let arguments = ["gpu-child", "parity", "--device", &device, "--lora", lora, "--dtype", dtype];
+                let what = format!("parity in {dtype}, LoRA of rank {lora}");
+                let text = self.our(&what, &arguments.map(str::to_owned), [s(5), s(600)])?;
+                let Some(line) = text.as_deref().and_then(Self::line) else { continue };
+                let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+                let steps = line["steps"].to_string();
+                let trained = if lora == "0" { "everything".to_owned() } else { format!("LoRA {lora}") };
+                self.report.row(Part::Parity, vec![trained, text("type"), steps, text("loss"), text("norm")])?;
+            }
         }
         Ok(())
     }
@@ -58,7 +63,10 @@ impl Bench<'_> {
     /// The kernels of a step of the first size.
     pub fn kernels(&mut self) -> Result<(), Failure> {
         let Some(size) = self.args.sizes.first().copied() else { return Ok(()) };
-        let (device, size_name, batch) = (self.device.to_string(), name(size), self.batch(size).to_string());
+        let (device, size_name) = (self.device.to_string(), name(size));
+        // What fitted.
+        let timed = self.report.row_mut(Part::Steps, std::slice::from_ref(&size_name)).map(|row| row[2].clone());
+        let batch = timed.unwrap_or_else(|| self.batch(size).to_string());
         let arguments = ["gpu-child", "kernels", "--device", &device, "--size", &size_name, "--batch", &batch];
         let text = self.our(&format!("kernels of {size_name}"), &arguments.map(str::to_owned), [s(10), s(600)])?;
         let Some(line) = text.as_deref().and_then(Self::line) else { return Ok(()) };
@@ -88,31 +96,30 @@ impl Bench<'_> {
 pub fn run_child(args: &ChildArgs) -> Result<(), Failure> {
     let (_, device) = resolve(&args.device)?;
     let line = match args.part {
-        ChildPart::Parity => json!({ "rows": parity(&device)? }),
+        ChildPart::Parity => parity(args, &device)?,
         ChildPart::Kernels => json!({ "kernels": kernels(args, &device)? }),
     };
     println!("{line}");
     Ok(())
 }
 
-fn parity(device: &Device) -> Result<Vec<Value>, Failure> {
+fn parity(args: &ChildArgs, device: &Device) -> Result<Value, Failure> {
     let cpu = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
-    let mut rows = Vec::new();
-    for (what, trained) in [("everything", ALL), ("LoRA", LORA)] {
-        let expected = steps(trained, Compute::F32, &cpu)?;
-        for compute in [Compute::F32, Compute::Bf16] {
-            let found = steps(trained, compute, device)?;
-            let far = |number: fn(&[f64; 2]) -> f64| {
-                let pairs = found.iter().zip(&expected).map(|(a, b)| (number(a), number(b)));
-                // `max` would pass over what is no number.
-                let shares = pairs.map(|(a, b)| ((a - b) / b).abs());
-                shares.fold(0.0, |most, share| if share.is_nan() { f64::INFINITY } else { share.max(most) })
-            };
-            let computed = compute.on(device).to_string();
-            rows.push(json!({"trained": what, "type": computed, "steps": PARITY_STEPS, "loss": far(|n| n[0]), "norm": far(|n| n[1])}));
+    let trained = if args.lora > 0 { Trained::Adapters { r: args.lora, count: 1 } } else { ALL };
+    let compute = args.dtype.compute()?;
+    let expected = steps(trained, Compute::F32, &cpu)?;
+    let found = steps(trained, compute, device)?;
+    // The largest, as text: JSON has no numbers that are not finite.
+    let far = |number: fn(&[f64; 2]) -> f64| {
+        let pairs = found.iter().zip(&expected).map(|(a, b)| (number(a), number(b)));
+        let shares: Vec<f64> = pairs.map(|(a, b)| ((a - b) / b).abs()).collect();
+        match shares.iter().all(|share| share.is_finite()) {
+            true => format!("{:.0e}", shares.iter().fold(0.0_f64, |most, share| most.max(*share))),
+            false => "not finite".to_owned(),
         }
-    }
-    Ok(rows)
+    };
+    let computed = compute.on(device).to_string();
+    Ok(json!({"type": computed, "steps": PARITY_STEPS, "loss": far(|n| n[0]), "norm": far(|n| n[1])}))
 }
 
 /// Loss and length of the gradient of each step.
@@ -130,9 +137,7 @@ fn kernels(args: &ChildArgs, device: &Device) -> Result<Vec<Value>, Failure> {
     for _ in 0..2 {
         training.step()?;
     }
-    let nothing = || {
-        Failure::BadInput("nothing times kernels in this build: CubeCL does, with the features cuda and wgpu".into())
-    };
+    let nothing = || Failure::BadInput("nothing times kernels on this device: CubeCL does, on cuda and wgpu".into());
     let mut timer = LaunchTimer::start().ok_or_else(nothing)?;
     timer.take(device);
     training.step()?;

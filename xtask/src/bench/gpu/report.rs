@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use undertone::ops::DeviceSpec;
+use undertone::train::Environment;
 
 /// Tables in the order in which they stand on the page, whatever was measured first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +44,8 @@ impl Part {
             }
             Self::Steps => [
                 "Training steps",
-                "Random Whispers on random clips of 30 s with 32 tokens each, AdamW; medians. LoRA has rank 32 on q, k, v, out_proj, \
+                "Random Whispers on random clips of 30 s with 32 tokens each, AdamW, products in bf16 (in f16 where the device has none); \
+                 medians. LoRA has rank 32 on q, k, v, out_proj, \
                  fc1 and fc2. MFU is the arithmetic of three forward passes (two with LoRA, whose frozen weights want no gradient) \
                  by what the card's data sheet promises. Memory is what the allocator has reserved, beside what the memory model \
                  says, on which the presets of cards rest; PyTorch's is what it has allocated. Above 1, a ratio is in our favour.",
@@ -70,7 +72,11 @@ impl Report {
     /// Of what is measured on this card from now on.
     pub fn new(folder: &Path, card: &Card, device: DeviceSpec) -> Result<Self, Failure> {
         let date = card.machine.started.split('T').next().unwrap_or_default();
-        let path = folder.join(format!("{date}-gpu-{}.md", card.slug()));
+        let named = |more: &str| folder.join(format!("{date}-gpu-{}{more}.md", card.slug()));
+        // An earlier page of the day is kept.
+        let others = (2..).map(|number| format!("-{number}"));
+        let free = std::iter::once(String::new()).chain(others).map(|more| named(&more)).find(|path| !path.exists());
+        let path = free.unwrap_or_else(|| named(""));
         std::fs::create_dir_all(folder).map_err(|e| {
             Failure::BadInput(format!("cannot make the folder `{}` of --output: {e}", folder.display()))
         })?;
@@ -156,7 +162,7 @@ fn head(card: &Card, device: DeviceSpec, date: &str) -> String {
         Some(format!("`{device}`")),
         machine.cpu.as_ref().map(|cpu| format!("{} cores of {cpu}", machine.cores)),
         machine.memory_bytes.map(gib),
-        Some(format!("Undertone {}, Burn {}", machine.undertone, machine.burn)),
+        Some(format!("Undertone {}{}, Burn {}", machine.undertone, revision(machine), machine.burn)),
     ];
     let known: Vec<String> = known.into_iter().flatten().collect();
     let host = if card.is_host {
@@ -170,10 +176,16 @@ fn head(card: &Card, device: DeviceSpec, date: &str) -> String {
     format!("# {}, {date}\n\n{}.{host}\n\n```\nxtask {command}\n```\n", card.name, known.join("; "))
 }
 
+/// The source's, where it is known.
+fn revision(machine: &Environment) -> String {
+    let short = |revision: &String| revision.chars().take(7).collect::<String>();
+    let changed = if machine.modified == Some(true) { ", changed since" } else { "" };
+    machine.revision.as_ref().map_or_else(String::new, |revision| format!(" ({}{changed})", short(revision)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use undertone::train::Environment;
 
     #[test]
     fn what_was_measured_is_on_the_page_at_once_and_in_its_place() {

@@ -80,10 +80,9 @@ impl Bench<'_> {
         self.peer(size, lora, batch, &first, false)
     }
 
-    /// Compiled PyTorch for every step that was timed.
-    pub fn compiled(&mut self) -> Result<(), Failure> {
-        let sizes = self.args.sizes.clone();
-        for size in sizes {
+    /// Compiled PyTorch for every step of these sizes that was timed.
+    pub fn compiled(&mut self, sizes: &[Size]) -> Result<(), Failure> {
+        for size in sizes.iter().copied() {
             for lora in [0, RANK] {
                 let trained = if lora > 0 { format!("LoRA {lora}") } else { "everything".to_owned() };
                 let start = [name(size), trained];
