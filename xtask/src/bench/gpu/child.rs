@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn what_takes_too_long_is_stopped() {
         let started = Instant::now();
-        assert_eq!(shell("exec sleep 60", 200), Err("it was stopped after 0 s".to_owned()));
+        assert!(shell("exec sleep 60", 200).is_err_and(|reason| reason.starts_with("it was stopped after")));
         assert!(started.elapsed() < Duration::from_secs(30));
     }
 }
