@@ -113,7 +113,7 @@ pub(crate) fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
         let x = torch(x.into());
         let y = x.tensor.gelu("none");
         let backward = move |dy: Tensor<D>| {
-            // All of it, not its memory alone, which Burn would write to.
+            // A closure keeps only the fields that it names, and without `storage` Burn would write to this memory.
             let kept: TchTensor = x;
             burns(kept.tensor.gelu_backward(&torch(dy.into()).tensor, "none"))
         };
@@ -170,7 +170,8 @@ pub(crate) struct AdamWStep {
 }
 
 impl AdamWStep {
-    /// Where `taken`, `[1]`, is false, nothing moves; `factor`, `[1]`, is then what gradients are multiplied by.
+    /// With `control`, gradients are multiplied by its first, `[1]`, instead of by the rule's scale, and nothing moves where its
+    /// second, `[1]`, is false.
     pub fn new(rule: AdamW, device: &Device, control: Option<(Tensor<1>, Tensor<1, Bool>)>) -> Self {
         let control =
             control.map(|(factor, taken)| [torch(factor.into()).tensor, discrete(taken.into_dispatch()).logical_not()]);
