@@ -401,6 +401,15 @@ fn a_run_is_not_replaced_unasked_and_changed_adapters_are_noticed() {
     // Phase 1 anew would leave later phases without what they were made from.
     place.write("two.yaml", two_tasks());
     train(&place, &["--phase", "1", "--set", "phases.1.mixed=true"]).assert_refusal(&["phase2", "run.overwrite=true"]);
+    // Whoever wants that is told what goes, and what is somebody's own does not.
+    let overwrite = ["--phase", "1", "--set", "run.overwrite=true"];
+    place.write("runs/two/phase2/notes.txt", "mine");
+    train(&place, &overwrite).assert_refusal(&["runs/two/phase2", "`notes.txt`"]);
+    std::fs::remove_file(place.path("runs/two/phase2/notes.txt")).expect("removed");
+    let outcome = train(&place, &overwrite);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let gone = "deleting what was trained in `runs/two/phase1/low`, `runs/two/phase1/high`, `runs/two/phase2`";
+    assert!(outcome.stderr.contains(gone) && !place.path("runs/two/phase2").exists(), "{outcome:?}");
 }
 
 #[test]

@@ -121,8 +121,90 @@ fn a_loss_that_is_no_number_stops_the_run_with_the_names_of_its_samples() {
     let (result, _) = poisoned(&[25], &[], dir.path(), |_| {});
     let text = result.expect_err("stopped").to_string();
     assert!(text.contains("step 26") && text.contains("NaN") && text.contains("`clip 25`"), "{text}");
+    // The parameters that it was stopped at may be what is wrong.
     let newest = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint");
-    assert_eq!(newest.state.step, 25, "all that was learned before it is saved");
+    assert_eq!(newest.state.step, 20);
+    assert!(text.contains(&format!("--resume goes on from `{}`", newest.path.display())), "{text}");
+}
+
+/// Training in which one step makes the weight so large that no later loss is a number, by its learning rate.
+fn diverging(dir: &Path, guard: impl Fn(&mut TrainConfig)) -> Learner<Diverging> {
+    let mut config = TrainConfig { max_steps: Some(60), log_every: 1, ..Default::default() };
+    config.optimizer.warmup_steps = 1;
+    (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
+    config.checkpoint = CheckpointConfig { every: 1, keep_last: 1, keep_best: 0, metric: "cer".into() };
+    guard(&mut config);
+    let one = LinearConfig::new(1, 1).with_initializer(Initializer::Ones);
+    let model = Partial { used: one.init(&Device::default()), late: None, unused: None };
+    Learner::builder(config, Diverging, model, dir).with_device(Device::default()).with_seed(1).build()
+}
+
+/// Below an output of 1.995 there is no loss that is a number; it begins at 2.
+struct Diverging;
+
+impl Objective for Diverging {
+    type Model = Partial;
+    type Batch = usize;
+    type Input = Tensor<2>;
+
+    fn samples(&self, _: &usize) -> usize {
+        1
+    }
+
+    fn counts(&self, _: &usize) -> Vec<f64> {
+        vec![1.0]
+    }
+
+    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+        Zero.upload(batch, device)
+    }
+
+    fn losses(&self, model: &Partial, _: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        let weight = model.used.forward(one);
+        let sum = (weight.clone() - 1.995).sqrt().sum() + weight.sum();
+        Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum }])
+    }
+
+    fn evaluate(&self, _: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
+        Ok(Evaluation { metrics: [("cer".to_owned(), 0.5)].into(), ..Default::default() })
+    }
+
+    fn export(&self, _: &Partial, directory: &Path) -> Result<(), BoxError> {
+        Ok(std::fs::create_dir_all(directory)?)
+    }
+}
+
+#[test]
+fn a_run_that_diverged_goes_on_from_before_that() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let newest = || Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint");
+    let error = diverging(dir.path(), |_| {}).train(&Hundred).expect_err("stopped");
+    let TrainError::Guard { trouble, checkpoint, .. } = &error else { panic!("{error}") };
+    let ruined = trouble.step - 1;
+    // Of the checkpoints that are kept, the ruined one is the newest.
+    assert!(dir.path().join(format!("checkpoints/step-{ruined:08}/state.json")).exists());
+    assert_eq!(newest().state.step, ruined - 1);
+    assert_eq!(checkpoint.as_deref(), Some(&*newest().path));
+    // With the same rate it ends there again, with a lower one it goes on.
+    let mut again = diverging(dir.path(), |_| {});
+    assert!(again.resume().expect("resumed") && again.train(&Hundred).is_err());
+    assert_eq!(newest().state.step, ruined - 1);
+    let mut slower = diverging(dir.path(), |config| config.optimizer.lr = 1e-9);
+    assert!(slower.resume().expect("resumed"));
+    assert_eq!(slower.train(&Hundred).expect("trained").steps, 60);
+}
+
+#[test]
+fn a_rollback_goes_back_behind_steps_that_were_skipped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // Batches 18 to 20 have no loss, and the checkpoint of step 20 is made in between; batch 40 leaps.
+    let (result, seen) = poisoned(&[18, 19, 20], &[], dir.path(), |config| config.guard.on_nan = OnNan::Skip);
+    assert_eq!((result.expect("trained").steps, seen.len()), (60, 60));
+    let dir = tempfile::tempdir().expect("a directory");
+    let (result, seen) = poisoned(&[20], &[], dir.path(), |config| config.guard.on_nan = OnNan::Rollback);
+    assert_eq!(result.expect("trained").steps, 60);
+    // No loss has been found with the parameters of step 20, so that it went back to step 10.
+    assert_eq!(seen.len(), 60 + 11);
 }
 
 #[test]
@@ -186,7 +268,9 @@ fn ended(nan: &[usize], high: &[usize], log_every: u64, change: impl Fn(&mut Tra
         numbers.push(first(checkpoint.optimizer.read(&format!("used.weight.{part}")).expect("a part")));
     }
     numbers.extend(checkpoint.ema.map(|ema| first(ema.read("used.weight").expect("an average"))));
-    (result.map_or_else(|error| error.to_string(), |summary| format!("{} steps", summary.steps)), numbers)
+    let place = dir.path().to_string_lossy();
+    let said = |error: TrainError| error.to_string().replace(&*place, "DIR");
+    (result.map_or_else(said, |summary| format!("{} steps", summary.steps)), numbers)
 }
 
 #[test]

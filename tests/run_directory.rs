@@ -33,6 +33,118 @@ fn with_recordings(sample: f32) -> Place {
     place
 }
 
+/// A project of somebody's own where the run would be.
+fn with_project() -> Place {
+    let place = place();
+    std::fs::create_dir_all(place.path("runs/tiny/src")).expect("made");
+    place.write("runs/tiny/config.yaml", "theme: minimal");
+    place.write("runs/tiny/src/thesis.txt", "the work of three years");
+    place
+}
+
+#[test]
+fn a_directory_that_is_no_run_is_neither_replaced_nor_written_into() {
+    let place = with_project();
+    let before = contents(&place);
+    for more in [&[][..], &["--resume"], &OVERWRITE] {
+        let outcome = train(&place, more);
+        outcome.assert_refusal(&["`runs/tiny`", "no run"]);
+        assert!(!outcome.stderr.contains("overwrite"), "{outcome:?}");
+        assert!(contents(&place) == before, "something was changed");
+    }
+}
+
+#[test]
+fn files_beside_those_of_a_run_are_named_and_stay() {
+    let place = place();
+    finishes(&place, &[]);
+    std::fs::create_dir(place.path("runs/tiny/src")).expect("made");
+    for own in ["src/thesis.txt", "best/notes.md"] {
+        place.write(&format!("runs/tiny/{own}"), "mine");
+    }
+    let before = contents(&place);
+    for more in [&[][..], &OVERWRITE] {
+        train(&place, more).assert_refusal(&["`runs/tiny`", "`src`", "`best/notes.md`", "elsewhere"]);
+        assert!(contents(&place) == before, "something was changed");
+    }
+    std::fs::remove_dir_all(place.path("runs/tiny/src")).expect("removed");
+    std::fs::remove_file(place.path("runs/tiny/best/notes.md")).expect("removed");
+    let outcome = finishes(&place, &OVERWRITE);
+    assert!(outcome.stderr.contains("deleting what was trained in `runs/tiny`"), "{outcome:?}");
+}
+
+#[test]
+fn what_is_put_into_the_best_model_outlives_a_better_one() {
+    let place = place();
+    let mut first = train_to(&place, 3);
+    place.write("runs/tiny/best/notes.md", "mine");
+    assert_eq!(first.wait().expect("a status").code(), Some(0));
+    assert_eq!(std::fs::read_to_string(place.path("runs/tiny/best/notes.md")).expect("there"), "mine");
+    // By its loss a model gets better all the time.
+    let place = self::place();
+    let loss = ["--set", "train.checkpoint.metric=loss"];
+    let mut second = place.xtask(&[&TRAIN[..], &loss].concat()).spawn().expect("a process");
+    wait_until(|| place.path("runs/tiny/best/score.json").exists(), "a best model");
+    place.write("runs/tiny/best/notes.md", "mine");
+    assert_eq!(second.wait().expect("a status").code(), Some(0));
+    assert_eq!(std::fs::read_to_string(place.path("runs/tiny/best/notes.md")).expect("there"), "mine");
+    let score = std::fs::read_to_string(place.path("runs/tiny/best/score.json")).expect("a score");
+    assert!(!score.contains("\"step\": 0"), "{score}");
+}
+
+#[test]
+fn a_lock_that_is_none_is_left_as_it_is() {
+    let place = place();
+    std::fs::create_dir_all(place.path("runs/tiny")).expect("made");
+    place.write("diary.txt", "dear diary");
+    std::os::unix::fs::symlink(place.path("diary.txt"), place.path("runs/tiny/.lock")).expect("linked");
+    let before = contents(&place);
+    for more in [&[][..], &OVERWRITE] {
+        train(&place, more).assert_refusal(&["runs/tiny/.lock", "symbolic link", "run.name=NAME"]);
+        assert!(contents(&place) == before, "something was changed");
+    }
+    std::fs::remove_file(place.path("runs/tiny/.lock")).expect("removed");
+    place.write("runs/tiny/.lock", "that of npm");
+    train(&place, &OVERWRITE).assert_refusal(&["runs/tiny/.lock", "another program"]);
+    assert_eq!(std::fs::read_to_string(place.path("runs/tiny/.lock")).expect("there"), "that of npm");
+}
+
+/// Changes to the tiny experiment: it is judged on clips in which nobody sends.
+const NOBODY_SENDS: [&str; 2] = ["--set", "data.valid.cw.noise_only=1"];
+
+#[test]
+fn a_run_that_nothing_could_be_judged_in_has_the_model_of_its_last_step() {
+    let place = place();
+    let outcome = finishes(&place, &NOBODY_SENDS);
+    assert!(outcome.stderr.contains("the validation data gives no `cer`"), "{outcome:?}");
+    let said = "model: runs/tiny/best, that of step 24: no evaluation found a `cer`";
+    assert!(outcome.stdout.contains(said), "{outcome:?}");
+    let read = |name: &str| std::fs::read_to_string(place.path("runs/tiny/best").join(name)).expect(name);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&read("score.json")).expect("JSON")["step"], 24);
+    place.write("clip.wav", wav(&vec![0.1; 16000]));
+    assert_eq!(place.run(&["transcribe", "--model", "runs/tiny", "clip.wav"]).status, Some(0));
+    let again = finishes(&place, &[&NOBODY_SENDS[..], &["--resume"]].concat());
+    assert_eq!(again.stdout.lines().last(), Some(said));
+}
+
+#[test]
+fn what_an_interrupted_run_has_for_a_model_is_said() {
+    for (more, said) in
+        [(&[][..], "model: runs/tiny/best, untrained: that of step 0 scored best"), (&NOBODY_SENDS, "model: none yet")]
+    {
+        let place = place();
+        let slow = ["--set", "train.evaluate.every=0", "--set", "train.max_steps=2000"];
+        let first = place.xtask(&[&TRAIN[..], &slow, more].concat()).spawn().expect("a process");
+        let judged = || std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).unwrap_or_default();
+        wait_until(|| judged().contains("valid"), "the run to be judged");
+        send("-INT", &first);
+        let output = first.wait_with_output().expect("a process");
+        let stdout = String::from_utf8(output.stdout).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(130));
+        assert!(stdout.lines().any(|line| line == said), "{stdout}");
+    }
+}
+
 #[test]
 fn a_run_that_is_alive_is_left_alone_by_every_other_start() {
     let place = place();

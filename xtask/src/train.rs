@@ -10,7 +10,7 @@ use undertone::phases::run::{Baseline, Phase, StageOutcome, train, train_baselin
 use undertone::phases::{Experiment, RunError, Session};
 use undertone::store::DirectoryLock;
 use undertone::train::ranks::launched;
-use undertone::train::{Display, Summary, Team};
+use undertone::train::{Display, Exported, Summary, Team};
 
 /// What runs when no configuration is named.
 pub const DEFAULT_CONFIG: &str = "configs/dynamo-cw.yaml";
@@ -173,6 +173,7 @@ fn report(experiment: &Experiment, outcomes: &[StageOutcome]) -> Result<(), Fail
             summary.seconds
         );
         metrics(summary);
+        println!("  {}", model(directory));
     }
     let is_complete = |outcome: &StageOutcome| outcome.summary.as_ref().is_none_or(|summary| summary.completed);
     if outcomes.iter().all(is_complete) {
@@ -232,5 +233,20 @@ fn in_detail(summary: &Summary, directory: &Path) {
         }
         println!("    after   {}", example.after);
     }
-    println!("model: {}", directory.join("best").display());
+    println!("{}", model(directory));
+}
+
+/// Where the model of a run is, and which of its steps it is where that is not the one that scored best.
+fn model(directory: &Path) -> String {
+    let best = directory.join("best");
+    match Exported::read(&best) {
+        _ if !best.exists() => "model: none yet".into(),
+        Some(Exported { step: 0, .. }) => {
+            format!("model: {}, untrained: that of step 0 scored best", best.display())
+        }
+        Some(Exported { value: None, step, metric }) => {
+            format!("model: {}, that of step {step}: no evaluation found a `{metric}`", best.display())
+        }
+        _ => format!("model: {}", best.display()),
+    }
 }

@@ -51,11 +51,21 @@ pub enum RunError {
     #[error("`data.valid`: {NONE}")]
     NoValid,
     /// There is a run of that name.
-    #[error("there is a run in `{}`: continue it with --resume, choose another name with --set run.name=NAME, or replace it with --set run.overwrite=true", .0.display())]
-    Exists(PathBuf),
+    #[error(
+        "there is a run in {0}: continue it with --resume, choose another name with --set run.name=NAME, or replace it with --set run.overwrite=true, which deletes what was trained there"
+    )]
+    Exists(String),
     /// The directory to be replaced was not made by a run.
-    #[error("`{}` holds something that is no run: choose another name with --set run.name=NAME, or delete it yourself", .0.display())]
+    #[error("`{}` holds something that is no run: choose another name with --set run.name=NAME, or an empty directory", .0.display())]
     NotARun(PathBuf),
+    /// A run that is to be replaced has files of somebody's own beside its own.
+    #[error("`{}` has files in it that no run writes ({files}): move them elsewhere before the run is replaced, or choose another name with --set run.name=NAME", directory.display())]
+    Foreign {
+        /// The directory that would be cleared.
+        directory: PathBuf,
+        /// The first few.
+        files: String,
+    },
     /// A rank has a directory of its own.
     #[error("`{}` is another directory for {rank} than for rank 0: processes that train together need one that all of them see, on a file system that their hosts share (--set run.dir=DIR)", directory.display())]
     NotShared {
@@ -67,6 +77,9 @@ pub enum RunError {
     /// Another process trains there.
     #[error("{0}: wait until it has ended, or choose another name with --set run.name=NAME")]
     Owned(LockError),
+    /// Something else is called like the lock of the run's directory.
+    #[error("{0}, like --set run.name=NAME")]
+    NoLock(LockError),
     /// The run to go on with was begun with a configuration that means something else.
     #[error(
         "`{}` cannot go on with another configuration than it was begun with: {changes}; set it back, begin a run of its own with --set run.name=NAME, or write the new value into that file if it means the same (data that was moved, say)",
@@ -179,11 +192,39 @@ pub enum RunError {
     /// What it begins with does not fit.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// There is no run.
+    #[error("`{}` is no run: there is no `config.yaml` in it", .0.display())]
+    NoRun(PathBuf),
+    /// The directory is in a run and none of its stages'.
+    #[error("`{}` is no stage of its run: name the run, or a stage like phase1/TASK or phase3 in it", .0.display())]
+    NoStage(PathBuf),
+    /// The run has no task of this name.
+    #[error("there is no task `{task}`: there is {known}")]
+    NoSuchTask {
+        /// The name.
+        task: String,
+        /// Those there are.
+        known: String,
+    },
+    /// The run has several tasks and nobody says which one is meant.
+    #[error("the run has several tasks: say which one is meant with --task: {0}")]
+    WhichTask(String),
+    /// Nothing has been exported yet.
+    #[error("`{}` has no model yet: there is no `best` in it", .0.display())]
+    NoModel(PathBuf),
+    /// A command for runs with tasks was given another one.
+    #[error("`{}` has no `tasks`: {instead}", directory.display())]
+    OtherKind {
+        /// The run.
+        directory: PathBuf,
+        /// The command that it is for.
+        instead: String,
+    },
     /// There is nothing that could be judged.
     #[error("`{}` has no finished phase: run `cargo xtask train --phase 1` first", .0.display())]
     NothingTrained(PathBuf),
     /// There is no router yet.
-    #[error("`{}` has no router yet, and nobody says which task an input belongs to: run `cargo xtask train --phase 2`", .0.display())]
+    #[error("`{}` has no router yet, and nobody says which task an input belongs to: run `cargo xtask train --phase 2`, or name one with --task", .0.display())]
     NoRouter(PathBuf),
     /// The backbone takes something else.
     #[error("the run's backbone takes {0}")]
@@ -216,7 +257,8 @@ impl From<LockError> for RunError {
     fn from(error: LockError) -> Self {
         match error {
             LockError::Store(error) => Self::Store(error),
-            owned => Self::Owned(owned),
+            owned @ LockError::Owned { .. } => Self::Owned(owned),
+            foreign @ LockError::Foreign { .. } => Self::NoLock(foreign),
         }
     }
 }

@@ -3,16 +3,13 @@
 use crate::error::StoreError;
 use crate::host::{Dtype, HostTensor, decode};
 use crate::lock::DirectoryLock;
+use crate::temporary::{is_temporary, new_directory, new_file, old_directory};
 use memmap2::Mmap;
 use safetensors::{SafeTensors, tensor::TensorView};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-
-/// How names begin that are being written, and that are being replaced.
-const NEW: &str = ".tmp-";
-const OLD: &str = ".old-";
 
 /// An open safetensors file, memory-mapped.
 #[derive(Debug)]
@@ -100,21 +97,16 @@ pub fn write_tensors(path: &Path, tensors: &BTreeMap<String, HostTensor>, dtype:
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(NEW).tempfile_in(dir).map_err(io)?;
+    let mut file = new_file(dir).map_err(io)?;
     file.write_all(bytes).map_err(io)?;
-    #[cfg(unix)]
-    {
-        // Temporary files are private by default; what we publish is for everyone the directory is for.
-        use std::os::unix::fs::PermissionsExt;
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(io)?;
-    }
     file.as_file().sync_all().map_err(io)?;
     file.persist(path).map_err(|e| io(e.error))?;
     // The rename itself is durable only once the directory is.
     File::open(dir).and_then(|d| d.sync_all()).map_err(io)
 }
 
-/// Fills a directory beside `path` through `write`, syncs it and renames it into place; an existing directory is replaced.
+/// Fills a directory beside `path` through `write`, syncs it and renames it into place. It replaces a directory that is
+/// there, of which only those files go that the new one has too: what somebody else has put there is moved over.
 ///
 /// # Errors
 /// The first error of `write`, or when the file system refuses; then what was at `path` is still there.
@@ -122,21 +114,16 @@ pub fn write_directory<E: From<StoreError>>(path: &Path, write: impl FnOnce(&Pat
     let io = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(io)?;
-    let new = tempfile::Builder::new().prefix(NEW).tempdir_in(parent).map_err(io)?;
+    let new = new_directory(parent).map_err(io)?;
     write(new.path())?;
     for entry in std::fs::read_dir(new.path()).map_err(io)? {
         File::open(entry.map_err(io)?.path()).and_then(|f| f.sync_all()).map_err(io)?;
-    }
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(new.path(), std::fs::Permissions::from_mode(0o755)).map_err(io)?;
     }
     swap(new, path).map_err(io)?;
     Ok(File::open(parent).and_then(|d| d.sync_all()).map_err(io)?)
 }
 
-/// Puts `new` in the place of `path`; what was there is deleted.
+/// Puts `new` in the place of `path`; of what was there, what `new` has too is deleted.
 fn swap(new: tempfile::TempDir, path: &Path) -> std::io::Result<()> {
     if !path.exists() {
         return std::fs::rename(new.keep(), path);
@@ -147,13 +134,34 @@ fn swap(new: tempfile::TempDir, path: &Path) -> std::io::Result<()> {
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
         if renameat_with(CWD, new.path(), CWD, path, RenameFlags::EXCHANGE).is_ok() {
-            return Ok(());
+            return move_missing(new.path(), path);
         }
     }
     let parent = new.path().parent().unwrap_or(Path::new(".")).to_owned();
-    let old = tempfile::Builder::new().prefix(OLD).tempdir_in(parent)?;
-    std::fs::rename(path, old.path().join("replaced"))?;
-    std::fs::rename(new.keep(), path)
+    let old = old_directory(&parent)?;
+    let replaced = old.path().join("replaced");
+    std::fs::rename(path, &replaced)?;
+    std::fs::rename(new.keep(), path)?;
+    move_missing(&replaced, path)
+}
+
+/// Moves what `from` has and `to` has not.
+fn move_missing(from: &Path, to: &Path) -> std::io::Result<()> {
+    // A link to a directory is a thing of its own, and not followed.
+    if !from.symlink_metadata()?.is_dir() {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let place = to.join(entry.file_name());
+        match place.symlink_metadata() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => std::fs::rename(entry.path(), place)?,
+            Err(error) => return Err(error),
+            Ok(there) if there.is_dir() => move_missing(&entry.path(), &place)?,
+            Ok(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Whether there is nothing in `dir`, or nothing but what a killed process was writing with this module's functions, and its
@@ -161,8 +169,7 @@ fn swap(new: tempfile::TempDir, path: &Path) -> std::io::Result<()> {
 pub fn is_blank(dir: &Path) -> bool {
     let leftover = |entry: std::fs::DirEntry| {
         let name = entry.file_name();
-        let name = name.to_string_lossy();
-        name.starts_with(NEW) || name.starts_with(OLD) || name == DirectoryLock::FILE
+        is_temporary(&name) || name == DirectoryLock::FILE
     };
     std::fs::read_dir(dir).is_ok_and(|entries| entries.flatten().all(leftover))
 }
@@ -175,9 +182,7 @@ pub fn remove_leftovers(dir: &Path) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { action: "clear", path: dir.to_owned(), source };
     for entry in std::fs::read_dir(dir).map_err(io)? {
         let entry = entry.map_err(io)?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if !(name.starts_with(NEW) || name.starts_with(OLD)) {
+        if !is_temporary(&entry.file_name()) {
             continue;
         }
         let is_dir = entry.file_type().map_err(io)?.is_dir();
@@ -195,7 +200,7 @@ mod tests {
     fn a_directory_with_leftovers_alone_is_blank() {
         let dir = tempfile::tempdir().expect("a directory");
         assert!(is_blank(dir.path()) && !is_blank(&dir.path().join("none")));
-        for name in [".tmp-a1", DirectoryLock::FILE] {
+        for name in [".tmp-a1B2c3", DirectoryLock::FILE] {
             std::fs::write(dir.path().join(name), "half").expect("written");
         }
         assert!(is_blank(dir.path()));
@@ -259,15 +264,67 @@ mod tests {
     #[test]
     fn leftovers_of_a_killed_writer_are_removed() {
         let dir = tempfile::tempdir().expect("a directory");
-        for name in [".tmp-abc", ".old-abc", "best", ".keep"] {
+        for name in [".tmp-abcdef", ".old-abcdef", ".old-notes of mine", ".tmp-", "best", ".keep"] {
             std::fs::create_dir(dir.path().join(name)).expect("made");
         }
-        std::fs::write(dir.path().join(".tmp-file"), b"half").expect("written");
+        std::fs::write(dir.path().join(".tmp-file01"), b"half").expect("written");
         remove_leftovers(dir.path()).expect("cleared");
         let mut left: Vec<_> =
             std::fs::read_dir(dir.path()).expect("listed").flatten().map(|e| e.file_name()).collect();
         left.sort();
-        assert_eq!(left, [".keep", "best"]);
+        assert_eq!(left, [".keep", ".old-notes of mine", ".tmp-", "best"]);
+    }
+
+    #[test]
+    fn what_somebody_has_put_into_a_directory_outlives_its_replacement() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("best");
+        let fill = |text: &'static str| {
+            move |at: &Path| {
+                std::fs::create_dir(at.join("part")).expect("made");
+                write_atomically(&at.join("part/weights"), text.as_bytes())
+            }
+        };
+        write_directory(&path, fill("one")).expect("written");
+        for (name, text) in [("notes.txt", "mine"), ("part/notes.txt", "mine, too")] {
+            std::fs::write(path.join(name), text).expect("written");
+        }
+        std::fs::create_dir_all(path.join("plots/of/mine")).expect("made");
+        write_directory(&path, fill("two")).expect("replaced");
+        let read = |name: &str| std::fs::read_to_string(path.join(name)).expect("read");
+        assert_eq!([read("part/weights"), read("notes.txt"), read("part/notes.txt")], ["two", "mine", "mine, too"]);
+        assert!(path.join("plots/of/mine").is_dir());
+        assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "nothing is left beside it");
+    }
+
+    /// The umask is a process's, so that another one is another process's.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn others_may_do_with_files_what_the_umask_says() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().expect("a directory");
+        let usual = dir.path().join("usual");
+        std::fs::write(&usual, "as any program writes it").expect("written");
+        let written = dir.path().join("written");
+        write_atomically(&written, b"ours").expect("written");
+        let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode(&written), mode(&usual));
+        let (made, ours) = (dir.path().join("made"), dir.path().join("ours"));
+        std::fs::create_dir(&made).expect("made");
+        write_directory(&ours, |at| write_atomically(&at.join("file"), b"x")).expect("written");
+        assert_eq!((mode(&ours), mode(&ours.join("file"))), (mode(&made), mode(&usual)));
+        let lock = DirectoryLock::acquire(&made).expect("owned");
+        assert_eq!(mode(&made.join(DirectoryLock::FILE)), mode(&usual));
+        drop(lock);
+        // Once more, for a group that shares a directory.
+        if std::env::var_os("UNDERTONE_TEST_UMASK").is_none() {
+            let test = std::env::current_exe().expect("a path");
+            let name = "others_may_do_with_files_what_the_umask_says";
+            let command = format!("umask 007 && exec '{}' {name}", test.display());
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", &command]).env("UNDERTONE_TEST_UMASK", "1").stdout(std::process::Stdio::null());
+            assert!(shell.status().expect("a shell").success());
+        }
     }
 
     #[test]

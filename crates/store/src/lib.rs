@@ -26,6 +26,7 @@ mod file;
 mod host;
 mod lock;
 mod parameters;
+mod temporary;
 mod visit;
 
 pub use error::StoreError;
@@ -36,4 +37,5 @@ pub use parameters::{
     ParameterInfo, frozen_checksum, load_parameters, load_trainable, parameter_infos, parameters, set_trainable,
     trainable_parameters,
 };
+pub use temporary::is_temporary;
 pub use visit::{MapParameter, VisitParameter, map, visit};

@@ -1,20 +1,22 @@
 //! One owner per directory.
 
 use crate::error::StoreError;
+use crate::temporary::new_file;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// A directory that nobody but the holder of this value writes into, for as long as it lives.
 ///
 /// The operating system locks the file `.lock` in it (`flock` on Linux, which carries over NFS), so that a process lets go
-/// of the directory when it ends, whatever it ends of. The file says who the owner is.
+/// of the directory when it ends, whatever it ends of. The file says who the owner is. A file of that name that no
+/// `DirectoryLock` wrote, or a symbolic link, is left as it is and refused.
 #[derive(Debug)]
 pub struct DirectoryLock {
     /// Holds the lock while it is open.
-    _file: File,
+    file: File,
     path: PathBuf,
     /// The directories that were made for it, the outermost first.
     made: Vec<PathBuf>,
@@ -31,6 +33,14 @@ pub enum LockError {
         /// Process, machine and time, as far as they are known.
         owner: String,
     },
+    /// What is called like the lock is something else.
+    #[error("`{}` is {what}, where a lock is to be: move it elsewhere, or choose another directory", path.display())]
+    Foreign {
+        /// Where the lock would be.
+        path: PathBuf,
+        /// What is there.
+        what: &'static str,
+    },
     /// The directory or its lock cannot be made.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -44,34 +54,31 @@ impl DirectoryLock {
     /// the file system has no locks, an event of `tracing` says so.
     ///
     /// # Errors
-    /// At once, when another process (or another value in this one) owns it; names that owner.
+    /// At once, when another process (or another value in this one) owns it; names that owner. And when there is a file
+    /// called `.lock` that is no lock of this kind, which is not touched.
     pub fn acquire(dir: &Path) -> Result<Self, LockError> {
         let path = dir.join(Self::FILE);
         let io = |source| StoreError::Io { action: "lock", path: path.clone(), source };
-        // An owner that lets go deletes the file, and perhaps the directory: in between, it is tried again.
+        let owned = || LockError::Owned { dir: dir.to_owned(), owner: owner(&path) };
         let mut made = Vec::new();
+        // An owner that lets go deletes the file, and perhaps the directory: in between, it is tried again.
         for _ in 0..ATTEMPTS {
             made.extend(make(dir).map_err(io)?);
-            let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-            let mut file = match opened {
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                opened => opened.map_err(io)?,
-            };
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => {
-                    return Err(LockError::Owned { dir: dir.to_owned(), owner: owner(&path) });
+            if let Some(left) = open_existing(&path)? {
+                if !lock(&left, dir).map_err(io)? {
+                    return Err(owned());
                 }
-                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => tracing::warn!(
-                    "`{}` is on a file system without locks: make sure that no other process trains there",
-                    dir.display()
-                ),
-                Err(TryLockError::Error(error)) => return Err(io(error).into()),
+                // A killed process left it. Deleted while it is locked: who has opened it too sees that it is gone.
+                if is_at(&left, &path) {
+                    std::fs::remove_file(&path).map_err(io)?;
+                }
+                continue;
             }
-            if is_at(&file, &path) {
-                let owner = json!({ "pid": std::process::id(), "host": host(), "since": now() });
-                file.set_len(0).and_then(|()| file.write_all(owner.to_string().as_bytes())).map_err(io)?;
-                return Ok(Self { _file: file, path, made });
+            match write_locked(dir, &path) {
+                Ok(Some(file)) => return Ok(Self { file, path, made }),
+                Ok(None) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(io(error).into()),
             }
         }
         Err(LockError::Owned { dir: dir.to_owned(), owner: "processes that come and go".into() })
@@ -84,11 +91,79 @@ const ATTEMPTS: usize = 1000;
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
         // Deleted while it is still locked: whoever has opened it sees that it is gone, and makes a new one.
-        let _ = std::fs::remove_file(&self.path);
+        if is_at(&self.file, &self.path) {
+            let _ = std::fs::remove_file(&self.path);
+        }
         for dir in self.made.iter().rev() {
             // A directory with something in it stays.
             let _ = std::fs::remove_dir(dir);
         }
+    }
+}
+
+/// The lock that is there already, opened; nothing where there is none.
+fn open_existing(path: &Path) -> Result<Option<File>, LockError> {
+    let io = |source| StoreError::Io { action: "lock", path: path.to_owned(), source };
+    let foreign = |what| LockError::Foreign { path: path.to_owned(), what };
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io(error).into()),
+        Ok(there) if there.is_symlink() => return Err(foreign("a symbolic link")),
+        Ok(there) if !there.is_file() => return Err(foreign("no file")),
+        Ok(_) => {}
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    }
+    let mut file = match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(io)?,
+    };
+    let mut text = String::new();
+    // More than a lock says is not read.
+    let read = Read::by_ref(&mut file).take(LONGEST_OWNER).read_to_string(&mut text);
+    if read.is_err() || named(&text).is_none() {
+        return Err(foreign("a file of another program"));
+    }
+    Ok(Some(file))
+}
+
+/// Bytes; a host's name has at most 253.
+const LONGEST_OWNER: u64 = 1024;
+
+/// Locks the file, if nobody else does.
+fn lock(file: &File, dir: &Path) -> std::io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+            tracing::warn!(
+                "`{}` is on a file system without locks: make sure that no other process trains there",
+                dir.display()
+            );
+            Ok(true)
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Puts a lock in its place that says who owns it and is locked before anybody sees it; nothing where another one was
+/// faster.
+fn write_locked(dir: &Path, path: &Path) -> std::io::Result<Option<File>> {
+    let mut file = new_file(dir)?;
+    let owner = json!({ "pid": std::process::id(), "host": host(), "since": now() });
+    file.write_all(owner.to_string().as_bytes())?;
+    if !lock(file.as_file(), dir)? {
+        return Ok(None);
+    }
+    match file.persist_noclobber(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.error.kind() == ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(error.error),
     }
 }
 
@@ -106,7 +181,7 @@ fn make(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-    matches!((file.metadata().map(id), std::fs::metadata(path).map(id)), (Ok(ours), Ok(there)) if ours == there)
+    matches!((file.metadata().map(id), path.symlink_metadata().map(id)), (Ok(ours), Ok(there)) if ours == there)
 }
 
 /// Elsewhere a file that is open is not deleted.
@@ -118,11 +193,14 @@ fn is_at(_: &File, _: &Path) -> bool {
 /// Who has written the file.
 fn owner(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let value: Value = serde_json::from_str(&text).unwrap_or_default();
-    match (&value["pid"], value["host"].as_str(), value["since"].as_str()) {
-        (Value::Number(pid), Some(host), Some(since)) => format!("process {pid} on {host} since {since}"),
-        _ => "another process".into(),
-    }
+    named(&text).unwrap_or_else(|| "another process".into())
+}
+
+/// The owner that the content of a lock names; nothing where it is no lock's.
+fn named(text: &str) -> Option<String> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let (pid, host, since) = (value["pid"].as_u64()?, value["host"].as_str()?, value["since"].as_str()?);
+    Some(format!("process {pid} on {host} since {since}"))
 }
 
 /// What the machine is called, where Linux or the environment says.
@@ -176,6 +254,50 @@ mod tests {
         std::fs::write(dir.path().join(DirectoryLock::FILE), r#"{"pid":1,"host":"x","since":"y"}"#).expect("written");
         let _lock = DirectoryLock::acquire(dir.path()).expect("nobody holds it");
         assert!(owner(&dir.path().join(DirectoryLock::FILE)).contains(&std::process::id().to_string()));
+    }
+
+    #[test]
+    fn what_is_no_lock_is_left_as_it_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for content in ["", "PID 4711", r#"{"name": "npm"}"#, &"x".repeat(5000)] {
+            let lock = dir.path().join(DirectoryLock::FILE);
+            std::fs::write(&lock, content).expect("written");
+            let refused = DirectoryLock::acquire(dir.path()).expect_err("refused").to_string();
+            assert!(refused.contains(".lock") && refused.contains("another program"), "{refused}");
+            assert_eq!(std::fs::read_to_string(&lock).expect("still there"), content);
+            assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "nothing beside it");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn no_symbolic_link_is_followed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (run, diary) = (dir.path().join("run"), dir.path().join("diary.txt"));
+        std::fs::create_dir(&run).expect("made");
+        // One that looks like a lock, one that does not, and none at all.
+        for content in [Some(r#"{"pid":1,"host":"x","since":"y"}"#), Some("dear diary"), None] {
+            let _ = std::fs::remove_file(&diary);
+            content.inspect(|content| std::fs::write(&diary, content).expect("written"));
+            let lock = run.join(DirectoryLock::FILE);
+            let _ = std::fs::remove_file(&lock);
+            std::os::unix::fs::symlink(&diary, &lock).expect("linked");
+            let refused = DirectoryLock::acquire(&run).expect_err("refused").to_string();
+            assert!(refused.contains("symbolic link"), "{refused}");
+            assert_eq!(std::fs::read_to_string(&diary).ok().as_deref(), content);
+            assert!(lock.symlink_metadata().expect("still there").is_symlink());
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_no_longer_ours_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let lock = DirectoryLock::acquire(dir.path()).expect("owned");
+        let path = dir.path().join(DirectoryLock::FILE);
+        std::fs::remove_file(&path).expect("removed by somebody");
+        std::fs::write(&path, "a diary").expect("written");
+        drop(lock);
+        assert_eq!(std::fs::read_to_string(&path).expect("still there"), "a diary");
     }
 
     #[test]

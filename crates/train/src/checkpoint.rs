@@ -6,6 +6,7 @@ use crate::objective::Evaluation;
 use crate::tally::LossTally;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use undertone_metrics::Direction;
 use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, write_atomically, write_directory, write_tensors};
@@ -62,6 +63,10 @@ pub struct TrainState {
     /// The loss since the last line of `metrics.jsonl`.
     #[serde(default)]
     pub losses: LossTally,
+    /// The newest step whose parameters are known to be sound: a later one found a loss with them that was a number and did
+    /// not leap. Older checkpoints do not have it.
+    #[serde(default)]
+    pub sound: Option<u64>,
 }
 
 /// What a checkpoint holds.
@@ -103,6 +108,8 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 const EMA: &str = "ema.safetensors";
 const STATE: &str = "state.json";
 const CHECKSUMS: &str = "checksums";
+/// The mark of a checkpoint that is not gone on from.
+const DOUBTFUL: &str = "doubtful";
 
 impl Checkpoints {
     /// The checkpoints below `dir`, which need not exist yet.
@@ -116,7 +123,14 @@ impl Checkpoints {
     /// When the file system refuses; older checkpoints are untouched then.
     pub fn save(&self, contents: &Contents) -> Result<(), StoreError> {
         let Contents { state, model, optimizer, ema } = contents;
-        write_directory(&self.path(state.step), |dir| {
+        let path = self.path(state.step);
+        // Averages and the mark of one that is replaced are not those of the new one.
+        for stale in [DOUBTFUL, EMA] {
+            if path.join(stale).exists() {
+                delete(&path)?;
+            }
+        }
+        write_directory(&path, |dir| {
             write_tensors(&dir.join(MODEL), model, Dtype::F32)?;
             write_tensors(&dir.join(OPTIMIZER), optimizer, Dtype::F32)?;
             if let Some(ema) = ema {
@@ -132,16 +146,38 @@ impl Checkpoints {
         })
     }
 
-    /// The newest checkpoint that is whole, and a sentence for each newer one that is not.
+    /// The newest checkpoint that is whole, and a sentence for each newer one that is not. One that was marked as doubtful
+    /// is taken where there is no other.
     pub fn newest(&self) -> (Option<Checkpoint>, Vec<String>) {
-        let mut complaints = Vec::new();
+        let (mut complaints, mut doubtful) = (Vec::new(), None);
         for (_, path) in self.list().into_iter().rev() {
-            match Checkpoint::open(&path) {
-                Ok(checkpoint) => return (Some(checkpoint), complaints),
-                Err(error) => complaints.push(format!("checkpoint `{}` is passed over: {error}", path.display())),
+            let mut pass_over =
+                |why: String| complaints.push(format!("checkpoint `{}` is passed over: {why}", path.display()));
+            match (Checkpoint::open(&path), path.join(DOUBTFUL).exists()) {
+                (Ok(checkpoint), false) => return (Some(checkpoint), complaints),
+                (Err(error), _) => pass_over(error.to_string()),
+                (Ok(checkpoint), true) => {
+                    pass_over("with its parameters no loss was found to go on with".into());
+                    doubtful.get_or_insert(checkpoint);
+                }
             }
         }
-        (None, complaints)
+        (doubtful, complaints)
+    }
+
+    /// The newest whole checkpoint of a step up to `step`.
+    pub(crate) fn newest_until(&self, step: u64) -> Option<Checkpoint> {
+        let until = self.list().into_iter().rev().filter(|(at, _)| *at <= step);
+        until.into_iter().find_map(|(_, path)| Checkpoint::open(&path).ok())
+    }
+
+    /// Marks the checkpoints of later steps than `step` as doubtful: [`newest`](Self::newest) passes them over.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub(crate) fn doubt_after(&self, step: u64) -> Result<(), StoreError> {
+        let mut later = self.list().into_iter().filter(|(at, _)| *at > step);
+        later.try_for_each(|(_, path)| write_atomically(&path.join(DOUBTFUL), b""))
     }
 
     /// Deletes checkpoints of later steps than `step`.
@@ -157,11 +193,18 @@ impl Checkpoints {
         self.list().is_empty()
     }
 
-    /// Deletes all but the newest `keep_last` and the `keep_best` whose score is best by its `direction`.
+    /// Deletes all but the newest `keep_last`, the newest of a step up to `sound`, which training can go back to, and the
+    /// `keep_best` whose score is best by its `direction`.
     ///
     /// # Errors
     /// When the file system refuses.
-    pub fn rotate(&self, keep_last: usize, keep_best: usize, direction: Direction) -> Result<(), StoreError> {
+    pub fn rotate(
+        &self,
+        keep_last: usize,
+        keep_best: usize,
+        direction: Direction,
+        sound: Option<u64>,
+    ) -> Result<(), StoreError> {
         let all = self.list();
         let mut scored: Vec<(f64, u64)> = all
             .iter()
@@ -169,23 +212,25 @@ impl Checkpoints {
             .filter(|(cost, _)| cost.is_finite())
             .collect();
         scored.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let best: Vec<u64> = scored.into_iter().take(keep_best).map(|(_, step)| step).collect();
+        let mut kept: Vec<u64> = scored.into_iter().take(keep_best).map(|(_, step)| step).collect();
+        kept.extend(all.iter().map(|(step, _)| *step).filter(|step| sound.is_some_and(|sound| *step <= sound)).max());
         let old = all.len().saturating_sub(keep_last);
         for (step, path) in &all[..old] {
-            if !best.contains(step) {
+            if !kept.contains(step) {
                 delete(path)?;
             }
         }
         Ok(())
     }
 
-    /// Step and directory of every checkpoint, oldest first.
+    /// Step and directory of every checkpoint, oldest first. A directory without any file of a checkpoint is none.
     fn list(&self) -> Vec<(u64, PathBuf)> {
         let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let mut found: Vec<(u64, PathBuf)> = entries
             .filter_map(|entry| {
                 let step = entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok()?;
-                Some((step, entry.path()))
+                let path = entry.path();
+                FILES.iter().any(|file| path.join(file).exists()).then_some((step, path))
             })
             .collect();
         found.sort();
@@ -228,8 +273,22 @@ impl Checkpoint {
     }
 }
 
+/// The files of a checkpoint. The first is the first to be deleted: what has none is not whole.
+const FILES: [&str; 6] = [CHECKSUMS, MODEL, OPTIMIZER, EMA, STATE, DOUBTFUL];
+
+/// Deletes a checkpoint. What somebody else has put there stays, and its directory with it.
 fn delete(path: &Path) -> Result<(), StoreError> {
-    std::fs::remove_dir_all(path).map_err(|source| StoreError::Io { action: "delete", path: path.to_owned(), source })
+    let io = |source| StoreError::Io { action: "delete", path: path.to_owned(), source };
+    for file in FILES {
+        match std::fs::remove_file(path.join(file)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io(error)),
+            _ => {}
+        }
+    }
+    match std::fs::remove_dir(path) {
+        Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty => Err(io(error)),
+        _ => Ok(()),
+    }
 }
 
 fn read_state(dir: &Path) -> Result<TrainState, StoreError> {
@@ -349,10 +408,53 @@ mod tests {
         for (direction, best) in [(Direction::Lower, 1), (Direction::Higher, 2)] {
             for (step, score) in scores.into_iter().enumerate() {
                 save(&checkpoints, step as u64, Some(score).filter(|s| s.is_finite()));
-                checkpoints.rotate(2, 1, direction).expect("rotated");
+                checkpoints.rotate(2, 1, direction, None).expect("rotated");
             }
             assert_eq!(steps(&checkpoints), [best, 4, 5], "the first of equals is the best");
         }
+    }
+
+    #[test]
+    fn the_last_one_that_is_known_to_be_sound_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let checkpoints = Checkpoints::new(dir.path().to_owned());
+        let rotate = |sound| {
+            checkpoints.rotate(1, 0, Direction::Lower, sound).expect("rotated");
+            steps(&checkpoints)
+        };
+        (1..=3).for_each(|step| save(&checkpoints, step, None));
+        assert_eq!(rotate(Some(1)), [1, 3], "no later one has been trained on from");
+        save(&checkpoints, 4, None);
+        assert_eq!(rotate(Some(3)), [3, 4]);
+        assert_eq!(rotate(Some(4)), [4]);
+    }
+
+    #[test]
+    fn a_doubtful_checkpoint_is_passed_over_while_there_is_another() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let checkpoints = Checkpoints::new(dir.path().to_owned());
+        (1..=3).for_each(|step| save(&checkpoints, step, None));
+        checkpoints.doubt_after(1).expect("marked");
+        let (newest, complaints) = checkpoints.newest();
+        assert_eq!(newest.expect("a sound one").state.step, 1);
+        assert!(complaints.len() == 2 && complaints[0].contains("step-00000003"), "{complaints:?}");
+        save(&checkpoints, 3, None);
+        assert_eq!(checkpoints.newest().0.expect("one made anew").state.step, 3);
+        checkpoints.doubt_after(0).expect("marked");
+        assert_eq!(checkpoints.newest().0.expect("better than none").state.step, 3);
+        assert_eq!(checkpoints.newest_until(2).expect("an older one").state.step, 2);
+    }
+
+    #[test]
+    fn what_somebody_has_put_into_a_checkpoint_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let checkpoints = Checkpoints::new(dir.path().to_owned());
+        (1..=2).for_each(|step| save(&checkpoints, step, None));
+        let notes = checkpoints.path(1).join("notes.txt");
+        std::fs::write(&notes, "mine").expect("written");
+        checkpoints.rotate(1, 0, Direction::Lower, None).expect("rotated");
+        assert_eq!(std::fs::read_to_string(&notes).expect("there"), "mine");
+        assert_eq!(steps(&checkpoints), [2], "what is left is no checkpoint");
     }
 
     #[test]

@@ -115,7 +115,8 @@ impl Default for EvaluateConfig {
 pub struct CheckpointConfig {
     /// Optimizer steps between checkpoints; 0 saves only at the end and on interruption.
     pub every: u64,
-    /// How many of the newest checkpoints are kept.
+    /// How many of the newest checkpoints are kept. One that is known to be sound is kept until a later one is: until a step
+    /// after it has found a loss that is a number and does not leap.
     pub keep_last: usize,
     /// How many of the best, by `metric`, are kept besides; the best one is never deleted.
     pub keep_best: usize,

@@ -67,12 +67,14 @@ pub enum TrainError {
     )]
     Renamed(String, String),
     /// The loss is no number any more, or far above the ones before it, and it was asked for or came too often to go on.
-    #[error("{trouble}: lower `train.optimizer.lr` or look at those samples{}", after(*.incidents))]
+    #[error("{trouble}: lower `train.optimizer.lr` or look at those samples{}{}", after(*.incidents), from(.checkpoint.as_deref()))]
     Guard {
         /// What happened, at which step and to which samples.
         trouble: Trouble,
         /// How often it was skipped or rolled back before.
         incidents: u64,
+        /// The checkpoint that a run goes on from.
+        checkpoint: Option<PathBuf>,
     },
     /// Early stopping watches a metric that is not there.
     #[error("`train.early_stopping.metric` is `{metric}`, and an evaluation has {found}")]
@@ -195,6 +197,10 @@ pub enum TrainError {
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+fn from(checkpoint: Option<&Path>) -> String {
+    checkpoint.map(|path| format!("; --resume goes on from `{}`", path.display())).unwrap_or_default()
 }
 
 fn after(incidents: u64) -> String {

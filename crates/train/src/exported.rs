@@ -12,8 +12,8 @@ use undertone_store::{StoreError, write_atomically};
 pub struct Exported {
     /// The metric that decided.
     pub metric: String,
-    /// Its value on the validation data.
-    pub value: f64,
+    /// Its value on the validation data; nothing where no evaluation of the run could measure it.
+    pub value: Option<f64>,
     /// Optimizer steps that had been taken.
     pub step: u64,
 }
@@ -37,7 +37,7 @@ impl Exported {
     /// The best value so far and its step, given what a checkpoint knows of them: those of the model in `folder`.
     pub(crate) fn agree(folder: &Path, metric: &str, known: Option<(f64, u64)>) -> Option<(f64, u64)> {
         match Self::read(folder) {
-            Some(found) if found.metric == metric => Some((found.value, found.step)),
+            Some(found) if found.metric == metric => found.value.map(|value| (value, found.step)),
             // Folders of earlier versions do not say; where there is no folder, there is no best model.
             _ => known.filter(|_| folder.exists()),
         }
@@ -54,11 +54,13 @@ mod tests {
         let (none, bare, full) = (dir.path().join("none"), dir.path().join("bare"), dir.path().join("full"));
         std::fs::create_dir(&bare).expect("made");
         std::fs::create_dir(&full).expect("made");
-        Exported { metric: "error".into(), value: 0.1 + 0.2, step: 150 }.write(&full).expect("written");
+        Exported { metric: "error".into(), value: Some(0.1 + 0.2), step: 150 }.write(&full).expect("written");
         let known = Some((0.5, 100));
         assert_eq!(Exported::agree(&none, "error", known), None);
         assert_eq!(Exported::agree(&bare, "error", known), known);
         assert_eq!(Exported::agree(&full, "error", known), Some((0.1 + 0.2, 150)));
+        Exported { metric: "error".into(), value: None, step: 200 }.write(&full).expect("written");
+        assert_eq!(Exported::agree(&full, "error", known), None, "anything that is measured is better");
         assert_eq!(Exported::agree(&full, "loss", known), known, "a value of another metric compares with nothing");
     }
 }

@@ -11,12 +11,14 @@ pub(crate) struct Saver {
     checkpoints: Checkpoints,
     keep_last: usize,
     keep_best: usize,
+    /// The step of the newest checkpoint, as long as no later step has shown it to be sound.
+    unproven: Option<u64>,
     writing: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
 impl Saver {
     pub fn new(checkpoints: Checkpoints, keep_last: usize, keep_best: usize) -> Self {
-        Self { checkpoints, keep_last, keep_best, writing: None }
+        Self { checkpoints, keep_last, keep_best, unproven: None, writing: None }
     }
 
     /// Begins to write `contents`, and to delete what need not be kept any more, scores being better in `direction`; waits
@@ -26,13 +28,30 @@ impl Saver {
     /// That of the checkpoint before.
     pub fn save(&mut self, contents: Contents, direction: Direction) -> Result<(), StoreError> {
         self.wait()?;
-        let Self { checkpoints, keep_last, keep_best, .. } = self;
-        let (checkpoints, keep_last, keep_best) = (checkpoints.clone(), *keep_last, *keep_best);
+        self.unproven = Some(contents.state.step);
+        let (checkpoints, keep_last, keep_best) = (self.checkpoints.clone(), self.keep_last, self.keep_best);
         self.writing = Some(std::thread::spawn(move || {
             checkpoints.save(&contents)?;
-            checkpoints.rotate(keep_last, keep_best, direction)
+            checkpoints.rotate(keep_last, keep_best, direction, contents.state.sound)
         }));
         Ok(())
+    }
+
+    /// Takes note that the parameters of step `sound` are. What was only kept while the newest checkpoint was not known to
+    /// be is deleted, unless one is being written: then after a later step.
+    pub fn prove(&mut self, sound: u64, direction: Direction) {
+        let is_writing = self.writing.as_ref().is_some_and(|writing| !writing.is_finished());
+        if is_writing || self.unproven.is_none_or(|newest| newest > sound) {
+            return;
+        }
+        self.unproven = None;
+        let (checkpoints, keep_last, keep_best) = (self.checkpoints.clone(), self.keep_last, self.keep_best);
+        let before = self.writing.take();
+        self.writing = Some(std::thread::spawn(move || {
+            // It has ended, and its error is not lost.
+            before.map_or(Ok(()), |before| before.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))?;
+            checkpoints.rotate(keep_last, keep_best, direction, Some(sound))
+        }));
     }
 
     /// The error of a checkpoint that could not be written, as soon as that is known.

@@ -113,8 +113,11 @@ fn run(
     // Later phases were made from what an earlier one found: they go with it.
     let replaced = stages.iter().chain(outdated);
     let taken: Vec<PathBuf> = replaced.map(|stage| stage.directory(experiment)).filter(|d| is_occupied(d)).collect();
-    if let Some(directory) = taken.first().filter(|_| !resume && !experiment.run.overwrite) {
-        return Err(RunError::Exists(directory.clone()));
+    if !resume && !taken.is_empty() {
+        directory.check_replaceable(&taken)?;
+        if !experiment.run.overwrite {
+            return Err(RunError::Exists(listed(&taken)));
+        }
     }
     if resume && directory.is_blank() {
         return Err(RunError::NothingToResume(root.to_owned()));
@@ -131,8 +134,11 @@ fn run(
     }
     stages.iter().try_for_each(|stage| stage.check_optimizer(&setup))?;
     let replaced = if resume { outrun(&setup, stages)? } else { taken };
-    if let Some(directory) = replaced.first().filter(|_| resume && !experiment.run.overwrite) {
-        return Err(RunError::Outrun(directory.clone()));
+    if let Some(first) = replaced.first().filter(|_| resume) {
+        directory.check_replaceable(&replaced)?;
+        if !experiment.run.overwrite {
+            return Err(RunError::Outrun(first.clone()));
+        }
     }
     let mut beginning = Beginning { directory: &directory, replaced, config: root.join(CONFIG), is_recorded: false };
     let by_task = !session.team.is_alone() && experiment.phases.adapters.parallel == Parallel::Tasks;
@@ -168,6 +174,9 @@ struct Beginning<'a> {
 impl Beginning<'_> {
     /// Clears the directory and writes down the configuration, once; the first rank alone writes.
     fn make(&mut self, stage: &Stage, experiment: &Experiment, team: &Team) -> Result<(), RunError> {
+        if team.leads() && !self.replaced.is_empty() {
+            tracing::warn!("run.overwrite: deleting what was trained in {}", listed(&self.replaced));
+        }
         let mut write = || {
             self.replaced.drain(..).try_for_each(|replaced| self.directory.clear(&replaced))?;
             if *stage != Stage::Whole && !std::mem::replace(&mut self.is_recorded, true) {
@@ -180,6 +189,11 @@ impl Beginning<'_> {
         self.is_recorded |= *stage != Stage::Whole;
         Ok(())
     }
+}
+
+/// Directories, as a sentence names them.
+fn listed(directories: &[PathBuf]) -> String {
+    directories.iter().map(|directory| format!("`{}`", directory.display())).collect::<Vec<_>>().join(", ")
 }
 
 /// Trains a stage, with all ranks.
@@ -276,12 +290,16 @@ fn check_stages(experiment: &Experiment, stages: &[Stage], resume: bool) -> Resu
     Ok(())
 }
 
-/// Every stage of a run, baselines included, that was begun: what it is called and where it is.
-pub(super) fn trained_stages(experiment: &Experiment) -> Vec<(String, PathBuf)> {
+/// Every stage that a run can have, baselines included.
+pub(super) fn all_stages(experiment: &Experiment) -> Vec<Stage> {
     let phases = Phase::ALL.iter().flat_map(|phase| stages(experiment, *phase));
     let heads = (0..experiment.tasks.len()).map(Stage::Head);
-    let all = phases.chain(heads).chain([Stage::Shared, Stage::Full]);
-    let named = all.map(|stage| (stage.title(experiment), stage.directory(experiment)));
+    phases.chain(heads).chain([Stage::Shared, Stage::Full]).collect()
+}
+
+/// Every stage of a run, baselines included, that was begun: what it is called and where it is.
+pub(super) fn trained_stages(experiment: &Experiment) -> Vec<(String, PathBuf)> {
+    let named = all_stages(experiment).into_iter().map(|stage| (stage.title(experiment), stage.directory(experiment)));
     named.filter(|(_, directory)| directory.join("metrics.jsonl").exists()).collect()
 }
 

@@ -43,6 +43,13 @@ impl<O: Objective> Learner<O> {
         };
         let watched = self.watched(&evaluation)?;
         let score = self.score(&evaluation);
+        if score.is_none() && step == 0 {
+            let metric = &self.config.checkpoint.metric;
+            progress.warn(&format!(
+                "the validation data gives no `{metric}`, by which the best model is chosen: if that stays so, the model of the \
+                 last step is exported; see that it has what `{metric}` is measured by, or set another `checkpoint.metric`"
+            ));
+        }
         let best = self.export_if_best(&model, BEST, self.state.best, score)?;
         let mut best_ema = self.state.best_ema;
         if let Some((model, evaluation)) = &average {
@@ -94,12 +101,34 @@ impl<O: Objective> Learner<O> {
         if !self.team.leads() {
             return Ok(Some((value, self.state.step)));
         }
+        self.export(model, folder, Some(value))?;
+        Ok(Some((value, self.state.step)))
+    }
+
+    /// Exports the model of the last step where no evaluation could say which is the best: a finished run has a model.
+    pub(super) fn export_if_none_is_best(&self, progress: &Progress) -> Result<(), TrainError> {
+        if !self.team.leads() {
+            return Ok(());
+        }
+        let model = self.model().valid();
+        if self.state.best.is_none() {
+            let metric = &self.config.checkpoint.metric;
+            progress
+                .warn(&format!("no evaluation found a `{metric}`: the model of the last step is exported as the best"));
+            self.export(&model, BEST, None)?;
+        }
+        match &self.ema {
+            Some(ema) if self.state.best_ema.is_none() => self.export(&ema.of(model), BEST_EMA, None),
+            _ => Ok(()),
+        }
+    }
+
+    fn export(&self, model: &O::Model, folder: &str, value: Option<f64>) -> Result<(), TrainError> {
         let exported = Exported { metric: self.config.checkpoint.metric.clone(), value, step: self.state.step };
         write_directory(&self.dir.join(folder), |folder| {
             self.objective.export(model, folder).map_err(TrainError::Export)?;
-            Ok::<(), TrainError>(exported.write(folder)?)
-        })?;
-        Ok(Some((value, exported.step)))
+            Ok(exported.write(folder)?)
+        })
     }
 
     /// Writes down what was found.

@@ -72,6 +72,12 @@ impl<O: Objective> Learner<O> {
         if !completed {
             self.checkpoint()?;
         }
+        if completed {
+            self.export_if_none_is_best(&session.progress)?;
+            // There is nothing to go back for any more.
+            self.saver.wait()?;
+            self.saver.prove(self.state.step, self.directions()?.deciding);
+        }
         self.saver.wait()?;
         session.progress.finish();
         let summary = self.summary(completed, &session.watch);

@@ -87,13 +87,14 @@ const MODEL: &str = "the learner has its model between optimizer steps";
 
 impl<O: Objective> Learner<O> {
     /// Trains to the end, or to an interruption. Where it stops with an error, what was learned until then is saved if it
-    /// can be, so that [`resume`](Self::resume) goes on from there once the cause is mended.
+    /// can be, so that [`resume`](Self::resume) goes on from there once the cause is mended; where losses went wrong,
+    /// from the last checkpoint before that.
     ///
     /// # Errors
     /// When data or files fail, the loss is no number, or a trainable parameter is out of reach; and when another process
     /// trains in the directory.
     pub fn train<B: Batches<Batch = O::Batch>>(&mut self, data: &B) -> Result<Summary, TrainError> {
-        let trained = self.run(data).inspect_err(|_| self.rescue());
+        let trained = self.run(data).map_err(|error| self.rescued(error));
         // What fails on the first rank alone, which writes, ends the others too. It may have much to save.
         self.team.part();
         let trained = self.team.agree(trained);

@@ -7,6 +7,7 @@ use crate::TrainError;
 use crate::error::io;
 use crate::failure::catch_backend_failure;
 use crate::objective::Objective;
+use std::path::PathBuf;
 use std::sync::Arc;
 use undertone_store::{DirectoryLock, remove_leftovers};
 
@@ -60,6 +61,27 @@ impl<O: Objective> Learner<O> {
     pub fn saved(&mut self) -> Option<u64> {
         let _ = self.saver.wait();
         self.checkpoints().newest().0.map(|checkpoint| checkpoint.state.step)
+    }
+
+    /// What an error leaves: one that training goes on after names the checkpoint to go on from.
+    pub(super) fn rescued(&mut self, error: TrainError) -> TrainError {
+        let TrainError::Guard { trouble, incidents, .. } = error else {
+            self.rescue();
+            return error;
+        };
+        TrainError::Guard { trouble, incidents, checkpoint: self.checkpoint_before_trouble() }
+    }
+
+    /// The checkpoint to go on from after the guard has stopped training. The parameters that it was stopped at are not
+    /// saved, and the checkpoints that no loss was found with are marked: going on from them, training would only stop
+    /// there again.
+    fn checkpoint_before_trouble(&mut self) -> Option<PathBuf> {
+        let _ = self.saver.wait();
+        if self.team.leads() && self.lock.is_some() {
+            // Unmarked, they are gone on from, and that ends where this one did.
+            let _ = self.checkpoints().doubt_after(self.state.sound.unwrap_or(0));
+        }
+        self.checkpoints().newest().0.map(|checkpoint| checkpoint.path)
     }
 
     /// After an error, saves where training stood before it, if that is further than the newest checkpoint. What cannot

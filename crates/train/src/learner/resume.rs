@@ -77,17 +77,24 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// Goes back to the last checkpoint and leaves out the data up to here. Without a checkpoint the step is skipped.
+    /// Goes back to the last checkpoint that is known to be sound and leaves out the data up to here. Without one the step is
+    /// skipped.
     pub(super) fn roll_back(&mut self, trouble: &Trouble, progress: &Progress) -> Result<StepOutcome, TrainError> {
         let written = self.saver.wait().map_err(TrainError::from);
         self.team.agree(written)?;
         self.recovery = RecoveryPoint::DuringUpdate;
-        let Some(checkpoint) = self.checkpoints().newest().0 else {
+        let Some(checkpoint) = self.state.sound.and_then(|sound| self.checkpoints().newest_until(sound)) else {
             progress.warn(&format!("{trouble}: there is no checkpoint to go back to, so the step is skipped"));
             return Ok(StepOutcome::Skipped);
         };
         let here = self.state.clone();
-        self.restore(checkpoint)?;
+        let restored = self.restore(checkpoint);
+        self.team.agree(restored)?;
+        self.state.sound = Some(self.state.step);
+        if self.team.leads() {
+            // They are of what is left out now.
+            self.checkpoints().remove_after(self.state.step)?;
+        }
         progress.warn(&format!("{trouble}: back to step {}, and on with the data after this", self.state.step));
         let TrainState { epoch, cursor, loss_scale, .. } = here;
         let incidents = here.guard.incidents;

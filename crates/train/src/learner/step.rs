@@ -309,6 +309,15 @@ impl<O: Objective> Learner<O> {
         }
     }
 
+    /// Takes note that the parameters of step `sound` gave a loss to go on with.
+    fn prove(&mut self, sound: u64) -> Result<(), TrainError> {
+        self.state.sound = Some(sound);
+        if self.team.leads() && self.lock.is_some() {
+            self.saver.prove(sound, self.directions()?.deciding);
+        }
+        Ok(())
+    }
+
     /// Whether a step may move the parameters, and what is done if not.
     fn decide(&mut self, report: &StepReport, progress: &Progress) -> Result<StepOutcome, TrainError> {
         let StepReport { step, loss, norm, .. } = *report;
@@ -321,6 +330,9 @@ impl<O: Objective> Learner<O> {
         }
         let (verdict, usual) = self.config.guard.judge(&mut self.state.guard, loss, norm);
         if verdict == Verdict::Go {
+            if usual.is_none() {
+                self.prove(step - 1)?;
+            }
             return Ok(StepOutcome::Taken);
         }
         let trouble = Trouble { step, loss, norm, usual, samples: report.names.clone() };
@@ -335,7 +347,9 @@ impl<O: Objective> Learner<O> {
                 Ok(StepOutcome::Skipped)
             }
             Verdict::Rollback => self.roll_back(&trouble, progress),
-            Verdict::Stop => Err(TrainError::Guard { trouble, incidents: self.state.guard.incidents }),
+            Verdict::Stop => {
+                Err(TrainError::Guard { trouble, incidents: self.state.guard.incidents, checkpoint: None })
+            }
         }
     }
 }

@@ -1,0 +1,302 @@
+//! A run's directory: who owns it, what may become of what lies in it, and the configuration that it was trained with.
+
+mod files;
+
+use crate::changes::{changes, listed};
+use crate::{Experiment, RunError};
+use files::Survey;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use undertone_store::{DirectoryLock, StoreError, is_blank, write_atomically};
+use undertone_train::{Checkpoints, Exported, Team};
+
+/// The directory of a run that this process alone trains in.
+pub(crate) struct RunDirectory {
+    path: PathBuf,
+    /// Of the first rank.
+    lock: Option<Arc<DirectoryLock>>,
+}
+
+/// The configuration of a run, and of a stage within one.
+pub(crate) const CONFIG: &str = "config.yaml";
+pub(crate) const STAGE: &str = "stage.yaml";
+
+impl RunDirectory {
+    /// Owns the directory, before anything slow begins. Nothing is written into one that holds something else.
+    ///
+    /// # Errors
+    /// When another process trains there, or the directory holds something that is no run.
+    pub fn own(path: PathBuf, team: &Team) -> Result<Self, RunError> {
+        let own = || {
+            check_is_run(&path)?;
+            let lock = DirectoryLock::acquire(&path)?;
+            // Somebody may have been faster.
+            check_is_run(&path)?;
+            Ok::<_, RunError>(Arc::new(lock))
+        };
+        let lock = team.agree(team.leads().then(own).transpose())?;
+        team.agree(is_shared(&path, team))?;
+        Ok(Self { path, lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// For a learner that trains here.
+    pub fn lock(&self) -> Option<Arc<DirectoryLock>> {
+        self.lock.clone()
+    }
+
+    /// Whether no run has begun here.
+    pub fn is_blank(&self) -> bool {
+        is_blank(&self.path)
+    }
+
+    /// Refuses to replace stages beside whose files somebody has put some of their own.
+    ///
+    /// # Errors
+    /// Names them.
+    pub fn check_replaceable(&self, stages: &[PathBuf]) -> Result<(), RunError> {
+        for stage in stages {
+            let foreign = self.survey(stage)?.foreign;
+            if !foreign.is_empty() {
+                return Err(RunError::Foreign { directory: stage.clone(), files: named(&foreign) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes what a stage wrote into its directory, which is this one or lies in it, and nothing else; the configuration
+    /// last: killed in between, it is still known for a run.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn clear(&self, stage: &Path) -> Result<(), StoreError> {
+        let io = |source| StoreError::Io { action: "clear", path: stage.to_owned(), source };
+        let Survey { mut written, directories, .. } = self.survey(stage)?;
+        written.sort_by_key(|file| file == Path::new(CONFIG));
+        written.iter().try_for_each(|file| std::fs::remove_file(stage.join(file))).map_err(io)?;
+        for directory in directories {
+            // One with something in it stays.
+            let _ = std::fs::remove_dir(stage.join(directory));
+        }
+        if stage != self.path {
+            let _ = std::fs::remove_dir(stage);
+        }
+        Ok(())
+    }
+
+    fn survey(&self, stage: &Path) -> Result<Survey, StoreError> {
+        let place = stage.strip_prefix(&self.path).unwrap_or(Path::new(""));
+        Survey::of(stage, place).map_err(|source| StoreError::Io {
+            action: "look through",
+            path: stage.to_owned(),
+            source,
+        })
+    }
+}
+
+/// The first few paths, and how many there are besides.
+fn named(paths: &[PathBuf]) -> String {
+    let mut names = paths.iter().take(3).map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ");
+    if paths.len() > 3 {
+        names += &format!(" and {} more", paths.len() - 3);
+    }
+    names
+}
+
+/// Refuses a directory that has something in it and is no run's.
+fn check_is_run(directory: &Path) -> Result<(), RunError> {
+    let is_free = !directory.exists() || is_blank(directory);
+    if is_free || is_run(directory) { Ok(()) } else { Err(RunError::NotARun(directory.to_owned())) }
+}
+
+/// Whether a run has written into a directory: the configuration with every one of its keys, as only a run writes it, or a
+/// checkpoint.
+fn is_run(directory: &Path) -> bool {
+    let text = std::fs::read_to_string(directory.join(CONFIG)).unwrap_or_default();
+    let keys = serde_norway::from_str::<serde_json::Map<String, serde_json::Value>>(&text).unwrap_or_default();
+    let is_whole = ["seed", "run", "device", "model", "data", "train", "tasks", "router", "phases"];
+    is_whole.iter().all(|key| keys.contains_key(*key)) || !Checkpoints::new(directory.join("checkpoints")).is_empty()
+}
+
+/// Whether a run or a stage has left anything in its directory.
+pub(crate) fn is_occupied(directory: &Path) -> bool {
+    directory.exists() && !is_blank(directory)
+}
+
+/// Whether a run or a stage has learned something that is worth keeping: it has a checkpoint, even a damaged one, came to
+/// an end, or exported a model after its beginning.
+pub(crate) fn has_learned(directory: &Path) -> bool {
+    let best = directory.join("best");
+    !Checkpoints::new(directory.join("checkpoints")).is_empty()
+        || directory.join("summary.json").exists()
+        || best.exists() && Exported::read(&best).is_none_or(|exported| exported.step > 0)
+}
+
+/// The configuration in a file that [`record`] has written; nothing where there is no such file.
+///
+/// # Errors
+/// When it is damaged, or was written by a version with other keys.
+pub(crate) fn recorded(path: &Path) -> Result<Option<Experiment>, RunError> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(StoreError::Io { action: "read", path: path.to_owned(), source }.into()),
+    };
+    let recorded = serde_norway::from_str(&text);
+    recorded.map(Some).map_err(|error| RunError::Recorded { path: path.to_owned(), reason: error.to_string() })
+}
+
+/// Writes the configuration that is trained with to a file. One that says something else is kept beside it, as
+/// `config.1.yaml` and so on; returns where.
+///
+/// # Errors
+/// When the file system refuses.
+pub(crate) fn record(experiment: &Experiment, path: &Path) -> Result<Option<PathBuf>, StoreError> {
+    let yaml = experiment.to_yaml();
+    let earlier = std::fs::read(path).ok().filter(|earlier| earlier != yaml.as_bytes());
+    let kept = earlier.as_ref().map(|_| {
+        let free = (1..).map(|number| path.with_extension(format!("{number}.yaml"))).find(|path| !path.exists());
+        free.expect("there is no end of numbers")
+    });
+    if let (Some(earlier), Some(kept)) = (earlier, &kept) {
+        write_atomically(kept, &earlier)?;
+    }
+    write_atomically(path, yaml.as_bytes())?;
+    Ok(kept)
+}
+
+/// Refuses a configuration that means something else than the one in the file, as far as `concerns` is true of its keys.
+pub(crate) fn check_changes(
+    experiment: &Experiment,
+    path: &Path,
+    concerns: impl Fn(&str) -> bool,
+) -> Result<(), RunError> {
+    let Some(begun) = recorded(path)? else { return Ok(()) };
+    let mut changes = changes(&begun, experiment);
+    changes.retain(|change| !change.is_harmless() && concerns(&change.key));
+    if changes.is_empty() {
+        return Ok(());
+    }
+    Err(RunError::Changed { path: path.to_owned(), changes: listed(&changes) })
+}
+
+/// Writes the configuration to the file, and says what is another than in the session before, which ended after `step`.
+pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) -> Result<(), RunError> {
+    let before = recorded(path)?;
+    let kept = record(experiment, path)?;
+    let changes = before.map(|before| changes(&before, experiment)).unwrap_or_default();
+    if let (Some(kept), false) = (kept, changes.is_empty()) {
+        tracing::info!("from step {} on: {} (before: `{}`)", step + 1, listed(&changes), kept.display());
+    }
+    Ok(())
+}
+
+/// Refuses a directory in which another rank does not see the lock that the first one holds: each would keep its own run.
+fn is_shared(path: &Path, team: &Team) -> Result<(), RunError> {
+    let lock = path.join(DirectoryLock::FILE);
+    let seen = || std::fs::read_to_string(&lock).unwrap_or_default();
+    let said = team.hear(seen())?;
+    let began = Instant::now();
+    while seen() != said[0] {
+        if began.elapsed() > VISIBLE {
+            return Err(RunError::NotShared { rank: team.name(team.rank()), directory: path.to_owned() });
+        }
+        std::thread::sleep(VISIBLE / 50);
+    }
+    Ok(())
+}
+
+/// A network's file system shows a new file on other hosts within seconds.
+const VISIBLE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_configuration_that_was_trained_with_is_kept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(CONFIG);
+        let with = |seed| Experiment { seed, ..Default::default() };
+        assert_eq!(recorded(&path).expect("nothing there"), None);
+        for (seed, kept) in [(1, None), (1, None), (2, Some("config.1.yaml")), (1, Some("config.2.yaml"))] {
+            let found = record(&with(seed), &path).expect("written");
+            assert_eq!(found, kept.map(|name| dir.path().join(name)));
+            assert_eq!(recorded(&path).expect("read"), Some(with(seed)));
+        }
+        assert_eq!(recorded(&dir.path().join("config.1.yaml")).expect("read"), Some(with(1)));
+        std::fs::write(&path, "trian: {}").expect("written");
+        let error = recorded(&path).expect_err("damaged").to_string();
+        assert!(error.contains(CONFIG) && error.contains("trian"), "{error}");
+    }
+
+    /// A directory with a run in it that has a stage.
+    fn run(dir: &Path) -> PathBuf {
+        let run = dir.join("run");
+        for made in ["best", "checkpoints/step-00000001", "phase1/copy/best"] {
+            std::fs::create_dir_all(run.join(made)).expect("made");
+        }
+        record(&Experiment::default(), &run.join(CONFIG)).expect("written");
+        for file in
+            ["metrics.jsonl", "best/config.json", "checkpoints/step-00000001/state.json", "phase1/copy/stage.yaml"]
+        {
+            std::fs::write(run.join(file), "x").expect("written");
+        }
+        run
+    }
+
+    #[test]
+    fn a_run_is_cleared_of_everything_but_its_lock() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = run(dir.path());
+        let run = RunDirectory::own(path.clone(), &Team::default()).expect("owned");
+        run.clear(&path.join("phase1/copy")).expect("cleared");
+        assert!(!path.join("phase1/copy").exists() && path.join("best/config.json").exists());
+        run.clear(&path).expect("cleared");
+        assert!(run.is_blank());
+        let names: Vec<_> =
+            std::fs::read_dir(&path).expect("listed").flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(names, [DirectoryLock::FILE]);
+        assert!(matches!(RunDirectory::own(path, &Team::default()), Err(RunError::Owned { .. })), "still owned");
+    }
+
+    #[test]
+    fn what_no_run_wrote_is_named_and_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = run(dir.path());
+        std::fs::create_dir(path.join("src")).expect("made");
+        for file in ["src/thesis.txt", "best/notes.md", "phase1/copy/a.txt"] {
+            std::fs::write(path.join(file), "mine").expect("written");
+        }
+        let run = RunDirectory::own(path.clone(), &Team::default()).expect("owned");
+        let said = |stage: PathBuf| run.check_replaceable(&[stage]).expect_err("refused").to_string();
+        let whole = said(path.clone());
+        assert!(["`best/notes.md`", "`phase1/copy/a.txt`", "`src`"].iter().all(|name| whole.contains(name)), "{whole}");
+        assert!(said(path.join("phase1/copy")).contains("`a.txt`"));
+        run.clear(&path).expect("cleared");
+        for file in ["src/thesis.txt", "best/notes.md", "phase1/copy/a.txt"] {
+            assert_eq!(std::fs::read_to_string(path.join(file)).expect("there"), "mine");
+        }
+        assert!(!path.join("best/config.json").exists());
+    }
+
+    #[test]
+    fn a_directory_that_is_no_run_is_not_written_into() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("project");
+        std::fs::create_dir_all(path.join("src")).expect("made");
+        // That of another program, and one that somebody writes for this one.
+        for config in ["theme: minimal", "run: {name: project}\nmodel: {path: tiny}\ndata: {train: {path: a.csv}}"] {
+            std::fs::write(path.join(CONFIG), config).expect("written");
+            let before = path.metadata().expect("there").modified().expect("a time");
+            let refused = RunDirectory::own(path.clone(), &Team::default()).err().expect("refused");
+            assert!(matches!(refused, RunError::NotARun(_)), "{refused}");
+            assert!(!refused.to_string().contains("overwrite"), "{refused}");
+            assert_eq!(path.metadata().expect("there").modified().expect("a time"), before, "nothing was written");
+        }
+    }
+}
