@@ -135,6 +135,16 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     let answer: Value = serde_json::from_str(answer.stdout.trim()).expect("JSON");
     let gates: f64 = TASKS.iter().map(|task| answer["gates"][task].as_f64().expect("a gate")).sum();
     assert!((gates - 1.0).abs() < 1e-5 && TASKS.contains(&answer["task"].as_str().expect("a task")), "{answer}");
+    // One decision says whose head answers, and through which adapters: also where the task reads less of the text.
+    let words = ["hello", "world", "a", "b", "name", "and"];
+    for turn in 0..words.len() {
+        let text = (0..60).map(|at| words[(turn + at * at + at / 7) % words.len()]).collect::<Vec<_>>().join(" ");
+        let answer = predict(&["--text", &text, "--context", &text]);
+        let answer: Value = serde_json::from_str(answer.stdout.trim()).expect("JSON");
+        let gate = |task: &str| answer["gates"][task].as_f64().expect("a gate");
+        let widest = TASKS.iter().max_by(|a, b| gate(a).total_cmp(&gate(b))).expect("a task");
+        assert_eq!(answer["task"].as_str(), Some(*widest), "{answer}");
+    }
     predict(&["--audio", "tone.tsv"]).assert_refusal(&["takes text", "--text"]);
     for odd in [&[][..], &["--text", "a", "--audio", "tone.tsv"], &["--audio", "tone.tsv", "--context", "a"]] {
         let refused = predict(odd);

@@ -18,6 +18,7 @@ mod hub;
 mod judging;
 mod learner;
 mod learning;
+mod lora;
 mod miniature;
 mod monitor;
 #[cfg(feature = "mpi")]

@@ -8,7 +8,7 @@ use undertone::phases::run::analyze;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// A run with tasks
+    /// A run with tasks; `eval` judges any other
     #[arg(long)]
     run: PathBuf,
     /// Which data

@@ -2,14 +2,16 @@
 
 use crate::failure::Failure;
 use crate::train;
-use std::path::PathBuf;
-use undertone::phases::run::{RouterKind, evaluate, judge_run};
+use std::path::{Path, PathBuf};
+use undertone::phases::run::{Choice, RouterKind, evaluate, evaluate_choice, judge_run};
 use undertone::phases::{Experiment, Split};
+use undertone::train::Evaluation;
 
 #[derive(clap::Args)]
 #[group(id = "what", required = true, multiple = false)]
 pub struct What {
-    /// A run's directory: judges its best model on its own data
+    /// A run's directory: judges its best model on its own data; or the directory of one of its stages, like
+    /// runs/x/phase1/TASK
     #[arg(long, group = "what")]
     run: Option<PathBuf>,
     /// A configuration: judges the model it names as it is
@@ -27,6 +29,9 @@ pub struct Args {
     /// Who decides about adapters, for a run with tasks; its router if not given
     #[arg(long)]
     router: Option<Router>,
+    /// The one task of a run with tasks that is judged, by itself
+    #[arg(long, conflicts_with_all = ["router", "config"])]
+    task: Option<String>,
     /// Override one key, like `data.valid.cw.snr_db=[10,10]`
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
@@ -71,27 +76,10 @@ impl From<Router> for RouterKind {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let file = match (&args.what.run, &args.what.config) {
-        (Some(run), _) => run.join("config.yaml"),
-        (None, Some(config)) => train::find(config),
+    let evaluation = match (&args.what.run, &args.what.config) {
+        (Some(run), _) => of_run(args, run)?,
+        (None, Some(config)) => of_config(args, &train::find(config))?,
         (None, None) => return Err(Failure::BadInput("give --run or --config".into())),
-    };
-    let mut experiment = Experiment::load(Some(&file), &args.settings).map_err(Failure::bad_input)?;
-    let split = args.split.into();
-    let evaluation = match &args.what.run {
-        Some(run) if !experiment.tasks.is_empty() => {
-            experiment.at(run);
-            let router = args.router.unwrap_or(Router::Learned);
-            judge_run(&experiment, split, router.into()).map_err(Failure::of_run)?.into_evaluation()
-        }
-        _ if args.router.is_some() || !experiment.tasks.is_empty() => {
-            let text = "--router is for runs with tasks, and a configuration with tasks is judged as a run: give --run";
-            return Err(Failure::BadInput(text.into()));
-        }
-        run => {
-            let trained = run.as_ref().map(|run| run.join("best"));
-            evaluate(&experiment, trained.as_deref(), split).map_err(Failure::of_run)?
-        }
     };
     for example in &evaluation.examples {
         tracing::info!("{}\n  said  {}\n  read  {}", example.name, example.reference, example.hypothesis);
@@ -102,4 +90,33 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     println!("{line}");
     Ok(())
+}
+
+/// Judges what a run has trained: all tasks with somebody who decides among them, or what there is for one of them.
+fn of_run(args: &Args, run: &Path) -> Result<Evaluation, Failure> {
+    let (config, split) = (run.join("config.yaml"), args.split.into());
+    if args.task.is_none() && config.is_file() {
+        let mut experiment = Experiment::load(Some(&config), &args.settings).map_err(Failure::bad_input)?;
+        experiment.at(run);
+        let several = experiment.tasks.len() > 1 || args.router.is_some();
+        if several && !experiment.tasks.is_empty() {
+            let router = args.router.unwrap_or(Router::Learned);
+            return Ok(judge_run(&experiment, split, router.into()).map_err(Failure::of_run)?.into_evaluation());
+        }
+    }
+    if args.router.is_some() {
+        return Err(Failure::BadInput("--router is for runs with tasks".into()));
+    }
+    let choice = Choice::of(run, args.task.as_deref(), &args.settings).map_err(Failure::of_run)?;
+    evaluate_choice(&choice, split).map_err(Failure::of_run)
+}
+
+/// Judges the model that a configuration names as it is.
+fn of_config(args: &Args, config: &Path) -> Result<Evaluation, Failure> {
+    let experiment = Experiment::load(Some(config), &args.settings).map_err(Failure::bad_input)?;
+    if args.router.is_some() || !experiment.tasks.is_empty() {
+        let text = "--router is for runs with tasks, and a configuration with tasks is judged as a run: give --run";
+        return Err(Failure::BadInput(text.into()));
+    }
+    evaluate(&experiment, None, args.split.into()).map_err(Failure::of_run)
 }

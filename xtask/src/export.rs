@@ -2,15 +2,15 @@
 
 use crate::data::refuse_to_replace;
 use crate::failure::Failure;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use undertone::ops::DeviceSpec;
-use undertone::phases::ModelConfig;
-use undertone::store::Dtype;
+use undertone::phases::run::{Choice, load_whisper, merged};
+use undertone::store::{Dtype, StoreError, write_directory};
 
 #[derive(clap::Args)]
 #[group(id = "what", required = true, multiple = false)]
 struct What {
-    /// A run's directory: exports its best model
+    /// A run's directory, or that of one of its stages: exports its best model
     #[arg(long)]
     run: Option<PathBuf>,
     /// A model: whisper-nano-cw, which is bundled, or a folder in the Hugging Face layout
@@ -22,9 +22,15 @@ struct What {
 pub struct Args {
     #[command(flatten)]
     what: What,
-    /// The layout: `hf` is a folder that transformers and this program load
+    /// The layout: `hf` is a folder that transformers and this program load, `peft` an adapter by itself
     #[arg(long, default_value = "hf")]
     format: Format,
+    /// Fold the run's adapter into the weights
+    #[arg(long, requires = "run")]
+    merge: bool,
+    /// Whose adapter, of a run with several tasks
+    #[arg(long, requires = "run")]
+    task: Option<String>,
     /// How weights are stored
     #[arg(long, default_value = "f32")]
     dtype: DtypeName,
@@ -36,6 +42,7 @@ pub struct Args {
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Format {
     Hf,
+    Peft,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -46,22 +53,83 @@ enum DtypeName {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let dtype = match args.dtype {
-        DtypeName::F32 => Dtype::F32,
-        DtypeName::F16 => Dtype::F16,
-        DtypeName::Bf16 => Dtype::Bf16,
-    };
     refuse_to_replace(&args.out)?;
-    let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
-    let model = match (&args.what.run, &args.what.model) {
-        (Some(run), _) => ModelConfig { path: Some(run.join("best")), ..Default::default() },
-        (None, Some(model)) => ModelConfig::named(model),
-        (None, None) => return Err(Failure::BadInput("give --run or --model".into())),
+    let choice = match (&args.what.run, &args.what.model) {
+        (Some(run), _) => Some(Choice::of(run, args.task.as_deref(), &[]).map_err(Failure::of_run)?),
+        (None, _) => None,
     };
-    let whisper = model.load(&device, 0).map_err(Failure::bad_input)?;
-    match args.format {
-        Format::Hf => whisper.save(&args.out, dtype).map_err(|e| Failure::Machine(e.to_string()))?,
+    match (args.format, &choice) {
+        (Format::Peft, choice) => write_adapter(args, choice.as_ref())?,
+        (Format::Hf, choice) => write_model(args, choice.as_ref())?,
     }
     println!("{}", args.out.display());
     Ok(())
+}
+
+/// Writes a whole model.
+fn write_model(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
+    let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
+    let whisper = match (choice, &args.what.model) {
+        (Some(choice), _) => {
+            check_merge(args.merge, choice)?;
+            merged(choice, &device).map_err(Failure::of_run)?
+        }
+        (None, Some(model)) => load_whisper(model, None, &device).map_err(Failure::of_run)?,
+        (None, None) => return Err(Failure::BadInput("give --run or --model".into())),
+    };
+    whisper.save(&args.out, args.dtype.into()).map_err(|e| Failure::Machine(e.to_string()))
+}
+
+/// Refuses to merge what has nothing to merge, and to leave out in silence what an adapter's own folder does not hold.
+fn check_merge(merge: bool, choice: &Choice) -> Result<(), Failure> {
+    let run = choice.experiment.directory();
+    match (merge, choice.is_whole()) {
+        (true, true) => Err(Failure::BadInput(format!("`{}` has no adapter: leave out --merge", run.display()))),
+        (false, false) => Err(Failure::BadInput(format!(
+            "`{}` has an adapter on a model, and no whole model: give --merge to fold the one into the other, or \
+             --format peft to write the adapter by itself",
+            run.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Writes an adapter by itself, as PEFT loads it, and says what that does not hold.
+fn write_adapter(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
+    let adapter = choice.filter(|_| !args.merge).and_then(Choice::adapter);
+    let Some((choice, adapter)) = choice.zip(adapter) else {
+        let text = "--format peft writes the adapter of a run: give --run of one that has adapters, and no --merge";
+        return Err(Failure::BadInput(text.into()));
+    };
+    if !matches!(args.dtype, DtypeName::F32) {
+        return Err(Failure::BadInput("adapters are stored in f32: leave out --dtype".into()));
+    }
+    let copy = |directory: &Path| {
+        for name in ["adapter_config.json", "adapter_model.safetensors"] {
+            std::fs::copy(adapter.join(name), directory.join(name)).map_err(|source| StoreError::Io {
+                action: "copy",
+                path: adapter.join(name),
+                source,
+            })?;
+        }
+        Ok::<(), StoreError>(())
+    };
+    write_directory(&args.out, copy).map_err(|e| Failure::Machine(e.to_string()))?;
+    if choice.has_head() {
+        tracing::warn!(
+            "the folder holds the adapter and not the task's head, which PEFT has no place for: by itself the adapter gives \
+             other answers than this run; --merge folds in both"
+        );
+    }
+    Ok(())
+}
+
+impl From<DtypeName> for Dtype {
+    fn from(name: DtypeName) -> Self {
+        match name {
+            DtypeName::F32 => Self::F32,
+            DtypeName::F16 => Self::F16,
+            DtypeName::Bf16 => Self::Bf16,
+        }
+    }
 }

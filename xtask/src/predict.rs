@@ -1,9 +1,10 @@
 //! `cargo xtask predict`.
 
 use crate::failure::Failure;
+use serde_json::{Map, Value, json};
 use std::path::PathBuf;
-use undertone::phases::Experiment;
-use undertone::phases::run::Predictor;
+use undertone::phases::run::{Choice, Prediction, Predictor, Routed};
+use undertone::phases::{Experiment, RunError};
 
 #[derive(clap::Args)]
 #[group(id = "input", required = true, multiple = false)]
@@ -18,9 +19,12 @@ struct Input {
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// A run with tasks whose router has been trained
+    /// A run with tasks, or with `model.trainable: lora`; or the directory of one of its stages, like runs/x/phase1/TASK
     #[arg(long)]
     run: PathBuf,
+    /// The task that answers; the router chooses one if not given
+    #[arg(long)]
+    task: Option<String>,
     #[command(flatten)]
     input: Input,
     /// Where the answer to a question is
@@ -44,10 +48,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(audio) = args.input.audio.as_ref().filter(|audio| !audio.is_file()) {
         return Err(Failure::BadInput(format!("there is no audio file `{}`", audio.display())));
     }
-    let mut experiment =
-        Experiment::load(Some(&args.run.join("config.yaml")), &args.settings).map_err(Failure::bad_input)?;
-    experiment.at(&args.run);
-    let predictor = Predictor::load(&experiment).map_err(Failure::of_run)?;
+    let (predictor, tasks) = load(args).map_err(Failure::of_run)?;
     let answers = match (&args.input.audio, &args.input.text) {
         (Some(audio), _) => predictor.audio(audio),
         (None, text) => {
@@ -55,24 +56,40 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             predictor.text(text, args.context.as_deref()).map(|answer| vec![answer])
         }
     };
-    for answer in answers.map_err(Failure::of_run)? {
-        let gates: Vec<(&str, f32)> = experiment.tasks.iter().map(|t| t.name.as_str()).zip(answer.gates).collect();
-        match args.format {
-            Format::Json => {
-                let gates: serde_json::Map<String, serde_json::Value> =
-                    gates.into_iter().map(|(task, gate)| (task.to_owned(), gate.into())).collect();
+    for Prediction { start, task, text, routing } in answers.map_err(Failure::of_run)? {
+        match (args.format, routing) {
+            (Format::Json, None) => println!("{}", json!({"start": start, "task": task, "text": text})),
+            (Format::Json, Some(Routed { gates, confidence })) => {
+                let gates: Map<String, Value> =
+                    tasks.iter().cloned().zip(gates).map(|(task, gate)| (task, gate.into())).collect();
                 println!(
                     "{}",
-                    serde_json::json!({"start": answer.start, "task": answer.task, "text": answer.text, "gates": gates,
-                        "confidence": answer.confidence})
+                    json!({"start": start, "task": task, "text": text, "gates": gates, "confidence": confidence})
                 );
             }
-            Format::Text => {
-                let gates: Vec<String> = gates.into_iter().map(|(task, gate)| format!("{task} {gate:.2}")).collect();
-                println!("{}", answer.text);
-                println!("  {} (confidence {:.2}); gates: {}", answer.task, answer.confidence, gates.join(", "));
+            (Format::Text, None) => println!("{text}"),
+            (Format::Text, Some(Routed { gates, confidence })) => {
+                let gates: Vec<String> =
+                    tasks.iter().zip(gates).map(|(task, gate)| format!("{task} {gate:.2}")).collect();
+                println!("{text}");
+                println!("  {task} (confidence {confidence:.2}); gates: {}", gates.join(", "));
             }
         }
     }
     Ok(())
+}
+
+/// What answers, and the names of the tasks that a router chooses among.
+fn load(args: &Args) -> Result<(Predictor, Vec<String>), RunError> {
+    let config = args.run.join("config.yaml");
+    if args.task.is_none() && config.is_file() {
+        let mut experiment = Experiment::load(Some(&config), &args.settings)?;
+        experiment.at(&args.run);
+        if experiment.tasks.len() > 1 {
+            let names = experiment.tasks.iter().map(|task| task.name.clone()).collect();
+            return Ok((Predictor::load(&experiment)?, names));
+        }
+    }
+    let choice = Choice::of(&args.run, args.task.as_deref(), &args.settings)?;
+    Ok((Predictor::of_choice(&choice)?, Vec::new()))
 }

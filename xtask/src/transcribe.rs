@@ -1,6 +1,7 @@
 //! `cargo xtask transcribe`: audio files to text.
 
 use crate::failure::Failure;
+use burn::tensor::Device;
 use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,18 +9,19 @@ use std::time::Instant;
 use undertone::cw::listen::{KeyedTone, keyed_tone};
 use undertone::data::audio::{self, LiveAudio};
 use undertone::ops::DeviceSpec;
+use undertone::phases::run::{has_tasks, load_whisper};
 use undertone::phases::{LiveTranscriber, Passage, Transcriber};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// whisper-nano-cw, which is bundled and reads Morse code; a run's directory, for its best model; or a folder in the Hugging
-    /// Face layout
+    /// whisper-nano-cw, which is bundled and reads Morse code; a run's directory, for its best model, or that of one of its
+    /// stages; or a folder in the Hugging Face layout
     #[arg(long, default_value = "whisper-nano-cw")]
     model: PathBuf,
     /// Language code for multilingual models; the model's own default if not given
     #[arg(long)]
     language: Option<String>,
-    /// transcribe or translate, for multilingual models
+    /// transcribe or translate, for multilingual models; of a run with tasks, the task whose adapter reads
     #[arg(long)]
     task: Option<String>,
     /// cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
@@ -65,12 +67,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let spec: DeviceSpec = args.device.parse().map_err(Failure::bad_input)?;
     let device = spec.resolve().map_err(Failure::bad_input)?;
-    let transcriber = Transcriber::load(&args.model, &device, args.language.as_deref(), args.task.as_deref())
-        .map_err(Failure::bad_input)?;
+    let transcriber = load(args, &device)?;
     if live {
         return transcribe_live(args, &transcriber);
     }
     files.clone().try_for_each(|path| transcribe(args, &transcriber, path))
+}
+
+/// The model, with the adapter of a run in its weights.
+fn load(args: &Args, device: &Device) -> Result<Transcriber, Failure> {
+    let task = args.task.as_deref();
+    let (of_run, of_model) = if has_tasks(&args.model) { (task, None) } else { (None, task) };
+    let whisper = load_whisper(&args.model, of_run, device).map_err(Failure::of_run)?;
+    Transcriber::new(whisper, device, args.language.as_deref(), of_model).map_err(Failure::bad_input)
 }
 
 /// What stands for standard input among files.

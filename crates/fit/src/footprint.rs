@@ -162,6 +162,16 @@ impl Footprint {
         self
     }
 
+    /// What is put into and comes out of linear maps of all blocks: of so many maps of each attention, and so many of the
+    /// feed-forward layers.
+    pub(crate) fn adapted(&self, [attention, feed_forward]: [u64; 2]) -> u64 {
+        let block = |stack: &Stack, attentions: u64| {
+            let Stack { layers, width, ffn, .. } = stack;
+            layers * (attentions * attention * 2 * width + feed_forward * (width + ffn))
+        };
+        block(&self.encoder, 1) + self.decoder.as_ref().map_or(0, |decoder| block(decoder, 2))
+    }
+
     /// Parameters of the encoder's blocks.
     pub fn encoder_parameters(&self) -> u64 {
         let Stack { layers, width, ffn, .. } = self.encoder;

@@ -19,10 +19,12 @@
 mod advice;
 mod footprint;
 mod preset;
+mod trained;
 pub mod tune;
 mod workload;
 
 pub use advice::{MemoryAdvice, RunSettings};
 pub use footprint::{Execution, Footprint};
 pub use preset::{DevicePreset, Preset, PresetContext, PresetModel, PresetSettings, PresetSplit};
+pub use trained::{AdapterSize, TrainedPart};
 pub use workload::{BatchSize, Workload, note_workload};

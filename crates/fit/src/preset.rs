@@ -1,14 +1,16 @@
 //! Settings by device: how much of an optimizer step fits at once, and how much data is made ahead.
 //!
 //! A preset is a layer between the defaults and the YAML: what the YAML, the environment or `--set` say wins. It splits
-//! the default effective batch of 16 samples and changes nothing that is learned; `cargo xtask tune` measures instead, and
-//! `tune --grow` asks for more samples where there is room.
+//! the default effective batch of 16 samples and changes nothing that is learned. Where the configuration says by which
+//! rule learning rates follow the batch (`train.optimizer.lr_scaling`), the batch is as large as fits, up to 256 samples.
+//! `cargo xtask tune` measures instead, and `tune --grow` asks for more samples where there is room.
 //!
 //! **The batches are computed, not measured**: the largest of 16, 8, 4, 2 and 1 that fits into nine tenths of the card by
-//! [`Footprint`], with the whole model trained in f32, full windows and the longest texts (of text encoders 512 tokens),
-//! and on a GPU 0.7 GB for its driver and kernels.
+//! [`Footprint`], with what is trained (the whole model, a part, or adapters) in f32, full windows and the longest texts
+//! (of text encoders those that heads allow, or 512 tokens), and on a GPU 0.7 GB for its driver and kernels.
 
 use crate::footprint::{Execution, Footprint};
+use crate::trained::TrainedPart;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::{Display, Formatter};
@@ -153,6 +155,10 @@ pub struct PresetModel<'a> {
     pub hub: Option<&'a str>,
     /// The dimensions of a fresh Whisper.
     pub config: Option<&'a WhisperConfig>,
+    /// What of it is trained.
+    pub trained: &'a TrainedPart,
+    /// The longest inputs of a text encoder, in tokens, where heads say it.
+    pub tokens: Option<usize>,
 }
 
 /// The host's and the experiment's part in a preset.
@@ -164,6 +170,8 @@ pub struct PresetContext<'a> {
     pub given: Option<&'a str>,
     /// Samples of an optimizer step where nothing is given.
     pub effective: usize,
+    /// The rule by which learning rates follow the batch, where there is one: then it may be larger.
+    pub rate_rule: Option<&'a str>,
     /// Threads that make samples where their number is left to the host.
     pub workers: usize,
 }
@@ -197,6 +205,8 @@ pub struct PresetSplit {
     pub accumulation: usize,
     /// Whether blocks run again in the backward pass.
     pub checkpointed: bool,
+    /// Samples of an optimizer step that learning rates are for, where this one has more.
+    pub base_batch: Option<usize>,
 }
 
 impl DevicePreset {
@@ -216,23 +226,12 @@ impl DevicePreset {
 
 /// The values of a card for a model.
 fn chosen(card: &Card, why: &str, model: &PresetModel, context: &PresetContext) -> Preset {
-    let effective = context.effective;
     let (split, said) = match (context.given, published_size(model)) {
         (Some(key), _) => (None, format!("`{key}` is given, so the batch stays")),
         (None, Err(unknown)) => (None, format!("the batch stays, {unknown}")),
         (None, Ok((index, like))) => {
-            let (fits, checkpointed) = card.fits(&published(index), effective);
-            let batch_size = fits.max(1);
-            let accumulation = effective / batch_size;
-            let again = if checkpointed { ", blocks run again in the backward pass" } else { "" };
-            let said = format!("batch {batch_size} × accumulation {accumulation} for {like}{again}");
-            let said = match fits {
-                0 => format!(
-                    "{said}, of which by arithmetic not even one sample fits: train a part (`model.trainable`, or adapters by `tasks`) or a smaller model"
-                ),
-                _ => said,
-            };
-            (Some(PresetSplit { batch_size, accumulation, checkpointed }), said)
+            let (split, said) = split(card, &footprint(index, model), &like, context);
+            (Some(split), said)
         }
     };
     let Card { name, prefetch_batches, compute, .. } = *card;
@@ -242,6 +241,37 @@ fn chosen(card: &Card, why: &str, model: &PresetModel, context: &PresetContext) 
     );
     Preset { settings: Some(PresetSettings { prefetch_batches, compute, split }), reason }
 }
+
+/// How a step of a model is split, and a sentence about it.
+fn split(card: &Card, model: &Footprint, like: &str, context: &PresetContext) -> (PresetSplit, String) {
+    let effective = context.effective;
+    let most = std::iter::successors(Some(effective), |batch| Some(2 * batch)).take_while(|batch| *batch <= MOST);
+    let most = most.filter(|batch| card.largest(model, *batch, false) == *batch).last().unwrap_or(effective);
+    if let (Some(rule), true) = (context.rate_rule, most > effective) {
+        let said =
+            format!("batch {most} for {like}, instead of {effective}: learning rates follow by `lr_scaling: {rule}`");
+        let base_batch = Some(effective);
+        return (PresetSplit { batch_size: most, accumulation: 1, checkpointed: false, base_batch }, said);
+    }
+    let (fits, checkpointed) = card.fits(model, effective);
+    let batch_size = fits.max(1);
+    let accumulation = effective / batch_size;
+    let again = if checkpointed { ", blocks run again in the backward pass" } else { "" };
+    let said = format!("batch {batch_size} × accumulation {accumulation} for {like}{again}");
+    let said = match fits {
+        0 => format!(
+            "{said}, of which by arithmetic not even one sample fits: train a part (`model.trainable`, or adapters by `tasks`) or a smaller model"
+        ),
+        _ if most > effective => format!(
+            "{said} ({most} samples would fit: `train.optimizer.lr_scaling` says how learning rates follow a larger batch)"
+        ),
+        _ => said,
+    };
+    (PresetSplit { batch_size, accumulation, checkpointed, base_batch: None }, said)
+}
+
+/// A larger step is seldom worth its samples; `tune --grow` goes further.
+const MOST: usize = 256;
 
 /// The card a device is, or the largest that is no larger; and why.
 fn of_device(device: DeviceSpec) -> Result<(&'static Card, String), String> {
@@ -300,6 +330,16 @@ fn published_size(model: &PresetModel) -> Result<(usize, String), String> {
     found
         .map(|index| (index, format!("a model of the size of {}", MODELS[index].0)))
         .ok_or("the model is larger than any in the table".into())
+}
+
+/// What training a published model takes.
+fn footprint(index: usize, model: &PresetModel) -> Footprint {
+    let whole = published(index);
+    let whole = match model.tokens.filter(|_| model.reads_text) {
+        Some(tokens) => whole.on(tokens, 0),
+        None => whole,
+    };
+    whole.training_part(model.trained)
 }
 
 fn in_folder(folder: &Path, reads_text: bool) -> Option<Footprint> {
@@ -383,6 +423,49 @@ mod tests {
             (card.name, computed(false), computed(true))
         });
         assert_eq!(table.to_vec(), rows.collect::<Vec<_>>());
+    }
+
+    fn resolved(
+        card: &str,
+        hub: &str,
+        trained: &TrainedPart,
+        tokens: Option<usize>,
+        rate_rule: Option<&str>,
+    ) -> Preset {
+        let reads_text = !hub.contains("whisper");
+        let model = PresetModel { name: hub, reads_text, folder: None, hub: Some(hub), config: None, trained, tokens };
+        let context = PresetContext { device: DeviceSpec::Cpu, given: None, effective: 16, rate_rule, workers: 1 };
+        card.parse::<DevicePreset>().expect("a card").resolve(&model, &context).expect("a preset")
+    }
+
+    #[test]
+    fn adapters_are_not_sized_as_full_fine_tuning() {
+        let adapters = TrainedPart::Adapters(vec![crate::AdapterSize { r: 16, target_modules: vec!["q_proj".into()] }]);
+        let batch = |card, hub, trained| {
+            let split = resolved(card, hub, trained, None, None).settings.and_then(|s| s.split).expect("a split");
+            (split.batch_size, split.checkpointed)
+        };
+        assert_eq!(batch("t4", "openai/whisper-medium", &TrainedPart::All), (1, false));
+        assert_eq!(batch("t4", "openai/whisper-medium", &adapters), (16, true));
+        assert_eq!(batch("rtx-5060", "openai/whisper-small", &TrainedPart::All), (1, false));
+        assert!(batch("rtx-5060", "openai/whisper-small", &adapters).0 >= 8);
+    }
+
+    #[test]
+    fn a_large_card_has_larger_batches_where_it_is_said_how_rates_follow() {
+        let split = |rule, tokens| {
+            let preset = resolved("h200", "roberta-base", &TrainedPart::All, tokens, rule);
+            (preset.settings.and_then(|settings| settings.split).expect("a split"), preset.reason)
+        };
+        let (usual, reason) = split(None, None);
+        assert_eq!((usual.batch_size, usual.accumulation, usual.base_batch), (16, 1, None));
+        assert!(reason.contains("128 samples would fit") && reason.contains("lr_scaling"), "{reason}");
+        let (grown, reason) = split(Some("sqrt"), None);
+        assert_eq!((grown.batch_size, grown.accumulation, grown.base_batch), (128, 1, Some(16)));
+        assert!(reason.contains("instead of 16") && reason.contains("sqrt"), "{reason}");
+        assert_eq!(split(Some("sqrt"), Some(128)).0.batch_size, 256, "short texts leave room for more");
+        let small = resolved("t4", "openai/whisper-small", &TrainedPart::All, None, Some("sqrt"));
+        assert_eq!(small.settings.and_then(|s| s.split).map(|split| split.base_batch), Some(None), "there is no room");
     }
 
     #[test]

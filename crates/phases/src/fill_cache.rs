@@ -61,7 +61,7 @@ pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Fi
     if parts.iter().all(|part| part.sources.is_empty()) {
         return Err(FillError::Synthesised);
     }
-    let mut whisper = experiment.model.load(&experiment.device.resolve()?, experiment.seed)?;
+    let mut whisper = experiment.load_whisper(&experiment.device.resolve()?)?;
     speaks(&mut whisper, &experiment.data);
     let (mut hits, mut written, mut declined) = (0, 0, 0);
     let unreadable = Mutex::new(Vec::new());

@@ -40,6 +40,7 @@ mod speech;
 mod streamed;
 mod transcribe;
 pub mod tune;
+mod vocabulary;
 mod work;
 
 pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};
@@ -47,7 +48,7 @@ pub use batch::{WhisperBatch, WhisperCollate};
 pub use changes::CHANGEABLE;
 pub use config::{
     ConfigError, DataConfig, Experiment, Initializer, LongAudio, LossConfig, ModelConfig, ModelSource, Normalizer, Pad,
-    RunConfig, SourceConfig, SourceError, Sources, Split, StageConfig, Synth, Trainable,
+    RunConfig, SourceConfig, SourceError, Sources, Split, StageConfig, Synth, TokenizerConfig, Trainable,
 };
 pub use error::RunError;
 pub use fill_cache::{FillError, Filled, fill_cache};

@@ -12,5 +12,6 @@ mod sites;
 pub use bank::{Gates, LoraBank};
 pub use config::{LoraConfig, LoraConfigError};
 pub use sites::{
-    AdaptError, Adaptable, Site, adapt, adapter_parameters, load_adapter, merge, set_adapters_trainable, unmerge,
+    AdaptError, Adaptable, Site, adapt, adapter_parameters, load_adapter, merge, merge_and_unload,
+    set_adapters_trainable, unmerge,
 };

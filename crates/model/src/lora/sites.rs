@@ -103,6 +103,12 @@ pub fn unmerge(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
     shift(model, adapter, -1.0);
 }
 
+/// [`merge`], after which the model has no adapters any more, as PEFT's method of that name does.
+pub fn merge_and_unload(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
+    merge(model, adapter);
+    model.linears().into_iter().for_each(|(_, linear)| linear.lora = None);
+}
+
 fn shift(model: &mut (impl Adaptable + ?Sized), adapter: usize, sign: f64) {
     for (_, linear) in model.linears() {
         let Some(delta) = linear.lora.as_ref().and_then(|bank| bank.delta(adapter)) else { continue };

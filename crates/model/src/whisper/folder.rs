@@ -203,6 +203,7 @@ impl PretrainedWhisper {
             begin_suppress: self.generation.begin_suppress_tokens.clone(),
             beams: self.generation.num_beams.unwrap_or(usual.beams).min(MOST_BEAMS),
             length_penalty: self.generation.length_penalty.unwrap_or(usual.length_penalty),
+            no_repeat_ngram: self.generation.no_repeat_ngram_size.unwrap_or(usual.no_repeat_ngram),
             ..usual
         }
     }

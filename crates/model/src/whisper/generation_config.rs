@@ -17,6 +17,8 @@ pub struct GenerationConfig {
     pub num_beams: Option<usize>,
     /// The exponent of a hypothesis' length that its log probability is divided by, with several beams.
     pub length_penalty: Option<f64>,
+    /// No sequence of so many tokens comes twice; 0 or nothing allows all.
+    pub no_repeat_ngram_size: Option<usize>,
     /// The language spoken when nobody says otherwise, as `en`.
     pub language: Option<String>,
     /// `transcribe` or `translate` when nobody says otherwise.
@@ -35,21 +37,18 @@ impl GenerationConfig {
 
     /// Reads the file's object.
     pub fn from_json(raw: Map<String, Value>) -> Self {
-        let ids = |key: &str| -> Vec<u32> {
-            let list = raw.get(key).and_then(Value::as_array).into_iter().flatten();
-            // transformers writes [-1] for "nothing".
-            list.filter_map(Value::as_u64).filter_map(|id| u32::try_from(id).ok()).collect()
-        };
+        let number = |key: &str| raw.get(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
         let text = |key: &str| raw.get(key).and_then(Value::as_str).map(|s| s.trim_matches(['<', '|', '>']).to_owned());
         Self {
             is_multilingual: raw
                 .get("is_multilingual")
                 .and_then(Value::as_bool)
                 .unwrap_or(raw.contains_key("lang_to_id")),
-            suppress_tokens: ids("suppress_tokens"),
-            begin_suppress_tokens: ids("begin_suppress_tokens"),
-            max_length: raw.get("max_length").and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok()),
-            num_beams: raw.get("num_beams").and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok()),
+            suppress_tokens: ids(&raw, "suppress_tokens"),
+            begin_suppress_tokens: ids(&raw, "begin_suppress_tokens"),
+            max_length: number("max_length"),
+            num_beams: number("num_beams"),
+            no_repeat_ngram_size: number("no_repeat_ngram_size"),
             length_penalty: raw.get("length_penalty").and_then(Value::as_f64),
             language: text("language"),
             task: text("task"),
@@ -63,8 +62,14 @@ impl GenerationConfig {
     pub fn to_json(&self) -> Map<String, Value> {
         let mut raw = self.raw.clone();
         raw.insert("is_multilingual".into(), self.is_multilingual.into());
-        raw.entry("suppress_tokens").or_insert_with(|| self.suppress_tokens.clone().into());
-        raw.entry("begin_suppress_tokens").or_insert_with(|| self.begin_suppress_tokens.clone().into());
+        let lists =
+            [("suppress_tokens", &self.suppress_tokens), ("begin_suppress_tokens", &self.begin_suppress_tokens)];
+        for (key, tokens) in lists {
+            // One that says the same stays as it was written.
+            if !raw.contains_key(key) || ids(&raw, key) != *tokens {
+                raw.insert(key.into(), tokens.clone().into());
+            }
+        }
         if let Some(max_length) = self.max_length {
             raw.insert("max_length".into(), max_length.into());
         }
@@ -77,6 +82,9 @@ impl GenerationConfig {
         if let Some(num_beams) = self.num_beams {
             raw.insert("num_beams".into(), num_beams.into());
         }
+        if let Some(size) = self.no_repeat_ngram_size {
+            raw.insert("no_repeat_ngram_size".into(), size.into());
+        }
         if let Some(penalty) = self.length_penalty {
             raw.insert("length_penalty".into(), penalty.into());
         }
@@ -85,6 +93,13 @@ impl GenerationConfig {
         }
         raw
     }
+}
+
+/// A list of tokens.
+fn ids(raw: &Map<String, Value>, key: &str) -> Vec<u32> {
+    let list = raw.get(key).and_then(Value::as_array).into_iter().flatten();
+    // transformers writes [-1] for "nothing".
+    list.filter_map(Value::as_u64).filter_map(|id| u32::try_from(id).ok()).collect()
 }
 
 #[cfg(test)]
@@ -101,5 +116,10 @@ mod tests {
         let again = config.to_json();
         assert_eq!(again["alignment_heads"], serde_json::json!([[3, 0]]));
         assert_eq!(GenerationConfig::from_json(again.clone()).to_json(), again);
+        let more = GenerationConfig { suppress_tokens: vec![1, 2, 9], no_repeat_ngram_size: Some(3), ..config };
+        let again = more.to_json();
+        assert_eq!(again["begin_suppress_tokens"], serde_json::json!([-1]), "what says the same stays as it was");
+        let read = GenerationConfig::from_json(again);
+        assert_eq!((read.suppress_tokens, read.no_repeat_ngram_size), (vec![1, 2, 9], Some(3)));
     }
 }

@@ -11,6 +11,7 @@ mod generation_config;
 mod local_init;
 mod network;
 mod tokenizer;
+mod vocabulary;
 
 pub use crate::folder::FolderError;
 pub use attention::{KeyValue, MultiHeadAttention};

@@ -1,8 +1,7 @@
 //! Whisper's tokenizer: text to ids and back, and the special tokens that frame them.
 
-use super::GenerationConfig;
+use super::{GenerationConfig, vocabulary};
 use crate::tokenizer_file;
-use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use tokenizers::Tokenizer;
 
@@ -23,6 +22,9 @@ pub enum TokenizerError {
     /// The file is no `tokenizer.json`.
     #[error("not a tokenizer.json: {0}")]
     Format(String),
+    /// No vocabulary can be trained.
+    #[error("no vocabulary can be trained: {0}")]
+    Training(String),
     /// A special token that Whisper's grammar needs is not in the vocabulary.
     #[error("the tokenizer has no `{token}`{hint}")]
     NoToken {
@@ -99,26 +101,28 @@ impl WhisperTokenizer {
             let id = vocab.len();
             vocab.entry(symbol.to_string()).or_insert(id.into());
         }
-        let mut special = vec![EOT.to_owned(), SOT.to_owned()];
-        special.extend(languages.iter().map(|language| format!("<|{language}|>")));
-        special.extend(["translate", "transcribe", "startoflm", "startofprev", "nospeech"].map(|t| format!("<|{t}|>")));
-        special.push(NO_TIMESTAMPS.to_owned());
-        let added: Vec<_> = (vocab.len()..)
-            .zip(&special)
-            .map(|(id, token)| {
-                json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true})
-            })
-            .collect();
-        let byte_level =
-            json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
-        let file = json!({
-            "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
-            "pre_tokenizer": byte_level, "post_processor": null, "decoder": byte_level,
-            // Byte-pair encoding without a single merge leaves characters.
-            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-                      "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": []},
-        });
-        Self::from_bytes(file.to_string().into_bytes())
+        // Byte-pair encoding without a single merge leaves characters.
+        let merges = serde_json::json!([]);
+        Self::from_bytes(vocabulary::file(vocab, merges, false, special_tokens(languages)))
+    }
+
+    /// A byte-level vocabulary of `vocab_size` bytes and merges that is trained on `texts` (byte-pair encoding, as GPT-2's and
+    /// Whisper's), with Whisper's special tokens for these languages after it, and one for each of `timestamps` times
+    /// from 0 s on, 20 ms apart. Where the texts have fewer pairs that come twice, it is smaller. The same texts give the
+    /// same vocabulary.
+    ///
+    /// # Errors
+    /// When `vocab_size` has no room for every byte.
+    pub fn train<'a>(
+        texts: impl Iterator<Item = &'a str> + Send,
+        vocab_size: usize,
+        languages: &[&str],
+        timestamps: usize,
+    ) -> Result<Self, TokenizerError> {
+        let (vocab, merges) = vocabulary::train(texts, vocab_size).map_err(TokenizerError::Training)?;
+        let times = (0..timestamps).map(|step| format!("<|{}.{:02}|>", step / 50, step % 50 * 2));
+        let special = special_tokens(languages).into_iter().chain(times).collect();
+        Self::from_bytes(vocabulary::file(vocab, merges, true, special))
     }
 
     /// The file this tokenizer was read from.
@@ -242,6 +246,15 @@ impl WhisperTokenizer {
     }
 }
 
+/// Whisper's special tokens in its order; the languages are those that a model is to know.
+fn special_tokens(languages: &[&str]) -> Vec<String> {
+    let mut special = vec![EOT.to_owned(), SOT.to_owned()];
+    special.extend(languages.iter().map(|language| format!("<|{language}|>")));
+    special.extend(["translate", "transcribe", "startoflm", "startofprev", "nospeech"].map(|t| format!("<|{t}|>")));
+    special.push(NO_TIMESTAMPS.to_owned());
+    special
+}
+
 /// The characters that stand for bytes in the vocabularies of GPT-2 and its heirs: a printable one for itself, the others
 /// for characters from U+0100 on.
 fn byte_alphabet() -> impl Iterator<Item = char> {
@@ -266,6 +279,27 @@ mod tests {
             assert_eq!(t.decode(&t.encode(text).expect(text)), text);
         }
         assert_eq!(t.encode("A B").expect("spelled"), [1, 0, 2]);
+    }
+
+    #[test]
+    fn a_trained_vocabulary_spells_everything_and_its_own_texts_in_few_tokens() {
+        let texts = ["Xin chào các bạn", "các bạn chào", "xin các bạn"].repeat(20);
+        let train = |size, times| WhisperTokenizer::train(texts.iter().copied(), size, &["vi"], times);
+        let t = train(300, 101).expect("a tokenizer");
+        assert!(t.spells_all);
+        for text in ["các bạn chào", "Đường đi 道 🙂", "", " a  b "] {
+            assert_eq!(t.decode(&t.encode(text).expect(text)), text);
+        }
+        assert!(t.encode("các bạn").expect("spelled").len() <= 3, "{:?}", t.encode("các bạn"));
+        assert!(t.encode("các bạn").expect("spelled").iter().all(|id| (*id as usize) < 300));
+        assert_eq!(t.special_token("<|2.00|>"), Some(t.timestamp_begin() + 100));
+        assert_eq!(t.vocab_size() as u32, t.timestamp_begin() + 101);
+        assert_eq!(t.languages().keys().collect::<Vec<_>>(), ["<|vi|>"]);
+        let multilingual = GenerationConfig::new(true);
+        assert_eq!(t.prompt(&multilingual, Some("vi"), None).expect("a prompt").len(), 4);
+        assert_eq!(train(300, 101).expect("again").to_bytes(), t.to_bytes(), "the same texts give the same vocabulary");
+        assert!(train(1000, 0).expect("fewer").vocab_size() < 600, "there are no more pairs");
+        assert!(train(255, 0).expect_err("refused").to_string().contains("256"));
     }
 
     #[test]

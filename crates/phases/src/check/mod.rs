@@ -59,7 +59,7 @@ pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataChec
             collected.split(&place, |at, source, found| written.source(&place, at, place.task, source, found));
         }
     } else {
-        let mut whisper = experiment.model.load(&device, experiment.seed)?;
+        let mut whisper = experiment.load_whisper(&device)?;
         speaks(&mut whisper, &experiment.data);
         let speech = Speech::new(experiment, &whisper, options);
         window = Some(speech.seconds());

@@ -218,7 +218,9 @@ impl<'a> Speech<'a> {
                 TokenizerError::Unspellable { .. } => (ProblemKind::Unspellable, characters.note(&piece.text, &name)),
                 TokenizerError::Control { token, .. } => (ProblemKind::Control, token.clone()),
                 TokenizerError::NoToken { token, .. } => (ProblemKind::NoToken, token.clone()),
-                TokenizerError::Format(reason) => (ProblemKind::Refused, reason.clone()),
+                TokenizerError::Format(reason) | TokenizerError::Training(reason) => {
+                    (ProblemKind::Refused, reason.clone())
+                }
             };
             bad.entry(kind).or_default().push(format!("`{name}` ({what})"));
         }

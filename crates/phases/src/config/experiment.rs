@@ -69,10 +69,12 @@ fn usual_training() -> TrainConfig {
     train
 }
 
-/// The keys of [`usual_training`] that the Learner has other defaults for, as a layer below all others.
+/// The keys of [`usual_training`] and of the usual adapter that have other defaults where they come from, as a layer below all
+/// others.
 fn usual_keys() -> serde_json::Value {
     let TrainConfig { evaluate, checkpoint, .. } = usual_training();
     serde_json::json!({
+        "model": {"lora": {"target_modules": ModelConfig::default().lora.target_modules}},
         "train": {"evaluate": {"metrics": evaluate.metrics}, "checkpoint": {"metric": checkpoint.metric}}
     })
 }

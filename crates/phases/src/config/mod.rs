@@ -19,7 +19,7 @@ pub use crate::alignment::AlignmentConfig;
 pub use data::{DataConfig, LongAudio, Normalizer, Pad};
 pub use error::ConfigError;
 pub use experiment::{Experiment, LossConfig, RunConfig};
-pub use model::{Initializer, ModelConfig, ModelSource, SourceError, Trainable};
+pub use model::{Initializer, ModelConfig, ModelSource, SourceError, TokenizerConfig, Trainable};
 pub use phases::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, Parallel, PartRates, PhasesConfig,
     RouterPhase, RoutingWeights,

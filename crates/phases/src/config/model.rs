@@ -8,6 +8,7 @@ use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use undertone_cw::morse;
 use undertone_hub::{Hub, HubError};
+use undertone_model::lora::LoraConfig;
 use undertone_model::whisper::{
     BUNDLED, FolderError, GenerationConfig, PretrainedWhisper, TokenizerError, WhisperConfig, WhisperConfigError,
     WhisperTokenizer, bundled,
@@ -15,17 +16,73 @@ use undertone_model::whisper::{
 use undertone_store::set_trainable;
 
 /// What is trained.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
     /// The architecture.
     pub backbone: Architecture,
     /// Where its weights come from; the bundled Morse model if nothing is said.
     pub source: ModelSource,
+    /// The vocabulary of a fresh model, one with `source.config`; Morse characters if nothing is said.
+    pub tokenizer: Option<TokenizerConfig>,
     /// Short for `source: {path: …}`, and stronger: `--set model.path=DIR` replaces any source.
     pub path: Option<PathBuf>,
     /// Which part of it training changes.
     pub trainable: Trainable,
+    /// The adapter, with `trainable: lora`.
+    pub lora: LoraConfig,
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        Self {
+            backbone: Architecture::default(),
+            source: ModelSource::default(),
+            tokenizer: None,
+            path: None,
+            trainable: Trainable::default(),
+            lora: usual_lora(),
+        }
+    }
+}
+
+/// Where the vocabulary of a fresh model comes from: give one of the two.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TokenizerConfig {
+    /// A `tokenizer.json` with Whisper's special tokens, or the folder that it is in.
+    pub path: Option<PathBuf>,
+    /// Byte-level byte-pair encoding with so many tokens, trained on the texts of the training data; Whisper's special
+    /// tokens come on top.
+    pub vocab_size: Option<usize>,
+}
+
+impl TokenizerConfig {
+    fn validate(&self) -> Result<(), String> {
+        match (&self.path, self.vocab_size) {
+            (Some(_), Some(_)) => Err("`model.tokenizer` has both `path` and `vocab_size`: give one".into()),
+            (None, None) => Err("`model.tokenizer` is empty: give `path`, or `vocab_size` to train one".into()),
+            (None, Some(size)) if !(256..=MOST_TOKENS).contains(&size) => Err(format!(
+                "`model.tokenizer.vocab_size` is {size}: it must be at least 256, one for each byte, and at most {MOST_TOKENS}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The vocabulary in `path`.
+    fn read(path: &Path) -> Result<WhisperTokenizer, SourceError> {
+        let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
+        let bytes = std::fs::read(&file).map_err(|source| FolderError::Io { path: file.clone(), source })?;
+        WhisperTokenizer::from_bytes(bytes).map_err(|source| SourceError::TokenizerFile { path: file, source })
+    }
+}
+
+/// Several times what language models of many languages have.
+const MOST_TOKENS: usize = 1_000_000;
+
+/// An adapter where nothing is said: on the maps of attention that LoRA was proposed for (Hu et al., 2021, section 4.2).
+pub(super) fn usual_lora() -> LoraConfig {
+    LoraConfig { target_modules: ["q_proj", "v_proj"].map(str::to_owned).to_vec(), ..Default::default() }
 }
 
 /// Where weights come from: give one of `bundled`, `path`, `hub` and `config`.
@@ -40,7 +97,7 @@ pub struct ModelSource {
     pub hub: Option<String>,
     /// Branch, tag or commit on the hub.
     pub revision: Option<String>,
-    /// Dimensions of a freshly initialised model with a vocabulary of Morse characters.
+    /// Dimensions of a freshly initialised model, whose vocabulary is `model.tokenizer`.
     pub config: Option<WhisperConfig>,
     /// How its weights begin.
     pub initializer: Initializer,
@@ -68,6 +125,8 @@ pub enum Trainable {
     Encoder,
     /// The decoder.
     Decoder,
+    /// An adapter on the frozen model: `model.lora`.
+    Lora,
 }
 
 impl Trainable {
@@ -78,6 +137,7 @@ impl Trainable {
                 Self::All => true,
                 Self::Encoder => name.starts_with("encoder."),
                 Self::Decoder => name.starts_with("decoder."),
+                Self::Lora => false,
             }
     }
 }
@@ -106,6 +166,20 @@ pub enum SourceError {
     /// The vocabulary cannot be made.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// The file of a vocabulary is none of Whisper's.
+    #[error("`{}`: {source}", path.display())]
+    TokenizerFile {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: TokenizerError,
+    },
+    /// The vocabulary is to be trained, and there are no texts.
+    #[error("`model.tokenizer.vocab_size` is trained on the texts of an experiment: give `path` where there is none")]
+    Untrained,
+    /// The texts that the vocabulary is to be trained on cannot be had.
+    #[error("`model.tokenizer.vocab_size`: {0}")]
+    Corpus(undertone_train::BoxError),
     /// Nothing says where a text encoder is.
     #[error("`model` names no text encoder: give its folder as `model.path`, or `model.source.hub`")]
     NoText,
@@ -135,7 +209,8 @@ impl Display for ModelConfig {
 
 impl ModelConfig {
     /// The Whisper that is called `name` where there is no configuration: a folder, a run's directory, which stands for its
-    /// best model, or a bundled model. A folder that is there comes before a bundled model of its name.
+    /// best model if that is a whole one, or a bundled model. A folder that is there comes before a bundled model of its
+    /// name.
     pub fn named(name: &Path) -> Self {
         let best = name.join("best");
         let path = if best.is_dir() && !name.join("config.json").exists() { best } else { name.to_owned() };
@@ -172,6 +247,22 @@ impl ModelConfig {
         if let Some(config) = &s.config {
             config.check_new().map_err(|e| ConfigError::Value(format!("`model.source.config`: {e}")))?;
         }
+        if let Some(tokenizer) = &self.tokenizer {
+            if s.config.is_none() {
+                return Err(ConfigError::Value(
+                    "`model.tokenizer` is for a fresh model, with `model.source.config`: others have one".into(),
+                ));
+            }
+            tokenizer.validate().map_err(ConfigError::Value)?;
+        }
+        if self.trainable == Trainable::Lora {
+            self.lora.validate().map_err(|e| ConfigError::Value(format!("`model.lora`: {e}")))?;
+        } else if self.lora != usual_lora() {
+            return Err(ConfigError::Value(
+                "`model.lora` is the adapter of `model.trainable: lora`: set that, or leave it out (tasks have a `lora` each)"
+                    .into(),
+            ));
+        }
         if s.revision.is_some() && s.hub.is_none() {
             return Err(ConfigError::Value("`model.source.revision` needs `model.source.hub`".into()));
         }
@@ -186,11 +277,22 @@ impl ModelConfig {
     /// Loads or initialises the model on `device`, its frozen parameters marked.
     ///
     /// # Errors
-    /// When the source does not give a whole model.
+    /// When the source does not give a whole model; and where the vocabulary is to be trained, which takes an
+    /// [`Experiment`](crate::Experiment) with its texts.
     pub fn load(&self, device: &Device, seed: u64) -> Result<PretrainedWhisper, SourceError> {
+        self.load_with(None, device, seed)
+    }
+
+    /// As [`load`](Self::load); `trained` is the vocabulary of a fresh model where it had to be trained.
+    pub(crate) fn load_with(
+        &self,
+        trained: Option<WhisperTokenizer>,
+        device: &Device,
+        seed: u64,
+    ) -> Result<PretrainedWhisper, SourceError> {
         // Before anything is drawn: for fresh weights, and for the heads that training adds to loaded ones.
         undertone_ops::seed(seed);
-        let mut whisper = self.open(device)?;
+        let mut whisper = self.open(trained, device)?;
         whisper.model = set_trainable(whisper.model, |name| self.trainable.includes(name));
         Ok(whisper)
     }
@@ -217,7 +319,7 @@ impl ModelConfig {
         }
     }
 
-    fn open(&self, device: &Device) -> Result<PretrainedWhisper, SourceError> {
+    fn open(&self, trained: Option<WhisperTokenizer>, device: &Device) -> Result<PretrainedWhisper, SourceError> {
         let source = &self.source;
         if let Some(folder) = self.folder()? {
             return PretrainedWhisper::load(&folder, device).map_err(|error| match error {
@@ -226,7 +328,12 @@ impl ModelConfig {
             });
         }
         if let Some(config) = &source.config {
-            return fresh(config.clone(), source.initializer, device);
+            let vocabulary = match (&self.tokenizer, trained) {
+                (Some(TokenizerConfig { path: Some(path), .. }), _) => Some(TokenizerConfig::read(path)?),
+                (Some(_), None) => return Err(SourceError::Untrained),
+                (_, trained) => trained,
+            };
+            return fresh(config.clone(), source.initializer, vocabulary, device);
         }
         let name = source.bundled.as_deref().unwrap_or(BUNDLED[0]);
         let files = bundled(name).ok_or_else(|| SourceError::NotBundled { name: name.to_owned() })?;
@@ -234,9 +341,34 @@ impl ModelConfig {
     }
 }
 
-/// A new model that spells in Morse characters, with Whisper's special tokens for one language.
-fn fresh(config: WhisperConfig, initializer: Initializer, device: &Device) -> Result<PretrainedWhisper, SourceError> {
+/// A new model with its vocabulary, and Whisper's special tokens: that of Morse characters if none is given.
+fn fresh(
+    config: WhisperConfig,
+    initializer: Initializer,
+    vocabulary: Option<WhisperTokenizer>,
+    device: &Device,
+) -> Result<PretrainedWhisper, SourceError> {
     config.check_new()?;
+    let (tokenizer, generation) = match vocabulary {
+        Some(tokenizer) => {
+            // OpenAI's English-only vocabulary has languages, too, and its models are told none.
+            let multilingual = tokenizer.vocab_size() != ENGLISH && !tokenizer.languages().is_empty();
+            (tokenizer, GenerationConfig::new(multilingual))
+        }
+        None => of_morse(&config)?,
+    };
+    let mut whisper = PretrainedWhisper::init(config, tokenizer, generation, device)?;
+    if initializer == Initializer::Local {
+        whisper.model = whisper.config.init_local(device);
+    }
+    Ok(whisper)
+}
+
+/// Tokens of OpenAI's English-only models.
+const ENGLISH: usize = 51864;
+
+/// The alphabet of Morse, and how it is written.
+fn of_morse(config: &WhisperConfig) -> Result<(WhisperTokenizer, GenerationConfig), SourceError> {
     let characters: String = morse::alphabet().collect();
     let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"])?;
     let mut generation = GenerationConfig::new(true);
@@ -246,9 +378,5 @@ fn fresh(config: WhisperConfig, initializer: Initializer, device: &Device) -> Re
     // decoder that has lost its place repeats itself up to the limit.
     let seconds = config.max_frames() as f64 / 100.0;
     generation.max_length = Some((9.0 * seconds) as usize + 4).filter(|n| *n < config.max_target_positions);
-    let mut whisper = PretrainedWhisper::init(config, tokenizer, generation, device)?;
-    if initializer == Initializer::Local {
-        whisper.model = whisper.config.init_local(device);
-    }
-    Ok(whisper)
+    Ok((tokenizer, generation))
 }

@@ -1,11 +1,13 @@
 //! The layer of a configuration that `device_preset` asks for.
 
-use super::{DataConfig, ModelConfig};
+use super::{DataConfig, ModelConfig, TaskConfig, Trainable};
 use figment::Figment;
 use serde_json::{Map, Value, json};
 use undertone_data::loader::Workers;
-use undertone_fit::{DevicePreset, Preset, PresetContext, PresetModel, PresetSplit};
+use undertone_fit::{AdapterSize, DevicePreset, Preset, PresetContext, PresetModel, PresetSplit, TrainedPart};
+use undertone_model::lora::LoraConfig;
 use undertone_ops::DeviceSpec;
+use undertone_train::LrScaling;
 
 /// What a preset gives, and the line that says why.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,24 +29,51 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
     // How many threads make samples is the host's affair, whatever the card.
     let workers = Workers::Auto;
     let effective = DataConfig::default().batch_size;
-    let context = PresetContext { device, given, effective, workers: workers.count() };
+    let rule: LrScaling = figment.extract_inner("train.optimizer.lr_scaling").unwrap_or_default();
+    let rate_rule = match rule {
+        LrScaling::None => None,
+        LrScaling::Linear => Some("linear"),
+        LrScaling::Sqrt => Some("sqrt"),
+    };
+    let context = PresetContext { device, given, effective, rate_rule, workers: workers.count() };
+    let tasks: Vec<TaskConfig> = figment.extract_inner("tasks").unwrap_or_default();
+    let trained = trained(&model, &tasks);
     let model = PresetModel {
         name: &model.to_string(),
         reads_text: model.backbone.is_text(),
         folder: model.path.as_deref().or(model.source.path.as_deref()),
         hub: model.source.hub.as_deref(),
         config: model.source.config.as_ref(),
+        trained: &trained,
+        tokens: tasks.iter().map(|task| task.head.max_input()).max().filter(|tokens| *tokens > 0),
     };
     let Preset { settings, reason } = preset.resolve(&model, &context)?;
     let Some(settings) = settings else { return Some(Layer { keys: Map::new(), reason }) };
     let mut data = json!({ "prefetch_batches": settings.prefetch_batches, "workers": workers });
     let mut train = json!({ "compute": settings.compute });
-    if let Some(PresetSplit { batch_size, accumulation, checkpointed }) = settings.split {
+    if let Some(PresetSplit { batch_size, accumulation, checkpointed, base_batch }) = settings.split {
         data["batch_size"] = json!(batch_size);
         train["accumulation"] = json!(accumulation);
         train["gradient_checkpointing"] = json!(checkpointed);
+        if let Some(base_batch) = base_batch {
+            train["optimizer"] = json!({ "base_batch": base_batch });
+        }
     }
     Some(Layer { keys: [("data".to_owned(), data), ("train".to_owned(), train)].into_iter().collect(), reason })
+}
+
+/// What of a model is trained: all adapters of tasks, as the last phase trains them, or what `model` says.
+fn trained(model: &ModelConfig, tasks: &[TaskConfig]) -> TrainedPart {
+    let size = |lora: &LoraConfig| AdapterSize { r: lora.r, target_modules: lora.target_modules.clone() };
+    if !tasks.is_empty() {
+        return TrainedPart::Adapters(tasks.iter().map(|task| size(&task.lora)).collect());
+    }
+    match model.trainable {
+        Trainable::All => TrainedPart::All,
+        Trainable::Encoder => TrainedPart::Encoder,
+        Trainable::Decoder => TrainedPart::Decoder,
+        Trainable::Lora => TrainedPart::Adapters(vec![size(&model.lora)]),
+    }
 }
 
 #[cfg(test)]
@@ -83,6 +112,23 @@ mod tests {
         assert_eq!(split(&["device_preset=h100-80", small, "data.batch_size=5"]), (5, 1, 32));
         assert_eq!(split(&["device_preset=h100-80", small, "train.accumulation=3"]), (16, 3, 32));
         assert_eq!(split(&["device_preset=t4", "model.source.hub=somebody/else"]), (16, 1, 16));
+    }
+
+    #[test]
+    fn a_preset_knows_adapters_and_grows_a_batch_by_the_rule_that_is_said() {
+        let task = "tasks=[{name: a, lora: {r: 8, target_modules: [query]}, head: {type: classify, labels: [x, y], max_length: 128}}]";
+        let roberta = ["device_preset=t4", "model.backbone=roberta", "model.source.hub=FacebookAI/roberta-large"];
+        let data = "tasks.a.data={train: {path: a.tsv}, valid: {path: b.tsv}}";
+        let adapted = load(&[&roberta[..], &[task, data]].concat());
+        assert_eq!((adapted.data.batch_size, adapted.train.gradient_checkpointing.every()), (16, None));
+        let small = ["device_preset=h200", "model.source.hub=openai/whisper-small"];
+        let grown = load(&[&small[..], &["train.optimizer.lr_scaling=sqrt"]].concat());
+        assert!(grown.data.batch_size > 16, "{}", grown.data.batch_size);
+        assert_eq!((grown.train.accumulation, grown.train.optimizer.base_batch), (1, Some(16)));
+        let given = load(&[&small[..], &["train.optimizer.lr_scaling=sqrt", "train.optimizer.base_batch=8"]].concat());
+        assert_eq!(given.train.optimizer.base_batch, Some(8), "what is given wins");
+        let lora = load(&["device_preset=rtx-5060", "model.source.hub=openai/whisper-small", "model.trainable=lora"]);
+        assert!(lora.data.batch_size >= 8, "{}", lora.data.batch_size);
     }
 
     #[test]

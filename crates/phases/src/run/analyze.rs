@@ -32,6 +32,7 @@ pub struct Report {
 /// # Errors
 /// When no phase has finished, or data or device cannot be had.
 pub fn judge_run(experiment: &Experiment, split: Split, kind: RouterKind) -> Result<Judged, RunError> {
+    check_tasks(experiment)?;
     let setup = Setup::new(experiment)?;
     let (_, model) = newest(&setup)?;
     if kind == RouterKind::Learned && model.router.is_none() {
@@ -46,6 +47,7 @@ pub fn judge_run(experiment: &Experiment, split: Split, kind: RouterKind) -> Res
 /// # Errors
 /// When no phase has finished, or data, device or files fail.
 pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, RunError> {
+    check_tasks(experiment)?;
     let setup = Setup::new(experiment)?;
     let (newest, model) = newest(&setup)?;
     let tasks = &experiment.tasks;
@@ -90,6 +92,16 @@ pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, RunError
         }
     }
     write(experiment, table, routing)
+}
+
+/// Refuses a run that has no tasks to be compared.
+fn check_tasks(experiment: &Experiment) -> Result<(), RunError> {
+    if !experiment.tasks.is_empty() {
+        return Ok(());
+    }
+    let directory = experiment.directory();
+    let instead = format!("`cargo xtask eval --run {} --split test` judges it", directory.display());
+    Err(RunError::OtherKind { directory, instead })
 }
 
 /// The newest finished phase and its model.

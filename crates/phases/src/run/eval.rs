@@ -1,8 +1,11 @@
-//! Judging a model that is fine-tuned as a whole on an experiment's data.
+//! Judging one model on an experiment's data, with nothing to route.
 
+use super::batch::TaskLoader;
+use super::choice::Choice;
 use super::judge::RouterKind;
 use super::model::TaskModel;
 use super::setup::Setup;
+use crate::config::TaskConfig;
 use crate::{Experiment, LongAudio, RunError, Split};
 use std::path::Path;
 use undertone_train::{Evaluation, TrainError};
@@ -25,9 +28,28 @@ pub fn evaluate(experiment: &Experiment, trained: Option<&Path>, split: Split) -
         (Some(_), LongAudio::Align) => Setup::new(experiment)?.judged_batches(&tasks, split)?,
         _ => setup.judged_batches(&tasks, split)?,
     };
+    let model = TaskModel::plain(setup.pretrained.network());
+    judge(&setup, &model, tasks, &data)
+}
+
+/// Judges what a stage learned for a task, by itself, on a split of the task's data. Nothing is routed.
+///
+/// # Errors
+/// When device, model or data cannot be had.
+pub fn evaluate_choice(choice: &Choice, split: Split) -> Result<Evaluation, RunError> {
+    let Choice { experiment, stage, .. } = choice;
+    if stage.is_plain(experiment) {
+        return evaluate(experiment, Some(&stage.directory(experiment).join("best")), split);
+    }
+    let setup = Setup::new(experiment)?;
+    let (model, tasks) = (choice.model(&setup)?, choice.tasks());
+    let data = setup.judged_batches(&tasks, split)?;
+    judge(&setup, &model, tasks, &data)
+}
+
+fn judge(setup: &Setup, model: &TaskModel, tasks: Vec<TaskConfig>, data: &TaskLoader) -> Result<Evaluation, RunError> {
     let judge = setup.judge(tasks)?;
     judge.remark().inspect(|remark| tracing::info!("{remark}"));
-    let model = TaskModel::plain(setup.pretrained.network());
-    let judged = judge.judge(&model, &data, RouterKind::Oracle).map_err(TrainError::Data)?;
+    let judged = judge.judge(model, data, RouterKind::Oracle).map_err(TrainError::Data)?;
     Ok(judged.into_evaluation())
 }

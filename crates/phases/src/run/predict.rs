@@ -2,10 +2,12 @@
 
 use super::arrays::input;
 use super::batch::{SampleInput, TaskBatch, TaskCollate, TaskSample};
+use super::choice::Choice;
 use super::model::{Tapped, TaskModel};
 use super::pretrained::Pretrained;
 use super::setup::Setup;
 use super::text_data::TextDataError;
+use crate::config::TaskConfig;
 use crate::transcribe::pieces_for;
 use crate::{Experiment, Heard, RunError, SpeechSample, TranscribeError};
 use burn::tensor::Tensor;
@@ -15,11 +17,13 @@ use undertone_data::loader::Collate;
 use undertone_model::lora::Gates;
 use undertone_tasks::{Answer, ReadError, TextSample, Typed, TypedError, typed_origin};
 
-/// A run's newest model, ready to answer.
+/// What a run has learned, ready to answer: with all its tasks and the router that chooses among them, or with one of them.
 pub struct Predictor {
     setup: Setup,
     model: TaskModel,
     collate: TaskCollate,
+    /// Those that can be chosen.
+    tasks: Vec<TaskConfig>,
 }
 
 /// An answer, and how it came about.
@@ -27,24 +31,29 @@ pub struct Predictor {
 pub struct Prediction {
     /// Where in the audio it begins, in seconds.
     pub start: f64,
-    /// The task whose head answered.
+    /// The task whose head answered; without a name in a run without tasks.
     pub task: String,
     /// What it said: a text, a label, a part of the context, or words with their tags.
     pub text: String,
+    /// What the router decided, where there was something to decide.
+    pub routing: Option<Routed>,
+}
+
+/// What the router decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Routed {
     /// How much each adapter counted, in the order of the tasks.
     pub gates: Vec<f32>,
     /// How sure the router is of its choice.
     pub confidence: f32,
 }
 
-/// What the router decided.
+/// The task that answers, and through which adapters.
+#[derive(Clone)]
 struct Decision {
-    /// For the first row.
     task: usize,
-    /// For every row, `[rows, adapters]`.
-    gates: Tensor<2>,
-    /// Of the choice for the first row.
-    confidence: f32,
+    /// The router's, `[1, adapters]`, and how sure it is of them.
+    routed: Option<(Tensor<2>, f32)>,
 }
 
 impl Predictor {
@@ -58,9 +67,28 @@ impl Predictor {
         if model.router.is_none() {
             return Err(RunError::NoRouter(experiment.directory()));
         }
+        Self::of(setup, model, experiment.tasks.clone())
+    }
+
+    /// Loads what a stage has learned for one task: there is nothing to route.
+    ///
+    /// # Errors
+    /// When its parts cannot be had, or the run trained a whole model, which transcribes.
+    pub fn of_choice(choice: &Choice) -> Result<Self, RunError> {
+        if choice.stage.is_plain(&choice.experiment) {
+            let directory = choice.experiment.directory();
+            let instead = format!("`cargo xtask transcribe --model {} AUDIO` reads audio with it", directory.display());
+            return Err(RunError::OtherKind { directory, instead });
+        }
+        let setup = Setup::new(&choice.experiment)?;
+        let model = choice.model(&setup)?;
+        Self::of(setup, model, choice.tasks())
+    }
+
+    fn of(setup: Setup, model: TaskModel, tasks: Vec<TaskConfig>) -> Result<Self, RunError> {
         // As long as what the adapters were judged on.
         let collate = setup.collate(false)?;
-        Ok(Self { model, collate, setup })
+        Ok(Self { setup, model, collate, tasks })
     }
 
     /// Answers an audio file. What does not fit the window is cut where it is quietest, and every piece is routed by
@@ -97,8 +125,9 @@ impl Predictor {
         answers.collect()
     }
 
-    /// Answers a text, or a text and what it is about: a question and its context. The router reads it as it comes; the
-    /// task it chooses then reads it as its records were read, cut to its own length, and is routed as those were.
+    /// Answers a text, or a text and what it is about: a question and its context. The router reads it as it comes and
+    /// decides once; the task it chooses then reads it as its records were read, cut to its own length or in windows, all
+    /// through the adapters of that decision.
     ///
     /// # Errors
     /// When the backbone hears speech, or the router takes it for a question and there is no context.
@@ -108,8 +137,8 @@ impl Predictor {
         };
         let (name, longest) = (typed_origin().to_string(), backbone.max_tokens);
         let (row, _) = TextSample::plain(name, text, context, longest, &backbone.framer)?;
-        let task = self.decide(&self.tap(&mut self.batch(vec![SampleInput::Text(row)])?)?).task;
-        let config = &self.setup.experiment.tasks[task];
+        let decision = self.decide(&self.tap(&mut self.batch(vec![SampleInput::Text(row)])?)?);
+        let config = &self.tasks[decision.task];
         let typed = Typed { text, context };
         let read = config.head.typed(&typed, &backbone.framer).map_err(|error| match error {
             TypedError::NoContext => RunError::NoContext(config.name.clone()),
@@ -119,24 +148,16 @@ impl Predictor {
             }
         })?;
         tell_cut(read.cut);
-        let (mut answers, mut first) = (Vec::new(), None);
-        for part in read.samples.chunks(self.setup.experiment.data.eval_batch_size) {
-            let (found, decision) = self.answer_as(task, part.to_vec())?;
-            answers.extend(found);
-            first.get_or_insert(decision);
+        if read.samples.is_empty() {
+            return Err(RunError::Judge("the text has nothing to be read".into()));
+        }
+        let mut answers = Vec::new();
+        for rows in read.samples.chunks(self.setup.experiment.data.eval_batch_size) {
+            let mut batch = self.batch(rows.iter().cloned().map(SampleInput::Text).collect())?;
+            answers.extend(self.answers(&self.tap(&mut batch)?, &decision, &batch)?);
         }
         let said = config.head.said(&typed, &read.samples, &answers).map_err(RunError::Judge)?;
-        let decision = first.ok_or_else(|| RunError::Judge("the text has nothing to be read".into()))?;
         Ok(self.prediction(decision, said))
-    }
-
-    /// What a task's head says to rows, each through the adapters that the router opens for it; and the decision for the
-    /// first.
-    fn answer_as(&self, task: usize, rows: Vec<TextSample>) -> Result<(Vec<Answer>, Decision), RunError> {
-        let mut batch = self.batch(rows.into_iter().map(SampleInput::Text).collect())?;
-        let tapped = self.tap(&mut batch)?;
-        let decision = Decision { task, ..self.decide(&tapped) };
-        Ok((self.answers(&tapped, &decision, &batch)?, decision))
     }
 
     fn batch(&self, inputs: Vec<SampleInput>) -> Result<TaskBatch, RunError> {
@@ -149,33 +170,33 @@ impl Predictor {
         self.model.tap(input, padding).map_err(|error| RunError::Judge(error.into()))
     }
 
+    /// The task for the first row of a batch, and its gates.
     fn decide(&self, tapped: &Tapped) -> Decision {
-        let router = self.model.router.as_ref().expect("a predictor has a router");
+        let Some(router) = &self.model.router else { return Decision { task: 0, routed: None } };
         let routing = router.forward(tapped.pooled());
-        Decision {
-            task: routing.choices()[0],
-            gates: routing.inference_gates(&self.setup.experiment.router),
-            confidence: routing.confidences().into_data().iter::<f32>().next().unwrap_or_default(),
-        }
+        let gates = routing.inference_gates(&self.setup.experiment.router).narrow(0, 0, 1);
+        let confidence = routing.confidences().into_data().iter::<f32>().next().unwrap_or_default();
+        Decision { task: routing.choices()[0], routed: Some((gates, confidence)) }
     }
 
-    /// What the chosen head says to every row.
+    /// What the chosen head says to every row, through the adapters of one decision.
     fn answers(&self, tapped: &Tapped, decision: &Decision, batch: &TaskBatch) -> Result<Vec<Answer>, RunError> {
-        let (gates, chosen) = (Gates::Each(decision.gates.clone()), vec![decision.task; batch.tasks.len()]);
-        let (pretrained, tasks) = (&self.setup.pretrained, &self.setup.experiment.tasks);
-        let states = self.model.encode(tapped, Some(&gates)).states;
-        let answers = self.model.answer(pretrained, tasks, states, &tapped.padding, Some(gates), batch, &chosen);
+        let chosen = vec![decision.task; batch.tasks.len()];
+        let gates = match &decision.routed {
+            Some((gates, _)) => Some(Gates::Each(gates.clone().repeat_dim(0, chosen.len()))),
+            None => self.model.oracle(&chosen, &self.setup.device),
+        };
+        let states = self.model.encode(tapped, gates.as_ref()).states;
+        let answers =
+            self.model.answer(&self.setup.pretrained, &self.tasks, states, &tapped.padding, gates, batch, &chosen);
         answers.map_err(RunError::Judge)
     }
 
     fn prediction(&self, decision: Decision, text: String) -> Prediction {
-        Prediction {
-            start: 0.0,
-            task: self.setup.experiment.tasks[decision.task].name.clone(),
-            text,
-            gates: decision.gates.narrow(0, 0, 1).into_data().iter::<f32>().collect(),
-            confidence: decision.confidence,
-        }
+        let routing = decision
+            .routed
+            .map(|(gates, confidence)| Routed { gates: gates.into_data().iter::<f32>().collect(), confidence });
+        Prediction { start: 0.0, task: self.tasks[decision.task].name.clone(), text, routing }
     }
 }
 

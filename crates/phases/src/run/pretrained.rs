@@ -39,7 +39,7 @@ impl Pretrained {
             undertone_ops::seed(experiment.seed);
             return Ok(Self::Text(experiment.model.load_text(device)?));
         }
-        let mut whisper = experiment.model.load(device, experiment.seed)?;
+        let mut whisper = experiment.load_whisper(device)?;
         speaks(&mut whisper, &experiment.data);
         spells(&mut whisper, &experiment.data)?;
         Ok(Self::Whisper(whisper))

@@ -9,13 +9,14 @@ use super::setup::Setup;
 use crate::config::{TaskConfig, phase_train, task_train};
 use crate::run_directory::{CONFIG, STAGE};
 use crate::skipped::SkipRecord;
-use crate::{AlignmentConfig, ConfigError, Experiment, LossConfig, RunError, Split};
+use crate::{AlignmentConfig, ConfigError, Experiment, LossConfig, RunError, Split, Trainable};
 use burn::module::Module;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use undertone_data::clips::BlockShuffle;
 use undertone_data::loader::{Mixture, Order};
 use undertone_model::lora::LoraConfig;
+use undertone_model::router::RouterConfig;
 use undertone_ops::seeds;
 use undertone_store::parameter_infos;
 use undertone_tasks::HeadConfig;
@@ -24,7 +25,8 @@ use undertone_train::{LrScaling, OptimizerConfig, Summary, TrainConfig};
 /// A training run of its own within an experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The backbone itself, or the part of it that `model.trainable` names: all that a run without `tasks` has.
+    /// The backbone itself, the part of it that `model.trainable` names, or an adapter on it: all that a run without `tasks`
+    /// has.
     Whole,
     /// Phase 1 for one task.
     Adapter(usize),
@@ -71,6 +73,7 @@ impl Stage {
     pub(crate) fn title(&self, experiment: &Experiment) -> String {
         let name = |index: &usize| &experiment.tasks[*index].name;
         match self {
+            Self::Whole if self.is_adapted(experiment) => format!("an adapter on {}", experiment.model),
             Self::Whole => format!("fine-tuning {}", experiment.model),
             Self::Adapter(index) => format!("phase 1: adapter and head of `{}`", name(index)),
             Self::Adapters => "phase 1: all adapters and heads in mixed batches".into(),
@@ -200,12 +203,31 @@ impl Stage {
         }
     }
 
+    /// Whether it trains an adapter on a model that has no tasks.
+    pub(super) fn is_adapted(&self, experiment: &Experiment) -> bool {
+        *self == Self::Whole && experiment.model.trainable == Trainable::Lora
+    }
+
+    /// Whether it trains the weights of a model that has no tasks.
+    pub(super) fn is_plain(&self, experiment: &Experiment) -> bool {
+        *self == Self::Whole && !self.is_adapted(experiment)
+    }
+
+    /// The first block that has adapters.
+    fn tap(&self, experiment: &Experiment) -> usize {
+        // Nobody reads what is below where there is nothing to route.
+        if *self == Self::Whole { 0 } else { experiment.router.tap }
+    }
+
     /// Its adapters by name: one for each task, one for all, or none.
     fn adapters(&self, experiment: &Experiment) -> Vec<AdapterDescription> {
         let tasks = self.tasks(experiment);
         match self {
+            Self::Whole if self.is_adapted(experiment) => {
+                vec![AdapterDescription { name: ADAPTER.into(), lora: experiment.model.lora.clone() }]
+            }
             Self::Whole | Self::Head(_) | Self::Full => Vec::new(),
-            Self::Shared => vec![AdapterDescription { name: "shared".into(), lora: shared(&tasks) }],
+            Self::Shared => vec![AdapterDescription { name: SHARED.into(), lora: shared(&tasks) }],
             _ => tasks.into_iter().map(|task| AdapterDescription { name: task.name, lora: task.lora }).collect(),
         }
     }
@@ -216,7 +238,7 @@ impl Stage {
         let together = |name: &str| vec![HeadDescription { name: name.into(), head: HeadConfig::default() }];
         match self {
             Self::Whole => Vec::new(),
-            Self::Shared if !experiment.model.backbone.is_text() => together("shared"),
+            Self::Shared if !experiment.model.backbone.is_text() => together(SHARED),
             Self::Full if !experiment.model.backbone.is_text() => together("full"),
             _ => {
                 let tasks = self.tasks(experiment).into_iter();
@@ -230,7 +252,7 @@ impl Stage {
         Description {
             adapters: self.adapters(experiment),
             heads: self.heads(experiment),
-            router: experiment.router.clone(),
+            router: RouterConfig { tap: self.tap(experiment), ..experiment.router.clone() },
             backbone: experiment.model.to_string(),
             trained_backbone: *self == Self::Full,
         }
@@ -250,17 +272,31 @@ impl Stage {
         Ok(model)
     }
 
+    /// What it found best for one of its tasks, by itself: the adapter and the head of that task alone, or what the stage has
+    /// for all tasks.
+    pub(super) fn trained_for(&self, task: usize, setup: &Setup) -> Result<TaskModel, RunError> {
+        let own = match self {
+            Self::Whole | Self::Shared | Self::Full => return self.trained(setup),
+            Self::Head(index) => Self::Head(*index),
+            Self::Adapter(_) | Self::Adapters | Self::Router | Self::Joint => Self::Adapter(task),
+        };
+        let mut model = own.fresh(setup)?;
+        let best = self.directory(&setup.experiment).join("best");
+        load_parts(&mut model, &own.description(&setup.experiment), 0, &best)?;
+        Ok(model)
+    }
+
     /// Its model before anything is loaded into it.
     fn fresh(&self, setup: &Setup) -> Result<TaskModel, RunError> {
         let experiment = &*setup.experiment;
         let alignment = &self.loss(experiment).alignment;
-        if *self == Self::Whole {
+        if self.is_plain(experiment) {
             return Ok(TaskModel::plain(setup.pretrained.network()).with_alignment(alignment, &setup.device));
         }
         let (adapters, heads) = (self.adapters(experiment), self.heads(experiment));
         let loras: Vec<LoraConfig> = adapters.into_iter().map(|adapter| adapter.lora).collect();
         let heads: Vec<&HeadConfig> = heads.iter().map(|head| &head.head).collect();
-        let (tap, device) = (experiment.router.tap, &setup.device);
+        let (tap, device) = (self.tap(experiment), &setup.device);
         let model = TaskModel::new(setup.pretrained.network(), &loras, &heads, tap, device)
             .map_err(|source| RunError::Adapt { task: self.title(experiment), source })?;
         let routed = matches!(self, Self::Router | Self::Joint);
@@ -293,7 +329,7 @@ impl Stage {
     /// With its trained parameters marked.
     fn marked(&self, model: TaskModel, experiment: &Experiment) -> TaskModel {
         // A backbone that is fine-tuned was marked when it was loaded.
-        if *self == Self::Whole {
+        if self.is_plain(experiment) {
             return model;
         }
         let parts = *self != Self::Router;
@@ -354,7 +390,7 @@ impl Stage {
             loss: self.loss(experiment),
             valid: setup.judged_batches(&tasks, Split::Valid)?,
             judge: setup.judge(tasks)?,
-            description: (*self != Self::Whole).then(|| self.description(experiment)),
+            description: (!self.is_plain(experiment)).then(|| self.description(experiment)),
         })
     }
 
@@ -390,6 +426,11 @@ impl Stage {
         Ok(order)
     }
 }
+
+/// What PEFT calls an adapter that nobody has named.
+pub(super) const ADAPTER: &str = "default";
+/// One adapter for all tasks.
+pub(super) const SHARED: &str = "shared";
 
 /// Row groups, or tar files, whose samples are shuffled among each other: what of shards is read at the same time.
 const BLOCKS: usize = 8;

@@ -1,0 +1,103 @@
+//! Which part of a model is trained, as far as memory is concerned.
+
+use crate::Footprint;
+
+/// Which part of a model training changes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum TrainedPart {
+    /// All of it.
+    #[default]
+    All,
+    /// The encoder.
+    Encoder,
+    /// The decoder.
+    Decoder,
+    /// Adapters on the frozen model, all of them at a time.
+    Adapters(Vec<AdapterSize>),
+}
+
+/// What an adapter's number of parameters depends on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdapterSize {
+    /// Its rank.
+    pub r: usize,
+    /// The linear maps that it is on, in every block: names like `q_proj` or `dense`.
+    pub target_modules: Vec<String>,
+}
+
+impl Footprint {
+    /// The same model with that part trained.
+    pub fn training_part(self, part: &TrainedPart) -> Self {
+        match part {
+            TrainedPart::All => self,
+            TrainedPart::Encoder => self.training(self.encoder_parameters(), true),
+            TrainedPart::Decoder => self.training(self.trainable.saturating_sub(self.encoder_parameters()), false),
+            TrainedPart::Adapters(adapters) => {
+                let parameters = adapters.iter().map(|adapter| adapter.parameters(&self)).sum();
+                // Gradients pass through every block above the first that has an adapter.
+                self.training(parameters, true)
+            }
+        }
+    }
+}
+
+impl AdapterSize {
+    /// Its parameters in every block of a model: `r · (in + out)` for each map.
+    fn parameters(&self, model: &Footprint) -> u64 {
+        let maps = self.target_modules.iter().map(|target| maps(target)).fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
+        self.r as u64 * model.adapted(maps)
+    }
+}
+
+/// How many maps of attention, and of feed-forward layers, a name stands for in a block.
+fn maps(target: &str) -> [u64; 2] {
+    match target.rsplit('.').next().unwrap_or(target) {
+        "fc1" | "fc2" | "intermediate" | "output" => [0, 1],
+        // BERT's: one of attention, two of the feed-forward layers.
+        "dense" => [1, 2],
+        _ => [1, 0],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use undertone_model::text::TextEncoderConfig;
+    use undertone_model::whisper::WhisperConfig;
+
+    fn adapters(r: usize, targets: &[&str]) -> TrainedPart {
+        let target_modules = targets.iter().map(|target| (*target).to_owned()).collect();
+        TrainedPart::Adapters(vec![AdapterSize { r, target_modules }])
+    }
+
+    #[test]
+    fn adapters_have_as_many_parameters_as_peft_counts() {
+        let config = WhisperConfig {
+            d_model: 384,
+            encoder_layers: 4,
+            decoder_layers: 4,
+            encoder_ffn_dim: 1536,
+            decoder_ffn_dim: 1536,
+            ..Default::default()
+        };
+        let tiny = Footprint::whisper(&config);
+        // Twelve attentions of two maps of 384 × 384, rank 32: PEFT counts 589,824 of Whisper tiny with q_proj and v_proj.
+        assert_eq!(tiny.training_part(&adapters(32, &["q_proj", "v_proj"])).trainable, 589_824);
+        let all = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"];
+        assert_eq!(tiny.training_part(&adapters(8, &all)).trainable, 8 * (12 * 4 * 768 + 8 * 2 * (384 + 1536)));
+        // Twelve blocks of BERT.
+        let bert = Footprint::text(&TextEncoderConfig::default(), 128);
+        assert_eq!(bert.training_part(&adapters(8, &["query", "value"])).trainable, 294_912);
+        assert_eq!(bert.training_part(&adapters(1, &["dense"])).trainable, 12 * (1536 + 2 * (768 + 3072)));
+    }
+
+    #[test]
+    fn what_is_frozen_takes_less() {
+        let config = WhisperConfig { encoder_layers: 12, decoder_layers: 12, ..Default::default() };
+        let whole = Footprint::whisper(&config);
+        let bytes = |part: &TrainedPart| whole.training_part(part).bytes(4, 1, &crate::Execution::ACCELERATOR);
+        let all = bytes(&TrainedPart::All);
+        assert!(bytes(&adapters(16, &["q_proj"])) < all);
+        assert!(bytes(&TrainedPart::Encoder) < all && bytes(&TrainedPart::Decoder) < bytes(&TrainedPart::Encoder));
+    }
+}

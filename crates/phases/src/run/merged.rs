@@ -1,0 +1,90 @@
+//! What a run trained, as a Whisper like any other: adapters and what tells the decoder its task are folded into the weights.
+
+use super::choice::{Choice, root_of};
+use super::model::{PromptHead, TaskModel};
+use super::pretrained::Pretrained;
+use super::setup::Setup;
+use crate::run_directory::{CONFIG, recorded};
+use crate::{ModelConfig, RunError};
+use burn::tensor::{Device, Tensor};
+use std::path::Path;
+use undertone_model::lora::merge_and_unload;
+use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, Whisper};
+use undertone_ops::set_kernels;
+
+/// Loads the Whisper that is called `name` onto a device: a bundled model, a folder in the Hugging Face layout, or the
+/// directory of a run or of one of its stages, whose adapter, if it has one, is merged. Of a run with several tasks, `task`
+/// says which.
+///
+/// # Errors
+/// When there is no such model; and when a task is named and there is none of this name.
+pub fn load_whisper(name: &Path, task: Option<&str>, device: &Device) -> Result<PretrainedWhisper, RunError> {
+    match root_of(name) {
+        Some(_) if name.is_dir() && !name.join("config.json").exists() => merged(&Choice::of(name, task, &[])?, device),
+        _ if task.is_some() => Err(RunError::NoRun(name.to_owned())),
+        _ => Ok(ModelConfig::named(name).load(device, 0).map_err(super::pretrained::BackboneError::from)?),
+    }
+}
+
+/// Whether `name` is the directory of a run with tasks, or of one of its stages.
+pub fn has_tasks(name: &Path) -> bool {
+    let root = root_of(name).filter(|_| name.is_dir() && !name.join("config.json").exists());
+    root.and_then(|root| recorded(&root.join(CONFIG)).ok()?).is_some_and(|experiment| !experiment.tasks.is_empty())
+}
+
+/// The Whisper that a stage trained for a task, whole: without gates or heads it writes what the stage's model writes.
+///
+/// The learned vector of a task's head goes into the embedding of the start token. That is the same while this token comes
+/// first and is never written, so it is suppressed.
+///
+/// # Errors
+/// When its parts cannot be had, or the backbone reads text.
+pub fn merged(choice: &Choice, device: &Device) -> Result<PretrainedWhisper, RunError> {
+    let backbone = choice.backbone();
+    set_kernels(backbone.kernels);
+    let setup = Setup::of(&backbone, device.clone(), Pretrained::load(&backbone, device)?);
+    let Pretrained::Whisper(whisper) = &setup.pretrained else {
+        return Err(RunError::Modality("text, and has no decoder of its own to merge an adapter into"));
+    };
+    let (model, mut whisper) = (choice.model(&setup)?, whisper.clone());
+    whisper.model =
+        whole(&model, whisper.tokenizer.start()).ok_or(RunError::Modality("something else than a Whisper"))?;
+    if !model.heads.is_empty() {
+        let start = whisper.tokenizer.start();
+        let GenerationConfig { suppress_tokens, .. } = &mut whisper.generation;
+        if !suppress_tokens.contains(&start) {
+            suppress_tokens.push(start);
+        }
+        decode_as(&choice.tasks()[0], &mut whisper);
+    }
+    Ok(whisper)
+}
+
+/// The network with the only adapter and the only head folded in; nothing where it is no Whisper.
+fn whole(model: &TaskModel, start_token: u32) -> Option<Whisper> {
+    let mut network = model.backbone.downcast_ref::<Whisper>()?.clone();
+    if model.adapters() > 0 {
+        merge_and_unload(&mut network, 0);
+    }
+    if let Some(prompt) = model.heads.first().and_then(|head| head.downcast_ref::<PromptHead>()) {
+        let embedding = &mut network.decoder.embed_tokens.weight;
+        let (row, start) = (start_token as usize, prompt.start.val().detach());
+        *embedding = embedding.clone().map(|weights| {
+            let tracked = weights.is_require_grad();
+            let weights = weights.detach();
+            let moved: Tensor<2> = weights.clone().narrow(0, row, 1) + start.unsqueeze_dim(0);
+            let width = weights.dims()[1];
+            weights.slice_assign([row..row + 1, 0..width], moved).set_require_grad(tracked)
+        });
+    }
+    Some(network)
+}
+
+/// Lets the model decode as the task's answers are decoded.
+fn decode_as(task: &crate::config::TaskConfig, whisper: &mut PretrainedWhisper) {
+    let prompt = whisper.tokenizer.prompt(&whisper.generation, None, None).map_or(1, |prompt| prompt.len());
+    let options = task.generation.applied(whisper.generate_options(), whisper.config.max_target_positions, prompt);
+    let GenerationConfig { max_length, num_beams, length_penalty, no_repeat_ngram_size, .. } = &mut whisper.generation;
+    (*max_length, *num_beams) = (Some(options.max_length), Some(options.beams));
+    (*length_penalty, *no_repeat_ngram_size) = (Some(options.length_penalty), Some(options.no_repeat_ngram));
+}

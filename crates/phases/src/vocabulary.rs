@@ -1,0 +1,72 @@
+//! The Whisper that an experiment begins with, whose vocabulary may have to be trained on its texts first.
+
+use crate::config::TaskConfig;
+use crate::{Experiment, SourceConfig, SourceError, Split, Synth};
+use burn::tensor::Device;
+use serde_json::Value;
+use undertone_data::source::{self, SourceRequest};
+use undertone_model::whisper::{PretrainedWhisper, WhisperTokenizer};
+use undertone_train::BoxError;
+
+/// Utterances of a registered source that a vocabulary is trained on at most: each is synthesised for it.
+const MOST_UTTERANCES: usize = 10_000;
+
+impl Experiment {
+    /// Loads the Whisper that the experiment begins with onto `device`, or draws it.
+    ///
+    /// # Errors
+    /// When it cannot be had, or its vocabulary is to be trained and the training data has no texts for that.
+    pub fn load_whisper(&self, device: &Device) -> Result<PretrainedWhisper, SourceError> {
+        let size = self.model.tokenizer.as_ref().and_then(|tokenizer| tokenizer.vocab_size);
+        let trained = size.map(|size| self.trained_vocabulary(size)).transpose()?;
+        self.model.load_with(trained, device, self.seed)
+    }
+
+    fn trained_vocabulary(&self, vocab_size: usize) -> Result<WhisperTokenizer, SourceError> {
+        let mut texts = Vec::new();
+        for task in self.all_tasks() {
+            texts.extend(self.texts(&task).map_err(SourceError::Corpus)?);
+        }
+        if texts.iter().all(|text| text.trim().is_empty()) {
+            return Err(SourceError::Corpus("the training data has no texts to train it on".into()));
+        }
+        let positions = self.model.source.config.as_ref().map_or(0, |config| config.max_source_positions);
+        let texts = texts.iter().map(String::as_str);
+        // One for each position, and one for the end of the last.
+        Ok(WhisperTokenizer::train(texts, vocab_size, &[&self.data.language], positions + 1)?)
+    }
+
+    /// What is said in the training data of a task.
+    fn texts(&self, task: &TaskConfig) -> Result<Vec<String>, BoxError> {
+        let mut texts = Vec::new();
+        for source in task.data.splits().sources(Split::Train).unwrap_or_default() {
+            texts.extend(if source.is_recorded() { recorded(&source)? } else { self.synthesised(task, &source)? });
+        }
+        Ok(texts)
+    }
+
+    fn synthesised(&self, task: &TaskConfig, source: &SourceConfig) -> Result<Vec<String>, BoxError> {
+        let Some(Synth::Registered(name)) = &source.synth else {
+            return Err("synthesised Morse is written in Morse characters: leave out `model.tokenizer`".into());
+        };
+        let config = Value::Object(source.options.clone());
+        let seed = Split::Train.seed(task.seed(self.seed));
+        let utterances = source::open(name, &SourceRequest { config, samples: source.samples, seed })?;
+        let count = utterances.len().min(MOST_UTTERANCES);
+        Ok((0..count).map(|index| Ok::<_, BoxError>(utterances.get(index, 0)?.text)).collect::<Result<_, _>>()?)
+    }
+}
+
+fn recorded(source: &SourceConfig) -> Result<Vec<String>, BoxError> {
+    let clips = source.clips()?;
+    let text = |index| {
+        let clip = clips.clip(index);
+        // Where times are known, the text is what is said in them.
+        if clip.segments.is_empty() {
+            vec![clip.text.clone()]
+        } else {
+            clip.segments.iter().map(|s| s.text.clone()).collect()
+        }
+    };
+    Ok((0..clips.len()).flat_map(text).collect())
+}
