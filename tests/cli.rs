@@ -112,7 +112,7 @@ fn a_report_of_no_run_is_refused() {
 fn an_existing_run_is_left_alone_and_resume_is_named() {
     let place = place();
     std::fs::create_dir_all(place.path("runs/tiny")).expect("a directory");
-    place.write("runs/tiny/config.yaml", "seed: 1");
+    place.write("runs/tiny/config.yaml", Experiment::default().to_yaml());
     refuses_to_train(&place, &[], &["tiny", "--resume"]);
 }
 
@@ -282,7 +282,9 @@ fn what_is_said_is_sentences_or_json() {
     assert!(!plain.contains('\x1b') && !plain.contains("INFO"), "{plain}");
     let json = objects(&said(&place, None, &["--log-format", "json"]));
     let messages: Vec<&str> = json.iter().filter_map(|object| object["message"].as_str()).collect();
-    assert_eq!(messages.len(), plain.lines().count(), "{messages:?}");
+    // The second run is told that it replaces the first.
+    assert!(messages[0].starts_with("run.overwrite: deleting what was trained in `runs/tiny`"), "{messages:?}");
+    assert_eq!(messages.len(), 1 + plain.lines().count(), "{messages:?}");
     assert!(messages.iter().any(|message| message.starts_with("step 3/3  loss ")), "{messages:?}");
     assert!(json.iter().all(|object| object["level"] == "INFO" && object["target"] != ""), "{json:?}");
 }

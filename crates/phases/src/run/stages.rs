@@ -175,7 +175,7 @@ impl Beginning<'_> {
     /// Clears the directory and writes down the configuration, once; the first rank alone writes.
     fn make(&mut self, stage: &Stage, experiment: &Experiment, team: &Team) -> Result<(), RunError> {
         if team.leads() && !self.replaced.is_empty() {
-            tracing::warn!("run.overwrite: deleting what was trained in {}", listed(&self.replaced));
+            tracing::info!("run.overwrite: deleting what was trained in {}", listed(&self.replaced));
         }
         let mut write = || {
             self.replaced.drain(..).try_for_each(|replaced| self.directory.clear(&replaced))?;
