@@ -129,20 +129,62 @@ fn half_types_come_back_within_their_rounding() {
 fn what_the_crate_does_not_know_survives() {
     let folder = Folder::copy("tiny-80");
     let extra = br#"{"added": "by somebody else"}"#;
-    folder.write("extra.json", extra);
+    folder.write("added_tokens.json", extra);
     folder.write("merges.txt", "#version: 0.2\n");
     let mut config = read_json(&folder.path().join("config.json"));
     config["their_key"] = json!({"kept": true});
     folder.write_json("config.json", &config);
     let copy = folder.dir.path().join("copy");
     folder.load().save(&copy, Dtype::F32).expect("saved");
-    assert_eq!(std::fs::read(copy.join("extra.json")).expect("read"), extra);
+    assert_eq!(std::fs::read(copy.join("added_tokens.json")).expect("read"), extra);
     assert_eq!(std::fs::read(copy.join("merges.txt")).expect("read"), b"#version: 0.2\n");
     let written = read_json(&copy.join("config.json"));
     for (key, value) in config.as_object().expect("an object").iter().filter(|(key, _)| *key != "dtype") {
         assert_eq!(&written[key], value, "{key}");
     }
     assert_eq!(read_json(&copy.join("generation_config.json"))["alignment_heads"], json!([[1, 0]]));
+}
+
+#[test]
+fn what_is_no_file_of_a_model_is_neither_read_nor_written_back() {
+    let folder = Folder::copy("tiny-80");
+    for name in ["transcripts.json", "notes.txt", "environment.json", "vocab.json.old", "vocab.txt.json"] {
+        folder.write(name, "private");
+    }
+    let before = std::fs::read_dir(folder.path()).expect("listed").count();
+    let copy = folder.dir.path().join("copy");
+    folder.load().save(&copy, Dtype::F32).expect("saved");
+    let names = |dir: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(dir).expect("listed").flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+    assert_eq!(names(&folder.path()).len(), before, "the folder itself is left alone");
+    let private = |name: &String| std::fs::read(copy.join(name)).is_ok_and(|bytes| bytes == b"private");
+    assert!(!names(&copy).iter().any(private), "{:?}", names(&copy));
+}
+
+#[test]
+fn a_small_file_that_is_not_small_is_refused_before_it_is_read_whole() {
+    for name in ["config.json", "added_tokens.json", "vocab.json", "tokenizer.json"] {
+        let folder = Folder::copy("tiny-80");
+        let file = std::fs::File::create(folder.path().join(name)).expect("made");
+        file.set_len(1 << 40).expect("as long as a disk");
+        let error = folder.refusal();
+        assert!(error.contains(name) && error.contains("no such file of a model"), "{error}");
+    }
+}
+
+#[test]
+fn an_index_names_no_files_elsewhere() {
+    let folder = Folder::copy("tiny-128");
+    let index = read_json(&folder.path().join("model.safetensors.index.json"));
+    for elsewhere in ["../tiny-128/model-00001-of-00005.safetensors", "/dev/zero", "..", ""] {
+        let mut index = index.clone();
+        index["weight_map"]["model.encoder.conv1.bias"] = json!(elsewhere);
+        folder.write_json("model.safetensors.index.json", &index);
+        let error = folder.refusal();
+        assert!(error.contains("index.json") && error.contains(&format!("`{elsewhere}`")), "{error}");
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 use burn::module::Module;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, parameters, write_directory, write_tensors};
 
@@ -20,6 +22,14 @@ pub enum FolderError {
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// A small file is not small.
+    #[error("`{}` has more than {most} bytes, which no such file of a model has: take the one that came with the model", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The most that it may have.
+        most: u64,
     },
     /// A JSON file is malformed.
     #[error("`{}` is not a JSON object: {reason}", path.display())]
@@ -90,13 +100,33 @@ impl FolderError {
 pub(crate) const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
+/// The most bytes of what only says how something is used, and of what may hold a vocabulary: the largest there are have
+/// some hundred kB and 35 MB.
+const SETTINGS: u64 = 4 << 20;
+const VOCABULARY: u64 = 128 << 20;
+
+/// The small files of a model, each with the most bytes that it may have. Nothing else of a folder is read or written back:
+/// it may be where somebody keeps transcripts, too.
+const SMALL_FILES: [(&str, u64); 12] = [
+    ("config.json", SETTINGS),
+    ("generation_config.json", SETTINGS),
+    ("preprocessor_config.json", SETTINGS),
+    ("processor_config.json", SETTINGS),
+    ("tokenizer.json", VOCABULARY),
+    ("tokenizer_config.json", SETTINGS),
+    ("special_tokens_map.json", SETTINGS),
+    ("added_tokens.json", SETTINGS),
+    ("normalizer.json", SETTINGS),
+    ("vocab.json", VOCABULARY),
+    ("vocab.txt", VOCABULARY),
+    ("merges.txt", VOCABULARY),
+];
+
 /// The weights of a folder: one file, or shards with an index.
 pub(crate) struct Weights {
     files: BTreeMap<String, TensorFile>,
     /// Tensor → file; empty when there is one file.
     index: BTreeMap<String, String>,
-    /// What the files' headers say.
-    shapes: BTreeMap<String, Vec<usize>>,
     origin: PathBuf,
 }
 
@@ -107,37 +137,33 @@ impl Weights {
         if single.exists() || !index_path.exists() {
             return Self::single(&single);
         }
-        let bytes =
-            std::fs::read(&index_path).map_err(|source| FolderError::Io { path: index_path.clone(), source })?;
-        let json = object(&index_path, &bytes)?;
-        let map = json
-            .get("weight_map")
-            .and_then(Value::as_object)
-            .ok_or_else(|| FolderError::Json { path: index_path.clone(), reason: "`weight_map` is missing".into() })?;
+        let malformed = |reason: String| FolderError::Json { path: index_path.clone(), reason };
+        let json = object(&index_path, &read_at_most(&index_path, VOCABULARY)?)?;
+        let map = json.get("weight_map").and_then(Value::as_object);
+        let map = map.ok_or_else(|| malformed("`weight_map` is missing".into()))?;
         let index: BTreeMap<String, String> =
             map.iter().filter_map(|(name, file)| Some((name.clone(), file.as_str()?.to_owned()))).collect();
         let mut files = BTreeMap::new();
         for name in index.values() {
+            if Path::new(name).file_name() != Some(name.as_ref()) {
+                return Err(malformed(format!("`{name}` is not the name of a file in this folder")));
+            }
             if !files.contains_key(name) {
                 files.insert(name.clone(), TensorFile::open(&dir.join(name))?);
             }
         }
-        let mut shapes: BTreeMap<&String, _> = files.iter().map(|(name, file)| (name, file.shapes())).collect();
-        let shape = |(name, file): (&String, &String)| Some((name.clone(), shapes.get_mut(file)?.remove(name)?));
-        let shapes = index.iter().filter_map(shape).collect();
-        Ok(Self { files, index, shapes, origin: index_path })
+        Ok(Self { files, index, origin: index_path })
     }
 
     /// The weights of one file.
     pub(crate) fn single(path: &Path) -> Result<Self, FolderError> {
-        let file = TensorFile::open(path)?;
-        let (shapes, files) = (file.shapes(), BTreeMap::from([(WEIGHTS.to_owned(), file)]));
-        Ok(Self { files, index: BTreeMap::new(), shapes, origin: path.to_owned() })
+        let files = BTreeMap::from([(WEIGHTS.to_owned(), TensorFile::open(path)?)]);
+        Ok(Self { files, index: BTreeMap::new(), origin: path.to_owned() })
     }
 
     /// The shape of a tensor, if there is one of that name.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
-        self.shapes.get(name).map(Vec::as_slice)
+        self.file_of(name)?.shape(name)
     }
 
     /// The error that there is none.
@@ -146,12 +172,12 @@ impl Weights {
     }
 
     pub(crate) fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
-        let missing = || self.missing(name);
-        let file = match self.index.is_empty() {
-            true => WEIGHTS,
-            false => self.index.get(name).ok_or_else(missing)?,
-        };
-        self.files.get(file).ok_or_else(missing)?.read(name)
+        self.file_of(name).ok_or_else(|| self.missing(name))?.read(name)
+    }
+
+    /// The file in which a tensor should be.
+    fn file_of(&self, name: &str) -> Option<&TensorFile> {
+        self.files.get(if self.index.is_empty() { WEIGHTS } else { self.index.get(name)? })
     }
 }
 
@@ -178,25 +204,23 @@ pub(crate) fn base_parameters<M: Module>(model: &M) -> BTreeMap<String, HostTens
     found
 }
 
-/// The folder's small files. Weights of any kind stay on disk.
+/// The small files of a model that the folder has, by their names.
 pub(crate) fn read_files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, FolderError> {
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        move |source| FolderError::Io { path, source }
-    };
     if !dir.is_dir() {
         return Err(FolderError::NoFolder(dir.to_owned()));
     }
-    let mut files = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).map_err(io(dir))? {
-        let entry = entry.map_err(io(dir))?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let small = [".json", ".txt"].iter().any(|end| name.ends_with(end)) && !name.ends_with(".index.json");
-        if small && entry.path().is_file() {
-            files.insert(name, std::fs::read(entry.path()).map_err(io(&entry.path()))?);
-        }
+    let there = SMALL_FILES.iter().filter(|(name, _)| dir.join(name).is_file());
+    there.map(|(name, most)| Ok(((*name).to_owned(), read_at_most(&dir.join(name), *most)?))).collect()
+}
+
+fn read_at_most(path: &Path, most: u64) -> Result<Vec<u8>, FolderError> {
+    let io = |source| FolderError::Io { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes)).map_err(io)?;
+    match bytes.len() as u64 > most {
+        true => Err(FolderError::TooLarge { path: path.to_owned(), most }),
+        false => Ok(bytes),
     }
-    Ok(files)
 }
 
 /// Takes a file that must be there.

@@ -1,11 +1,12 @@
 //! Safetensors files: reading by name, writing whole.
 
 use crate::error::StoreError;
+use crate::header::Header;
 use crate::host::{Dtype, HostTensor, decode};
 use crate::lock::DirectoryLock;
 use crate::temporary::{is_temporary, new_directory, new_file, old_directory};
 use memmap2::Mmap;
-use safetensors::{SafeTensors, tensor::TensorView};
+use safetensors::tensor::TensorView;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Write;
@@ -16,36 +17,38 @@ use std::path::{Path, PathBuf};
 pub struct TensorFile {
     path: PathBuf,
     map: Mmap,
+    header: Header,
 }
 
 impl TensorFile {
-    /// Opens and checks the header.
+    /// Opens a file, and reads and checks its header.
     ///
     /// # Errors
     /// When the file is missing, cut short or of another format.
     #[allow(unsafe_code)]
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let io = |source| StoreError::Io { action: "read", path: path.to_owned(), source };
+        let format = |reason: String| StoreError::Format { path: path.to_owned(), reason };
+        // Opening a pipe would wait for whoever writes into it.
+        if !std::fs::metadata(path).map_err(io)?.is_file() {
+            return Err(format("it is no file but a folder, a pipe or a device".into()));
+        }
         let file = File::open(path).map_err(io)?;
         // SAFETY: the map is read-only and our own writers replace files by renaming, never in place. Another process
         // that truncates the file under us can kill this one with SIGBUS, as with every mapped model file.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        let this = Self { path: path.to_owned(), map };
-        this.header()?;
-        Ok(this)
+        let header = Header::read(&map).map_err(format)?;
+        Ok(Self { path: path.to_owned(), map, header })
     }
 
-    /// The names in the file.
+    /// The names in the file, in the order of its tensors.
     pub fn names(&self) -> Vec<String> {
-        self.header().map(|h| h.names().into_iter().map(str::to_owned).collect()).unwrap_or_default()
+        self.header.names()
     }
 
-    /// The shapes of the tensors in the file, by name: what its header says, without reading any.
-    pub fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
-        let shapes = |header: SafeTensors| {
-            header.iter().map(|(name, view)| (name.to_owned(), view.shape().to_vec())).collect::<BTreeMap<_, _>>()
-        };
-        self.header().map(shapes).unwrap_or_default()
+    /// The shape of a tensor, if there is one of that name: what the header says, without reading any.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.header.find(name).map(|(info, _)| info.shape.as_slice())
     }
 
     /// One tensor as f32.
@@ -53,21 +56,16 @@ impl TensorFile {
     /// # Errors
     /// When it is missing or no float tensor.
     pub fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
-        let header = self.header()?;
-        let view = header
-            .tensor(name)
-            .map_err(|_| StoreError::Missing { name: name.to_owned(), origin: format!("`{}`", self.path.display()) })?;
-        let data = decode(view.dtype(), view.data()).ok_or_else(|| StoreError::Type {
+        let (info, place) = self.header.find(name).ok_or_else(|| StoreError::Missing {
+            name: name.to_owned(),
+            origin: format!("`{}`", self.path.display()),
+        })?;
+        let data = decode(info.dtype, &self.map[place]).ok_or_else(|| StoreError::Type {
             name: name.to_owned(),
             path: self.path.clone(),
-            dtype: format!("{:?}", view.dtype()),
+            dtype: format!("{:?}", info.dtype),
         })?;
-        Ok(HostTensor { shape: view.shape().to_vec(), data })
-    }
-
-    fn header(&self) -> Result<SafeTensors<'_>, StoreError> {
-        SafeTensors::deserialize(&self.map)
-            .map_err(|e| StoreError::Format { path: self.path.clone(), reason: e.to_string() })
+        Ok(HostTensor { shape: info.shape.clone(), data })
     }
 }
 
@@ -243,6 +241,62 @@ mod tests {
         }
         let error = TensorFile::open(&dir.path().join("none.safetensors")).expect_err("refused").to_string();
         assert!(error.starts_with("cannot read"), "{error}");
+    }
+
+    /// A file with this header before so many bytes.
+    fn file_of(header: &str, bytes: usize, path: &Path) {
+        let length = (header.len() as u64).to_le_bytes();
+        std::fs::write(path, [&length[..], header.as_bytes(), &vec![0; bytes]].concat()).expect("written");
+    }
+
+    #[test]
+    fn every_tensor_of_a_file_with_many_is_read_in_linear_time() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("many.safetensors");
+        let count = 50_000;
+        let tensors = (0..count).map(|at| (format!("t{at}"), tensor(&[at as f32]))).collect();
+        write_tensors(&path, &tensors, Dtype::F32).expect("written");
+        let begun = std::time::Instant::now();
+        let file = TensorFile::open(&path).expect("opened");
+        let names = file.names();
+        assert_eq!(names.len(), count);
+        for name in names {
+            assert_eq!(file.shape(&name), Some([1].as_slice()));
+            assert_eq!(file.read(&name).expect("read"), tensors[&name]);
+        }
+        // With a header that is read for every tensor it takes most of an hour.
+        assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn a_header_that_does_not_fit_its_file_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("x.safetensors");
+        let entry = |name: &str, shape: &str, start: usize, end: usize| {
+            format!(r#""{name}":{{"dtype":"F32","shape":{shape},"data_offsets":[{start},{end}]}}"#)
+        };
+        let whole = format!("{{{},{}}}", entry("a", "[1]", 0, 4), entry("b", "[1]", 4, 8));
+        file_of(&whole, 8, &path);
+        assert_eq!(TensorFile::open(&path).expect("opened").names(), ["a", "b"]);
+        for (first, second, said) in [
+            (entry("a", "[1]", 0, 4), entry("a", "[1]", 0, 4), "tensor `a` is there twice"),
+            (entry("a", "[1]", 0, 4), entry("b", "[1]", 0, 4), "b"),
+            (entry("a", "[1]", 0, 4), entry("b", "[1]", 5, 9), "b"),
+            (entry("a", "[1]", 0, 4), entry("b", "[2]", 4, 8), ""),
+            (entry("a", "[1]", 0, 4), entry("b", "[4294967296,4294967296,4294967296]", 4, 8), ""),
+            (entry("a", "[1]", 0, 4), entry("b", "[1]", 8, 4), "b"),
+            (entry("a", "[1]", 0, 4), entry("b", "[]", 4, 8).replace("F32", "F7"), "F7"),
+            (entry("a", "[1]", 0, 4), entry("b", "[2]", 4, 12), "12 bytes of tensors, and 8"),
+        ] {
+            file_of(&format!("{{{first},{second}}}"), 8, &path);
+            let error = TensorFile::open(&path).expect_err(&second).to_string();
+            assert!(error.contains("x.safetensors") && error.contains(said), "{error}");
+        }
+        std::fs::write(&path, [&100_000_001_u64.to_le_bytes()[..], b"{}"].concat()).expect("written");
+        let error = TensorFile::open(&path).expect_err("refused").to_string();
+        assert!(error.contains("100000001 bytes"), "{error}");
+        let error = TensorFile::open(dir.path()).expect_err("refused").to_string();
+        assert!(error.contains("a folder, a pipe or a device"), "{error}");
     }
 
     #[test]

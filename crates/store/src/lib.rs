@@ -23,6 +23,7 @@
 
 mod error;
 mod file;
+mod header;
 mod host;
 mod lock;
 mod parameters;

@@ -42,7 +42,8 @@ impl PretrainedText {
         Ok(Self { model, config, tokenizer, raw_config: Map::new(), files: BTreeMap::new() })
     }
 
-    /// Reads a folder: `config.json`, `model.safetensors` (or its shards), `tokenizer.json` and what else is there.
+    /// Reads a folder: `config.json`, `model.safetensors` (or its shards), `tokenizer.json` and the other small files of such
+    /// a model; what else lies there is left alone.
     ///
     /// Tensors may have the prefix of a model with a head (`bert.`, `roberta.`). The pooler and the heads themselves are
     /// not read, and so not written back: they were trained on other states than an encoder that is trained here gives.

@@ -68,7 +68,8 @@ impl PretrainedWhisper {
         Ok(Self { model: config.init(device), config, tokenizer, generation, raw_config: Map::new(), files })
     }
 
-    /// Reads a folder: `config.json`, `model.safetensors` (or its shards), `tokenizer.json` and what else is there.
+    /// Reads a folder: `config.json`, `model.safetensors` (or its shards), `tokenizer.json` and the other small files of such
+    /// a model; what else lies there is left alone.
     ///
     /// # Errors
     /// Names the file or tensor that is missing or does not fit.

@@ -1,0 +1,93 @@
+//! The header of a safetensors file.
+
+use safetensors::tensor::{Metadata, TensorInfo};
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Range;
+
+/// The longest header, in bytes: what the safetensors library itself reads and writes at most.
+const LONGEST: u64 = 100_000_000;
+
+/// The bytes before the header, which say how long it is.
+const LENGTH: usize = 8;
+
+/// What a file holds: each tensor's type, shape and place.
+#[derive(Debug)]
+pub(crate) struct Header {
+    metadata: Metadata,
+    /// Where the first tensor begins.
+    data: usize,
+}
+
+impl Header {
+    /// Reads the header of a whole file: once, because one of a million tensors takes seconds.
+    ///
+    /// # Errors
+    /// In words, when it is none, or is not that of these bytes: a name stands in it twice, tensors overlap, or leave out
+    /// bytes of the file.
+    pub fn read(file: &[u8]) -> Result<Self, String> {
+        let length = u64::from_le_bytes(*file.first_chunk().ok_or("it has less than 8 bytes")?);
+        if length > LONGEST {
+            return Err(format!("its header has {length} bytes, more than the {LONGEST} of any"));
+        }
+        let data = LENGTH + length as usize;
+        let json = file.get(LENGTH..data).ok_or("it ends within its header")?;
+        let Entries(mut entries) = serde_json::from_slice(json).map_err(|e| format!("its header: {e}"))?;
+        entries.sort_by_key(|(_, info)| info.data_offsets);
+        let metadata = Metadata::new(None, entries).map_err(|e| format!("its header: {e}"))?;
+        let (says, has) = (metadata.data_len(), file.len() - data);
+        if says != has {
+            return Err(format!("its header is for {says} bytes of tensors, and {has} are there"));
+        }
+        Ok(Self { metadata, data })
+    }
+
+    /// The names of the tensors, in the order in which they lie in the file.
+    pub fn names(&self) -> Vec<String> {
+        self.metadata.offset_keys()
+    }
+
+    /// A tensor's type and shape, and where in the file it lies.
+    pub fn find(&self, name: &str) -> Option<(&TensorInfo, Range<usize>)> {
+        let info = self.metadata.info(name)?;
+        let (start, end) = info.data_offsets;
+        Some((info, self.data + start..self.data + end))
+    }
+}
+
+/// The tensors that a header lists. The library's own reader keeps the last of two with one name, and has the whole header
+/// in memory once more.
+struct Entries(Vec<(String, TensorInfo)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+        let (mut entries, mut names) = (Vec::new(), HashSet::new());
+        while let Some(name) = map.next_key::<String>()? {
+            if name == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            if !names.insert(name.clone()) {
+                return Err(A::Error::custom(format!("tensor `{name}` is there twice")));
+            }
+            entries.push((name, map.next_value()?));
+        }
+        Ok(Entries(entries))
+    }
+}
