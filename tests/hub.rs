@@ -3,6 +3,7 @@
 mod network;
 mod server;
 mod speech;
+mod untrusted;
 
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::writer::SerializedFileWriter;
@@ -129,6 +130,7 @@ impl Case {
             endpoint: Some(self.server.address.clone()),
             offline: false,
             token: None,
+            attempts: Hub::ATTEMPTS,
         }
     }
 

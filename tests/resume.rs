@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use undertone::phases::run::train;
@@ -330,7 +329,10 @@ fn a_run_interrupted_before_its_first_step_evaluates_the_beginning_once() {
     let settings = [format!("run.dir={}", place.path("runs").display()), "train.max_steps=3".to_owned()];
     let experiment = Experiment::load(Some(&place.path("tiny.yaml")), &settings).expect("an experiment");
     let run = |resume, interrupt| {
-        let session = Session { resume, interrupt: Arc::new(AtomicBool::new(interrupt)), ..Session::default() };
+        let session = Session { resume, ..Session::default() };
+        if interrupt {
+            session.interrupt.ask();
+        }
         train(&experiment, &session).expect("a run").remove(0).summary.is_some_and(|summary| summary.completed)
     };
     assert!(!run(false, true) && run(true, false));

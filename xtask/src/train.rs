@@ -3,11 +3,9 @@
 use crate::failure::Failure;
 use crate::logging::{self, LogFormat};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use undertone::phases::run::{Baseline, Phase, StageOutcome, train, train_baseline, train_phases};
-use undertone::phases::{Experiment, RunError, Session};
+use undertone::phases::{Experiment, Interrupt, RunError, Session};
 use undertone::store::DirectoryLock;
 use undertone::train::ranks::launched;
 use undertone::train::{Display, Exported, Summary, Team};
@@ -73,7 +71,7 @@ fn train_on(args: &Args, team: &Team) -> Result<(), Failure> {
     let experiment = Experiment::load(Some(&find(&args.config)), &settings).map_err(RunError::from);
     let experiment = team.agree(experiment).map_err(Failure::of_run)?;
     let display = if args.tui { dashboard()? } else { Display::Lines };
-    let session = Session { resume: args.resume, interrupt: interrupt_flag()?, display, team: team.clone() };
+    let session = Session { resume: args.resume, interrupt: interrupt()?, display, team: team.clone() };
     let outcomes = match (args.baseline, args.phase.as_deref()) {
         (Some(baseline), _) => train_baseline(&experiment, baseline, &session),
         (None, Some(phase)) => train_phases(&experiment, &phases(phase)?, &session),
@@ -90,6 +88,7 @@ fn train_on(args: &Args, team: &Team) -> Result<(), Failure> {
 /// The processes that train together, where `mpirun` or `srun` started several.
 #[cfg(feature = "mpi")]
 fn team() -> Result<Team, Failure> {
+    use std::sync::Arc;
     use undertone::train::ranks::{Mpi, Ranks};
     if launched().is_none() {
         return Ok(Team::default());
@@ -198,18 +197,24 @@ pub fn find(config: &Path) -> PathBuf {
     if !config.exists() && shipped.exists() { shipped } else { config.to_owned() }
 }
 
-/// Set by the first SIGINT or SIGTERM; the second ends the process at once.
-fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let set = flag.clone();
+/// Asked for by the first SIGINT or SIGTERM; the second ends the process at once, and so does the first where there is
+/// nothing to save.
+fn interrupt() -> Result<Interrupt, Failure> {
+    let interrupt = Interrupt::default();
+    let asked = interrupt.clone();
     ctrlc::set_handler(move || {
-        if set.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
+        let is_second = asked.ask();
+        if !is_second && asked.is_heeded() {
+            tracing::info!("stopping: what was begun is finished and saved; once more to leave at once");
+            return;
         }
-        tracing::info!("stopping: a step that was begun is finished and saved; once more to leave at once");
+        if !is_second {
+            tracing::info!("interrupted before anything was trained that is not saved");
+        }
+        std::process::exit(i32::from(Failure::Interrupted.status()));
     })
     .map_err(|e| Failure::Machine(format!("cannot handle signals: {e}")))?;
-    Ok(flag)
+    Ok(interrupt)
 }
 
 /// What a run with one stage achieved.

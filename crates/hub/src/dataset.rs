@@ -1,7 +1,7 @@
 use crate::error::HubError;
 use crate::hub::Hub;
 use crate::remote::RemoteFile;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, repository};
 use crate::split::{CONVERSION, DatasetSplit};
 use hf_hub::{Cache, RepoType};
 use std::path::{Path, PathBuf};
@@ -86,13 +86,16 @@ impl Hub {
     }
 
     fn cached_dataset(&self, wanted: &DatasetSplit) -> Result<Vec<PathBuf>, HubError> {
-        let named = self.cache.join(wanted.repo().folder_name()).join("refs").join(wanted.revision);
+        let listed = format!("the list of files at {}", wanted.revision);
+        let repo = repository(RepoType::Dataset, wanted.dataset, wanted.revision);
+        let repo = repo.map_err(|e| wanted.failed(&listed, e.to_string()))?;
+        let named = self.cache.join(repo.folder_name()).join("refs").join(wanted.revision);
         // A commit has no name of its own if it was Python that fetched it.
         let commit = std::fs::read_to_string(named).unwrap_or_else(|_| wanted.revision.to_owned());
-        let snapshot = Cache::new(self.cache.clone()).repo(wanted.repo()).pointer_path(commit.trim());
+        let snapshot = Cache::new(self.cache.clone()).repo(repo).pointer_path(commit.trim());
         if !snapshot.is_dir() {
             let reason = "HF_HUB_OFFLINE is set and nothing of it is in the cache".to_owned();
-            return Err(wanted.failed(&format!("the list of files at {}", wanted.revision), reason));
+            return Err(wanted.failed(&listed, reason));
         }
         let shards = wanted.shards(files_below(&snapshot).into_iter()).map_err(|reason| {
             wanted.lacking(format!("{reason} (HF_HUB_OFFLINE is set, so the cache alone is asked)"))

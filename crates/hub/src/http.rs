@@ -1,6 +1,6 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use std::io::{self, BufReader, Read};
-use std::time::Duration;
+use std::io::{self, Read};
+use std::time::{Duration, Instant};
 use ureq::http::uri::InvalidUri;
 use ureq::http::{HeaderMap, StatusCode, Uri, header};
 use ureq::{Agent, Body};
@@ -13,6 +13,7 @@ pub(crate) struct Client {
     /// Without a slash at its end.
     endpoint: Uri,
     token: Option<Token>,
+    attempts: u32,
 }
 
 /// A user's token. It is never printed.
@@ -67,13 +68,20 @@ pub(crate) enum HttpError {
     Disk(#[from] io::Error),
 }
 
+/// The longest answer that is no file, in bytes, and the longest that one may take: the list of a repository with 100,000
+/// files has 10 MB.
+const LONGEST_ANSWER: u64 = 64 << 20;
+const ANSWER_TIME: Duration = Duration::from_secs(120);
+
+/// The longest name of a content. It becomes that of a file.
+const LONGEST_ETAG: usize = 200;
+
 /// What is escaped in a part of an address: all but what RFC 3986 calls unreserved.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 const MAX_REDIRECTS: usize = 10;
 
-/// Attempts at the same thing, and the wait after the first; it doubles from one to the next, to 8 s in all.
-const ATTEMPTS: u32 = 6;
+/// The wait after the first attempt at something; it doubles from one to the next.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 
 /// The longest that the hub may ask to wait: its limits are for five minutes.
@@ -82,7 +90,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 impl Client {
     /// # Errors
     /// When the endpoint is no address.
-    pub fn new(endpoint: &str, token: Option<Token>) -> Result<Self, HttpError> {
+    pub fn new(endpoint: &str, token: Option<Token>, attempts: u32) -> Result<Self, HttpError> {
         let unfit = |reason: String| HttpError::Unfit(format!("HF_ENDPOINT is `{endpoint}`: {reason}"));
         let address: Uri = endpoint.parse().map_err(|e: InvalidUri| unfit(e.to_string()))?;
         if !matches!(address.scheme_str(), Some("http" | "https")) {
@@ -97,7 +105,7 @@ impl Client {
             .timeout_per_read(second(60))
             .user_agent(concat!("undertone/", env!("CARGO_PKG_VERSION")))
             .build();
-        Ok(Self { agent: agent.into(), endpoint: address, token })
+        Ok(Self { agent: agent.into(), endpoint: address, token, attempts })
     }
 
     /// An address on the hub; each part is escaped.
@@ -116,14 +124,13 @@ impl Client {
     /// What the hub knows under an address.
     ///
     /// # Errors
-    /// When it cannot be had, or is no JSON of this kind.
+    /// When it cannot be had, does not end, or is no JSON of this kind.
     pub fn json<T: serde::de::DeserializeOwned>(&self, url: &Uri) -> Result<T, HttpError> {
-        retried(|| {
+        self.retried(|| {
             let answer = self.get(url, None)?.expect(&[StatusCode::OK, StatusCode::PARTIAL_CONTENT], self)?;
-            serde_json::from_reader(BufReader::new(answer.body.into_reader())).map_err(|e| match e.is_io() {
-                true => HttpError::Broken(e.into()),
-                false => HttpError::Unfit(format!("the answer is not what the hub would say: {e}")),
-            })
+            let bytes = whole(answer.body.into_reader())?;
+            let unfit = |e| HttpError::Unfit(format!("the answer is not what the hub would say: {e}"));
+            serde_json::from_slice(&bytes).map_err(unfit)
         })
     }
 
@@ -132,7 +139,7 @@ impl Client {
     /// # Errors
     /// When it cannot be had.
     pub fn entity(&self, url: &Uri) -> Result<Entity, HttpError> {
-        retried(|| {
+        self.retried(|| {
             let of_nothing = StatusCode::RANGE_NOT_SATISFIABLE;
             let answered = self.get(url, Some("bytes=0-0"))?;
             let answer = answered.expect(&[StatusCode::PARTIAL_CONTENT, StatusCode::OK, of_nothing], self)?;
@@ -145,8 +152,8 @@ impl Client {
             let lacks = |what: &str| HttpError::Unfit(format!("the answer does not say {what}"));
             let size = size.ok_or_else(|| lacks("how large the file is"))?;
             let etag = answer.etag.ok_or_else(|| lacks("what the content is called, as an ETag"))?;
-            if etag.is_empty() || !etag.chars().all(|c| c.is_ascii_alphanumeric() || "-_=+.".contains(c)) {
-                return Err(HttpError::Unfit(format!("`{etag}` cannot be the name of a file's content")));
+            if !is_name_of_content(&etag) {
+                return Err(HttpError::Unfit(format!("{etag:?} cannot be the name of a file's content")));
             }
             Ok(Entity { size, etag })
         })
@@ -176,6 +183,30 @@ impl Client {
             return Err(HttpError::Unfit("the file is not what it was a moment ago; begin again".into()));
         }
         Ok((answer.body.into_reader(), answer.from))
+    }
+
+    /// Does something until it goes well, or will not; says so where it waits.
+    ///
+    /// # Errors
+    /// What the last attempt said.
+    pub fn retried<T>(&self, mut attempt: impl FnMut() -> Result<T, HttpError>) -> Result<T, HttpError> {
+        let mut wait = FIRST_WAIT;
+        for _ in 1..self.attempts {
+            match attempt() {
+                Err(error) if error.is_passing() => {
+                    let asked = match &error {
+                        HttpError::Status { retry_after, .. } => *retry_after,
+                        _ => None,
+                    };
+                    let pause = asked.unwrap_or(wait).min(LONGEST_WAIT);
+                    tracing::warn!("{error}; trying again in {:.1} s", pause.as_secs_f64());
+                    std::thread::sleep(pause);
+                    wait = wait.saturating_mul(2);
+                }
+                other => return other,
+            }
+        }
+        attempt()
     }
 
     fn get(&self, url: &Uri, range: Option<&str>) -> Result<Answer, HttpError> {
@@ -251,28 +282,31 @@ impl HttpError {
     }
 }
 
-/// Does something until it goes well, or will not; says so where it waits.
-///
-/// # Errors
-/// What the last attempt said.
-pub(crate) fn retried<T>(mut attempt: impl FnMut() -> Result<T, HttpError>) -> Result<T, HttpError> {
-    let mut wait = FIRST_WAIT;
-    for _ in 1..ATTEMPTS {
-        match attempt() {
-            Err(error) if error.is_passing() => {
-                let asked = match &error {
-                    HttpError::Status { retry_after, .. } => *retry_after,
-                    _ => None,
-                };
-                let pause = asked.unwrap_or(wait).min(LONGEST_WAIT);
-                tracing::warn!("{error}; trying again in {:.1} s", pause.as_secs_f64());
-                std::thread::sleep(pause);
-                wait *= 2;
-            }
-            other => return other,
+/// All of an answer that is no file.
+fn whole(mut body: impl Read) -> Result<Vec<u8>, HttpError> {
+    let (begun, mut bytes, mut part) = (Instant::now(), Vec::new(), vec![0; 64 << 10]);
+    loop {
+        let count = body.read(&mut part).map_err(HttpError::Broken)?;
+        bytes.extend(&part[..count]);
+        if count == 0 {
+            return Ok(bytes);
+        }
+        if bytes.len() as u64 > LONGEST_ANSWER {
+            let reason =
+                format!("the answer has more than {} MB, and no list of files has", LONGEST_ANSWER / 1_000_000);
+            return Err(HttpError::Unfit(reason));
+        }
+        if begun.elapsed() > ANSWER_TIME {
+            let reason = format!("the answer does not end within {} s; try again later", ANSWER_TIME.as_secs());
+            return Err(HttpError::Unfit(reason));
         }
     }
-    attempt()
+}
+
+/// Whether a content may be called so: as a file, beside those with `.lock` and `.part` behind their names.
+fn is_name_of_content(etag: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_=+".contains(c);
+    (1..=LONGEST_ETAG).contains(&etag.len()) && etag.chars().all(fits)
 }
 
 /// The name of the content: of large files that of the content rather than that of the pointer to it.
@@ -346,6 +380,23 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_does_not_end_is_cut() {
+        let error = whole(io::repeat(b'[')).expect_err("refused").to_string();
+        assert!(error.contains("more than 67 MB"), "{error}");
+        assert_eq!(whole(&b"[1]"[..]).expect("whole"), b"[1]");
+    }
+
+    #[test]
+    fn a_content_has_the_name_of_a_file() {
+        for fits in ["0123abcd", "W-1_x=+"] {
+            assert!(is_name_of_content(fits), "{fits}");
+        }
+        for unfit in ["", ".", "..", "a/b", "a\\b", "a.lock", "a\0", "é", &"a".repeat(201)] {
+            assert!(!is_name_of_content(unfit), "{unfit:?}");
+        }
+    }
+
+    #[test]
     fn a_token_is_for_one_scheme_host_and_port() {
         let hub = uri("https://hub.example");
         assert_eq!(origin(&uri("https://HUB.example:443/x")), origin(&hub));
@@ -356,11 +407,11 @@ mod tests {
 
     #[test]
     fn parts_of_an_address_are_escaped() {
-        let client = Client::new("http://127.0.0.1:9/mirror/", None).expect("a client");
+        let client = Client::new("http://127.0.0.1:9/mirror/", None, 1).expect("a client");
         let url = client.url(["datasets", "a", "refs/convert/parquet", "übung 1#2.parquet"]).expect("an address");
         let expected = "/mirror/datasets/a/refs%2Fconvert%2Fparquet/%C3%BCbung%201%232.parquet";
         assert_eq!(url.path(), expected);
-        let error = Client::new("hub.example", None).map(|_| ()).unwrap_err().to_string();
+        let error = Client::new("hub.example", None, 1).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("HF_ENDPOINT is `hub.example`"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 use crate::error::HubError;
 use crate::hub::Hub;
-use crate::snapshot::Snapshot;
-use hf_hub::{Cache, Repo, RepoType};
+use crate::snapshot::{Snapshot, repository};
+use hf_hub::{Cache, RepoType};
 use std::path::PathBuf;
 
 /// Files beside the weights that the folder of a model may have.
@@ -31,7 +31,8 @@ impl Hub {
             HubError::Model { model, file, reason }
         };
         let config = if self.offline {
-            let repo = Repo::with_revision(model.to_owned(), RepoType::Model, revision.to_owned());
+            let repo = repository(RepoType::Model, model, revision);
+            let repo = repo.map_err(|e| failed(BESIDE_WEIGHTS[0], e.to_string()))?;
             let cached = Cache::new(self.cache.clone()).repo(repo).get(BESIDE_WEIGHTS[0]);
             cached
                 .ok_or_else(|| failed(BESIDE_WEIGHTS[0], "HF_HUB_OFFLINE is set and it is not in the cache".into()))?

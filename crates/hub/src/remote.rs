@@ -1,4 +1,4 @@
-use crate::http::{Client, Entity, HttpError, retried};
+use crate::http::{Client, Entity, HttpError};
 use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
 use ureq::http::Uri;
@@ -47,7 +47,7 @@ impl RemoteFile {
                 Err(_) => *self.location() = None,
             }
         }
-        let read = retried(|| {
+        let read = self.client.retried(|| {
             let (bytes, from) = self.part(&self.url, offset, length)?;
             *self.location() = Some(from).filter(|from| *from != self.url);
             Ok(bytes)
@@ -60,8 +60,9 @@ impl RemoteFile {
 
     /// One attempt; also where it came from.
     fn part(&self, url: &Uri, offset: u64, length: usize) -> Result<(Vec<u8>, Uri), HttpError> {
-        let (body, from) = self.client.part(url, &self.entity, offset, Some(offset + length as u64))?;
-        let mut bytes = Vec::with_capacity(length);
+        let (body, from) = self.client.part(url, &self.entity, offset, Some(offset.saturating_add(length as u64)))?;
+        // The length may come from the file, and more than there is: memory is taken as bytes come.
+        let mut bytes = Vec::new();
         body.take(length as u64).read_to_end(&mut bytes).map_err(HttpError::Broken)?;
         match bytes.len() == length {
             true => Ok((bytes, from)),

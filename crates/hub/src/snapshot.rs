@@ -1,4 +1,5 @@
-use crate::http::{Client, Entity, HttpError, retried};
+use crate::http::{Client, Entity, HttpError};
+use crate::names::{is_commit, is_path, is_repository};
 use hf_hub::api::RepoInfo;
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -23,22 +24,24 @@ impl Snapshot {
     /// mixed; a commit stays.
     ///
     /// # Errors
-    /// When there is no such repository, or its list of files cannot be had.
+    /// When there is no such repository, or its list of files cannot be had or has names that lead out of the cache.
     pub fn list(client: Client, cache: &Cache, kind: RepoType, name: &str, revision: &str) -> Result<Self, HttpError> {
-        let repo = Repo::with_revision(name.to_owned(), kind, revision.to_owned());
+        let repo = repository(kind, name, revision)?;
         let listed = match kind {
             RepoType::Dataset => repo.url(),
             _ => format!("models/{}", repo.url()),
         };
         let parts = ["api"].into_iter().chain(listed.split('/')).chain(["revision", revision]);
         let RepoInfo { siblings, sha } = client.json(&client.url(parts)?)?;
-        Ok(Self {
-            client,
-            url: repo.url(),
-            cached: cache.repo(repo),
-            commit: sha,
-            files: siblings.into_iter().map(|sibling| sibling.rfilename).collect(),
-        })
+        let files: Vec<String> = siblings.into_iter().map(|sibling| sibling.rfilename).collect();
+        let unfit = |name: &str, of: &str| Err(HttpError::Unfit(format!("it gives {name:?} as the name of a {of}")));
+        if !is_commit(&sha) {
+            return unfit(&sha, "commit");
+        }
+        if let Some(file) = files.iter().find(|file| !is_path(file)) {
+            return unfit(file, "file");
+        }
+        Ok(Self { client, url: repo.url(), cached: cache.repo(repo), commit: sha, files })
     }
 
     /// The address of a file, which always has the same content.
@@ -58,9 +61,6 @@ impl Snapshot {
         let pointer = self.cached.pointer_path(&self.commit).join(file);
         if pointer.exists() {
             return Ok(pointer);
-        }
-        if file.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(HttpError::Unfit(format!("`{file}` cannot be the name of a file")));
         }
         let url = self.address(file)?;
         let entity = self.client.entity(&url)?;
@@ -88,6 +88,20 @@ impl Snapshot {
     }
 }
 
+/// A repository as it lies in the cache.
+///
+/// # Errors
+/// When its name or revision is none, and might lead out of the cache.
+pub(crate) fn repository(kind: RepoType, name: &str, revision: &str) -> Result<Repo, HttpError> {
+    if !is_repository(name) {
+        return Err(HttpError::Unfit(format!("{name:?} is no name on the hub, which would be OWNER/NAME")));
+    }
+    if !is_path(revision) {
+        return Err(HttpError::Unfit(format!("{revision:?} is no branch, tag or commit")));
+    }
+    Ok(Repo::with_revision(name.to_owned(), kind, revision.to_owned()))
+}
+
 fn make_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), std::fs::create_dir_all)
 }
@@ -105,7 +119,7 @@ fn download(client: &Client, url: &Uri, entity: &Entity, part: &Path, name: &str
     while have < entity.size {
         let before = have;
         // An attempt that gave something was one, even if it was broken off; the next goes on from there.
-        retried(|| match append(client, url, entity, &mut file, &mut have, &bar) {
+        client.retried(|| match append(client, url, entity, &mut file, &mut have, &bar) {
             Err(error) if error.is_passing() && have > before => Ok(()),
             other => other,
         })?;

@@ -1,5 +1,4 @@
 use crate::error::HubError;
-use hf_hub::{Repo, RepoType};
 use std::collections::BTreeMap;
 
 /// The branch onto which the hub converts datasets of any format, as `CONFIG/SPLIT/0000.parquet` and so on.
@@ -14,11 +13,6 @@ pub(crate) struct DatasetSplit<'a> {
 }
 
 impl DatasetSplit<'_> {
-    /// Where it lies.
-    pub fn repo(&self) -> Repo {
-        Repo::with_revision(self.dataset.to_owned(), RepoType::Dataset, self.revision.to_owned())
-    }
-
     /// One of its files cannot be had.
     pub fn failed(&self, file: &str, reason: String) -> HubError {
         HubError::DatasetFile { dataset: self.dataset.to_owned(), file: file.to_owned(), reason }

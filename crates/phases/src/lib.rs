@@ -56,7 +56,7 @@ pub use live::LiveTranscriber;
 pub use normalize::TextNormalizer;
 pub use progress::{Progress, Unwatched};
 pub use reporting::{stage_plan, write_reports};
-pub use session::Session;
+pub use session::{Interrupt, Session};
 pub use speech::{Heard, Listed, SpeechDataset, SpeechError, SpeechSample};
 pub use streamed::streamed;
 pub use transcribe::{Passage, TranscribeError, Transcriber};

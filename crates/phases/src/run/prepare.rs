@@ -6,7 +6,7 @@ use super::setup::Setup;
 use super::stage::Stage;
 use crate::memory::run_settings;
 use crate::run_directory::{RunDirectory, has_learned, is_occupied, record_changes};
-use crate::{Experiment, RunError, Session};
+use crate::{Experiment, Interrupt, RunError, Session};
 use burn::tensor::Device;
 use std::path::{Path, PathBuf};
 use undertone_fit::MemoryAdvice;
@@ -92,6 +92,7 @@ pub(super) struct Prepared<'a> {
     /// Whether this is the rank that writes.
     writes: bool,
     team: Team,
+    interrupt: Interrupt,
 }
 
 impl<'a> Prepared<'a> {
@@ -116,7 +117,7 @@ impl<'a> Prepared<'a> {
             .with_seed(seed)
             .with_configuration(experiment.to_yaml())
             .with_display(session.display)
-            .with_interrupt(session.interrupt.clone())
+            .with_interrupt(session.interrupt.flag())
             .with_team(session.team.clone());
         if let Some(lock) = run.lock().filter(|_| *stage == Stage::Whole) {
             learner = learner.with_lock(lock);
@@ -129,8 +130,21 @@ impl<'a> Prepared<'a> {
             batches.skipped.resume();
         }
         learner.check(&batches)?;
-        let (writes, team) = (session.team.leads(), session.team.clone());
-        Ok(Self { stage, experiment, learner, batches, advice, scaled, run, directory, goes_on, writes, team })
+        let (writes, team, interrupt) = (session.team.leads(), session.team.clone(), session.interrupt.clone());
+        Ok(Self {
+            stage,
+            experiment,
+            learner,
+            batches,
+            advice,
+            scaled,
+            run,
+            directory,
+            goes_on,
+            writes,
+            team,
+            interrupt,
+        })
     }
 
     /// Trains it to its end, or to an interruption.
@@ -138,6 +152,7 @@ impl<'a> Prepared<'a> {
     /// # Errors
     /// When data, device or file system fail.
     pub fn train(mut self) -> Result<Summary, RunError> {
+        let _heeding = self.interrupt.heed();
         if self.writes {
             self.begin_directory()?;
         }

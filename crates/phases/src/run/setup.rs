@@ -5,12 +5,13 @@ use super::judge::Judge;
 use super::pretrained::Pretrained;
 use super::text_data::read_texts;
 use crate::config::TaskConfig;
-use crate::{DataConfig, Experiment, RunError, SpeechDataset, SpeechError, Split, TextNormalizer, WhisperCollate};
+use crate::{
+    DataConfig, Experiment, Interrupt, RunError, SpeechDataset, SpeechError, Split, TextNormalizer, WhisperCollate,
+};
 use burn::tensor::Device;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use undertone_data::augment::{Augment, AugmentConfig};
 use undertone_data::features::LogMel;
 use undertone_data::loader::{Loader, LoaderConfig, Order};
@@ -27,8 +28,8 @@ pub struct Setup {
     pub device: Device,
     /// What the tasks stand on.
     pub pretrained: Pretrained,
-    /// Once set, nobody waits for a batch any longer, and a model that listens to long recordings stops.
-    pub interrupt: Arc<AtomicBool>,
+    /// Once asked for, nobody waits for a batch any longer, and a model that listens to long recordings stops.
+    pub interrupt: Interrupt,
     /// The processes that train together.
     pub team: Team,
     /// Samples by task and split: stages and judges ask for the same again and again, and to find them takes a while.
@@ -54,7 +55,7 @@ impl Setup {
             experiment,
             device,
             pretrained,
-            interrupt: Arc::default(),
+            interrupt: Interrupt::default(),
             team: Team::default(),
             samples: RefCell::default(),
         }
@@ -137,7 +138,7 @@ impl Setup {
         let collate = self.collate(training)?.labelled(&dataset);
         let loader = Loader::new(Arc::new(dataset), Arc::new(collate), config)?;
         let interrupt = self.interrupt.clone();
-        Ok(loader.until(move || interrupt.load(Ordering::Relaxed)))
+        Ok(loader.until(move || interrupt.is_asked()))
     }
 
     /// What makes batches of samples, in training or where a model is judged.

@@ -4,12 +4,11 @@
 use super::error::{Listed, SpeechError};
 use super::pieces::Piece;
 use super::record::{Aligned, Part, Record, key};
-use crate::Transcriber;
+use crate::{Interrupt, Transcriber};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::OnceCell;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::cache::CacheError;
@@ -43,7 +42,7 @@ pub(super) struct Aligner<'a, L> {
     /// Where it is kept on record.
     folder: Result<PathBuf, CacheError>,
     /// Once set, no more is listened to.
-    interrupt: &'a AtomicBool,
+    interrupt: &'a Interrupt,
 }
 
 /// Pieces of which more than this share of the words was heard differently are left out: there the text does not belong
@@ -61,7 +60,7 @@ enum Stop {
 
 impl<'a, L: Listener> Aligner<'a, L> {
     /// Asks `listener`, and keeps what it found in `folder`; without one it is asked again at every start.
-    pub fn new(listener: L, folder: Result<PathBuf, CacheError>, interrupt: &'a AtomicBool) -> Self {
+    pub fn new(listener: L, folder: Result<PathBuf, CacheError>, interrupt: &'a Interrupt) -> Self {
         Self { listener, fingerprint: OnceCell::new(), folder, interrupt }
     }
 
@@ -92,6 +91,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
         let (window_s, known) = (window as f64 / f64::from(SAMPLE_RATE), long.len() - left(&all));
         let mut unreadable = Vec::new();
         if known < long.len() {
+            let _heeding = self.interrupt.heed();
             let seconds = long.iter().zip(&all).filter(|(_, found)| found.is_none()).map(|((_, seconds), _)| seconds);
             let mut watch = Watch::new(long.len() - known, seconds.sum(), window_s, known);
             let mut kept = record.is_some();
@@ -157,7 +157,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
     }
 
     fn listen(&self, clips: &Clips, clip: usize, window: usize, watch: &mut Watch) -> Result<Aligned, Stop> {
-        let stopped = || self.interrupt.load(Ordering::Relaxed);
+        let stopped = || self.interrupt.is_asked();
         if stopped() {
             return Err(Stop::Interrupted);
         }
@@ -273,14 +273,14 @@ mod tests {
         asked: &'a Cell<usize>,
         /// Ctrl-C is pressed while it hears this one.
         stops_at: usize,
-        interrupt: &'a AtomicBool,
+        interrupt: &'a Interrupt,
     }
 
     impl Listener for Loudness<'_> {
         fn hear(&self, audio: &[f32], language: Option<&str>, _task: Option<&str>) -> String {
             self.asked.set(self.asked.get() + 1);
             if self.asked.get() == self.stops_at {
-                self.interrupt.store(true, Ordering::Relaxed);
+                self.interrupt.ask();
             }
             let peak = audio.iter().fold(0.0, |peak: f32, x| peak.max(x.abs()));
             let words = if language == Some("de") { GERMAN } else { WORDS };
@@ -340,7 +340,7 @@ mod tests {
             let clips = Clips::open(&records).expect("clips");
             let long: Vec<(usize, f64)> =
                 (0..clips.len()).map(|clip| (clip, clips.seconds(clip).expect("known"))).collect();
-            let (asked, interrupt) = (Cell::new(0), AtomicBool::new(false));
+            let (asked, interrupt) = (Cell::new(0), Interrupt::default());
             let listener = Loudness {
                 fingerprint: self.fingerprint,
                 asked: &asked,
@@ -400,7 +400,7 @@ mod tests {
         assert!(error.contains("b.wav"), "{error}");
         let records = RecordsConfig { path: dir.path().join("list.jsonl").into(), ..RecordsConfig::default() };
         let clips = Clips::open(&records).expect("clips");
-        let (asked, interrupt) = (Cell::new(0), AtomicBool::new(false));
+        let (asked, interrupt) = (Cell::new(0), Interrupt::default());
         let listener = Loudness { fingerprint: "a model", asked: &asked, stops_at: 0, interrupt: &interrupt };
         let aligner = Aligner::new(listener, Ok(dir.path().join("cache/aligned")), &interrupt);
         let (pieces, unreadable) =

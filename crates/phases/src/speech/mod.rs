@@ -21,14 +21,13 @@ pub(crate) use pieces::{Piece, divided};
 pub use sample::{Heard, SpeechSample};
 pub(crate) use tokens::{Spoken, Tokens};
 
-use crate::{Experiment, LongAudio, SourceConfig, Synth, Transcriber};
+use crate::{Experiment, Interrupt, LongAudio, SourceConfig, Synth, Transcriber};
 use align::Aligner;
 use error::too_long;
 use recordings::{Recordings, Treatment};
 use registered::Registered;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use synthesised::Synthesised;
 use undertone_cw::MorseStations;
 use undertone_data::audio::SAMPLE_RATE;
@@ -68,10 +67,10 @@ impl SpeechDataset {
         training: bool,
         seed: u64,
     ) -> Result<Self, SpeechError> {
-        Self::interruptible(experiment, sources, whisper, training, seed, &AtomicBool::new(false))
+        Self::interruptible(experiment, sources, whisper, training, seed, &Interrupt::default())
     }
 
-    /// As [`SpeechDataset::new`]; once `interrupt` is set, a model that is listening to long recordings stops.
+    /// As [`SpeechDataset::new`]; once `interrupt` is asked for, a model that is listening to long recordings stops.
     ///
     /// # Errors
     /// As [`SpeechDataset::new`], and [`SpeechError::Interrupted`].
@@ -81,7 +80,7 @@ impl SpeechDataset {
         whisper: &PretrainedWhisper,
         training: bool,
         seed: u64,
-        interrupt: &AtomicBool,
+        interrupt: &Interrupt,
     ) -> Result<Self, SpeechError> {
         let tokens = Tokens::new(experiment, whisper);
         let window = whisper.config.max_frames() * 160;

@@ -1,0 +1,68 @@
+//! Names that become paths in the cache and parts of addresses: what the hub says and what users give.
+
+/// The longest part of a path, in bytes, on the file systems that there are, without what is put behind it.
+const LONGEST_PART: usize = 240;
+
+/// The longest path in a repository.
+const LONGEST_PATH: usize = 4096;
+
+/// Whether this is a commit: 40 hexadecimal digits, or 64 where the repository has longer ones.
+pub(crate) fn is_commit(sha: &str) -> bool {
+    matches!(sha.len(), 40 | 64) && sha.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Whether this is the path of a file in a repository, or of a branch among its branches, and leads nowhere else.
+pub(crate) fn is_path(path: &str) -> bool {
+    let stays = |part: &str| {
+        !matches!(part, "" | "." | "..")
+            && part.len() <= LONGEST_PART
+            && !part.contains(|c: char| c == '\\' || c.is_control())
+            // A drive of Windows.
+            && !(cfg!(windows) && part.contains(':'))
+    };
+    path.len() <= LONGEST_PATH && path.split('/').all(stays)
+}
+
+/// Whether this is the name of a repository: `NAME` or `OWNER/NAME`.
+pub(crate) fn is_repository(name: &str) -> bool {
+    let letters = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    is_path(name) && name.split('/').count() <= 2 && name.chars().all(|c| letters(c) || c == '/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::path::{Component, Path};
+
+    #[test]
+    fn what_leads_elsewhere_is_no_name() {
+        for commit in ["0123456789abcdef0123456789abcdef01234567", &"A".repeat(64)] {
+            assert!(is_commit(commit), "{commit}");
+        }
+        for other in ["", "main", "../../x", &"g".repeat(40), &"a".repeat(41), &format!("{}/", "a".repeat(39))] {
+            assert!(!is_commit(other), "{other}");
+        }
+        for path in ["config.json", "default/train/0000.parquet", "refs/convert/parquet", "übung 1.csv", "...", "v1.0"]
+        {
+            assert!(is_path(path), "{path}");
+        }
+        for path in ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", ".", "a\\b", "a\0b", "a\nb", &"a".repeat(241)] {
+            assert!(!is_path(path), "{path:?}");
+        }
+        for name in ["gpt2", "openai/whisper-tiny.en", "a-b/c_d"] {
+            assert!(is_repository(name), "{name}");
+        }
+        for name in ["", "a/b/c", "../a", "a/..", "/a", "a b", "a?b", "a#b", "é/a"] {
+            assert!(!is_repository(name), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_path_stays_below_where_it_begins(path in "([a.\\\\:é \\x00]{0,3}/?){0,5}") {
+            let below = Path::new(&path).components().all(|part| matches!(part, Component::Normal(_)));
+            prop_assert!(!is_path(&path) || (below && !path.contains('\\')), "{path:?}");
+        }
+    }
+}
