@@ -1,5 +1,6 @@
 //! The command line on bad input: exit status 2, one line that names the culprit, and nothing left behind.
 
+use undertone::phases::Experiment;
 use undertone_tests::{CLIPS, Outcome, Place, change_tensors, wav, write_model};
 
 /// A place with the tiny experiment.

@@ -26,6 +26,7 @@ mod mpi;
 mod off_air;
 mod on_device;
 mod optimizer;
+mod output;
 mod parity;
 mod parity_lora;
 mod parity_text;

@@ -2,6 +2,7 @@
 
 use crate::eval::SplitName;
 use crate::failure::Failure;
+use crate::output::say;
 use std::path::PathBuf;
 use undertone::phases::Experiment;
 use undertone::phases::run::analyze;
@@ -24,12 +25,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Experiment::load(Some(&args.run.join("config.yaml")), &args.settings).map_err(Failure::bad_input)?;
     experiment.at(&args.run);
     let report = analyze(&experiment, args.split.into()).map_err(Failure::of_run)?;
-    println!("{}", report.table.markdown());
+    say!("{}", report.table.markdown())?;
     if let Some(routing) = &report.routing {
-        println!("routing accuracy {:.2} % of {} inputs", 100.0 * routing.accuracy, routing.samples);
+        say!("routing accuracy {:.2} % of {} inputs", 100.0 * routing.accuracy, routing.samples)?;
     }
     if let Some(page) = &report.page {
-        println!("report: {}", page.display());
+        say!("report: {}", page.display())?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! A step of `cargo xtask ci` and `test`.
 
 use crate::failure::Failure;
+use crate::output::note;
 use crate::skips::Skips;
 use std::ffi::OsString;
 use std::path::Path;
@@ -35,12 +36,12 @@ impl Check {
             return skips.note(name, "not on this platform");
         }
         let more_said: String = more.iter().map(|argument| format!(" {}", argument.display())).collect();
-        eprintln!("── {name}: cargo {}{more_said}", args.join(" "));
+        note!("── {name}: cargo {}{more_said}", args.join(" "));
         let (variable, file) = skips.variable();
         let start = Instant::now();
         let status = self.command().args(more).envs(variables).env(variable, file).status();
         let status = status.map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
-        eprintln!("── {name}: {} s", start.elapsed().as_secs());
+        note!("── {name}: {} s", start.elapsed().as_secs());
         if status.success() { Ok(()) } else { Err(Failure::Machine(format!("{name} failed"))) }
     }
 

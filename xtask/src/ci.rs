@@ -2,6 +2,7 @@
 
 use crate::check::{Check, SANITIZED};
 use crate::failure::Failure;
+use crate::output::note;
 use crate::skips::Skips;
 use crate::structure;
 use crate::test::{self, Accelerator};
@@ -56,7 +57,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 fn checks(skips: &Skips) -> Result<(), Failure> {
     // In this process: a command of its own would build Burn once more, with other features.
-    eprintln!("── structure");
+    note!("── structure");
     structure::run(&structure::Args::default())?;
     BEFORE_TESTS.iter().try_for_each(|check| check.run(skips, &[]))?;
     let mpi = mpi(skips)?;

@@ -4,6 +4,7 @@ mod cache;
 mod check;
 
 use crate::failure::Failure;
+use crate::output::say;
 use crate::progress::Bar;
 use crate::train;
 use std::io::Write;
@@ -73,8 +74,7 @@ fn synth(args: &SynthArgs) -> Result<(), Failure> {
         bar.step();
     }
     bar.end();
-    println!("{} samples, {seconds:.0} s of audio, manifest {}", args.count, manifest_path.display());
-    Ok(())
+    say!("{} samples, {seconds:.0} s of audio, manifest {}", args.count, manifest_path.display())
 }
 
 /// What a configuration's clips sound like.

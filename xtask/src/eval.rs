@@ -1,6 +1,7 @@
 //! `cargo xtask eval`.
 
 use crate::failure::Failure;
+use crate::output::say;
 use crate::train;
 use std::path::{Path, PathBuf};
 use undertone::phases::run::{Choice, RouterKind, evaluate, evaluate_choice, judge_run};
@@ -88,8 +89,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if !evaluation.remarks.is_empty() {
         line["remarks"] = evaluation.remarks.into();
     }
-    println!("{line}");
-    Ok(())
+    say!("{line}")
 }
 
 /// Judges what a run has trained: all tasks with somebody who decides among them, or what there is for one of them.

@@ -2,6 +2,7 @@
 
 use crate::data::refuse_to_replace;
 use crate::failure::Failure;
+use crate::output::say;
 use std::path::{Path, PathBuf};
 use undertone::ops::DeviceSpec;
 use undertone::phases::run::{Choice, load_whisper, merged};
@@ -62,8 +63,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         (Format::Peft, choice) => write_adapter(args, choice.as_ref())?,
         (Format::Hf, choice) => write_model(args, choice.as_ref())?,
     }
-    println!("{}", args.out.display());
-    Ok(())
+    say!("{}", args.out.display())
 }
 
 /// Writes a whole model.

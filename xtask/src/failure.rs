@@ -12,6 +12,8 @@ pub enum Failure {
     Machine(String),
     /// The user's wish.
     Interrupted,
+    /// Nobody reads the results any more: there is no more to do, and nothing to say.
+    Unread,
     /// What one of the processes that train together has said, with the exit status.
     SaidByAnother(u8),
 }
@@ -23,6 +25,7 @@ impl Failure {
         match self {
             Self::BadInput(text) | Self::Machine(text) => text,
             Self::Interrupted => "interrupted",
+            Self::Unread => "nobody reads the results",
             Self::SaidByAnother(_) => "another process failed",
         }
     }
@@ -33,6 +36,7 @@ impl Failure {
             Self::Machine(_) => 1,
             Self::BadInput(_) => 2,
             Self::Interrupted => 130,
+            Self::Unread => 0,
             Self::SaidByAnother(status) => *status,
         }
     }

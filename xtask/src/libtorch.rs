@@ -1,6 +1,7 @@
 //! `cargo xtask libtorch …`: another command in a build with the feature `tch`, for which LibTorch is found or installed.
 
 use crate::failure::Failure;
+use crate::output::note;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +25,7 @@ const ASK: &str = "import torch, os; print(torch.__version__); print(os.path.dir
 pub fn run(args: &Args) -> Result<(), Failure> {
     let libtorch = LibTorch::bring()?;
     if args.command.is_empty() {
-        eprintln!("LibTorch {VERSION} is in {}", libtorch.folder.display());
+        note!("LibTorch {VERSION} is in {}", libtorch.folder.display());
         return Ok(());
     }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -130,7 +131,7 @@ fn own_python() -> PathBuf {
 }
 
 fn install(python: &str) -> Result<(), Failure> {
-    eprintln!(
+    note!(
         "── LibTorch: no Python here has PyTorch {VERSION}; installing it once in target/libtorch, which fetches about 3 GB and \
          takes 7 GB of disk with CUDA's libraries"
     );

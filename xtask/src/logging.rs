@@ -1,6 +1,7 @@
 //! What is said while something runs: events of `tracing` from every crate, on standard error.
 
 use crate::failure::Failure;
+use crate::output::note;
 use std::fmt;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -61,7 +62,7 @@ pub fn start(format: LogFormat) -> Result<(), Failure> {
 /// Says what ended the command; as a sentence, whatever `RUST_LOG` leaves out.
 pub fn complain(format: LogFormat, text: &str) {
     match format {
-        LogFormat::Plain => eprintln!("error: {text}"),
+        LogFormat::Plain => note!("error: {text}"),
         LogFormat::Json => tracing::error!("{text}"),
     }
 }

@@ -1,6 +1,8 @@
 //! Undertone's command line: parse, load the configuration, call a library, print.
 //!
-//! Exit status: 0 done, 1 the machine failed us, 2 bad input or configuration, 130 interrupted with a checkpoint.
+//! Exit status: 0 done (or nobody reads any more what comes of it), 1 the machine failed us, 2 bad input or configuration, 130 interrupted with a checkpoint.
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod allocator;
 mod analyze;
@@ -14,6 +16,7 @@ mod failure;
 mod libtorch;
 mod logging;
 mod monitor;
+mod output;
 mod predict;
 mod progress;
 mod report;
@@ -100,11 +103,29 @@ fn main() -> ExitCode {
     allocator::tune();
     silence_backend_failures();
     undertone::data::silence_reader_panics();
-    let Cli { log_format, command } = Cli::parse();
+    let Cli { log_format, command } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(asked) => return answered(&asked),
+    };
     let run = || {
         catch_backend_failure(|| run(command, log_format)).unwrap_or_else(|failure| Err(Failure::of_backend(failure)))
     };
     let result = logging::start(log_format).and_then(|()| run());
+    ended(result, log_format)
+}
+
+/// Help that was asked for, or what is wrong with the arguments.
+fn answered(asked: &clap::Error) -> ExitCode {
+    match asked.print() {
+        // What is wrong says the exit status too.
+        Err(error) if !asked.use_stderr() => {
+            ended(Err(output::unwritten(&error, "standard output")), LogFormat::default())
+        }
+        _ => ExitCode::from(u8::try_from(asked.exit_code()).unwrap_or(2)),
+    }
+}
+
+fn ended(result: Result<(), Failure>, log_format: LogFormat) -> ExitCode {
     let Err(failure) = result else { return ExitCode::SUCCESS };
     if let Failure::BadInput(text) | Failure::Machine(text) = &failure {
         logging::complain(log_format, text);

@@ -1,6 +1,7 @@
 //! `cargo xtask monitor`.
 
 use crate::failure::Failure;
+use crate::output::{self, say};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -32,12 +33,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return watch(&mut monitor, Duration::from_secs(args.every));
     }
     let snapshot = monitor.look();
-    if args.json {
-        println!("{}", serde_json::json!(snapshot));
-    } else {
-        eprint!("{}", snapshot.text());
-    }
-    Ok(())
+    if args.json { say!("{}", serde_json::json!(snapshot)) } else { output::text_on_stderr(snapshot.text()) }
 }
 
 /// Shows the run until the user ends it: in place on a terminal, elsewhere as a block whenever something is new.
@@ -54,12 +50,12 @@ fn watch(monitor: &mut Monitor, every: Duration) -> Result<(), Failure> {
         let snapshot = monitor.look();
         let text = snapshot.text();
         if in_place {
-            eprint!("{}", over(shown, &text));
+            output::text_on_stderr(over(shown, &text))?;
             shown = text.lines().count();
         } else {
             let now = (snapshot.stage, snapshot.step, snapshot.state);
             if step.as_ref() != Some(&now) {
-                eprintln!("{text}");
+                output::text_on_stderr(format_args!("{text}\n"))?;
                 step = Some(now);
             }
         }

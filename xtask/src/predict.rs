@@ -1,6 +1,7 @@
 //! `cargo xtask predict`.
 
 use crate::failure::Failure;
+use crate::output::say;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use undertone::phases::run::{Choice, Prediction, Predictor, Routed};
@@ -58,21 +59,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     for Prediction { start, task, text, routing } in answers.map_err(Failure::of_run)? {
         match (args.format, routing) {
-            (Format::Json, None) => println!("{}", json!({"start": start, "task": task, "text": text})),
+            (Format::Json, None) => say!("{}", json!({"start": start, "task": task, "text": text}))?,
             (Format::Json, Some(Routed { gates, confidence })) => {
                 let gates: Map<String, Value> =
                     tasks.iter().cloned().zip(gates).map(|(task, gate)| (task, gate.into())).collect();
-                println!(
+                say!(
                     "{}",
                     json!({"start": start, "task": task, "text": text, "gates": gates, "confidence": confidence})
-                );
+                )?;
             }
-            (Format::Text, None) => println!("{text}"),
+            (Format::Text, None) => say!("{text}")?,
             (Format::Text, Some(Routed { gates, confidence })) => {
                 let gates: Vec<String> =
                     tasks.iter().zip(gates).map(|(task, gate)| format!("{task} {gate:.2}")).collect();
-                println!("{text}");
-                println!("  {task} (confidence {confidence:.2}); gates: {}", gates.join(", "));
+                say!("{text}")?;
+                say!("  {task} (confidence {confidence:.2}); gates: {}", gates.join(", "))?;
             }
         }
     }

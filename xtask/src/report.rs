@@ -1,6 +1,7 @@
 //! `cargo xtask report`.
 
 use crate::failure::Failure;
+use crate::output::say;
 use std::path::PathBuf;
 use undertone::phases::write_reports;
 
@@ -15,6 +16,5 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         true => Failure::bad_input(error),
         false => Failure::Machine(error.to_string()),
     })?;
-    pages.iter().for_each(|page| println!("{}", page.display()));
-    Ok(())
+    pages.iter().try_for_each(|page| say!("{}", page.display()))
 }

@@ -1,6 +1,7 @@
 //! Tests and checks that could not run here.
 
 use crate::failure::Failure;
+use crate::output::note;
 use std::path::PathBuf;
 use tempfile::TempDir;
 use undertone_testing::{FILE, Skip};
@@ -32,17 +33,17 @@ impl Skips {
     pub fn print(&self) {
         let skips = match Skip::all(&self.file) {
             Ok(skips) => skips,
-            Err(e) => return eprintln!("it is not known which tests were skipped: {e}"),
+            Err(e) => return note!("it is not known which tests were skipped: {e}"),
         };
         let mut tests: Vec<&str> = skips.iter().map(|skip| skip.test.as_str()).collect();
         tests.dedup();
         match tests.len() {
-            0 => eprintln!("no test or check lacked anything here"),
-            1 => eprintln!("1 test or check could not run here, or only in part:"),
-            count => eprintln!("{count} tests or checks could not run here, or only in part:"),
+            0 => note!("no test or check lacked anything here"),
+            1 => note!("1 test or check could not run here, or only in part:"),
+            count => note!("{count} tests or checks could not run here, or only in part:"),
         }
         for Skip { test, reason } in &skips {
-            eprintln!("  {test}: {reason}");
+            note!("  {test}: {reason}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::check::Check;
 use crate::failure::Failure;
 use crate::libtorch::LibTorch;
+use crate::output::note;
 use crate::skips::Skips;
 use std::ffi::OsString;
 
@@ -121,7 +122,7 @@ fn bring_runner() -> Result<(), Failure> {
     if there {
         return Ok(());
     }
-    eprintln!(
+    note!(
         "── {}: cargo-nextest is not here; installing it once with `cargo {}`, which needs the network and some minutes",
         INSTALL.name,
         INSTALL.args.join(" ")

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::logging::{self, LogFormat};
+use crate::output::say;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use undertone::phases::run::{Baseline, Phase, StageOutcome, train, train_baseline, train_phases};
@@ -154,41 +155,48 @@ fn phases(text: &str) -> Result<Vec<Phase>, Failure> {
 /// What was achieved, on standard output: a line for each stage and one for each of its metrics; of a run without tasks also
 /// what it reads.
 fn report(experiment: &Experiment, outcomes: &[StageOutcome]) -> Result<(), Failure> {
+    let told = tell(experiment, outcomes);
+    let is_complete = |outcome: &StageOutcome| outcome.summary.as_ref().is_none_or(|summary| summary.completed);
+    if outcomes.iter().all(is_complete) {
+        return told;
+    }
+    // That it is not finished counts for more than whether anybody reads so.
+    let _ = told.and_then(|()| say!("go on with the same command and --resume"));
+    Err(Failure::Interrupted)
+}
+
+fn tell(experiment: &Experiment, outcomes: &[StageOutcome]) -> Result<(), Failure> {
     for StageOutcome { directory, summary } in outcomes {
         let Some(summary) = summary else {
-            println!("{}: finished earlier", directory.display());
+            say!("{}: finished earlier", directory.display())?;
             continue;
         };
         if experiment.tasks.is_empty() {
-            in_detail(summary, directory);
+            in_detail(summary, directory)?;
             continue;
         }
         let state = if summary.completed { "finished" } else { "interrupted" };
-        println!(
+        say!(
             "{} {state}: {} steps, {} samples in {:.0} s",
             directory.display(),
             summary.steps,
             summary.samples,
             summary.seconds
-        );
-        metrics(summary);
-        println!("  {}", model(directory));
+        )?;
+        metrics(summary)?;
+        say!("  {}", model(directory))?;
     }
-    let is_complete = |outcome: &StageOutcome| outcome.summary.as_ref().is_none_or(|summary| summary.completed);
-    if outcomes.iter().all(is_complete) {
-        return Ok(());
-    }
-    println!("go on with the same command and --resume");
-    Err(Failure::Interrupted)
+    Ok(())
 }
 
-fn metrics(summary: &Summary) {
+fn metrics(summary: &Summary) -> Result<(), Failure> {
     for (metric, after) in &summary.after {
         match summary.before.get(metric) {
-            Some(before) => println!("  {metric}  {before:.4} → {after:.4}"),
-            None => println!("  {metric}  {after:.4}"),
+            Some(before) => say!("  {metric}  {before:.4} → {after:.4}")?,
+            None => say!("  {metric}  {after:.4}")?,
         }
     }
+    Ok(())
 }
 
 /// The shipped configurations are found from anywhere inside the workspace.
@@ -218,9 +226,9 @@ fn interrupt() -> Result<Interrupt, Failure> {
 }
 
 /// What a run with one stage achieved.
-fn in_detail(summary: &Summary, directory: &Path) {
+fn in_detail(summary: &Summary, directory: &Path) -> Result<(), Failure> {
     let state = if summary.completed { "finished" } else { "interrupted" };
-    println!(
+    say!(
         "{} {state}: {} steps, {} samples in {:.0} s ({:.1} samples/s, data wait {:.1} %)",
         summary.name,
         summary.steps,
@@ -228,17 +236,17 @@ fn in_detail(summary: &Summary, directory: &Path) {
         summary.seconds,
         summary.samples_per_second,
         100.0 * summary.data_wait,
-    );
-    metrics(summary);
+    )?;
+    metrics(summary)?;
     for example in &summary.examples {
-        println!("  {}", example.name);
-        println!("    said    {}", example.reference);
+        say!("  {}", example.name)?;
+        say!("    said    {}", example.reference)?;
         if let Some(before) = &example.before {
-            println!("    before  {before}");
+            say!("    before  {before}")?;
         }
-        println!("    after   {}", example.after);
+        say!("    after   {}", example.after)?;
     }
-    println!("{}", model(directory));
+    say!("{}", model(directory))
 }
 
 /// Where the model of a run is, and which of its steps it is where that is not the one that scored best.

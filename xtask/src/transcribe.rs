@@ -1,9 +1,9 @@
 //! `cargo xtask transcribe`: audio files to text.
 
 use crate::failure::Failure;
+use crate::output::{self, say};
 use burn::tensor::Device;
 use serde_json::json;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use undertone::cw::listen::{KeyedTone, keyed_tone};
@@ -91,20 +91,19 @@ fn transcribe_live(args: &Args, transcriber: &Transcriber) -> Result<(), Failure
     let mut audio =
         LiveAudio::new(std::io::stdin().lock(), args.rate.unwrap_or(audio::SAMPLE_RATE)).map_err(Failure::bad_input)?;
     let mut live = LiveTranscriber::new(transcriber, args.least_confidence);
-    let (mut out, mut begun) = (std::io::stdout().lock(), false);
+    let mut begun = false;
     let mut write = |text: &str| {
         // The space before the first word is none.
         let text = if begun { text } else { text.trim_start() };
         begun |= !text.is_empty();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        output::text(text)
     };
-    let unwritten = |error| Failure::Machine(format!("the text cannot be written: {error}"));
     loop {
         let block = audio.next(BLOCK).map_err(Failure::bad_input)?;
         if block.is_empty() {
-            return write(&live.finish()).and_then(|()| write("\n")).map_err(unwritten);
+            return write(&live.finish()).and_then(|()| write("\n"));
         }
-        write(&live.push(&block)).map_err(unwritten)?;
+        write(&live.push(&block))?;
     }
 }
 
@@ -114,7 +113,7 @@ fn transcribe(args: &Args, transcriber: &Transcriber, path: &Path) -> Result<(),
     let mut passages = transcriber.passages(&audio);
     if args.timestamps && matches!(args.format, Format::Text) {
         // As they come: a recording may last hours.
-        passages.by_ref().for_each(|passage| println!("{}", timed(args, path, &passage)));
+        passages.by_ref().try_for_each(|passage| say!("{}", timed(args, path, &passage)))?;
     }
     let rest: Vec<Passage> = passages.collect();
     let elapsed = begun.elapsed().as_secs_f64();
@@ -123,10 +122,10 @@ fn transcribe(args: &Args, transcriber: &Transcriber, path: &Path) -> Result<(),
         text
     });
     match args.format {
-        Format::Json => println!("{}", object(args, path, &text, &rest)),
+        Format::Json => say!("{}", object(args, path, &text, &rest))?,
         Format::Text if args.timestamps => {}
-        Format::Text if args.audio.len() > 1 => println!("{}\t{text}", path.display()),
-        Format::Text => println!("{text}"),
+        Format::Text if args.audio.len() > 1 => say!("{}\t{text}", path.display())?,
+        Format::Text => say!("{text}")?,
     }
     if transcriber.reads_morse() {
         let seconds = seconds(audio.len());
@@ -160,8 +159,10 @@ fn timed(args: &Args, path: &Path, passage: &Passage) -> String {
     format!("{file}{start:.2}\t{end:.2}\t{}", passage.text(args.least_confidence))
 }
 
+/// What `--format json` writes of a file. Of a path that is no Unicode, which JSON cannot have, what is none stands as
+/// U+FFFD.
 fn object(args: &Args, path: &Path, text: &str, passages: &[Passage]) -> serde_json::Value {
-    let mut object = json!({"audio": path, "text": text});
+    let mut object = json!({"audio": path.to_string_lossy(), "text": text});
     if args.timestamps {
         let passage = |passage: &Passage| {
             let confidences: Vec<f64> =

@@ -1,6 +1,7 @@
 //! `cargo xtask tune`, and the hidden command that each of its probes is.
 
 use crate::failure::Failure;
+use crate::output::{self, say};
 use crate::train;
 use clap::builder::RangedU64ValueParser;
 use std::io::Write;
@@ -102,8 +103,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let tuned = tuned.map_err(failure)?;
     std::fs::write(&out, tuned.to_yaml())
         .map_err(|e| Failure::Machine(format!("cannot write `{}`: {e}", out.display())))?;
-    report(&tuned, &experiment, &out);
-    Ok(())
+    report(&tuned, &experiment, &out)
 }
 
 /// Tries one batch, prints one line of JSON, and ends.
@@ -208,17 +208,17 @@ impl Prober {
     }
 }
 
-fn report(tuned: &Tuned, before: &Experiment, out: &Path) {
-    print!("{}", table(&tuned.probes));
+fn report(tuned: &Tuned, before: &Experiment, out: &Path) -> Result<(), Failure> {
+    output::text(table(&tuned.probes))?;
     for note in &tuned.notes {
-        println!("{note}");
+        say!("{note}")?;
     }
     let changes = tuned.changes(before);
     for (key, was, now) in &changes {
-        println!("{key}  {was} → {now}");
+        say!("{key}  {was} → {now}")?;
     }
     if changes.is_empty() {
-        println!("nothing is changed");
+        say!("nothing is changed")?;
     }
-    println!("train with: cargo xtask train --config {}", out.display());
+    say!("train with: cargo xtask train --config {}", out.display())
 }

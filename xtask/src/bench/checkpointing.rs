@@ -4,6 +4,7 @@ use super::compare::{Measurement, measure, our_command};
 use super::numbers::{median, rounded};
 use super::step::Workload;
 use crate::failure::Failure;
+use crate::output::say;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 
@@ -27,7 +28,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         rounds.push(measured.collect::<Result<_, _>>()?);
     }
     for (side, every) in sides.iter().enumerate().skip(1) {
-        println!("{}", summary(&rounds, side, *every));
+        say!("{}", summary(&rounds, side, *every))?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use super::names::name;
 use super::numbers::{median, rounded};
 use super::step::{Dtype, Workload};
 use crate::failure::Failure;
+use crate::output::say;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -52,8 +53,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let peer = measure(&mut peer_command(args, &ours.line))?;
         rounds.push(Round { ours, peer });
     }
-    println!("{}", summary(&rounds));
-    Ok(())
+    say!("{}", summary(&rounds))
 }
 
 /// `bench step` in a process of its own.
@@ -88,7 +88,7 @@ pub fn measure(command: &mut Command) -> Result<Measurement, Failure> {
     let measurement = parse(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
         Failure::BadInput(format!("{said} did not end with a JSON line that has `seconds_per_step`: is it a peer?"))
     })?;
-    println!("{}", measurement.line);
+    say!("{}", measurement.line)?;
     Ok(measurement)
 }
 

@@ -2,6 +2,7 @@
 
 use super::numbers::{median, rounded};
 use crate::failure::Failure;
+use crate::output::say;
 use clap::builder::RangedU64ValueParser;
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -65,10 +66,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let (mut ours, mut peers) = (Vec::new(), Vec::new());
     for _ in 0..args.rounds {
         ours.push(compared(args, &files)?);
-        println!("{}", json!({"ours": ours.last()}));
+        say!("{}", json!({"ours": ours.last()}))?;
         if let (Some(python), Some(script)) = (&args.peer_python, &args.peer) {
             peers.push(peer(python, script, args)?);
-            println!("{}", json!({"peer": peers.last()}));
+            say!("{}", json!({"peer": peers.last()}))?;
         }
     }
     let alone = alone(&files)?;
@@ -80,10 +81,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             line["peer"] = json!(rounded(*peer, 2));
             line["ratio"] = json!(rounded(ratio, 2));
         }
-        println!("{line}");
+        say!("{line}")?;
     }
     for (name, found) in alone {
-        println!("{}", json!({"bench": "data", "part": name, "ours": rounded(found, 4)}));
+        say!("{}", json!({"bench": "data", "part": name, "ours": rounded(found, 4)}))?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use super::numbers::{median, rounded};
 use super::step::{Size, resolve};
 use super::training::{adapted, adapter, decoded_term, text_term};
 use crate::failure::Failure;
+use crate::output::say;
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use clap::builder::RangedU64ValueParser;
@@ -162,8 +163,7 @@ fn count<M: Measured>(args: &Args, spec: DeviceSpec, measured: M, model: M::Mode
         "upload_seconds": rounded(median(uploads), 5),
         "most_launched": most.into_iter().map(|(kernel, count)| json!([kernel, count])).collect::<Vec<_>>(),
     });
-    println!("{line}");
-    Ok(())
+    say!("{line}")
 }
 
 /// The last part of a kernel's path, without what it was made for.

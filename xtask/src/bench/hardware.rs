@@ -2,6 +2,7 @@
 
 use super::numbers::rounded;
 use crate::failure::Failure;
+use crate::output::say;
 use std::time::{Duration, Instant};
 use undertone::ops::DeviceSpec;
 use undertone::train::{HardwareSampler, measured_peak_flops};
@@ -28,6 +29,5 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         "peak_gflops": peak.map(|peak| rounded(peak / 1e9, 1)),
         "hardware": sampler.take(),
     });
-    println!("{line}");
-    Ok(())
+    say!("{line}")
 }

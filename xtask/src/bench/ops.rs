@@ -2,6 +2,7 @@
 
 use super::numbers::{median, rounded};
 use crate::failure::Failure;
+use crate::output::say;
 use burn::tensor::{Device, Int, Tensor};
 use std::time::Instant;
 use undertone::kernels::roofline;
@@ -41,21 +42,21 @@ enum Work {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
     let (operations, bytes) = (roofline::operations_per_second(), roofline::bytes_per_second());
-    println!(
+    say!(
         "{} threads, {:.0} GFLOP/s in registers, {:.1} GB/s through memory. Milliseconds, forward and backward.\n",
         rayon::current_num_threads(),
         operations / 1e9,
         bytes / 1e9
-    );
-    println!("| operation | shape | fused | composed | ratio | fused reaches | of the machine |");
-    println!("|---|---|---|---|---|---|---|");
+    )?;
+    say!("| operation | shape | fused | composed | ratio | fused reaches | of the machine |")?;
+    say!("|---|---|---|---|---|---|---|")?;
     for case in cases(args.batch, &device).into_iter().filter(|case| case.name.contains(&args.only)) {
         let (fused, composed) = times(&case, args.rounds);
         let (rate, unit, limit) = match case.work {
             Work::Operations(n) => (n / fused, "GFLOP/s", operations),
             Work::Bytes(n) => (n / fused, "GB/s", bytes),
         };
-        println!(
+        say!(
             "| {} | {} | {} | {} | {}× | {} {unit} | {:.0} % |",
             case.name,
             case.shape,
@@ -64,7 +65,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             rounded(composed / fused, 1),
             rounded(rate / 1e9, 1),
             100.0 * rate / limit,
-        );
+        )?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use super::names::name;
 use super::numbers::{median, rounded};
 use super::training::{Trained, Training};
 use crate::failure::Failure;
+use crate::output::say;
 use burn::tensor::Device;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
@@ -203,8 +204,7 @@ pub fn run(workload: &Workload) -> Result<(), Failure> {
     let mut line = report(workload, spec, median(&seconds[WARM_UPS..]), peak_bytes(&device), loss);
     line["forward_flops"] = json!(training.forward_flops(config.max_frames(), workload.tokens) * workload.batch as f64);
     line["trainable"] = json!(training.parameters());
-    println!("{line}");
-    Ok(())
+    say!("{line}")
 }
 
 /// The device, and what it is called: `auto` would not say what was measured.

@@ -1,6 +1,7 @@
 //! `cargo xtask data cache`.
 
 use crate::failure::Failure;
+use crate::output::say;
 use crate::progress::Bar;
 use crate::train;
 use std::path::PathBuf;
@@ -32,12 +33,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match (args.clear, args.verify) {
         (true, _) => {
             let gone = open(&experiment)?.clear().map_err(Failure::bad_input)?;
-            println!("{} removed, {}", entries(gone.entries), Amount(gone.bytes));
+            say!("{} removed, {}", entries(gone.entries), Amount(gone.bytes))?;
         }
         (_, true) => {
             let cache = open(&experiment)?;
             let left = cache.verify().map_err(Failure::bad_input)?;
-            println!("{}; {} damaged and removed", holds(left), cache.counts().corrupted);
+            say!("{}; {} damaged and removed", holds(left), cache.counts().corrupted)?;
         }
         (false, false) => fill(&experiment)?,
     }
@@ -50,7 +51,7 @@ fn fill(experiment: &Experiment) -> Result<(), Failure> {
         0 => String::new(),
         declined => format!(", {declined} without room in `data.cache.max_bytes`"),
     };
-    println!("{}; {} written, {} there already{declined}", holds(filled.usage), filled.written, filled.hits);
+    say!("{}; {} written, {} there already{declined}", holds(filled.usage), filled.written, filled.hits)?;
     for (name, reason) in filled.unreadable.iter().take(NAMED) {
         tracing::warn!("`{name}` cannot be read: {reason}");
     }

@@ -1,6 +1,7 @@
 //! `cargo xtask data check`.
 
 use crate::failure::Failure;
+use crate::output::{self, note};
 use crate::progress::Bar;
 use crate::train;
 use std::path::{Path, PathBuf};
@@ -31,15 +32,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let options = CheckOptions { audio: !args.no_audio, progress: &Bar::default() };
     let found = check(&experiment, &options).map_err(Failure::bad_input)?;
     let json = serde_json::to_string_pretty(&found.to_json()).map_err(|e| Failure::Machine(e.to_string()))? + "\n";
-    match args.json.as_deref() {
-        Some(file) if file == Path::new("-") => {
-            eprint!("{found}");
-            print!("{json}");
-        }
-        file => {
-            print!("{found}");
-            file.map_or(Ok(()), |file| write(file, &json))?;
-        }
+    let on_stdout = args.json.as_deref() == Some(Path::new("-"));
+    if let Some(file) = args.json.as_deref().filter(|_| !on_stdout) {
+        write(file, &json)?;
     }
     if let Some(out) = &args.out {
         std::fs::create_dir_all(out).map_err(|e| unwritable(out, &e))?;
@@ -47,7 +42,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let picture = found.picture().map_err(|e| Failure::Machine(e.to_string()))?;
         write(&out.join("data_check.svg"), &picture)?;
     }
-    verdict(&found)
+    let told = match on_stdout {
+        true => {
+            note!("{}", found.to_string().trim_end());
+            output::text(json)
+        }
+        false => output::text(&found),
+    };
+    verdict(&found).and(told)
 }
 
 /// The first reason for which training would fail, and how many more there are.

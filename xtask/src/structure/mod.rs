@@ -16,6 +16,7 @@ mod tests;
 mod workspace;
 
 use crate::failure::Failure;
+use crate::output::{self, note, say};
 use error::StructureError;
 use finding::{Finding, Rule};
 use serde_json::json;
@@ -59,16 +60,16 @@ struct Structure {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let structure = look(&args.root).map_err(|e| Failure::Machine(e.to_string()))?;
     let Structure { rows, findings } = &structure;
-    if args.json {
+    let told = if args.json {
         let rows: Vec<_> = rows.iter().map(Row::to_json).collect();
         let listed: Vec<_> = findings.iter().map(Finding::to_json).collect();
-        println!("{}", json!({"crates": rows, "findings": listed}));
+        say!("{}", json!({"crates": rows, "findings": listed}))
     } else {
-        print!("{}", table::table(rows));
-    }
-    findings.iter().for_each(|finding| eprintln!("{finding}"));
+        output::text(table::table(rows))
+    };
+    findings.iter().for_each(|finding| note!("{finding}"));
     match findings.len() {
-        0 => Ok(()),
+        0 => told,
         1 => Err(Failure::Machine("the structure has 1 fault, listed above".into())),
         count => Err(Failure::Machine(format!("the structure has {count} faults, listed above"))),
     }

@@ -7,6 +7,7 @@ mod subject;
 mod trial;
 
 use crate::failure::Failure;
+use crate::output::{self, note};
 use end::End;
 use fault::Fault;
 use std::collections::BTreeMap;
@@ -62,7 +63,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                     let Some(seed) = next.lock().expect("no thread panics with it").next() else { return };
                     let (faults, end) = one(&ground, &whole, seed);
                     if args.verbose {
-                        eprintln!("seed {seed}: {faults:?}: {end:?}");
+                        note!("seed {seed}: {faults:?}: {end:?}");
                     }
                     tally.lock().expect("no thread panics with it").add(seed, &faults, end);
                 }
@@ -70,7 +71,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
     });
     let tally = tally.into_inner().expect("no thread panics with it");
-    print!("{}", tally.table(args.runs, started.elapsed(), &ground));
+    output::text(tally.table(args.runs, started.elapsed(), &ground))?;
     if tally.failed.is_empty() { Ok(()) } else { Err(Failure::Machine("runs were lost or ended otherwise".into())) }
 }
 

@@ -6,6 +6,7 @@ use super::child;
 use super::clock::Clock;
 use super::report::Report;
 use crate::failure::Failure;
+use crate::output::{note, say};
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
@@ -56,7 +57,7 @@ impl Bench<'_> {
             self.report.write()?;
             return Ok(None);
         }
-        eprintln!("── {what} ({} s left)", left.as_secs());
+        note!("── {what} ({} s left)", left.as_secs());
         // Where tuning keeps what it chose is said by a file there.
         command.current_dir(self.work.path());
         // Where it is slow, others are to be measured as well.
@@ -81,7 +82,7 @@ impl Bench<'_> {
             self.report.finish(self.clock.elapsed());
         }
         self.report.write()?;
-        println!("{}", self.report.path().display());
+        say!("{}", self.report.path().display())?;
         match self.report.is_empty() {
             _ if child::is_interrupted() => Err(Failure::Interrupted),
             true => Err(Failure::Machine("nothing could be measured: the page says why".into())),

@@ -7,6 +7,7 @@ use crate::bench::names::name;
 use crate::bench::step::{Dtype, Size, resolve};
 use crate::bench::training::{Trained, Training};
 use crate::failure::Failure;
+use crate::output::say;
 use burn::tensor::Device;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -99,8 +100,7 @@ pub fn run_child(args: &ChildArgs) -> Result<(), Failure> {
         ChildPart::Parity => parity(args, &device)?,
         ChildPart::Kernels => json!({ "kernels": kernels(args, &device)? }),
     };
-    println!("{line}");
-    Ok(())
+    say!("{line}")
 }
 
 fn parity(args: &ChildArgs, device: &Device) -> Result<Value, Failure> {

@@ -2,6 +2,7 @@
 
 use super::card::Card;
 use crate::failure::Failure;
+use crate::output::note;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -95,7 +96,7 @@ impl Report {
 
     /// Adds a row, and keeps it.
     pub fn row(&mut self, part: Part, cells: Vec<String>) -> Result<(), Failure> {
-        eprintln!("{}", cells.join("  "));
+        note!("{}", cells.join("  "));
         self.rows.push((part, cells));
         self.write()
     }
@@ -108,7 +109,7 @@ impl Report {
     /// Notes what is not on the page, and why.
     pub fn leave_out(&mut self, what: Option<String>) {
         if let Some(what) = what {
-            eprintln!("{what}");
+            note!("{what}");
             self.left_out.push(what);
         }
     }

@@ -20,6 +20,7 @@ pub use child::run as run_child;
 
 use super::names::name;
 use crate::failure::Failure;
+use crate::output::{note, say};
 use crate::progress::Bar;
 use kind::Kind;
 use prepare::Seeds;
@@ -67,13 +68,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let scratch = tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot write temporary files: {e}")))?;
     let mut total = Tally::default();
     let head: String = Ending::ALL.iter().map(|ending| format!(" {ending} |")).collect();
-    println!("| kind | cases |{head} slowest | most memory |\n|---|---:|{}", "---:|".repeat(Ending::ALL.len() + 2));
+    say!("| kind | cases |{head} slowest | most memory |\n|---|---:|{}", "---:|".repeat(Ending::ALL.len() + 2))?;
     for (kind, numbers) in shares(args) {
         let tally = all_of(kind, numbers, args, scratch.path())?;
-        println!("{}", tally.row(Some(&name(kind))));
+        say!("{}", tally.row(Some(&name(kind))))?;
         total.add(&tally);
     }
-    println!("{}", total.row(None));
+    say!("{}", total.row(None))?;
     match total.failures() {
         0 => Ok(()),
         failures => Err(Failure::Machine(format!("{failures} of {} cases failed", total.cases()))),
@@ -106,7 +107,7 @@ fn all_of(kind: Kind, numbers: Range<u64>, args: &Args, scratch: &Path) -> Resul
             tally.most = tally.most.max(case.memory);
             if case.ending.is_failure() {
                 let again = format!("bench hostile --kind {name} --seed {} --only {}", args.seed, case.number);
-                eprintln!("{name} {}: {}: {} (cargo xtask {again})", case.number, case.ending, case.said);
+                note!("{name} {}: {}: {} (cargo xtask {again})", case.number, case.ending, case.said);
             }
             if let Some(keep) = args.keep.as_ref().filter(|_| case.ending.is_failure() || args.only.is_some()) {
                 let dir = keep.join(format!("{name}-{}", case.number));

@@ -8,6 +8,7 @@ mod results;
 mod table;
 
 use crate::failure::Failure;
+use crate::output::say;
 use child::cannot_use;
 use clap::builder::RangedU64ValueParser;
 use comparison::{COMPARISONS, Comparison};
@@ -59,7 +60,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                     comparison.measure(&peer, seed, &mut results)?;
                 }
             }
-            println!("{}", table::of_peers(&compared, &results, args.seeds));
+            say!("{}", table::of_peers(&compared, &results, args.seeds))?;
         }
         None if !args.only.is_empty() && !compared.is_empty() => {
             let text = format!("`{}` is compared with a peer: give its Python as --peer-python", compared[0].name);
@@ -71,7 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         for seed in 1..=args.seeds {
             experiment.measure(&work, seed, &mut results)?;
         }
-        println!("{}", table::of_phases(experiment.name, &results, args.seeds));
+        say!("{}", table::of_phases(experiment.name, &results, args.seeds))?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::child::cannot_use;
 use crate::failure::Failure;
+use crate::output::say;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -49,11 +50,10 @@ impl Results {
         let line = json!({
             "comparison": comparison, "side": side, "seed": seed, "seconds": result.seconds, "scores": result.scores,
         });
-        println!("{line}");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&self.path);
         file.and_then(|mut file| writeln!(file, "{line}")).map_err(|error| cannot_use(&self.path, &error))?;
         self.all.insert((comparison.to_owned(), side.to_owned(), seed), result);
-        Ok(())
+        say!("{line}")
     }
 
     /// Those of a side, in the order of the seeds from 1 to the last.

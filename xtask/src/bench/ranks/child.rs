@@ -5,6 +5,7 @@ use super::super::numbers::{median, rounded};
 use super::super::training::{Trained, Training};
 use super::options::ChildArgs;
 use crate::failure::Failure;
+use crate::output::say;
 use burn::tensor::Device;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ pub fn run(args: &ChildArgs) -> Result<(), Failure> {
     pin(launched().map_or(0, |launched| launched.rank));
     let (rank, line) = if args.megabytes.is_empty() { steps(args)? } else { sums(args)? };
     if rank == 0 {
-        println!("{line}");
+        say!("{line}")?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use super::names::name;
 use super::numbers::rounded;
 use super::step::Size;
 use crate::failure::Failure;
+use crate::output::{self, say};
 use clap::builder::RangedU64ValueParser;
 use model::{Link, Setting};
 pub use options::ChildArgs;
@@ -46,8 +47,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     if args.reckoned {
-        reckoned::print();
-        return Ok(());
+        return reckoned::print();
     }
     needs_mpi()?;
     if !(args.latency.is_finite() && args.latency >= 0.0) || args.ranks.contains(&0) {
@@ -76,16 +76,16 @@ fn needs_mpi() -> Result<(), Failure> {
 
 /// Sums of gradients beside MPI's own, in turn.
 fn sums(args: &Args) -> Result<(), Failure> {
-    println!("| processes | megabytes | ours, GB/s | MPI_Allreduce, GB/s | ratio |\n|---|---|---|---|---|");
+    say!("| processes | megabytes | ours, GB/s | MPI_Allreduce, GB/s | ratio |\n|---|---|---|---|---|")?;
     let megabytes: Vec<String> = args.megabytes.iter().map(f64::to_string).collect();
     for ranks in args.ranks.iter().filter(|ranks| **ranks > 1) {
         let found = launch(args, *ranks, &["--megabytes", &megabytes.join(",")])?;
         for line in found.as_array().into_iter().flatten() {
             let [ours, bare] = ["ours_gb_per_s", "bare_gb_per_s"].map(|key| line[key].as_f64().unwrap_or(f64::NAN));
-            println!("| {ranks} | {} | {ours:.2} | {bare:.2} | {:.2} |", line["megabytes"], ours / bare);
+            say!("| {ranks} | {} | {ours:.2} | {bare:.2} | {:.2} |", line["megabytes"], ours / bare)?;
         }
     }
-    println!();
+    output::text("\n")?;
     Ok(())
 }
 
@@ -107,25 +107,25 @@ fn steps(args: &Args) -> Result<(), Failure> {
     let known: Vec<(Setting, f64)> =
         measured.iter().filter(|(_, s, ..)| s.ranks != last).map(|(_, setting, step, _)| (*setting, *step)).collect();
     let link = Link::fitted(&known);
-    println!("| processes | model | alone, s | together, s | efficiency | predicted, s | by what was measured |");
-    println!("|---|---|---|---|---|---|---|");
+    say!("| processes | model | alone, s | together, s | efficiency | predicted, s | by what was measured |")?;
+    say!("|---|---|---|---|---|---|---|")?;
     for (size, setting, step, _) in &measured {
         let predicted = link.map_or(f64::NAN, |link| link.step(setting));
         let how = if setting.ranks == last { "" } else { " (fitted)" };
-        println!(
+        say!(
             "| {} | {} | {:.4} | {step:.4} | {:.0} % | {predicted:.4}{how} | {:.2} |",
             setting.ranks,
             name(*size),
             setting.alone,
             100.0 * setting.alone / step,
             predicted / step
-        );
+        )?;
     }
     let lines: Vec<&Value> = measured.iter().map(|(.., line)| line).collect();
     let link = link.map(|Link { host, bandwidth, latency }| {
         json!({"host_s_per_gb": rounded(host * 1e9, 4), "gb_per_s": rounded(bandwidth / 1e9, 3), "latency_s": rounded(latency, 6)})
     });
-    println!("\n{}", json!({"link": link, "measured": lines}));
+    say!("\n{}", json!({"link": link, "measured": lines}))?;
     Ok(())
 }
 

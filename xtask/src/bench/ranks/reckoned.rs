@@ -2,6 +2,8 @@
 
 use super::super::step::Size;
 use super::model::{Link, Setting};
+use crate::failure::Failure;
+use crate::output::say;
 use undertone::model::whisper::WhisperConfig;
 
 /// NVIDIA's H100: bf16 products in a second at most, of which training is taken to reach so much.
@@ -21,8 +23,8 @@ const GPUS: [usize; 5] = [1, 8, 64, 256, 1024];
 /// Bytes a second for each GPU.
 const LINKS: [(&str, f64); 2] = [("25 Gbit/s for each GPU", 3.125e9), ("400 Gbit/s for each GPU", 50e9)];
 
-pub fn print() {
-    println!(
+pub fn print() -> Result<(), Failure> {
+    say!(
         "Share of a step in which GPUs compute. Each has {CLIPS} clips of 30 s and {TOKENS} tokens in a batch and reaches {:.0} % of \
          {:.0} TFLOP/s; gradients are f32 and pass the host at {:.1} GB/s in all; {:.0} µs for an exchange and {:.0} µs for each of its \
          messages; that sums and backward passes overlap is left out.\n",
@@ -31,9 +33,9 @@ pub fn print() {
         1.0 / HOST / 1e9,
         LATENCY * 1e6,
         MESSAGE * 1e6
-    );
+    )?;
     let heads: Vec<String> = GPUS.iter().map(|gpus| format!(" {gpus} |")).collect();
-    println!("| model | accumulation | link |{}\n|---|---|---|{}", heads.concat(), "---|".repeat(GPUS.len()));
+    say!("| model | accumulation | link |{}\n|---|---|---|{}", heads.concat(), "---|".repeat(GPUS.len()))?;
     for (title, size, adapters) in [
         ("small", Size::Small, None),
         ("large-v3", Size::LargeV3, None),
@@ -47,10 +49,11 @@ pub fn print() {
                         format!(" {:.0} % |", 100.0 * share(&size.config(), adapters, accumulation, *gpus, bandwidth))
                     })
                     .collect();
-                println!("| {title} | {accumulation} | {link} |{}", shares.concat());
+                say!("| {title} | {accumulation} | {link} |{}", shares.concat())?;
             }
         }
     }
+    Ok(())
 }
 
 /// The share of a step in which a GPU computes.
