@@ -133,8 +133,11 @@ fn gap_within(audio: &[f32], window: usize) -> Gap {
         Gap { samples: cut..cut, between_words: true }
     };
     let Some(keying) = envelope.keying() else { return silence() };
+    // How long a gap is that goes on behind the window is not known, unless it is one between words already.
+    let ends = |gap: &Range<usize>| gap.end < envelope.0.len() || keying.is_between_words(gap.len());
     let from = |hop: usize| {
-        let later = keying.gaps().map(|gap| gap.start.max(hop)..gap.end).max_by_key(ExactSizeIterator::len);
+        let later =
+            keying.gaps().filter(ends).map(|gap| gap.start.max(hop)..gap.end).max_by_key(ExactSizeIterator::len);
         later.filter(|gap| !gap.is_empty())
     };
     let (half, third) = (envelope.0.len() / 2, (envelope.0.len() / 3).max(1));
@@ -231,7 +234,9 @@ impl Keying {
     fn is_between_words(&self, gap: usize) -> bool {
         let Some(dit) = self.dit() else { return true };
         // The first and the last gap may be longer than what is heard of them.
-        let whole = self.gaps().map(|gap| gap.len()).skip(1).filter(|gap| seconds(*gap) > CHARACTER_GAP * dit);
+        let end = self.runs.last().map_or(0, |run| run.hops.end);
+        let heard = self.gaps().filter(|gap| gap.start > 0 && gap.end < end).map(|gap| gap.len());
+        let whole = heard.filter(|gap| seconds(*gap) > CHARACTER_GAP * dit);
         let mut between_characters: Vec<usize> = whole.collect();
         between_characters.sort_unstable();
         match between_characters.get(between_characters.len() / 4) {

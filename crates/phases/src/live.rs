@@ -1,23 +1,27 @@
 //! Audio to text while it comes.
 
 use crate::{Passage, Transcriber};
-use undertone_cw::listen::{Gap, last_gap};
+use undertone_cw::listen::last_gap;
 
-/// Reads audio of any length while it comes, and keeps no more of it than fits the model's window and a second.
+/// Reads audio of any length while it comes, and keeps no more of it than fits the model's window. It is cut where
+/// [`Transcriber::audio`] cuts it, and how much comes at a time changes nothing.
 ///
-/// Morse is read anew each second, as far as its characters are whole, so that text comes within three seconds of being sent;
-/// what has been given out stays, also where more context would have it read otherwise. Of other audio a text comes with each
-/// pause that the model's window is cut at.
+/// Morse is read anew each second, as far as its characters are whole, and what three readings agree on is given out, so that
+/// text comes about three seconds after it was sent; it stays, also where more context would have it read otherwise. Of
+/// other audio a text comes with each pause that the model's window is cut at.
 pub struct LiveTranscriber<'a> {
     transcriber: &'a Transcriber,
+    /// From the beginning of the piece that is being read.
     audio: Vec<f32>,
     /// Samples that came since Morse was last read.
     unread: usize,
-    /// What of the audio that is kept has been given out.
+    /// How much of the audio is at the end of the piece before, too.
+    shared: usize,
+    /// What has been given out of the audio that is kept.
     given: Vec<char>,
+    /// What the audio was read as the last two times.
+    last: [Vec<char>; 2],
     begins_word: bool,
-    /// The gap up to which the audio has been read.
-    read_to: Option<Gap>,
     least_confidence: f32,
 }
 
@@ -32,38 +36,30 @@ impl<'a> LiveTranscriber<'a> {
             transcriber,
             audio: Vec::new(),
             unread: 0,
+            shared: 0,
             given: Vec::new(),
+            last: Default::default(),
             begins_word: true,
-            read_to: None,
             least_confidence,
         }
     }
 
     /// Takes the next 16 kHz samples, and gives the text that is new.
-    pub fn push(&mut self, samples: &[f32]) -> String {
-        self.audio.extend_from_slice(samples);
-        self.unread += samples.len();
+    pub fn push(&mut self, mut samples: &[f32]) -> String {
         let window = self.transcriber.window();
         let mut text = String::new();
-        while self.audio.len() > window {
-            // What has been read is not read again in another piece.
-            let (next, begins_word) = match self.read_to.take() {
-                Some(gap) => (gap.samples.start, gap.between_words),
-                None => {
-                    let pieces = self.transcriber.pieces(&self.audio[..=window]);
-                    text.push_str(&self.read(pieces[0].samples.end));
-                    (pieces[1].samples.start, pieces[1].begins_word)
-                }
-            };
-            self.audio.drain(..next);
-            self.begins_word = begins_word;
-            self.given.clear();
-        }
-        if self.unread >= STEP && self.transcriber.reads_morse() {
-            self.unread = 0;
-            if let Some(gap) = last_gap(&self.audio) {
-                text.push_str(&self.read(gap.samples.end));
-                self.read_to = Some(gap);
+        while !samples.is_empty() {
+            let room = (STEP - self.unread).min(window + 1 - self.audio.len());
+            let (next, rest) = samples.split_at(room.min(samples.len()));
+            self.audio.extend_from_slice(next);
+            self.unread += next.len();
+            samples = rest;
+            if self.audio.len() > window {
+                text.push_str(&self.cut());
+            }
+            if self.unread == STEP {
+                self.unread = 0;
+                text.push_str(&self.read_ahead());
             }
         }
         text
@@ -72,46 +68,173 @@ impl<'a> LiveTranscriber<'a> {
     /// The text of what is left.
     pub fn finish(mut self) -> String {
         let length = self.audio.len();
-        if length == 0 { String::new() } else { self.read(length) }
+        if length == 0 { String::new() } else { self.settle(length).0 }
     }
 
-    /// What there is to read in the first `length` samples beyond what has been given out.
-    fn read(&mut self, length: usize) -> String {
+    /// Gives what is left of a piece, as soon as there is more than a window of audio, and goes on with the next one.
+    fn cut(&mut self) -> String {
+        let pieces = self.transcriber.pieces(&self.audio);
+        let (end, next) = (pieces[0].samples.end, pieces[1].samples.start);
+        let mut text = String::new();
+        // A piece inside the gap that ends the one before it is none.
+        if end > self.shared {
+            let ahead;
+            (text, ahead) = self.settle(end);
+            self.given.drain(..self.given.len() - ahead);
+            self.shared = end;
+            self.last = Default::default();
+        }
+        self.audio.drain(..next);
+        self.shared = self.shared.saturating_sub(next);
+        self.begins_word = pieces[1].begins_word;
+        text
+    }
+
+    /// Reads the first `length` samples, as they stay. What has not been given out of them, and how many of the characters that
+    /// have been lie behind them.
+    fn settle(&mut self, length: usize) -> (String, usize) {
         let read = self.transcriber.passage(&self.audio, 0..length, self.begins_word);
-        let known = matching_prefix(&self.given, &read.characters);
-        let new = read.characters[known..].to_vec();
-        if new.is_empty() {
+        let characters: Vec<char> = read.characters.iter().map(|(character, _)| *character).collect();
+        let (known, changes) = matching_prefix(&self.given, &characters);
+        let (covered, changes_ahead) = matching_prefix(&characters, &self.given);
+        if changes_ahead < changes {
+            let ahead = self.given[covered..].iter().position(|character| *character != ' ');
+            return (String::new(), ahead.map_or(0, |spaces| self.given.len() - covered - spaces));
+        }
+        (self.give(Passage { characters: read.characters[known..].to_vec(), ..read }), 0)
+    }
+
+    /// Gives what of the whole characters so far has been read three times.
+    fn read_ahead(&mut self) -> String {
+        if !self.transcriber.reads_morse() {
+            return String::new();
+        }
+        let Some(gap) = last_gap(&self.audio) else { return String::new() };
+        let read = self.transcriber.passage(&self.audio, 0..gap.samples.end, self.begins_word);
+        let characters: Vec<char> = read.characters.iter().map(|(character, _)| *character).collect();
+        let same = |before: &Vec<char>| characters.iter().zip(before).take_while(|(now, before)| now == before).count();
+        let same = self.last.iter().map(same).min().unwrap_or_default();
+        let agreed = characters[..same].iter().rposition(|character| *character != ' ').map_or(0, |last| last + 1);
+        let (known, _) = matching_prefix(&self.given, &characters[..agreed]);
+        self.last.swap(0, 1);
+        self.last[0] = characters;
+        self.give(Passage { characters: read.characters[known..agreed].to_vec(), ..read })
+    }
+
+    /// The text of characters that are new.
+    fn give(&mut self, new: Passage) -> String {
+        if new.characters.is_empty() {
             return String::new();
         }
         let begins_word = self.given.is_empty() && self.begins_word;
-        self.given.extend(new.iter().map(|(character, _)| *character));
-        let text = Passage { characters: new, ..read }.text(self.least_confidence);
+        self.given.extend(new.characters.iter().map(|(character, _)| *character));
+        let text = new.text(self.least_confidence);
         if begins_word { format!(" {text}") } else { text }
     }
 }
 
 /// How many of the characters that are `read` now are those that have been `given` out, some of which may have been read
-/// otherwise: the beginning that takes the fewest changes, and of such the longest.
-fn matching_prefix(given: &[char], read: &[(char, f32)]) -> usize {
+/// otherwise: the beginning that takes the fewest changes, and of such the longest; and how many changes.
+fn matching_prefix(given: &[char], read: &[char]) -> (usize, usize) {
     let mut changes: Vec<usize> = (0..=read.len()).collect();
     for (row, character) in given.iter().enumerate() {
         let mut diagonal = std::mem::replace(&mut changes[0], row + 1);
-        for (column, (other, _)) in read.iter().enumerate() {
+        for (column, other) in read.iter().enumerate() {
             let changed = diagonal + usize::from(character != other);
             diagonal = changes[column + 1];
             changes[column + 1] = changed.min(diagonal + 1).min(changes[column] + 1);
         }
     }
-    (0..changes.len()).rev().min_by_key(|length| changes[*length]).unwrap_or_default()
+    let length = (0..changes.len()).rev().min_by_key(|length| changes[*length]).unwrap_or_default();
+    (length, changes[length])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ModelConfig;
+    use burn::tensor::Device;
+    use rayon::prelude::*;
+    use std::path::Path;
+    use undertone_cw::{CwConfig, CwFarnsworth, CwHand, CwSynth, CwText};
+    use undertone_data::clips::Clips;
+    use undertone_data::records::RecordsConfig;
+
+    fn transcriber() -> Transcriber {
+        let device = Device::flex();
+        let whisper = ModelConfig::default().load(&device, 0).expect("the bundled model");
+        Transcriber::new(whisper, &device, None, None).expect("a transcriber")
+    }
+
+    fn live(transcriber: &Transcriber, audio: &[f32], block: usize) -> String {
+        let mut live = LiveTranscriber::new(transcriber, 0.0);
+        let mut text: String = audio.chunks(block).map(|block| live.push(block)).collect();
+        text.push_str(&live.finish());
+        text.trim_start().to_owned()
+    }
+
+    /// Morse at so many words per minute, so many decibels over the noise.
+    fn sent(text: &str, wpm: f32, snr_db: f32, seed: u64) -> Vec<f32> {
+        let config = CwConfig {
+            text: CwText { fixed: vec![text.into()], ..CwText::default() },
+            wpm: [wpm; 2],
+            snr_db: [snr_db; 2],
+            pitch_hz: [500.0, 800.0],
+            farnsworth: CwFarnsworth { probability: 0.0, ..CwFarnsworth::default() },
+            hand: CwHand { probability: 0.0, ..CwHand::default() },
+            duration_s: [1.0, 120.0],
+            clean: 0.0,
+            noise_only: 0.0,
+            ..CwConfig::default()
+        };
+        CwSynth::new(config, seed).expect("a synthesiser").sample(0).audio
+    }
+
+    const MESSAGES: [&str; 3] = [
+        "CQ CQ CQ DE W1AW W1AW W1AW K CQ CQ DE W1AW W1AW PSE K",
+        "G4FON DE DL1ABC GM UR RST 599 599 NAME IS HANS HANS QTH BERLIN BERLIN HW CPY BK",
+        "NOW IS THE TIME FOR ALL GOOD MEN TO COME TO THE AID OF THE PARTY",
+    ];
+
+    #[test]
+    fn what_comes_live_is_what_a_file_of_it_says() {
+        let transcriber = transcriber();
+        let mut audio: Vec<(String, Vec<f32>)> = Vec::new();
+        for (seed, text) in (1..).zip(MESSAGES) {
+            for wpm in [13.0, 18.0, 25.0, 34.0] {
+                audio.push((format!("{text} at {wpm}"), sent(text, wpm, 20.0, seed)));
+            }
+        }
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+        for list in ["ebook2cw", "off-air"] {
+            let path = fixtures.join(list).join("manifest.csv");
+            let clips = Clips::open(&RecordsConfig { path: path.into(), ..Default::default() }).expect("a list");
+            for index in 0..clips.len() {
+                audio.push((clips.clip(index).name.clone(), clips.load(index).expect("audio")));
+            }
+        }
+        let differ: Vec<String> = audio
+            .into_par_iter()
+            .filter_map(|(name, audio)| {
+                let (live, file) = (live(&transcriber, &audio, 4_000), transcriber.audio(&audio));
+                (live != file).then(|| format!("{name}\n live {live}\n file {file}"))
+            })
+            .collect();
+        assert!(differ.is_empty(), "{}", differ.join("\n"));
+    }
+
+    #[test]
+    fn how_much_comes_at_a_time_changes_nothing() {
+        let transcriber = transcriber();
+        let audio = sent(MESSAGES[0], 20.0, 6.0, 9);
+        let expected = live(&transcriber, &audio, 4_000);
+        for block in [313, 16_000, 70_001, audio.len()] {
+            assert_eq!(live(&transcriber, &audio, block), expected, "{block}");
+        }
+    }
 
     fn prefix(given: &str, read: &str) -> usize {
-        let read: Vec<(char, f32)> = read.chars().map(|character| (character, 1.0)).collect();
-        matching_prefix(&given.chars().collect::<Vec<_>>(), &read)
+        matching_prefix(&given.chars().collect::<Vec<_>>(), &read.chars().collect::<Vec<_>>()).0
     }
 
     #[test]
