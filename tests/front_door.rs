@@ -143,22 +143,39 @@ fn standard_input_is_read_while_it_comes() {
     let clip = fixture("ebook2cw").join("clip00.mp3");
     let samples = undertone::data::audio::load(&clip).expect("audio");
     let said = place.run(&["transcribe", &clip.to_string_lossy()]).stdout;
+    let flac = fixture("off-air").join("kw4kd_sunday.flac");
     let raw: Vec<u8> = samples.iter().flat_map(|sample| ((sample * 32_767.0) as i16).to_le_bytes()).collect();
     undertone::data::audio::write_wav(&place.path("clip.wav"), &samples).expect("written");
     let wav = std::fs::read(place.path("clip.wav")).expect("read");
-    for bytes in [raw, wav] {
+    let piped = |options: &[&str], bytes: &[u8]| {
         let mut child = place
-            .xtask(&["transcribe", "-"])
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::piped())
+            .xtask(&[&["transcribe", "-"], options].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .expect("a process");
-        std::io::Write::write_all(&mut child.stdin.take().expect("a pipe"), &bytes).expect("written");
+        // What is refused is not read to its end.
+        let _ = std::io::Write::write_all(&mut child.stdin.take().expect("a pipe"), bytes);
         let output = child.wait_with_output().expect("its end");
-        assert!(output.status.success());
-        let live = String::from_utf8(output.stdout).expect("UTF-8");
-        // The beginning is read before the end has come, and stays as it was read.
-        assert_eq!(live.replace(' ', ""), said.replace(' ', ""));
+        let [stdout, stderr] = [output.stdout, output.stderr].map(|said| String::from_utf8(said).expect("UTF-8"));
+        Outcome { status: output.status.code(), stdout, stderr }
+    };
+    let mp3 = std::fs::read(&clip).expect("read");
+    for (options, bytes) in [(&["--rate", "16000"][..], &raw), (&[], &wav), (&[], &mp3)] {
+        assert_eq!(piped(options, bytes).stdout, said, "{options:?}");
+    }
+    let radio = place.run(&["transcribe", &flac.to_string_lossy()]).stdout;
+    assert_eq!(piped(&[], &std::fs::read(&flac).expect("read")).stdout, radio);
+    let text = b"root:x:0:0:root:/root:/bin/bash\n".repeat(100);
+    for (options, bytes, culprits) in [
+        (&[][..], &raw, &["standard input", "--rate"][..]),
+        (&["--rate", "16000"], &wav, &["is WAV", "leave out `--rate`"]),
+        (&[], &text, &["standard input", "it is text"]),
+        (&["--rate", "8000"], &text, &["standard input", "it is text"]),
+        (&[], &Vec::new(), &["standard input", "no audio"]),
+    ] {
+        piped(options, bytes).assert_refusal(culprits);
     }
     place.run(&["transcribe", "-", "a.wav"]).assert_refusal(&["`-`"]);
     place.run(&["transcribe", "--timestamps", "-"]).assert_refusal(&["standard input", "--timestamps"]);

@@ -36,11 +36,11 @@ pub struct Args {
     /// `_` for each character that the model takes to be right with a probability below this, from 0 to 1
     #[arg(long, value_name = "PROBABILITY", default_value = "0", value_parser = probability)]
     least_confidence: f32,
-    /// Samples a second of standard input that is no WAV; 16000 if not given
+    /// Standard input is samples alone, 16 bits, little-endian, of one channel, and has so many a second
     #[arg(long, value_name = "HZ")]
     rate: Option<u32>,
-    /// Audio files: WAV, FLAC, MP3 or Ogg Vorbis. `-` is standard input, which is read while it comes: WAV, or 16-bit samples
-    /// alone
+    /// Audio files: WAV, FLAC, MP3 or Ogg Vorbis. `-` is standard input: WAV and, with --rate, samples alone are read while they
+    /// come, the others once they have ended
     #[arg(required = true)]
     audio: Vec<PathBuf>,
 }
@@ -88,8 +88,7 @@ const LIVE: &str = "-";
 const BLOCK: usize = 4_000;
 
 fn transcribe_live(args: &Args, transcriber: &Transcriber) -> Result<(), Failure> {
-    let mut audio =
-        LiveAudio::new(std::io::stdin().lock(), args.rate.unwrap_or(audio::SAMPLE_RATE)).map_err(Failure::bad_input)?;
+    let mut audio = LiveAudio::new(std::io::stdin().lock(), args.rate).map_err(Failure::bad_input)?;
     let mut live = LiveTranscriber::new(transcriber, args.least_confidence);
     let mut begun = false;
     let mut write = |text: &str| {

@@ -3,7 +3,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use symphonia::core::audio::GenericAudioBufferRef;
-use symphonia::core::codecs::audio::well_known::{CODEC_ID_ADPCM_IMA_WAV, CODEC_ID_ADPCM_MS};
+use symphonia::core::codecs::audio::well_known::{
+    CODEC_ID_ADPCM_IMA_WAV, CODEC_ID_ADPCM_MS, CODEC_ID_PCM_F32LE, CODEC_ID_PCM_F64LE,
+};
 use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::Hint;
@@ -12,6 +14,8 @@ use symphonia::core::io::MediaSourceStream;
 use symphonia::core::packet::Packet;
 use symphonia::core::units::Timestamp;
 
+use super::container::{Container, TELLING, is_text};
+use super::full_scale::{FloatRange, FullScale};
 use super::resample::Resampling;
 use super::{AudioError, SAMPLE_RATE, Stored};
 use crate::guarded::guarded;
@@ -32,12 +36,29 @@ const SLACK: (f64, f64) = (10.0, 0.1);
 /// then refused at once, and short files are read once.
 const UNCOUNTED: f64 = 60.0;
 
+/// Audio as it was decoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// Samples of 16 kHz and one channel.
+    pub samples: Vec<f32>,
+    /// What its samples went up to as they are written, where those are floats.
+    pub floats: Option<FloatRange>,
+}
+
 impl Stored {
     /// From `start` to `end` in seconds as 16 kHz mono samples; `None` means the audio's own bound.
     ///
     /// # Errors
     /// As [`load_segment`](super::load_segment).
     pub fn load(&self, start: Option<f64>, end: Option<f64>) -> Result<Vec<f32>, AudioError> {
+        Ok(self.decode(start, end)?.samples)
+    }
+
+    /// As [`load`](Self::load), with what is known of samples that are floats.
+    ///
+    /// # Errors
+    /// As [`load_segment`](super::load_segment).
+    pub fn decode(&self, start: Option<f64>, end: Option<f64>) -> Result<Decoded, AudioError> {
         let path = self.name();
         let from = start.unwrap_or(0.0);
         if !from.is_finite() || from < 0.0 || end.is_some_and(|end| !end.is_finite() || end <= from) {
@@ -66,7 +87,7 @@ impl Stored {
 
 /// Decodes from `start` to `end` in seconds (to the end of the file if `None`) to 16 kHz mono; the bounds are known to be
 /// sane. More than `longest` seconds are an error.
-pub(super) fn decode(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> Result<Vec<f32>, AudioError> {
+pub(super) fn decode(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> Result<Decoded, AudioError> {
     caught(stored, || decode_part(stored, start, end, longest))
 }
 
@@ -105,7 +126,7 @@ fn caught<T>(stored: &Stored, read: impl FnOnce() -> Result<T, AudioError>) -> R
     })
 }
 
-fn decode_part(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> Result<Vec<f32>, AudioError> {
+fn decode_part(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> Result<Decoded, AudioError> {
     let path = stored.name();
     let mut source = Source::open(stored)?;
     let rate = f64::from(source.rate);
@@ -129,7 +150,7 @@ fn decode_part(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> R
     }
 
     // What precedes `first` is decoded and goes nowhere.
-    let mut cut = Cut::new(path, source.rate, first..last.unwrap_or(u64::MAX), longest)?;
+    let mut cut = Cut::new(&source, first..last.unwrap_or(u64::MAX), longest)?;
     match source.seek(first)? {
         Some((position, begun)) => {
             cut.position = position;
@@ -175,14 +196,18 @@ struct Cut<'a> {
     longest: f64,
     /// The sample of the file that comes next.
     position: u64,
+    /// Where samples are floats.
+    full_scale: Option<FullScale>,
     resampling: Resampling,
 }
 
 impl<'a> Cut<'a> {
-    fn new(path: &'a Path, rate: u32, wanted: Range<u64>, longest: f64) -> Result<Self, AudioError> {
+    fn new(source: &Source<'a>, wanted: Range<u64>, longest: f64) -> Result<Self, AudioError> {
+        let Source { path, rate, is_float, .. } = *source;
+        let full_scale = is_float.then(|| FullScale::new(path, rate));
         let unsupported = |reason| AudioError::Unsupported { path: path.into(), reason };
         let resampling = Resampling::begin(rate).map_err(unsupported)?;
-        Ok(Self { path, rate, wanted, longest, position: 0, resampling })
+        Ok(Self { path, rate, wanted, longest, position: 0, full_scale, resampling })
     }
 
     /// Takes the file's next samples, and of them what is wanted.
@@ -195,7 +220,11 @@ impl<'a> Cut<'a> {
             let at = (self.position + (begin + at) as u64) as f64 / f64::from(self.rate);
             return Err(AudioError::NotFinite { path: self.path.into(), at });
         }
-        self.resampling.push(wanted).map_err(|reason| self.unsupported(reason))?;
+        let pushed = match &mut self.full_scale {
+            Some(full_scale) => self.resampling.push(&full_scale.push(wanted.to_vec())),
+            None => self.resampling.push(wanted),
+        };
+        pushed.map_err(|reason| self.unsupported(reason))?;
         self.position += samples.len() as u64;
         if self.resampling.len() as f64 > self.longest * f64::from(SAMPLE_RATE) {
             return Err(AudioError::TooLong { path: self.path.into(), hours: self.longest / 3600.0 });
@@ -203,9 +232,14 @@ impl<'a> Cut<'a> {
         Ok(())
     }
 
-    fn finish(self) -> Result<Vec<f32>, AudioError> {
+    fn finish(mut self) -> Result<Decoded, AudioError> {
         let path = self.path;
-        self.resampling.finish().map_err(|reason| AudioError::Unsupported { path: path.into(), reason })
+        let unsupported = |reason| AudioError::Unsupported { path: path.into(), reason };
+        if let Some(full_scale) = &mut self.full_scale {
+            self.resampling.push(&full_scale.finish()).map_err(unsupported)?;
+        }
+        let floats = self.full_scale.map(|full_scale| full_scale.range());
+        Ok(Decoded { samples: self.resampling.finish().map_err(unsupported)?, floats })
     }
 
     fn unsupported(&self, reason: String) -> AudioError {
@@ -226,6 +260,8 @@ struct Source<'a> {
     exact: bool,
     /// Whether samples stand in blocks (ADPCM), which the reader cannot look for: it takes a sample for a block.
     in_blocks: bool,
+    /// Whether samples are written as floats, which have no largest.
+    is_float: bool,
     /// Whether the decoder leaves out what packets say is the encoder's delay and padding.
     trims: bool,
     interleaved: Vec<f32>,
@@ -238,7 +274,7 @@ impl<'a> Source<'a> {
         let unknown = |reason: String| AudioError::UnknownFormat { path: path.into(), reason };
         let reader = symphonia::default::get_probe()
             .probe(&Hint::new(), stream, Default::default(), Default::default())
-            .map_err(|error| unknown(error.to_string()))?;
+            .map_err(|error| unknown(unread_format(stored).unwrap_or_else(|| error.to_string())))?;
         let track = reader.default_track(TrackType::Audio).ok_or_else(|| unknown("no audio track".into()))?;
 
         let unsupported = |reason: String| AudioError::Unsupported { path: path.into(), reason };
@@ -256,9 +292,11 @@ impl<'a> Source<'a> {
             .map_err(|error| unsupported(error.to_string()))?;
         let untold = guessed || format == "wave" && is_piped_wav(stored);
         let promised = track.num_frames.filter(|_| !untold);
+        let is_float = [CODEC_ID_PCM_F32LE, CODEC_ID_PCM_F64LE].contains(&codec.codec);
         let in_blocks = [CODEC_ID_ADPCM_MS, CODEC_ID_ADPCM_IMA_WAV].contains(&codec.codec);
         let (track, exact, trims) = (track.id, matches!(format, "wave" | "flac"), !guessed);
-        Ok(Self { path, reader, decoder, track, rate, promised, exact, in_blocks, trims, interleaved: Vec::new() })
+        let interleaved = Vec::new();
+        Ok(Self { path, reader, decoder, track, rate, promised, exact, in_blocks, is_float, trims, interleaved })
     }
 
     /// Moves to sample `first` or to somewhere before it; says where, with what it had to decode on the way. None where
@@ -357,6 +395,17 @@ impl<'a> Source<'a> {
     fn damaged(&self, reached: u64, error: &Error) -> AudioError {
         let at = reached as f64 / f64::from(self.rate);
         AudioError::Damaged { path: self.path.into(), at, reason: error.to_string() }
+    }
+}
+
+/// What a file is that is not read, where its beginning tells.
+fn unread_format(stored: &Stored) -> Option<String> {
+    let mut first = Vec::new();
+    stored.open().ok()?.take(TELLING as u64).read_to_end(&mut first).ok()?;
+    match Container::of(&first) {
+        Some(Container { name, is_read: false, .. }) => Some(format!("it is {name}")),
+        None if is_text(&first) => Some("it is text".into()),
+        _ => None,
     }
 }
 

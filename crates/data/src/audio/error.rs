@@ -25,6 +25,25 @@ pub enum AudioError {
         /// What the decoder said.
         reason: String,
     },
+    /// A stream that begins as no format that is known, without a word on what its samples are.
+    #[error(
+        "{path}: does not begin as audio in a known format does; send WAV, FLAC, MP3 or Ogg Vorbis, or, if it is samples alone \
+         (16 bits, little-endian, one channel), say how many a second has, as with `--rate 16000`"
+    )]
+    NoHeader {
+        /// The stream.
+        path: PathBuf,
+    },
+    /// A stream that says how many samples a second has, and was said to have so many.
+    #[error(
+        "{path}: is {format}, which says its rate itself; leave out `--rate`, which is for samples without a header"
+    )]
+    OwnRate {
+        /// The stream.
+        path: PathBuf,
+        /// What it is.
+        format: &'static str,
+    },
     /// A known format, but of a kind that cannot be decoded.
     #[error("{path}: holds audio that cannot be decoded ({reason}); convert it to 16-bit WAV or FLAC")]
     Unsupported {

@@ -1,89 +1,112 @@
 //! Audio that comes while it is read: from a pipe, a sound card, a radio.
 
+use super::container::{Container, TELLING, is_text};
+use super::full_scale::FullScale;
 use super::resample::Resampling;
-use super::{AudioError, SAMPLE_RATE};
-use std::fmt::Display;
-use std::io::{Chain, Cursor, ErrorKind, Read};
-use std::path::PathBuf;
+use super::wav::{Format, path, refused, unread};
+use super::{AudioError, SAMPLE_RATE, Stored};
+use std::io::{Chain, Cursor, Read};
+use std::sync::Arc;
 
-/// A stream of audio, brought to 16 kHz and one channel: WAV, or 16-bit samples alone, little-endian and of one channel. A WAV
-/// header's promise of a length is ignored: who records does not know it yet.
+/// A stream of audio, brought to 16 kHz and one channel: WAV, or 16-bit samples alone, little-endian and of one channel, which
+/// are read while they come; FLAC, MP3 and Ogg Vorbis, which are read once they have come to their end. A WAV header's promise
+/// of a length is ignored: who records does not know it yet.
 ///
 /// ```
 /// use undertone_data::audio::LiveAudio;
 ///
 /// let samples: Vec<u8> = [0_i16, 16_384, -16_384].iter().flat_map(|sample| sample.to_le_bytes()).collect();
-/// let mut live = LiveAudio::new(samples.as_slice(), 16_000)?;
+/// let mut live = LiveAudio::new(samples.as_slice(), Some(16_000))?;
 /// assert_eq!(live.next(2)?, [0.0, 0.5]);
 /// assert_eq!(live.next(2)?, [-0.5]);
 /// assert!(live.next(2)?.is_empty());
 /// # Ok::<(), undertone_data::audio::AudioError>(())
 /// ```
-pub struct LiveAudio<R> {
+pub struct LiveAudio<R>(Source<R>);
+
+enum Source<R> {
+    Coming(Coming<R>),
+    /// All of it.
+    Whole(std::vec::IntoIter<f32>),
+}
+
+/// Samples that are read while they come.
+struct Coming<R> {
     bytes: Chain<Cursor<Vec<u8>>, R>,
     format: Format,
+    /// Frames that have come.
+    frames: u64,
+    /// Where samples are floats.
+    full_scale: Option<FullScale>,
     /// None after the last sample.
     resampling: Option<Resampling>,
 }
 
-/// How samples are written.
-#[derive(Clone, Copy, Debug)]
-struct Format {
-    channels: usize,
-    rate: u32,
-    sample: Sample,
-}
-
-/// One sample, in so many bits.
-#[derive(Clone, Copy, Debug)]
-enum Sample {
-    Unsigned8,
-    Signed16,
-    Signed24,
-    Signed32,
-    Float32,
-}
-
-const RIFF: &[u8] = b"RIFF";
-/// The tags of integers and of floats, and the one that says that a longer description holds the tag.
-const PCM: u16 = 1;
-const FLOAT: u16 = 3;
-const EXTENSIBLE: u16 = 0xfffe;
+/// The most bytes of a stream that is read as a whole: eight hours of the largest of such files.
+const MOST_BYTES: u64 = 1 << 32;
 
 impl<R: Read> LiveAudio<R> {
-    /// Reads as much as tells what it is. `rate` is how many samples a second has of a stream that does not say so.
+    /// Reads as much as tells what it is, or all of what cannot be read while it comes. `rate` is how many samples a second
+    /// has of a stream that has no header; without it there has to be one.
     ///
     /// # Errors
-    /// When the system does not let it be read, or its samples are compressed.
-    pub fn new(mut source: R, rate: u32) -> Result<Self, AudioError> {
+    /// When the system does not let it be read; when it is nothing that is known or is no audio, compressed WAV, or damaged;
+    /// and for a `rate` where the stream says its own.
+    pub fn new(mut source: R, rate: Option<u32>) -> Result<Self, AudioError> {
         let mut first = Vec::new();
-        source.by_ref().take(RIFF.len() as u64).read_to_end(&mut first).map_err(unread)?;
-        let wav = first == RIFF;
+        source.by_ref().take(TELLING as u64).read_to_end(&mut first).map_err(unread)?;
+        let (container, text) = (Container::of(&first), is_text(&first));
+        let empty = first.is_empty();
         let mut bytes = Cursor::new(first).chain(source);
-        let alone = Format { channels: 1, rate, sample: Sample::Signed16 };
-        let format = if wav { read_header(&mut bytes)? } else { alone };
-        let resampling = Resampling::begin(format.rate).map_err(refused)?;
-        Ok(Self { bytes, format, resampling: Some(resampling) })
+        let unknown = |reason: &str| AudioError::UnknownFormat { path: path(), reason: reason.into() };
+        let source = match (container, rate) {
+            _ if empty => return Err(AudioError::Empty { path: path() }),
+            (Some(Container { name, is_certain: true, .. }), Some(_)) => {
+                return Err(AudioError::OwnRate { path: path(), format: name });
+            }
+            (Some(Container { name, is_read: false, .. }), _) => return Err(unknown(&format!("it is {name}"))),
+            (Some(Container::WAV), None) => {
+                let format = Format::read(&mut bytes)?;
+                Source::Coming(Coming::new(bytes, format)?)
+            }
+            (Some(_), None) => Source::Whole(whole(bytes)?.into_iter()),
+            _ if text => return Err(unknown("it is text")),
+            (_, Some(rate)) => Source::Coming(Coming::new(bytes, Format::alone(rate))?),
+            (None, None) => return Err(AudioError::NoHeader { path: path() }),
+        };
+        Ok(Self(source))
     }
 
     /// The next samples, about `most` of them, as soon as they are all there; at the end fewer, and at last none.
     ///
     /// # Errors
-    /// When the system does not let it be read.
+    /// When the system does not let it be read, or a sample is no finite number.
     pub fn next(&mut self, most: usize) -> Result<Vec<f32>, AudioError> {
-        let Format { channels, rate, sample } = self.format;
-        let frame = channels * sample.bytes();
-        let wanted = frame * (most as u64 * u64::from(rate)).div_ceil(u64::from(SAMPLE_RATE)) as usize;
+        match &mut self.0 {
+            Source::Coming(coming) => coming.next(most),
+            Source::Whole(samples) => Ok(samples.take(most.max(1)).collect()),
+        }
+    }
+}
+
+impl<R: Read> Coming<R> {
+    fn new(bytes: Chain<Cursor<Vec<u8>>, R>, format: Format) -> Result<Self, AudioError> {
+        let resampling = Some(Resampling::begin(format.rate).map_err(refused)?);
+        let full_scale = format.sample.is_float().then(|| FullScale::new(&path(), format.rate));
+        Ok(Self { bytes, format, frames: 0, full_scale, resampling })
+    }
+
+    fn next(&mut self, most: usize) -> Result<Vec<f32>, AudioError> {
+        let rate = u64::from(self.format.rate);
+        let frames = (most.max(1) as u64).saturating_mul(rate).div_ceil(u64::from(SAMPLE_RATE));
+        let wanted = frames.saturating_mul(self.format.frame() as u64);
         while let Some(mut resampling) = self.resampling.take() {
-            let mut bytes = Vec::with_capacity(wanted);
-            self.bytes.by_ref().take(wanted as u64).read_to_end(&mut bytes).map_err(unread)?;
-            // Half a frame at the end is none.
-            let mean = |frame: &[u8]| {
-                frame.chunks_exact(sample.bytes()).map(|bytes| sample.value(bytes)).sum::<f32>() / channels as f32
-            };
-            let samples: Vec<f32> = bytes.chunks_exact(frame).map(mean).collect();
+            let mut bytes = Vec::new();
+            self.bytes.by_ref().take(wanted).read_to_end(&mut bytes).map_err(unread)?;
+            let ended = (bytes.len() as u64) < wanted;
+            let samples = self.scaled(self.format.mixed(&bytes), ended)?;
             resampling.push(&samples).map_err(refused)?;
-            if bytes.len() < wanted {
+            if ended {
                 return resampling.finish().map_err(refused);
             }
             let ready = resampling.drain();
@@ -94,110 +117,28 @@ impl<R: Read> LiveAudio<R> {
         }
         Ok(Vec::new())
     }
-}
 
-impl Sample {
-    fn of(tag: u16, bits: u16) -> Option<Self> {
-        match (tag, bits) {
-            (PCM, 8) => Some(Self::Unsigned8),
-            (PCM, 16) => Some(Self::Signed16),
-            (PCM, 24) => Some(Self::Signed24),
-            (PCM, 32) => Some(Self::Signed32),
-            (FLOAT, 32) => Some(Self::Float32),
-            _ => None,
+    /// Samples at full scale, as far as that is known.
+    fn scaled(&mut self, samples: Vec<f32>, ended: bool) -> Result<Vec<f32>, AudioError> {
+        let Some(full_scale) = &mut self.full_scale else { return Ok(samples) };
+        if let Some(at) = samples.iter().position(|sample| !sample.is_finite()) {
+            let at = (self.frames + at as u64) as f64 / f64::from(self.format.rate);
+            return Err(AudioError::NotFinite { path: path(), at });
         }
-    }
-
-    fn bytes(self) -> usize {
-        match self {
-            Self::Unsigned8 => 1,
-            Self::Signed16 => 2,
-            Self::Signed24 => 3,
-            Self::Signed32 | Self::Float32 => 4,
+        self.frames += samples.len() as u64;
+        let mut scaled = full_scale.push(samples);
+        if ended {
+            scaled.extend(full_scale.finish());
         }
-    }
-
-    /// From -1 to 1; a float that is no number is silence.
-    fn value(self, bytes: &[u8]) -> f32 {
-        match (self, bytes) {
-            (Self::Unsigned8, &[byte]) => (f32::from(byte) - 128.0) / 128.0,
-            (Self::Signed16, &[a, b]) => f32::from(i16::from_le_bytes([a, b])) / 32_768.0,
-            (Self::Signed24, &[a, b, c]) => i32::from_le_bytes([0, a, b, c]) as f32 / 2_147_483_648.0,
-            (Self::Signed32, &[a, b, c, d]) => i32::from_le_bytes([a, b, c, d]) as f32 / 2_147_483_648.0,
-            (Self::Float32, &[a, b, c, d]) => {
-                let value = f32::from_le_bytes([a, b, c, d]);
-                if value.is_finite() { value.clamp(-1.0, 1.0) } else { 0.0 }
-            }
-            _ => 0.0,
-        }
+        Ok(scaled)
     }
 }
 
-/// Reads up to the first sample.
-fn read_header(bytes: &mut impl Read) -> Result<Format, AudioError> {
-    let mut riff = [0; 12];
-    bytes.read_exact(&mut riff).map_err(cut_short)?;
-    if &riff[8..] != b"WAVE" {
-        return Err(refused("it is no WAVE"));
-    }
-    let mut format = None;
-    loop {
-        let mut chunk = [0; 8];
-        bytes.read_exact(&mut chunk).map_err(cut_short)?;
-        let (name, length) = (&chunk[..4], u32::from_le_bytes([chunk[4], chunk[5], chunk[6], chunk[7]]));
-        match (name, format) {
-            (b"data", Some(format)) => return Ok(format),
-            (b"data", None) => return Err(refused("its samples come before their description")),
-            (b"fmt ", _) => format = Some(described(bytes, length)?),
-            _ => skip(bytes, length)?,
-        }
-    }
-}
-
-/// What a description says that is `length` bytes long.
-fn described(bytes: &mut impl Read, length: u32) -> Result<Format, AudioError> {
-    let mut described = [0; 26];
-    let known = described.len().min(length as usize).max(16);
-    bytes.read_exact(&mut described[..known]).map_err(cut_short)?;
-    skip(bytes, length.saturating_sub(known as u32))?;
-    let two = |at: usize| u16::from_le_bytes([described[at], described[at + 1]]);
-    let rate = u32::from_le_bytes([described[4], described[5], described[6], described[7]]);
-    // The longer description has the tag behind its own length, the bits that count, and the speakers.
-    let tag = if two(0) == EXTENSIBLE { two(24) } else { two(0) };
-    let (channels, bits) = (two(2), two(14));
-    match Sample::of(tag, bits).filter(|_| channels > 0) {
-        Some(sample) => Ok(Format { channels: channels.into(), rate, sample }),
-        None => Err(refused(format!("it has {channels} channels of {bits} bits in the encoding {tag}"))),
-    }
-}
-
-/// Chunks have an even length, whatever they say.
-fn skip(bytes: &mut impl Read, length: u32) -> Result<(), AudioError> {
-    let length = u64::from(length) + u64::from(length % 2);
-    std::io::copy(&mut bytes.take(length), &mut std::io::sink()).map_err(unread)?;
-    Ok(())
-}
-
-fn path() -> PathBuf {
-    "standard input".into()
-}
-
-fn unread(source: std::io::Error) -> AudioError {
-    AudioError::Read { path: path(), source }
-}
-
-fn cut_short(source: std::io::Error) -> AudioError {
-    match source.kind() {
-        ErrorKind::UnexpectedEof => AudioError::Empty { path: path() },
-        _ => unread(source),
-    }
-}
-
-fn refused(what: impl Display) -> AudioError {
-    let reason = format!(
-        "{what}, and what comes while it is read must be WAV with plain samples: `sox INPUT -r 16000 -b 16 -t wav -` makes that"
-    );
-    AudioError::Unsupported { path: path(), reason }
+/// What a stream holds that has to be there as a whole.
+fn whole(bytes: impl Read) -> Result<Vec<f32>, AudioError> {
+    let mut all = Vec::new();
+    bytes.take(MOST_BYTES).read_to_end(&mut all).map_err(unread)?;
+    Stored::memory(path(), Arc::new(all)).load(None, None)
 }
 
 #[cfg(test)]
@@ -213,6 +154,37 @@ mod tests {
         samples.iter().for_each(|sample| writer.write_sample(*sample).expect("written"));
         writer.finalize().expect("whole");
         bytes.into_inner()
+    }
+
+    fn float_wav(rate: u32, samples: &[f32]) -> Vec<u8> {
+        let mut bytes = Cursor::new(Vec::new());
+        let sample_format = hound::SampleFormat::Float;
+        let spec = hound::WavSpec { channels: 1, sample_rate: rate, bits_per_sample: 32, sample_format };
+        let mut writer = hound::WavWriter::new(&mut bytes, spec).expect("a writer");
+        samples.iter().for_each(|sample| writer.write_sample(*sample).expect("written"));
+        writer.finalize().expect("whole");
+        bytes.into_inner()
+    }
+
+    /// All that a stream has, in blocks of `most`.
+    fn heard(bytes: impl Read, rate: Option<u32>, most: usize) -> Result<Vec<f32>, AudioError> {
+        let mut live = LiveAudio::new(bytes, rate)?;
+        let mut heard = Vec::new();
+        loop {
+            let block = live.next(most)?;
+            if block.is_empty() {
+                return Ok(heard);
+            }
+            heard.extend(block);
+        }
+    }
+
+    fn as_file(bytes: &[u8]) -> Result<Vec<f32>, AudioError> {
+        Stored::memory("file".into(), Arc::new(bytes.to_vec())).load(None, None)
+    }
+
+    fn fixture(name: &str) -> Vec<u8> {
+        std::fs::read(format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))).expect("a fixture")
     }
 
     /// Gives a byte at a time, as a slow pipe does.
@@ -232,7 +204,7 @@ mod tests {
         bytes[4..8].fill(0xff);
         let data = bytes.windows(4).position(|four| four == b"data").expect("a chunk");
         bytes[data + 4..data + 8].fill(0);
-        let mut live = LiveAudio::new(Slow(&bytes), 8_000).expect("audio");
+        let mut live = LiveAudio::new(Slow(&bytes), None).expect("audio");
         assert_eq!(live.next(10).expect("samples"), [0.5, -0.125]);
     }
 
@@ -243,23 +215,90 @@ mod tests {
         for (bytes, culprit) in
             [(law, "the encoding 7"), (wav(1, 100, 16, &[1]), "100 Hz"), (b"RIFF\0\0\0\0AVI LIST".to_vec(), "no WAVE")]
         {
-            let error = LiveAudio::new(bytes.as_slice(), 16_000).err().expect("refused").to_string();
+            let error = LiveAudio::new(bytes.as_slice(), None).err().expect("refused").to_string();
             assert!(error.contains(culprit) && error.contains("sox"), "{error}");
         }
-        assert!(LiveAudio::new(&b"RIFF"[..], 16_000).is_err(), "a header cut short");
+        assert!(LiveAudio::new(&b"RIFF"[..], None).is_err(), "a header cut short");
     }
 
     #[test]
-    fn every_width_of_a_sample_is_read() {
-        for (sample, bytes, value) in [
-            (Sample::Unsigned8, &[192][..], 0.5),
-            (Sample::Signed16, &[0, 0x40], 0.5),
-            (Sample::Signed24, &[0, 0, 0xc0], -0.5),
-            (Sample::Signed32, &[0, 0, 0, 0x40], 0.5),
-            (Sample::Float32, &0.25_f32.to_le_bytes(), 0.25),
-            (Sample::Float32, &f32::NAN.to_le_bytes(), 0.0),
+    fn a_header_of_nonsense_is_refused_before_anything_is_held_for_it() {
+        let good = wav(1, 16_000, 16, &[1; 50]);
+        let changed = |at: usize, bytes: &[u8]| {
+            let mut wav = good.clone();
+            wav[at..at + bytes.len()].copy_from_slice(bytes);
+            wav
+        };
+        for (bytes, culprit) in [
+            (changed(22, &u16::MAX.to_le_bytes()), "65535 channels"),
+            (changed(22, &[0, 0]), "0 channels"),
+            (changed(24, &[0; 4]), "0 Hz"),
+            (changed(24, &4_000_000_000_u32.to_le_bytes()), "4000000000 Hz"),
+            (changed(34, &[7, 0]), "7 bits"),
+            (changed(16, &[4, 0, 0, 0]), "4 bytes"),
         ] {
-            assert_eq!((sample.bytes(), sample.value(bytes)), (bytes.len(), value), "{sample:?}");
+            let error = heard(bytes.as_slice(), None, 4_000).expect_err(culprit).to_string();
+            assert!(error.contains(culprit), "{error}");
+        }
+        // What a frame is said to take is what its samples take.
+        let odd = changed(32, &[0xff, 0xff]);
+        assert_eq!(heard(odd.as_slice(), None, 10).expect("audio"), heard(good.as_slice(), None, 10).expect("audio"));
+        assert!(LiveAudio::new(changed(16, &[0xff; 4]).as_slice(), None).is_err(), "a description of 4 GB");
+    }
+
+    #[test]
+    fn files_that_are_piped_in_are_what_they_are_as_files() {
+        for name in ["tone.wav", "tone.flac", "tone.mp3", "tone.ogg"] {
+            let bytes = fixture(name);
+            assert_eq!(heard(Slow(&bytes), None, 700).expect(name), as_file(&bytes).expect(name), "{name}");
+            if name != "tone.mp3" || bytes.starts_with(b"ID3") {
+                let error = LiveAudio::new(bytes.as_slice(), Some(16_000)).err().expect("refused").to_string();
+                assert!(error.contains("leave out `--rate`"), "{name}: {error}");
+            }
+        }
+        let flac = fixture("tone.flac");
+        assert!(matches!(heard(&flac[..flac.len() / 2], None, 700), Err(AudioError::Truncated { .. })));
+    }
+
+    #[test]
+    fn what_is_no_audio_is_refused() {
+        let text = b"root:x:0:0:root:/root:/bin/bash\n".repeat(9);
+        let samples: Vec<u8> = (0..500_i16).flat_map(|n| (n * 7).to_le_bytes()).collect();
+        let aiff = [b"FORM\0\0\0\x20AIFFCOMM".to_vec(), vec![0; 100]].concat();
+        for (bytes, rate, culprit) in [
+            (text.clone(), None, "it is text"),
+            (text, Some(8_000), "it is text"),
+            (samples, None, "`--rate 16000`"),
+            (aiff, None, "it is AIFF"),
+            ([b"RF64\xff\xff\xff\xffWAVEds64".to_vec(), vec![0; 100]].concat(), None, "it is RF64"),
+            ([b"caff\0\x01\0\0desc".to_vec(), vec![0; 100]].concat(), None, "it is CAF"),
+            ([b"riff\x2e\x91\xcf\x11".to_vec(), vec![0; 100]].concat(), None, "it is Wave64"),
+            (Vec::new(), None, "no audio"),
+            (Vec::new(), Some(8_000), "no audio"),
+        ] {
+            let error = LiveAudio::new(bytes.as_slice(), rate).err().expect(culprit).to_string();
+            assert!(error.contains(culprit) && error.contains("standard input"), "{error}");
+        }
+    }
+
+    #[test]
+    fn floats_beyond_full_scale_are_what_they_are_as_files() {
+        let tone = |size: f32| -> Vec<f32> { (0..40_000).map(|n| size * (n as f32 * 0.2).sin()).collect() };
+        for (rate, size) in [(16_000, 0.5), (16_000, 2.0), (44_100, 2.0), (16_000, 20_000.0), (44_100, 32_000.0)] {
+            let bytes = float_wav(rate, &tone(size));
+            let file = as_file(&bytes).expect("audio");
+            assert_eq!(heard(Slow(&bytes), None, 900).expect("audio"), file, "{size}");
+            let loudest = file.iter().fold(0.0_f32, |most, sample| most.max(sample.abs()));
+            let expected = if size > 8.0 { size / 32_768.0 } else { size };
+            assert!((loudest / expected - 1.0).abs() < 0.01, "{size}: {loudest}");
+        }
+        for value in [f32::NAN, f32::INFINITY] {
+            let mut samples = tone(0.5);
+            samples[16_000] = value;
+            let bytes = float_wav(16_000, &samples);
+            for read in [heard(bytes.as_slice(), None, 900), as_file(&bytes)] {
+                assert!(matches!(read, Err(AudioError::NotFinite { at, .. }) if at == 1.0), "{value}");
+            }
         }
     }
 
@@ -270,26 +309,20 @@ mod tests {
         for rate in [8_000, 11_025, 48_000] {
             let whole: Vec<f32> = samples.iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
             let expected = super::super::resample::to_16k(whole, rate).expect("a rate");
-            let mut live = LiveAudio::new(bytes.as_slice(), rate).expect("audio");
-            let mut heard = Vec::new();
-            loop {
-                let block = live.next(1000).expect("samples");
-                if block.is_empty() {
-                    break;
-                }
-                heard.extend(block);
-            }
-            assert_eq!(heard, expected, "{rate}");
+            assert_eq!(heard(bytes.as_slice(), Some(rate), 1000).expect("audio"), expected, "{rate}");
         }
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_samples_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), wav: bool) {
-            let bytes = if wav { [&b"RIFF\0\0\0\0WAVE"[..], &bytes].concat() } else { bytes };
-            if let Ok(mut live) = LiveAudio::new(bytes.as_slice(), 16_000) {
-                let read = live.next(1000).expect("samples");
-                prop_assert!(read.iter().all(|sample| sample.abs() <= 2.0));
+        fn any_bytes_are_samples_or_refused(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            header in prop::sample::select(vec!["", "RIFF\0\0\0\0WAVE", "RIFF\0\0\0\0WAVEfmt \x10\0\0\0", "fLaC", "OggS", "ID3"]),
+            rate in prop::option::of(prop::sample::select(vec![8_000_u32, 16_000])),
+        ) {
+            let bytes = [header.as_bytes(), &bytes].concat();
+            if let Ok(read) = heard(bytes.as_slice(), rate, 1000) {
+                prop_assert!(read.iter().all(|sample| sample.is_finite()));
             }
         }
     }

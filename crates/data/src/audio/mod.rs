@@ -3,18 +3,23 @@
 //! Reads WAV (8 to 32-bit integer, float, ADPCM), FLAC, MP3 and Ogg Vorbis, of any sampling rate and number of channels
 //! (which are averaged). The format is told from the content, not from the file's name.
 
+mod container;
 mod decode;
 mod error;
+mod full_scale;
 mod live;
 mod resample;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod wav;
 
 use std::path::Path;
 
+pub use decode::Decoded;
 pub(crate) use decode::ROUNDING;
 pub use error::AudioError;
+pub use full_scale::FloatRange;
 pub use live::LiveAudio;
 pub(crate) use resample::to_16k;
 pub use stored::Stored;
@@ -22,7 +27,8 @@ pub use stored::Stored;
 /// The sampling rate of everything downstream, in Hz.
 pub const SAMPLE_RATE: u32 = 16_000;
 
-/// The whole file as 16 kHz mono samples, full scale being `[-1, 1]`.
+/// The whole file as 16 kHz mono samples, full scale being `[-1, 1]`. Floats that go a little beyond it stay; such that go up
+/// to 32,768 or further are divided, as [`FloatRange`] says.
 ///
 /// Fails if the file is missing, is not audio, is damaged or cut short, holds no samples, or holds NaN or infinity; and if
 /// it holds far more than its header promises, or more than [`LONGEST_HOURS`](crate::limits::LONGEST_HOURS).

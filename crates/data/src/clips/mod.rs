@@ -71,7 +71,7 @@ pub use clip::Clip;
 pub use error::ClipsError;
 pub use remote::Remote;
 
-use crate::audio::{AudioError, ROUNDING, Stored};
+use crate::audio::{AudioError, Decoded, ROUNDING, Stored};
 use parquet::{Pages, Shard};
 use source::{AudioFile, Length, Source, Told};
 
@@ -201,6 +201,15 @@ impl Clips {
     pub fn load(&self, index: usize) -> Result<Vec<f32>, AudioError> {
         let Clip { start, end, .. } = &self.clips[index];
         self.load_between(index, *start, *end)
+    }
+
+    /// As [`Clips::load`], with what is known of samples that are floats.
+    ///
+    /// # Errors
+    /// As [`Clips::load`].
+    pub fn decode(&self, index: usize) -> Result<Decoded, AudioError> {
+        let Clip { start, end, .. } = &self.clips[index];
+        self.stored(index)?.decode(*start, *end)
     }
 
     /// Another part of the file that a clip lies in, in seconds of the file: one of its segments, for example.

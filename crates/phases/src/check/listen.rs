@@ -3,7 +3,7 @@
 use crate::Progress;
 use rayon::prelude::*;
 use std::collections::HashSet;
-use undertone_data::audio::{AudioError, SAMPLE_RATE};
+use undertone_data::audio::{AudioError, Decoded, SAMPLE_RATE};
 use undertone_data::cache::Key;
 use undertone_data::clips::Clips;
 
@@ -29,19 +29,25 @@ pub(super) struct Sound {
     pub db: f64,
     /// The share of its values that are cut off.
     pub flat: f64,
+    /// What its values were divided by, where they are floats that go far beyond full scale.
+    pub divided_by: Option<f32>,
 }
 
 impl Sound {
-    pub fn of(audio: &[f32]) -> Self {
+    pub fn of(decoded: &Decoded) -> Self {
+        let audio = decoded.samples.as_slice();
         let bytes: Vec<u8> = audio.iter().flat_map(|x| ((x * 32_768.0).round() as i16).to_le_bytes()).collect();
         let power = audio.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() / audio.len().max(1) as f64;
         let flat = audio.chunk_by(|a, b| at_top(*a) && at_top(*b) && a.signum() == b.signum());
         let flat: usize = flat.map(<[f32]>::len).filter(|length| *length >= FLAT).sum();
+        // Floats that go beyond full scale were not cut off there.
+        let whole = decoded.floats.is_some_and(|floats| floats.peak > floats.full_scale);
         Self {
             samples: audio.len(),
             key: Key::new(&[b"sound", &bytes]),
             db: 10.0 * power.log10(),
-            flat: flat as f64 / audio.len().max(1) as f64,
+            flat: if whole { 0.0 } else { flat as f64 / audio.len().max(1) as f64 },
+            divided_by: decoded.floats.map(|floats| floats.full_scale).filter(|full_scale| *full_scale > 1.0),
         }
     }
 
@@ -76,7 +82,7 @@ pub(super) fn listen(
     progress.begin(what, clips.len());
     let heard = (0..clips.len()).par_bridge().map(|index| {
         // Neighbours in a file are read together, so the order is that of the clips.
-        let sound = (!without.contains(&index)).then(|| clips.load(index).map(|audio| Sound::of(&audio)));
+        let sound = (!without.contains(&index)).then(|| clips.decode(index).map(|decoded| Sound::of(&decoded)));
         progress.step();
         (index, sound)
     });
@@ -99,16 +105,33 @@ pub(super) fn is_crowded(text: &str, seconds: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use undertone_data::audio::FloatRange;
 
     /// A tone of 600 Hz, cut off where it is beyond full scale.
     fn tone(amplitude: f32) -> Vec<f32> {
         (0..16_000).map(|n| (amplitude * (0.235_619_45 * n as f32).sin()).clamp(-1.0, 1.0)).collect()
     }
 
+    fn sound(audio: &[f32]) -> Sound {
+        Sound::of(&Decoded { samples: audio.to_vec(), floats: None })
+    }
+
+    #[test]
+    fn floats_beyond_full_scale_are_not_clipped() {
+        let loud: Vec<f32> = (0..16_000).map(|n| 1.3 * (0.05 * n as f32).sin()).collect();
+        let of = |peak, full_scale, samples: &[f32]| {
+            Sound::of(&Decoded { samples: samples.to_vec(), floats: Some(FloatRange { peak, full_scale }) })
+        };
+        assert!(!of(1.3, 1.0, &loud).is_clipped());
+        assert!(of(1.0, 1.0, &tone(1.3)).is_clipped(), "cut off at full scale all the same");
+        let integers = of(32_767.0, 32_768.0, &tone(0.3));
+        assert!(!integers.is_clipped() && integers.divided_by == Some(32_768.0));
+    }
+
     #[test]
     fn what_is_silent_quiet_and_clipped_is_told_apart() {
         let is = |audio: &[f32]| {
-            let sound = Sound::of(audio);
+            let sound = sound(audio);
             (sound.is_silent(), sound.is_quiet(), sound.is_clipped())
         };
         assert_eq!(is(&[0.0; 16_000]), (true, false, false));
@@ -126,8 +149,8 @@ mod tests {
         let whole = tone(0.3);
         let rounded: Vec<f32> = whole.iter().map(|x| (x * 32_768.0).round() / 32_768.0).collect();
         assert_ne!(whole, rounded);
-        assert_eq!(Sound::of(&whole).key, Sound::of(&rounded).key);
-        assert_ne!(Sound::of(&whole).key, Sound::of(&whole[1..]).key);
+        assert_eq!(sound(&whole).key, sound(&rounded).key);
+        assert_ne!(sound(&whole).key, sound(&whole[1..]).key);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
-use undertone::data::audio::{self, Stored};
+use undertone::data::audio::{self, LiveAudio, Stored};
 use undertone::data::clips::Clips;
 use undertone::data::records::{ClassifyRecord, PairRecord, RecordsConfig, SpanRecord, TagRecord, tag_set};
 use undertone::model::text::{PretrainedText, TextTokenizer};
@@ -28,6 +28,8 @@ pub enum Kind {
     Flac,
     Mp3,
     Ogg,
+    /// Audio on standard input: WAV, FLAC, MP3, Ogg Vorbis, samples alone
+    Stream,
     /// Lists of recordings: CSV, TSV, JSON lines, JSON
     List,
     /// Records of text tasks: CSV, TSV, JSON lines, JSON, CoNLL
@@ -55,12 +57,13 @@ pub enum Kind {
 
 impl Kind {
     /// Of 10,000 cases, how many are of which kind.
-    pub const SHARES: [(Self, u64); 16] = [
-        (Self::Yaml, 1500),
-        (Self::Wav, 800),
-        (Self::Flac, 900),
+    pub const SHARES: [(Self, u64); 17] = [
+        (Self::Yaml, 1400),
+        (Self::Wav, 650),
+        (Self::Flac, 750),
         (Self::Mp3, 800),
         (Self::Ogg, 800),
+        (Self::Stream, 400),
         (Self::List, 1000),
         (Self::Records, 700),
         (Self::Tar, 500),
@@ -93,6 +96,7 @@ impl Kind {
         match self {
             Self::Yaml => configuration(file),
             Self::Wav | Self::Flac | Self::Mp3 | Self::Ogg => recording(file),
+            Self::Stream => either([None, Some(8_000)].map(|rate| stream(file, rate))),
             Self::List | Self::Tar => clips(file),
             Self::Records => records(file),
             Self::Parquet => either([clips(file), records(file)]),
@@ -137,6 +141,13 @@ fn recording(file: &Path) -> Result<(), String> {
     let _ = audio::load_segment(file, Some(0.1), Some(0.3));
     let length = Stored::file(file).seconds().map_err(said);
     whole.and(length).map(drop)
+}
+
+/// Reads a file as what comes on standard input, with and without a word on its rate.
+fn stream(file: &Path, rate: Option<u32>) -> Result<(), String> {
+    let mut live = LiveAudio::new(std::fs::File::open(file).map_err(said)?, rate).map_err(said)?;
+    while !live.next(4_000).map_err(said)?.is_empty() {}
+    Ok(())
 }
 
 fn at(file: &Path) -> RecordsConfig {

@@ -25,6 +25,14 @@ pub fn write(kind: Kind, dir: &Path) -> Result<(), Failure> {
         Kind::Flac => seeds.fixtures("", &["data/tests/fixtures/tone.flac", "data/src/clips/fixtures/long.flac"]),
         Kind::Mp3 => seeds.fixtures("", &["data/tests/fixtures/tone.mp3", "data/src/clips/fixtures/long.mp3"]),
         Kind::Ogg => seeds.fixtures("", &["data/tests/fixtures/tone.ogg", "data/src/clips/fixtures/long.ogg"]),
+        Kind::Stream => {
+            let mut plain = WAVS.into_iter().filter(|(name, _)| *name != "adpcm");
+            plain.try_for_each(|(name, format)| seeds.write(name, "clip.wav", &wav(format)))?;
+            seeds.write("alone", "clip.raw", &wav(WAVS[0].1)[44..])?;
+            ["flac", "mp3", "ogg"]
+                .iter()
+                .try_for_each(|ending| seeds.copy(ending, &format!("crates/data/tests/fixtures/tone.{ending}")))
+        }
         Kind::List => LISTS.into_iter().try_for_each(|(folder, name, text)| {
             seeds.write(folder, name, text.as_bytes())?;
             ["tone.wav", "tone.flac", "tone.mp3"]

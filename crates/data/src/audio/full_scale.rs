@@ -1,0 +1,143 @@
+//! What full scale is, of samples that are floats.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What floats of a recording go up to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FloatRange {
+    /// The largest, without its sign, as it is written.
+    pub peak: f32,
+    /// What they were divided by: 1, or the full scale of the integers that they are.
+    pub full_scale: f32,
+}
+
+/// Brings floats to a full scale of 1. Up to eight times that is loud and stays as it is; programs that hand on integers as
+/// floats go up to 32,768 and further, and what they write is divided by the full scale of these integers.
+///
+/// The first second tells which it is, and every sample after it that does not fit: so a stream, of which nobody knows what
+/// comes, becomes the same as a file.
+pub(super) struct FullScale {
+    path: PathBuf,
+    /// What is divided by; none in the first second.
+    divisor: Option<f32>,
+    /// What waits for that.
+    held: Vec<f32>,
+    /// How many samples are waited for.
+    ahead: usize,
+    peak: f32,
+}
+
+/// Beyond so many times full scale it is another.
+const ROOM: f32 = 8.0;
+/// Full scale of floats, and of integers of 16, 24 and 32 bits.
+const FULL_SCALES: [f32; 4] = [1.0, 32_768.0, 8_388_608.0, 2_147_483_648.0];
+/// Whether it has been said that a recording is divided: a corpus of such is named by one of them.
+static SAID: AtomicBool = AtomicBool::new(false);
+
+impl FullScale {
+    /// Before the first of `rate` samples a second.
+    pub fn new(path: &Path, rate: u32) -> Self {
+        Self { path: path.into(), divisor: None, held: Vec::new(), ahead: rate as usize, peak: 0.0 }
+    }
+
+    /// Takes finite samples, and gives those of which the scale is known.
+    pub fn push(&mut self, samples: Vec<f32>) -> Vec<f32> {
+        if self.divisor.is_some() {
+            return self.divided(samples);
+        }
+        self.held.extend(samples);
+        if self.held.len() < self.ahead { Vec::new() } else { self.finish() }
+    }
+
+    /// What is still held.
+    pub fn finish(&mut self) -> Vec<f32> {
+        let held = std::mem::take(&mut self.held);
+        if self.divisor.is_none() {
+            let first = held.iter().take(self.ahead).fold(0.0, |most: f32, sample| most.max(sample.abs()));
+            self.divide_by(full_scale_of(first));
+        }
+        self.divided(held)
+    }
+
+    /// What there was so far.
+    pub fn range(&self) -> FloatRange {
+        FloatRange { peak: self.peak, full_scale: self.divisor.unwrap_or(1.0) }
+    }
+
+    fn divided(&mut self, mut samples: Vec<f32>) -> Vec<f32> {
+        let mut divisor = self.range().full_scale;
+        for sample in &mut samples {
+            let size = sample.abs();
+            self.peak = self.peak.max(size);
+            if size > ROOM * divisor {
+                divisor = full_scale_of(size);
+                self.divide_by(divisor);
+            }
+            *sample /= divisor;
+        }
+        samples
+    }
+
+    fn divide_by(&mut self, divisor: f32) {
+        self.divisor = Some(divisor);
+        if divisor > 1.0 && !SAID.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "{}: its samples are floats far beyond full scale, which is 1: they are divided by {divisor}; other \
+                 recordings like it are, too, and are not named",
+                self.path.display()
+            );
+        }
+    }
+}
+
+/// What floats of this size are fractions of.
+fn full_scale_of(size: f32) -> f32 {
+    FULL_SCALES.into_iter().find(|full_scale| size <= ROOM * full_scale).unwrap_or(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn scaled(samples: &[f32], cuts: usize) -> (Vec<f32>, FloatRange) {
+        let mut scale = FullScale::new(Path::new("a.wav"), 10);
+        let mut all: Vec<f32> = samples.chunks(cuts.max(1)).flat_map(|part| scale.push(part.to_vec())).collect();
+        all.extend(scale.finish());
+        (all, scale.range())
+    }
+
+    #[test]
+    fn loud_floats_stay_and_integers_are_divided() {
+        let tone = [0.0_f32, 0.5, -1.2, 3.0];
+        assert_eq!(scaled(&tone, 1), (tone.to_vec(), FloatRange { peak: 3.0, full_scale: 1.0 }));
+        for full_scale in [32_768.0, 8_388_608.0] {
+            let integers: Vec<f32> = [0.0, 0.5, -1.0, 0.25].map(|x: f32| x * full_scale).to_vec();
+            let (found, range) = scaled(&integers, 3);
+            assert_eq!(
+                (found.as_slice(), range),
+                (&[0.0, 0.5, -1.0, 0.25][..], FloatRange { peak: full_scale, full_scale })
+            );
+        }
+        assert!(scaled(&[], 1).0.is_empty());
+    }
+
+    #[test]
+    fn what_begins_with_silence_is_divided_from_its_first_sound_on() {
+        let mut samples = vec![0.0; 25];
+        samples.extend([16_384.0, -8_192.0]);
+        let (found, range) = scaled(&samples, 4);
+        assert_eq!((&found[25..], range.full_scale), (&[0.5, -0.25][..], 32_768.0));
+    }
+
+    proptest! {
+        #[test]
+        fn the_sizes_of_blocks_change_nothing(samples in prop::collection::vec(-1e6_f32..1e6, 0..60), cuts in 1_usize..60) {
+            let (whole, range) = scaled(&samples, samples.len());
+            prop_assert_eq!(scaled(&samples, cuts), (whole.clone(), range));
+            prop_assert_eq!(whole.len(), samples.len());
+            prop_assert!(whole.iter().all(|sample| sample.abs() <= ROOM));
+        }
+    }
+}
