@@ -45,7 +45,7 @@ const ROUNDING: f64 = 0.011;
 
 /// The fields of clips in the files of a configuration.
 pub(super) fn task(config: &RecordsConfig) -> TaskFields<'_> {
-    TaskFields { config, required: &["audio", "text"], optional: &OPTIONAL, aliases: ALIASES }
+    TaskFields { config, required: &["audio", "text"], optional: &OPTIONAL, aliases: ALIASES, shared: None }
 }
 
 /// What a row says about a clip, apart from its audio.

@@ -190,7 +190,7 @@ pub(super) fn audio_rows(path: &Path) -> Result<Vec<Result<Row, RecordsError>>, 
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(read_error(&text, error)),
         }
-        Ok(Row::new(Origin::row(&folder, number), Content::Fields(fields)))
+        Ok(Row { file: Some(file), ..Row::new(Origin::row(&folder, number), Content::Fields(fields)) })
     };
     Ok((1..).zip(found.audio).map(row).collect())
 }

@@ -199,7 +199,8 @@ fn source(task: &TaskFields, row: &Row, holder: &Holder, files: &mut Files) -> R
         }
         Holder::Folders(folders) => {
             let path = clip::audio_path(task, row)?;
-            let found = candidates(folders, &path).find_map(|path| files.number(&path));
+            let file = row.file.iter().filter(|_| !task.config.columns.contains_key("audio")).cloned();
+            let found = file.chain(candidates(folders, &path)).find_map(|path| files.number(&path));
             let Some(file) = found else {
                 let audio = folders.first().map(|folder| folder.join(&path)).unwrap_or_default();
                 return Err(ClipsError::MissingAudio { origin: row.origin.clone(), audio });

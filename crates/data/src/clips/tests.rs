@@ -278,7 +278,8 @@ fn shares_of_a_list_have_no_recording_in_common() {
         .collect();
     let config = folder.file("m.jsonl", lines.replace("\"start\": ", "\"start\": 0.0"));
     let cut = |config: &RecordsConfig, from, to| {
-        let clips = Clips::open(&RecordsConfig { share: Some(Share { from, to }), ..config.clone() }).unwrap();
+        let clips =
+            Clips::open(&RecordsConfig { share: Some(Share { from, to, by: None }), ..config.clone() }).unwrap();
         texts(&clips).iter().map(|text| text.parse::<u32>().unwrap()).collect::<Vec<_>>()
     };
     let apart = |config: &RecordsConfig, all: usize, group: u32| {
@@ -293,14 +294,14 @@ fn shares_of_a_list_have_no_recording_in_common() {
     apart(&half, Clips::open(&half).unwrap().len(), 30);
     let part = Some(PartConfig { by: Some("by".into()), ..Default::default() });
     apart(&RecordsConfig { part, ..config.clone() }, 150, 7);
-    let sliver = RecordsConfig { share: Some(Share { from: 1.0 - 1e-4, to: 1.0 }), ..config };
+    let sliver = RecordsConfig { share: Some(Share { from: 1.0 - 1e-4, to: 1.0, by: None }), ..config };
     assert_eq!(
         folder.error(&sliver),
         "m.jsonl: none of its 150 records falls into a share of 0.01 %; make it larger, or give each split files of its own"
     );
     // Rows that hold their audio themselves are recordings of their own, whatever their names.
     let clips = |from, to| {
-        let share = Some(Share { from, to });
+        let share = Some(Share { from, to, by: None });
         Clips::open(&RecordsConfig { share, ..at(fixture("speech.parquet")) }).map_or(0, |clips| clips.len())
     };
     assert_eq!(clips(0.0, 0.5) + clips(0.5, 1.0), clips(0.0, 1.0));

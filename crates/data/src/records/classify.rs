@@ -22,7 +22,13 @@ impl ClassifyRecord {
     /// a field that is missing or no text, and a label that is none of `labels`.
     pub fn read(config: &RecordsConfig, labels: &[String]) -> Result<Vec<Self>, RecordsError> {
         check_set("label", labels)?;
-        let task = TaskFields { config, required: &["text", "label"], optional: &["text_pair"], aliases: &[] };
+        let task = TaskFields {
+            config,
+            required: &["text", "label"],
+            optional: &["text_pair"],
+            aliases: &[],
+            shared: Some("text"),
+        };
         task.read(|row| {
             let text = task.text(row, "text")?;
             let text_pair = task.optional_text(row, "text_pair")?;

@@ -82,12 +82,18 @@ impl RecordsConfig {
         {
             return fail(format!("`part` is from {from} to {to}: make 0 <= from < to <= 1"));
         }
-        if let Some(Share { from, to }) = self.share
+        if let Some(Share { from, to, .. }) = self.share
             && !(0.0 <= from && from < to && to <= 1.0)
         {
             return fail(format!("`share` is from {from} to {to}: make 0 <= from < to <= 1"));
         }
         Ok(())
+    }
+
+    /// The columns whose equal values keep records together.
+    pub(super) fn groups(&self) -> impl Iterator<Item = &Column> {
+        let part = self.part.as_ref().and_then(|part| part.by.as_ref());
+        part.into_iter().chain(self.share.as_ref().and_then(|share| share.by.as_ref()))
     }
 
     /// Checks the keys that only some formats have.

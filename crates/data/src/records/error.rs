@@ -134,7 +134,7 @@ pub enum RecordsError {
         needs: String,
     },
     /// A label or tag that is none of the task's.
-    #[error("{origin} has the {kind} `{label}`, which is none of the task's: {set} (or their numbers from 0)")]
+    #[error("{origin} has the {kind} `{label}`, which is none of the task's: {set} {hint}")]
     Label {
         /// The file, and the line or row in it.
         origin: Origin,
@@ -144,6 +144,8 @@ pub enum RecordsError {
         label: String,
         /// The task's.
         set: String,
+        /// How they may be given.
+        hint: &'static str,
     },
     /// An answer that does not stand where it should.
     #[error(

@@ -15,8 +15,11 @@ pub(crate) struct TaskFields<'c> {
     /// Fields that a record may have.
     pub optional: &'static [&'static str],
     /// Other names of fields, in this order, where a field is neither mapped nor there under its own name. A task that
-    /// has some takes names in upper and lower case alike, and CSV files that are separated by pipes.
+    /// has some takes CSV files that are separated by pipes.
     pub aliases: Aliases,
+    /// The field that records may share with others, such as the passage of questions: by default a share of the records
+    /// has all records that share it, or none of them.
+    pub shared: Option<&'static str>,
 }
 
 /// Fields and what else they may be called.
@@ -51,7 +54,7 @@ impl TaskFields<'_> {
         }
         match (&config.part, records.len()) {
             (_, 0) if seen == 0 => Err(RecordsError::Empty { path: config.path.clone() }.into()),
-            (_, 0) if let Some(share) = config.share => {
+            (_, 0) if let Some(share) = config.share.clone() => {
                 Err(RecordsError::EmptyShare { path: config.path.clone(), records: seen, share }.into())
             }
             (Some(part), 0) => {
@@ -107,7 +110,7 @@ impl TaskFields<'_> {
 
     /// Every name that a header row could hold.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let mapped = self.config.columns.values().chain(self.config.part.iter().filter_map(|part| part.by.as_ref()));
+        let mapped = self.config.columns.values().chain(self.config.groups());
         let aliases = self.aliases.iter().flat_map(|(_, names)| names.iter().copied());
         self.fields().chain(aliases).chain(mapped.filter_map(|column| match column {
             Column::Name(name) => Some(name.as_str()),
@@ -117,12 +120,12 @@ impl TaskFields<'_> {
 
     /// Whether a row's cells are names of columns rather than values.
     pub fn is_header<S: AsRef<str>>(&self, cells: &[S]) -> bool {
-        let same = |cell: &str, name: &str| match self.aliases {
-            [] => cell == name,
-            _ => cell.eq_ignore_ascii_case(name),
-        };
-        let known = || self.names().any(|name| cells.iter().any(|cell| same(cell.as_ref(), name)));
-        self.config.header.unwrap_or_else(known)
+        self.config.header.unwrap_or_else(|| self.has_names(cells))
+    }
+
+    /// Whether a name that is looked for is among a row's cells, in upper or lower case.
+    pub fn has_names<S: AsRef<str>>(&self, cells: &[S]) -> bool {
+        self.names().any(|name| cells.iter().any(|cell| cell.as_ref().eq_ignore_ascii_case(name)))
     }
 
     /// Refuses a header in which a column that is used is there twice: nothing says which one is meant.
@@ -131,9 +134,9 @@ impl TaskFields<'_> {
         let origin = Origin::line(path, 1);
         let row = Row::new(origin.clone(), Content::Cells { header: Some(header.clone()), cells: Vec::new() });
         for (name, key) in self.used(&row) {
-            // Where upper and lower case are alike, so are names that differ in nothing else.
-            let alike =
-                !self.aliases.is_empty() && !self.config.columns.values().any(|column| *column == name.as_str().into());
+            // Upper and lower case are alike where the name is not there as it is.
+            let exact = self.aliases.is_empty() && self.fields().any(|field| field == name);
+            let alike = !exact && !self.config.columns.values().any(|column| *column == name.as_str().into());
             let same = |cell: &String| *cell == name || alike && cell.eq_ignore_ascii_case(&name);
             let places: Vec<_> = (0..header.len()).filter(|at| same(&header[*at])).map(|at| at.to_string()).collect();
             if let [first, _, ..] = places.as_slice() {
@@ -169,7 +172,7 @@ impl TaskFields<'_> {
     /// The names of the columns that are used of a row, and how a configuration begins to say which column that is.
     fn used(&self, row: &Row) -> impl Iterator<Item = (String, String)> {
         let fields = self.fields().map(|field| (self.column(row, field), format!("columns: {{{field}")));
-        let by = self.config.part.as_ref().and_then(|part| part.by.clone());
+        let by = self.config.groups().cloned();
         let named = |(column, key)| match column {
             Column::Name(name) => Some((name, key)),
             Column::Number(_) => None,
@@ -182,18 +185,18 @@ impl TaskFields<'_> {
     }
 
     fn wants(&self, row: &Row) -> Result<bool, RecordsError> {
-        let (part, number) = (&self.config.part, Value::from(row.number));
-        let group = match part.as_ref().and_then(|part| part.by.as_ref()) {
-            Some(by) => Some(row.get(by).ok_or_else(|| self.missing(row, format!("{by}, by which it is cut")))?),
-            None => None,
-        };
-        let in_part = part.as_ref().is_none_or(|part| part.has(group.unwrap_or(&number)));
-        let in_share = |share: Share| match (group, &row.recording) {
+        let (part, share, number) = (&self.config.part, &self.config.share, Value::from(row.number));
+        let group = |by: &Column| row.get(by).ok_or_else(|| self.missing(row, format!("{by}, by which it is cut")));
+        let by_part = part.as_ref().and_then(|part| part.by.as_ref()).map(group).transpose()?;
+        let by_share = share.as_ref().and_then(|share| share.by.as_ref()).map(group).transpose()?;
+        let in_part = part.as_ref().is_none_or(|part| part.has(by_part.unwrap_or(&number)));
+        let shared = || self.shared.and_then(|field| row.get(&self.column(row, field)));
+        let in_share = |share: &Share| match (by_share.or(by_part), &row.recording) {
             (Some(group), _) => share.has(group),
             (None, Some(recording)) => share.has(&recording.as_str().into()),
-            (None, None) => share.has(&number),
+            (None, None) => share.has(shared().unwrap_or(&number)),
         };
-        Ok(in_part && self.config.share.is_none_or(in_share))
+        Ok(in_part && share.as_ref().is_none_or(in_share))
     }
 
     /// Where a row has a field.
@@ -205,7 +208,6 @@ impl TaskFields<'_> {
         match (&row.content, place) {
             (Content::Sentence(columns), Some(1)) => Column::Number(columns.len() - 1),
             (Content::Sentence(_) | Content::Cells { header: None, .. }, Some(place)) => Column::Number(place),
-            _ if self.aliases.is_empty() => field.into(),
             _ => self.spellings(field).find_map(|name| row.key(name)).unwrap_or(field).into(),
         }
     }
@@ -246,8 +248,8 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// The number of a label or tag in a set, given by name or by number. Names come first, for they may be numbers
-/// themselves.
+/// The number of a label or tag in a set, given by name or, where no name is a number itself, by its place in the set. Where
+/// one is, nothing tells a place from a name.
 pub(super) fn index_of(
     set: &[String],
     value: &Value,
@@ -260,17 +262,36 @@ pub(super) fn index_of(
         Value::Bool(truth) => truth.to_string(),
         _ => return Ok(None),
     };
-    let by_number = || match value {
+    let named = |name: &str| set.iter().position(|known| known == name);
+    let numbers = set.iter().any(|known| is_number(known));
+    let place = || match value {
         Value::Bool(truth) => Some(usize::from(*truth)),
         _ => name.parse().ok(),
     };
-    let index = set.iter().position(|known| *known == name).or_else(by_number).filter(|index| *index < set.len());
+    let index = match value {
+        _ if let Some(index) = named(&name) => Some(index),
+        // The names 0 and 1 are what true and false are as numbers.
+        Value::Bool(truth) if numbers => named("0").zip(named("1")).map(|(no, yes)| if *truth { yes } else { no }),
+        _ if numbers => None,
+        _ => place().filter(|place| *place < set.len()),
+    };
     index.map(Some).ok_or_else(|| RecordsError::Label {
         origin: origin(),
         kind,
         label: name.clone(),
         set: set.join(", "),
+        hint: if numbers { NAMES_ALONE } else { NAMES_OR_PLACES },
     })
+}
+
+/// What of a set of labels is read.
+const NAMES_OR_PLACES: &str = "(or their numbers from 0)";
+const NAMES_ALONE: &str =
+    "(some of these are numbers, so a number is a name here and no place in the list: name them as the data does)";
+
+/// Whether a name is a number; `nan` and `inf` are words.
+fn is_number(name: &str) -> bool {
+    name.trim().parse().is_ok_and(f64::is_finite)
 }
 
 /// Where the `index`th line of a record is, for records that have a line an item.

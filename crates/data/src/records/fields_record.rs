@@ -23,7 +23,7 @@ impl FieldsRecord {
         required: &'static [&'static str],
         optional: &'static [&'static str],
     ) -> Result<Vec<Self>, RecordsError> {
-        let task = TaskFields { config, required, optional, aliases: &[] };
+        let task = TaskFields { config, required, optional, aliases: &[], shared: None };
         task.read(|row| {
             let mut fields = Map::new();
             for field in required {

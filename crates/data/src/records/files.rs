@@ -10,6 +10,7 @@ use super::find;
 use super::json::{self, Noted};
 use super::lines::{Rows, is_blank, lines, open, read_error};
 use super::row::{Content, Row};
+use super::starts::Starts;
 use super::{Format, Origin, RecordsError, parquet};
 
 impl TaskFields<'_> {
@@ -36,6 +37,7 @@ pub(crate) fn file_rows(task: &TaskFields, format: Format, path: Arc<Path>) -> R
         (Format::Json, _) if config.format == Format::Auto && is_jsonl(&path)? => jsonl(path),
         (Format::Jsonl, _) => jsonl(path),
         (Format::Json, _) => json(path),
+        (Format::Csv, _) if has_semicolons(task, &path)? => table(task, path, b';'),
         (Format::Csv, _) => table(task, path, b','),
         (Format::Tsv, _) => table(task, path, b'\t'),
         (Format::Conll, _) => conll(path),
@@ -135,28 +137,37 @@ const END: &str = "\0 end of table \0";
 
 fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsError> {
     let end = std::io::Cursor::new(format!("\n{END}\n"));
+    let (bytes, mut starts) = Starts::of(BufReader::new(open(&path)?).chain(end));
     let mut records = csv::ReaderBuilder::new()
         .delimiter(delimiter)
         .has_headers(false)
         // The number of cells is checked here, for the last line has one.
         .flexible(true)
-        // Only in comma-separated files do quotes mean something; elsewhere they belong to the text.
-        .quoting(delimiter == b',')
-        .from_reader(BufReader::new(open(&path)?).chain(end))
+        // Between tabs quotes belong to the text.
+        .quoting(delimiter != b'\t')
+        .from_reader(bytes)
         .into_records();
     let Some(first) = records.next() else { return Ok(Box::new(std::iter::empty())) };
-    let first = first.map_err(|error| table_error(&path, &error))?;
-    let names: Arc<[String]> = first.iter().map(|cell| cell.trim().to_owned()).collect();
+    let mut line = move |position: Option<&csv::Position>| starts.line(position.map_or(0, csv::Position::byte));
+    let first = match first {
+        Ok(first) => (line(first.position()), first),
+        Err(error) => return Err(table_error(&path, line(error.position()), &error)),
+    };
+    let names: Arc<[String]> = first.1.iter().map(|cell| cell.trim().to_owned()).collect();
     let width = names.len();
     let (header, first) = if task.is_header(&names) { (Some(names), None) } else { (None, Some(Ok(first))) };
     task.check_header(&path, header.as_ref())?;
+    let records = records.map(move |record| match record {
+        Ok(record) => Ok((line(record.position()), record)),
+        Err(error) => Err((line(error.position()), error)),
+    });
     Ok(Box::new(first.into_iter().chain(records).filter_map(move |record| {
-        let record = match record {
-            Ok(record) if record.iter().eq([END]) => return None,
+        let (line, record) = match record {
+            Ok((_, record)) if record.iter().eq([END]) => return None,
             Ok(record) => record,
-            Err(error) => return Some(Err(table_error(&path, &error))),
+            Err((line, error)) => return Some(Err(table_error(&path, line, &error))),
         };
-        let origin = Origin::line(&path, record.position().map_or(1, csv::Position::line));
+        let origin = Origin::line(&path, line);
         let reason = if record.iter().next_back().is_some_and(|cell| cell.contains(END)) {
             "opens a quote that is never closed; close it, or put two for one that belongs to the text".into()
         } else if record.len() != width {
@@ -168,6 +179,16 @@ fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8) -> Result<Rows, Reco
         };
         Some(Err(RecordsError::Malformed { origin, reason }))
     })))
+}
+
+/// Whether a CSV file is separated by semicolons, as Excel writes it where the comma is that of decimals: its first line has
+/// the names of columns between them, or no comma where a task needs several columns.
+fn has_semicolons(task: &TaskFields, path: &Arc<Path>) -> Result<bool, RecordsError> {
+    let Some((_, first)) = lines(path)?.find(|line| !is_blank(line)).transpose()? else { return Ok(false) };
+    let between = |separator| first.split(separator).map(|cell| cell.trim().trim_matches('"')).collect::<Vec<_>>();
+    let named = |separator| task.has_names(&between(separator));
+    let one_cell = !first.contains(',') && task.required.len() > 1;
+    Ok(first.contains(';') && !named(',') && (named(';') || one_cell))
 }
 
 /// Whether a CSV file is separated by pipes: its first line has some, and is no header of commas.
@@ -203,8 +224,8 @@ fn pipes(task: &TaskFields, path: Arc<Path>) -> Result<Rows, RecordsError> {
     })))
 }
 
-fn table_error(path: &Arc<Path>, error: &csv::Error) -> RecordsError {
-    let origin = Origin::line(path, error.position().map_or(1, csv::Position::line));
+fn table_error(path: &Arc<Path>, line: u64, error: &csv::Error) -> RecordsError {
+    let origin = Origin::line(path, line);
     match error.kind() {
         csv::ErrorKind::Utf8 { .. } => RecordsError::Encoding { origin },
         _ => read_error(path, error),

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `jsonl` | one JSON object a line; blank lines are skipped |
 //! | `json` | one array of objects, alone or as the only array in an object |
-//! | `csv`, `tsv` | cells with or without a header row; quotes mean something in CSV only |
+//! | `csv`, `tsv` | cells with or without a header row, in CSV between commas or semicolons; quotes mean something in CSV only |
 //! | `conll` | a word and its tag a line, separated by a tab; blank lines between sentences; `-DOCSTART-` is skipped |
 //! | `text` | two plain files: line n of one belongs to line n of the other |
 //! | `parquet` | as published on Hugging Face, with nested lists and structs |
@@ -54,6 +54,7 @@ mod part;
 mod paths;
 pub(crate) mod row;
 mod span;
+mod starts;
 mod tag;
 #[cfg(test)]
 mod tests;

@@ -23,18 +23,22 @@ pub struct PartConfig {
     pub by: Option<Column>,
 }
 
-/// A share of the records, the same in every run, in which what belongs together stays together: the records of a group of
-/// [`PartConfig::by`] where that is given, otherwise those that are cut from one audio file, otherwise each by itself.
+/// A share of the records, the same in every run, in which what belongs together stays together: records with the same value
+/// in the column `by`, otherwise those of a group of [`PartConfig::by`], otherwise those that are cut from one audio file, or
+/// share their passage or text.
 ///
 /// As for a [`PartConfig`], a hash of a group's name is its place between 0 and 1. It is another hash, so that a share of a
 /// part is as large a share of it as of the whole.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
     /// Where it begins, from 0.
     pub from: f64,
     /// Where it ends, to 1.
     pub to: f64,
+    /// The column whose equal values stay together, such as the speaker.
+    #[serde(default)]
+    pub by: Option<Column>,
 }
 
 impl std::fmt::Display for Share {
@@ -110,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_share_of_a_part_is_as_large_as_one_of_the_whole() {
-        let share = Share { from: 0.9, to: 1.0 };
+        let share = Share { from: 0.9, to: 1.0, by: None };
         let inside = |part: PartConfig| {
             let within: Vec<Value> = (1..=20_000).map(Value::from).filter(|n| part.has(n)).collect();
             within.iter().filter(|n| share.has(n)).count() as f64 / within.len() as f64

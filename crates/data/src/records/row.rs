@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -31,6 +31,8 @@ pub(crate) struct Row {
     pub number: u64,
     /// The audio file that it is a part of, or all of; none of text, and where a row holds its audio itself.
     pub recording: Option<String>,
+    /// The audio file that it stands for, in a folder of them: its name need not be text.
+    pub file: Option<PathBuf>,
     /// The names that it has twice, of which `content` has the last value: dotted paths, in lists with numbers.
     pub repeated: Vec<String>,
     pub content: Content,
@@ -50,7 +52,7 @@ pub(crate) enum Content {
 impl Row {
     /// A row that is not counted yet.
     pub fn new(origin: Origin, content: Content) -> Self {
-        Self { origin, number: 0, recording: None, repeated: Vec::new(), content }
+        Self { origin, number: 0, recording: None, file: None, repeated: Vec::new(), content }
     }
 
     /// The value of a column, if the row has it.

@@ -36,8 +36,13 @@ impl SpanRecord {
     /// Names the file and, where there is one, the line or row: for a file that is missing, not in its format or empty,
     /// a field that is missing or of another type, and an answer that does not stand in the context where it should.
     pub fn read(config: &RecordsConfig) -> Result<Vec<Self>, RecordsError> {
-        let task =
-            TaskFields { config, required: &["question", "context", "answers"], optional: &["id"], aliases: &[] };
+        let task = TaskFields {
+            config,
+            required: &["question", "context", "answers"],
+            optional: &["id"],
+            aliases: &[],
+            shared: Some("context"),
+        };
         task.read(|row| {
             let value = task.required(row, "answers")?;
             let answers = answers(value).ok_or_else(|| {

@@ -74,7 +74,7 @@ pub fn tag_set(config: &RecordsConfig) -> Result<Vec<String>, RecordsError> {
 }
 
 fn task(config: &RecordsConfig) -> TaskFields<'_> {
-    TaskFields { config, required: &["words", "tags"], optional: &[], aliases: &[] }
+    TaskFields { config, required: &["words", "tags"], optional: &[], aliases: &[], shared: Some("words") }
 }
 
 /// Words and as many tags as the file has them.

@@ -7,7 +7,9 @@ use undertone_testing::shared;
 
 use super::*;
 
+mod labels;
 mod selection;
+mod tables;
 
 /// A folder that ends with its test, and configurations of files in it.
 struct Folder(TempDir);

@@ -65,8 +65,11 @@ pub struct SourceConfig {
     pub weight: Option<f64>,
     /// Of `data.valid` alone, and instead of all others: this share of the recordings that would be trained on is kept from
     /// training and judges the model. Which ones is the same in every run: as with `part`, a hash of its name says of each
-    /// recording, with all rows that are cut from it, or of each group of `part.by`, where it belongs.
+    /// recording, with all rows that are cut from it, of each passage or text, with all records that share it, or of each group
+    /// of `part.by`, where it belongs.
     pub part_of_train: Option<f64>,
+    /// Beside `part_of_train`: the column whose equal values stay on one side, such as `speaker`, `recording` or `document`.
+    pub group_by: Option<Column>,
     /// What a split takes of its records, where another takes the rest: what `part_of_train` comes to. No key of the YAML.
     #[serde(skip)]
     pub share: Option<Share>,
@@ -174,6 +177,7 @@ impl Default for SourceConfig {
             part: None,
             weight: None,
             part_of_train: None,
+            group_by: None,
             share: None,
         }
     }
@@ -252,7 +256,8 @@ impl SourceConfig {
     /// The first key that is given besides `part_of_train`.
     pub(crate) fn key_beside_part_of_train(&self) -> Option<String> {
         let keys = |source: &Self| serde_json::to_value(source).unwrap_or_default();
-        let (given, usual) = (keys(&Self { part_of_train: None, ..self.clone() }), keys(&Self::default()));
+        let (given, usual) =
+            (keys(&Self { part_of_train: None, group_by: None, ..self.clone() }), keys(&Self::default()));
         let mut given = given.as_object()?.iter();
         given.find(|(key, value)| usual.get(key.as_str()) != Some(value)).map(|(key, _)| key.clone())
     }
@@ -398,7 +403,7 @@ impl SourceConfig {
             header: self.header,
             limit: self.limit,
             part: self.part.clone(),
-            share: self.share,
+            share: self.share.clone(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Which sources a split reads: what is said of `train`, `valid` and `test`, and what follows where nothing is said.
 
 use super::SourceConfig;
-use undertone_data::records::Share;
+use undertone_data::records::{Column, Share};
 
 /// A part of an experiment's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,9 +56,9 @@ impl Splits<'_> {
     pub fn sources(&self, split: Split) -> Option<Vec<SourceConfig>> {
         match (split, self.valid, self.test) {
             (Split::Train, ..) => Some(self.train.iter().map(|source| self.trained(source)).collect()),
-            (Split::Valid, Some(SourceConfig { part_of_train: Some(share), .. }), _) => {
+            (Split::Valid, Some(SourceConfig { part_of_train: Some(share), group_by, .. }), _) => {
                 let recorded = self.train.iter().filter(|source| source.is_recorded());
-                Some(recorded.map(|source| held_out(source, *share)).collect())
+                Some(recorded.map(|source| held_out(source, *share, group_by.as_ref())).collect())
             }
             (Split::Valid, Some(valid), _) => Some(vec![valid.clone()]),
             (Split::Valid, None, _) if self.is_recorded() => None,
@@ -88,6 +88,11 @@ impl Splits<'_> {
     pub fn validate(&self) -> Result<(), (Split, String)> {
         if let Some((split, _)) = self.written().find(|(_, source)| source.part_of_train.is_some()) {
             return Err((split, "`part_of_train` is for `data.valid`: leave it out".into()));
+        }
+        if let Some((split, _)) = self.written().find(|(_, source)| source.group_by.is_some()) {
+            let reason =
+                "`group_by` is for `data.valid`, beside `part_of_train`: leave it out, or give `part: {by: …}`";
+            return Err((split, reason.into()));
         }
         let unnamed = |source: &SourceConfig| {
             self.is_recorded() && !source.is_recorded() && source.synth.is_none() && source.part_of_train.is_none()
@@ -134,10 +139,12 @@ impl Splits<'_> {
 
     /// A source of the training data, without what validation takes of it.
     fn trained(&self, source: &SourceConfig) -> SourceConfig {
-        let share = self.valid.and_then(|valid| valid.part_of_train).filter(|_| source.is_recorded());
-        let Some(share) = share else { return source.clone() };
+        let valid = self.valid.filter(|_| source.is_recorded());
+        let Some((share, by)) = valid.and_then(|valid| Some((valid.part_of_train?, valid.group_by.clone()))) else {
+            return source.clone();
+        };
         let limit = source.limit.map(|limit| limit.saturating_sub(kept(limit, share)));
-        SourceConfig { share: Some(Share { from: 0.0, to: 1.0 - share }), limit, ..source.clone() }
+        SourceConfig { share: Some(Share { from: 0.0, to: 1.0 - share, by }), limit, ..source.clone() }
     }
 }
 
@@ -146,9 +153,14 @@ pub(crate) const NONE: &str = "there is no data to judge the model by: give othe
                     `data.valid: {part_of_train: 0.05}`, which keeps that share of the training data for it";
 
 /// What validation takes of a source of recordings.
-fn held_out(source: &SourceConfig, share: f64) -> SourceConfig {
+fn held_out(source: &SourceConfig, share: f64, by: Option<&Column>) -> SourceConfig {
     let limit = source.limit.map(|limit| kept(limit, share));
-    SourceConfig { share: Some(Share { from: 1.0 - share, to: 1.0 }), limit, weight: None, ..source.clone() }
+    SourceConfig {
+        share: Some(Share { from: 1.0 - share, to: 1.0, by: by.cloned() }),
+        limit,
+        weight: None,
+        ..source.clone()
+    }
 }
 
 /// How many of so many records validation takes.
@@ -217,11 +229,24 @@ mod tests {
         let valid = part_of_train(0.1);
         let splits = Splits { train: &train, valid: Some(&valid), test: None };
         assert_eq!(splits.validate(), Ok(()));
+        let by_speaker = SourceConfig { group_by: Some("speaker".into()), ..valid.clone() };
+        let grouped = Splits { valid: Some(&by_speaker), ..splits };
+        assert_eq!(grouped.validate(), Ok(()));
+        for split in [Split::Train, Split::Valid] {
+            let share = grouped.sources(split).expect("some")[0].share.clone().expect("a share");
+            assert_eq!(share.by, Some("speaker".into()));
+        }
         let (trained, judged) =
             (splits.sources(Split::Train).expect("some"), splits.sources(Split::Valid).expect("some"));
-        assert_eq!((trained[0].share, trained[0].limit), (Some(Share { from: 0.0, to: 0.9 }), Some(90)));
+        assert_eq!(
+            (trained[0].share.clone(), trained[0].limit),
+            (Some(Share { from: 0.0, to: 0.9, by: None }), Some(90))
+        );
         assert_eq!(trained[1], train[1]);
-        assert_eq!((judged[0].share, judged[0].limit), (Some(Share { from: 0.9, to: 1.0 }), Some(10)));
+        assert_eq!(
+            (judged[0].share.clone(), judged[0].limit),
+            (Some(Share { from: 0.9, to: 1.0, by: None }), Some(10))
+        );
         assert_eq!((judged.len(), judged[0].weight), (1, None));
         assert_eq!(splits.sources(Split::Test), None, "it chose the best checkpoint");
         assert_eq!(
@@ -244,5 +269,8 @@ mod tests {
         refused(SourceConfig { limit: Some(1), ..recorded() }, part_of_train(0.1), "`limit`");
         refused(SourceConfig::default(), part_of_train(0.1), "synthesiser");
         refused(part_of_train(0.1), recorded(), "`part_of_train` is for `data.valid`");
+        let grouped = SourceConfig { group_by: Some("speaker".into()), ..recorded() };
+        refused(grouped.clone(), recorded(), "`group_by` is for `data.valid`");
+        refused(recorded(), grouped, "beside `part_of_train`");
     }
 }

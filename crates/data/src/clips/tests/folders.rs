@@ -26,6 +26,21 @@ fn folders_of_published_layouts() {
     assert_eq!(names(&clips), ["a.wav", "LJ001-0001", "x.wav", "a.wav", "cw-0.wav"]);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn files_whose_names_are_no_text_are_read() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::new();
+    for (name, text) in [(&b"caf\xe9"[..], "one"), (b"caf\xe8", "two")] {
+        let path = |ending: &[u8]| folder.path("").join(std::ffi::OsStr::from_bytes(&[name, ending].concat()));
+        write_wav(&path(b".wav"), &[0.1; 1_600]).unwrap();
+        std::fs::write(path(b".txt"), text).unwrap();
+    }
+    let clips = Clips::open(&at(folder.path(""))).unwrap();
+    assert_eq!(texts(&clips), ["two", "one"]);
+    assert_eq!((clips.load(0).unwrap().len(), clips.clip(0).name.as_str()), (1_600, "caf\u{fffd}.wav"));
+}
+
 #[test]
 fn texts_may_come_from_the_names_of_files() {
     let folder = Folder::new();

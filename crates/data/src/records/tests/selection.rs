@@ -84,6 +84,47 @@ fn limits_and_empty_parts() {
     );
 }
 
+#[test]
+fn a_share_keeps_together_what_shares_its_passage() {
+    let folder = Folder::new();
+    let question = |n: usize| {
+        let (passage, article) = (n % 40, n % 8);
+        format!(
+            "{{\"question\": \"q{n}\", \"context\": \"p{passage}\", \"answers\": [], \"article\": \"a{article}\"}}\n"
+        )
+    };
+    let config = folder.file("a.jsonl", (0..400).map(question).collect::<String>());
+    let passages = |from: f64, to: f64, by: Option<&str>| -> Vec<String> {
+        let share = Some(Share { from, to, by: by.map(Column::from) });
+        let records = SpanRecord::read(&RecordsConfig { share, ..config.clone() }).unwrap();
+        records.into_iter().map(|record| record.context).collect()
+    };
+    let (train, valid) = (passages(0.0, 0.8, None), passages(0.8, 1.0, None));
+    assert_eq!(train.len() + valid.len(), 400);
+    assert!(!valid.is_empty() && valid.iter().all(|passage| !train.contains(passage)), "{valid:?}");
+    assert!(passages(0.8, 1.0, Some("question")).iter().any(|passage| train.contains(passage)));
+    let article = |passage: &String| passage[1..].parse::<usize>().unwrap() % 8;
+    let (train, valid) = (passages(0.0, 0.7, Some("article")), passages(0.7, 1.0, Some("article")));
+    assert!(!valid.is_empty() && valid.iter().all(|v| train.iter().all(|t| article(t) != article(v))));
+    let share = Some(Share { from: 0.0, to: 0.5, by: Some("speaker".into()) });
+    assert_eq!(
+        error(&folder, SpanRecord::read(&RecordsConfig { share, ..config })),
+        "a.jsonl line 1 has the fields question, context, answers, article; the task needs speaker, by which it is cut: \
+         map them under `columns`"
+    );
+}
+
+#[test]
+fn the_same_text_is_on_one_side_of_a_share() {
+    let folder = Folder::new();
+    let share = |from, to| Some(Share { from, to, by: None });
+    let config = folder.file("a.jsonl", numbered(0..50).repeat(2));
+    let side = |from, to| pairs(&RecordsConfig { share: share(from, to), ..config.clone() });
+    let (train, valid) = (side(0.0, 0.7), side(0.7, 1.0));
+    assert!(train.len() + valid.len() == 100 && !valid.is_empty());
+    assert!(valid.iter().all(|pair| !train.contains(pair)));
+}
+
 /// A JSON line with a pair of texts for every number.
 fn numbered(numbers: std::ops::Range<usize>) -> String {
     numbers.map(|n| format!("{{\"source\": \"{n}\", \"target\": \"\"}}\n")).collect()

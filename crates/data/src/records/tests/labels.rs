@@ -1,0 +1,51 @@
+//! Labels and tags that are numbers, and those that are given by number.
+
+use super::*;
+
+fn read(folder: &Folder, values: &[&str], set: &[&str]) -> Result<Vec<usize>, RecordsError> {
+    let lines = values.iter().map(|value| format!("{{\"text\": \"a\", \"label\": {value}}}\n"));
+    let records = ClassifyRecord::read(&folder.file("a.jsonl", lines.collect::<String>()), &labels(set))?;
+    Ok(records.into_iter().map(|record| record.label).collect())
+}
+
+#[test]
+fn a_number_is_a_name_where_names_are_numbers() {
+    let folder = Folder::new();
+    let stars = ["1", "2", "3", "4", "5"];
+    assert_eq!(read(&folder, &["1", "\"5\""], &stars).unwrap(), [0, 4]);
+    for unknown in ["0", "6", "\"0\"", "true"] {
+        let message = error(&folder, read(&folder, &["1", unknown], &stars));
+        let label = unknown.trim_matches('"');
+        assert_eq!(
+            message,
+            format!(
+                "a.jsonl line 2 has the label `{label}`, which is none of the task's: 1, 2, 3, 4, 5 (some of these are \
+                 numbers, so a number is a name here and no place in the list: name them as the data does)"
+            )
+        );
+    }
+    // One number among them is enough, however it is written.
+    for set in [["none", "1"], ["-1", "one"], ["0.5", "half"], ["few", " 3 "]] {
+        assert!(error(&folder, read(&folder, &["0"], &set)).contains("no place in the list"), "{set:?}");
+    }
+    assert_eq!(read(&folder, &["0", "1"], &["nan", "inf"]).unwrap(), [0, 1], "words, not numbers");
+}
+
+#[test]
+fn truth_is_the_names_0_and_1_or_the_first_two_places() {
+    let folder = Folder::new();
+    assert_eq!(read(&folder, &["true", "false"], &["1", "0"]).unwrap(), [0, 1]);
+    assert_eq!(read(&folder, &["true", "false"], &["0", "1", "2"]).unwrap(), [1, 0]);
+    assert_eq!(read(&folder, &["true", "false"], &["no", "yes"]).unwrap(), [1, 0]);
+    assert!(error(&folder, read(&folder, &["true"], &["1", "2"])).contains("the label `true`"));
+}
+
+#[test]
+fn tags_that_are_numbers_are_names_too() {
+    let folder = Folder::new();
+    let file = |tag: u8| folder.file("a.conll", format!("Rome\t1\nfell\t{tag}\n"));
+    let set = labels(&["1", "2"]);
+    assert_eq!(TagRecord::read(&file(2), &set).unwrap()[0].tags, [0, 1]);
+    let message = error(&folder, TagRecord::read(&file(0), &set));
+    assert!(message.starts_with("a.conll line 2 has the tag `0`, which is none of the task's: 1, 2"), "{message}");
+}

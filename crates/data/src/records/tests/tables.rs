@@ -1,0 +1,65 @@
+//! Tables as other programs write them: line ends, separators, the case of names.
+
+use super::*;
+
+fn read(config: &RecordsConfig) -> Result<Vec<(String, Place)>, RecordsError> {
+    let records = ClassifyRecord::read(config, &labels(&["0", "1"]))?;
+    Ok(records.into_iter().map(|record| (record.text, record.origin.place)).collect())
+}
+
+#[test]
+fn lines_are_counted_whatever_ends_them() {
+    let folder = Folder::new();
+    for bom in ["", "\u{feff}"] {
+        for end in ["\n", "\r\n"] {
+            let lines = ["text,label", "a,0", "", "\"b", "", "c\",1", "d,0", "e,2", ""];
+            let text = format!("{bom}{}", lines.join(end));
+            let whole = folder.file("a.csv", text.replace("e,2", "e,1"));
+            let places: Vec<Place> = read(&whole).unwrap().into_iter().map(|(_, place)| place).collect();
+            assert_eq!(places, [2, 4, 7, 8].map(Place::Line), "{bom:?} {end:?}");
+            let message = error(&folder, read(&folder.file("b.csv", &text)));
+            assert!(message.starts_with("b.csv line 8 has the label `2`"), "{end:?}: {message}");
+            let cells = text.replace("e,2", "e");
+            let message = error(&folder, read(&folder.file("c.csv", cells)));
+            assert!(message.starts_with("c.csv line 8 has 1 cells"), "{end:?}: {message}");
+            let mut bytes = text.into_bytes();
+            let at = bytes.iter().position(|byte| *byte == b'e').map(|_| bytes.len() - end.len() - 3).unwrap();
+            bytes[at] = 0xff;
+            let message = error(&folder, read(&folder.file("d.csv", bytes)));
+            assert!(message.starts_with("d.csv line 8 is not UTF-8"), "{end:?}: {message}");
+        }
+    }
+    let open = "text,label\r\na,0\r\nb,\"1\r\nc,0\r\n";
+    let message = error(&folder, read(&folder.file("e.csv", open)));
+    assert!(message.starts_with("e.csv line 3 opens a quote"), "{message}");
+}
+
+#[test]
+fn names_of_columns_are_read_in_upper_and_lower_case() {
+    let folder = Folder::new();
+    let texts = |name: &str, content: &str| -> Vec<String> {
+        read(&folder.file(name, content)).unwrap().into_iter().map(|(text, _)| text).collect()
+    };
+    assert_eq!(texts("a.csv", "Text,Label\na,0\n"), ["a"]);
+    assert_eq!(texts("a.tsv", "LABEL\tTEXT\n1\ta\n"), ["a"]);
+    assert_eq!(texts("a.jsonl", "{\"Text\": \"a\", \"Label\": 0}"), ["a"]);
+    // As it is written comes first.
+    assert_eq!(texts("b.csv", "Text,text,label\nx,a,0\n"), ["a"]);
+    let twice = error(&folder, read(&folder.file("c.csv", "Text,TEXT,label\nx,a,0\n")));
+    assert!(twice.contains("several columns called `Text`, 0 and 1"), "{twice}");
+}
+
+#[test]
+fn semicolons_separate_where_commas_do_not() {
+    let folder = Folder::new();
+    let texts = |content: &str| -> Vec<String> {
+        read(&folder.file("a.csv", content)).unwrap().into_iter().map(|(text, _)| text).collect()
+    };
+    assert_eq!(texts("Text;Label\r\n\"1,5; or so\";1\r\nplain;0\r\n"), ["1,5; or so", "plain"]);
+    assert_eq!(texts("a;0\nb, c;1\n"), ["a", "b, c"]);
+    // Commas separate where they can.
+    assert_eq!(texts("text,label\na;b,0\n"), ["a;b"]);
+    assert_eq!(texts("a;b,0\n"), ["a;b"]);
+    let headed = RecordsConfig { header: Some(true), ..folder.file("b.csv", "text;label\na;0\n") };
+    assert_eq!(read(&headed).unwrap()[0], ("a".to_owned(), Place::Line(2)));
+}
