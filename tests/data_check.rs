@@ -416,6 +416,16 @@ tasks:
     assert_eq!(leaks, ["tone", "turn"], "{report:#}");
     place.write("valid.tsv", "text\tlabel\nbad\tawful\n");
     run().assert_refusal(&["training would fail", "tone/valid", "awful"]);
+    place.write("valid.tsv", "text\tlabel\n \tgood\n\tbad\n");
+    run().assert_refusal(&["training would fail", "tone/valid", "all 2 records have an empty text"]);
+    // One text of a pair in both splits.
+    place.write("train.tsv", "text\ttext_pair\tlabel\nhello world hello world\ta\tgood\n");
+    place.write("valid.tsv", "text\ttext_pair\tlabel\nhello world hello world\tb\tbad\n");
+    let outcome = run();
+    assert!(
+        outcome.stdout.contains("tone/valid: 1 of 1 samples share a passage, or one text of a pair"),
+        "{outcome:?}"
+    );
 }
 
 #[test]

@@ -89,6 +89,16 @@ pub trait TaskKind: KindConfig {
     /// As for [`read`](Self::read).
     fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError>;
 
+    /// Of each record the texts that are a part of what is read, where others may have the same in another input: the passage of
+    /// a question, each text of a pair. For checks of the data; none by default.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    fn passages(&self, records: &RecordsConfig) -> Result<Vec<Vec<String>>, RecordsError> {
+        let _ = records;
+        Ok(Vec::new())
+    }
+
     /// How often each label is the answer, of a kind that has some.
     fn label_counts(&self, samples: &[TextSample]) -> BTreeMap<String, usize> {
         let _ = samples;

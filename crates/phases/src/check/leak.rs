@@ -19,6 +19,8 @@ pub(super) struct Print {
     pub seconds: Option<f64>,
     /// Its text as texts are compared.
     pub text: String,
+    /// Texts that are parts of what is read, such as the passage of a question, as texts are compared.
+    pub passages: Vec<String>,
     /// Whether it is the text alone that is learnt from.
     pub written: bool,
 }
@@ -31,11 +33,13 @@ struct Index<'a> {
     audio: HashMap<Key, &'a str>,
     recordings: HashMap<&'a str, &'a str>,
     texts: HashMap<&'a str, Vec<&'a Print>>,
+    passages: HashMap<&'a str, &'a str>,
 }
 
 impl<'a> Index<'a> {
     fn new(prints: &'a [Print]) -> Self {
-        let mut index = Self { audio: HashMap::new(), recordings: HashMap::new(), texts: HashMap::new() };
+        let mut index =
+            Self { audio: HashMap::new(), recordings: HashMap::new(), texts: HashMap::new(), passages: HashMap::new() };
         for print in prints {
             if let Some(audio) = print.audio {
                 index.audio.entry(audio).or_insert(&print.name);
@@ -44,6 +48,9 @@ impl<'a> Index<'a> {
                 index.recordings.entry(recording).or_insert(&print.name);
             }
             index.texts.entry(&print.text).or_default().push(print);
+            for passage in long(&print.passages) {
+                index.passages.entry(passage).or_insert(&print.name);
+            }
         }
         index
     }
@@ -52,7 +59,9 @@ impl<'a> Index<'a> {
     fn find(&self, print: &Print) -> Option<(LeakKind, &'a str)> {
         let same_text = || self.texts.get(print.text.as_str()).filter(|_| !print.text.is_empty());
         if print.written {
-            return same_text().map(|same| (LeakKind::Input, same[0].name.as_str()));
+            let passage = || long(&print.passages).find_map(|passage| self.passages.get(passage));
+            let same = same_text().map(|same| (LeakKind::Input, same[0].name.as_str()));
+            return same.or_else(|| passage().map(|name| (LeakKind::Passage, *name)));
         }
         if let Some(name) = print.audio.and_then(|audio| self.audio.get(&audio)) {
             return Some((LeakKind::Audio, name));
@@ -67,6 +76,11 @@ impl<'a> Index<'a> {
         let same = same_text().filter(|_| long)?.iter().find(as_long)?;
         Some((LeakKind::TextAndLength, &same.name))
     }
+}
+
+/// Passages that two records do not have by chance.
+fn long(passages: &[String]) -> impl Iterator<Item = &str> {
+    passages.iter().map(String::as_str).filter(|passage| passage.chars().count() >= LONG_TEXT)
 }
 
 /// What each split has in common with those before it.
@@ -163,8 +177,37 @@ mod tests {
             audio: (!audio.is_empty()).then(|| Key::new(&[audio.as_bytes()])),
             seconds: Some(seconds),
             text: text.into(),
+            passages: Vec::new(),
             written: false,
         }
+    }
+
+    #[test]
+    fn a_passage_that_two_splits_share_is_a_leak() {
+        let question = |name: &str, question: &str, passage: &str| Print {
+            recording: None,
+            passages: vec![passage.into()],
+            written: true,
+            ..print(name, "", "", 0.0, &format!("{question} {passage}"))
+        };
+        let (rhine, rhone) = ("the rhine rises in the alps", "the rhône rises there too");
+        let train = vec![question("a", "where", rhine), question("b", "which", "short")];
+        let valid = vec![
+            question("same", "where", rhine),
+            question("other", "what", rhine),
+            question("new", "what", rhone),
+            question("brief", "what", "short"),
+        ];
+        let leaks = leaks(None, &[("train", train), ("valid", valid)]);
+        let told: Vec<String> = leaks.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "valid: 1 of 4 samples have the same input as samples of train: `same` and `a`",
+                "valid: 1 of 4 samples share a passage, or one text of a pair, with samples of train: `other` and `a`",
+            ]
+        );
+        assert!(leaks.iter().all(|leak| leak.severity == Severity::Warning));
     }
 
     #[test]

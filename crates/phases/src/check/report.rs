@@ -224,6 +224,8 @@ pub enum ProblemKind {
     Quiet,
     /// Audio that was too loud for its recorder.
     Clipped,
+    /// Audio whose samples are floats far beyond full scale.
+    Divided,
     /// Text that nobody says in so little time.
     Crowded,
     /// The same audio, or text, several times in one split.
@@ -266,6 +268,10 @@ impl ProblemKind {
             Self::Silent => ("recordings are silent", "remove them, unless their text is empty"),
             Self::Quiet => ("recordings are hardly audible", "make them louder, or remove them"),
             Self::Clipped => ("recordings are clipped", "record them again, if that can be done"),
+            Self::Divided => (
+                "recordings have floats far beyond full scale and are divided",
+                "write them as 16-bit WAV, if that is not their scale",
+            ),
             Self::Crowded => ("texts are too long for their audio", "see whether they belong together"),
             Self::Duplicate => ("samples repeat another one of this split", "remove them, unless they are meant"),
             Self::Aligned => ("recordings longer than the window will be cut by what the model hears in them", ""),
@@ -318,6 +324,8 @@ pub enum LeakKind {
     TextAndLength,
     /// What is read, of text.
     Input,
+    /// A passage, or one text of a pair.
+    Passage,
     /// Texts of speech alone.
     Text,
 }
@@ -329,6 +337,7 @@ impl std::fmt::Display for Leak {
             LeakKind::Recording => "are from the same recordings as",
             LeakKind::TextAndLength => "have the text and the length of",
             LeakKind::Input => "have the same input as",
+            LeakKind::Passage => "share a passage, or one text of a pair, with",
             LeakKind::Text => "say the same as",
         };
         let [first, second] = &self.splits;

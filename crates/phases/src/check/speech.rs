@@ -251,6 +251,11 @@ impl<'a> Speech<'a> {
         add(ProblemKind::Silent, &|sound| sound.is_silent().then(|| loudness(sound)));
         add(ProblemKind::Quiet, &|sound| sound.is_quiet().then(|| loudness(sound)));
         add(ProblemKind::Clipped, &|sound| sound.is_clipped().then(|| format!("{:.1} % of it", 100.0 * sound.flat)));
+        let divided = sounds.iter().enumerate().filter_map(|(index, sound)| {
+            let divided_by = (*sound)?.divided_by?;
+            Some(format!("`{}` (by {divided_by})", clips.clip(index).name))
+        });
+        found.add(Severity::Warning, ProblemKind::Divided, at, clips.len(), divided);
         let crowded = (0..clips.len()).filter_map(|index| {
             let (clip, seconds) = (clips.clip(index), seconds[index]?);
             let count = clip.text.chars().count();
@@ -272,6 +277,7 @@ impl<'a> Speech<'a> {
                 audio: audible.map(|sound| sound.key),
                 seconds: seconds[index],
                 text: normalizer.normalize(&clip.text).trim().to_owned(),
+                passages: Vec::new(),
                 written: false,
             }
         };

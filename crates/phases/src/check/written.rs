@@ -32,10 +32,10 @@ impl Written<'_> {
         let (limit, target_limit) = (task.head.max_input(), task.head.max_target());
         let mut check = SourceCheck { target_limit, ..SourceCheck::of(source, limit) };
         let read = source.records().map_err(TextDataError::from).and_then(|records| {
-            let inputs = task.head.texts(&records)?;
-            Ok((inputs, read_texts(task, source, self.framer)?))
+            let (inputs, passages) = (task.head.texts(&records)?, task.head.passages(&records)?);
+            Ok((inputs, passages, read_texts(task, source, self.framer)?))
         });
-        let (inputs, dataset) = match read {
+        let (inputs, passages, dataset) = match read {
             Ok(read) => read,
             Err(error) => {
                 found.add(Severity::Failure, ProblemKind::Source, at, 1, [error.to_string()]);
@@ -46,7 +46,7 @@ impl Written<'_> {
         check.samples = all;
         check.empty_texts = inputs.iter().filter(|(_, text)| text.trim().is_empty()).count();
         let empty = inputs.iter().filter(|(_, text)| text.trim().is_empty()).map(|(name, _)| name.clone());
-        found.add(Severity::Note, ProblemKind::Empty, at, all, empty);
+        found.add(Severity::Warning, ProblemKind::Empty, at, all, empty);
         check.tokens = Spread::of(samples.iter().map(|sample| sample.ids.len() as f64).collect(), 1.0);
         check.target_tokens = Spread::of(samples.iter().filter_map(written).collect(), 1.0);
         check.labels = task.head.label_counts(samples);
@@ -61,16 +61,16 @@ impl Written<'_> {
             found.add(Severity::Warning, ProblemKind::NoSample, at, check.labels.len(), missing.collect::<Vec<_>>());
         }
         check.unknown_share = self.unknown(at, samples, found);
-        let print = |(name, text): (String, String)| {
-            let words: Vec<&str> = text.split_whitespace().collect();
-            Print {
-                name,
-                recording: None,
-                audio: None,
-                seconds: None,
-                text: words.join(" ").to_lowercase(),
-                written: true,
-            }
+        let compared = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+        let mut passages = passages.into_iter();
+        let print = |(name, text): (String, String)| Print {
+            name,
+            recording: None,
+            audio: None,
+            seconds: None,
+            text: compared(&text),
+            passages: passages.next().unwrap_or_default().iter().map(|passage| compared(passage)).collect(),
+            written: true,
         };
         (check, inputs.into_iter().map(print).collect())
     }

@@ -2,7 +2,7 @@
 
 use crate::config::TaskConfig;
 use crate::{SourceConfig, SourceError};
-use undertone_data::records::RecordsError;
+use undertone_data::records::{Paths, RecordsConfig, RecordsError};
 use undertone_tasks::{Framer, ReadError, TextDataset};
 
 /// Why the records of a task cannot be used.
@@ -17,16 +17,66 @@ pub enum TextDataError {
     /// They do not become samples.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// Nothing is to be read in any of them.
+    #[error(
+        "{path}: all {of} records have an empty text, as {first} has: correct the file, or map another column under `columns`"
+    )]
+    NoText {
+        /// The files.
+        path: Paths,
+        /// How many there are.
+        of: usize,
+        /// Where the first is.
+        first: String,
+    },
 }
 
 /// Reads the records of `source` as the task's head needs them.
 ///
 /// # Errors
-/// Names the file and the line that does not fit.
+/// Names the file and the line that does not fit; and when no record has a text.
 pub(crate) fn read_texts(
     task: &TaskConfig,
     source: &SourceConfig,
     framer: &Framer,
 ) -> Result<TextDataset, TextDataError> {
-    Ok(task.head.read(&source.records()?, framer)?)
+    let records = source.records()?;
+    check_texts(&records, &task.head.texts(&records)?)?;
+    Ok(task.head.read(&records, framer)?)
+}
+
+/// Says how many records have an empty text, and where the first is.
+///
+/// # Errors
+/// When all are empty.
+fn check_texts(records: &RecordsConfig, inputs: &[(String, String)]) -> Result<(), TextDataError> {
+    let mut empty = inputs.iter().filter(|(_, text)| text.trim().is_empty()).map(|(place, _)| place);
+    let Some(first) = empty.next() else { return Ok(()) };
+    let (count, of) = (1 + empty.count(), inputs.len());
+    if count == of {
+        return Err(TextDataError::NoText { path: records.path.clone(), of, first: first.clone() });
+    }
+    tracing::warn!(
+        "{}: {count} of {of} records have an empty text, as {first} has; remove or correct them",
+        records.path
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_texts_are_refused_where_there_are_no_others() {
+        let records = RecordsConfig { path: std::path::PathBuf::from("a.csv").into(), ..RecordsConfig::default() };
+        let input = |line: usize, text: &str| (format!("a.csv line {line}"), text.to_owned());
+        assert!(check_texts(&records, &[input(1, ""), input(2, "a")]).is_ok());
+        let error = check_texts(&records, &[input(1, " "), input(2, "")]).expect_err("refused").to_string();
+        assert_eq!(
+            error,
+            "a.csv: all 2 records have an empty text, as a.csv line 1 has: correct the file, or map another column under \
+             `columns`"
+        );
+    }
 }

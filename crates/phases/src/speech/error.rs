@@ -75,6 +75,14 @@ pub enum SpeechError {
         /// How many there were.
         of: usize,
     },
+    /// No recording says anything.
+    #[error(
+        "none of {of} recordings has a text, so that silence is all there is to learn: give their texts as `text`, or name the column that has them under `columns`"
+    )]
+    NoText {
+        /// How many there are.
+        of: usize,
+    },
     /// The times of a recording's text cannot be used.
     #[error("recording `{name}`: {source}")]
     Segments {

@@ -118,7 +118,27 @@ impl SpeechDataset {
             Ok(Part::Recordings(Box::new(recordings)))
         });
         let parts = parts.collect::<Result<_, SpeechError>>()?;
-        Ok(Self { parts, tokens, window, seed })
+        let dataset = Self { parts, tokens, window, seed };
+        dataset.check_texts()?;
+        Ok(dataset)
+    }
+
+    /// Says how many recordings have no text: noise without one teaches silence, and a column that was forgotten does, too.
+    ///
+    /// # Errors
+    /// When there is nothing else.
+    fn check_texts(&self) -> Result<(), SpeechError> {
+        let of = self.recordings().map(Recordings::recordings).sum();
+        let mut without = self.recordings().flat_map(Recordings::without_text);
+        let Some(first) = without.next() else { return Ok(()) };
+        let count = 1 + without.count();
+        if count == of && self.recordings().count() == self.parts.len() {
+            return Err(SpeechError::NoText { of });
+        }
+        tracing::warn!(
+            "{count} of {of} recordings have no text, such as `{first}`: they teach the model to write nothing"
+        );
+        Ok(())
     }
 
     /// How many samples each source has.

@@ -220,6 +220,17 @@ impl Recordings {
         });
     }
 
+    /// How many recordings there are.
+    pub fn recordings(&self) -> usize {
+        self.clips.len()
+    }
+
+    /// The names of those without a text.
+    pub fn without_text(&self) -> impl Iterator<Item = &str> {
+        let clips = (0..self.clips.len()).map(|index| self.clips.clip(index));
+        clips.filter(|clip| clip.text.trim().is_empty()).map(|clip| clip.name.as_str())
+    }
+
     /// How many pieces there are to be heard.
     pub fn pieces(&self) -> usize {
         self.pieces.len()

@@ -182,6 +182,20 @@ fn texts_that_cannot_be_written_are_counted_or_left_out() {
 }
 
 #[test]
+fn recordings_without_a_text_are_trained_on_beside_others_and_refused_alone() {
+    let (silent, spoken) = ("{\"audio\": \"a.wav\", \"text\": \" \"}\n", "{\"audio\": \"a.wav\", \"text\": \"E\"}\n");
+    let experiment = Experiment::default();
+    let (_dir, noise) = recordings(&[("a.wav", 10)], &silent.repeat(3));
+    let error = dataset(&experiment, &noise).err().expect("refused").to_string();
+    assert!(error.contains("none of 3 recordings has a text") && error.contains("`columns`"), "{error}");
+    let (_dir, both) = recordings(&[("a.wav", 10)], &(silent.repeat(3) + spoken));
+    assert_eq!(dataset(&experiment, &both).expect("some speech").len(), 4);
+    // Noise may be a source of its own.
+    let mixed = SpeechDataset::new(&experiment, &[&both, &noise], &whisper(), true, 7).expect("some speech");
+    assert_eq!(mixed.len(), 7);
+}
+
+#[test]
 fn what_recordings_or_model_cannot_give_is_refused() {
     let (_dir, source) = recordings(&[("a.wav", 10)], r#"{"audio": "a.wav", "text": "E"}"#);
     for key in ["timestamps", "previous_text"] {

@@ -101,6 +101,11 @@ impl TaskKind for ClassifyConfig {
         Ok(read.map(|record| (record.origin.to_string(), text(record))).collect())
     }
 
+    fn passages(&self, records: &RecordsConfig) -> Result<Vec<Vec<String>>, RecordsError> {
+        let both = |r: ClassifyRecord| r.text_pair.map_or(Vec::new(), |pair| vec![r.text, pair]);
+        Ok(ClassifyRecord::read(records, &self.labels)?.into_iter().map(both).collect())
+    }
+
     fn label_counts(&self, samples: &[TextSample]) -> BTreeMap<String, usize> {
         let mut counts = vec![0; self.labels.len()];
         samples.iter().filter_map(|sample| sample.target.get::<Label>().ok()).for_each(|label| counts[label.0] += 1);

@@ -130,6 +130,10 @@ impl TaskKind for SpanConfig {
         Ok(SpanRecord::read(records)?.iter().map(|record| (record.origin.to_string(), text(record))).collect())
     }
 
+    fn passages(&self, records: &RecordsConfig) -> Result<Vec<Vec<String>>, RecordsError> {
+        Ok(SpanRecord::read(records)?.into_iter().map(|record| vec![record.context]).collect())
+    }
+
     /// `hidden`: true where no answer may begin or end, `[rows, tokens]`: everywhere but in the context and at the first
     /// token, which stands for having none. Of another kind's samples every token is open.
     fn inputs(&self, samples: &[&TextSample], tokens: usize) -> HostArrays {
