@@ -1,6 +1,6 @@
 //! What somebody does first: the tests on a machine that has Rust alone, and the bundled model on a recording.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use undertone_tests::reference::fixture;
 use undertone_tests::{Outcome, Place, write_model};
 

@@ -4,8 +4,8 @@ use crate::failure::Failure;
 use crate::output::say;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
+use undertone::phases::Experiment;
 use undertone::phases::run::{Choice, Prediction, Predictor, Routed};
-use undertone::phases::{Experiment, RunError};
 
 #[derive(clap::Args)]
 #[group(id = "input", required = true, multiple = false)]
@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(audio) = args.input.audio.as_ref().filter(|audio| !audio.is_file()) {
         return Err(Failure::BadInput(format!("there is no audio file `{}`", audio.display())));
     }
-    let (predictor, tasks) = load(args).map_err(Failure::of_run)?;
+    let (predictor, tasks) = load(args)?;
     let answers = match (&args.input.audio, &args.input.text) {
         (Some(audio), _) => predictor.audio(audio),
         (None, text) => {
@@ -81,16 +81,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// What answers, and the names of the tasks that a router chooses among.
-fn load(args: &Args) -> Result<(Predictor, Vec<String>), RunError> {
+fn load(args: &Args) -> Result<(Predictor, Vec<String>), Failure> {
     let config = args.run.join("config.yaml");
     if args.task.is_none() && config.is_file() {
-        let mut experiment = Experiment::load(Some(&config), &args.settings)?;
+        let mut experiment = Experiment::load(Some(&config), &args.settings).map_err(Failure::bad_input)?;
         experiment.at(&args.run);
         if experiment.tasks.len() > 1 {
             let names = experiment.tasks.iter().map(|task| task.name.clone()).collect();
-            return Ok((Predictor::load(&experiment)?, names));
+            return Ok((Predictor::load(&experiment).map_err(Failure::of_run)?, names));
         }
     }
-    let choice = Choice::of(&args.run, args.task.as_deref(), &args.settings)?;
-    Ok((Predictor::of_choice(&choice)?, Vec::new()))
+    let choice = Choice::of(&args.run, args.task.as_deref(), &args.settings).map_err(Failure::of_run)?;
+    Ok((Predictor::of_choice(&choice).map_err(Failure::of_run)?, Vec::new()))
 }

@@ -14,11 +14,11 @@ pub(crate) fn is_commit(sha: &str) -> bool {
 /// Whether this is the path of a file in a repository, or of a branch among its branches, and leads nowhere else.
 pub(crate) fn is_path(path: &str) -> bool {
     let stays = |part: &str| {
-        !matches!(part, "" | "." | "..")
-            && part.len() <= LONGEST_PART
-            && !part.contains(|c: char| c == '\\' || c.is_control())
-            // A drive of Windows.
-            && !(cfg!(windows) && part.contains(':'))
+        let leads_elsewhere = matches!(part, "" | "." | "..");
+        let is_odd = part.contains(|c: char| c == '\\' || c.is_control());
+        // A drive of Windows.
+        let is_drive = cfg!(windows) && part.contains(':');
+        !leads_elsewhere && !is_odd && !is_drive && part.len() <= LONGEST_PART
     };
     path.len() <= LONGEST_PATH && path.split('/').all(stays)
 }

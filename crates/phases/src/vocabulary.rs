@@ -53,7 +53,7 @@ impl Experiment {
         let seed = Split::Train.seed(task.seed(self.seed));
         let utterances = source::open(name, &SourceRequest { config, samples: source.samples, seed })?;
         let count = utterances.len().min(MOST_UTTERANCES);
-        Ok((0..count).map(|index| Ok::<_, BoxError>(utterances.get(index, 0)?.text)).collect::<Result<_, _>>()?)
+        (0..count).map(|index| Ok(utterances.get(index, 0)?.text)).collect()
     }
 }
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub struct LiveAudio<R>(Source<R>);
 
 enum Source<R> {
-    Coming(Coming<R>),
+    Coming(Box<Coming<R>>),
     /// All of it.
     Whole(std::vec::IntoIter<f32>),
 }
@@ -67,11 +67,11 @@ impl<R: Read> LiveAudio<R> {
             (Some(Container { name, is_read: false, .. }), _) => return Err(unknown(&format!("it is {name}"))),
             (Some(Container::WAV), None) => {
                 let format = Format::read(&mut bytes)?;
-                Source::Coming(Coming::new(bytes, format)?)
+                Source::Coming(Box::new(Coming::new(bytes, format)?))
             }
             (Some(_), None) => Source::Whole(whole(bytes)?.into_iter()),
             _ if text => return Err(unknown("it is text")),
-            (_, Some(rate)) => Source::Coming(Coming::new(bytes, Format::alone(rate))?),
+            (_, Some(rate)) => Source::Coming(Box::new(Coming::new(bytes, Format::alone(rate))?)),
             (None, None) => return Err(AudioError::NoHeader { path: path() }),
         };
         Ok(Self(source))
