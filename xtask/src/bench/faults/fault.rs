@@ -25,10 +25,16 @@ pub enum Fault {
     TruncatedUnderIt,
     /// A second process is started on the same run; then the first is killed.
     SecondStart,
+    /// Nobody reads any more what the process says.
+    ClosedOutput,
+    /// The process is killed, and a link to somebody's file lies where its lock was: a start is refused, and the link removed.
+    LinkedLock,
+    /// The process is killed, and somebody's notes lie beside its files: a start that is to replace the run is refused.
+    Notes,
 }
 
 impl Fault {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Kill,
         Self::Terminate,
         Self::FullDisk,
@@ -37,6 +43,9 @@ impl Fault {
         Self::BitFlip,
         Self::TruncatedUnderIt,
         Self::SecondStart,
+        Self::ClosedOutput,
+        Self::LinkedLock,
+        Self::Notes,
     ];
 }
 
@@ -51,6 +60,9 @@ impl fmt::Display for Fault {
             Self::BitFlip => "SIGKILL, newest checkpoint with a bit flipped",
             Self::TruncatedUnderIt => "newest checkpoint cut under the process, SIGKILL",
             Self::SecondStart => "second start, SIGKILL",
+            Self::ClosedOutput => "standard output and error closed",
+            Self::LinkedLock => "SIGKILL, lock is a link to another file",
+            Self::Notes => "SIGKILL, other files in the run's directory, start that replaces it",
         })
     }
 }

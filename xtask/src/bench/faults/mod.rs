@@ -1,6 +1,8 @@
 //! `cargo xtask bench faults`: trains small runs that are killed, starved of disk and damaged at random moments, resumes
-//! each until it ends, and compares what it leaves with a run that nothing happened to.
+//! each until it ends, and compares what it leaves with a run that nothing happened to. Files of somebody's own lie around it
+//! all the while, and must be what they were.
 
+mod decoy;
 mod end;
 mod fault;
 mod subject;

@@ -1,5 +1,6 @@
 //! One run and what happens to it.
 
+use super::decoy::{Decoys, TARGET, place_decoys};
 use super::end::End;
 use super::fault::{Fault, fill, flip, in_newest_checkpoint, kill, set_writable, terminate, truncate};
 use super::subject::{Subject, Trace};
@@ -49,6 +50,24 @@ impl Ground {
     }
 }
 
+/// Makes everything below `path` the property of the user that runs are started as.
+#[cfg(unix)]
+fn give_away(path: &Path) -> std::io::Result<()> {
+    std::os::unix::fs::chown(path, Some(NOBODY), None)?;
+    if path.is_dir() {
+        std::fs::read_dir(path)?.try_for_each(|entry| give_away(&entry?.path()))?;
+    }
+    Ok(())
+}
+
+/// A symbolic link at `at`; whether there is one now.
+fn link(target: &Path, at: &Path) -> bool {
+    #[cfg(unix)]
+    return std::os::unix::fs::symlink(target, at).is_ok();
+    #[cfg(not(unix))]
+    return false;
+}
+
 fn set_mode(path: &Path, mode: u32) {
     #[cfg(unix)]
     {
@@ -88,6 +107,7 @@ pub struct Trial<'a> {
     pub faults: Vec<(Fault, bool)>,
     /// Files that were damaged, and what they were then. Nobody writes the checkpoints of a stage again that had ended.
     damaged: Vec<(PathBuf, Vec<u8>)>,
+    decoys: Decoys,
     _disk: Option<Disk>,
 }
 
@@ -99,14 +119,15 @@ impl<'a> Trial<'a> {
         let prepare = || {
             std::fs::create_dir_all(place.join("tmp"))?;
             std::fs::write(place.join("run.yaml"), subject.yaml)?;
+            let decoys = place_decoys(&place)?;
             #[cfg(unix)]
             if ground.is_root {
-                std::os::unix::fs::chown(&place, Some(NOBODY), None)?;
-                std::os::unix::fs::chown(place.join("tmp"), Some(NOBODY), None)?;
+                // What nobody may write could not be harmed.
+                give_away(&place)?;
             }
-            Ok::<(), std::io::Error>(())
+            Ok::<Decoys, std::io::Error>(decoys)
         };
-        prepare().map_err(|e| format!("`{}`: {e}", place.display()))?;
+        let decoys = prepare().map_err(|e| format!("`{}`: {e}", place.display()))?;
         Ok(Self {
             ground,
             subject,
@@ -114,6 +135,7 @@ impl<'a> Trial<'a> {
             random: Random::new(seed, subject.name, 0),
             faults: Vec::new(),
             damaged: Vec::new(),
+            decoys,
             _disk: disk,
         })
     }
@@ -145,6 +167,9 @@ impl<'a> Trial<'a> {
                 break;
             }
         }
+        if let Some(path) = self.decoys.changed() {
+            return End::Lost(format!("`{}` is not the run's, and has changed", path.display()));
+        }
         let found = self.subject.trace(&self.run_dir());
         let is_ours = |path: &Path| {
             let (file, content) = (self.run_dir().join(path), found.get(path));
@@ -160,12 +185,17 @@ impl<'a> Trial<'a> {
 
     /// One process, with a fault or without; whether the run is done.
     fn session(&mut self, length: Duration, disturbed: bool) -> Result<bool, String> {
-        let mut child = self.start()?;
         if !disturbed {
-            return self.judge(wait(&mut child)?);
+            return self.judge(wait(&mut self.start()?)?);
         }
         let possible: Vec<Fault> = Fault::ALL.into_iter().filter(|fault| self.ground.allows(*fault)).collect();
         let fault = *self.random.pick(&possible);
+        let mut command = self.command()?;
+        if fault == Fault::ClosedOutput {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        let mut child = command.spawn().map_err(|e| e.to_string())?;
+        // What it says meanwhile waits in the pipe, which has room for more than that.
         let moment = Instant::now() + length.mul_f64(self.random.share());
         while Instant::now() < moment {
             if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
@@ -228,8 +258,44 @@ impl<'a> Trial<'a> {
                 }
                 kill(child);
             }
+            Fault::ClosedOutput => {
+                drop((child.stdout.take(), child.stderr.take()));
+                return self.judge(wait(child)?);
+            }
+            Fault::LinkedLock => {
+                kill(child);
+                let lock = run.join(".lock");
+                let _ = std::fs::remove_file(&lock);
+                if run.is_dir() && link(&self.place.join(TARGET), &lock) {
+                    self.must_refuse(&[], &lock)?;
+                    std::fs::remove_file(&lock).map_err(|e| e.to_string())?;
+                }
+            }
+            Fault::Notes => {
+                kill(child);
+                let stage = if self.subject.has_stages() { run.join("phase1/low") } else { run };
+                let notes = stage.join("notes.txt");
+                if stage.join("metrics.jsonl").exists() && std::fs::write(&notes, "mine").is_ok() {
+                    self.must_refuse(&["--set", "run.overwrite=true"], &notes)?;
+                }
+            }
         }
         Ok(false)
+    }
+
+    /// Starts once more, which must be refused because of a file that must be there afterwards.
+    fn must_refuse(&self, more: &[&str], file: &Path) -> Result<(), String> {
+        let before = std::fs::read(file).ok();
+        let status = self.command_with(more)?.status().map_err(|e| e.to_string())?;
+        let said = self.said();
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        if status.code() != Some(2) || !said.contains(&*name) {
+            return Err(format!("with `{name}` in the way a start ended with {status}: {said}"));
+        }
+        if file.symlink_metadata().is_err() || std::fs::read(file).ok() != before {
+            return Err(format!("`{name}` is not what it was"));
+        }
+        Ok(())
     }
 
     /// Waits until a process owns the run's directory; whether it does, and has not ended.
@@ -256,18 +322,26 @@ impl<'a> Trial<'a> {
 
     /// Begins the run, or goes on with it.
     fn start(&self) -> Result<Child, String> {
+        self.command()?.spawn().map_err(|e| e.to_string())
+    }
+
+    fn command(&self) -> Result<Command, String> {
+        let goes_on = self.run_dir().join("config.yaml").exists();
+        self.command_with(if goes_on { &["--resume"] } else { &[] })
+    }
+
+    fn command_with(&self, more: &[&str]) -> Result<Command, String> {
         let log = std::fs::File::create(self.place.join("said")).map_err(|e| e.to_string())?;
         let mut command = Command::new(&self.ground.program);
-        command.args(["train", "--config", "run.yaml"]).current_dir(&self.place).env("TMPDIR", self.place.join("tmp"));
-        if self.run_dir().join("config.yaml").exists() {
-            command.arg("--resume");
-        }
+        command.args(["train", "--config", "run.yaml"]).args(more);
+        command.current_dir(&self.place).env("TMPDIR", self.place.join("tmp"));
         #[cfg(unix)]
         if self.ground.is_root {
             use std::os::unix::process::CommandExt;
             command.uid(NOBODY);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().map_err(|e| e.to_string())
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        Ok(command)
     }
 
     /// What the last process said at last.
