@@ -1,67 +1,47 @@
 //! `tokenizer.json` files.
 
-use serde::Deserialize;
+mod growth;
+mod patterns;
+mod table;
+mod template;
+
 use serde_json::Value;
 use tokenizers::Tokenizer;
-use tokenizers::normalizers::Precompiled;
 
-/// Reads one, or says what is wrong with it. The library that reads it panics at some of what is checked here first: at a
-/// decoder that is no JSON, and at a table of characters that is none.
+/// The longest entry of a vocabulary, in bytes: those there are have some hundred. An answer may be made of many of one.
+const LONGEST_TOKEN: usize = 8192;
+
+/// Reads one, or says what is wrong with it. The library that reads it panics at some of what is checked here first, and
+/// takes any memory for what makes much out of little text.
+///
+/// The file's own truncation and padding are set aside, as its last user left them there.
 pub(crate) fn read(bytes: &[u8]) -> Result<Tokenizer, String> {
     let json: Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-    check_tables(&json).map_err(|e| format!("`precompiled_charsmap`: {e}"))?;
-    Tokenizer::from_bytes(bytes).map_err(|e| e.to_string())
+    table::check_all(&json).map_err(|e| format!("`precompiled_charsmap`: {e}"))?;
+    patterns::check(&json)?;
+    growth::check(&json)?;
+    template::check(&json["post_processor"]).map_err(|e| format!("`post_processor`: {e}"))?;
+    check_tokens(&json)?;
+    let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|e| e.to_string())?;
+    tokenizer.with_truncation(None).map_err(|e| e.to_string())?;
+    tokenizer.with_padding(None);
+    Ok(tokenizer)
 }
 
-/// Reads every table of characters by itself, wherever one stands among normalizers.
-fn check_tables(json: &Value) -> Result<(), serde_json::Error> {
-    match json {
-        Value::Object(fields) => {
-            if fields.get("type").is_some_and(|kind| kind == "Precompiled") {
-                Precompiled::deserialize(json)?;
-            }
-            fields.values().try_for_each(check_tables)
+/// Refuses a vocabulary with an entry that is no token.
+fn check_tokens(json: &Value) -> Result<(), String> {
+    let vocabulary = &json["model"]["vocab"];
+    // Most have words with their ids, Unigram's has pairs of a word and its score.
+    let words = vocabulary.as_object().into_iter().flat_map(|words| words.keys().map(String::as_str));
+    let pairs = vocabulary.as_array().into_iter().flatten().filter_map(|pair| pair[0].as_str());
+    let added = json["added_tokens"].as_array().into_iter().flatten().filter_map(|token| token["content"].as_str());
+    match words.chain(pairs).chain(added).map(str::len).max() {
+        Some(length) if length > LONGEST_TOKEN => {
+            Err(format!("a token of the vocabulary has {length} bytes, more than the {LONGEST_TOKEN} of any"))
         }
-        Value::Array(values) => values.iter().try_for_each(check_tables),
         _ => Ok(()),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn file(normalizer: &Value) -> Vec<u8> {
-        let file = json!({
-            "version": "1.0", "added_tokens": [], "normalizer": normalizer, "pre_tokenizer": {"type": "WhitespaceSplit"},
-            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
-            "model": {"type": "WordPiece", "unk_token": "?", "continuing_subword_prefix": "##",
-                      "max_input_chars_per_word": 9, "vocab": {"?": 0}},
-        });
-        file.to_string().into_bytes()
-    }
-
-    #[test]
-    fn a_file_that_ends_or_breaks_anywhere_is_refused() {
-        let whole = file(&Value::Null);
-        assert!(read(&whole).is_ok());
-        for at in 0..whole.len() {
-            assert!(read(&whole[..at]).is_err(), "cut at {at}");
-            let mut broken = whole.clone();
-            broken[at] = b'\x01';
-            assert!(read(&broken).is_err(), "broken at {at}");
-        }
-    }
-
-    #[test]
-    fn a_table_of_characters_that_is_none_is_refused() {
-        for table in [json!("AAAA"), json!("?"), json!(3), Value::Null] {
-            let table = json!({"type": "Precompiled", "precompiled_charsmap": table});
-            for normalizer in [table.clone(), json!({"type": "Sequence", "normalizers": [table]})] {
-                let error = read(&file(&normalizer)).expect_err("refused");
-                assert!(error.contains("precompiled_charsmap"), "{error}");
-            }
-        }
-    }
-}
+mod tests;

@@ -49,10 +49,7 @@ impl TextTokenizer {
     /// # Errors
     /// When it is none, or lacks a token that starts, ends or pads a text.
     pub fn from_bytes(bytes: Vec<u8>, declared: &[Map<String, Value>]) -> Result<Self, TextTokenizerError> {
-        let format = |e: tokenizers::Error| TextTokenizerError::Format(e.to_string());
-        let mut inner = tokenizer_file::read(&bytes).map_err(TextTokenizerError::Format)?;
-        inner.with_truncation(None).map_err(format)?;
-        inner.with_padding(None);
+        let inner = tokenizer_file::read(&bytes).map_err(TextTokenizerError::Format)?;
         let required = |role: Role| {
             let missing = || TextTokenizerError::NoToken { role: role.0[0], token: role.1.join("` or `") };
             find(&inner, declared, role)?.ok_or_else(missing)

@@ -1,0 +1,49 @@
+//! What a tokenizer puts around texts.
+
+use serde_json::Value;
+
+/// The most tokens that a template may add. Whisper's and BERT's add two or three.
+const MOST_ADDED: usize = 64;
+
+/// Refuses a post-processor, or a list of some, with which the library would panic, or that would repeat texts.
+///
+/// # Errors
+/// Says what is wrong with the template.
+pub fn check(processor: &Value) -> Result<(), String> {
+    if let Some(processors) = processor.get("processors").and_then(Value::as_array) {
+        // Each adds to what those before it have made.
+        if processors.len() > MOST_ADDED {
+            return Err(format!("it is a list of {}, and {MOST_ADDED} is the most", processors.len()));
+        }
+        processors.iter().try_for_each(check)?;
+    }
+    let tokens = &processor["special_tokens"];
+    for (name, texts) in [("single", ["A"].as_slice()), ("pair", &["A", "B"])] {
+        let Some(pieces) = processor.get(name).and_then(Value::as_array) else { continue };
+        check_template(pieces, texts, tokens).map_err(|e| format!("the template `{name}` {e}"))?;
+    }
+    Ok(())
+}
+
+fn check_template(pieces: &[Value], texts: &[&str], tokens: &Value) -> Result<(), String> {
+    let (mut seen, mut added) = (Vec::new(), 0);
+    for piece in pieces {
+        if let Some(text) = piece["Sequence"]["id"].as_str() {
+            if !texts.contains(&text) || seen.contains(&text) {
+                return Err(format!("has the text {text} where it is not there, or once more"));
+            }
+            seen.push(text);
+        }
+        if let Some(token) = piece["SpecialToken"]["id"].as_str() {
+            let count = |key: &str| tokens[token][key].as_array().map(Vec::len);
+            match (count("ids"), count("tokens")) {
+                (Some(ids), Some(tokens)) if ids == tokens => added += ids,
+                _ => return Err(format!("has `{token}`, of which `special_tokens` does not have ids and tokens")),
+            }
+        }
+    }
+    match added > MOST_ADDED {
+        true => Err(format!("adds {added} tokens to a text, and {MOST_ADDED} is the most")),
+        false => Ok(()),
+    }
+}
