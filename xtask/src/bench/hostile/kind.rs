@@ -1,6 +1,7 @@
 //! What is made hostile, and who reads it.
 
 use super::case::Case;
+use super::hub;
 use burn::tensor::{Int, Tensor, TensorData};
 use clap::ValueEnum;
 use std::fmt::Display;
@@ -50,6 +51,8 @@ pub enum Kind {
     Run,
     /// A run's checkpoint, and what else goes on from there
     Resume,
+    /// What the hub answers
+    Hub,
     /// What the harness itself must see: a panic, an abort, a hang, an allocation, a stack that overflows
     #[value(hide = true)]
     Trial,
@@ -57,8 +60,8 @@ pub enum Kind {
 
 impl Kind {
     /// Of 10,000 cases, how many are of which kind.
-    pub const SHARES: [(Self, u64); 17] = [
-        (Self::Yaml, 1400),
+    pub const SHARES: [(Self, u64); 18] = [
+        (Self::Yaml, 1200),
         (Self::Wav, 650),
         (Self::Flac, 750),
         (Self::Mp3, 800),
@@ -75,6 +78,7 @@ impl Kind {
         (Self::Tasks, 200),
         (Self::Run, 200),
         (Self::Resume, 100),
+        (Self::Hub, 200),
     ];
 
     /// Whether the file is one of those that are changed; the others are there to be read beside it.
@@ -107,6 +111,7 @@ impl Kind {
             Self::Tasks => answer(&dir.join("runs/two"), &dir.join("clip.wav")),
             Self::Run => view(&dir.join("runs/tiny")),
             Self::Resume => resume(&dir.join("runs/tiny")),
+            Self::Hub => hub::ask(dir),
             Self::Trial => trial(file),
         }
     }

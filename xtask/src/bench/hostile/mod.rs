@@ -7,6 +7,8 @@
 mod args;
 mod case;
 mod child;
+mod generate;
+mod hub;
 mod kind;
 mod mutate;
 mod prepare;

@@ -1,6 +1,7 @@
 //! Cases: each a copy of a good input in which one file is changed.
 
 use super::case::Case;
+use super::generate;
 use super::kind::Kind;
 use super::mutate;
 use super::repair;
@@ -82,7 +83,19 @@ impl Folder {
 /// Changes a file as its kind asks for. Most of what has checksums gets new ones.
 fn change(file: &Path, bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     let repaired = random.below(4) > 0;
+    let is_tokenizer = file.file_name().is_some_and(|name| name == "tokenizer.json");
     match file.extension().unwrap_or_default().to_string_lossy().as_ref() {
+        "json" if is_tokenizer && random.below(3) == 0 => generate::tokenizer(bytes, random),
+        "http" => match random.below(2) {
+            0 => generate::answer(bytes, random),
+            _ => {
+                mutate::text(bytes, other, random);
+                if repaired {
+                    repair::answer(bytes);
+                }
+            }
+        },
+        "safetensors" if random.below(3) == 0 => generate::header(bytes, random),
         "yaml" | "json" | "jsonl" | "csv" | "tsv" | "conll" | "txt" | "" => match random.below(8) {
             0 => mutate::binary(bytes, other, random),
             _ => mutate::text(bytes, other, random),

@@ -1,6 +1,7 @@
 //! Checksums made anew, so that what stands behind them is read: most of what a checksum covers would otherwise be
 //! refused before anybody looks at it.
 
+use super::hub::body;
 use std::ops::Range;
 use std::path::Path;
 
@@ -63,6 +64,18 @@ fn remainder(bytes: &[u8], bits: u32, polynomial: u32) -> u32 {
     sum >> (32 - bits)
 }
 
+/// The length that the head of an answer of HTTP says, if it says one.
+pub fn answer(bytes: &mut Vec<u8>) {
+    let Some(length) = body(bytes).map(<[u8]>::len) else { return };
+    let head = String::from_utf8_lossy(&bytes[..bytes.len() - length]).into_owned();
+    let line = |line: &str| match line.split_once(": ") {
+        Some(("Content-Length", _)) => format!("Content-Length: {length}\r\n"),
+        _ => line.to_owned(),
+    };
+    let head: String = head.split_inclusive("\r\n").map(line).collect();
+    bytes.splice(..bytes.len() - length, head.into_bytes());
+}
+
 /// The `checksums` beside a file of a checkpoint; nothing where there is none.
 pub fn checkpoint(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let (Some(sums), Some(name)) = (file.parent().map(|dir| dir.join("checksums")), file.file_name()) else {
@@ -80,6 +93,13 @@ pub fn checkpoint(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_says_its_length() {
+        let mut bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nX: y\r\n\r\n{}".to_vec();
+        answer(&mut bytes);
+        assert_eq!(String::from_utf8_lossy(&bytes), "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: y\r\n\r\n{}");
+    }
 
     #[test]
     fn whole_files_have_the_checksums_that_are_made_anew() {

@@ -1,5 +1,6 @@
 //! Good inputs of every kind: the repository's fixtures, and what this program makes itself.
 
+use super::hub;
 use super::kind::Kind;
 use crate::failure::Failure;
 use serde_json::{Value, json};
@@ -65,6 +66,13 @@ pub fn write(kind: Kind, dir: &Path) -> Result<(), Failure> {
             write_wav(&dir.join("two/clip.wav"), &clip).map_err(failed)
         }
         Kind::Run | Kind::Resume => seeds.train("tiny", TINY),
+        Kind::Hub => {
+            let sha = "0123456789abcdef0123456789abcdef01234567";
+            let files = ["config.json", "model.safetensors", "default/train/0000.parquet"];
+            let siblings: Vec<Value> = files.iter().map(|name| json!({ "rfilename": name })).collect();
+            seeds.answer("hub", hub::LISTING, &json!({"sha": sha, "siblings": siblings}).to_string())?;
+            seeds.answer("hub", hub::FILE, "{}")
+        }
         Kind::Trial => TRIALS.iter().try_for_each(|what| seeds.write(what, "what.txt", what.as_bytes())),
     }
 }
@@ -77,6 +85,12 @@ impl Folders<'_> {
         let folder = self.0.join(folder);
         std::fs::create_dir_all(&folder).map_err(failed)?;
         std::fs::write(folder.join(file), bytes).map_err(failed)
+    }
+
+    /// An answer of HTTP.
+    fn answer(&self, folder: &str, file: &str, body: &str) -> Result<(), Failure> {
+        let head = format!("ETag: \"0123\"\r\nContent-Length: {}\r\nConnection: close\r\n", body.len());
+        self.write(folder, file, format!("HTTP/1.1 200 OK\r\n{head}\r\n{body}").as_bytes())
     }
 
     /// A file of the repository.
