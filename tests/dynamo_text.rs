@@ -137,18 +137,15 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     assert!((gates - 1.0).abs() < 1e-5 && TASKS.contains(&answer["task"].as_str().expect("a task")), "{answer}");
     // One decision says whose head answers, and through which adapters: also where the task reads less of the text.
     let words = ["hello", "world", "a", "b", "name", "and"];
-    let mut answered = 0;
     for turn in 0..2 * words.len() {
-        let text = (0..60).map(|at| words[(turn + at * at + at / 7) % words.len()]).collect::<Vec<_>>().join(" ");
-        let answer = predict(&["--text", &text, "--context", &text]);
-        // A question of sixty words leaves its task no room for the context.
-        let Ok(answer) = serde_json::from_str::<Value>(answer.stdout.trim()) else { continue };
-        answered += 1;
+        let text =
+            |count| (0..count).map(|at: usize| words[(turn + at * at + at / 7) % words.len()]).collect::<Vec<_>>();
+        let answer = predict(&["--text", &text(3).join(" "), "--context", &text(60).join(" ")]);
+        let answer: Value = serde_json::from_str(answer.stdout.trim()).unwrap_or_else(|e| panic!("{e}: {answer:?}"));
         let gate = |task: &str| answer["gates"][task].as_f64().expect("a gate");
         let widest = TASKS.iter().max_by(|a, b| gate(a).total_cmp(&gate(b))).expect("a task");
         assert_eq!(answer["task"].as_str(), Some(*widest), "{answer}");
     }
-    assert!(answered > 0, "none could be answered");
     predict(&["--audio", "tone.tsv"]).assert_refusal(&["takes text", "--text"]);
     for odd in [&[][..], &["--text", "a", "--audio", "tone.tsv"], &["--audio", "tone.tsv", "--context", "a"]] {
         let refused = predict(odd);

@@ -188,16 +188,19 @@ fn an_index_names_no_files_elsewhere() {
 }
 
 #[test]
-fn saving_replaces_a_folder_whole() {
+fn saving_replaces_a_model_whole() {
     let folder = Folder::copy("tiny-128");
     let whisper = folder.load();
-    folder.write("stale.json", "{}");
+    // What is no part of a model is somebody's own.
+    folder.write("notes.json", "{}");
+    folder.write("normalizer.json", "{}");
     // Over the very shards it was read from.
     whisper.save(&folder.path(), Dtype::F32).expect("saved");
     assert!(named(&folder.load()) == named(&whisper));
-    assert!(
-        !folder.path().join("stale.json").exists() && !folder.path().join("model-00001-of-00005.safetensors").exists()
-    );
+    assert!(folder.path().join("notes.json").exists());
+    for stale in ["normalizer.json", "model.safetensors.index.json", "model-00001-of-00005.safetensors"] {
+        assert!(!folder.path().join(stale).exists(), "{stale}");
+    }
     assert_eq!(std::fs::read_dir(folder.dir.path()).expect("listed").count(), 1, "nothing is left beside it");
 }
 

@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn a_large_card_has_larger_batches_where_it_is_said_how_rates_follow() {
         let split = |rule, tokens| {
-            let preset = resolved("a100-40", "roberta-large", &TrainedPart::All, tokens, rule);
+            let preset = resolved("a100-40", "roberta-base", &TrainedPart::All, tokens, rule);
             (preset.settings.and_then(|settings| settings.split).expect("a split"), preset.reason)
         };
         let (usual, reason) = split(None, None);

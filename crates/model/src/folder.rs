@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, parameters, write_directory, write_tensors};
+use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, parameters, replace_directory, write_tensors};
 
 /// Why a folder is no model, or could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -240,7 +240,8 @@ pub(crate) fn pretty(json: Map<String, Value>) -> Vec<u8> {
     format!("{:#}\n", Value::Object(json)).into_bytes()
 }
 
-/// Writes a folder, whole or not at all; an existing folder is replaced. `config.json` says which type the weights have.
+/// Writes a folder, whole or not at all; of one that is there the model is replaced, and what else lies in it stays. `config.json`
+/// says which type the weights have.
 pub(crate) fn write(
     dir: &Path,
     mut config: Map<String, Value>,
@@ -256,11 +257,17 @@ pub(crate) fn write(
     config.remove("dtype");
     config.insert("torch_dtype".into(), name.into());
     files.insert("config.json".into(), pretty(config));
-    write_directory(dir, |dir| {
+    replace_directory(dir, is_of_model, |dir| {
         for (name, bytes) in files {
             let path = dir.join(name);
             std::fs::write(&path, bytes).map_err(|source| StoreError::Io { action: "write", path, source })?;
         }
         write_tensors(&dir.join(WEIGHTS), tensors, dtype)
     })
+}
+
+/// Whether a file of this name is a part of a model: its weights, whole or in shards, or one of its small files.
+fn is_of_model(name: &str) -> bool {
+    let is_shard = name.starts_with("model-") && name.ends_with(".safetensors");
+    is_shard || [WEIGHTS, INDEX].contains(&name) || SMALL_FILES.iter().any(|(small, _)| *small == name)
 }

@@ -109,6 +109,19 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 /// # Errors
 /// The first error of `write`, or when the file system refuses; then what was at `path` is still there.
 pub fn write_directory<E: From<StoreError>>(path: &Path, write: impl FnOnce(&Path) -> Result<(), E>) -> Result<(), E> {
+    replace_directory(path, |_| false, write)
+}
+
+/// As [`write_directory`]; of what lies in a directory that is there, also goes what `is_replaced` by its name, whether the new
+/// one has it or not.
+///
+/// # Errors
+/// As there.
+pub fn replace_directory<E: From<StoreError>>(
+    path: &Path,
+    is_replaced: impl Fn(&str) -> bool,
+    write: impl FnOnce(&Path) -> Result<(), E>,
+) -> Result<(), E> {
     let io = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(io)?;
@@ -117,12 +130,12 @@ pub fn write_directory<E: From<StoreError>>(path: &Path, write: impl FnOnce(&Pat
     for entry in std::fs::read_dir(new.path()).map_err(io)? {
         File::open(entry.map_err(io)?.path()).and_then(|f| f.sync_all()).map_err(io)?;
     }
-    swap(new, path).map_err(io)?;
+    swap(new, path, &is_replaced).map_err(io)?;
     Ok(File::open(parent).and_then(|d| d.sync_all()).map_err(io)?)
 }
 
 /// Puts `new` in the place of `path`; of what was there, what `new` has too is deleted.
-fn swap(new: tempfile::TempDir, path: &Path) -> std::io::Result<()> {
+fn swap(new: tempfile::TempDir, path: &Path, is_replaced: &dyn Fn(&str) -> bool) -> std::io::Result<()> {
     if !path.exists() {
         return std::fs::rename(new.keep(), path);
     }
@@ -132,7 +145,7 @@ fn swap(new: tempfile::TempDir, path: &Path) -> std::io::Result<()> {
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
         if renameat_with(CWD, new.path(), CWD, path, RenameFlags::EXCHANGE).is_ok() {
-            return move_missing(new.path(), path);
+            return move_missing(new.path(), path, is_replaced);
         }
     }
     let parent = new.path().parent().unwrap_or(Path::new(".")).to_owned();
@@ -140,11 +153,11 @@ fn swap(new: tempfile::TempDir, path: &Path) -> std::io::Result<()> {
     let replaced = old.path().join("replaced");
     std::fs::rename(path, &replaced)?;
     std::fs::rename(new.keep(), path)?;
-    move_missing(&replaced, path)
+    move_missing(&replaced, path, is_replaced)
 }
 
-/// Moves what `from` has and `to` has not.
-fn move_missing(from: &Path, to: &Path) -> std::io::Result<()> {
+/// Moves what `from` has and `to` has not, but for what is replaced.
+fn move_missing(from: &Path, to: &Path, is_replaced: &dyn Fn(&str) -> bool) -> std::io::Result<()> {
     // A link to a directory is a thing of its own, and not followed.
     if !from.symlink_metadata()?.is_dir() {
         return Ok(());
@@ -152,10 +165,13 @@ fn move_missing(from: &Path, to: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
         let place = to.join(entry.file_name());
+        if entry.file_name().to_str().is_some_and(is_replaced) {
+            continue;
+        }
         match place.symlink_metadata() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => std::fs::rename(entry.path(), place)?,
             Err(error) => return Err(error),
-            Ok(there) if there.is_dir() => move_missing(&entry.path(), &place)?,
+            Ok(there) if there.is_dir() => move_missing(&entry.path(), &place, is_replaced)?,
             Ok(_) => {}
         }
     }

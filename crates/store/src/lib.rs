@@ -31,7 +31,9 @@ mod temporary;
 mod visit;
 
 pub use error::StoreError;
-pub use file::{TensorFile, is_blank, remove_leftovers, write_atomically, write_directory, write_tensors};
+pub use file::{
+    TensorFile, is_blank, remove_leftovers, replace_directory, write_atomically, write_directory, write_tensors,
+};
 pub use host::{Dtype, HostTensor};
 pub use lock::{DirectoryLock, LockError};
 pub use parameters::{

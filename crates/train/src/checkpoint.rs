@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use undertone_metrics::Direction;
-use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, write_atomically, write_directory, write_tensors};
+use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, replace_directory, write_atomically, write_tensors};
 
 /// Where training stands besides its tensors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -124,26 +124,24 @@ impl Checkpoints {
     pub fn save(&self, contents: &Contents) -> Result<(), StoreError> {
         let Contents { state, model, optimizer, ema } = contents;
         let path = self.path(state.step);
-        // Averages and the mark of one that is replaced are not those of the new one.
-        for stale in [DOUBTFUL, EMA] {
-            if path.join(stale).exists() {
-                delete(&path)?;
-            }
-        }
-        write_directory(&path, |dir| {
-            write_tensors(&dir.join(MODEL), model, Dtype::F32)?;
-            write_tensors(&dir.join(OPTIMIZER), optimizer, Dtype::F32)?;
-            if let Some(ema) = ema {
-                write_tensors(&dir.join(EMA), ema, Dtype::F32)?;
-            }
-            let json = serde_json::to_string_pretty(state).unwrap_or_default();
-            write_atomically(&dir.join(STATE), json.as_bytes())?;
-            let mut sums = String::new();
-            for name in [MODEL, OPTIMIZER, STATE].into_iter().chain(ema.is_some().then_some(EMA)) {
-                sums.push_str(&format!("{:08x}  {name}\n", checksum(&dir.join(name))?));
-            }
-            write_atomically(&dir.join(CHECKSUMS), sums.as_bytes())
-        })
+        replace_directory(
+            &path,
+            |name| FILES.contains(&name),
+            |dir| {
+                write_tensors(&dir.join(MODEL), model, Dtype::F32)?;
+                write_tensors(&dir.join(OPTIMIZER), optimizer, Dtype::F32)?;
+                if let Some(ema) = ema {
+                    write_tensors(&dir.join(EMA), ema, Dtype::F32)?;
+                }
+                let json = serde_json::to_string_pretty(state).unwrap_or_default();
+                write_atomically(&dir.join(STATE), json.as_bytes())?;
+                let mut sums = String::new();
+                for name in [MODEL, OPTIMIZER, STATE].into_iter().chain(ema.is_some().then_some(EMA)) {
+                    sums.push_str(&format!("{:08x}  {name}\n", checksum(&dir.join(name))?));
+                }
+                write_atomically(&dir.join(CHECKSUMS), sums.as_bytes())
+            },
+        )
     }
 
     /// The newest checkpoint that is whole, and a sentence for each newer one that is not. One that was marked as doubtful

@@ -66,7 +66,7 @@ impl PretrainedText {
         Ok(Self { model, config, tokenizer, raw_config, files })
     }
 
-    /// Writes a folder that transformers loads, whole or not at all; an existing folder is replaced. It holds the bare
+    /// Writes a folder that transformers loads, whole or not at all; of one that is there the model is replaced. It holds the bare
     /// encoder, without adapters: those are folders of their own.
     ///
     /// # Errors

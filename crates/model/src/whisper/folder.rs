@@ -143,7 +143,7 @@ impl PretrainedWhisper {
         Ok(Self { model, config, tokenizer, generation, raw_config, files })
     }
 
-    /// Writes a folder that transformers loads, whole or not at all; an existing folder is replaced.
+    /// Writes a folder that transformers loads, whole or not at all; of one that is there the model is replaced.
     ///
     /// # Errors
     /// When the file system refuses.
