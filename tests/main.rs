@@ -37,3 +37,4 @@ mod resume;
 mod run_directory;
 mod text_folder;
 mod tune;
+mod vocabulary;

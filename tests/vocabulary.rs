@@ -1,0 +1,74 @@
+//! A Whisper for a language of one's own, trained from nothing: its vocabulary comes from a file or from the texts.
+
+use serde_json::Value;
+use undertone_tests::{Outcome, Place, experiment, wav};
+
+const TEXTS: [&str; 3] = ["xin chào các bạn", "các bạn chào", "đường đi xin chào"];
+
+/// Twelve recordings in Vietnamese, and the tiny experiment on them with such a vocabulary.
+fn place(tokenizer: &str) -> Place {
+    let place = Place::default();
+    let mut list = String::new();
+    for index in 0..12 {
+        place.write(&format!("{index}.wav"), wav(&vec![0.1; 8000 + 500 * index]));
+        list += &format!("{{\"audio\": \"{index}.wav\", \"text\": \"{}\"}}\n", TEXTS[index % TEXTS.len()]);
+    }
+    place.write("list.jsonl", list);
+    let yaml = experiment("path: list.jsonl").replace("model:\n", &format!("model:\n  tokenizer: {tokenizer}\n"));
+    let valid = yaml.find("  valid: {samples").expect("validation data");
+    let end = valid + yaml[valid..].find("\ntrain:").expect("its end");
+    let yaml = yaml.replace(&yaml[valid..end], "  valid: {path: list.jsonl}\n  language: vi");
+    place.write("tiny.yaml", yaml.replace("max_steps: 24", "max_steps: 4"));
+    place
+}
+
+fn trained(place: &Place, more: &[&str]) -> Outcome {
+    let outcome = place.run(&[&["train", "--config", "tiny.yaml"], more].concat());
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    outcome
+}
+
+fn tokenizer(place: &Place, run: &str) -> Vec<u8> {
+    std::fs::read(place.path(&format!("runs/{run}/best/tokenizer.json"))).expect("a vocabulary")
+}
+
+#[test]
+fn a_fresh_model_has_a_vocabulary_that_is_trained_on_its_texts() {
+    let place = place("{vocab_size: 280}");
+    trained(&place, &[]);
+    let bytes = tokenizer(&place, "tiny");
+    let json: Value = serde_json::from_slice(&bytes).expect("JSON");
+    assert_eq!(json["model"]["vocab"].as_object().expect("a vocabulary").len(), 280);
+    let special: Vec<&str> =
+        json["added_tokens"].as_array().expect("a list").iter().filter_map(|token| token["content"].as_str()).collect();
+    assert!(["<|vi|>", "<|transcribe|>", "<|notimestamps|>", "<|2.00|>"].iter().all(|token| special.contains(token)));
+    // What it goes on with, is judged by and is used with is the same.
+    trained(&place, &["--resume", "--set", "train.max_steps=6"]);
+    assert!(tokenizer(&place, "tiny") == bytes);
+    for args in [&["eval", "--run", "runs/tiny"][..], &["transcribe", "--model", "runs/tiny", "0.wav"]] {
+        assert_eq!(place.run(args).status, Some(0), "{args:?}");
+    }
+    // Another model takes it from there.
+    let path = "model.tokenizer={path: runs/tiny/best, vocab_size: null}";
+    trained(&place, &["--set", "run.name=second", "--set", path]);
+    assert!(tokenizer(&place, "second") == bytes);
+}
+
+#[test]
+fn a_vocabulary_that_cannot_be_is_refused() {
+    for (tokenizer, culprits) in [
+        ("{vocab_size: 100}", &["`model.tokenizer.vocab_size`", "256"][..]),
+        ("{}", &["`model.tokenizer`", "vocab_size"]),
+        ("{vocab_size: 300, path: x}", &["`model.tokenizer`", "give one"]),
+        ("{path: list.jsonl}", &["list.jsonl", "tokenizer.json"]),
+        ("{path: none}", &["none"]),
+    ] {
+        place(tokenizer).run(&["train", "--config", "tiny.yaml"]).assert_refusal(culprits);
+    }
+    let bundled = ["--set", "model.source={bundled: whisper-nano-cw, config: null}"];
+    let args = [&["train", "--config", "tiny.yaml"], &bundled[..]].concat();
+    place("{vocab_size: 300}").run(&args).assert_refusal(&["`model.tokenizer`", "fresh model"]);
+    let morse = ["--set", "data.train={synth: cw, samples: 4, path: null}"];
+    let args = [&["train", "--config", "tiny.yaml"], &morse[..]].concat();
+    place("{vocab_size: 300}").run(&args).assert_refusal(&["`model.tokenizer"]);
+}
