@@ -15,6 +15,10 @@ pub fn check(processor: &Value) -> Result<(), String> {
         if processors.len() > MOST_ADDED {
             return Err(format!("it is a list of {}, and {MOST_ADDED} is the most", processors.len()));
         }
+        // What one has made of a text is no text for another.
+        if templates(processor) > 1 {
+            return Err("it is a list with several templates, and one is the most".into());
+        }
         processors.iter().try_for_each(check)?;
     }
     let tokens = &processor["special_tokens"];
@@ -23,6 +27,13 @@ pub fn check(processor: &Value) -> Result<(), String> {
         check_template(pieces, texts, tokens).map_err(|e| format!("the template `{name}` {e}"))?;
     }
     Ok(())
+}
+
+/// Templates in a post-processor, wherever they stand in lists.
+fn templates(processor: &Value) -> usize {
+    let own = usize::from(processor.get("single").is_some() || processor.get("pair").is_some());
+    let below = processor.get("processors").and_then(Value::as_array).into_iter().flatten();
+    own + below.map(templates).sum::<usize>()
 }
 
 fn check_template(pieces: &[Value], texts: &[&str], tokens: &Value) -> Result<(), String> {

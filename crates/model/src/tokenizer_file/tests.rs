@@ -142,7 +142,16 @@ fn templates_that_repeat_texts_or_name_no_token_are_refused() {
     let token = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});
     let processor = |single: Vec<Value>, tokens: Value| json!({"type": "TemplateProcessing", "single": single, "pair": [text("A"), text("B")], "special_tokens": tokens});
     let known = json!({"a": {"id": "a", "ids": [1], "tokens": ["a"]}});
-    read(&with("post_processor", &processor(vec![token("a"), text("A"), token("a")], known.clone()))).expect("read");
+    let good = processor(vec![token("a"), text("A"), token("a")], known.clone());
+    let list = |processors: &[&Value]| json!({"type": "Sequence", "processors": processors});
+    for one in [&good, &list(&[&good])] {
+        read(&with("post_processor", one)).expect("read");
+    }
+    // The second is given what the first has made, in three pieces, at which the library panics.
+    for several in [list(&[&good, &good]), list(&[&list(&[&good]), &good])] {
+        let error = refusal("post_processor", &several);
+        assert!(error.contains("several templates"), "{error}");
+    }
     let thousand = json!({"a": {"id": "a", "ids": vec![1; 1000], "tokens": vec!["a"; 1000]}});
     let uneven = json!({"a": {"id": "a", "ids": [1, 2], "tokens": ["a"]}});
     for (single, tokens, said) in [
