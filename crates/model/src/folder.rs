@@ -257,7 +257,7 @@ pub(crate) fn write(
     config.remove("dtype");
     config.insert("torch_dtype".into(), name.into());
     files.insert("config.json".into(), pretty(config));
-    replace_directory(dir, is_of_model, |dir| {
+    replace_directory(dir, is_model_file, |dir| {
         for (name, bytes) in files {
             let path = dir.join(name);
             std::fs::write(&path, bytes).map_err(|source| StoreError::Io { action: "write", path, source })?;
@@ -266,8 +266,9 @@ pub(crate) fn write(
     })
 }
 
-/// Whether a file of this name is a part of a model: its weights, whole or in shards, or one of its small files.
-fn is_of_model(name: &str) -> bool {
+/// Whether a file of this name in a folder of the Hugging Face layout is a part of the model: its weights, whole or in shards, or
+/// one of its small files. Everything else there is neither read nor written.
+pub fn is_model_file(name: &str) -> bool {
     let is_shard = name.starts_with("model-") && name.ends_with(".safetensors");
     is_shard || [WEIGHTS, INDEX].contains(&name) || SMALL_FILES.iter().any(|(small, _)| *small == name)
 }

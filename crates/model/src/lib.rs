@@ -35,4 +35,4 @@ pub mod text_decoder;
 mod tokenizer_file;
 pub mod whisper;
 
-pub use folder::{FolderError, WrongSize};
+pub use folder::{FolderError, WrongSize, is_model_file};

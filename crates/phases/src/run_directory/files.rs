@@ -2,10 +2,12 @@
 
 use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
+use undertone_model::is_model_file;
 use undertone_store::{DirectoryLock, is_temporary};
 
-/// What a run, or each of its stages, writes into its directory. `*` stands for any letters, `#` for figures.
-const WRITTEN: [&str; 38] = [
+/// What a run, or each of its stages, writes into its directory, but for the files of models in [`BEST`]. `*` stands for any
+/// letters, `#` for figures.
+const WRITTEN: [&str; 31] = [
     "config.yaml",
     "config.#.yaml",
     "stage.yaml",
@@ -33,22 +35,16 @@ const WRITTEN: [&str; 38] = [
     "checkpoints/step-#/state.json",
     "checkpoints/step-#/checksums",
     "checkpoints/step-#/doubtful",
-    "best*/score.json",
-    "best*/dynamo.json",
-    "best*/*.safetensors",
-    "best*/adapters/*/adapter_config.json",
-    "best*/adapters/*/adapter_model.safetensors",
-    // A model's folder in the Hugging Face layout.
-    "best*/*config.json",
-    "best*/tokenizer.json",
-    "best*/*_tokens*.json",
-    "best*/normalizer.json",
-    "best*/vocab.*",
-    "best*/merges.txt",
+    "best/adapters/*/adapter_config.json",
+    "best/adapters/*/adapter_model.safetensors",
+    "best_ema/adapters/*/adapter_config.json",
+    "best_ema/adapters/*/adapter_model.safetensors",
 ];
 
-/// Where stages lie in the directory of a run; `*` is the name of a task.
-const STAGES: [&str; 5] = ["phase1/*", "phase2", "phase3", "baselines/head/*", "baselines/*"];
+/// The folders of models, and what lies in them beside a model's own files.
+const BEST: [&str; 2] = ["best", "best_ema"];
+const BESIDE_MODELS: [&str; 5] =
+    ["score.json", "dynamo.json", "heads.safetensors", "router.safetensors", "backbone.safetensors"];
 
 /// What lies in a directory, as paths below it, in their order.
 #[derive(Debug, Default)]
@@ -125,21 +121,35 @@ enum Kind {
 /// What a path is, seen from the directory of the run.
 fn kind(path: &Path, is_directory: bool) -> Kind {
     let Some(parts) = path.iter().map(|part| part.to_str()).collect::<Option<Vec<_>>>() else { return Kind::Foreign };
-    let known = |pattern: &str| {
-        let pattern: Vec<&str> = pattern.split('/').collect();
-        let fits = pattern.len() == parts.len() || is_directory && pattern.len() > parts.len();
-        fits && pattern.iter().zip(&parts).all(|(pattern, part)| matches(pattern, part))
-    };
-    let in_stage = || {
-        STAGES
-            .iter()
-            .any(|stage| known(stage) && is_directory || WRITTEN.iter().any(|file| known(&format!("{stage}/{file}"))))
-    };
     match parts[..] {
         [name] if name == DirectoryLock::FILE => Kind::Lock,
         [.., name] if is_temporary(name.as_ref()) => Kind::Leftover,
-        _ if WRITTEN.iter().any(|file| known(file)) || in_stage() => Kind::Own,
+        _ if is_own(in_stage(&parts), is_directory) => Kind::Own,
         _ => Kind::Foreign,
+    }
+}
+
+/// A path seen from the stage that it lies in; nothing for the directories of stages themselves.
+fn in_stage<'a>(parts: &'a [&'a str]) -> &'a [&'a str] {
+    match parts {
+        ["phase1" | "baselines"] | ["baselines", "head"] => &[],
+        ["phase1", _, rest @ ..] | ["baselines", "head", _, rest @ ..] => rest,
+        ["phase2" | "phase3", rest @ ..] | ["baselines", _, rest @ ..] => rest,
+        rest => rest,
+    }
+}
+
+/// Whether a stage writes a file, or makes a directory for its files.
+fn is_own(parts: &[&str], is_directory: bool) -> bool {
+    match parts {
+        [] => is_directory,
+        [folder, name] if !is_directory && BEST.contains(folder) => is_model_file(name) || BESIDE_MODELS.contains(name),
+        [folder] if BEST.contains(folder) => is_directory,
+        _ => WRITTEN.iter().any(|pattern| {
+            let pattern: Vec<&str> = pattern.split('/').collect();
+            let fits = if is_directory { pattern.len() > parts.len() } else { pattern.len() == parts.len() };
+            fits && pattern.iter().zip(parts).all(|(pattern, part)| matches(pattern, part))
+        }),
     }
 }
 
@@ -157,7 +167,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn is_own(path: &str) -> bool {
+    fn is_ours(path: &str) -> bool {
         matches!(kind(Path::new(path), false), Kind::Own)
     }
 
@@ -179,7 +189,7 @@ mod tests {
                 "best_ema/score.json",
                 "best/adapters/copy/adapter_config.json",
             ] {
-                assert!(is_own(&format!("{stage}{file}")), "{stage}{file}");
+                assert!(is_ours(&format!("{stage}{file}")), "{stage}{file}");
             }
             for file in [
                 "config.old.yaml",
@@ -187,6 +197,8 @@ mod tests {
                 "src/thesis.txt",
                 "best/notes.md",
                 "best/transcripts.json",
+                "best/photos.safetensors",
+                "bestiary/model.safetensors",
                 "pictures/cat.svg",
                 "checkpoints/step-00000010/notes",
                 "checkpoints/old/state.json",
@@ -194,10 +206,10 @@ mod tests {
                 "phase4/config.yaml",
                 "adapters/copy/adapter_config.json",
             ] {
-                assert!(!is_own(&format!("{stage}{file}")), "{stage}{file}");
+                assert!(!is_ours(&format!("{stage}{file}")), "{stage}{file}");
             }
         }
-        assert!(!is_own("deep/phase2/metrics.jsonl") && !is_own("phase1/metrics.jsonl"));
+        assert!(!is_ours("deep/phase2/metrics.jsonl") && !is_ours("phase1/metrics.jsonl"));
     }
 
     #[test]
