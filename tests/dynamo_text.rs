@@ -146,6 +146,25 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
         let widest = TASKS.iter().max_by(|a, b| gate(a).total_cmp(&gate(b))).expect("a task");
         assert_eq!(answer["task"].as_str(), Some(*widest), "{answer}");
     }
+    // One task of a stage that has a head for each answers by its own, and what is found of it is what `analyze` finds.
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().replace('*', "")).collect::<Vec<_>>();
+    let table: Vec<Vec<String>> = analysis.stdout.lines().filter(|line| line.starts_with('|')).map(cells).collect();
+    for (column, stage) in [("shared adapter", "shared"), ("full fine-tuning", "full")] {
+        let column = table[0].iter().position(|cell| cell == column).expect("a column");
+        let run = format!("runs/four/baselines/{stage}");
+        for (task, metric) in TASKS.iter().zip(["accuracy", "f1", "entity_f1", "cer"]) {
+            let row = table.iter().find(|row| row[1].starts_with(&format!("{task}: {metric}"))).expect("a row");
+            let judged = place.run(&["eval", "--run", &run, "--task", task, "--split", "test"]);
+            let scores: Value =
+                serde_json::from_str(judged.stdout.trim()).unwrap_or_else(|e| panic!("{e}: {judged:?}"));
+            let score = scores[format!("{task}.{metric}")].as_f64().expect("a score");
+            assert_eq!(format!("{score:.4}"), row[column], "{stage} on {task}: {scores}");
+            let text = ["--text", "hello world", "--context", "a hello and b"];
+            let answer = place.run(&[&["predict", "--run", &run, "--task", task][..], &text].concat());
+            let is_label = ["bad", "good"].contains(&answer.stdout.trim());
+            assert_eq!(is_label, *task == "tone", "another head has answered for {task} of {stage}: {answer:?}");
+        }
+    }
     predict(&["--audio", "tone.tsv"]).assert_refusal(&["takes text", "--text"]);
     for odd in [&[][..], &["--text", "a", "--audio", "tone.tsv"], &["--audio", "tone.tsv", "--context", "a"]] {
         let refused = predict(odd);

@@ -7,7 +7,7 @@ use undertone_cw::listen::last_gap;
 /// [`Transcriber::audio`] cuts it, and how much comes at a time changes nothing.
 ///
 /// Morse is read anew each second, as far as its characters are whole, and what three readings agree on is given out, so that
-/// text comes about three seconds after it was sent; it stays, also where more context would have it read otherwise. Of
+/// text comes some seconds after it was sent; it stays, also where more context would have it read otherwise. Of
 /// other audio a text comes with each pause that the model's window is cut at.
 pub struct LiveTranscriber<'a> {
     transcriber: &'a Transcriber,

@@ -276,7 +276,15 @@ impl Stage {
     /// for all tasks.
     pub(super) fn trained_for(&self, task: usize, setup: &Setup) -> Result<TaskModel, RunError> {
         let own = match self {
-            Self::Whole | Self::Shared | Self::Full => return self.trained(setup),
+            Self::Whole => return self.trained(setup),
+            Self::Shared | Self::Full => {
+                let mut model = self.trained(setup)?;
+                // On a text backbone each task has its own.
+                if model.heads.len() > 1 {
+                    model.heads = vec![model.heads.swap_remove(task)];
+                }
+                return Ok(model);
+            }
             Self::Head(index) => Self::Head(*index),
             Self::Adapter(_) | Self::Adapters | Self::Router | Self::Joint => Self::Adapter(task),
         };
