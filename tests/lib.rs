@@ -154,7 +154,7 @@ pub fn write_model(dir: &Path) {
     let characters: String = undertone::cw::morse::alphabet().collect();
     let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"]).expect("a tokenizer");
     let device = burn::tensor::Device::default();
-    device.seed(3);
+    undertone::ops::seed(3);
     let whisper = PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &device).expect("a model");
     whisper.save(dir, Dtype::F32).expect("saved");
 }
