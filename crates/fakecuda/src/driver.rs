@@ -1,0 +1,159 @@
+//! The state of the driver, behind one lock: what is pretended, what lives, and what was counted.
+
+use crate::abi::Status;
+use crate::card::Card;
+use crate::fault::Fault;
+use crate::memory::Blocks;
+use crate::order::Order;
+use crate::ptx::Entry;
+use crate::report::{Kernel, Report};
+use crate::stream::{Event, Stream};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::time::Instant;
+
+/// What the context of a real driver takes of a device's memory.
+const CONTEXT_BYTES: u64 = 512 << 20;
+
+/// A kernel that can be launched.
+pub struct Function {
+    pub entry: Entry,
+    /// Bytes of shared memory that it opted into.
+    pub opted_in: u64,
+    /// Its place among the report's kernels.
+    pub place: usize,
+}
+
+/// Everything.
+pub struct Driver {
+    pub card: Card,
+    pub devices: i32,
+    pub memory_bytes: u64,
+    pub fault: Option<Fault>,
+    pub launch_milliseconds: f64,
+    pub reads_are_real: bool,
+    pub nvrtc: PathBuf,
+    pub out: Option<PathBuf>,
+    pub blocks: Blocks,
+    pub order: Order,
+    pub streams: HashMap<usize, Stream>,
+    pub events: HashMap<usize, Event>,
+    /// Functions of each module.
+    pub modules: Vec<Vec<usize>>,
+    pub functions: Vec<Function>,
+    pub report: Report,
+    started: Instant,
+    handles: usize,
+}
+
+static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(|| Mutex::new(Driver::from_environment()));
+
+/// The driver, for as long as one call takes.
+pub fn driver() -> MutexGuard<'static, Driver> {
+    DRIVER.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Driver {
+    fn from_environment() -> Self {
+        let key: String = setting("FAKECUDA_CARD").unwrap_or_else(|| "h200".into());
+        let card = Card::named(&key).unwrap_or_else(|| refuse("FAKECUDA_CARD", &key));
+        let fault = std::env::var("FAKECUDA_FAULT").ok();
+        let report = Report {
+            card: card.name.into(),
+            architecture: card.architecture(),
+            driver: setting("FAKECUDA_DRIVER").unwrap_or(12_080),
+            ..Report::default()
+        };
+        let mut driver = Self {
+            card,
+            devices: setting("FAKECUDA_DEVICES").unwrap_or(1),
+            memory_bytes: setting("FAKECUDA_MEMORY").unwrap_or(card.memory),
+            fault: fault.map(|text| Fault::parse(&text).unwrap_or_else(|| refuse("FAKECUDA_FAULT", &text))),
+            launch_milliseconds: setting("FAKECUDA_LAUNCH_US").unwrap_or(5.0) / 1000.0,
+            reads_are_real: setting("FAKECUDA_READS").is_some_and(|reads: String| reads == "real"),
+            nvrtc: setting("FAKECUDA_NVRTC").unwrap_or_else(|| "libnvrtc.so.12".into()),
+            out: setting("FAKECUDA_OUT"),
+            blocks: Blocks::default(),
+            order: Order::default(),
+            streams: HashMap::new(),
+            events: HashMap::new(),
+            modules: Vec::new(),
+            functions: Vec::new(),
+            report,
+            started: Instant::now(),
+            handles: 0,
+        };
+        // The stream that a program does not create.
+        let number = driver.order.add_stream();
+        driver.streams.insert(0, Stream { number, milliseconds: 0.0 });
+        if let Some(out) = &driver.out {
+            let made = std::fs::create_dir_all(out);
+            made.unwrap_or_else(|e| refuse("FAKECUDA_OUT", &format!("{}: {e}", out.display())));
+        }
+        // SAFETY: the function takes nothing and returns; libraries that are opened when a program runs are not closed before.
+        unsafe { libc::atexit(write_report) };
+        driver
+    }
+
+    /// A number that no handle had so far.
+    pub fn new_handle(&mut self) -> usize {
+        self.handles += 16;
+        self.handles
+    }
+
+    /// Counts something that hardware would have refused or done wrong.
+    pub fn problem(&mut self, sentence: String) {
+        *self.report.problems.entry(sentence).or_default() += 1;
+    }
+
+    /// An error of the device that a call hears of.
+    pub fn check(&self, waits: bool) -> Result<(), Status> {
+        self.fault.and_then(|fault| fault.poison(self.report.launches, waits)).map_or(Ok(()), Err)
+    }
+
+    /// Bytes that can still be allocated.
+    pub fn free_bytes(&self) -> u64 {
+        self.memory_bytes.saturating_sub(CONTEXT_BYTES).saturating_sub(self.report.memory.now)
+    }
+
+    /// Adds a kernel to the report and to what can be launched; its number.
+    pub fn add_function(&mut self, entry: Entry, file: &str, bytes: u64) -> usize {
+        self.report.kernels.push(Kernel {
+            name: entry.name.clone(),
+            file: file.into(),
+            bytes,
+            max_threads: entry.max_threads,
+            shared_memory: entry.shared_memory,
+            ..Kernel::default()
+        });
+        self.functions.push(Function { entry, opted_in: 0, place: self.report.kernels.len() - 1 });
+        self.functions.len() - 1
+    }
+}
+
+fn setting<T: FromStr>(name: &str) -> Option<T> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| refuse(name, &text)))
+}
+
+/// A test that asks for what there is not ends here: nothing that it could go on with would be what it asked for.
+fn refuse(name: &str, value: &str) -> ! {
+    eprintln!("fakecuda: {name}={value} cannot be");
+    std::process::exit(2)
+}
+
+/// What the program has done so far.
+pub fn report() -> Report {
+    let driver = driver();
+    Report { seconds: driver.started.elapsed().as_secs_f64(), ..driver.report.clone() }
+}
+
+extern "C" fn write_report() {
+    let text = serde_json::to_vec_pretty(&report()).unwrap_or_default();
+    let Some(out) = &driver().out else { return };
+    if let Err(e) = std::fs::write(out.join("report.json"), text) {
+        eprintln!("fakecuda: cannot write the report to `{}`: {e}", out.display());
+    }
+}

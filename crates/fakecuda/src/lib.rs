@@ -1,0 +1,61 @@
+//! A CUDA driver without a GPU: a library that stands for `libcuda.so.1` and `libnvrtc.so` in programs that load both when they
+//! run, as CubeCL does.
+//!
+//! Kernels are really generated, and really compiled by NVIDIA's NVRTC for the architecture of the card that is pretended. Nothing
+//! is computed: a device's memory is the host's, a copy is a copy, and a launch is checked, counted and done. So it shows what a
+//! compiler refuses, launches that a card would refuse, pointers to memory that was freed, copies that do not wait for each other,
+//! how many launches, waits and bytes a step takes, how much memory is reserved, and the host's time. It shows no number that a
+//! kernel would have computed and no time of a device: what is read back is zeros, and events are stamped by a clock that each
+//! launch moves on by the same time.
+//!
+//! This is deliberately no emulator, and only as much of a driver as CubeCL calls: any other function is missing, which a program
+//! finds out when it looks it up.
+//!
+//! Settings are environment variables, read when the program initialises CUDA:
+//!
+//! | variable | what it sets | default |
+//! |---|---|---|
+//! | `FAKECUDA_CARD` | the card: [`Card::ALL`] | `h200` |
+//! | `FAKECUDA_DEVICES` | how many of them there are | 1 |
+//! | `FAKECUDA_DRIVER` | the version of CUDA the driver is for: 12000 is 12.0 | 12080 |
+//! | `FAKECUDA_MEMORY` | bytes of a device's memory | the card's |
+//! | `FAKECUDA_NVRTC` | the real `libnvrtc.so.12` | the loader finds it |
+//! | `FAKECUDA_OUT` | a folder for `report.json` and every module's PTX, `NNNN-KERNEL.ptx` | nothing is written |
+//! | `FAKECUDA_FAULT` | what goes wrong: [`Fault`] | nothing |
+//! | `FAKECUDA_LAUNCH_US` | microseconds of a launch on the pretended clock | 5 |
+//! | `FAKECUDA_READS` | `real`: what is read back is what was copied there, not zeros | zeros |
+//!
+//! What a program did is a [`Report`], written when it exits.
+//!
+//! Linux alone.
+//!
+//! ```
+//! use fakecuda::Card;
+//!
+//! let card = Card::named("t4").expect("a card of that name");
+//! assert_eq!((card.architecture(), card.shared_memory_optin), (75, 65536));
+//! ```
+
+#![cfg(target_os = "linux")]
+#![allow(unsafe_code, reason = "a driver is called with pointers")]
+
+mod abi;
+mod card;
+mod device;
+mod driver;
+mod fault;
+mod launch;
+mod memory;
+mod module;
+mod nvrtc;
+mod order;
+mod ptx;
+mod report;
+mod stream;
+mod tensor_map;
+
+pub use card::Card;
+pub use driver::report;
+pub use fault::Fault;
+pub use ptx::{Entry, Parameter, Ptx};
+pub use report::{Copies, Kernel, Memory, Nvrtc, Report, Waits};

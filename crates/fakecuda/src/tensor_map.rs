@@ -1,0 +1,129 @@
+//! Tensor maps, which tell Hopper's copy engine how a tensor lies in memory: 128 bytes that mean something to hardware alone. What
+//! is checked is what the driver API's reference demands of `cuTensorMapEncodeTiled`.
+
+use crate::abi::{INVALID_VALUE, SUCCESS, Status};
+use crate::driver::driver;
+use std::ffi::{c_int, c_uint, c_void};
+
+/// Bytes of an element, by `CUtensorMapDataType`.
+const ELEMENT_BYTES: [u32; 13] = [1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4];
+/// The widest row of a box in bytes, by `CUtensorMapSwizzle`; nothing is demanded without one.
+const SWIZZLE_BYTES: [u32; 4] = [u32::MAX, 32, 64, 128];
+
+/// What a map is to be of.
+struct Tiled<'a> {
+    kind: usize,
+    address: usize,
+    sizes: &'a [u64],
+    strides: &'a [u64],
+    window: &'a [u32],
+    steps: &'a [u32],
+    is_interleaved: bool,
+    swizzle: usize,
+}
+
+impl Tiled<'_> {
+    /// What is wrong with it.
+    fn problem(&self) -> Option<&'static str> {
+        let Some(element) = ELEMENT_BYTES.get(self.kind) else { return Some("a type that there is not") };
+        if !self.address.is_multiple_of(if self.is_interleaved { 32 } else { 16 }) {
+            return Some("an address that is not aligned");
+        }
+        if self.sizes.iter().any(|size| *size == 0 || *size > 1 << 32) {
+            return Some("a dimension that is empty or above 2³²");
+        }
+        if self.strides.iter().any(|stride| !stride.is_multiple_of(16) || *stride >= 1 << 40) {
+            return Some("a stride that is no multiple of 16 bytes or too long");
+        }
+        if self.window.iter().any(|size| !(1..=256).contains(size)) {
+            return Some("a box that is not between 1 and 256 long");
+        }
+        if self.steps.iter().any(|step| !(1..=8).contains(step)) {
+            return Some("a step that is not between 1 and 8");
+        }
+        let row = self.window[0] * element;
+        if !self.is_interleaved && !row.is_multiple_of(16) {
+            return Some("a box whose rows are no multiple of 16 bytes");
+        }
+        let is_wide = SWIZZLE_BYTES.get(self.swizzle).is_some_and(|most| row > *most);
+        is_wide.then_some("a box whose rows are wider than its swizzle")
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuTensorMapEncodeTiled(
+    map: *mut [u8; 128],
+    kind: c_int,
+    rank: c_uint,
+    address: *mut c_void,
+    sizes: *const u64,
+    strides: *const u64,
+    window: *const u32,
+    steps: *const u32,
+    interleave: c_int,
+    swizzle: c_int,
+    _promotion: c_int,
+    _out_of_bounds: c_int,
+) -> Status {
+    let mut driver = driver();
+    let count = rank as usize;
+    let problem = if driver.card.architecture() < 90 {
+        Some("a card that has none")
+    } else if !(1..=5).contains(&count) {
+        Some("a rank that is not between 1 and 5")
+    } else {
+        // SAFETY: the caller gives as many numbers as the tensor has dimensions, and a stride less.
+        let tiled = unsafe {
+            Tiled {
+                kind: usize::try_from(kind).unwrap_or(usize::MAX),
+                address: address as usize,
+                sizes: std::slice::from_raw_parts(sizes, count),
+                strides: if count > 1 { std::slice::from_raw_parts(strides, count - 1) } else { &[] },
+                window: std::slice::from_raw_parts(window, count),
+                steps: std::slice::from_raw_parts(steps, count),
+                is_interleaved: interleave != 0,
+                swizzle: usize::try_from(swizzle).unwrap_or(usize::MAX),
+            }
+        };
+        tiled.problem()
+    };
+    if let Some(problem) = problem {
+        driver.problem(format!("a tensor map is asked for with {problem}"));
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller gives a place for a map.
+    unsafe { map.write([0; 128]) };
+    SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_that_hardware_refuses_are_known() {
+        let fine = || Tiled {
+            kind: 9,
+            address: 4096,
+            sizes: &[64, 64],
+            strides: &[128],
+            window: &[32, 64],
+            steps: &[1, 1],
+            is_interleaved: false,
+            swizzle: 2,
+        };
+        assert_eq!(fine().problem(), None);
+        for odd in [
+            Tiled { kind: 99, ..fine() },
+            Tiled { address: 4104, ..fine() },
+            Tiled { sizes: &[0, 64], ..fine() },
+            Tiled { strides: &[100], ..fine() },
+            Tiled { window: &[32, 257], ..fine() },
+            Tiled { window: &[3, 64], ..fine() },
+            Tiled { window: &[64, 64], ..fine() },
+            Tiled { steps: &[9, 1], ..fine() },
+        ] {
+            assert!(odd.problem().is_some());
+        }
+    }
+}
