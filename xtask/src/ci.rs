@@ -43,7 +43,7 @@ const AFTER_TESTS: [Check; 2] = [
     // CubeCL's build script for CUDA downloads LLVM; for documentation builds it does not, and type-checking needs no LLVM.
     Check {
         name: "clippy with other features",
-        args: &["clippy", "--workspace", "--all-targets", "--features", "tui,wgpu,cuda-nvrtc"],
+        args: &["clippy", "--workspace", "--all-targets", "--features", "tui,wgpu,cuda"],
         variables: &[("DOCS_RS", "1")],
     },
 ];

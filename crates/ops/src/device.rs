@@ -2,6 +2,8 @@
 
 #[cfg(feature = "tch")]
 use crate::libtorch;
+#[cfg(feature = "cuda")]
+use crate::nvrtc;
 #[cfg(feature = "cube")]
 use burn::backend::CubeDevice;
 use burn::backend::DispatchDevice;
@@ -83,6 +85,17 @@ pub enum DeviceError {
         /// What the driver said.
         reason: String,
     },
+    /// The device is there, and what compiles its kernels is not.
+    #[error(
+        "device `{device}` was found, and NVIDIA's compiler was not: {missing}; `cargo xtask cuda COMMAND …` installs it and runs \
+         the command, or install a CUDA toolkit with NVRTC and let CUDA_PATH name it"
+    )]
+    NoCompiler {
+        /// The device asked for.
+        device: String,
+        /// What was looked for.
+        missing: String,
+    },
     /// A device of a backend that Undertone's operations were not written for.
     #[error(
         "{0} belongs to a backend that Undertone does not run on: use a device of Flex, CubeCL (features `cuda`, `wgpu`) or \
@@ -97,11 +110,17 @@ impl DeviceSpec {
     /// # Errors
     /// When the backend was not compiled in, the machine has no such device, or its driver does not open it.
     pub fn resolve(self) -> Result<Device, DeviceError> {
+        #[cfg(feature = "autotune")]
+        crate::kernel_cache::keep();
         match self {
-            Self::Auto => Ok([Self::Cuda(0).resolve(), Self::TchCuda(0).resolve(), first_wgpu_gpu()]
-                .into_iter()
-                .find_map(Result::ok)
-                .unwrap_or_else(Device::flex)),
+            Self::Auto => match Self::Cuda(0).resolve() {
+                // A card is there, and whoever bought it does not want to train on the CPU.
+                Err(error @ DeviceError::NoCompiler { .. }) => Err(error),
+                cuda => Ok([cuda, Self::TchCuda(0).resolve(), first_wgpu_gpu()]
+                    .into_iter()
+                    .find_map(Result::ok)
+                    .unwrap_or_else(Device::flex)),
+            },
             Self::Cpu => Ok(Device::flex()),
             Self::Cuda(index) => self.cuda(index),
             Self::Wgpu(index) => self.wgpu(index),
@@ -133,7 +152,11 @@ impl DeviceSpec {
     #[cfg(feature = "cuda")]
     fn cuda(self, index: usize) -> Result<Device, DeviceError> {
         let found = Device::enumerate(DeviceType::Cuda).into_vec().len();
-        self.opened(index, found, CUDA_ADVICE, || Device::cuda(index))
+        let missing = if index < found { nvrtc::missing() } else { None };
+        match missing {
+            Some(missing) => Err(DeviceError::NoCompiler { device: self.to_string(), missing }),
+            None => self.opened(index, found, CUDA_ADVICE, || Device::cuda(index)),
+        }
     }
 
     #[cfg(feature = "wgpu")]
@@ -159,6 +182,8 @@ impl DeviceSpec {
         let opened = std::panic::catch_unwind(|| device.identity());
         let reason = "its backend panicked, as printed above".to_owned();
         opened.map_err(|_| DeviceError::NotOpened { device: self.to_string(), reason })?;
+        #[cfg(feature = "autotune")]
+        crate::kernel_cache::use_for(&device);
         Ok(device)
     }
 

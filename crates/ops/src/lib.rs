@@ -38,6 +38,8 @@ mod graph;
 mod groups;
 mod hook;
 mod host;
+#[cfg(feature = "autotune")]
+mod kernel_cache;
 mod launches;
 #[cfg(feature = "tch")]
 #[allow(deprecated, reason = "as the feature says")]
@@ -47,6 +49,8 @@ mod lora;
 mod lora_linear;
 mod loss;
 mod norm;
+#[cfg(feature = "cuda")]
+mod nvrtc;
 mod optimizer;
 mod precision;
 mod product;

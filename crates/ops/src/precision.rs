@@ -14,8 +14,10 @@ use undertone_kernels::matrix::{Precision, precision, set_precision};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compute {
-    /// 32 bits, also in each product.
+    /// The card's own: bf16 on CUDA since Ampere, f16 on CUDA since Volta, f32 on everything else.
     #[default]
+    Auto,
+    /// 32 bits, also in each product.
     F32,
     /// Numbers of 32 bits whose products round to 11 bits of precision first, as NVIDIA's matrix units do since Ampere:
     /// several times as fast as f32 there. On other devices it is f32.
@@ -35,6 +37,7 @@ impl Compute {
         let device = device.clone().inner();
         let has = |compute: Self| device.supports_dtype(compute.dtype()) && has_units(&device, compute);
         let instead: &[Self] = match self {
+            Self::Auto => automatic(&device),
             Self::Bf16 => &[Self::Bf16, Self::F16],
             Self::F32 | Self::Tf32 | Self::F16 => &[self],
         };
@@ -43,7 +46,8 @@ impl Compute {
 
     fn dtype(self) -> DType {
         match self {
-            Self::F32 | Self::Tf32 => DType::F32,
+            // What it stands for is known once there is a device: nothing is lowered before.
+            Self::Auto | Self::F32 | Self::Tf32 => DType::F32,
             Self::Bf16 => DType::BF16,
             Self::F16 => DType::F16,
         }
@@ -53,11 +57,33 @@ impl Compute {
 impl fmt::Display for Compute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Auto => "auto",
             Self::F32 => "f32",
             Self::Tf32 => "tf32",
             Self::Bf16 => "bf16",
             Self::F16 => "f16",
         })
+    }
+}
+
+/// What [`Compute::Auto`] stands for, the best first. LibTorch does not say which card it has.
+fn automatic(device: &Device) -> &'static [Compute] {
+    match Backing::of(device) {
+        #[cfg(feature = "cuda")]
+        Backing::Cuda => {
+            by_architecture(device.identity().and_then(|identity| cuda_architecture(&identity.fingerprint)))
+        }
+        _ => &[Compute::F32],
+    }
+}
+
+/// Matrix units multiply f16 since Volta (sm_70) and bf16 since Ampere (sm_80).
+#[cfg(any(feature = "cuda", test))]
+fn by_architecture(architecture: Option<u32>) -> &'static [Compute] {
+    match architecture {
+        Some(80..) => &[Compute::Bf16],
+        Some(70..80) => &[Compute::F16],
+        _ => &[Compute::F32],
     }
 }
 
@@ -110,10 +136,10 @@ pub(crate) fn lowered<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     if x.dtype() == DType::F32 && dtype != DType::F32 { x.cast(dtype) } else { x }
 }
 
-/// Whether a product of these f32 numbers has to be kept from rounding to TF32.
+/// Whether products of these numbers have to be kept from rounding to TF32.
 #[cfg(feature = "cube")]
-pub(crate) fn needs_exact_kernel<const D: usize>(x: &Tensor<D>) -> bool {
-    COMPUTE.get() != Compute::Tf32 && x.dtype() == DType::F32 && Backing::of(&x.device()) == Backing::Cuda
+pub(crate) fn needs_exact_product<const D: usize>(x: &Tensor<D>) -> bool {
+    COMPUTE.get() != Compute::Tf32 && x.dtype() == DType::F32
 }
 
 fn product_type(device: &Device) -> DType {
@@ -175,6 +201,9 @@ mod tests {
         }
         let architectures = ["ptx_sm75", "ptx_sm80", "ptx_sm90a", "spirv_65541_0"].map(cuda_architecture);
         assert_eq!(architectures, [Some(75), Some(80), Some(90), None]);
+        let automatic = architectures.map(|architecture| by_architecture(architecture)[0]);
+        assert_eq!(automatic, [Compute::F16, Compute::Bf16, Compute::Bf16, Compute::F32]);
+        assert_eq!(Compute::Auto.on(&cpu), Compute::F32);
     }
 
     #[test]

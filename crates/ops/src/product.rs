@@ -1,8 +1,15 @@
 //! Products of matrices.
 
-use burn::tensor::Tensor;
 #[cfg(feature = "cube")]
-pub(crate) use exact::exact;
+use crate::cube;
+#[cfg(feature = "cube")]
+use crate::device::Backing;
+use crate::host;
+#[cfg(feature = "cube")]
+use crate::precision::needs_exact_product;
+#[cfg(feature = "cube")]
+use burn::tensor::DType;
+use burn::tensor::Tensor;
 
 /// `lhs · rhs` over the last two axes, in the type of its factors; the axes before them are the same in both.
 ///
@@ -14,45 +21,58 @@ pub(crate) use exact::exact;
 /// - output: `[.., m, n]`
 pub fn matmul<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
     #[cfg(feature = "cube")]
-    if crate::precision::needs_exact_kernel(&lhs) {
-        return exact(lhs, rhs);
+    if Backing::of(&lhs.device()) == Backing::Cuda {
+        let rounding = if needs_exact_product(&lhs) { cube::Rounding::Exact } else { cube::Rounding::MatrixUnits };
+        return kernel::product(lhs, rhs, rounding);
     }
     lhs.matmul(rhs)
 }
 
-/// Burn has no switch against TF32: with f32 factors, its kernels for CUDA round to 11 bits wherever matrix units do that. So
-/// exact products are launched from here, by a kernel that multiplies and adds f32 numbers one by one.
+/// The same in f32, of factors of any float type: nothing is rounded to their type between their products and the sum of those.
+/// Without gradients.
+pub(crate) fn matmul_to_f32<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
+    #[cfg(feature = "cube")]
+    if lhs.dtype() != DType::F32 && Backing::of(&lhs.device()).is_cube() {
+        return kernel::plain(lhs, rhs, DType::F32, cube::Rounding::MatrixUnits);
+    }
+    matmul(host::f32(lhs), host::f32(rhs))
+}
+
+/// Products on CubeCL by kernels that are launched from here.
 #[cfg(feature = "cube")]
-mod exact {
-    use crate::cube;
+mod kernel {
+    use crate::cube::{self, Rounding};
     use crate::graph::{AnyFloat, with_gradients};
     use burn::backend::{AutodiffBackend, Dispatch};
-    use burn::tensor::Tensor;
+    use burn::tensor::{DType, Tensor};
 
-    /// The product of f32 tensors in exact f32, on a backend of CubeCL.
-    pub(crate) fn exact<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
+    /// A product in the type of its factors.
+    pub(crate) fn product<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, rounding: Rounding) -> Tensor<D> {
+        let dtype = lhs.dtype();
         if !lhs.device().is_autodiff() {
-            return plain(lhs, rhs);
+            return plain(lhs, rhs, dtype, rounding);
         }
         let inputs = [lhs.clone(), rhs.clone()].map(AnyFloat::from);
         let [wants_lhs, wants_rhs] = inputs.each_ref().map(AnyFloat::is_tracked);
         let (lhs, rhs) = (lhs.inner(), rhs.inner());
-        let y = Dispatch::from_inner(plain(lhs.clone(), rhs.clone()).into_dispatch());
+        let y = Dispatch::from_inner(plain(lhs.clone(), rhs.clone(), dtype, rounding).into_dispatch());
         let (for_rhs, for_lhs) = (wants_rhs.then_some(lhs), wants_lhs.then_some(rhs));
-        let backward = |dy| {
+        let backward = move |dy| {
             let dy = Tensor::<D>::from_dispatch(dy);
-            let d_lhs = for_lhs.map(|rhs| plain(dy.clone(), rhs.swap_dims(D - 2, D - 1)).into_dispatch());
-            let d_rhs = for_rhs.map(|lhs| plain(lhs.swap_dims(D - 2, D - 1), dy).into_dispatch());
+            let product = |lhs, rhs| plain(lhs, rhs, dtype, rounding).into_dispatch();
+            let d_lhs = for_lhs.map(|rhs: Tensor<D>| product(dy.clone(), rhs.swap_dims(D - 2, D - 1)));
+            let d_rhs = for_rhs.map(|lhs: Tensor<D>| product(lhs.swap_dims(D - 2, D - 1), dy));
             vec![d_lhs, d_rhs]
         };
         Tensor::from_dispatch(with_gradients(y, inputs.into(), backward))
     }
 
-    fn plain<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
+    /// A product in numbers of `dtype`, without gradients.
+    pub(crate) fn plain<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, dtype: DType, rounding: Rounding) -> Tensor<D> {
         let shape = cube::product_shape(&lhs.shape(), &rhs.shape());
         let factors = [lhs.into_dispatch(), rhs.into_dispatch()];
-        let [y] = cube::launched("matmul_f32", factors, [shape], |[lhs, rhs]| [cube::matmul(&lhs, &rhs)]);
-        Tensor::from_dispatch(y)
+        let launch = move |[lhs, rhs]: [_; 2]| cube::matmul(&lhs, &rhs, dtype, rounding);
+        Tensor::from_dispatch(cube::launched_as("matmul", factors, shape, dtype, launch))
     }
 }
 
@@ -98,7 +118,7 @@ mod tests {
         fn an_exact_product_is_what_it_is_by_definition(
             batch in 1_usize..4, m in 1_usize..20, k in 1_usize..40, n in 1_usize..20,
         ) {
-            check(exact, [batch, m, k, n]);
+            check(|lhs, rhs| kernel::product(lhs, rhs, cube::Rounding::Exact), [batch, m, k, n]);
         }
     }
 
@@ -107,6 +127,7 @@ mod tests {
     #[ignore = "needs CubeCL's backend: cargo xtask test --device wgpu"]
     fn exact_products_take_strided_empty_and_untracked_factors() {
         let device = crate::testing::device;
+        let exact = |lhs, rhs| kernel::product(lhs, rhs, cube::Rounding::Exact);
         let a = Tensor::<2>::from_floats([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], &device());
         assert_close(exact(a.clone().transpose(), a.clone()), &[35.0, 44.0, 44.0, 56.0], 0.0);
         let empty = Tensor::<2>::zeros([0, 3], &device());

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The features that bring a backend or a part of one.
-pub const BACKEND_FEATURES: [&str; 9] =
-    ["cuda", "cuda-nvrtc", "libtorch", "metal", "ndarray", "rocm", "tch", "vulkan", "wgpu"];
+pub const BACKEND_FEATURES: [&str; 8] = ["cuda", "libtorch", "metal", "ndarray", "rocm", "tch", "vulkan", "wgpu"];
 
 /// A package of the workspace.
 #[derive(Debug)]

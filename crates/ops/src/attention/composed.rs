@@ -3,7 +3,7 @@
 use crate::activation::drop_elements;
 use crate::capacity::Capacity;
 use crate::host;
-use crate::product::matmul;
+use crate::product::{matmul, matmul_to_f32};
 use burn::tensor::{Bool, Device, Tensor};
 use std::ops::Range;
 
@@ -30,9 +30,9 @@ impl Composed {
             let top = scores.clone().max_dim(3);
             let weights = (scores - top.clone()).exp();
             let total = weights.clone().sum_dim(3);
-            let mixed = matmul(host::restored(self.dropped(weights), dtype), value.clone());
+            let mixed = matmul_to_f32(host::restored(self.dropped(weights), dtype), value.clone());
             // Dividing after the product keeps the division at `[queries, d_head]` instead of `[queries, keys]`.
-            outs.push(host::restored(host::f32(mixed) / total.clone(), dtype));
+            outs.push(host::restored(mixed / total.clone(), dtype));
             sums.push(top + total.log());
         }
         (merged(joined(outs)), joined(sums).squeeze_dim(3))
@@ -50,7 +50,7 @@ impl Composed {
         for rows in self.pieces(&query, &key) {
             let of = |x: &Tensor<4>| some(x, &rows);
             let weights = (self.scores(&query, &key, &rows) - of(&sums)).exp();
-            let change = self.dropped(host::f32(matmul(of(&d_out), value.clone().swap_dims(2, 3))));
+            let change = self.dropped(matmul_to_f32(of(&d_out), value.clone().swap_dims(2, 3)));
             let d_scores = host::restored((weights.clone() * (change - of(&deltas))).mul_scalar(scale), dtype);
             let kept = host::restored(self.dropped(weights), dtype);
             d_query.push(matmul(d_scores.clone(), key.clone()));
@@ -79,8 +79,8 @@ impl Composed {
     /// `[batch, heads, rows, keys]` in f32, -∞ where a key is hidden.
     fn scores(&self, query: &Tensor<4>, key: &Tensor<4>, rows: &Range<usize>) -> Tensor<4> {
         let (queries, keys) = (query.dims()[2], key.dims()[2]);
-        let queries_now = some(query, rows).mul_scalar(scale(query));
-        let scores = host::f32(matmul(queries_now, key.clone().swap_dims(2, 3)));
+        // Scores go into an exponential: rounded to half precision, one of 30 would be off by 1 % in f16 and by 12 % in bf16.
+        let scores = matmul_to_f32(some(query, rows), key.clone().swap_dims(2, 3)).mul_scalar(scale(query));
         // One query sees everything there is, so a decoding step needs no causal mask.
         let offset = (self.causal && queries > 1).then(|| (rows.start + keys) as i64 - queries as i64);
         match hidden_keys(scores.dims(), offset, self.padding.as_ref(), &scores.device()) {

@@ -276,77 +276,19 @@ fn burns([query, key, value]: [Tensor<3>; 3], options: &AttentionOptions) -> Ten
 }
 
 #[cfg(test)]
+mod definition;
+
+#[cfg(test)]
 mod tests {
     use super::composed::scale;
     use super::*;
     use crate::testing::{Inputs, assert_close, compare, compare_not_finite_but, device, pseudo_random};
     use proptest::prelude::*;
 
-    /// Attention by its definition, a loop at a time, on the host.
-    fn by_definition(
-        q: &[f32],
-        k: &[f32],
-        v: &[f32],
-        (t, s, heads, dk): (usize, usize, usize, usize),
-        causal: bool,
-        padded: &[bool],
-    ) -> Vec<f32> {
-        let width = heads * dk;
-        let mut out = vec![0.0; t * width];
-        for head in 0..heads {
-            for i in 0..t {
-                let logits: Vec<f64> = (0..s)
-                    .map(|j| {
-                        if padded[j] || (causal && j > i + s - t) {
-                            return f64::NEG_INFINITY;
-                        }
-                        let dot: f64 = (0..dk)
-                            .map(|c| f64::from(q[i * width + head * dk + c]) * f64::from(k[j * width + head * dk + c]))
-                            .sum();
-                        dot / (dk as f64).sqrt()
-                    })
-                    .collect();
-                let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let sum: f64 = logits.iter().map(|l| (l - max).exp()).sum();
-                for c in 0..dk {
-                    let y: f64 =
-                        (0..s).map(|j| (logits[j] - max).exp() / sum * f64::from(v[j * width + head * dk + c])).sum();
-                    out[i * width + head * dk + c] = y as f32;
-                }
-            }
-        }
-        out
-    }
-
-    #[test]
-    fn equals_its_definition_with_and_without_autodiff() {
-        let (t, s, heads, dk) = (5, 7, 3, 4);
-        for causal in [false, true] {
-            for padded in [vec![false; s], (0..s).map(|j| j == 1 || j == 2).collect::<Vec<_>>()] {
-                let (q, k, v) = (
-                    pseudo_random(t * heads * dk, 1),
-                    pseudo_random(s * heads * dk, 2),
-                    pseudo_random(s * heads * dk, 3),
-                );
-                let expected = by_definition(&q, &k, &v, (t, s, heads, dk), causal, &padded);
-                for device in [device(), device().autodiff()] {
-                    let tensor =
-                        |x: &[f32], time: usize| Tensor::<1>::from_floats(x, &device).reshape([1, time, heads * dk]);
-                    let mask =
-                        Tensor::<1, Bool>::from_bool(padded.as_slice(), &device.clone().inner()).unsqueeze::<2>();
-                    let mut options = AttentionOptions::new(heads).with_key_padding(Some(mask));
-                    options.causal = causal;
-                    let y = attention(tensor(&q, t), tensor(&k, s), tensor(&v, s), options);
-                    assert_close(y, &expected, 1e-5);
-                }
-            }
-        }
-    }
-
     type Attends = fn(Tensor<3>, Tensor<3>, Tensor<3>, AttentionOptions) -> Tensor<3>;
 
     /// The composition, on whatever device.
-    fn composed(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
+    pub(super) fn composed(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
         step(Body::composed, [query, key, value], options)
     }
 

@@ -1,6 +1,6 @@
 //! The gradient of an embedding, without atomic operations.
 
-use super::launch::{UNITS, cube_each, empty, row_of_cube, zeros};
+use super::launch::{UNITS, cube_each, empty, highest, row_of_cube, zeros};
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
@@ -15,32 +15,62 @@ pub(crate) fn embedding_backward([ids, dy]: [CubeTensor; 2], vocabulary: usize) 
         let (client, units) = (dy.client.clone(), CubeDim::new_1d(UNITS as u32));
         let [ids, dy] = [ids, dy].map(CubeTensor::into_tensor_arg);
         let out = sums.clone().into_tensor_arg();
-        embedding_sums::launch(&client, cube_each(rows), units, ids, dy, out, rows, width);
+        let parts = width.div_ceil(UNITS);
+        embedding_sums::launch(&client, cube_each(rows * parts), units, ids, dy, out, rows, width, parts);
     }
     sums
 }
 
-/// The cube of an id's first row sums all rows of the id, in their order; the cubes of the others have nothing to do.
+/// A cube for each row and each part of [`UNITS`] columns. That of an id's first row sums all rows of the id, in their order; those
+/// of the others have nothing to do. The commonest id, of which there are as many as there is padding, is so summed by as many
+/// cubes as there are parts.
 #[cube(launch)]
-fn embedding_sums(ids: &Tensor<i32>, dy: &Tensor<f32>, sums: &mut Tensor<f32>, rows: usize, width: usize) {
-    let row = row_of_cube();
+fn embedding_sums(
+    ids: &Tensor<i32>,
+    dy: &Tensor<f32>,
+    sums: &mut Tensor<f32>,
+    rows: usize,
+    width: usize,
+    parts: usize,
+) {
+    let cube = row_of_cube();
+    let row = cube / parts;
+    let unit = UNIT_POS_X as usize;
+    let column = cube % parts * UNITS + unit;
+    let mut near = Shared::<[i32]>::new_slice(UNITS);
+    let mut found = Shared::<[f32]>::new_slice(UNITS);
+    // The same for all units of a cube, so that all of them come to each barrier.
     if row < rows {
         let id = ids[row];
-        let mut before = 0usize;
-        while before < row && ids[before] != id {
-            before += 1;
+        let mut is_before = 0.0f32;
+        let mut before = unit;
+        while before < row {
+            if ids[before] == id {
+                is_before = 1.0f32;
+            }
+            before += UNITS;
         }
-        if before == row {
-            let mut at = UNIT_POS_X as usize;
-            while at < width {
-                let mut sum = dy[row * width + at];
-                for later in row + 1..rows {
-                    if ids[later] == id {
-                        sum += dy[later * width + at];
+        if highest(&mut found, is_before) == 0.0f32 {
+            let mut sum = 0.0f32;
+            let mut first = row;
+            while first < rows {
+                sync_cube();
+                if first + unit < rows {
+                    near[unit] = ids[first + unit];
+                }
+                sync_cube();
+                if column < width {
+                    let last = min(UNITS, rows - first);
+                    for at in 0..last {
+                        if near[at] == id {
+                            sum += dy[(first + at) * width + column];
+                        }
                     }
                 }
-                sums[usize::cast_from(id) * width + at] = sum;
-                at += UNITS;
+                first += UNITS;
+            }
+            if column < width {
+                sums[usize::cast_from(id) * width + column] = sum;
             }
         }
     }

@@ -33,6 +33,18 @@ pub(crate) fn launched<const I: usize, const O: usize>(
     launched_all(name, inputs.into(), outputs.into(), launch).try_into().expect("one tensor for each output")
 }
 
+/// As [`launched`], for one tensor of another type.
+pub(crate) fn launched_as<const I: usize>(
+    name: &str,
+    inputs: [DispatchTensor; I],
+    output: Shape,
+    dtype: DType,
+    launch: impl Fn([CubeTensor; I]) -> CubeTensor + Send + Sync + 'static,
+) -> DispatchTensor {
+    let launch = move |inputs: Vec<CubeTensor>| vec![launch(inputs.try_into().expect("as many as there are"))];
+    queue(name, inputs.into(), vec![(output, dtype)], launch).remove(0)
+}
+
 /// As [`launched`], for numbers of tensors that depend on the model.
 pub(crate) fn launched_all(
     name: &str,
@@ -40,10 +52,19 @@ pub(crate) fn launched_all(
     outputs: Vec<Shape>,
     launch: impl Fn(Vec<CubeTensor>) -> Vec<CubeTensor> + Send + Sync + 'static,
 ) -> Vec<DispatchTensor> {
+    queue(name, inputs, outputs.into_iter().map(|shape| (shape, DType::F32)).collect(), launch)
+}
+
+fn queue(
+    name: &str,
+    inputs: Vec<DispatchTensor>,
+    outputs: Vec<(Shape, DType)>,
+    launch: impl Fn(Vec<CubeTensor>) -> Vec<CubeTensor> + Send + Sync + 'static,
+) -> Vec<DispatchTensor> {
     let inputs: Vec<Fused> = inputs.into_iter().map(queued).collect();
     let client = inputs.first().expect("a kernel has an input").client.clone();
     let inputs: Vec<TensorIr> = inputs.into_iter().map(Fused::into_ir).collect();
-    let output = |shape| TensorIr::uninit(client.create_empty_handle(), shape, DType::F32);
+    let output = |(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape, dtype);
     let outputs: Vec<TensorIr> = outputs.into_iter().map(output).collect();
     let made: Vec<TensorId> = outputs.iter().map(|output| output.id).collect();
     let ir = CustomOpIr { id: name.into(), inputs: inputs.clone(), outputs, scalars: Vec::new() };

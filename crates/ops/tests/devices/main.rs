@@ -39,7 +39,7 @@ fn distance(found: &[f32], expected: &[f32]) -> f32 {
 
 fn supports(device: &Device, compute: Compute) -> bool {
     match compute {
-        Compute::F32 | Compute::Tf32 => true,
+        Compute::Auto | Compute::F32 | Compute::Tf32 => true,
         Compute::Bf16 => device.supports_dtype(DType::BF16),
         Compute::F16 => device.supports_dtype(DType::F16),
     }

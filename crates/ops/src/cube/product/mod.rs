@@ -1,0 +1,60 @@
+//! Products of matrices, by kernels that are chosen here: Burn's choice has no switch against TF32, rounds what it gives to the type
+//! of its factors, and tries kernels that take NVIDIA's compiler minutes each.
+
+mod launch;
+#[cfg(feature = "autotune")]
+mod tuning;
+
+use burn::backend::ops::FloatTensorOps;
+use burn::tensor::{DType, FloatDType, Shape};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::kernel::matmul::init_matmul_output;
+use burn_cubecl::tensor::CubeTensor;
+use cubek::matmul::multi_level::Strategy;
+pub(crate) use launch::Rounding;
+use launch::launch;
+
+/// `lhs · rhs` over the last two axes, in numbers of `out`; both factors have one type.
+pub(crate) fn matmul(lhs: &CubeTensor, rhs: &CubeTensor, out: DType, rounding: Rounding) -> CubeTensor {
+    let shapes = [lhs.meta.shape(), rhs.meta.shape()];
+    if shapes.iter().any(|shape| shape.num_elements() == 0) {
+        let float: FloatDType = out.into();
+        return CubeBackend::float_zeros(product_shape(shapes[0], shapes[1]), &lhs.device, float);
+    }
+    let y = init_matmul_output(lhs, rhs, out);
+    #[cfg(feature = "autotune")]
+    if multiplications(lhs, rhs) >= WORTH_TUNING {
+        tuning::launch_fastest(lhs.clone(), rhs.clone(), y.clone(), rounding);
+        return y;
+    }
+    launch_by_rule(lhs, rhs, &y, rounding);
+    y
+}
+
+/// A card makes a product of fewer multiplications in some microseconds, whatever the kernel, and each kernel that is tried takes
+/// NVIDIA's compiler a quarter of a second.
+#[cfg(feature = "autotune")]
+const WORTH_TUNING: usize = 1 << 26;
+
+#[cfg(feature = "autotune")]
+fn multiplications(lhs: &CubeTensor, rhs: &CubeTensor) -> usize {
+    let columns = *rhs.meta.shape().last().unwrap_or(&1);
+    lhs.meta.num_elements().saturating_mul(columns)
+}
+
+/// The kernel that suits most shapes, or else one that takes all of them.
+fn launch_by_rule(lhs: &CubeTensor, rhs: &CubeTensor, y: &CubeTensor, rounding: Rounding) {
+    let with_matrix_units = (rounding == Rounding::MatrixUnits).then(|| Strategy::SimpleCyclicCmma(Default::default()));
+    let mut strategies =
+        with_matrix_units.into_iter().chain([Strategy::SimpleUnit(Default::default()), Strategy::Naive]);
+    let launched = strategies.any(|strategy| launch(strategy, lhs, rhs, y).is_ok());
+    assert!(launched, "the naive kernel takes factors of any shape");
+}
+
+/// `[.., m, n]` of `[.., m, k]` and `[.., k, n]`.
+pub(crate) fn product_shape(lhs: &Shape, rhs: &Shape) -> Shape {
+    let mut shape = lhs.clone();
+    let last = shape.num_dims() - 1;
+    shape[last] = rhs[last];
+    shape
+}
