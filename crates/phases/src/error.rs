@@ -114,8 +114,10 @@ pub enum RunError {
     #[error("{0}")]
     OutOfMemory(String),
     /// The device or its driver failed, and took with it what was not saved.
-    #[error("the device failed: {reason}; {}", kept(*.saved))]
+    #[error("the device failed{}: {reason}; {}", at(*.step), kept(*.saved))]
     DeviceFailed {
+        /// The step that was being computed. A device says late what failed: it may have been the one before.
+        step: Option<u64>,
         /// What the backend said.
         reason: String,
         /// The step of the newest checkpoint.
@@ -244,6 +246,14 @@ pub enum RunError {
     /// The numbers make no picture.
     #[error(transparent)]
     Analysis(#[from] AnalysisError),
+}
+
+fn at(step: Option<u64>) -> String {
+    match step {
+        None => String::new(),
+        Some(1) => " in step 1".into(),
+        Some(step) => format!(" in step {step} or the one before it"),
+    }
 }
 
 fn kept(saved: Option<u64>) -> String {

@@ -40,7 +40,7 @@ fn attempted(
             Outcome::Fits { samples_per_second: samples_per_second?, peak_bytes: peak_bytes(device) }
         }
         Err(BackendFailure::OutOfMemory(reason)) => Outcome::OutOfMemory { reason },
-        Err(BackendFailure::Device(reason)) => return Err(RunError::DeviceFailed { reason, saved: None }),
+        Err(BackendFailure::Device(reason)) => return Err(RunError::DeviceFailed { step: None, reason, saved: None }),
     })
 }
 

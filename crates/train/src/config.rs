@@ -22,7 +22,7 @@ pub struct TrainConfig {
     pub epochs: Option<u64>,
     /// Batches per optimizer step. Their loss is the sum over all their tokens by their count, as in one large batch.
     pub accumulation: usize,
-    /// What the forward and backward pass compute products in; the model is judged in f32.
+    /// What the forward and backward pass compute products in: by itself what suits the card; the model is judged in f32.
     pub compute: Compute,
     /// How the loss is scaled with `compute: f16`.
     pub loss_scale: LossScaleConfig,
@@ -62,7 +62,7 @@ impl Default for TrainConfig {
             max_steps: None,
             epochs: None,
             accumulation: 1,
-            compute: Compute::F32,
+            compute: Compute::Auto,
             loss_scale: LossScaleConfig::default(),
             guard: GuardConfig::default(),
             ema_decay: None,
@@ -233,7 +233,8 @@ impl TrainConfig {
 
     /// Whether everything that differs from its usual value is read by what was chosen.
     fn validate_belonging(&self, usual: &Self) -> Result<(), TrainConfigError> {
-        let scaled = self.compute == Compute::F16;
+        // What the card's own type is shows when there is a card.
+        let scaled = matches!(self.compute, Compute::F16 | Compute::Auto);
         let f16 = "it is for `compute: f16`: leave it out";
         let leaps = self.guard.on_spike != OnSpike::Ignore;
         let counts =

@@ -33,7 +33,7 @@ pub fn says_out_of_memory(text: &str) -> bool {
 }
 
 /// What backends say where a device no longer does what it is told.
-const DEVICE_FAILED: [&str; 8] = [
+const DEVICE_FAILED: [&str; 9] = [
     // wgpu, of what its driver refuses.
     "wgpu error: ",
     // CubeCL: a device that is lost, a kernel that failed, and a thread of its own that ended by a panic.
@@ -45,6 +45,8 @@ const DEVICE_FAILED: [&str; 8] = [
     // CUDA's driver, through CubeCL and through LibTorch.
     "CUDA_ERROR_",
     "CUDA error: ",
+    // cudarc, of a library of NVIDIA's that is not there.
+    "Unable to dynamically load",
 ];
 
 /// Whether a message of a panic says that the device failed.
@@ -79,10 +81,40 @@ fn panic_text(payload: &(dyn std::any::Any + Send)) -> Option<&str> {
     payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied())
 }
 
-/// The line of a message that says it: the rest are backtraces.
+/// The line of a message that says it, or what CUDA's driver says below it, in words: the rest are backtraces.
 pub fn telling_line(text: &str) -> String {
-    let memory = text.lines().find(|line| says_out_of_memory(line));
-    memory.or_else(|| text.lines().find(|line| says_device_failed(line))).unwrap_or_default().trim().to_owned()
+    if let Some(line) = text.lines().find(|line| says_out_of_memory(line)) {
+        return line.trim().to_owned();
+    }
+    if let Some(words) = text.lines().find_map(in_words) {
+        return words;
+    }
+    text.lines().find(|line| says_device_failed(line)).unwrap_or_default().trim().to_owned()
+}
+
+/// Statuses of CUDA's driver by number and name, and what they mean.
+const STATUSES: [(&str, &str, &str); 5] = [
+    (
+        "214",
+        "CUDA_ERROR_ECC_UNCORRECTABLE",
+        "an error in the card's memory that it cannot correct, or the card is gone",
+    ),
+    (
+        "222",
+        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+        "NVIDIA's compiler is newer than the driver: update the driver, or let CUDA_PATH name a CUDA toolkit of the version that \
+         `nvidia-smi` shows",
+    ),
+    ("700", "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel accessed what is no memory of the card"),
+    ("702", "CUDA_ERROR_LAUNCH_TIMEOUT", "a kernel did not end in time"),
+    ("719", "CUDA_ERROR_LAUNCH_FAILED", "a kernel failed"),
+];
+
+/// What a line means that has a status of the driver, like `cuEventSynchronize failed with status 700`.
+fn in_words(line: &str) -> Option<String> {
+    let number = line.trim().rsplit_once(" failed with status ").map(|(_, number)| number);
+    let found = STATUSES.iter().find(|(known, name, _)| number == Some(known) || line.contains(name));
+    found.map(|(_, name, words)| format!("{words} ({name})"))
 }
 
 #[cfg(test)]
@@ -108,6 +140,11 @@ mod tests {
             (
                 "called `Result::unwrap()` on an `Err` value: RecvError",
                 "called `Result::unwrap()` on an `Err` value: RecvError",
+            ),
+            (
+                "Error while reading data: use `try_into_data` instead to catch the error at runtime: The device is poisoned\nCaused \
+                 by:\n  cuEventSynchronize failed with status 700\nBacktrace:\n",
+                "a kernel accessed what is no memory of the card (CUDA_ERROR_ILLEGAL_ADDRESS)",
             ),
         ] {
             let failure = catch_backend_failure(|| -> u8 { panic!("{said}") });

@@ -195,6 +195,9 @@ fn train(
             learner.rescue();
             Err(RunError::OutOfMemory(advice.out_of_memory(&reason)))
         }
-        Err(BackendFailure::Device(reason)) => Err(RunError::DeviceFailed { reason, saved: learner.saved() }),
+        Err(BackendFailure::Device(reason)) => {
+            let step = Some(learner.steps() + 1);
+            Err(RunError::DeviceFailed { step, reason, saved: learner.saved() })
+        }
     }
 }

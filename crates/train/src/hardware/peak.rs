@@ -81,7 +81,7 @@ pub fn peak_flops(name: &str, compute: Compute) -> Option<f64> {
     let card = card(name);
     let peak = PEAKS.iter().find(|peak| peak.card == card)?;
     let tera = match compute {
-        Compute::F32 => Some(peak.f32),
+        Compute::Auto | Compute::F32 => Some(peak.f32),
         Compute::Tf32 => peak.tf32,
         Compute::F16 => Some(peak.f16),
         Compute::Bf16 => peak.tf32.and(Some(peak.f16)),

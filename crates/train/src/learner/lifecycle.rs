@@ -31,8 +31,11 @@ impl<O: Objective> Learner<O> {
         self.compare_ranks(batches)?;
         let owned = self.own_directory();
         self.team.agree(owned)?;
-        if self.asked != self.config.compute {
-            tracing::warn!("{}", instead(self.asked, self.config.compute));
+        match (self.asked, self.config.compute) {
+            (Compute::Auto, Compute::F32) => {}
+            (Compute::Auto, compute) => tracing::info!("{}", chosen(compute)),
+            (asked, compute) if asked != compute => tracing::warn!("{}", instead(asked, compute)),
+            _ => {}
         }
         self.state.ranks = Some(self.begun_with());
         self.state.batching = Some(self.batching(batches));
@@ -180,6 +183,14 @@ impl<O: Objective> Learner<O> {
     pub(super) fn checkpoints(&self) -> Checkpoints {
         Checkpoints::new(self.dir.join("checkpoints"))
     }
+}
+
+/// What is said where the type is the card's.
+fn chosen(compute: Compute) -> String {
+    let scaled = if compute == Compute::F16 { " with a scaled loss" } else { "" };
+    format!(
+        "products are made in {compute}{scaled}, as suits this card; `train.compute: f32` keeps all their bits and is slower"
+    )
 }
 
 /// What is said where products are made in another type than the one asked for.
