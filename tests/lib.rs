@@ -70,6 +70,11 @@ impl Place {
             "`{}` is missing: `cargo build -p xtask`, or test with `cargo xtask test`",
             binary.display()
         );
+        self.program(&binary, args)
+    }
+
+    /// `BINARY ARGS`, in here, with its output in pipes.
+    pub fn program(&self, binary: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(binary);
         command.args(args).current_dir(self.dir.path()).env("TMPDIR", self.path("tmp"));
         // Mesa's drivers complain where they have none.
@@ -82,9 +87,7 @@ impl Place {
 
     /// Runs `cargo xtask ARGS` to its end.
     pub fn run(&self, args: &[&str]) -> Outcome {
-        let output = self.xtask(args).output().expect("a process");
-        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-        Outcome { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        Outcome::of(&mut self.xtask(args))
     }
 }
 
@@ -100,6 +103,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// That of a process, which is run to its end.
+    pub fn of(command: &mut Command) -> Self {
+        let output = command.output().expect("a process");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        Self { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
     /// Exit status 2, and a last line on standard error that is an error and names every culprit.
     pub fn assert_refusal(&self, culprits: &[&str]) {
         assert_eq!(self.status, Some(2), "{self:?}");

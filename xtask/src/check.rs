@@ -2,9 +2,9 @@
 
 use crate::failure::Failure;
 use crate::output::note;
+use crate::process::{ROOT, cargo};
 use crate::skips::Skips;
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -47,9 +47,8 @@ impl Check {
 
     /// The command, in the repository's root.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        command.args(self.args).current_dir(root).envs(self.variables.iter().copied());
+        let mut command = cargo();
+        command.args(self.args).current_dir(ROOT).envs(self.variables.iter().copied());
         command
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output::note;
+use crate::process::{become_command, before, cargo, python, succeeds};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,22 +29,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         note!("LibTorch {VERSION} is in {}", libtorch.folder.display());
         return Ok(());
     }
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = cargo();
     cargo.args(["run", "--bin", "xtask", "--features", "tch", "--"]).args(&args.command);
     become_command(cargo.envs(libtorch.variables()))
-}
-
-/// In place of this process, so that an interrupt reaches the command alone.
-#[cfg(unix)]
-fn become_command(command: &mut Command) -> Result<(), Failure> {
-    use std::os::unix::process::CommandExt;
-    Err(Failure::Machine(format!("cannot start cargo: {}", command.exec())))
-}
-
-#[cfg(not(unix))]
-fn become_command(command: &mut Command) -> Result<(), Failure> {
-    let status = command.status().map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
-    if status.success() { Ok(()) } else { std::process::exit(status.code().unwrap_or(1)) }
 }
 
 /// An installation that Undertone can be built with.
@@ -61,7 +49,7 @@ impl LibTorch {
         if let Some(folder) = std::env::var_os("LIBTORCH") {
             return Self::named(PathBuf::from(folder));
         }
-        let name = if std::env::var_os("VIRTUAL_ENV").is_some() { "python" } else { "python3" };
+        let name = python();
         if let Some(found) = [PathBuf::from(name), own_python()].iter().find_map(|python| Self::of(python)) {
             return Ok(found);
         }
@@ -119,13 +107,6 @@ fn is_wanted(version: &str) -> bool {
     version.trim().split('+').next() == Some(VERSION)
 }
 
-/// A list of folders, with this one first.
-fn before(variable: &str, folder: PathBuf) -> OsString {
-    let others = std::env::var_os(variable).unwrap_or_default();
-    let all = std::iter::once(folder.clone()).chain(std::env::split_paths(&others));
-    std::env::join_paths(all).unwrap_or_else(|_| folder.into())
-}
-
 fn own_python() -> PathBuf {
     Path::new(ENVIRONMENT).join("bin/python3")
 }
@@ -135,14 +116,13 @@ fn install(python: &str) -> Result<(), Failure> {
         "── LibTorch: no Python here has PyTorch {VERSION}; installing it once in target/libtorch, which fetches about 3 GB and \
          takes 7 GB of disk with CUDA's libraries"
     );
-    let ran = |command: &mut Command| command.status().is_ok_and(|status| status.success());
-    if !ran(Command::new(python).args(["-m", "venv", ENVIRONMENT])) {
+    if !succeeds(Command::new(python).args(["-m", "venv", ENVIRONMENT])) {
         return Err(Failure::Machine(format!(
             "`{python} -m venv` failed, see above: install Python 3.10 to 3.13 with it (Debian: python3-venv), or set LIBTORCH \
              to a folder with LibTorch {VERSION}"
         )));
     }
-    if !ran(Command::new(own_python()).args(["-m", "pip", "install", &format!("torch=={VERSION}")])) {
+    if !succeeds(Command::new(own_python()).args(["-m", "pip", "install", &format!("torch=={VERSION}")])) {
         return Err(Failure::Machine(format!(
             "pip could not install PyTorch {VERSION}, see above: is there a network, and does this version exist for {python}? \
              Python 3.10 to 3.13 have it; LIBTORCH may name a folder with LibTorch {VERSION} instead"

@@ -9,6 +9,7 @@ mod analyze;
 mod bench;
 mod check;
 mod ci;
+mod cuda;
 mod data;
 mod eval;
 mod export;
@@ -18,6 +19,7 @@ mod logging;
 mod monitor;
 mod output;
 mod predict;
+mod process;
 mod progress;
 mod report;
 mod skips;
@@ -91,6 +93,8 @@ enum Command {
     GpuChild(bench::gpu::ChildArgs),
     /// Check that crates and modules depend on each other as ARCHITECTURE.md says
     Structure(structure::Args),
+    /// Run a command in a build for CUDA; NVIDIA's compiler is installed first where there is none
+    Cuda(cuda::Args),
     /// Run a command in a build for LibTorch, which is installed first where it is not there
     Libtorch(libtorch::Args),
     /// Run the tests; what they need is installed first
@@ -151,6 +155,7 @@ fn run(command: Command, log_format: LogFormat) -> Result<(), Failure> {
         Command::RanksChild(args) => bench::ranks::run_child(&args),
         Command::GpuChild(args) => bench::gpu::run_child(&args),
         Command::Structure(args) => structure::run(&args),
+        Command::Cuda(args) => cuda::run(&args),
         Command::Libtorch(args) => libtorch::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Ci(args) => ci::run(&args),

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: the tests, and what they need.
 
 use crate::check::Check;
+use crate::cuda::FakeMachine;
 use crate::failure::Failure;
 use crate::libtorch::LibTorch;
 use crate::output::note;
@@ -23,6 +24,8 @@ pub struct Args {
 pub enum Accelerator {
     Wgpu,
     Cuda,
+    /// CUDA on a driver that has no GPU behind it: kernels are compiled and launched, and nothing is computed
+    Fakecuda,
     Tch,
 }
 
@@ -39,6 +42,12 @@ const SHORT: &str = "package(undertone-ops) | (package(undertone-model) & test(/
 /// Everything that takes Burn's default device.
 const LONG: &str = "package(undertone-ops) | package(undertone-model) | package(undertone-train) | \
                     (package(undertone-tests) & test(/^(on_device|parity|parity_lora|parity_text|learner|guarding)::/))";
+/// The command line for CUDA as processes on the driver without a GPU, and that driver.
+const FAKE: &str = "package(undertone-fakecuda) | (package(undertone-tests) & test(/^fakecuda::/))";
+const ON_FAKE: Check =
+    Check { name: "tests on a CUDA driver without a GPU", args: &["nextest", "run", "--workspace"], variables: &[] };
+/// What those tests find the program and its variables in: a line of JSON.
+const FAKE_MACHINE: &str = "FAKECUDA_MACHINE";
 const ON_DEVICE: [&str; 5] = ["nextest", "run", "--workspace", "--run-ignored", "all"];
 
 impl Accelerator {
@@ -47,6 +56,7 @@ impl Accelerator {
         let (name, variables): (_, &[_]) = match self {
             Self::Wgpu => ("tests on wgpu", &[("BURN_DEVICE", "wgpu"), ("PROPTEST_CASES", "2")]),
             Self::Cuda => ("tests on CUDA", &[("BURN_DEVICE", "cuda"), ("PROPTEST_CASES", "4")]),
+            Self::Fakecuda => return ON_FAKE,
             // Tests run side by side, and threads of OpenMP that wait for their turn do so at full speed.
             Self::Tch => {
                 ("tests on LibTorch", &[("BURN_DEVICE", "tch"), ("PROPTEST_CASES", "16"), ("OMP_NUM_THREADS", "1")])
@@ -59,9 +69,14 @@ impl Accelerator {
     fn feature(self) -> &'static str {
         match self {
             Self::Wgpu => "wgpu",
-            Self::Cuda => "cuda",
+            Self::Cuda | Self::Fakecuda => "cuda",
             Self::Tch => "tch",
         }
+    }
+
+    /// What is tested on it where nothing else is asked for.
+    fn short(self) -> &'static str {
+        if let Self::Fakecuda = self { FAKE } else { SHORT }
     }
 }
 
@@ -86,8 +101,8 @@ pub fn all(skips: &Skips, features: &[OsString]) -> Result<(), Failure> {
 pub fn on(device: Accelerator, skips: &Skips, more: &[OsString]) -> Result<(), Failure> {
     // The feature of the tests brings the backend without tuning, which no test has the time for.
     let features = format!("undertone-tests/{}", device.feature());
-    let chosen = if more.is_empty() { ["-E", SHORT].map(OsString::from).to_vec() } else { more.to_vec() };
-    run_on(device, skips, &features, chosen)
+    let chosen = if more.is_empty() { ["-E", device.short()].map(OsString::from).to_vec() } else { more.to_vec() };
+    if let Accelerator::Fakecuda = device { on_fake(skips, &chosen) } else { run_on(device, skips, &features, chosen) }
 }
 
 /// What is tested on accelerators, in a build with these features.
@@ -98,6 +113,9 @@ pub fn on_build(device: Accelerator, skips: &Skips, features: &[OsString]) -> Re
 
 /// Everything that can be tested on it, in the build that its users have.
 pub fn long(device: Accelerator, skips: &Skips) -> Result<(), Failure> {
+    if let Accelerator::Fakecuda = device {
+        return on_fake(skips, &["-E", FAKE].map(OsString::from));
+    }
     run_on(device, skips, device.feature(), ["-E", LONG].map(OsString::from).to_vec())
 }
 
@@ -106,9 +124,16 @@ fn run_on(device: Accelerator, skips: &Skips, features: &str, tests: Vec<OsStrin
     let features = ["--features", features].map(OsString::from).into_iter();
     let variables = match device {
         Accelerator::Tch => LibTorch::bring()?.variables(),
-        Accelerator::Wgpu | Accelerator::Cuda => Vec::new(),
+        Accelerator::Wgpu | Accelerator::Cuda | Accelerator::Fakecuda => Vec::new(),
     };
     device.tests().run_with(skips, &features.chain(tests).collect::<Vec<_>>(), variables)
+}
+
+/// The tests' own build is the usual one: what runs on the driver is a program of its own.
+fn on_fake(skips: &Skips, tests: &[OsString]) -> Result<(), Failure> {
+    bring_runner()?;
+    let machine = FakeMachine::brought()?;
+    ON_FAKE.run_with(skips, tests, vec![(FAKE_MACHINE, machine.as_json().into())])
 }
 
 fn some(skips: &Skips, more: &[OsString]) -> Result<(), Failure> {

@@ -7,7 +7,9 @@ mod device;
 mod faults;
 pub mod gpu;
 mod hardware;
+mod host;
 pub mod hostile;
+mod kernels;
 mod names;
 mod numbers;
 mod ops;
@@ -37,6 +39,10 @@ pub enum Command {
     Device(device::Args),
     /// Measure a card in a few minutes: parity, steps beside PyTorch's, kernels, real runs; writes a page of docs/benchmarks
     Gpu(gpu::Args),
+    /// Compile the kernels of training steps for NVIDIA's cards, without one, and say what each of them takes; a page
+    Kernels(kernels::Args),
+    /// Time the host's part of training steps on CUDA, on a driver that computes nothing; a JSON line each
+    Host(host::Args),
     /// Kill, starve and damage small runs at random moments, resume them, and compare what they end in; a table
     Faults(faults::Args),
     /// Train small models on both sides, here and with transformers and PEFT, and DYNAMO's phases beside one adapter for all
@@ -60,6 +66,8 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Ops(args) => ops::run(args),
         Command::Device(args) => device::run(args),
         Command::Gpu(args) => gpu::run(args),
+        Command::Kernels(args) => kernels::run(args),
+        Command::Host(args) => host::run(args),
         Command::Faults(args) => faults::run(args),
         Command::Quality(args) => quality::run(args),
         Command::Ranks(args) => ranks::run(args),

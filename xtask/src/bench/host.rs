@@ -1,0 +1,68 @@
+//! `cargo xtask bench host`: the host's time for a training step on CUDA. On a driver that computes nothing the time of a step is the
+//! host's alone.
+
+use crate::cuda::FakeMachine;
+use crate::failure::Failure;
+use crate::output::say;
+use serde_json::{Value, json};
+
+/// Whose steps.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Whispers
+    #[arg(long, value_delimiter = ',', default_value = "nano,small,large-v3")]
+    sizes: Vec<String>,
+    /// Clips in a batch
+    #[arg(long, default_value = "16")]
+    batch: usize,
+    /// What products are computed in
+    #[arg(long, default_value = "bf16")]
+    compute: String,
+    /// The pretended card
+    #[arg(long, default_value = "h200")]
+    card: String,
+    /// Steps that count
+    #[arg(long, default_value = "8")]
+    steps: usize,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let machine = FakeMachine::brought()?;
+    for size in &args.sizes {
+        for lora in ["0", "32"] {
+            say!("{}", line(&machine, args, size, lora)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// One step's figures: a first run compiles, and the second, which counts, finds everything compiled.
+fn line(machine: &FakeMachine, args: &Args, size: &str, lora: &str) -> Result<Value, Failure> {
+    let work = tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))?;
+    let (batch, steps) = (args.batch.to_string(), args.steps.to_string());
+    let run = |steps: &str| {
+        let device = ["bench", "device", "--device", "cuda:0", "--list", "0", "--size", size, "--lora", lora];
+        let asked = ["--batch", &batch, "--compute", &args.compute, "--steps", steps];
+        machine.run(&args.card, work.path(), &[&device[..], &asked].concat())
+    };
+    let first = run("1")?;
+    let second = run(&steps)?;
+    let device: Value = serde_json::from_str(second.stdout.trim())
+        .map_err(|e| Failure::Machine(format!("`bench device` printed no JSON: {e}")))?;
+    let [seconds, launches] =
+        ["seconds_per_step", "kernels_per_step"].map(|key| device[key].as_f64().unwrap_or_default());
+    let report = &second.report;
+    Ok(json!({
+        "size": size, "lora": lora, "batch": args.batch, "compute": device["compute"], "card": report["card"],
+        "host_ms_per_step": (seconds * 1e3).round(),
+        "launches_per_step": launches,
+        "host_us_per_launch": (seconds * 1e7 / launches.max(1.0)).round() / 10.0,
+        "waits_per_step": device["waits_per_step"],
+        "upload_ms": device["upload_seconds"].as_f64().map(|seconds| seconds * 1e3),
+        "allocations": report["memory"]["allocations"],
+        "peak_gb": report["memory"]["peak"].as_f64().map(|bytes| (bytes / 1e7).round() / 100.0),
+        "first_nvrtc": [first.report["nvrtc"]["programs"], first.report["nvrtc"]["seconds"], first.report["nvrtc"]["longest"]],
+        "second_nvrtc": report["nvrtc"]["programs"],
+        "problems": report["problems"],
+    }))
+}

@@ -1,0 +1,95 @@
+//! The command line with CUDA, built without LLVM. CubeCL has two compilers for CUDA and links LLVM for the one that Undertone does
+//! not use; building that one takes a download of hundreds of megabytes, and nothing of it is ever called. So LLVM's functions are
+//! left open, and a library of functions that abort answers for them when the program starts.
+
+use crate::failure::Failure;
+use crate::output::note;
+use crate::process::{ROOT, cargo, succeeds};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// Where it is built: other flags than everything else's would have all of that built again each time.
+const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/cuda/build");
+/// For the linker: symbols may be missing.
+const FLAGS: &str = "-C link-arg=-Wl,--unresolved-symbols=ignore-all";
+
+/// The program.
+pub struct Program {
+    /// It.
+    pub file: PathBuf,
+    /// The functions that abort.
+    absent: PathBuf,
+}
+
+impl Program {
+    /// Builds it where it is not up to date.
+    pub fn built() -> Result<Self, Failure> {
+        note!("── building the command line for CUDA; the first time takes some minutes");
+        let started = Instant::now();
+        let flags = std::env::var("RUSTFLAGS").map_or(FLAGS.to_owned(), |own| format!("{own} {FLAGS}"));
+        let mut build = cargo();
+        build.args(["build", "--bin", "xtask", "--features", "cuda", "--target-dir", TARGET]);
+        // CubeCL's build script leaves LLVM out where documentation is built.
+        build.envs([("DOCS_RS", "1"), ("RUSTFLAGS", &flags)]);
+        if !succeeds(build.current_dir(ROOT)) {
+            return Err(Failure::Machine("the command line could not be built for CUDA, see above".into()));
+        }
+        note!("── built in {} s", started.elapsed().as_secs());
+        let folder = Path::new(TARGET).join("debug");
+        let program = Self { file: folder.join("xtask"), absent: folder.join("libabsent.so") };
+        program.write_absent()?;
+        Ok(program)
+    }
+
+    /// What it needs to start.
+    pub fn variables(&self) -> [(&'static str, OsString); 1] {
+        [("LD_PRELOAD", self.absent.clone().into())]
+    }
+
+    /// Writes the library of functions that the program lacks.
+    fn write_absent(&self) -> Result<(), Failure> {
+        let failed = |what: &str, e: std::io::Error| Failure::Machine(format!("{what}: {e}"));
+        let modified = |file: &Path| fs::metadata(file).and_then(|found| found.modified()).ok();
+        if modified(&self.absent) > modified(&self.file) {
+            return Ok(());
+        }
+        let output =
+            Command::new("ldd").arg("-r").arg(&self.file).output().map_err(|e| failed("cannot start ldd", e))?;
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        let names = absent(&said);
+        if let Some(other) = names.iter().find(|name| !name.starts_with("LLVM") && !name.starts_with("cubecl_")) {
+            return Err(Failure::Machine(format!(
+                "`{other}` is missing in the program, and is none of LLVM's functions"
+            )));
+        }
+        let functions: String = names.iter().map(|name| format!("void {name}(void) {{ abort(); }}\n")).collect();
+        let source = self.absent.with_extension("c");
+        fs::write(&source, format!("#include <stdlib.h>\n{functions}"))
+            .map_err(|e| failed(&format!("cannot write `{}`", source.display()), e))?;
+        let mut compile = Command::new("cc");
+        if !succeeds(compile.args(["-shared", "-fPIC", "-o"]).arg(&self.absent).arg(&source)) {
+            return Err(Failure::Machine("cc could not compile, see above: install a C compiler (Debian: gcc)".into()));
+        }
+        Ok(())
+    }
+}
+
+/// The symbols that `ldd -r` does not find.
+fn absent(text: &str) -> BTreeSet<&str> {
+    let missing = text.lines().filter_map(|line| line.trim().strip_prefix("undefined symbol: "));
+    missing.filter_map(|line| line.split_whitespace().next()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn missing_symbols_are_read_from_what_ldd_says() {
+        let text = "\tlibc.so.6 => /lib/libc.so.6 (0x1)\nundefined symbol: LLVMAddFunction\t(./xtask)\nundefined symbol: cubecl_a (./xtask)\n";
+        assert_eq!(super::absent(text).into_iter().collect::<Vec<_>>(), ["LLVMAddFunction", "cubecl_a"]);
+    }
+}
