@@ -111,7 +111,7 @@ mod tests {
         assert_eq!((first.settings.log_every, first.settings.workers, first.settings.batch_size), (1, 3, 8));
         assert_eq!(
             (first.settings.on_gpu, first.settings.compute, first.counted),
-            (Some(false), undertone_ops::Compute::F32, true)
+            (Some(false), undertone_ops::Compute::Auto, true)
         );
         assert!(!asked("baselines/full").counted);
         assert!(stage_plan(dir.path(), &dir.path().join("phase9")).is_none());

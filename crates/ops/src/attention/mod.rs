@@ -282,7 +282,7 @@ mod definition;
 mod tests {
     use super::composed::scale;
     use super::*;
-    use crate::testing::{Inputs, assert_close, compare, compare_not_finite_but, device, pseudo_random};
+    use crate::testing::{Inputs, assert_close, compare, compare_not_finite_but, device};
     use proptest::prelude::*;
 
     type Attends = fn(Tensor<3>, Tensor<3>, Tensor<3>, AttentionOptions) -> Tensor<3>;

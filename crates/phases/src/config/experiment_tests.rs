@@ -126,7 +126,7 @@ fn settings_that_nothing_reads_are_refused() {
             "router: {learn_temperature: false}\nphases: {3: {losses: {temperature: 1}}}",
             "`phases.3.losses.temperature`",
         ),
-        ("phases: {3: {train: {loss_scale: {initial: 2}}}}", "`train.loss_scale.initial`"),
+        ("phases: {3: {train: {compute: f32, loss_scale: {initial: 2}}}}", "`train.loss_scale.initial`"),
     ] {
         let error = load(&format!("{TASKS}{more}"), &[]).expect_err(more).to_string();
         assert!(error.contains(culprit), "{error}");

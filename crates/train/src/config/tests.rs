@@ -33,7 +33,7 @@ fn refusals_name_the_key() {
         ("guard.spike_factor", |c| c.guard.spike_factor = f64::NAN),
         ("early_stopping.greater_is_better", |c| c.early_stopping.greater_is_better = Some(true)),
         // Without effect.
-        ("loss_scale.initial", |c| c.loss_scale.initial = 1024.0),
+        ("loss_scale.initial", |c| (c.compute, c.loss_scale.initial) = (Compute::F32, 1024.0)),
         ("loss_scale.growth_interval", |c| {
             (c.compute, c.loss_scale.growth_interval) = (Compute::Bf16, 10);
         }),
