@@ -6,6 +6,7 @@ mod composed;
 use crate::capacity::shared_memory;
 #[cfg(feature = "cube")]
 use crate::cube;
+#[cfg(feature = "tch")]
 use crate::device::Backing;
 use crate::graph::{AnyFloat, with_gradients};
 use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
@@ -15,8 +16,8 @@ use crate::precision::lowered;
 use crate::random::draw_seed;
 use burn::backend::flex::FlexTensor;
 use burn::backend::{AutodiffBackend, Dispatch};
-use burn::tensor::{Bool, DType, Tensor, module, ops::AttentionModuleOptions};
-use composed::{Composed, hidden_keys, merged};
+use burn::tensor::{Bool, DType, Tensor};
+use composed::Composed;
 use std::sync::Arc;
 use undertone_kernels::attention as kernels;
 
@@ -161,14 +162,9 @@ impl HostOp<3> for HostAttention {
 fn step(make: MakeBody, [query, key, value]: [Tensor<3>; 3], options: AttentionOptions) -> Tensor<3> {
     let inputs = [&query, &key, &value].map(|x| AnyFloat::from(x.clone()));
     let tracked = inputs.iter().any(AnyFloat::is_tracked);
-    let (with_autodiff, dtype, device) = (inputs.iter().any(AnyFloat::has_autodiff), query.dtype(), query.device());
+    let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let drop = (with_autodiff && options.dropout > 0.0).then(|| (options.dropout, draw_seed()));
     let qkv = [query, key, value].map(|x| AnyFloat::from(x).plain().tensor::<3>());
-    // Burn's own kernels for accelerators multiply tiles in f16, also those of f32 numbers. To LibTorch Burn hands its mask,
-    // true where a key is hidden, as one that is true where a key is seen (burn-tch 0.22.1, `ops/module.rs`).
-    if !with_autodiff && dtype != DType::F32 && Backing::of(&device) != Backing::LibTorch {
-        return burns(qkv, &options);
-    }
     let key_padding = options.key_padding.map(Tensor::inner);
     let body = make(&qkv, AttentionOptions { key_padding, ..options }, drop);
     let (out, sums) = body.forward(&qkv);
@@ -264,23 +260,12 @@ impl Body {
     }
 }
 
-/// Burn's attention, for answers in half precision.
-fn burns([query, key, value]: [Tensor<3>; 3], options: &AttentionOptions) -> Tensor<3> {
-    let composed = Composed { heads: options.heads, causal: options.causal, padding: None, drop: None };
-    let [query, key, value] = [query, key, value].map(|x| composed.split(x));
-    let ([batch, heads, queries, _], keys) = (query.dims(), key.dims()[2]);
-    let offset = (options.causal && queries > 1).then(|| keys as i64 - queries as i64);
-    let device = query.device();
-    let hidden = hidden_keys([batch, heads, queries, keys], offset, options.key_padding.as_ref(), &device);
-    merged(module::attention(query, key, value, hidden, None, AttentionModuleOptions::default()))
-}
-
 #[cfg(test)]
 mod definition;
 
 #[cfg(test)]
 mod tests {
-    use super::composed::scale;
+    use super::composed::{hidden_keys, merged, scale};
     use super::*;
     use crate::testing::{Inputs, assert_close, compare, compare_not_finite_but, device};
     use proptest::prelude::*;
