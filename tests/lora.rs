@@ -87,7 +87,7 @@ fn an_adapter_on_a_whisper_is_trained_judged_merged_and_used() {
     };
     assert!((of("merged") - eval).abs() < 1e-4 * eval, "{} and {eval}", of("merged"));
     let base = of("model");
-    assert!(base > eval * (1.0 + 1e-3), "the adapter changes something: {base} and {eval}");
+    assert!((base - eval).abs() > 1e-2 * eval, "the adapter changes something: {base} and {eval}");
     let expected = texts(&place, &["--model", run], &clips);
     assert_eq!(texts(&place, &["--model", "merged"], &clips), expected);
     assert_eq!(texts(&place, &["--model", "runs/tiny/best"], &clips), expected);

@@ -217,10 +217,10 @@ fn ranks_take_the_steps_that_one_process_takes() {
         assert_eq!(rank.parameters, ranks[0].parameters, "all ranks have the same bits");
         assert_eq!(rank.samples, one.samples);
     }
-    // Each has its own batches, those of a step in any order; an epoch of 11 ends with a step of three.
+    // Each has its own batches, those of a step side by side; an epoch of 11 ends with a step of three.
     let seen = |rank: usize, count: usize| {
         let mut seen = ranks[rank].seen[..count].to_vec();
-        seen.sort_unstable();
+        seen.chunks_mut(2).for_each(|step| step.sort_unstable());
         seen
     };
     assert_eq!((seen(0, 6), seen(1, 5)), (vec![0, 2, 4, 6, 8, 10], vec![1, 3, 5, 7, 9]));

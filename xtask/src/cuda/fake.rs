@@ -78,8 +78,7 @@ impl FakeMachine {
         let text = |path: &OsString| path.to_string_lossy().into_owned();
         let variables: BTreeMap<&str, String> =
             self.variables().iter().map(|(name, value)| (*name, text(value))).collect();
-        serde_json::json!({"program": self.program.file, "assembler": self.toolkit.assembler(), "variables": variables})
-            .to_string()
+        serde_json::json!({"program": self.program.file, "variables": variables}).to_string()
     }
 }
 

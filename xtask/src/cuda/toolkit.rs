@@ -99,7 +99,7 @@ fn install(folder: &Path) -> Result<(), Failure> {
     let version = version_for(driver_version().as_deref());
     note!(
         "── CUDA: this machine has no CUDA toolkit; installing NVIDIA's compiler {version} once in target/cuda, which fetches \
-         130 MB and takes 500 MB of disk"
+         130 MB and takes 360 MB of disk"
     );
     let environment = Path::new(INSTALLED).join("python");
     if !succeeds(Command::new(python()).args(["-m", "venv"]).arg(&environment)) {

@@ -9,7 +9,7 @@ use crate::largest::check_largest;
 use crate::objective::{Batches, Objective};
 use crate::report::{ExampleChange, ParameterCount, Summary, peak_memory_bytes};
 use crate::stopwatch::Stopwatch;
-use crate::{Progress, TrainError};
+use crate::{LossScaleConfig, Progress, TrainError};
 use std::collections::BTreeMap;
 use undertone_ops::{Capacity, Compute, check_backend};
 use undertone_store::{HostTensor, frozen_checksum, parameter_infos, trainable_parameters};
@@ -36,6 +36,15 @@ impl<O: Objective> Learner<O> {
             (Compute::Auto, compute) => tracing::info!("{}", chosen(compute)),
             (asked, compute) if asked != compute => tracing::warn!("{}", instead(asked, compute)),
             _ => {}
+        }
+        if self.asked == Compute::Auto
+            && self.config.compute != Compute::F16
+            && self.config.loss_scale != LossScaleConfig::default()
+        {
+            tracing::warn!(
+                "`train.loss_scale` has no effect: products are made in {}, not in f16",
+                self.config.compute
+            );
         }
         self.state.ranks = Some(self.begun_with());
         self.state.batching = Some(self.batching(batches));
