@@ -16,7 +16,7 @@ use crate::precision::lowered;
 use crate::random::draw_seed;
 use burn::backend::flex::FlexTensor;
 use burn::backend::{AutodiffBackend, Dispatch};
-use burn::tensor::{Bool, DType, Tensor};
+use burn::tensor::{Bool, Tensor};
 use composed::Composed;
 use std::sync::Arc;
 use undertone_kernels::attention as kernels;
@@ -200,7 +200,7 @@ impl Body {
             let [query, key, _] = qkv;
             let ([_, queries, width], keys) = (query.dims(), key.dims()[1]);
             // Matrix units are faster than the kernel where they multiply the type. What is dropped they do not know.
-            let wanted = query.dtype() == DType::F32 || drop.is_some();
+            let wanted = query.dtype() == burn::tensor::DType::F32 || drop.is_some();
             let aligned = !options.causal || queries <= keys;
             let takes = |shared| cube::Attention::takes(width / options.heads, shared);
             if wanted && aligned && shared_memory(&query.device()).is_some_and(takes) {
