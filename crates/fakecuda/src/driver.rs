@@ -2,6 +2,7 @@
 
 use crate::abi::Status;
 use crate::card::Card;
+use crate::compute::Computer;
 use crate::fault::Fault;
 use crate::memory::Blocks;
 use crate::order::Order;
@@ -11,7 +12,7 @@ use crate::stream::{Event, Stream};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Instant;
 
 /// What the context of a real driver takes of a device's memory.
@@ -24,6 +25,8 @@ pub struct Function {
     pub opted_in: u64,
     /// Its place among the report's kernels.
     pub place: usize,
+    /// The CUDA C++ it was compiled from, where kernels are computed and NVRTC was given it.
+    pub source: Option<Arc<str>>,
 }
 
 /// Everything.
@@ -34,6 +37,8 @@ pub struct Driver {
     pub fault: Option<Fault>,
     pub launch_milliseconds: f64,
     pub reads_are_real: bool,
+    /// What computes kernels, where they are computed.
+    pub computer: Option<Computer>,
     pub nvrtc: PathBuf,
     pub out: Option<PathBuf>,
     pub blocks: Blocks,
@@ -73,6 +78,7 @@ impl Driver {
             fault: fault.map(|text| Fault::parse(&text).unwrap_or_else(|| refuse("FAKECUDA_FAULT", &text))),
             launch_milliseconds: setting("FAKECUDA_LAUNCH_US").unwrap_or(5.0) / 1000.0,
             reads_are_real: setting("FAKECUDA_READS").is_some_and(|reads: String| reads == "real"),
+            computer: computer(),
             nvrtc: setting("FAKECUDA_NVRTC").unwrap_or_else(|| "libnvrtc.so.12".into()),
             out: setting("FAKECUDA_OUT"),
             blocks: Blocks::default(),
@@ -119,7 +125,7 @@ impl Driver {
     }
 
     /// Adds a kernel to the report and to what can be launched; its number.
-    pub fn add_function(&mut self, entry: Entry, file: &str, bytes: u64) -> usize {
+    pub fn add_function(&mut self, entry: Entry, file: &str, bytes: u64, source: Option<Arc<str>>) -> usize {
         self.report.kernels.push(Kernel {
             name: entry.name.clone(),
             file: file.into(),
@@ -128,9 +134,16 @@ impl Driver {
             shared_memory: entry.shared_memory,
             ..Kernel::default()
         });
-        self.functions.push(Function { entry, opted_in: 0, place: self.report.kernels.len() - 1 });
+        self.functions.push(Function { entry, opted_in: 0, place: self.report.kernels.len() - 1, source });
         self.functions.len() - 1
     }
+}
+
+/// What computes kernels, in the folder that `FAKECUDA_COMPUTE` names.
+fn computer() -> Option<Computer> {
+    let folder: PathBuf = setting("FAKECUDA_COMPUTE")?;
+    let computer = Computer::new(folder.clone(), setting("FAKECUDA_SANITIZE"));
+    Some(computer.unwrap_or_else(|e| refuse("FAKECUDA_COMPUTE", &format!("{}: {e}", folder.display()))))
 }
 
 fn setting<T: FromStr>(name: &str) -> Option<T> {

@@ -3,14 +3,17 @@
 use crate::abi::{DevicePointer, Handle, INVALID_VALUE, NOT_SUPPORTED, Status, status};
 use crate::driver::{Driver, driver};
 use std::ffi::{c_uint, c_void};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Shared memory of a block that did not opt into more.
 const SHARED_WITHOUT_OPTIN: u64 = 48 << 10;
 
-/// Kernels of CubeCL's that measure how fast a card is, and how long one of them is meant to take by the host's clock: where it takes
-/// less, it is run with so many more turns the next time, until their number fits no integer.
-const PROBE: &str = "throughput";
+/// Kernels of CubeCL's that measure how fast a card is: they have no result.
+const PROBES: [&str; 2] = ["throughput", "launch_overhead"];
+/// One of them, and how long it is meant to take by the host's clock: where it takes less, it is run with so many more turns the
+/// next time, until their number fits no integer.
+const PROBE: &str = PROBES[0];
 const PROBE_TIME: Duration = Duration::from_millis(20);
 
 /// What a kernel is launched with, apart from its parameters.
@@ -31,6 +34,7 @@ impl Driver {
         let bytes_of_parameters = self.bytes_of_parameters();
         let function = self.function(function)?;
         let (place, name, is_launched) = (function.place, function.entry.name.clone(), launch.fits(function));
+        let source = function.source.clone();
         let pointers: Vec<usize> =
             (0..function.entry.parameters.len()).filter(|n| function.entry.parameters[*n].is_pointer).collect();
         let parameters = function.entry.parameter_bytes();
@@ -55,7 +59,31 @@ impl Driver {
             }
             self.note_use(address, done, || format!("`{name}`"));
         }
+        if !PROBES.iter().any(|probe| name.contains(probe)) {
+            // SAFETY: the caller gives a value for each parameter.
+            unsafe { self.compute(place, &name, source, launch, values) };
+        }
         Ok(name.contains(PROBE))
+    }
+
+    /// Computes what the kernel computes, where kernels are computed.
+    ///
+    /// # Safety
+    /// `values` has as many addresses of values as the kernel has parameters.
+    unsafe fn compute(
+        &mut self,
+        place: usize,
+        name: &str,
+        source: Option<Arc<str>>,
+        launch: &Launch,
+        values: *mut *mut c_void,
+    ) {
+        let Some(computer) = &mut self.computer else { return };
+        let sizes = [launch.grid, launch.block];
+        // SAFETY: the caller gives a value for each parameter, and memory that the kernel was generated for.
+        if let Err(reason) = unsafe { computer.run(place, name, source, sizes, launch.shared_memory, values) } {
+            self.problem(format!("`{name}` is not computed: {reason}"));
+        }
     }
 
     /// How many bytes of parameters a kernel may have (CUDA 12.1, release notes).

@@ -1,5 +1,6 @@
 //! NVIDIA's compiler at run time: every call is passed on to the real library, and programs are counted and timed.
 
+use crate::compute::{note_ptx, note_source};
 use crate::driver::driver;
 use libc::{RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -58,17 +59,53 @@ const fn as_c(text: &str) -> &CStr {
 passed_on! {
     nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> Answer;
     nvrtcGetErrorString(answer: Answer) -> *const c_char;
-    nvrtcCreateProgram(
-        program: *mut Program, source: *const c_char, name: *const c_char, count: c_int,
-        headers: *const *const c_char, names: *const *const c_char
-    ) -> Answer;
     nvrtcGetPTXSize(program: Program, size: *mut usize) -> Answer;
-    nvrtcGetPTX(program: Program, text: *mut c_char) -> Answer;
     nvrtcGetProgramLogSize(program: Program, size: *mut usize) -> Answer;
     nvrtcGetProgramLog(program: Program, text: *mut c_char) -> Answer;
     nvrtcDestroyProgram(program: *mut Program) -> Answer;
     nvrtcGetNumSupportedArchs(count: *mut c_int) -> Answer;
     nvrtcGetSupportedArchs(architectures: *mut c_int) -> Answer;
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvrtcCreateProgram(
+    program: *mut Program,
+    source: *const c_char,
+    name: *const c_char,
+    count: c_int,
+    headers: *const *const c_char,
+    names: *const *const c_char,
+) -> Answer {
+    type Create = extern "C" fn(
+        *mut Program,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> Answer;
+    // SAFETY: the real function of this name takes and answers the same.
+    let create = unsafe { std::mem::transmute::<*mut c_void, Create>(real(c"nvrtcCreateProgram")) };
+    let answer = create(program, source, name, count, headers, names);
+    if answer == 0 {
+        // SAFETY: a source ends by a zero, and the handle was written just now.
+        unsafe { note_source(*program as usize, CStr::from_ptr(source)) };
+    }
+    answer
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvrtcGetPTX(program: Program, text: *mut c_char) -> Answer {
+    // SAFETY: the real function of this name takes and answers the same.
+    let get = unsafe {
+        std::mem::transmute::<*mut c_void, extern "C" fn(Program, *mut c_char) -> Answer>(real(c"nvrtcGetPTX"))
+    };
+    let answer = get(program, text);
+    if answer == 0 {
+        // SAFETY: PTX ends by a zero, and was written just now.
+        note_ptx(program as usize, unsafe { CStr::from_ptr(text) });
+    }
+    answer
 }
 
 #[unsafe(no_mangle)]

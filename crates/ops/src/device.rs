@@ -12,6 +12,8 @@ use burn::backend::WgpuDeviceKind;
 use burn::tensor::Device;
 #[cfg(feature = "cube")]
 use burn::tensor::DeviceType;
+#[cfg(feature = "cuda")]
+use burn::tensor::StreamId;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -282,6 +284,29 @@ pub fn driver_name(device: &Device) -> Option<String> {
     }
     let _ = device;
     None
+}
+
+/// Whether kernels for this device are compiled when they are first launched.
+pub fn compiles_kernels(device: &Device) -> bool {
+    #[cfg(feature = "cube")]
+    return Backing::of(device).is_cube();
+    #[cfg(not(feature = "cube"))]
+    {
+        let _ = device;
+        false
+    }
+}
+
+/// Runs `upload`, which copies data to the device, so that on CUDA the copies go on beside the kernels that were launched before: on
+/// a stream of their own. What uses the copies later waits for them, by an event that CubeCL puts between the streams.
+pub fn on_upload_stream<T>(device: &Device, upload: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "cuda")]
+    if Backing::of(device) == Backing::Cuda {
+        static UPLOADS: std::sync::OnceLock<StreamId> = std::sync::OnceLock::new();
+        return UPLOADS.get_or_init(StreamId::allocate).executes(upload);
+    }
+    let _ = device;
+    upload()
 }
 
 /// Refuses devices of backends that Undertone's operations were not written for.

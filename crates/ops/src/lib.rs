@@ -66,7 +66,9 @@ pub use attention::{AttentionOptions, attention};
 pub use capacity::Capacity;
 pub use checkpoint::checkpoint;
 pub use conv::conv1d;
-pub use device::{DeviceError, DeviceSpec, backends, check_backend, driver_name, runs_on_host};
+pub use device::{
+    DeviceError, DeviceSpec, backends, check_backend, compiles_kernels, driver_name, on_upload_stream, runs_on_host,
+};
 pub use graph::{AnyFloat, fork};
 pub use groups::{add, average, sum_of_squares};
 pub use hook::{BackwardHook, GradientsSoFar, with_backward_hook};

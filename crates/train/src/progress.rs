@@ -106,6 +106,19 @@ impl Progress {
         }
     }
 
+    /// What says a line that stays, from another thread; nothing where there is no place for such lines.
+    pub(crate) fn speaker(&self) -> Option<impl Fn(&str) + Send + 'static> {
+        let bar = match &self.view {
+            View::Bar(bar) => Some(bar.clone()),
+            View::Lines => None,
+            _ => return None,
+        };
+        Some(move |line: &str| match &bar {
+            Some(bar) => bar.suspend(|| tracing::info!("{line}")),
+            None => tracing::info!("{line}"),
+        })
+    }
+
     /// As [`say`](Self::say), of something that went wrong.
     pub fn warn(&self, line: &str) {
         match &self.view {

@@ -9,7 +9,7 @@ use crate::{GradientSum, TrainError, Work};
 use burn::module::Module;
 use burn::tensor::Device;
 use std::sync::{Mutex, PoisonError};
-use undertone_ops::{Compute, autocast, seeds};
+use undertone_ops::{Compute, autocast, on_upload_stream, seeds};
 
 /// What the passes of all batches of an optimizer step have in common.
 pub(super) struct BatchPasses<'a, O: Objective> {
@@ -92,7 +92,8 @@ impl<O: Objective> BatchPasses<'_, O> {
         watch: &mut Stopwatch,
     ) -> Result<Vec<TermShare>, TrainError> {
         let _span = tracing::debug_span!("forward", step = self.step).entered();
-        let input = self.objective.upload(batch, self.device).map_err(TrainError::Data)?;
+        let input = on_upload_stream(self.device, || self.objective.upload(batch, self.device));
+        let input = input.map_err(TrainError::Data)?;
         watch.lap(Section::Transfer, self.device);
         let losses = self.objective.losses(model, batch, input, self.device).map_err(TrainError::Data)?;
         let shares = self.terms.lock().unwrap_or_else(PoisonError::into_inner).shares(losses)?;

@@ -14,6 +14,7 @@ mod session;
 mod step;
 mod step_batches;
 mod step_report;
+mod warm_up;
 mod workers;
 
 pub use builder::LearnerBuilder;

@@ -1,6 +1,7 @@
 //! What a session of training writes to and measures with.
 
 use super::step_report::StepReport;
+use super::warm_up::WarmUp;
 use crate::checkpoint::TrainState;
 use crate::error::io;
 use crate::hardware::Meter;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use undertone_ops::runs_ahead;
+use undertone_ops::{compiles_kernels, runs_ahead};
 use undertone_store::write_atomically;
 
 /// What logs call the loss of a line's last step, where a line stands for several.
@@ -27,6 +28,8 @@ pub(super) struct Session {
     /// Of the first rank alone.
     pub records: Option<Records>,
     pub progress: Progress,
+    /// Until the first step is done.
+    warm_up: Option<WarmUp>,
     pub watch: Stopwatch,
     meter: Meter,
     dir: Option<PathBuf>,
@@ -77,13 +80,16 @@ impl Session {
             Ok::<Records, TrainError>(records)
         };
         let records = dir.map(open).transpose()?;
+        let progress = match dir {
+            Some(_) => Progress::new(display, name, state.step, steps, interrupt),
+            None => Progress::silent(),
+        };
+        let warm_up = (going_on && compiles_kernels(device)).then(|| WarmUp::begin(&progress)).flatten();
         Ok(Self {
             steps,
             records,
-            progress: match dir {
-                Some(_) => Progress::new(display, name, state.step, steps, interrupt),
-                None => Progress::silent(),
-            },
+            progress,
+            warm_up,
             watch: Stopwatch::new(runs_ahead(device)),
             meter: Meter::new(device, config.compute),
             dir: dir.map(Path::to_owned),
@@ -112,6 +118,7 @@ impl Session {
 
     /// Shows the loss of the steps since the last line as one, and where a line is due, writes it and begins anew.
     pub fn log(&mut self, state: &mut TrainState, report: &StepReport) -> Result<(), TrainError> {
+        self.warm_up = None;
         let (step, due) = (report.step, self.logs(report.step));
         let Self { steps, records, progress, watch, meter, dir, .. } = self;
         // What is no number has no mean with others; a step that was skipped for another reason is seen.

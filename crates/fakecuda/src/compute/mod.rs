@@ -1,0 +1,155 @@
+//! Kernels that are computed: their CUDA C++ is compiled for the CPU and run, thread by thread.
+
+mod translate;
+
+use crate::driver::driver;
+use libc::{RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym};
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_uint, c_void};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+/// What a kernel's source is compiled with, by file.
+const HEADERS: [(&str, &str); 4] = [
+    ("kernel.hpp", include_str!("../../cpp/kernel.hpp")),
+    ("cuda.hpp", include_str!("../../cpp/cuda.hpp")),
+    ("half.hpp", include_str!("../../cpp/half.hpp")),
+    ("matrix.hpp", include_str!("../../cpp/matrix.hpp")),
+];
+
+/// Runs a grid: its size, a block's size, bytes of shared memory, an address for each parameter; a text where it does not end.
+type Entry = extern "C" fn(*const c_uint, *const c_uint, c_uint, *mut *mut c_void) -> *const c_char;
+
+/// The kernels of a program, by their sources.
+pub struct Computer {
+    /// A sanitizer that kernels are compiled with: `thread` or `address`.
+    pub sanitizer: Option<String>,
+    /// Where kernels are compiled.
+    pub folder: PathBuf,
+    /// The source of each program that NVRTC is asked to compile, by its handle.
+    pub programs: HashMap<usize, Arc<str>>,
+    /// The source that a text of PTX was compiled from.
+    pub sources: HashMap<String, Arc<str>>,
+    kernels: HashMap<usize, Result<Entry, String>>,
+}
+
+impl Computer {
+    pub fn new(folder: PathBuf, sanitizer: Option<String>) -> std::io::Result<Self> {
+        std::fs::create_dir_all(&folder)?;
+        HEADERS.iter().try_for_each(|(name, text)| std::fs::write(folder.join(name), text))?;
+        Ok(Self { sanitizer, folder, programs: HashMap::new(), sources: HashMap::new(), kernels: HashMap::new() })
+    }
+
+    /// Runs a launch of the kernel `place`, called `name` in `source`.
+    ///
+    /// # Errors
+    /// Why it could not be computed.
+    ///
+    /// # Safety
+    /// `values` has an address for each parameter of the kernel, and what pointers among them point to is as large as the kernel
+    /// takes it for.
+    pub unsafe fn run(
+        &mut self,
+        place: usize,
+        name: &str,
+        source: Option<Arc<str>>,
+        [grid, block]: [[c_uint; 3]; 2],
+        shared: u64,
+        values: *mut *mut c_void,
+    ) -> Result<(), String> {
+        if !self.kernels.contains_key(&place) {
+            let compiled = source
+                .ok_or_else(|| "its source is unknown: it comes from a cache, which has to be empty".into())
+                .and_then(|source| self.compile(name, &source));
+            self.kernels.insert(place, compiled);
+        }
+        let entry = self.kernels[&place].clone()?;
+        let shared = c_uint::try_from(shared).unwrap_or(c_uint::MAX);
+        let failure = entry(grid.as_ptr(), block.as_ptr(), shared, values);
+        if failure.is_null() {
+            return Ok(());
+        }
+        // SAFETY: what is not null is a text that stays until the next launch.
+        Err(unsafe { CStr::from_ptr(failure) }.to_string_lossy().into_owned())
+    }
+
+    /// Compiled anew only where no run with the same folder did it.
+    fn compile(&self, name: &str, source: &str) -> Result<Entry, String> {
+        let text = translate::to_cpp(source, name);
+        let mut hasher = DefaultHasher::new();
+        (HEADERS, &text, &self.sanitizer).hash(&mut hasher);
+        let stem = self.folder.join(format!("{name:.80}-{:016x}", hasher.finish()));
+        let library = stem.with_extension("so");
+        if !library.is_file() {
+            self.build(&text, &stem, &library)?;
+        }
+        open(&library)
+    }
+
+    fn build(&self, text: &str, stem: &Path, library: &Path) -> Result<(), String> {
+        let (file, fresh) = (stem.with_extension("cpp"), stem.with_extension("new"));
+        std::fs::write(&file, text).map_err(|e| e.to_string())?;
+        let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+        let mut command = Command::new(&compiler);
+        command.args([
+            "-std=c++20",
+            "-O1",
+            "-g",
+            "-shared",
+            "-fPIC",
+            "-w",
+            "-ffp-contract=off",
+            "-fno-strict-aliasing",
+        ]);
+        command.args(translate::is_alone(text).then_some("-DFAKECUDA_ALONE"));
+        command.args(self.sanitizer.iter().map(|sanitizer| format!("-fsanitize={sanitizer}")));
+        command.arg("-I").arg(&self.folder).arg(&file).arg("-o").arg(&fresh);
+        // What a sanitizer preloads into this program is not for the compiler.
+        command.env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
+        let output = command.output().map_err(|e| format!("{}: {e}", compiler.display()))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let first = said.lines().find(|line| line.contains("error")).unwrap_or("the compiler failed");
+            return Err(first.replace(&*self.folder.to_string_lossy(), ""));
+        }
+        std::fs::rename(&fresh, library).map_err(|e| e.to_string())
+    }
+}
+
+fn open(library: &Path) -> Result<Entry, String> {
+    let path = CString::new(library.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
+    // SAFETY: the library was compiled just now from what CubeCL generated; it has nothing that runs when it is loaded.
+    let found = unsafe {
+        let library = dlopen(path.as_ptr(), RTLD_NOW | RTLD_LOCAL);
+        if library.is_null() { library } else { dlsym(library, c"fakecuda_launch".as_ptr()) }
+    };
+    if found.is_null() {
+        // SAFETY: after a failure there is a text.
+        return Err(unsafe { CStr::from_ptr(dlerror()) }.to_string_lossy().into_owned());
+    }
+    // SAFETY: the function of this name is of this type.
+    Ok(unsafe { std::mem::transmute::<*mut c_void, Entry>(found) })
+}
+
+/// Notes the source of a program that NVRTC is given.
+pub fn note_source(program: usize, source: &CStr) {
+    if let Some(computer) = &mut driver().computer {
+        computer.programs.insert(program, source.to_string_lossy().into());
+    }
+}
+
+/// Notes what a program was compiled to.
+pub fn note_ptx(program: usize, ptx: &CStr) {
+    if let Some(computer) = &mut driver().computer
+        && let Some(source) = computer.programs.get(&program)
+    {
+        let source = Arc::clone(source);
+        computer.sources.insert(ptx.to_string_lossy().into_owned(), source);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! The first step of a session on a device whose kernels are compiled when they are first launched.
+
+use crate::Progress;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Seconds after which a line says what takes so long, and then between two lines.
+const PATIENCE: Duration = Duration::from_secs(5);
+const BETWEEN: Duration = Duration::from_secs(15);
+
+/// Says what takes so long, from the session's beginning until its first step is done, where this is dropped.
+pub(super) struct WarmUp {
+    _done: Sender<()>,
+}
+
+impl WarmUp {
+    /// `None` where the system has no thread for it: it is only lines that are missing then.
+    pub fn begin(progress: &Progress) -> Option<Self> {
+        Self::with(progress.speaker()?, PATIENCE, BETWEEN)
+    }
+
+    fn with(say: impl Fn(&str) + Send + 'static, patience: Duration, between: Duration) -> Option<Self> {
+        let (done, end) = channel::<()>();
+        let started = Instant::now();
+        let wait = move || {
+            let mut pause = patience;
+            while let Err(RecvTimeoutError::Timeout) = end.recv_timeout(pause) {
+                say(&format!(
+                    "kernels are compiled and tuned for this device, for {} s so far; later runs find them in the user's cache",
+                    started.elapsed().as_secs()
+                ));
+                pause = between;
+            }
+        };
+        thread::Builder::new().name("warm-up".into()).spawn(wait).ok()?;
+        Some(Self { _done: done })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WarmUp;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn lines_come_until_the_first_step_is_done() {
+        let (said, lines) = channel();
+        let moment = Duration::from_millis(10);
+        let warm_up = WarmUp::with(move |line| drop(said.send(line.to_owned())), moment, moment).expect("a thread");
+        let line = lines.recv().expect("a line");
+        assert!(line.starts_with("kernels are compiled") && line.contains("0 s so far"), "{line}");
+        drop(warm_up);
+        // The thread ends, and its sender with it.
+        assert!(lines.iter().count() < 1000);
+    }
+}
