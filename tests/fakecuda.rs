@@ -1,5 +1,8 @@
 //! The command line for CUDA on a driver without a GPU: kernels are generated, compiled by NVIDIA's NVRTC for the card that is
-//! pretended and launched, and nothing is computed. `cargo xtask test --device fakecuda` builds what these tests need and runs them.
+//! pretended and launched, and nothing is computed, apart from the tests in `computed`. `cargo xtask test --device fakecuda` builds
+//! what these tests need and runs them.
+
+mod computed;
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -18,6 +21,10 @@ const OVER: [&str; 2] = ["--set", "run.overwrite=true"];
 struct Machine {
     place: Place,
     program: String,
+    /// The program of the operations' tests.
+    operations: String,
+    /// A folder for kernels that are compiled for the CPU.
+    computed: String,
     variables: BTreeMap<String, String>,
 }
 
@@ -36,9 +43,10 @@ impl Machine {
             return None;
         };
         let machine: Value = serde_json::from_str(&json).expect("JSON");
-        let program = machine["program"].as_str().expect("a program").to_owned();
+        let [program, operations, computed] =
+            ["program", "operations", "computed"].map(|key| machine[key].as_str().expect("a path").to_owned());
         let variables = serde_json::from_value(machine["variables"].clone()).expect("variables");
-        let machine = Self { place: Place::default(), program, variables };
+        let machine = Self { place: Place::default(), program, operations, computed, variables };
         machine.place.write_experiment(&format!("samples: 12, {CLIPS}"));
         Some(machine.set("FAKECUDA_CARD", card))
     }
@@ -50,14 +58,22 @@ impl Machine {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = self.place.program(self.program.as_ref(), args);
-        command.envs(&self.variables).env("FAKECUDA_OUT", self.place.path("out"));
-        // Kernels that are kept between runs are those of this test alone.
-        command.env("XDG_CACHE_HOME", self.place.path("cache"));
+        self.prepare(&mut command);
         command
     }
 
+    fn prepare(&self, command: &mut Command) {
+        command.envs(&self.variables).env("FAKECUDA_OUT", self.place.path("out"));
+        // Kernels that are kept between runs are those of this test alone.
+        command.env("XDG_CACHE_HOME", self.place.path("cache"));
+    }
+
     fn run(&self, args: &[&str]) -> Ran {
-        let outcome = Outcome::of(&mut self.command(args));
+        self.ended(&mut self.command(args))
+    }
+
+    fn ended(&self, command: &mut Command) -> Ran {
+        let outcome = Outcome::of(command);
         let report = std::fs::read(self.place.path("out/report.json")).unwrap_or_else(|e| panic!("{e}: {outcome:?}"));
         Ran { outcome, report: serde_json::from_slice(&report).expect("JSON") }
     }

@@ -24,7 +24,7 @@ pub struct Args {
 pub enum Accelerator {
     Wgpu,
     Cuda,
-    /// CUDA on a driver that has no GPU behind it: kernels are compiled and launched, and nothing is computed
+    /// CUDA on a driver that has no GPU behind it: kernels are compiled for cards, launched, and computed on the CPU
     Fakecuda,
     Tch,
 }
@@ -133,7 +133,7 @@ fn run_on(device: Accelerator, skips: &Skips, features: &str, tests: Vec<OsStrin
 fn on_fake(skips: &Skips, tests: &[OsString]) -> Result<(), Failure> {
     bring_runner()?;
     let machine = FakeMachine::brought()?;
-    ON_FAKE.run_with(skips, tests, vec![(FAKE_MACHINE, machine.as_json().into())])
+    ON_FAKE.run_with(skips, tests, vec![(FAKE_MACHINE, machine.as_json()?.into())])
 }
 
 fn some(skips: &Skips, more: &[OsString]) -> Result<(), Failure> {

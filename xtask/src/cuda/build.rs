@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// Where it is built: other flags than everything else's would have all of that built again each time.
@@ -30,12 +30,8 @@ impl Program {
     pub fn built() -> Result<Self, Failure> {
         note!("── building the command line for CUDA; the first time takes some minutes");
         let started = Instant::now();
-        let flags = std::env::var("RUSTFLAGS").map_or(FLAGS.to_owned(), |own| format!("{own} {FLAGS}"));
-        let mut build = cargo();
-        build.args(["build", "--bin", "xtask", "--features", "cuda", "--target-dir", TARGET]);
-        // CubeCL's build script leaves LLVM out where documentation is built.
-        build.envs([("DOCS_RS", "1"), ("RUSTFLAGS", &flags)]);
-        if !succeeds(build.current_dir(ROOT)) {
+        let mut build = build_for_cuda(&["build", "--bin", "xtask", "--features", "cuda"]);
+        if !succeeds(&mut build) {
             return Err(Failure::Machine("the command line could not be built for CUDA, see above".into()));
         }
         note!("── built in {} s", started.elapsed().as_secs());
@@ -43,6 +39,18 @@ impl Program {
         let program = Self { file: folder.join("xtask"), absent: folder.join("libabsent.so") };
         program.write_absent()?;
         Ok(program)
+    }
+
+    /// Builds the program of the operations' tests on a device, beside the command line, so that Burn is built once.
+    pub fn tests_of_operations() -> Result<PathBuf, Failure> {
+        note!("── building the tests of operations for CUDA");
+        let packages = ["-p", "xtask", "-p", "undertone-ops", "--features", "xtask/cuda"];
+        let asked = ["--test", "devices", "--message-format", "json-render-diagnostics"];
+        let mut build = build_for_cuda(&[&["test", "--no-run"], &packages[..], &asked].concat());
+        let output = build.stderr(Stdio::inherit()).output();
+        let output = output.map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
+        executable(&String::from_utf8_lossy(&output.stdout), "devices")
+            .ok_or_else(|| Failure::Machine("the tests of operations could not be built for CUDA, see above".into()))
     }
 
     /// What it needs to start.
@@ -79,6 +87,23 @@ impl Program {
     }
 }
 
+/// Cargo with what leaves LLVM out.
+fn build_for_cuda(args: &[&str]) -> Command {
+    let flags = std::env::var("RUSTFLAGS").map_or(FLAGS.to_owned(), |own| format!("{own} {FLAGS}"));
+    let mut build = cargo();
+    build.args(args).args(["--target-dir", TARGET]).current_dir(ROOT);
+    // CubeCL's build script leaves LLVM out where documentation is built.
+    build.envs([("DOCS_RS", "1"), ("RUSTFLAGS", &flags)]);
+    build
+}
+
+/// The executable of the target `name`, by what cargo says of what it made.
+fn executable(messages: &str, name: &str) -> Option<PathBuf> {
+    let made = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut ours = made.filter(|message| message["target"]["name"] == name);
+    ours.find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
 /// The symbols that `ldd -r` does not find.
 fn absent(text: &str) -> BTreeSet<&str> {
     let missing = text.lines().filter_map(|line| line.trim().strip_prefix("undefined symbol: "));
@@ -87,6 +112,13 @@ fn absent(text: &str) -> BTreeSet<&str> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_cargo_made_is_found() {
+        let text = "not JSON\n{\"target\":{\"name\":\"other\"},\"executable\":\"/a\"}\n{\"target\":{\"name\":\"devices\"},\"executable\":\"/b\"}";
+        assert_eq!(super::executable(text, "devices"), Some("/b".into()));
+        assert_eq!(super::executable(text, "none"), None);
+    }
+
     #[test]
     fn missing_symbols_are_read_from_what_ldd_says() {
         let text = "\tlibc.so.6 => /lib/libc.so.6 (0x1)\nundefined symbol: LLVMAddFunction\t(./xtask)\nundefined symbol: cubecl_a (./xtask)\n";

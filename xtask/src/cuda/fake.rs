@@ -15,6 +15,8 @@ use std::{fs, io};
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/cuda/fake");
 /// Where it is built.
 const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/cuda/driver");
+/// Where kernels are compiled for the CPU.
+const COMPUTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/cuda/computed");
 /// Names that programs load it by.
 const NAMES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "libnvrtc.so"];
 
@@ -73,12 +75,20 @@ impl FakeMachine {
         Ok(Finished { stdout: String::from_utf8_lossy(&output.stdout).into_owned(), report, seconds, out })
     }
 
-    /// The program and the variables it is started with, as tests read them.
-    pub fn as_json(&self) -> String {
+    /// The program, that of the operations' tests, a folder for kernels that are computed, and the variables they are started with,
+    /// as tests read them.
+    pub fn as_json(&self) -> Result<String, Failure> {
+        let operations = Program::tests_of_operations()?;
         let text = |path: &OsString| path.to_string_lossy().into_owned();
         let variables: BTreeMap<&str, String> =
             self.variables().iter().map(|(name, value)| (*name, text(value))).collect();
-        serde_json::json!({"program": self.program.file, "variables": variables}).to_string()
+        let machine = serde_json::json!({
+            "program": self.program.file,
+            "operations": operations,
+            "computed": COMPUTED,
+            "variables": variables,
+        });
+        Ok(machine.to_string())
     }
 }
 

@@ -90,7 +90,9 @@ impl Computer {
     }
 
     fn build(&self, text: &str, stem: &Path, library: &Path) -> Result<(), String> {
-        let (file, fresh) = (stem.with_extension("cpp"), stem.with_extension("new"));
+        // Of this process alone: others may be compiling the same.
+        let own = |extension: &str| stem.with_extension(format!("{}.{extension}", std::process::id()));
+        let (file, fresh) = (own("cpp"), own("new"));
         std::fs::write(&file, text).map_err(|e| e.to_string())?;
         let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
         let mut command = Command::new(&compiler);
@@ -115,7 +117,9 @@ impl Computer {
             let first = said.lines().find(|line| line.contains("error")).unwrap_or("the compiler failed");
             return Err(first.replace(&*self.folder.to_string_lossy(), ""));
         }
-        std::fs::rename(&fresh, library).map_err(|e| e.to_string())
+        // The source stays beside it, for what a sanitizer says of its lines.
+        let kept = std::fs::rename(&file, stem.with_extension("cpp"));
+        kept.and_then(|()| std::fs::rename(&fresh, library)).map_err(|e| e.to_string())
     }
 }
 
