@@ -74,7 +74,8 @@ static const char *failure;
 static char failure_text[256];
 // Two, for neighbours among the blocks are to be different threads to ThreadSanitizer.
 static Block blocks[2];
-static char launched;
+// What a launch was given, and what it left behind: two, for what a thread leaves is not for the next one.
+static char begun, ended;
 
 FAKECUDA_OWN void released(void *what) {
 #if defined(__SANITIZE_THREAD__)
@@ -137,9 +138,9 @@ auto together(const T &value, int line, F use) {
 // What a fiber does: its thread of one block, and when it is asked again, of the next one.
 FAKECUDA_OWN void live() {
     for (;;) {
-        acquired(&launched);
+        acquired(&begun);
         body(arguments);
-        released(&launched);
+        released(&ended);
         Thread *self = thread;
         self->waits = Waits::done;
         switch_to(scheduler_fiber);
@@ -289,13 +290,13 @@ FAKECUDA_OWN const char *launch(void (*kernel)(void **), void **values, const un
 #if defined(__SANITIZE_THREAD__)
     scheduler_fiber = __tsan_get_current_fiber();
 #endif
-    released(&launched);
+    released(&begun);
 #if defined(FAKECUDA_ALONE) && !defined(__SANITIZE_THREAD__)
     run_alone();
 #else
     run_together();
 #endif
-    acquired(&launched);
+    acquired(&ended);
     return failure;
 }
 

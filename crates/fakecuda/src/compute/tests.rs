@@ -2,15 +2,26 @@ use super::Computer;
 use half::{bf16, f16};
 use std::ffi::c_void;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 /// Runs `kernel`, a source whose only kernel is `k`, on one block of `threads`; what it says.
-fn run<const N: usize>(kernel: &str, threads: u32, shared: u64, mut buffers: [*mut c_void; N]) -> Result<(), String> {
+fn run<const N: usize>(kernel: &str, threads: u32, shared: u64, buffers: [*mut c_void; N]) -> Result<(), String> {
+    run_on(kernel, [[1; 3], [threads, 1, 1]], shared, buffers, None)
+}
+
+fn run_on<const N: usize>(
+    kernel: &str,
+    sizes: [[u32; 3]; 2],
+    shared: u64,
+    mut buffers: [*mut c_void; N],
+    sanitizer: Option<String>,
+) -> Result<(), String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tmp/fakecuda-kernels");
-    let mut computer = Computer::new(folder, None).expect("the folder");
+    let mut computer = Computer::new(folder, sanitizer).expect("the folder");
     let mut values = buffers.each_mut().map(|buffer| std::ptr::from_mut(buffer).cast::<c_void>());
     // SAFETY: the kernels of these tests have as many parameters as they are given buffers.
-    unsafe { computer.run(0, "k", Some(Arc::from(kernel)), [[1; 3], [threads, 1, 1]], shared, values.as_mut_ptr()) }
+    unsafe { computer.run(0, "k", Some(Arc::from(kernel)), sizes, shared, values.as_mut_ptr()) }
 }
 
 fn buffer<T>(values: &mut [T]) -> *mut c_void {
@@ -141,4 +152,53 @@ nvcuda::wmma::store_matrix_sync(wide, fc, 16, nvcuda::wmma::mem_row_major);
         assert!((0..8).all(|column| narrow[row * 8 + column] == product(row, column)), "row {row}");
         assert!((0..16).all(|column| wide[row * 16 + column] == product(row, column) + 1.0), "row {row}");
     }
+}
+
+/// Each thread writes its number, and reads its neighbour's.
+const NEIGHBOURS: &str = r#"
+extern "C" __global__ void k(int * const to) {
+extern __shared__ __align__(4) char s[];
+int *shared = reinterpret_cast<int *>(&s[0]);
+shared[threadIdx.x] = threadIdx.x;
+BARRIER
+to[blockIdx.x * 8 + threadIdx.x] = shared[(threadIdx.x + 1) % 8];
+}"#;
+/// Two blocks write to one place.
+const BLOCKS: &str = "extern \"C\" __global__ void k(int * const to) { to[threadIdx.x] = blockIdx.x; }";
+/// A thread reads beyond the block's shared memory.
+const BEYOND: &str = r#"
+extern "C" __global__ void k(int * const to) {
+extern __shared__ __align__(4) char s[];
+to[threadIdx.x] = reinterpret_cast<int *>(&s[0])[8 + threadIdx.x];
+}"#;
+
+#[test]
+fn sanitizers_find_what_is_wrong_in_a_kernel() {
+    let whole = NEIGHBOURS.replace("BARRIER", "__syncthreads();");
+    for (sanitizer, library, kernel, expected) in [
+        ("thread", "libtsan.so", &*NEIGHBOURS.replace("BARRIER", ""), "ThreadSanitizer: data race"),
+        ("thread", "libtsan.so", BLOCKS, "ThreadSanitizer: data race"),
+        ("thread", "libtsan.so", &whole, ""),
+        ("address", "libasan.so", BEYOND, "AddressSanitizer: heap-buffer-overflow"),
+        ("address", "libasan.so", &whole, ""),
+    ] {
+        let found = Command::new("c++").arg(format!("-print-file-name={library}")).output().expect("a compiler");
+        let preload = format!("LD_PRELOAD={}", String::from_utf8_lossy(&found.stdout).trim());
+        let mut child = Command::new("setarch");
+        child.args(["-R", "env", &preload]).arg(std::env::current_exe().expect("a path"));
+        child.args(["--exact", "compute::tests::a_kernel_under_a_sanitizer", "--ignored", "--nocapture"]);
+        child.env("TSAN_OPTIONS", "ignore_noninstrumented_modules=1").env("ASAN_OPTIONS", "detect_leaks=0");
+        let output = child.env("SANITIZER", sanitizer).env("KERNEL", kernel).output().expect("a process");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), expected.is_empty(), "{sanitizer}, {kernel}: {said}");
+        assert!(said.contains(expected), "{sanitizer}, {kernel}: {said}");
+    }
+}
+
+#[test]
+#[ignore = "it is the process that another test starts"]
+fn a_kernel_under_a_sanitizer() {
+    let (Ok(sanitizer), Ok(kernel)) = (std::env::var("SANITIZER"), std::env::var("KERNEL")) else { return };
+    let mut to = vec![0_i32; 16];
+    assert_eq!(run_on(&kernel, [[2, 1, 1], [8, 1, 1]], 32, [buffer(&mut to)], Some(sanitizer)), Ok(()));
 }
