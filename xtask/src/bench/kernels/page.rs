@@ -90,7 +90,7 @@ impl Page {
     fn families(&self) -> BTreeMap<(String, String), Family> {
         let mut families = BTreeMap::<_, Family>::new();
         for kernel in self.measured.iter().flat_map(|measured| &measured.kernels) {
-            let family = families.entry((kernel.name.clone(), kernel.architecture.clone())).or_default();
+            let family = families.entry((family_of(&kernel.name).to_owned(), kernel.architecture.clone())).or_default();
             family.variants += 1;
             let worst = &mut family.worst;
             worst.ptx_bytes = worst.ptx_bytes.max(kernel.ptx_bytes);
@@ -102,6 +102,12 @@ impl Page {
         }
         families
     }
+}
+
+/// The kernel's name without the hash of what it was generated for.
+fn family_of(name: &str) -> &str {
+    let is_hash = |hash: &str| hash.len() == 8 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.rsplit_once('_').filter(|(_, hash)| is_hash(hash)).map_or(name, |(family, _)| family)
 }
 
 fn step_row(measured: &Measured) -> String {
@@ -122,4 +128,15 @@ fn step_row(measured: &Measured) -> String {
         number(&["to_device", "bytes"]) / 1e6,
         number(&["memory", "peak"]) / 1e9
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::family_of;
+
+    #[test]
+    fn variants_of_a_kernel_differ_by_a_hash() {
+        assert_eq!(family_of("layer_norm_forward_6883ad41"), "layer_norm_forward");
+        assert_eq!(family_of("attention_forward"), "attention_forward");
+    }
 }
