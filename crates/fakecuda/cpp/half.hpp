@@ -65,6 +65,14 @@ using __nv_bfloat16 = fakecuda::Small<fakecuda::to_bfloat16, fakecuda::from_bflo
 using half = __half;
 using nv_bfloat16 = __nv_bfloat16;
 
+// Two at a time.
+struct __half2 {
+    __half x, y;
+};
+struct __nv_bfloat162 {
+    __nv_bfloat16 x, y;
+};
+
 #define FAKECUDA_UNARY(NAME, FUNCTION) \
     inline __half NAME(__half a) { return FUNCTION(float(a)); } \
     inline __nv_bfloat16 NAME(__nv_bfloat16 a) { return FUNCTION(float(a)); }
@@ -87,6 +95,20 @@ FAKECUDA_BINARY(__hmax, fmaxf)
 FAKECUDA_BINARY(__hmin, fminf)
 FAKECUDA_BINARY(max, fmaxf)
 FAKECUDA_BINARY(min, fminf)
+#define FAKECUDA_PAIR(NAME, FUNCTION) \
+    inline __half2 NAME(__half2 a) { return {FUNCTION(a.x), FUNCTION(a.y)}; } \
+    inline __nv_bfloat162 NAME(__nv_bfloat162 a) { return {FUNCTION(a.x), FUNCTION(a.y)}; }
+FAKECUDA_PAIR(h2exp, hexp)
+FAKECUDA_PAIR(h2log, hlog)
+FAKECUDA_PAIR(h2sqrt, hsqrt)
+FAKECUDA_PAIR(h2rsqrt, hrsqrt)
+FAKECUDA_PAIR(h2sin, hsin)
+FAKECUDA_PAIR(h2cos, hcos)
+FAKECUDA_PAIR(h2floor, hfloor)
+FAKECUDA_PAIR(h2ceil, hceil)
+FAKECUDA_PAIR(h2rint, hrint)
+FAKECUDA_PAIR(h2trunc, htrunc)
+#undef FAKECUDA_PAIR
 #undef FAKECUDA_UNARY
 #undef FAKECUDA_BINARY
 
