@@ -64,8 +64,8 @@ inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 
 template <class T> T atomicAdd(T *to, T value) {
-    if constexpr (std::is_integral_v<T>) return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
-    T seen = __atomic_load_n(to, __ATOMIC_RELAXED), sum;
+    T seen, sum;
+    __atomic_load(to, &seen, __ATOMIC_RELAXED);
     do sum = seen + value;
     while (!__atomic_compare_exchange(to, &seen, &sum, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return seen;

@@ -207,3 +207,8 @@ inline void ptx_stmatrix_sync_aligned_m8n8_x4_shared__cta_b16(uint32_t at, uint3
 // A number and a NaN are a NaN.
 inline void ptx_max_NaN_f32(float &to, float a, float b) { to = std::isnan(a) || std::isnan(b) ? NAN : fmaxf(a, b); }
 inline void ptx_min_NaN_f32(float &to, float a, float b) { to = std::isnan(a) || std::isnan(b) ? NAN : fminf(a, b); }
+
+// CubeCL hands over what it adds to as a pointer to what is not written.
+inline void ptx_atom_relaxed_add_f32(float &before, const float *address, float value) {
+    before = atomicAdd(const_cast<float *>(address), value);
+}

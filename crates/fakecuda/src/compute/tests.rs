@@ -81,6 +81,19 @@ to[96 + lane] = __ballot_sync(0xFFFFFFFF, lane % 2 == 1);
     assert!(to[64..96].iter().all(|lane| *lane == 5) && to[96..].iter().all(|bits| *bits == 0xAAAA_AAAA));
 }
 
+#[test]
+fn sums_of_many_threads_are_atomic() {
+    let kernel = r#"
+extern "C" __global__ void k(float * const __restrict__ to, int * const __restrict__ count) {
+float before;
+asm volatile("atom.relaxed.add.f32 %0, [%1], %2;" : "=f"(before) : "l"(to), "f"(1.5f) : "memory");
+atomicAdd(count, 2);
+}"#;
+    let (mut to, mut count) = ([0.0_f32], [0_i32]);
+    assert_eq!(run(kernel, 100, 0, [buffer(&mut to), buffer(&mut count)]), Ok(()));
+    assert_eq!((to, count), ([150.0], [200]));
+}
+
 /// Every number of two bytes goes to f32 and back, and what lies between two is rounded to the even one.
 #[test]
 fn small_numbers_are_rounded_as_hardware_does() {
