@@ -5,11 +5,11 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Seconds after which a line says what takes so long, and then between two lines.
+/// Time after which a line says what takes so long, and then between two lines.
 const PATIENCE: Duration = Duration::from_secs(5);
 const BETWEEN: Duration = Duration::from_secs(15);
 
-/// Says what takes so long, from the session's beginning until its first step is done, where this is dropped.
+/// Says what may take so long, from the session's beginning until its first step is done, where this is dropped.
 pub(super) struct WarmUp {
     _done: Sender<()>,
 }
@@ -27,7 +27,8 @@ impl WarmUp {
             let mut pause = patience;
             while let Err(RecvTimeoutError::Timeout) = end.recv_timeout(pause) {
                 say(&format!(
-                    "kernels are compiled and tuned for this device, for {} s so far; later runs find them in the user's cache",
+                    "no step is done after {} s: the first one and the evaluation before it compile and tune the kernels for this \
+                     device that no earlier run has left in the user's cache",
                     started.elapsed().as_secs()
                 ));
                 pause = between;
@@ -50,7 +51,7 @@ mod tests {
         let moment = Duration::from_millis(10);
         let warm_up = WarmUp::with(move |line| drop(said.send(line.to_owned())), moment, moment).expect("a thread");
         let line = lines.recv().expect("a line");
-        assert!(line.starts_with("kernels are compiled") && line.contains("0 s so far"), "{line}");
+        assert!(line.starts_with("no step is done after 0 s: ") && line.contains("compile and tune"), "{line}");
         drop(warm_up);
         // The thread ends, and its sender with it.
         assert!(lines.iter().count() < 1000);
