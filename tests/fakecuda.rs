@@ -3,6 +3,8 @@
 //! what these tests need and runs them.
 
 mod computed;
+#[cfg(feature = "mpi")]
+mod ranks;
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -25,6 +27,9 @@ struct Machine {
     operations: String,
     /// A folder for kernels that are compiled for the CPU.
     computed: String,
+    /// A folder with NCCL.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code))]
+    nccl: String,
     variables: BTreeMap<String, String>,
 }
 
@@ -43,10 +48,10 @@ impl Machine {
             return None;
         };
         let machine: Value = serde_json::from_str(&json).expect("JSON");
-        let [program, operations, computed] =
-            ["program", "operations", "computed"].map(|key| machine[key].as_str().expect("a path").to_owned());
+        let paths = ["program", "operations", "computed", "nccl"];
+        let [program, operations, computed, nccl] = paths.map(|key| machine[key].as_str().expect("a path").to_owned());
         let variables = serde_json::from_value(machine["variables"].clone()).expect("variables");
-        let machine = Self { place: Place::default(), program, operations, computed, variables };
+        let machine = Self { place: Place::default(), program, operations, computed, nccl, variables };
         machine.place.write_experiment(&format!("samples: 12, {CLIPS}"));
         Some(machine.set("FAKECUDA_CARD", card))
     }

@@ -14,7 +14,7 @@ const HARMLESS: &str = "race:reduce_kernel\nrace:elemwise_fuse\n";
 const COMPUTE: &str = "FAKECUDA_COMPUTE";
 
 impl Machine {
-    fn computing(self) -> Self {
+    pub fn computing(self) -> Self {
         let folder = self.computed.clone();
         self.set(COMPUTE, &folder)
     }

@@ -7,11 +7,16 @@ use crate::driver::driver;
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint};
 
-/// The one context there is; what its handle points to is nobody's business.
+/// The context of the first device; those of others have the next numbers. What a handle points to is nobody's business.
 const CONTEXT: usize = 0xC0;
 
 thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The device whose context is this thread's.
+pub fn current_device() -> Option<u32> {
+    CURRENT.get().checked_sub(CONTEXT).and_then(|device| device.try_into().ok())
 }
 
 #[unsafe(no_mangle)]
@@ -125,8 +130,8 @@ extern "C" fn cuDeviceCanAccessPeer(out: *mut c_int, device: c_int, peer: c_int)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxRetain(out: *mut Handle, _device: c_int) -> Status {
-    answer(out, CONTEXT as Handle)
+extern "C" fn cuDevicePrimaryCtxRetain(out: *mut Handle, device: c_int) -> Status {
+    answer(out, (CONTEXT + device as usize) as Handle)
 }
 
 #[unsafe(no_mangle)]
@@ -147,7 +152,7 @@ extern "C" fn cuCtxGetCurrent(out: *mut Handle) -> Status {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxGetDevice(out: *mut c_int) -> Status {
-    if CURRENT.get() == 0 { INVALID_CONTEXT } else { answer(out, 0) }
+    current_device().map_or(INVALID_CONTEXT, |device| answer(out, device as c_int))
 }
 
 #[unsafe(no_mangle)]

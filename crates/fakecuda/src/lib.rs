@@ -1,5 +1,5 @@
 //! A CUDA driver without a GPU: a library that stands for `libcuda.so.1` and `libnvrtc.so` in programs that load both when they
-//! run, as CubeCL does.
+//! run, as CubeCL does; and for `libnccl.so.2`, by which processes on one machine add up what is in their devices' memory.
 //!
 //! Kernels are really generated, and really compiled by NVIDIA's NVRTC for the architecture of the card that is pretended. A
 //! device's memory is the host's, a copy is a copy, and a launch is checked, counted and done. So it shows what a compiler refuses,
@@ -56,6 +56,7 @@ mod fault;
 mod launch;
 mod memory;
 mod module;
+mod nccl;
 mod nvrtc;
 mod order;
 mod ptx;

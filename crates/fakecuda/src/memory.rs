@@ -162,6 +162,30 @@ impl Driver {
         Ok(())
     }
 
+    /// The numbers that a device gives to those of other processes.
+    pub fn collective_input(&mut self, from: DevicePointer, count: usize, stream: Handle) -> Result<Vec<f32>, Status> {
+        let bytes = 4 * count;
+        self.check(false)?;
+        self.holds(from, bytes as u64, "a sum over devices")?;
+        let done = self.next(stream)?;
+        self.note_use(from, done, || "a sum over devices".into());
+        let mut values = vec![0.0; count];
+        // SAFETY: the range was just found to be allocated, and the vector has as many numbers.
+        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, values.as_mut_ptr().cast(), bytes) };
+        self.report.between_devices.add(bytes as u64);
+        Ok(values)
+    }
+
+    /// Writes what they made of them.
+    pub fn collective_output(&mut self, to: DevicePointer, sum: &[f32], stream: Handle) -> Result<(), Status> {
+        let bytes = size_of_val(sum);
+        self.holds(to, bytes as u64, "a sum over devices")?;
+        self.note_write(to, bytes as u64, stream)?;
+        // SAFETY: the range was just found to be allocated.
+        unsafe { std::ptr::copy_nonoverlapping(sum.as_ptr().cast(), to as *mut u8, bytes) };
+        Ok(())
+    }
+
     fn set(&mut self, to: DevicePointer, value: &[u8], count: usize, stream: Handle) -> Result<(), Status> {
         let bytes = value.len() * count;
         self.check(false)?;

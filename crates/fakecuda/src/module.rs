@@ -32,7 +32,7 @@ impl Driver {
             eprintln!("fakecuda: cannot write `{file}`: {e}");
         }
         let bytes = text.len() as u64;
-        let source = self.computer.as_ref().and_then(|computer| computer.sources.get(text)).cloned();
+        let source = self.computer.as_ref().and_then(|computer| computer.source_of(text));
         let functions =
             ptx.entries.into_iter().map(|entry| self.add_function(entry, &file, bytes, source.clone())).collect();
         self.modules.push(functions);

@@ -26,6 +26,8 @@ pub struct Report {
     pub to_host: Copies,
     /// Copies from the device to itself.
     pub on_device: Copies,
+    /// What it gave to sums over the devices of several processes.
+    pub between_devices: Copies,
     /// What was set to a value.
     pub set: Copies,
     /// The device's memory.

@@ -112,13 +112,22 @@ impl DeviceSpec {
     /// # Errors
     /// When the backend was not compiled in, the machine has no such device, or its driver does not open it.
     pub fn resolve(self) -> Result<Device, DeviceError> {
+        self.resolve_for(0)
+    }
+
+    /// As [`resolve`](Self::resolve), for process `number` of several on one machine, from 0: of the cards that `auto` finds through CUDA or
+    /// LibTorch each process takes its own, and again the first after the last.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub fn resolve_for(self, number: usize) -> Result<Device, DeviceError> {
         #[cfg(feature = "autotune")]
         crate::kernel_cache::keep();
         match self {
-            Self::Auto => match Self::Cuda(0).resolve() {
+            Self::Auto => match Self::Cuda(number % cuda_devices().max(1)).resolve() {
                 // A card is there, and whoever bought it does not want to train on the CPU.
                 Err(error @ DeviceError::NoCompiler { .. }) => Err(error),
-                cuda => Ok([cuda, Self::TchCuda(0).resolve(), first_wgpu_gpu()]
+                cuda => Ok([cuda, Self::TchCuda(number % tch_cuda_devices().max(1)).resolve(), first_wgpu_gpu()]
                     .into_iter()
                     .find_map(Result::ok)
                     .unwrap_or_else(Device::flex)),
@@ -153,7 +162,7 @@ impl DeviceSpec {
 
     #[cfg(feature = "cuda")]
     fn cuda(self, index: usize) -> Result<Device, DeviceError> {
-        let found = Device::enumerate(DeviceType::Cuda).into_vec().len();
+        let found = cuda_devices();
         let missing = if index < found { nvrtc::missing() } else { None };
         match missing {
             Some(missing) => Err(DeviceError::NoCompiler { device: self.to_string(), missing }),
@@ -231,6 +240,22 @@ const CUDA_ADVICE: &str = "check the index and NVIDIA's driver (`nvidia-smi` lis
 #[cfg(feature = "wgpu")]
 const WGPU_ADVICE: &str = "check the index and the graphics driver (Vulkan, Metal or DirectX 12; on Linux `vulkaninfo \
      --summary` lists what Vulkan's loader, libvulkan1, sees)";
+
+/// How many devices CUDA has.
+fn cuda_devices() -> usize {
+    #[cfg(feature = "cuda")]
+    return Device::enumerate(DeviceType::Cuda).into_vec().len();
+    #[cfg(not(feature = "cuda"))]
+    0
+}
+
+/// How many of them LibTorch has.
+fn tch_cuda_devices() -> usize {
+    #[cfg(feature = "tch")]
+    return libtorch::cuda_devices();
+    #[cfg(not(feature = "tch"))]
+    0
+}
 
 /// wgpu's devices in the order in which [`DeviceSpec::Wgpu`] counts them. None is opened.
 #[cfg(feature = "wgpu")]

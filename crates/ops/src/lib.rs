@@ -48,6 +48,7 @@ mod linear;
 mod lora;
 mod lora_linear;
 mod loss;
+mod nccl;
 mod norm;
 #[cfg(feature = "cuda")]
 mod nvrtc;
@@ -78,6 +79,7 @@ pub use linear::{embedding, linear};
 pub use lora::lora_bank;
 pub use lora_linear::{LoraGates, LoraUpdate, lora_linear};
 pub use loss::{CrossEntropyOptions, LossSum, cross_entropy, linear_cross_entropy};
+pub use nccl::{Communicator, DeviceSum, NcclError};
 pub use norm::layer_norm;
 pub use optimizer::{AdafactorRule, AdamWRule, AdamWStep, FactoredMoments, Moments, adamw};
 pub use precision::{Compute, autocast};

@@ -22,9 +22,13 @@ pub(crate) fn cpu() -> Device {
 
 /// A CUDA device, or how many there are.
 pub(crate) fn cuda(index: usize) -> Result<Device, usize> {
-    let devices = Device::enumerate(DeviceType::LibTorch).into_vec();
-    let found = devices.iter().filter(|device| **device != cpu()).count();
+    let found = cuda_devices();
     if index < found { Ok(Device::libtorch_cuda(index)) } else { Err(found) }
+}
+
+/// How many CUDA devices LibTorch has.
+pub(crate) fn cuda_devices() -> usize {
+    Device::enumerate(DeviceType::LibTorch).into_vec().iter().filter(|device| **device != cpu()).count()
 }
 
 /// Which of LibTorch's CUDA devices it is.

@@ -9,13 +9,16 @@ pub struct Launched {
     pub rank: usize,
     /// How many there are; more than one.
     pub count: usize,
+    /// Which one of those on its machine, from 0.
+    pub local: usize,
 }
 
-/// What launchers tell each process: which one it is, and how many there are. OpenMPI, MPICH and Intel MPI, Slurm.
-const VARIABLES: [[&str; 2]; 3] = [
-    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
-    ["PMI_RANK", "PMI_SIZE"],
-    ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"],
+/// What launchers tell each process: which one it is, how many there are, and which one of those on its machine it is. OpenMPI, MPICH
+/// and Intel MPI, Slurm.
+const VARIABLES: [[&str; 3]; 3] = [
+    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
+    ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"],
+    ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"],
 ];
 
 /// This process among those that `mpirun` or `srun` started together with it; nothing where it was started by itself.
@@ -25,7 +28,10 @@ pub fn launched() -> Option<Launched> {
 
 fn of_variables(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
     let number = |name: &str| -> Option<usize> { variable(name)?.parse().ok() };
-    let of = |[rank, count]: &[&str; 2]| Some(Launched { rank: number(rank)?, count: number(count)? });
+    let of = |[rank, count, local]: &[&str; 3]| {
+        let (rank, count) = (number(rank)?, number(count)?);
+        Some(Launched { rank, count, local: number(local).unwrap_or(0) })
+    };
     VARIABLES.iter().filter_map(of).find(|launched| launched.count > 1)
 }
 
@@ -42,6 +48,8 @@ mod tests {
         assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), None);
         assert_eq!(of(&[("PMI_RANK", "0"), ("PMI_SIZE", "many")]), None);
         let found = of(&[("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_SIZE", "8"), ("SLURM_PROCID", "0")]);
-        assert_eq!(found, Some(Launched { rank: 3, count: 8 }));
+        assert_eq!(found, Some(Launched { rank: 3, count: 8, local: 0 }));
+        let found = of(&[("SLURM_PROCID", "5"), ("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_LOCALID", "1")]);
+        assert_eq!(found, Some(Launched { rank: 5, count: 8, local: 1 }));
     }
 }

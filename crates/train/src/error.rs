@@ -5,7 +5,7 @@ use crate::config_error::TrainConfigError;
 use crate::guard::Trouble;
 use crate::objective::BoxError;
 use std::path::{Path, PathBuf};
-use undertone_ops::DeviceError;
+use undertone_ops::{DeviceError, NcclError};
 use undertone_ranks::RankError;
 use undertone_store::{LockError, StoreError};
 
@@ -146,6 +146,9 @@ pub enum TrainError {
     /// The ranks cannot go on together.
     #[error(transparent)]
     Ranks(#[from] RankError),
+    /// The ranks' cards cannot add up gradients.
+    #[error(transparent)]
+    Cards(#[from] NcclError),
     /// A run goes on with more ranks than a step has batches.
     #[error(
         "each step of this run has {batches} batches, which is too few for {ranks} ranks: go on with at most {batches}"

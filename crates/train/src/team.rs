@@ -1,7 +1,7 @@
 //! The processes that train one run together.
 
 use crate::TrainError;
-use crate::gradients::{GradientSum, ReceivedEarly, SentEarly};
+use crate::gradients::{AllReduce, GradientSum, ReceivedEarly, Sent, SentEarly};
 use crate::objective::Share;
 use crate::optimizer::Shard;
 use burn::tensor::Device;
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use undertone_ops::{Communicator, NcclError};
 use undertone_ranks::{Patience, RankError, Ranks};
 
 /// The ranks that train a run together; by default a process is alone.
@@ -34,6 +35,18 @@ struct Talk {
     stopped: bool,
     /// Time spent on waiting for the sums of gradients.
     waited: Duration,
+    /// The ranks' cards, once it is known whether they add up gradients by themselves.
+    cards: Option<Option<Arc<Communicator>>>,
+}
+
+/// What a rank says of its card.
+#[derive(Serialize, Deserialize)]
+enum Card {
+    /// It can be one of a group; the first rank's names the group.
+    Ready(Vec<u8>),
+    /// It is none of CUDA's.
+    None,
+    Failed(String),
 }
 
 /// What a rank says, whatever the others wait for: one that fails need not know what that is.
@@ -170,9 +183,62 @@ impl Team {
         }
     }
 
-    /// What they talk through, where there are several.
-    pub(crate) fn ranks(&self) -> Option<&Arc<Ranks>> {
-        self.ranks.as_ref()
+    /// Has the ranks' cards add up gradients by themselves, by NCCL, where each rank has one of its own; where they cannot, says why,
+    /// and gradients go through the host.
+    ///
+    /// # Errors
+    /// When a rank is gone or silent.
+    pub(crate) fn connect_cards(&self, device: &Device) -> Result<(), TrainError> {
+        if self.is_alone() || self.talk().cards.is_some() {
+            return Ok(());
+        }
+        let cards = self.joined_cards(device)?;
+        self.talk().cards = Some(cards);
+        Ok(())
+    }
+
+    fn joined_cards(&self, device: &Device) -> Result<Option<Arc<Communicator>>, TrainError> {
+        let own = match Communicator::new_id(device) {
+            Ok(id) => Card::Ready(id),
+            Err(NcclError::NotCuda) => Card::None,
+            Err(error) => Card::Failed(error.to_string()),
+        };
+        let cards = self.hear(own)?;
+        if cards.iter().all(|card| matches!(card, Card::None)) {
+            return Ok(None);
+        }
+        let (mut ids, mut reasons) = (Vec::new(), Vec::new());
+        for (rank, card) in cards.into_iter().enumerate() {
+            match card {
+                Card::Ready(id) => ids.push(id),
+                Card::None => reasons.push(format!("{} has no card of NVIDIA's", self.name(rank))),
+                Card::Failed(reason) => reasons.push(format!("{}: {reason}", self.name(rank))),
+            }
+        }
+        let mut cards = None;
+        if reasons.is_empty() {
+            let joined = Communicator::join(device, &ids[0], self.rank(), self.count(), LONGEST_JOIN);
+            let said = self.hear(joined.as_ref().err().map(NcclError::to_string))?;
+            let failed = said.into_iter().enumerate().filter_map(|(rank, said)| Some((rank, said?)));
+            reasons.extend(failed.map(|(rank, reason)| format!("{}: {reason}", self.name(rank))));
+            cards = joined.ok().map(Arc::new);
+        }
+        if let Some(reason) = reasons.first() {
+            if self.leads() {
+                tracing::warn!("gradients go through the host, and not from card to card: {reason}");
+            }
+            return Ok(None);
+        }
+        if self.leads() {
+            tracing::info!("gradients go from card to card, by NCCL");
+        }
+        Ok(cards)
+    }
+
+    /// What adds up gradients on `device`, where there are several ranks.
+    pub(crate) fn all_reduce(&self, device: &Device) -> Option<AllReduce> {
+        let ranks = self.ranks.clone()?;
+        Some(AllReduce { ranks, cards: self.talk().cards.clone().flatten(), device: device.clone().inner() })
     }
 
     /// Waits for the sums of what was sent while the backward pass went on.
@@ -182,9 +248,19 @@ impl Team {
     pub(crate) fn receive_early(&self, early: SentEarly, device: &Device) -> Result<ReceivedEarly, TrainError> {
         let mut sum = GradientSum::default();
         let sent = self.noted(early.sent)?;
-        let waited = self.noted(sum.receive(sent, self.patience(), device))?;
-        self.talk().waited += waited;
+        if let Some(sums) = self.all_reduce(device) {
+            self.receive(&mut sum, sent, &sums)?;
+        }
         Ok(ReceivedEarly { sum, absent: early.absent })
+    }
+
+    fn receive(&self, sum: &mut GradientSum, sent: Vec<Sent>, sums: &AllReduce) -> Result<(), TrainError> {
+        let waited = self.noted(sum.receive(sent, sums, self.patience()));
+        if let (Err(_), Some(cards)) = (&waited, &sums.cards) {
+            cards.abort();
+        }
+        self.talk().waited += waited?;
+        Ok(())
     }
 
     /// Adds up the gradients of all ranks, so that each has the sum; where the optimizer's state is shared out, of the
@@ -199,7 +275,7 @@ impl Team {
         shard: Option<Shard>,
         device: &Device,
     ) -> Result<(), TrainError> {
-        let Some(ranks) = &self.ranks else { return Ok(()) };
+        let Some(sums) = self.all_reduce(device) else { return Ok(()) };
         let mut own = (gradients.sizes(), early.absent);
         // Nearly always all have gradients of the same parameters, and a number says so.
         let mut hasher = DefaultHasher::new();
@@ -213,9 +289,8 @@ impl Team {
         }
         let (sizes, absent) = own;
         let absent: Vec<String> = absent.into_iter().filter(|name| !sizes.contains_key(name)).collect();
-        let sent = self.noted(gradients.send(ranks, sizes, shard))?;
-        let waited = self.noted(gradients.receive(sent, self.patience(), device))?;
-        self.talk().waited += waited;
+        let sent = self.noted(gradients.send(&sums, sizes, shard))?;
+        self.receive(gradients, sent, &sums)?;
         gradients.add_early(early.sum);
         absent.iter().for_each(|name| drop(gradients.take(name)));
         Ok(())
@@ -256,8 +331,9 @@ impl Team {
     }
 
     /// Keeps in mind who was silent.
-    fn noted<T>(&self, found: Result<T, RankError>) -> Result<T, RankError> {
-        if let Err(error) = &found {
+    fn noted<T, E: Into<TrainError>>(&self, found: Result<T, E>) -> Result<T, TrainError> {
+        let found = found.map_err(E::into);
+        if let Err(TrainError::Ranks(error)) = &found {
             let mut talk = self.talk();
             talk.broken = true;
             match error {
@@ -277,6 +353,9 @@ impl Team {
         self.talk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// NCCL joins cards of one machine within seconds, and of several within some more.
+const LONGEST_JOIN: Duration = Duration::from_secs(120);
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap_or_default())).collect()

@@ -30,7 +30,9 @@ impl Program {
     pub fn built() -> Result<Self, Failure> {
         note!("── building the command line for CUDA; the first time takes some minutes");
         let started = Instant::now();
-        let mut build = build_for_cuda(&["build", "--bin", "xtask", "--features", "cuda"]);
+        // With what this one has besides.
+        let features = if cfg!(feature = "mpi") { "cuda,mpi" } else { "cuda" };
+        let mut build = build_for_cuda(&["build", "--bin", "xtask", "--features", features]);
         if !succeeds(&mut build) {
             return Err(Failure::Machine("the command line could not be built for CUDA, see above".into()));
         }

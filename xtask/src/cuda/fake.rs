@@ -19,6 +19,8 @@ const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/cuda/driver
 const COMPUTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/cuda/computed");
 /// Names that programs load it by.
 const NAMES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "libnvrtc.so"];
+/// And the name of NCCL, in a folder of its own: not every machine has it.
+const NCCL: &str = "nccl/libnccl.so.2";
 
 /// What a program is started with to find the driver.
 pub struct FakeMachine {
@@ -75,8 +77,8 @@ impl FakeMachine {
         Ok(Finished { stdout: String::from_utf8_lossy(&output.stdout).into_owned(), report, seconds, out })
     }
 
-    /// The program, that of the operations' tests, a folder for kernels that are computed, and the variables they are started with,
-    /// as tests read them.
+    /// The program, that of the operations' tests, folders for kernels that are computed and with NCCL, and the variables they are
+    /// started with, as tests read them.
     pub fn as_json(&self) -> Result<String, Failure> {
         let operations = Program::tests_of_operations()?;
         let text = |path: &OsString| path.to_string_lossy().into_owned();
@@ -86,6 +88,7 @@ impl FakeMachine {
             "program": self.program.file,
             "operations": operations,
             "computed": COMPUTED,
+            "nccl": Path::new(FOLDER).join(NCCL).parent(),
             "variables": variables,
         });
         Ok(machine.to_string())
@@ -107,8 +110,8 @@ pub struct Finished {
 /// Copies the library, and links to it by every other name: it is one driver, whatever it is loaded as. Whoever still runs with an
 /// older one keeps that.
 fn lay_out(library: &Path, folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    for name in NAMES {
+    fs::create_dir_all(folder.join(NCCL).parent().unwrap_or(folder))?;
+    for name in NAMES.into_iter().chain([NCCL]) {
         match fs::remove_file(folder.join(name)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
@@ -116,5 +119,6 @@ fn lay_out(library: &Path, folder: &Path) -> io::Result<()> {
     }
     let [own, others @ ..] = NAMES;
     fs::copy(library, folder.join(own))?;
-    others.iter().try_for_each(|name| link_file(Path::new(own), &folder.join(name)))
+    others.iter().try_for_each(|name| link_file(Path::new(own), &folder.join(name)))?;
+    link_file(&Path::new("..").join(own), &folder.join(NCCL))
 }

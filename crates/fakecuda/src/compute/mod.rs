@@ -31,8 +31,6 @@ pub struct Computer {
     pub folder: PathBuf,
     /// The source of each program that NVRTC is asked to compile, by its handle.
     pub programs: HashMap<usize, Arc<str>>,
-    /// The source that a text of PTX was compiled from.
-    pub sources: HashMap<String, Arc<str>>,
     kernels: HashMap<usize, Result<Entry, String>>,
 }
 
@@ -40,7 +38,29 @@ impl Computer {
     pub fn new(folder: PathBuf, sanitizer: Option<String>) -> std::io::Result<Self> {
         std::fs::create_dir_all(&folder)?;
         HEADERS.iter().try_for_each(|(name, text)| std::fs::write(folder.join(name), text))?;
-        Ok(Self { sanitizer, folder, programs: HashMap::new(), sources: HashMap::new(), kernels: HashMap::new() })
+        Ok(Self { sanitizer, folder, programs: HashMap::new(), kernels: HashMap::new() })
+    }
+
+    /// The source that a text of PTX was compiled from, by this run or by an earlier one with the same folder: programs keep PTX.
+    pub fn source_of(&self, ptx: &str) -> Option<Arc<str>> {
+        std::fs::read_to_string(self.source_file(ptx)).ok().map(Into::into)
+    }
+
+    fn keep_source(&self, ptx: &str, source: &str) -> std::io::Result<()> {
+        let file = self.source_file(ptx);
+        let own = self.of_this_process(&file, "cu");
+        std::fs::write(&own, source).and_then(|()| std::fs::rename(own, file))
+    }
+
+    fn source_file(&self, ptx: &str) -> PathBuf {
+        let mut hasher = DefaultHasher::new();
+        ptx.hash(&mut hasher);
+        self.folder.join(format!("ptx-{:016x}.cu", hasher.finish()))
+    }
+
+    /// A name for what is being written: other processes may be writing the same.
+    fn of_this_process(&self, file: &Path, extension: &str) -> PathBuf {
+        file.with_extension(format!("{}.{extension}", std::process::id()))
     }
 
     /// Runs a launch of the kernel `place`, called `name` in `source`.
@@ -62,7 +82,9 @@ impl Computer {
     ) -> Result<(), String> {
         if !self.kernels.contains_key(&place) {
             let compiled = source
-                .ok_or_else(|| "its source is unknown: it comes from a cache, which has to be empty".into())
+                .ok_or_else(|| {
+                    "its source is unknown: it comes from a cache, and was compiled without FAKECUDA_COMPUTE".into()
+                })
                 .and_then(|source| self.compile(name, &source));
             self.kernels.insert(place, compiled);
         }
@@ -90,9 +112,7 @@ impl Computer {
     }
 
     fn build(&self, text: &str, stem: &Path, library: &Path) -> Result<(), String> {
-        // Of this process alone: others may be compiling the same.
-        let own = |extension: &str| stem.with_extension(format!("{}.{extension}", std::process::id()));
-        let (file, fresh) = (own("cpp"), own("new"));
+        let (file, fresh) = (self.of_this_process(stem, "cpp"), self.of_this_process(stem, "new"));
         std::fs::write(&file, text).map_err(|e| e.to_string())?;
         let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
         let mut command = Command::new(&compiler);
@@ -147,11 +167,12 @@ pub fn note_source(program: usize, source: &CStr) {
 
 /// Notes what a program was compiled to.
 pub fn note_ptx(program: usize, ptx: &CStr) {
-    if let Some(computer) = &mut driver().computer
+    if let Some(computer) = &driver().computer
         && let Some(source) = computer.programs.get(&program)
     {
-        let source = Arc::clone(source);
-        computer.sources.insert(ptx.to_string_lossy().into_owned(), source);
+        if let Err(e) = computer.keep_source(&ptx.to_string_lossy(), source) {
+            eprintln!("fakecuda: cannot keep a kernel's source: {e}");
+        }
     }
 }
 

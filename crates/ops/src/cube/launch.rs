@@ -94,7 +94,7 @@ fn queued(x: DispatchTensor) -> Fused {
 
 /// Memory for f32 numbers on the device of `like`, one row right after the other. Burn's usual tensors begin each row where
 /// CUDA reads best, which kernels here do not know of.
-pub(super) fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
+pub(crate) fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), DType::F32)
 }
 

@@ -21,6 +21,8 @@ pub(crate) use attention::Attention;
 pub(crate) use conv::Unfold;
 pub(crate) use dropout::{Drop, dropout};
 pub(crate) use embedding::embedding_backward;
+#[cfg(feature = "cuda")]
+pub(crate) use launch::empty;
 pub(crate) use launch::{launched, launched_all, launched_as};
 pub(crate) use lora::LowRank;
 pub(crate) use loss::ClassLoss;

@@ -2,14 +2,16 @@
 
 use super::layers::{YamlFile, check_depth, sentence, set};
 use super::{AlignmentConfig, ConfigError, DataConfig, ModelConfig, PhasesConfig, TaskConfig, preset};
+use burn::tensor::Device;
 use figment::Figment;
 use figment::providers::{Env, Serialized};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use undertone_fit::DevicePreset;
 use undertone_model::router::RouterConfig;
-use undertone_ops::{DeviceSpec, Kernels};
+use undertone_ops::{DeviceError, DeviceSpec, Kernels};
 use undertone_train::TrainConfig;
+use undertone_train::ranks::launched;
 
 /// Everything a run depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -147,6 +149,14 @@ impl Experiment {
         let experiment: Self = figment.extract().map_err(|e| ConfigError::Value(sentence(&e)))?;
         experiment.validate()?;
         Ok(experiment)
+    }
+
+    /// The device that this process trains on: of several processes on one machine each takes a card of its own, where `device` is `auto`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn open_device(&self) -> Result<Device, DeviceError> {
+        self.device.resolve_for(launched().map_or(0, |launched| launched.local))
     }
 
     /// What is trained: the tasks, or the one that a configuration without `tasks` stands for, which has no name.

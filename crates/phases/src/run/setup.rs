@@ -42,7 +42,7 @@ impl Setup {
     /// # Errors
     /// When there is none.
     pub fn new(experiment: &Experiment) -> Result<Self, RunError> {
-        let device = experiment.device.resolve()?;
+        let device = experiment.open_device()?;
         set_kernels(experiment.kernels);
         let pretrained = Pretrained::load(experiment, &device)?;
         Ok(Self::of(experiment, device, pretrained))

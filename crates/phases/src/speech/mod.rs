@@ -94,7 +94,7 @@ impl SpeechDataset {
         let aligner = match data.long_audio {
             LongAudio::Refuse => None,
             LongAudio::Align => {
-                let device = experiment.device.resolve()?;
+                let device = experiment.open_device()?;
                 let (language, task) = (Some(data.language.as_str()), Some(data.task.as_str()));
                 let transcriber = Transcriber::new(whisper.clone(), &device, language, task).map_err(Box::new)?;
                 // Whatever the cache is to keep.

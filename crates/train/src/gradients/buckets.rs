@@ -1,35 +1,53 @@
-//! Gradients on their way between ranks, many at a time.
+//! Gradients on their way between ranks, many at a time: through the host, or from card to card where ranks have cards with NCCL.
 
 use super::GradientSum;
+use crate::TrainError;
 use crate::optimizer::Shard;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use undertone_ops::{add, read};
-use undertone_ranks::{Patience, Pending, RankError, Ranks};
+use undertone_ops::{Communicator, DeviceSum, Reading, add, read_behind};
+use undertone_ranks::{Patience, Pending, Ranks};
 
 /// How many numbers ranks add up at a time: 25 MB.
 pub(crate) const BUCKET: usize = 25_000_000 / 4;
+
+/// What adds up gradients over all ranks.
+#[derive(Clone, Debug)]
+pub(crate) struct AllReduce {
+    pub ranks: Arc<Ranks>,
+    /// Their cards, where these add up by themselves.
+    pub cards: Option<Arc<Communicator>>,
+    pub device: Device,
+}
 
 /// Gradients that are added up at a time.
 #[derive(Default)]
 pub(crate) struct Bucket {
     shard: Option<Shard>,
-    names: Vec<(String, usize)>,
-    whole: Vec<f32>,
-    /// Those that are divided among ranks.
-    divided: Vec<Vec<f32>>,
-    /// How many numbers there are.
-    values: usize,
+    /// With how many numbers each has; nothing stands for zeros.
+    gradients: Vec<(String, usize, Option<Tensor<1>>)>,
+}
+
+/// A bucket whose numbers are read, or that is on its way.
+pub(crate) enum Begun {
+    Reading(Option<Shard>, Vec<(String, usize, Option<Reading>)>),
+    Sent(Sent),
 }
 
 /// A bucket on its way.
 pub(crate) struct Sent {
     shard: Option<Shard>,
     names: Vec<(String, usize)>,
-    whole: Pending<Vec<f32>>,
-    parts: Option<Pending<Vec<f32>>>,
+    way: Way,
+}
+
+/// The sums of whole gradients, and of this rank's parts of those that are divided among ranks.
+enum Way {
+    Host { whole: Pending<Vec<f32>>, parts: Option<Pending<Vec<f32>>> },
+    Cards { whole: Option<DeviceSum>, parts: Option<DeviceSum> },
 }
 
 /// Gradients that are sent off together while the backward pass goes on.
@@ -43,7 +61,7 @@ pub(crate) struct PlannedBucket {
 
 /// What was sent off while the backward pass went on.
 pub(crate) struct SentEarly {
-    pub sent: Result<Vec<Sent>, RankError>,
+    pub sent: Result<Vec<Sent>, TrainError>,
     /// The names of gradients in it that this rank has none of.
     pub absent: Vec<String>,
 }
@@ -68,19 +86,54 @@ impl Bucket {
         Self { shard, ..Self::default() }
     }
 
-    pub fn add(&mut self, name: String, values: Vec<f32>) {
-        self.values += values.len();
-        self.names.push((name, values.len()));
-        match self.shard {
-            Some(shard) if shard.divides(values.len()) => self.divided.push(values),
-            _ => self.whole.extend(values),
-        }
+    /// Adds a gradient of so many numbers, or zeros.
+    pub fn add(&mut self, name: String, size: usize, gradient: Option<Tensor<1>>) {
+        self.gradients.push((name, size, gradient));
     }
 
-    /// Begins to add it up over all ranks, which have one with the same names.
-    pub fn send(self, ranks: &Ranks) -> Result<Sent, RankError> {
-        let Self { shard, names, whole, divided, .. } = self;
-        let whole = ranks.sum(whole)?;
+    fn size(&self) -> usize {
+        self.gradients.iter().map(|(_, size, _)| size).sum()
+    }
+
+    /// Begins to read it, or sends it off where cards add up: over all ranks, which have one with the same names.
+    pub fn begin(self, sums: &AllReduce) -> Begun {
+        let Self { shard, gradients } = self;
+        let Some(cards) = &sums.cards else {
+            let reading = |(name, size, gradient): (_, _, Option<_>)| (name, size, gradient.map(read_behind));
+            return Begun::Reading(shard, gradients.into_iter().map(reading).collect());
+        };
+        let (mut names, mut whole, mut divided) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, size, gradient) in gradients {
+            names.push((name, size));
+            let gradient = gradient.unwrap_or_else(|| Tensor::zeros([size], &sums.device));
+            if divides(shard, size) { divided.push(gradient) } else { whole.push(gradient) }
+        }
+        let whole = (!whole.is_empty()).then(|| cards.all_reduce(Tensor::cat(whole, 0)));
+        let parts = shard.filter(|_| !divided.is_empty()).map(|shard| {
+            let parts = (0..shard.count).flat_map(|rank| {
+                let shard = Shard { rank, ..shard };
+                divided.iter().map(move |gradient| padded_part(gradient, shard))
+            });
+            cards.reduce_scatter(Tensor::cat(parts.collect(), 0))
+        });
+        Begun::Sent(Sent { shard, names, way: Way::Cards { whole, parts } })
+    }
+}
+
+impl Begun {
+    /// Sends it off, if it is not yet; `read` waits for numbers.
+    pub fn send(self, sums: &AllReduce, read: fn(Reading) -> Vec<f32>) -> Result<Sent, TrainError> {
+        let (shard, gradients) = match self {
+            Self::Sent(sent) => return Ok(sent),
+            Self::Reading(shard, gradients) => (shard, gradients),
+        };
+        let (mut names, mut whole, mut divided) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, size, reading) in gradients {
+            names.push((name, size));
+            let values = reading.map_or_else(|| vec![0.0; size], read);
+            if divides(shard, size) { divided.push(values) } else { whole.extend(values) }
+        }
+        let whole = sums.ranks.sum(whole)?;
         let parts = shard.map(|shard| {
             // What is the first rank's of each of them, then what is the second's, and so on.
             let mut lengths = vec![0; shard.count];
@@ -92,9 +145,92 @@ impl Bucket {
                     values.extend_from_slice(own);
                 }
             }
-            ranks.sum_parts(values, lengths)
+            sums.ranks.sum_parts(values, lengths)
         });
-        Ok(Sent { shard, names, whole, parts: parts.transpose()? })
+        Ok(Sent { shard, names, way: Way::Host { whole, parts: parts.transpose()? } })
+    }
+}
+
+fn divides(shard: Option<Shard>, size: usize) -> bool {
+    shard.is_some_and(|shard| shard.divides(size))
+}
+
+/// What is a rank's of a divided gradient, as long for one rank as for another: NCCL's parts are.
+fn padded_part(gradient: &Tensor<1>, shard: Shard) -> Tensor<1> {
+    let [size] = gradient.dims();
+    let own = gradient.clone().slice([shard.range(size)]);
+    let missing = longest_part(shard, size) - own.dims()[0];
+    if missing == 0 { own } else { Tensor::cat(vec![own, Tensor::zeros([missing], &gradient.device())], 0) }
+}
+
+fn longest_part(shard: Shard, size: usize) -> usize {
+    size.div_ceil(shard.count)
+}
+
+impl Sent {
+    /// Takes in the sums: of divided gradients this rank's part.
+    fn receive(self, sum: &mut GradientSum, patience: Patience, device: &Device) -> Result<(), TrainError> {
+        let Self { shard, names, way } = self;
+        let [mut whole, mut parts] = match way {
+            Way::Host { whole, parts } => {
+                let found =
+                    [whole.wait(patience)?, parts.map(|parts| parts.wait(patience)).transpose()?.unwrap_or_default()];
+                found.map(Received::on_host)
+            }
+            Way::Cards { whole, parts } => {
+                // That all ranks have sent theirs is known by now.
+                let wait = |sent: DeviceSum| sent.wait(patience.answer.min(LONGEST_SUM));
+                let found = [whole.map(wait).transpose()?, parts.map(wait).transpose()?];
+                found.map(Received::on_card)
+            }
+        };
+        for (name, size) in names {
+            let divided = shard.filter(|shard| shard.divides(size));
+            let (found, place) = match divided {
+                None => (whole.next(size, size, device), &mut sum.by_name),
+                Some(shard) => {
+                    let length = shard.range(size).len();
+                    (parts.next(length, longest_part(shard, size), device), &mut sum.parts)
+                }
+            };
+            place.insert(name, found);
+        }
+        Ok(())
+    }
+}
+
+/// A bucket takes a slow network some seconds.
+const LONGEST_SUM: Duration = Duration::from_secs(300);
+
+/// Sums that came, of which gradients are taken one after the other.
+enum Received {
+    Host(std::vec::IntoIter<f32>),
+    Card { values: Option<Tensor<1>>, taken: usize },
+}
+
+impl Received {
+    fn on_host(values: Vec<f32>) -> Self {
+        Self::Host(values.into_iter())
+    }
+
+    fn on_card(values: Option<Tensor<1>>) -> Self {
+        Self::Card { values, taken: 0 }
+    }
+
+    /// The next `length` numbers, which on cards take the place of `padded`.
+    fn next(&mut self, length: usize, padded: usize, device: &Device) -> Tensor<1> {
+        match self {
+            Self::Host(values) => {
+                let values: Vec<f32> = values.take(length).collect();
+                Tensor::from_data(TensorData::new(values, [length]), device)
+            }
+            Self::Card { values, taken } => {
+                let begin = *taken;
+                *taken += padded;
+                let values = values.as_ref().expect("what was sent comes back");
+                values.clone().slice([begin..begin + length])
+            }
+        }
     }
 }
 
@@ -103,21 +239,22 @@ impl GradientSum {
     /// a bucket of them is on its way, the next one is filled.
     pub(crate) fn send(
         &mut self,
-        ranks: &Ranks,
+        sums: &AllReduce,
         sizes: BTreeMap<String, usize>,
         shard: Option<Shard>,
-    ) -> Result<Vec<Sent>, RankError> {
+    ) -> Result<Vec<Sent>, TrainError> {
         let mut sent = Vec::new();
         let mut bucket = Bucket::new(shard);
         for (name, size) in sizes {
-            let values = self.by_name.remove(&name).map_or_else(|| vec![0.0; size], read);
-            bucket.add(name, values);
-            if bucket.values >= BUCKET {
-                sent.push(std::mem::replace(&mut bucket, Bucket::new(shard)).send(ranks)?);
+            let gradient = self.by_name.remove(&name);
+            bucket.add(name, size, gradient);
+            if bucket.size() >= BUCKET {
+                let full = std::mem::replace(&mut bucket, Bucket::new(shard));
+                sent.push(full.begin(sums).send(sums, Reading::finish_now)?);
             }
         }
-        if !bucket.names.is_empty() {
-            sent.push(bucket.send(ranks)?);
+        if !bucket.gradients.is_empty() {
+            sent.push(bucket.begin(sums).send(sums, Reading::finish_now)?);
         }
         Ok(sent)
     }
@@ -126,27 +263,16 @@ impl GradientSum {
     pub(crate) fn receive(
         &mut self,
         sent: Vec<Sent>,
+        sums: &AllReduce,
         patience: Patience,
-        device: &Device,
-    ) -> Result<Duration, RankError> {
-        let mut waited = Duration::ZERO;
-        for Sent { shard, names, whole, parts } in sent {
-            let began = Instant::now();
-            let mut whole = whole.wait(patience)?.into_iter();
-            let mut parts = parts.map(|parts| parts.wait(patience)).transpose()?.unwrap_or_default().into_iter();
-            waited += began.elapsed();
-            for (name, size) in names {
-                let divided = shard.filter(|shard| shard.divides(size));
-                let length = divided.map_or(size, |shard| shard.range(size).len());
-                let (values, place) = match divided {
-                    Some(_) => (parts.by_ref().take(length).collect(), &mut self.parts),
-                    None => (whole.by_ref().take(length).collect::<Vec<f32>>(), &mut self.by_name),
-                };
-                let found = Tensor::from_data(TensorData::new(values, [length]), device);
-                place.insert(name, found);
-            }
+    ) -> Result<Duration, TrainError> {
+        let began = Instant::now();
+        if sums.cards.is_some() && !sent.is_empty() {
+            // NCCL waits for a process that has died as long as for one that computes: this does not.
+            sums.ranks.gather(Vec::new())?.wait(patience)?;
         }
-        Ok(waited)
+        sent.into_iter().try_for_each(|sent| sent.receive(self, patience, &sums.device))?;
+        Ok(began.elapsed())
     }
 
     /// Adds the sums of what was sent early.

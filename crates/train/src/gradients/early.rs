@@ -1,19 +1,19 @@
 //! Sums over ranks that begin while the backward pass goes on.
 
 use super::GradientSum;
-use super::buckets::{Bucket, PlannedBucket, SentEarly};
+use super::buckets::{AllReduce, Begun, Bucket, PlannedBucket, SentEarly};
 use crate::optimizer::Shard;
 use crate::{Team, TrainError};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use undertone_ops::{AnyFloat, BackwardHook, GradientsSoFar, Reading, add, read_behind};
-use undertone_ranks::Ranks;
+use undertone_ops::{AnyFloat, BackwardHook, GradientsSoFar, Reading, add};
 
 /// Sends off the gradients of a step as soon as they are whole.
 pub(crate) struct EarlySums {
     team: Team,
-    ranks: Arc<Ranks>,
+    sums: AllReduce,
     shard: Option<Shard>,
     plan: Arc<[PlannedBucket]>,
     /// Whether numbers are read while the device goes on.
@@ -31,18 +31,15 @@ pub(crate) struct EarlySums {
     /// How many are sent.
     off: usize,
     /// The last one that was begun, while it is read.
-    reading: Option<Vec<Place>>,
+    reading: Option<Begun>,
     sent: SentEarly,
 }
 
-/// A gradient in a bucket: its name, how many numbers it has, and what they are, if there are any.
-type Place = (String, usize, Option<Reading>);
-
 impl EarlySums {
-    pub fn new(team: Team, ranks: Arc<Ranks>, plan: Arc<[PlannedBucket]>, shard: Option<Shard>, behind: bool) -> Self {
+    pub fn new(team: Team, sums: AllReduce, plan: Arc<[PlannedBucket]>, shard: Option<Shard>, behind: bool) -> Self {
         Self {
             team,
-            ranks,
+            sums,
             shard,
             plan,
             behind,
@@ -108,7 +105,7 @@ impl EarlySums {
 
     fn send_next(&mut self, mut so_far: Option<&mut GradientsSoFar<'_>>) {
         let plan = self.plan.clone();
-        let mut reading = Vec::new();
+        let mut bucket = Bucket::new(self.shard);
         for (name, size) in &plan[self.begun].gradients {
             let last = so_far.as_mut().zip(self.parameters.get(name)).and_then(|(so_far, of)| of.take_gradient(so_far));
             let gradient = match (self.before.take(name), last) {
@@ -118,32 +115,28 @@ impl EarlySums {
             if gradient.is_none() {
                 self.sent.absent.push(name.clone());
             }
-            reading.push((name.clone(), *size, gradient.map(read_behind)));
+            bucket.add(name.clone(), *size, gradient);
         }
+        let begun = bucket.begin(&self.sums);
         self.begun += 1;
         // The device goes on meanwhile.
         self.send_read();
-        self.reading = Some(reading);
-        if !self.behind {
+        self.reading = Some(begun);
+        if !self.behind || self.sums.cards.is_some() {
             self.send_read();
         }
     }
 
     fn send_read(&mut self) {
-        if let Some(reading) = self.reading.take() {
-            let numbers = |(name, size, reading): Place| {
-                (name, reading.map_or_else(|| vec![0.0; size], |reading: Reading| reading.finish()))
-            };
-            self.send(reading.into_iter().map(numbers));
+        if let Some(begun) = self.reading.take() {
+            self.send(begun);
         }
     }
 
-    fn send(&mut self, gradients: impl Iterator<Item = (String, Vec<f32>)>) {
+    fn send(&mut self, begun: Begun) {
         let Ok(sent) = &mut self.sent.sent else { return };
-        let mut bucket = Bucket::new(self.shard);
-        gradients.for_each(|(name, values)| bucket.add(name, values));
         self.off += 1;
-        match bucket.send(&self.ranks) {
+        match begun.send(&self.sums, Reading::finish) {
             Ok(bucket) => sent.push(bucket),
             Err(error) => self.sent.sent = Err(error),
         }
@@ -167,8 +160,14 @@ impl Drop for EarlySums {
         }
         let plan = self.plan.clone();
         // What was being read has not been sent, and cannot be where the device has failed.
-        for bucket in &plan[self.off..] {
-            self.send(bucket.gradients.iter().map(|(name, size)| (name.clone(), vec![0.0; *size])));
+        for planned in &plan[self.off..] {
+            let mut bucket = Bucket::new(self.shard);
+            planned.gradients.iter().for_each(|(name, size)| bucket.add(name.clone(), *size, None));
+            // Cards make the zeros by themselves, and one that has failed panics.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                let begun = bucket.begin(&self.sums);
+                self.send(begun);
+            }));
         }
     }
 }

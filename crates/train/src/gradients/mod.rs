@@ -4,7 +4,7 @@ mod buckets;
 mod early;
 mod overlap;
 
-pub(crate) use buckets::{BUCKET, ReceivedEarly, SentEarly};
+pub(crate) use buckets::{AllReduce, BUCKET, ReceivedEarly, Sent, SentEarly};
 pub(crate) use early::EarlySums;
 pub(crate) use overlap::{DuringBackward, Overlap, Watch, Watched};
 

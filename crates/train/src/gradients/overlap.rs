@@ -10,12 +10,12 @@ use super::{EarlySums, GradientSum};
 use crate::optimizer::Shard;
 use crate::{Team, TrainError};
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use undertone_ops::{AnyFloat, BackwardHook, GradientsSoFar, with_backward_hook};
+use undertone_ops::{AnyFloat, BackwardHook, GradientsSoFar, runs_ahead, with_backward_hook};
 use undertone_store::{VisitParameter, visit};
 
 /// What a session knows of when gradients can be sent off.
@@ -56,11 +56,11 @@ impl Overlap {
         first.filter(|_| all).map_or(Self::Unknown, |plan| Self::Planned(plan.into()))
     }
 
-    /// Begins a step whose gradients are sent off while the backward pass goes on, where there is a plan for that. `behind`:
-    /// numbers are read while the device goes on.
-    pub fn early_sums(&self, team: &Team, shard: Option<Shard>, behind: bool) -> Option<EarlySums> {
-        let (Some(ranks), Self::Planned(plan)) = (team.ranks(), self) else { return None };
-        Some(EarlySums::new(team.clone(), ranks.clone(), plan.clone(), shard, behind))
+    /// Begins a step whose gradients are sent off while the backward pass goes on, where there is a plan for that.
+    pub fn early_sums(&self, team: &Team, shard: Option<Shard>, device: &Device) -> Option<EarlySums> {
+        let Self::Planned(plan) = self else { return None };
+        let sums = team.all_reduce(device)?;
+        Some(EarlySums::new(team.clone(), sums, plan.clone(), shard, runs_ahead(device)))
     }
 
     /// Of how many parameters the gradients are sent off while a backward pass goes on.
@@ -209,11 +209,10 @@ impl VisitParameter for Parameters {
 mod tests {
     use super::*;
     use burn::nn::{Linear, LinearConfig};
-    use burn::tensor::Device;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
-    use undertone_ops::{checkpoint, fork, read, runs_ahead};
+    use undertone_ops::{checkpoint, fork, read};
     use undertone_ranks::{Ranks, threads};
 
     /// Two blocks between a matrix and its transpose.
@@ -264,7 +263,7 @@ mod tests {
         let mut during = DuringBackward::Nothing;
         for (k, batch) in batches.iter().enumerate() {
             if k + 1 == batches.len() {
-                during = match overlap.early_sums(team, shard, behind) {
+                during = match overlap.early_sums(team, shard, &device) {
                     Some(mut early) => {
                         early.add_to(std::mem::take(&mut sum));
                         DuringBackward::Send(Box::new(early))
@@ -286,7 +285,7 @@ mod tests {
             DuringBackward::Watch(watch) => (None, watch.found()),
             // Without a batch.
             DuringBackward::Nothing => {
-                let mut early = overlap.early_sums(team, shard, behind);
+                let mut early = overlap.early_sums(team, shard, &device);
                 if let Some(early) = &mut early {
                     early.begin()?;
                     early.finish(&mut sum);
@@ -397,7 +396,7 @@ mod tests {
             };
             let x = model.first.forward(fork(Tensor::<2>::ones([2, 3], &device).matmul(model.tied.val())));
             let loss = model.second.forward(fork(checkpoint(vec![x.into()], between))).sum();
-            let mut during = DuringBackward::Send(Box::new(overlap.early_sums(&team, None, false).expect("a plan")));
+            let mut during = DuringBackward::Send(Box::new(overlap.early_sums(&team, None, &device).expect("a plan")));
             during.begin().expect("both have begun");
             let failed = catch_unwind(AssertUnwindSafe(|| during.backward(&model, loss))).is_err();
             assert!(failed);

@@ -29,6 +29,7 @@ impl<O: Objective> Learner<O> {
         check_backend(&self.device)?;
         self.team.part();
         self.compare_ranks(batches)?;
+        self.team.connect_cards(&self.device)?;
         let owned = self.own_directory();
         self.team.agree(owned)?;
         match (self.asked, self.config.compute) {

@@ -14,7 +14,7 @@ use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use undertone_ops::{read, runs_ahead};
+use undertone_ops::read;
 use undertone_store::{HostTensor, frozen_checksum, trainable_parameters};
 
 /// What a rank says of its part of a step, but for the numbers that are added up.
@@ -113,7 +113,7 @@ impl<O: Objective> Learner<O> {
     }
 
     fn early_sums(&self) -> Option<EarlySums> {
-        self.overlap.early_sums(&self.team, self.shard(), runs_ahead(&self.device))
+        self.overlap.early_sums(&self.team, self.shard(), &self.device)
     }
 
     /// And the sums of what is sent early: also where this rank had no backward pass to send it in.

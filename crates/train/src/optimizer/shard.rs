@@ -38,10 +38,12 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gradients::AllReduce;
     use crate::{GradientSum, Optimizer, OptimizerConfig};
     use burn::nn::{Linear, LinearConfig};
     use burn::tensor::{Device, Tensor};
     use proptest::prelude::*;
+    use std::sync::Arc;
     use undertone_ranks::{Patience, Ranks, Threads, threads};
 
     proptest! {
@@ -76,8 +78,9 @@ mod tests {
         let mut gradients = GradientSum::default();
         gradients.add(&model, model.forward(Tensor::<2>::ones([1, 100], &device)).sum().backward());
         let sizes = gradients.sizes();
-        let sent = gradients.send(&ranks, sizes, Some(shard)).expect("sent");
-        gradients.receive(sent, Patience::default(), &device.clone().inner()).expect("summed");
+        let sums = AllReduce { ranks: Arc::new(ranks), cards: None, device: device.clone().inner() };
+        let sent = gradients.send(&sums, sizes, Some(shard)).expect("sent");
+        gradients.receive(sent, &sums, Patience::default()).expect("summed");
         let mut optimizer = Optimizer::new(&OptimizerConfig::default());
         optimizer.share_out(shard);
         let mut moved = 0;
