@@ -169,10 +169,9 @@ pub fn note_source(program: usize, source: &CStr) {
 pub fn note_ptx(program: usize, ptx: &CStr) {
     if let Some(computer) = &driver().computer
         && let Some(source) = computer.programs.get(&program)
+        && let Err(e) = computer.keep_source(&ptx.to_string_lossy(), source)
     {
-        if let Err(e) = computer.keep_source(&ptx.to_string_lossy(), source) {
-            eprintln!("fakecuda: cannot keep a kernel's source: {e}");
-        }
+        eprintln!("fakecuda: cannot keep a kernel's source: {e}");
     }
 }
 

@@ -4,13 +4,13 @@
 //! NCCL, on a stream of its own, and the process waits for the thread before it uses the sum. Both wait on the host: some
 //! microseconds for each bucket of gradients.
 
+use super::error::NcclError;
 use super::library::Nccl;
-use super::{DeviceSum, NcclError};
+use super::sum::DeviceSum;
 use crate::cube::{empty, launched};
 use crate::device::DeviceSpec;
 use crate::{Reading, read_behind};
 use burn::tensor::{Device, Tensor};
-
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl_cuda::CudaRuntime;
@@ -106,7 +106,7 @@ impl Communicator {
             Kind::AllReduce => size,
             Kind::ReduceScatter => size / self.count,
         };
-        let first = values.clone().slice([0..1]);
+        let first = values.clone().narrow(0, 0, 1);
         let (given, tensors) = channel();
         let give = move |[values]: [CubeTensor; 1]| {
             let values = into_contiguous(values);
@@ -120,7 +120,7 @@ impl Communicator {
         let (done, answer) = channel();
         // A thread that has ended is found out by who waits.
         let _ = self.jobs.send(Job { kind, tensors, ready, done });
-        DeviceSum { values: Tensor::from_dispatch(sum), done: answer }
+        DeviceSum { values: Box::new(Tensor::from_dispatch(sum)), done: answer }
     }
 
     pub fn abort(&self) {

@@ -1,6 +1,6 @@
 //! NCCL's library. cudarc has a binding, which does not look for `libnccl.so.2`: the name by which packages install it.
 
-use super::NcclError;
+use super::error::NcclError;
 use cudarc::nccl::sys::{ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_void};

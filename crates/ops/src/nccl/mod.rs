@@ -10,9 +10,13 @@ mod communicator;
 #[allow(unsafe_code, reason = "its functions are found by name")]
 mod library;
 
+mod error;
+mod sum;
+
 use burn::tensor::{Device, Tensor};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+pub use error::NcclError;
 use std::time::Duration;
+pub use sum::DeviceSum;
 
 /// A CUDA device among those of other processes, one device each, which add up tensors over all of them.
 ///
@@ -20,33 +24,6 @@ use std::time::Duration;
 /// The order in which NCCL adds is its own: the same devices with the same wiring give the same bits.
 #[derive(Debug)]
 pub struct Communicator(communicator::Communicator);
-
-/// A sum over all processes that is being made.
-#[derive(Debug)]
-pub struct DeviceSum {
-    values: Tensor<1>,
-    done: Receiver<Result<(), String>>,
-}
-
-/// Why devices cannot add up tensors among themselves.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NcclError {
-    /// The device is none of CUDA's through CubeCL.
-    #[error("the device is not one of CUDA's")]
-    NotCuda,
-    /// The library is not on this machine.
-    #[error(
-        "the loader finds no libnccl.so.2: install NCCL (Debian and Ubuntu: libnccl2, PyPI: nvidia-nccl-cu12) and let \
-         LD_LIBRARY_PATH name its folder"
-    )]
-    NotInstalled,
-    /// A call of the library or of the driver failed.
-    #[error("NCCL failed: {0}")]
-    Failed(String),
-    /// Another process has not taken part.
-    #[error("NCCL has waited {} s for another process", .0.as_secs())]
-    Late(Duration),
-}
 
 impl Communicator {
     /// What names a new group of devices: one process makes it, and all of them [`join`](Self::join) by it.
@@ -78,20 +55,5 @@ impl Communicator {
     /// Gives up what is being added, so that no device waits for another any more.
     pub fn abort(&self) {
         self.0.abort();
-    }
-}
-
-impl DeviceSum {
-    /// The sum, or this process's part of it.
-    ///
-    /// # Errors
-    /// When NCCL or the device failed, or `patience` has passed.
-    pub fn wait(self, patience: Duration) -> Result<Tensor<1>, NcclError> {
-        match self.done.recv_timeout(patience) {
-            Ok(Ok(())) => Ok(self.values),
-            Ok(Err(reason)) => Err(NcclError::Failed(reason)),
-            Err(RecvTimeoutError::Timeout) => Err(NcclError::Late(patience)),
-            Err(RecvTimeoutError::Disconnected) => Err(NcclError::Failed("its thread has ended".into())),
-        }
     }
 }

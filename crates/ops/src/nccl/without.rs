@@ -1,6 +1,7 @@
 //! What a build without CUDA has of it.
 
-use super::{DeviceSum, NcclError};
+use super::error::NcclError;
+use super::sum::DeviceSum;
 use burn::tensor::{Device, Tensor};
 use std::time::Duration;
 

@@ -158,8 +158,9 @@ fn divides(shard: Option<Shard>, size: usize) -> bool {
 /// What is a rank's of a divided gradient, as long for one rank as for another: NCCL's parts are.
 fn padded_part(gradient: &Tensor<1>, shard: Shard) -> Tensor<1> {
     let [size] = gradient.dims();
-    let own = gradient.clone().slice([shard.range(size)]);
-    let missing = longest_part(shard, size) - own.dims()[0];
+    let range = shard.range(size);
+    let missing = longest_part(shard, size) - range.len();
+    let own = gradient.clone().narrow(0, range.start, range.len());
     if missing == 0 { own } else { Tensor::cat(vec![own, Tensor::zeros([missing], &gradient.device())], 0) }
 }
 
@@ -205,7 +206,7 @@ const LONGEST_SUM: Duration = Duration::from_secs(300);
 /// Sums that came, of which gradients are taken one after the other.
 enum Received {
     Host(std::vec::IntoIter<f32>),
-    Card { values: Option<Tensor<1>>, taken: usize },
+    Card { values: Option<Box<Tensor<1>>>, taken: usize },
 }
 
 impl Received {
@@ -214,7 +215,7 @@ impl Received {
     }
 
     fn on_card(values: Option<Tensor<1>>) -> Self {
-        Self::Card { values, taken: 0 }
+        Self::Card { values: values.map(Box::new), taken: 0 }
     }
 
     /// The next `length` numbers, which on cards take the place of `padded`.
@@ -228,7 +229,7 @@ impl Received {
                 let begin = *taken;
                 *taken += padded;
                 let values = values.as_ref().expect("what was sent comes back");
-                values.clone().slice([begin..begin + length])
+                values.clone().narrow(0, begin, length)
             }
         }
     }

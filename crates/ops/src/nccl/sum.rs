@@ -1,0 +1,28 @@
+//! A sum over devices while it is being made.
+
+use super::error::NcclError;
+use burn::tensor::Tensor;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+/// A sum over all processes that is being made.
+#[derive(Debug)]
+pub struct DeviceSum {
+    pub(super) values: Box<Tensor<1>>,
+    pub(super) done: Receiver<Result<(), String>>,
+}
+
+impl DeviceSum {
+    /// The sum, or this process's part of it.
+    ///
+    /// # Errors
+    /// When NCCL or the device failed, or `patience` has passed.
+    pub fn wait(self, patience: Duration) -> Result<Tensor<1>, NcclError> {
+        match self.done.recv_timeout(patience) {
+            Ok(Ok(())) => Ok(*self.values),
+            Ok(Err(reason)) => Err(NcclError::Failed(reason)),
+            Err(RecvTimeoutError::Timeout) => Err(NcclError::Late(patience)),
+            Err(RecvTimeoutError::Disconnected) => Err(NcclError::Failed("its thread has ended".into())),
+        }
+    }
+}
