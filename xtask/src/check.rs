@@ -1,12 +1,12 @@
 //! A step of `cargo xtask ci` and `test`.
 
-use crate::failure::Failure;
-use crate::output::note;
 use crate::process::{ROOT, cargo};
 use crate::skips::Skips;
 use std::ffi::OsString;
 use std::process::Command;
 use std::time::Instant;
+use undertone_cli::Failure;
+use undertone_cli::note;
 
 /// A cargo command that must succeed, and variables it needs.
 pub struct Check {

@@ -1,13 +1,13 @@
 //! `cargo xtask ci`: everything that must hold before a change lands, cheapest first.
 
 use crate::check::{Check, SANITIZED};
-use crate::failure::Failure;
-use crate::output::note;
 use crate::skips::Skips;
 use crate::structure;
 use crate::test::{self, Accelerator};
 use std::ffi::OsString;
 use std::process::Command;
+use undertone_cli::Failure;
+use undertone_cli::note;
 
 #[derive(clap::Args)]
 pub struct Args {

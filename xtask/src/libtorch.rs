@@ -1,11 +1,11 @@
 //! `cargo xtask libtorch …`: another command in a build with the feature `tch`, for which LibTorch is found or installed.
 
-use crate::failure::Failure;
-use crate::output::note;
 use crate::process::{become_command, before, cargo, python, succeeds};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use undertone_cli::Failure;
+use undertone_cli::note;
 
 #[derive(clap::Args)]
 pub struct Args {

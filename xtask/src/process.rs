@@ -1,9 +1,9 @@
 //! Processes that this one starts.
 
-use crate::failure::Failure;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
+use undertone_cli::Failure;
 
 /// The repository's root.
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

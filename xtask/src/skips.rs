@@ -1,9 +1,9 @@
 //! Tests and checks that could not run here.
 
-use crate::failure::Failure;
-use crate::output::note;
 use std::path::PathBuf;
 use tempfile::TempDir;
+use undertone_cli::Failure;
+use undertone_cli::note;
 use undertone_testing::{FILE, Skip};
 
 /// The file in which tests note that they were skipped.

@@ -2,11 +2,11 @@
 
 use crate::check::Check;
 use crate::cuda::FakeMachine;
-use crate::failure::Failure;
 use crate::libtorch::LibTorch;
-use crate::output::note;
 use crate::skips::Skips;
 use std::ffi::OsString;
+use undertone_cli::Failure;
+use undertone_cli::note;
 
 #[derive(clap::Args)]
 pub struct Args {

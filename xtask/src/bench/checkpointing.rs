@@ -3,10 +3,10 @@
 use super::compare::{Measurement, measure, our_command};
 use super::numbers::{median, rounded};
 use super::step::Workload;
-use crate::failure::Failure;
-use crate::output::say;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
+use undertone_cli::Failure;
+use undertone_cli::say;
 
 #[derive(clap::Args)]
 pub struct Args {

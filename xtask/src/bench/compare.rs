@@ -3,12 +3,12 @@
 use super::names::name;
 use super::numbers::{median, rounded};
 use super::step::{Dtype, Workload};
-use crate::failure::Failure;
-use crate::output::say;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
+use undertone_cli::Failure;
+use undertone_cli::say;
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -1,8 +1,6 @@
 //! `cargo xtask bench data`: how fast samples are made, alone and beside Python.
 
 use super::numbers::{median, rounded};
-use crate::failure::Failure;
-use crate::output::say;
 use clap::builder::RangedU64ValueParser;
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -17,6 +15,8 @@ use undertone::data::features::{LogMel, Mel};
 use undertone::data::loader::{Collate, Dataset, Loader, LoaderConfig, SampleError, Workers};
 use undertone::model::whisper::WhisperTokenizer;
 use undertone::train::HardwareSampler;
+use undertone_cli::Failure;
+use undertone_cli::say;
 
 #[derive(clap::Args)]
 pub struct Args {

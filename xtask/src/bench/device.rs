@@ -4,8 +4,6 @@ use super::names::name;
 use super::numbers::{median, rounded};
 use super::step::{Size, resolve};
 use super::training::{adapted, adapter, decoded_term, text_term};
-use crate::failure::Failure;
-use crate::output::say;
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use clap::builder::RangedU64ValueParser;
@@ -23,6 +21,8 @@ use undertone::phases::config::RoutingWeights;
 use undertone::phases::run::{TaskModel, prompted, routing_terms};
 use undertone::tasks::HeadConfig;
 use undertone::train::{BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, TrainConfig};
+use undertone_cli::Failure;
+use undertone_cli::say;
 
 /// What is measured.
 #[derive(clap::Args)]

@@ -1,11 +1,11 @@
 //! `cargo xtask bench hardware`.
 
 use super::numbers::rounded;
-use crate::failure::Failure;
-use crate::output::say;
 use std::time::{Duration, Instant};
 use undertone::ops::DeviceSpec;
 use undertone::train::{HardwareSampler, measured_peak_flops};
+use undertone_cli::Failure;
+use undertone_cli::say;
 
 #[derive(clap::Args)]
 pub struct Args {

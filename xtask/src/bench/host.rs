@@ -2,9 +2,9 @@
 //! host's alone.
 
 use crate::cuda::FakeMachine;
-use crate::failure::Failure;
-use crate::output::say;
 use serde_json::{Value, json};
+use undertone_cli::Failure;
+use undertone_cli::say;
 
 /// Whose steps.
 #[derive(clap::Args)]

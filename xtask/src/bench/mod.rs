@@ -19,7 +19,7 @@ pub mod ranks;
 mod step;
 mod training;
 
-use crate::failure::Failure;
+use undertone_cli::Failure;
 
 #[derive(clap::Subcommand)]
 pub enum Command {

@@ -1,8 +1,6 @@
 //! `cargo xtask bench ops`: every operation of a training step at Whisper's sizes, fused and composed in turn.
 
 use super::numbers::{median, rounded};
-use crate::failure::Failure;
-use crate::output::say;
 use burn::tensor::{Device, Int, Tensor};
 use std::time::Instant;
 use undertone::kernels::roofline;
@@ -10,6 +8,8 @@ use undertone::ops::{
     AdafactorRule, AdamWRule, AttentionOptions, DeviceSpec, FactoredMoments, Kernels, Moments, attention, conv1d,
     embedding, gelu, layer_norm, linear, linear_cross_entropy, lora_bank, residual_dropout, set_kernels,
 };
+use undertone_cli::Failure;
+use undertone_cli::say;
 
 #[derive(clap::Args)]
 pub struct Args {

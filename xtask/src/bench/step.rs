@@ -3,8 +3,6 @@
 use super::names::name;
 use super::numbers::{median, rounded};
 use super::training::{Trained, Training};
-use crate::failure::Failure;
-use crate::output::say;
 use burn::tensor::Device;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
@@ -14,6 +12,8 @@ use undertone::model::whisper::WhisperConfig;
 use undertone::ops::{Compute, DeviceSpec, Kernels, runs_on_host, set_kernels};
 use undertone::phases::Trainable;
 use undertone::train::{Team, peak_memory_bytes};
+use undertone_cli::Failure;
+use undertone_cli::say;
 
 /// What is measured. A peer's script has the same options, but for `--accumulation`, `--kernels` and `--checkpointing`.
 #[derive(Clone, clap::Args)]

@@ -1,6 +1,5 @@
 //! The Learner with a random model on random clips: what `bench step` times, and parts of what `bench device` counts.
 
-use crate::failure::Failure;
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::num::NonZeroUsize;
@@ -14,6 +13,7 @@ use undertone::store::set_trainable;
 use undertone::train::{
     BoxError, Evaluation, Learner, LossTerm, Objective, OptimizerConfig, Schedule, Team, TrainConfig,
 };
+use undertone_cli::Failure;
 
 const LEARNING_RATE: f64 = 1e-4;
 

@@ -2,8 +2,6 @@
 //! not use; building that one takes a download of hundreds of megabytes, and nothing of it is ever called. So LLVM's functions are
 //! left open, and a library of functions that abort answers for them when the program starts.
 
-use crate::failure::Failure;
-use crate::output::note;
 use crate::process::{ROOT, cargo, succeeds};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,6 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use undertone_cli::Failure;
+use undertone_cli::note;
 
 /// Where it is built: other flags than everything else's would have all of that built again each time.
 const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/cuda/build");

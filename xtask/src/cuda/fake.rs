@@ -2,7 +2,6 @@
 
 use super::build::Program;
 use super::toolkit::{Toolkit, link_file};
-use crate::failure::Failure;
 use crate::process::{ROOT, before, cargo, succeeds};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 use std::{fs, io};
+use undertone_cli::Failure;
 
 /// Where the driver is laid out.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/cuda/fake");

@@ -4,13 +4,13 @@ mod build;
 mod fake;
 mod toolkit;
 
-use crate::failure::Failure;
-use crate::output::note;
 use crate::process::{become_command, before, cargo};
 pub use fake::FakeMachine;
 use std::ffi::OsString;
 use std::process::Command;
 pub use toolkit::Toolkit;
+use undertone_cli::Failure;
+use undertone_cli::note;
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -15,13 +15,13 @@ mod table;
 mod tests;
 mod workspace;
 
-use crate::failure::Failure;
-use crate::output::{self, note, say};
 use error::StructureError;
 use finding::{Finding, Rule};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use table::Row;
+use undertone_cli::Failure;
+use undertone_cli::{note, output, say};
 use workspace::Package;
 
 #[derive(clap::Args)]

@@ -8,8 +8,6 @@ mod fault;
 mod subject;
 mod trial;
 
-use crate::failure::Failure;
-use crate::output::{self, note};
 use end::End;
 use fault::Fault;
 use std::collections::BTreeMap;
@@ -18,6 +16,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use subject::{SUBJECTS, Trace};
 use trial::{Ground, Trial};
+use undertone_cli::Failure;
+use undertone_cli::{note, output};
 
 #[derive(clap::Args)]
 pub struct Args {

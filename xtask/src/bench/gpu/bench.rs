@@ -5,13 +5,13 @@ use super::card::Card;
 use super::child;
 use super::clock::Clock;
 use super::report::Report;
-use crate::failure::Failure;
-use crate::output::{note, say};
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 use undertone::ops::DeviceSpec;
+use undertone_cli::Failure;
+use undertone_cli::{note, say};
 
 /// What is measured, and with what.
 pub struct Bench<'a> {

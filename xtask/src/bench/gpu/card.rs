@@ -1,10 +1,10 @@
 //! The card that is measured, its driver, and where what tuning chose for it is kept.
 
 use crate::bench::step::resolve;
-use crate::failure::Failure;
 use std::path::Path;
 use undertone::ops::{Compute, DeviceSpec, backends, driver_name, runs_on_host};
 use undertone::train::{Environment, gpu, gpu_driver, peak_flops};
+use undertone_cli::Failure;
 
 /// What computes.
 pub struct Card {

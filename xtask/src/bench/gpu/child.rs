@@ -1,12 +1,12 @@
 //! A measurement in a process of its own.
 
-use crate::failure::Failure;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use undertone::train::{says_out_of_memory, telling_line};
+use undertone_cli::Failure;
 
 /// Whether the user wants no more of it.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);

@@ -4,13 +4,13 @@ use super::args::Scale;
 use super::bench::{Bench, s};
 use super::report::Part;
 use crate::bench::step::Size;
-use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 use undertone::model::text::{PretrainedText, TextEncoderConfig, TextModelType, TextTokenizer};
 use undertone::model::whisper::WhisperConfig;
 use undertone::ops::DeviceSpec;
 use undertone::store::Dtype;
 use undertone::train::Performance;
+use undertone_cli::Failure;
 
 /// The README's first command.
 const QUICKSTART: &str = include_str!("../../../../configs/cw-contest.yaml");

@@ -17,10 +17,10 @@ mod steps;
 pub use args::Args;
 pub use parts::{ChildArgs, run_child};
 
-use crate::failure::Failure;
 use bench::Bench;
 use clock::Clock;
 use report::Report;
+use undertone_cli::Failure;
 
 /// What everything takes on the fastest cards, with kernels that are tuned.
 const ENOUGH: f64 = 9.0;

@@ -6,14 +6,14 @@ use crate::bench::device::short;
 use crate::bench::names::name;
 use crate::bench::step::{Dtype, Size, resolve};
 use crate::bench::training::{Trained, Training};
-use crate::failure::Failure;
-use crate::output::say;
 use burn::tensor::Device;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use undertone::ops::{Compute, DeviceSpec, LaunchTimer, Launched};
 use undertone::phases::Trainable;
 use undertone::train::Team;
+use undertone_cli::Failure;
+use undertone_cli::say;
 
 #[derive(clap::Args)]
 pub struct ChildArgs {

@@ -1,13 +1,13 @@
 //! The page.
 
 use super::card::Card;
-use crate::failure::Failure;
-use crate::output::note;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use undertone::ops::DeviceSpec;
 use undertone::train::Environment;
+use undertone_cli::Failure;
+use undertone_cli::note;
 
 /// Tables in the order in which they stand on the page, whatever was measured first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,13 +4,13 @@ use super::bench::{Bench, s};
 use super::report::Part;
 use crate::bench::names::name;
 use crate::bench::step::Size;
-use crate::failure::Failure;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 use undertone::fit::{Execution, Footprint};
 use undertone::ops::{Compute, DeviceSpec};
 use undertone::train::gpu;
+use undertone_cli::Failure;
 
 /// The rank of the adapters, where there are any.
 const RANK: usize = 32;

@@ -4,14 +4,14 @@ use super::case::Case;
 use super::kind::Kind;
 use super::prepare::Seeds;
 use super::watch::Ending;
-use crate::allocator;
-use crate::failure::Failure;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use undertone::train::{peak_memory_bytes, says_out_of_memory};
+use undertone_cli::Failure;
+use undertone_cli::allocator;
 
 #[derive(clap::Args)]
 pub struct ChildArgs {

@@ -21,15 +21,15 @@ pub use child::ChildArgs;
 pub use child::run as run_child;
 
 use super::names::name;
-use crate::failure::Failure;
-use crate::output::{note, say};
-use crate::progress::Bar;
 use kind::Kind;
 use prepare::Seeds;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 use undertone::phases::Progress;
+use undertone_cli::Bar;
+use undertone_cli::Failure;
+use undertone_cli::{note, say};
 use watch::{Ending, Watch};
 
 /// What became of the cases of a kind.

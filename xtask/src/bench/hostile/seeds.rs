@@ -2,7 +2,6 @@
 
 use super::hub;
 use super::kind::Kind;
-use crate::failure::Failure;
 use serde_json::{Value, json};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use undertone::model::whisper::{GenerationConfig, PretrainedWhisper, WhisperConf
 use undertone::ops::DeviceSpec;
 use undertone::phases::Experiment;
 use undertone::store::Dtype;
+use undertone_cli::Failure;
 
 /// Writes the good inputs of a kind, a folder for each, below `dir`.
 pub fn write(kind: Kind, dir: &Path) -> Result<(), Failure> {

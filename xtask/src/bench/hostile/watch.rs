@@ -1,7 +1,6 @@
 //! A process that runs cases, from outside.
 
 use super::args::Args;
-use crate::failure::Failure;
 use serde_json::Value;
 use std::fmt::{Display, Formatter};
 use std::io::{BufRead, BufReader};
@@ -11,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use undertone::train::says_out_of_memory;
+use undertone_cli::Failure;
 
 /// How long a process may take until its first case.
 const START: Duration = Duration::from_secs(120);

@@ -1,11 +1,11 @@
 //! PTX through NVIDIA's assembler, as a driver does it when it loads a module, and what the machine code has.
 
 use crate::cuda::Toolkit;
-use crate::failure::Failure;
 use rayon::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use undertone_cli::Failure;
 
 /// A kernel as the assembler made it.
 #[derive(Clone, Debug, Default, PartialEq)]

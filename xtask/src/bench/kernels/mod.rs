@@ -6,12 +6,12 @@ mod measured;
 mod page;
 
 use crate::cuda::FakeMachine;
-use crate::failure::Failure;
-use crate::output::{note, say};
 use assembled::assembled;
 use measured::Measured;
 use page::Page;
 use std::path::PathBuf;
+use undertone_cli::Failure;
+use undertone_cli::{note, say};
 
 /// What is compiled and where it is written.
 #[derive(clap::Args)]

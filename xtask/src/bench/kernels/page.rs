@@ -2,9 +2,9 @@
 
 use super::assembled::Assembled;
 use super::measured::Measured;
-use crate::failure::Failure;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use undertone_cli::Failure;
 
 /// What was measured, in its order.
 pub struct Page {

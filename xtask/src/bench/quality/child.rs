@@ -1,8 +1,8 @@
 //! Children of the comparison, and files that it cannot use.
 
-use crate::failure::Failure;
 use std::path::Path;
 use std::process::Command;
+use undertone_cli::Failure;
 
 /// Runs a child to its end and gives back what it wrote to standard output.
 pub fn output(command: &mut Command) -> Result<String, Failure> {

@@ -2,12 +2,12 @@
 
 use super::child::{cannot_use, output, this_program};
 use super::results::{Result as Measured, Results};
-use crate::failure::Failure;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
+use undertone_cli::Failure;
 
 /// What is trained on both sides; `xtask/peers/quality/NAME.yaml` is its configuration.
 pub struct Comparison {

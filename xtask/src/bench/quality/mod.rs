@@ -7,14 +7,14 @@ mod phases;
 mod results;
 mod table;
 
-use crate::failure::Failure;
-use crate::output::say;
 use child::cannot_use;
 use clap::builder::RangedU64ValueParser;
 use comparison::{COMPARISONS, Comparison};
 use phases::EXPERIMENTS;
 use results::Results;
 use std::path::PathBuf;
+use undertone_cli::Failure;
+use undertone_cli::say;
 
 #[derive(clap::Args)]
 pub struct Args {

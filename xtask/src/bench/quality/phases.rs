@@ -2,12 +2,12 @@
 
 use super::child::{cannot_use, output, this_program};
 use super::results::{Result as Measured, Results};
-use crate::failure::Failure;
-use crate::train;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
+use undertone_cli::Failure;
+use undertone_cli::find_config;
 
 /// A configuration with tasks.
 pub struct Phases {
@@ -31,7 +31,7 @@ impl Phases {
             // It was begun and not finished.
             std::fs::remove_dir_all(&run).map_err(|error| cannot_use(&run, &error))?;
         }
-        let config = train::find(Path::new(self.config));
+        let config = find_config(Path::new(self.config));
         let started = Instant::now();
         for part in [["--phase", "all"], ["--baseline", "shared"]] {
             let mut command = this_program()?;

@@ -1,12 +1,12 @@
 //! What has been measured, in a file that an interrupted comparison goes on from.
 
 use super::child::cannot_use;
-use crate::failure::Failure;
-use crate::output::say;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use undertone_cli::Failure;
+use undertone_cli::say;
 
 /// One training.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,8 +4,6 @@ use super::super::names::name;
 use super::super::numbers::{median, rounded};
 use super::super::training::{Trained, Training};
 use super::options::ChildArgs;
-use crate::failure::Failure;
-use crate::output::say;
 use burn::tensor::Device;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -14,6 +12,8 @@ use undertone::ops::Compute;
 use undertone::phases::Trainable;
 use undertone::train::ranks::{Mpi, Ranks, Slow, SumTimes, launched, time_sums};
 use undertone::train::{Team, TrainError};
+use undertone_cli::Failure;
+use undertone_cli::say;
 
 /// Tokens of each clip.
 const TOKENS: usize = 32;

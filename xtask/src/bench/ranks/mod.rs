@@ -9,13 +9,13 @@ mod reckoned;
 use super::names::name;
 use super::numbers::rounded;
 use super::step::Size;
-use crate::failure::Failure;
-use crate::output::{self, say};
 use clap::builder::RangedU64ValueParser;
 use model::{Link, Setting};
 pub use options::ChildArgs;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
+use undertone_cli::Failure;
+use undertone_cli::{output, say};
 
 #[derive(clap::Args)]
 pub struct Args {

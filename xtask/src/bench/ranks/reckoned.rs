@@ -2,9 +2,9 @@
 
 use super::super::step::Size;
 use super::model::{Link, Setting};
-use crate::failure::Failure;
-use crate::output::say;
 use undertone::model::whisper::WhisperConfig;
+use undertone_cli::Failure;
+use undertone_cli::say;
 
 /// NVIDIA's H100: bf16 products in a second at most, of which training is taken to reach so much.
 const PEAK: f64 = 989e12;

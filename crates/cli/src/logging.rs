@@ -1,7 +1,7 @@
 //! What is said while something runs: events of `tracing` from every crate, on standard error.
 
 use crate::failure::Failure;
-use crate::output::note;
+use crate::note;
 use std::fmt;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};

@@ -41,10 +41,12 @@ impl Failure {
         }
     }
 
+    /// Bad input, in the words of an error.
     pub fn bad_input(error: impl Display) -> Self {
         Self::BadInput(error.to_string())
     }
 
+    /// A failure of the device, or of memory, and what helps.
     pub fn of_backend(failure: BackendFailure) -> Self {
         Self::Machine(match failure {
             BackendFailure::OutOfMemory(reason) => {
@@ -56,6 +58,7 @@ impl Failure {
         })
     }
 
+    /// The failure that a run's error is; an interruption is logged, for it is none.
     pub fn of_run(error: RunError) -> Self {
         if error.is_interruption() {
             tracing::warn!("{error}");

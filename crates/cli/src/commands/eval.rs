@@ -1,8 +1,8 @@
-//! `cargo xtask eval`.
+//! `undertone eval`.
 
 use crate::failure::Failure;
-use crate::output::say;
-use crate::train;
+use crate::find_config;
+use crate::say;
 use std::path::{Path, PathBuf};
 use undertone::phases::run::{Choice, RouterKind, evaluate, evaluate_choice, judge_run};
 use undertone::phases::{Experiment, Split};
@@ -79,7 +79,7 @@ impl From<Router> for RouterKind {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let evaluation = match (&args.what.run, &args.what.config) {
         (Some(run), _) => of_run(args, run)?,
-        (None, Some(config)) => of_config(args, &train::find(config))?,
+        (None, Some(config)) => of_config(args, &find_config(config))?,
         (None, None) => return Err(Failure::BadInput("give --run or --config".into())),
     };
     for example in &evaluation.examples {

@@ -1,8 +1,9 @@
-//! `cargo xtask train`.
+//! `undertone train`.
 
 use crate::failure::Failure;
 use crate::logging::{self, LogFormat};
-use crate::output::say;
+use crate::program::find_config;
+use crate::say;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use undertone::phases::run::{Baseline, Phase, StageOutcome, train, train_baseline, train_phases};
@@ -69,7 +70,7 @@ const LONGEST_SAVE: Duration = Duration::from_secs(600);
 fn train_on(args: &Args, team: &Team) -> Result<(), Failure> {
     let mut settings = args.settings.clone();
     settings.extend(args.device.as_ref().map(|device| format!("device={device}")));
-    let experiment = Experiment::load(Some(&find(&args.config)), &settings).map_err(RunError::from);
+    let experiment = Experiment::load(Some(&find_config(&args.config)), &settings).map_err(RunError::from);
     let experiment = team.agree(experiment).map_err(Failure::of_run)?;
     let display = if args.tui { dashboard()? } else { Display::Lines };
     let session = Session { resume: args.resume, interrupt: interrupt()?, display, team: team.clone() };
@@ -82,7 +83,7 @@ fn train_on(args: &Args, team: &Team) -> Result<(), Failure> {
     if team.leaves_first_rank_behind() {
         let_first_rank_leave(&experiment.directory());
     }
-    let outcomes = outcomes.map_err(|error| with_origin(Failure::of_run(error), &find(&args.config)))?;
+    let outcomes = outcomes.map_err(|error| with_origin(Failure::of_run(error), &find_config(&args.config)))?;
     if team.leads() { report(&experiment, &outcomes) } else { Ok(()) }
 }
 
@@ -141,8 +142,7 @@ fn dashboard() -> Result<Display, Failure> {
 
 #[cfg(not(feature = "tui"))]
 fn dashboard() -> Result<Display, Failure> {
-    let text = "--tui is not in this build: rebuild with `--features tui` (cargo xtask --features tui train --tui …)";
-    Err(Failure::BadInput(text.into()))
+    Err(Failure::BadInput("--tui is not in this build: build it with `--features tui`".into()))
 }
 
 fn phases(text: &str) -> Result<Vec<Phase>, Failure> {
@@ -197,12 +197,6 @@ fn metrics(summary: &Summary) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// The shipped configurations are found from anywhere inside the workspace.
-pub fn find(config: &Path) -> PathBuf {
-    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(config);
-    if !config.exists() && shipped.exists() { shipped } else { config.to_owned() }
 }
 
 /// Asked for by the first SIGINT or SIGTERM; the second ends the process at once, and so does the first where there is

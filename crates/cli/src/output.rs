@@ -7,6 +7,7 @@ use std::fmt::{Arguments, Display};
 use std::io::{ErrorKind, Write};
 
 /// Writes a line of results on standard output, as `println!` does.
+#[macro_export]
 macro_rules! say {
     ($($text:tt)*) => {
         $crate::output::line(format_args!($($text)*))
@@ -14,13 +15,12 @@ macro_rules! say {
 }
 
 /// Writes a line about the results on standard error, as `eprintln!` does, if somebody reads it.
+#[macro_export]
 macro_rules! note {
     ($($text:tt)*) => {
         $crate::output::note_line(format_args!($($text)*))
     };
 }
-
-pub(crate) use {note, say};
 
 /// Writes results on standard output.
 ///

@@ -1,8 +1,9 @@
-//! `cargo xtask tune`, and the hidden command that each of its probes is.
+//! `undertone tune`, and the hidden command that each of its probes is.
 
+use crate::commands::train;
 use crate::failure::Failure;
-use crate::output::{self, say};
-use crate::train;
+use crate::{Program, find_config};
+use crate::{output, say};
 use clap::builder::RangedU64ValueParser;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -84,7 +85,7 @@ pub struct ProbeArgs {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut settings = args.settings.clone();
     settings.extend(args.device.as_ref().map(|device| format!("device={device}")));
-    let config = train::find(&args.config);
+    let config = find_config(&args.config);
     let experiment = Experiment::load(Some(&config), &settings).map_err(Failure::bad_input)?;
     let out = args.out.clone().unwrap_or_else(|| default_out(&config));
     may_be_written(&out)?;
@@ -220,5 +221,5 @@ fn report(tuned: &Tuned, before: &Experiment, out: &Path) -> Result<(), Failure>
     if changes.is_empty() {
         say!("nothing is changed")?;
     }
-    say!("train with: cargo xtask train --config {}", out.display())
+    say!("train with: {} train --config {}", Program::running(), out.display())
 }

@@ -1,12 +1,12 @@
-//! `cargo xtask data …`.
+//! `undertone data …`.
 
 mod cache;
 mod check;
 
 use crate::failure::Failure;
-use crate::output::say;
+use crate::find_config;
 use crate::progress::Bar;
-use crate::train;
+use crate::say;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use undertone::cw::{CwConfig, CwSynth};
@@ -51,7 +51,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
 }
 
 fn synth(args: &SynthArgs) -> Result<(), Failure> {
-    let config = args.config.as_deref().map(train::find);
+    let config = args.config.as_deref().map(find_config);
     let experiment = Experiment::load(config.as_deref(), &args.settings).map_err(Failure::bad_input)?;
     let cw = sound(&experiment, args.task.as_deref())?.clone();
     let synth = CwSynth::new(cw, experiment.seed).map_err(Failure::bad_input)?;

@@ -1,7 +1,7 @@
-//! `cargo xtask report`.
+//! `undertone report`.
 
 use crate::failure::Failure;
-use crate::output::say;
+use crate::say;
 use std::path::PathBuf;
 use undertone::phases::write_reports;
 

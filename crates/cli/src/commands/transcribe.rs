@@ -1,7 +1,7 @@
-//! `cargo xtask transcribe`: audio files to text.
+//! `undertone transcribe`: audio files to text.
 
 use crate::failure::Failure;
-use crate::output::{self, say};
+use crate::{output, say};
 use burn::tensor::Device;
 use serde_json::json;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! `cargo xtask predict`.
+//! `undertone predict`.
 
 use crate::failure::Failure;
-use crate::output::say;
+use crate::say;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use undertone::phases::Experiment;

@@ -1,9 +1,9 @@
-//! `cargo xtask data cache`.
+//! `undertone data cache`.
 
 use crate::failure::Failure;
-use crate::output::say;
 use crate::progress::Bar;
-use crate::train;
+use crate::say;
+use crate::{Program, find_config};
 use std::path::PathBuf;
 use undertone::data::cache::{Cache, CacheUsage};
 use undertone::phases::{Experiment, FillError, fill_cache};
@@ -29,7 +29,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let experiment = Experiment::load(Some(&train::find(&args.config)), &args.settings).map_err(Failure::bad_input)?;
+    let experiment = Experiment::load(Some(&find_config(&args.config)), &args.settings).map_err(Failure::bad_input)?;
     match (args.clear, args.verify) {
         (true, _) => {
             let gone = open(&experiment)?.clear().map_err(Failure::bad_input)?;
@@ -58,7 +58,8 @@ fn fill(experiment: &Experiment) -> Result<(), Failure> {
     match filled.unreadable.len() {
         0 => Ok(()),
         count => {
-            let text = format!("{count} of the recordings cannot be read: look at them with cargo xtask data check");
+            let program = Program::running();
+            let text = format!("{count} of the recordings cannot be read: look at them with {program} data check");
             Err(Failure::BadInput(text))
         }
     }

@@ -1,7 +1,7 @@
-//! `cargo xtask monitor`.
+//! `undertone monitor`.
 
 use crate::failure::Failure;
-use crate::output::{self, say};
+use crate::{output, say};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};

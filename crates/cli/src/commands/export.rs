@@ -1,8 +1,8 @@
-//! `cargo xtask export`.
+//! `undertone export`.
 
-use crate::data::refuse_to_replace;
+use crate::commands::data::refuse_to_replace;
 use crate::failure::Failure;
-use crate::output::say;
+use crate::say;
 use std::path::{Path, PathBuf};
 use undertone::ops::DeviceSpec;
 use undertone::phases::run::{Choice, load_whisper, merged};

@@ -1,8 +1,8 @@
-//! `cargo xtask analyze`.
+//! `undertone analyze`.
 
-use crate::eval::SplitName;
+use crate::commands::eval::SplitName;
 use crate::failure::Failure;
-use crate::output::say;
+use crate::say;
 use std::path::PathBuf;
 use undertone::phases::Experiment;
 use undertone::phases::run::analyze;

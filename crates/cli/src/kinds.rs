@@ -1,0 +1,55 @@
+//! Kinds of one's own, made known before a command reads a configuration.
+
+use serde::de::DeserializeOwned;
+use std::fmt::Display;
+use undertone::data::source::{self, SpeechSource};
+use undertone::metrics::registry::{self as metrics, TextMetric};
+use undertone::phases::backbone::{self, LoadText};
+use undertone::tasks::{self, TaskKind};
+use undertone::train::optimizer::registry::{self as optimizers, UpdateRule};
+
+/// The kinds that a program adds to those there are, given to it by [`main`](crate::main).
+#[derive(Debug, Default)]
+pub struct Kinds {
+    refused: Option<String>,
+}
+
+impl Kinds {
+    /// Adds a kind of task: `head: {type: name, …}`.
+    pub fn task<K: TaskKind + DeserializeOwned + Default>(self) -> Self {
+        self.noted(tasks::register::<K>())
+    }
+
+    /// Adds a metric of texts: `evaluate: {metrics: [name]}`.
+    pub fn metric<M: TextMetric>(self) -> Self {
+        self.noted(metrics::register::<M>())
+    }
+
+    /// Adds an optimizer: `train: {optimizer: {name: …}}`.
+    pub fn optimizer<R: UpdateRule>(self) -> Self {
+        self.noted(optimizers::register::<R>())
+    }
+
+    /// Adds a source of speech: `data: {train: {synth: name, config: {…}}}`.
+    pub fn source(self, source: impl SpeechSource + 'static) -> Self {
+        self.noted(source::register(source))
+    }
+
+    /// Adds an architecture of text encoders: `model: {backbone: name, path: folder}`.
+    pub fn text_backbone(self, name: &'static str, load: LoadText) -> Self {
+        self.noted(backbone::register(name, load))
+    }
+
+    /// The first that was refused counts.
+    fn noted<E: Display>(mut self, registered: Result<(), E>) -> Self {
+        if let (Err(error), None) = (registered, &self.refused) {
+            self.refused = Some(error.to_string());
+        }
+        self
+    }
+
+    /// Why the first kind that was refused cannot be registered.
+    pub(crate) fn registered(self) -> Result<(), String> {
+        self.refused.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,102 @@
+//! A program: arguments, one command, an exit status.
+
+use crate::commands::Command;
+use crate::failure::Failure;
+use crate::kinds::Kinds;
+use crate::logging::{self, LogFormat};
+use crate::{allocator, output};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use undertone::train::{catch_backend_failure, silence_backend_failures};
+
+/// A program with Undertone's commands, and with others where it has any.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// What a user types to start it, like `undertone`.
+    pub name: &'static str,
+    /// A folder in which a configuration is looked for that is not in the working directory.
+    pub configs: Option<&'static str>,
+}
+
+/// The program that runs.
+static PROGRAM: OnceLock<Program> = OnceLock::new();
+
+/// The program `undertone`, with kinds of one's own: what `configure` adds, YAML can name.
+///
+/// A name that is taken ends the program with exit status 2 and a sentence.
+pub fn main(configure: impl FnOnce(Kinds) -> Kinds) -> ExitCode {
+    let program = Program { name: "undertone", configs: None };
+    program.run(|command: Command, log_format| {
+        configure(Kinds::default()).registered().map_err(Failure::BadInput)?;
+        command.run(log_format)
+    })
+}
+
+#[derive(Parser)]
+#[command(about = "Undertone: fine-tuning Whisper and routed task adapters", version, arg_required_else_help = true)]
+struct Arguments<C: Subcommand> {
+    /// How lines on standard error are written
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    log_format: LogFormat,
+    #[command(subcommand)]
+    command: C,
+}
+
+impl Program {
+    /// Reads the process's arguments, and runs the command that they name.
+    pub fn run<C: Subcommand>(self, run: impl FnOnce(C, LogFormat) -> Result<(), Failure>) -> ExitCode {
+        allocator::tune();
+        silence_backend_failures();
+        undertone::data::silence_reader_panics();
+        PROGRAM.get_or_init(|| self);
+        let mut command = Arguments::<C>::command().name(self.name);
+        let found = command
+            .try_get_matches_from_mut(std::env::args_os())
+            .and_then(|found| Arguments::<C>::from_arg_matches(&found).map_err(|wrong| wrong.format(&mut command)));
+        let Arguments { log_format, command } = match found {
+            Ok(arguments) => arguments,
+            Err(asked) => return answered(&asked),
+        };
+        let run = || {
+            catch_backend_failure(|| run(command, log_format))
+                .unwrap_or_else(|failure| Err(Failure::of_backend(failure)))
+        };
+        let result = logging::start(log_format).and_then(|()| run());
+        ended(result, log_format)
+    }
+
+    /// What a user types to start the program that runs.
+    pub fn running() -> &'static str {
+        PROGRAM.get().map_or("undertone", |program| program.name)
+    }
+}
+
+/// A configuration where it is: in the working directory, or where the program has its own.
+pub fn find_config(config: &Path) -> PathBuf {
+    let shipped = PROGRAM.get().and_then(|program| program.configs).map(|folder| Path::new(folder).join(config));
+    match shipped {
+        Some(shipped) if !config.exists() && shipped.exists() => shipped,
+        _ => config.to_owned(),
+    }
+}
+
+/// Help that was asked for, or what is wrong with the arguments.
+fn answered(asked: &clap::Error) -> ExitCode {
+    match asked.print() {
+        // What is wrong says the exit status too.
+        Err(error) if !asked.use_stderr() => {
+            ended(Err(output::unwritten(&error, "standard output")), LogFormat::default())
+        }
+        _ => ExitCode::from(u8::try_from(asked.exit_code()).unwrap_or(2)),
+    }
+}
+
+fn ended(result: Result<(), Failure>, log_format: LogFormat) -> ExitCode {
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    if let Failure::BadInput(text) | Failure::Machine(text) = &failure {
+        logging::complain(log_format, text);
+    }
+    ExitCode::from(failure.status())
+}
