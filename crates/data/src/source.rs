@@ -50,10 +50,11 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use serde_json::Value;
+pub use undertone_registry::NameTaken;
+use undertone_registry::{Kind, Registry};
 
 use crate::loader::{Dataset, SampleError};
 
@@ -92,15 +93,9 @@ pub trait SpeechSource: Send + Sync {
     fn open(&self, request: &SourceRequest) -> Result<Box<Utterances>, SampleError>;
 }
 
-/// Why a source cannot be registered or opened.
+/// Why a source cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// Two kinds of source would have one name.
-    #[error("a source called `{name}` is registered already: give the new one another name")]
-    Taken {
-        /// The name.
-        name: String,
-    },
     /// No kind of source has this name.
     #[error("there is no source called `{name}`: there are {known}; register it before the configuration is opened")]
     Unknown {
@@ -119,25 +114,36 @@ pub enum SourceError {
     },
 }
 
-static SOURCES: RwLock<BTreeMap<String, Arc<dyn SpeechSource>>> = RwLock::new(BTreeMap::new());
+static SOURCES: Registry<Entry> = Registry::new("source", Vec::new);
+
+#[derive(Clone)]
+struct Entry(Arc<dyn SpeechSource>);
+
+impl Kind for Entry {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
 
 /// Makes a kind of source known by its name, for the whole process.
 ///
 /// # Errors
 /// If there is one of that name.
-pub fn register(source: impl SpeechSource + 'static) -> Result<(), SourceError> {
-    let name = source.name().to_owned();
-    let mut sources = SOURCES.write().unwrap_or_else(PoisonError::into_inner);
-    if sources.contains_key(&name) {
-        return Err(SourceError::Taken { name });
-    }
-    sources.insert(name, Arc::new(source));
-    Ok(())
+pub fn register(source: impl SpeechSource + 'static) -> Result<(), NameTaken> {
+    SOURCES.register(Entry(Arc::new(source)))
 }
 
 /// The names of all kinds there are, in alphabetical order.
 pub fn names() -> Vec<String> {
-    SOURCES.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    let mut names: Vec<String> = SOURCES.all().iter().map(|source| source.0.name().to_owned()).collect();
+    names.sort();
+    names
 }
 
 /// Opens a source of this kind.
@@ -145,8 +151,7 @@ pub fn names() -> Vec<String> {
 /// # Errors
 /// If there is no such kind, or for the reason that the source gives.
 pub fn open(name: &str, request: &SourceRequest) -> Result<Box<Utterances>, SourceError> {
-    let source = SOURCES.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-    let Some(source) = source else {
+    let Ok(Entry(source)) = SOURCES.get(name) else {
         let known = names();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         return Err(SourceError::Unknown { name: name.to_owned(), known });

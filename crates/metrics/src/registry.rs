@@ -35,9 +35,9 @@
 //! ```
 
 use crate::{Bleu, Direction, ErrorRate, Rouge, bleu, cer, rouge, wer};
-use std::any::{TypeId, type_name};
+use std::any::TypeId;
 use std::fmt::Debug;
-use std::sync::{PoisonError, RwLock};
+use undertone_registry::{Kind, NameTaken, Registry};
 
 /// A metric over pairs of texts, summed over an evaluation set; its default has seen no text.
 pub trait TextMetric: Clone + Debug + Default + Send + Sync + 'static {
@@ -60,6 +60,18 @@ pub struct RegisteredMetric {
     direction: Direction,
     type_id: TypeId,
     start: fn() -> Box<dyn AnyTextMetric>,
+}
+
+impl Kind for RegisteredMetric {
+    fn name(&self) -> &str {
+        self.name
+    }
+}
+
+impl PartialEq for RegisteredMetric {
+    fn eq(&self, other: &Self) -> bool {
+        self.type_id == other.type_id
+    }
 }
 
 impl RegisteredMetric {
@@ -133,17 +145,21 @@ pub enum RegistryError {
     #[error("a metric cannot be called `{0}`: give `TextMetric::NAME` some letters and no dot or space")]
     Name(&'static str),
     /// Another metric is called the same.
-    #[error("`{name}` is a metric already, so `{type_name}` cannot be called that: give it another `TextMetric::NAME`")]
-    Taken {
-        /// What both are called.
-        name: &'static str,
-        /// The type that comes second.
-        type_name: &'static str,
-    },
+    #[error(transparent)]
+    Taken(#[from] NameTaken),
 }
 
-/// Metrics that other crates have registered in this process.
-static REGISTERED: RwLock<Vec<RegisteredMetric>> = RwLock::new(Vec::new());
+static METRICS: Registry<RegisteredMetric> = Registry::new("metric", || {
+    vec![
+        RegisteredMetric::of::<CharacterErrors>(),
+        RegisteredMetric::of::<WordErrors>(),
+        RegisteredMetric::of::<ExactTexts>(),
+        RegisteredMetric::of::<Rouge1>(),
+        RegisteredMetric::of::<Rouge2>(),
+        RegisteredMetric::of::<RougeL>(),
+        RegisteredMetric::of::<Bleu>(),
+    ]
+});
 
 /// Makes a metric known by its name in this process. To register the same type again changes nothing.
 ///
@@ -153,34 +169,20 @@ pub fn register<M: TextMetric>() -> Result<(), RegistryError> {
     if M::NAME.is_empty() || M::NAME.contains(|c: char| c == '.' || c.is_whitespace()) {
         return Err(RegistryError::Name(M::NAME));
     }
-    let taken = RegistryError::Taken { name: M::NAME, type_name: type_name::<M>() };
     if OTHERS.iter().any(|(known, _)| *known == M::NAME) {
-        return Err(taken);
+        return Err(NameTaken { what: "metric", name: M::NAME.to_owned() }.into());
     }
-    let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
-    match BUILT_IN().into_iter().chain(registered.iter().copied()).find(|metric| metric.name == M::NAME) {
-        Some(metric) if metric.type_id == TypeId::of::<M>() => Ok(()),
-        Some(_) => Err(taken),
-        None => {
-            registered.push(RegisteredMetric::of::<M>());
-            Ok(())
-        }
-    }
+    Ok(METRICS.register(RegisteredMetric::of::<M>())?)
 }
 
 /// The metric of texts of that name, built in or registered.
 pub fn lookup(name: &str) -> Option<RegisteredMetric> {
-    all().into_iter().find(|metric| metric.name == name)
+    METRICS.get(name).ok()
 }
 
 /// The names of all metrics of texts, for messages: those that are built in, and those that were registered.
 pub fn names() -> Vec<&'static str> {
-    all().into_iter().map(|metric| metric.name).collect()
-}
-
-fn all() -> Vec<RegisteredMetric> {
-    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
-    BUILT_IN().into_iter().chain(registered.iter().copied()).collect()
+    METRICS.all().into_iter().map(|metric| metric.name).collect()
 }
 
 /// Which way a metric is better, `cer` say, or `task.cer` of one task; nothing for a name that is not known here, for a guess
@@ -190,19 +192,6 @@ pub fn direction_of(metric: &str) -> Option<Direction> {
     let other = || OTHERS.iter().find(|(known, _)| *known == name).map(|(_, direction)| *direction);
     lookup(name).map(|metric| metric.direction).or_else(other)
 }
-
-/// The metrics of texts that this crate computes.
-const BUILT_IN: fn() -> [RegisteredMetric; 7] = || {
-    [
-        RegisteredMetric::of::<CharacterErrors>(),
-        RegisteredMetric::of::<WordErrors>(),
-        RegisteredMetric::of::<ExactTexts>(),
-        RegisteredMetric::of::<Rouge1>(),
-        RegisteredMetric::of::<Rouge2>(),
-        RegisteredMetric::of::<RougeL>(),
-        RegisteredMetric::of::<Bleu>(),
-    ]
-};
 
 /// Metrics of something other than texts, and losses, by the names that logs call them: those that this project computes,
 /// and what it is usual to compute besides.
@@ -307,7 +296,7 @@ mod tests {
             ("rouge_l", f1(overlap.rouge_l()), Direction::Higher),
             ("bleu", n_grams.score(), Direction::Higher),
         ];
-        assert_eq!(BUILT_IN().map(|metric| metric.name), expected.map(|(name, ..)| name));
+        assert_eq!(names()[..expected.len()], expected.map(|(name, ..)| name));
         for (name, value, direction) in expected {
             let metric = lookup(name).expect(name);
             let mut score = metric.start();

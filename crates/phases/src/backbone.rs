@@ -18,10 +18,11 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, PoisonError, RwLock};
 use undertone_model::FolderError;
 use undertone_model::backbone::BoxedBackbone;
 use undertone_model::text::{PretrainedText, TextEncoderConfig, TextModelType, TextTokenizer};
+pub use undertone_registry::NameTaken;
+use undertone_registry::{Kind, Registry};
 use undertone_tasks::{Framer, TextError};
 use undertone_train::BoxError;
 
@@ -46,14 +47,6 @@ pub struct TextBackbone {
 
 /// Reads a backbone from the folder that `model.path` or `model.source.hub` stands for.
 pub type LoadText = fn(&Path, &Device) -> Result<TextBackbone, BoxError>;
-
-/// Why an architecture is not registered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is an architecture called `{name}` already: give yours another name")]
-pub struct NameTaken {
-    /// The name.
-    pub name: &'static str,
-}
 
 /// Why there is no backbone of text.
 #[derive(Debug, thiserror::Error)]
@@ -92,16 +85,7 @@ pub enum TextBackboneError {
 /// # Errors
 /// When another architecture has the name.
 pub fn register(name: &'static str, load: LoadText) -> Result<(), NameTaken> {
-    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
-    match registry.entries.iter().find(|entry| entry.name == name) {
-        Some(Entry { read: Read::Registered(known), .. }) if std::ptr::fn_addr_eq(*known, load) => Ok(()),
-        Some(_) => Err(NameTaken { name }),
-        None => {
-            registry.entries.push(Entry { name, read: Read::Registered(load) });
-            registry.name_all();
-            Ok(())
-        }
-    }
+    ARCHITECTURES.register(Entry { name, read: Read::Registered(load) })
 }
 
 impl Architecture {
@@ -122,11 +106,8 @@ impl Architecture {
     /// # Errors
     /// When the folder is no such model.
     pub(crate) fn load_text(self, folder: &Path, device: &Device) -> Result<TextBackbone, TextBackboneError> {
-        let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-        let read = registry.entries.iter().find(|entry| entry.name == self.0).map(|entry| entry.read);
-        drop(registry);
-        match read {
-            Some(Read::Registered(load)) => load(folder, device).map_err(|source| TextBackboneError::Registered {
+        match ARCHITECTURES.get(self.0).map(|entry| entry.read) {
+            Ok(Read::Registered(load)) => load(folder, device).map_err(|source| TextBackboneError::Registered {
                 folder: folder.to_owned(),
                 architecture: self.0,
                 source,
@@ -170,9 +151,7 @@ impl Serialize for Architecture {
 impl<'de> Deserialize<'de> for Architecture {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-        let known = registry.names.iter().find(|known| **known == name);
-        known.map(|name| Self(name)).ok_or_else(|| D::Error::unknown_variant(&name, registry.names))
+        ARCHITECTURES.get(&name).map(|entry| Self(entry.name)).map_err(D::Error::custom)
     }
 }
 
@@ -208,19 +187,10 @@ impl TryFrom<PretrainedText> for TextBackbone {
     }
 }
 
-static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| {
+static ARCHITECTURES: Registry<Entry> = Registry::new("backbone", || {
     let built_in = [Architecture::WHISPER, Architecture::BERT, Architecture::ROBERTA];
-    let entries = built_in.map(|Architecture(name)| Entry { name, read: Read::BuiltIn }).to_vec();
-    let mut registry = Registry { entries, names: &[] };
-    registry.name_all();
-    RwLock::new(registry)
+    built_in.map(|Architecture(name)| Entry { name, read: Read::BuiltIn }).to_vec()
 });
-
-struct Registry {
-    entries: Vec<Entry>,
-    /// For serde's errors, which name what there is for as long as the program runs.
-    names: &'static [&'static str],
-}
 
 #[derive(Clone)]
 struct Entry {
@@ -234,10 +204,18 @@ enum Read {
     Registered(LoadText),
 }
 
-impl Registry {
-    /// A few words for each architecture, once.
-    fn name_all(&mut self) {
-        self.names = Box::leak(self.entries.iter().map(|entry| entry.name).collect::<Vec<_>>().into_boxed_slice());
+impl Kind for Entry {
+    fn name(&self) -> &str {
+        self.name
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        match (self.read, other.read) {
+            (Read::Registered(one), Read::Registered(other)) => std::ptr::fn_addr_eq(one, other),
+            _ => false,
+        }
     }
 }
 
@@ -263,8 +241,8 @@ mod tests {
         );
         register("pigeon", refuse).expect("registered");
         register("pigeon", refuse).expect("the same again");
-        assert_eq!(register("pigeon", refuse_too), Err(NameTaken { name: "pigeon" }));
-        assert_eq!(register("bert", refuse), Err(NameTaken { name: "bert" }));
+        assert_eq!(register("pigeon", refuse_too), Err(NameTaken { what: "backbone", name: "pigeon".into() }));
+        assert_eq!(register("bert", refuse), Err(NameTaken { what: "backbone", name: "bert".into() }));
         let pigeon = read("pigeon").expect("known");
         assert!(pigeon.is_text() && !Architecture::WHISPER.is_text());
         assert_eq!(serde_json::to_value(pigeon).expect("JSON"), "pigeon");

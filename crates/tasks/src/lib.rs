@@ -48,10 +48,11 @@ pub use framer::Framer;
 pub use generation::GenerationSettings;
 pub use head::{AnswerContext, BoxedHead, HeadInput, TaskHead, TaskHeads, argmax};
 pub use kind::{HeadConfig, KindConfig, KindMetric, TaskKind};
-pub use registry::{NameTaken, names, register};
+pub use registry::{names, register};
 pub use sample::{Cut, ForeignSample, ReadError, Target, TextDataset, TextSample};
 pub use score::Score;
 pub use typed::{Trivial, TrivialAnswer, Typed, TypedError, TypedSamples, first_sentence, typed_origin};
+pub use undertone_registry::NameTaken;
 
 /// Any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

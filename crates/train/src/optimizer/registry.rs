@@ -41,8 +41,8 @@ use burn::tensor::Tensor;
 use serde_json::Value;
 use std::any::TypeId;
 use std::collections::BTreeSet;
-use std::sync::{LazyLock, PoisonError, RwLock};
 use undertone_ops::StepControl;
+use undertone_registry::{Kind, NameTaken, Registry, Unknown};
 
 /// How one parameter moves: a type that implements this and one line, [`register`], make an optimizer that YAML can name. The
 /// Learner does the rest: accumulation, clipping, the schedule, groups, guards, and state that is saved and restored.
@@ -89,38 +89,23 @@ pub struct Update {
     pub state: Vec<Tensor<1>>,
 }
 
-/// Why an optimizer is not registered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is an optimizer called `{name}` already: give yours another name")]
-pub struct OptimizerNameTaken {
-    /// The name.
-    pub name: &'static str,
-}
-
 /// Makes an optimizer known to YAML under its name. To register the same again changes nothing.
 ///
 /// # Errors
 /// When another optimizer has the name.
-pub fn register<R: UpdateRule>() -> Result<(), OptimizerNameTaken> {
-    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
-    let (name, of) = (R::NAME, TypeId::of::<R>());
-    match registry.iter().find(|entry| entry.name == name) {
-        Some(entry) if entry.of == Some(of) => return Ok(()),
-        Some(_) => return Err(OptimizerNameTaken { name }),
-        None => {}
-    }
+pub fn register<R: UpdateRule>() -> Result<(), NameTaken> {
     let make = |config: &OptimizerConfig| R::new(config).map(|rule| Box::new(Registered(rule)) as Box<dyn Rule>);
-    registry.push(Entry { name, of: Some(of), state: R::STATE, make });
-    OptimizerName::add(name);
-    Ok(())
+    OPTIMIZERS.register(Entry { name: R::NAME, of: Some(TypeId::of::<R>()), state: R::STATE, make })
 }
 
 /// The rule that a configuration asks for.
 pub(super) fn rule(config: &OptimizerConfig) -> Result<Box<dyn Rule>, String> {
-    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    let make = registry.iter().find(|entry| entry.name == config.name.as_str()).map(|entry| entry.make);
-    drop(registry);
-    make.ok_or_else(|| format!("there is no optimizer `{}`", config.name.as_str()))?(config)
+    (OPTIMIZERS.get(config.name.as_str()).map_err(|error| error.to_string())?.make)(config)
+}
+
+/// The name that a configuration writes.
+pub(super) fn name(text: &str) -> Result<&'static str, Unknown> {
+    OPTIMIZERS.get(text).map(|entry| entry.name)
 }
 
 impl OptimizerConfig {
@@ -144,27 +129,39 @@ pub(super) fn title(parts: &BTreeSet<&str>) -> &'static str {
     if are(&Adafactor::AVERAGED_PARTS) {
         return "adafactor with `beta1`";
     }
-    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    registry.iter().find(|entry| are(entry.state)).map_or("an unknown optimizer", |entry| entry.name)
+    OPTIMIZERS.all().iter().find(|entry| are(entry.state)).map_or("an unknown optimizer", |entry| entry.name)
 }
 
-static REGISTRY: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(|| {
+static OPTIMIZERS: Registry<Entry> = Registry::new("optimizer", || {
     let adamw: Make = |config| Ok(Box::new(AdamW::new(config)));
     let adafactor: Make = |config| Ok(Box::new(Adafactor::new(config)));
-    RwLock::new(vec![
+    vec![
         Entry { name: OptimizerName::ADAMW.as_str(), of: None, state: &AdamW::PARTS, make: adamw },
         Entry { name: OptimizerName::ADAFACTOR.as_str(), of: None, state: &Adafactor::PARTS, make: adafactor },
-    ])
+    ]
 });
 
 type Make = fn(&OptimizerConfig) -> Result<Box<dyn Rule>, String>;
 
+#[derive(Clone)]
 struct Entry {
     name: &'static str,
     /// The type of a registered rule.
     of: Option<TypeId>,
     state: &'static [&'static str],
     make: Make,
+}
+
+impl Kind for Entry {
+    fn name(&self) -> &str {
+        self.name
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.of.is_some() && self.of == other.of
+    }
 }
 
 /// A registered rule, which knows nothing of scales and of steps that are not taken.
