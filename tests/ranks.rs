@@ -12,8 +12,8 @@ use undertone::ops::{checkpoint, fork};
 use undertone::store::{HostTensor, parameters};
 use undertone::train::ranks::{RankError, Ranks, Slow, Threads, threads};
 use undertone::train::{
-    BackendFailure, BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, Performance, Schedule,
-    Team, TrainConfig, TrainError, catch_backend_failure,
+    BackendFailure, BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, Performance,
+    ProcessGroup, Schedule, TrainConfig, TrainError, catch_backend_failure,
 };
 use undertone_tests::toys::logged;
 
@@ -158,15 +158,15 @@ fn train(dir: &Path, plan: &Plan, ranks: Option<Ranks>) -> Result<Trained, Train
     let objective = Lines { broken: plan.broken, fails: plan.fails, full: plan.full, ..Lines::default() };
     let mut builder = Learner::builder(config, objective, model, dir).with_device(device).with_seed(1);
     builder = builder.with_interrupt(plan.interrupt.clone());
-    let team = ranks.map(|ranks| Team::of(Arc::new(ranks))).unwrap_or_default();
-    builder = builder.with_team(team.clone());
+    let process_group = ranks.map(|ranks| ProcessGroup::of(Arc::new(ranks))).unwrap_or_default();
+    builder = builder.with_process_group(process_group.clone());
     let mut learner = builder.build();
     if plan.resume {
         assert!(learner.resume()?);
     }
     let trained = catch_backend_failure(|| learner.train(&Numbers(plan.batches.unwrap_or(11), plan.data)));
     // As a stage of a run does.
-    let failed = |failure: BackendFailure| team.agree(Err(TrainError::Data(format!("{failure:?}").into())));
+    let failed = |failure: BackendFailure| process_group.all_ok(Err(TrainError::Data(format!("{failure:?}").into())));
     let summary = trained.unwrap_or_else(failed)?;
     let seen = learner.objective().seen.lock().expect("a list").clone();
     Ok(Trained { parameters: parameters(learner.model()), seen, samples: summary.samples })

@@ -1,4 +1,4 @@
-//! glibc's allocator, told to keep what it has.
+//! Settings of glibc's allocator, so that it keeps freed memory.
 
 /// Stops glibc from returning large buffers to the system after every tensor operation and fetching them back, zeroed a
 /// page at a time, for the next one: in a training step more than half of the time can go there. Memory then stays
@@ -17,7 +17,7 @@ pub fn tune() {
     }
 }
 
-/// From now on the process gets so many bytes beyond those it has; a larger allocation fails. Only on Linux.
+/// Limits the process to `more` bytes beyond those it has now; a larger allocation fails. Only on Linux.
 pub fn limit(more: u64) -> std::io::Result<()> {
     #[cfg(target_os = "linux")]
     {

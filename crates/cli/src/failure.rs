@@ -1,25 +1,25 @@
-//! What ends a command early, and with which exit status.
+//! Failures that end a command early, and their exit statuses.
 
 use std::fmt::Display;
 use undertone::phases::RunError;
 use undertone::train::BackendFailure;
 
-/// What ends a command early.
+/// Reason why a command ended early.
 pub enum Failure {
-    /// Something the user gave.
+    /// An error in what the user provided: arguments, configuration or data.
     BadInput(String),
-    /// Something else.
+    /// Any other error, such as one of the device or the file system.
     Machine(String),
-    /// The user's wish.
+    /// The user interrupted the command.
     Interrupted,
-    /// Nobody reads the results any more: there is no more to do, and nothing to say.
+    /// The reader of standard output has closed it: nothing is left to do, and no message is shown.
     Unread,
-    /// What one of the processes that train together has said, with the exit status.
+    /// Another process of the process group has already reported the error; with the exit status.
     SaidByAnother(u8),
 }
 
 impl Failure {
-    /// What is said of it.
+    /// Error message.
     #[cfg(feature = "mpi")]
     pub fn text(&self) -> &str {
         match self {
@@ -30,7 +30,7 @@ impl Failure {
         }
     }
 
-    /// The exit status.
+    /// Exit status of the program.
     pub fn status(&self) -> u8 {
         match self {
             Self::Machine(_) => 1,
@@ -41,12 +41,12 @@ impl Failure {
         }
     }
 
-    /// Bad input, in the words of an error.
+    /// Returns [`Self::BadInput`] with the message of `error`.
     pub fn bad_input(error: impl Display) -> Self {
         Self::BadInput(error.to_string())
     }
 
-    /// A failure of the device, or of memory, and what helps.
+    /// Returns the failure for a device error or a lack of memory, with advice.
     pub fn of_backend(failure: BackendFailure) -> Self {
         Self::Machine(match failure {
             BackendFailure::OutOfMemory(reason) => {
@@ -58,7 +58,7 @@ impl Failure {
         })
     }
 
-    /// The failure that a run's error is; an interruption is logged, for it is none.
+    /// Returns the failure for the error of a run. An interruption is only logged, because it is not an error.
     pub fn of_run(error: RunError) -> Self {
         if error.is_interruption() {
             tracing::warn!("{error}");

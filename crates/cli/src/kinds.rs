@@ -1,4 +1,4 @@
-//! Kinds of one's own, made known before a command reads a configuration.
+//! Registration of your own kinds, before a command reads a configuration.
 
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
@@ -8,7 +8,7 @@ use undertone::phases::backbone::{self, LoadText};
 use undertone::tasks::{self, TaskKind};
 use undertone::train::optimizer::registry::{self as optimizers, UpdateRule};
 
-/// The kinds that a program adds to those there are, given to it by [`main`](crate::main).
+/// Kinds that a program registers in addition to the built-in ones; [`main`](crate::main) passes it to you.
 #[derive(Debug, Default)]
 pub struct Kinds {
     refused: Option<String>,
@@ -20,7 +20,7 @@ impl Kinds {
         self.noted(tasks::register::<K>())
     }
 
-    /// Adds a metric of texts: `evaluate: {metrics: [name]}`.
+    /// Adds a text metric: `evaluate: {metrics: [name]}`.
     pub fn metric<M: TextMetric>(self) -> Self {
         self.noted(metrics::register::<M>())
     }
@@ -35,12 +35,12 @@ impl Kinds {
         self.noted(source::register(source))
     }
 
-    /// Adds an architecture of text encoders: `model: {backbone: name, path: folder}`.
+    /// Adds a text encoder architecture: `model: {backbone: name, path: folder}`.
     pub fn text_backbone(self, name: &'static str, load: LoadText) -> Self {
         self.noted(backbone::register(name, load))
     }
 
-    /// The first that was refused counts.
+    /// Keeps the first error.
     fn noted<E: Display>(mut self, registered: Result<(), E>) -> Self {
         if let (Err(error), None) = (registered, &self.refused) {
             self.refused = Some(error.to_string());
@@ -48,7 +48,7 @@ impl Kinds {
         self
     }
 
-    /// Why the first kind that was refused cannot be registered.
+    /// Returns the error of the first kind that could not be registered.
     pub(crate) fn registered(self) -> Result<(), String> {
         self.refused.map_or(Ok(()), Err)
     }

@@ -7,7 +7,7 @@
 //! use undertone::metrics::Direction;
 //! use undertone::metrics::registry::TextMetric;
 //!
-//! /// Characters that were written beyond those that were said.
+//! /// Number of characters that hypotheses have beyond the length of their references.
 //! #[derive(Clone, Debug, Default)]
 //! struct Surplus(f64);
 //!

@@ -1,4 +1,4 @@
-//! What is said while something runs: events of `tracing` from every crate, on standard error.
+//! Log output: `tracing` events of every crate, on standard error.
 
 use crate::failure::Failure;
 use crate::note;
@@ -13,7 +13,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 use undertone::train::ranks::launched;
 
-/// How lines on standard error are written.
+/// Format of the lines on standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// Sentences
@@ -25,15 +25,15 @@ pub enum LogFormat {
 
 /// The variable that says what is shown, like `warn` or `undertone_train=debug`.
 const VARIABLE: &str = "RUST_LOG";
-/// What is shown without it: what Undertone's crates say, and what others warn of.
+/// Filter without that variable: Undertone's own events, and warnings of other crates.
 const DEFAULT: &str = "warn,undertone=info,xtask=info";
-/// What is shown by a rank that is not the first: that one says the same.
+/// Filter of every rank but the first, because the first rank logs the same events.
 const OTHER_RANKS: &str = "error";
 
-/// Shows events from here on.
+/// Installs the subscriber that shows events.
 ///
 /// # Errors
-/// When `RUST_LOG` has no levels; what is shown by default is shown then too.
+/// If `RUST_LOG` is not a valid filter. The default filter is installed in that case.
 pub fn start(format: LogFormat) -> Result<(), Failure> {
     let asked = std::env::var(VARIABLE).ok().filter(|asked| !asked.trim().is_empty());
     let usual = if launched().is_some_and(|launched| launched.rank > 0) { OTHER_RANKS } else { DEFAULT };
@@ -59,7 +59,7 @@ pub fn start(format: LogFormat) -> Result<(), Failure> {
     }
 }
 
-/// Says what ended the command; as a sentence, whatever `RUST_LOG` leaves out.
+/// Logs the error that ended the command, as a sentence, regardless of `RUST_LOG`.
 pub fn complain(format: LogFormat, text: &str) {
     match format {
         LogFormat::Plain => note!("error: {text}"),
@@ -67,7 +67,7 @@ pub fn complain(format: LogFormat, text: &str) {
     }
 }
 
-/// An event as its sentence, and as its fields where it has any.
+/// Formats an event as its message, followed by its fields if it has any.
 struct Sentence;
 
 impl<S, N> FormatEvent<S, N> for Sentence
@@ -82,7 +82,7 @@ where
     }
 }
 
-/// Takes what an event says.
+/// Collects the message and the fields of an event.
 #[derive(Default)]
 struct Text {
     message: String,

@@ -1,12 +1,13 @@
-//! What a command says on standard output and standard error: the one place that writes there.
+//! Writes to standard output and standard error. No other module of this program writes there.
 //!
-//! `println!` panics where nobody reads or the disk is full, and so do its siblings; clippy refuses them in this program.
+//! `println!` and its siblings panic if the reader has closed the pipe or the disk is full. Clippy forbids them in this
+//! program.
 
 use crate::failure::Failure;
 use std::fmt::{Arguments, Display};
 use std::io::{ErrorKind, Write};
 
-/// Writes a line of results on standard output, as `println!` does.
+/// Writes a line of results to standard output, as `println!` does.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => {
@@ -14,7 +15,7 @@ macro_rules! say {
     };
 }
 
-/// Writes a line about the results on standard error, as `eprintln!` does, if somebody reads it.
+/// Writes a line about the results to standard error, as `eprintln!` does. Write errors are ignored.
 #[macro_export]
 macro_rules! note {
     ($($text:tt)*) => {
@@ -31,7 +32,7 @@ pub fn text(text: impl Display) -> Result<(), Failure> {
     write!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(|e| unwritten(&e, "standard output"))
 }
 
-/// As [`text`](text()), on standard error: for a command that shows its results there.
+/// Like [`text`](text()), but on standard error: for a command that shows its results there.
 ///
 /// # Errors
 /// As [`text`](text()).
@@ -39,7 +40,7 @@ pub fn text_on_stderr(text: impl Display) -> Result<(), Failure> {
     write!(std::io::stderr().lock(), "{text}").map_err(|e| unwritten(&e, "standard error"))
 }
 
-/// What [`say!`] calls.
+/// Function behind [`say!`].
 ///
 /// # Errors
 /// As [`text`](text()).
@@ -47,13 +48,13 @@ pub fn line(line: Arguments) -> Result<(), Failure> {
     text(format_args!("{line}\n"))
 }
 
-/// What [`note!`] calls.
+/// Function behind [`note!`].
 pub fn note_line(line: Arguments) {
-    // What a command does must not depend on whether anybody hears about it.
+    // The result of a command must not depend on whether standard error is read.
     let _ = text_on_stderr(format_args!("{line}\n"));
 }
 
-/// What it means that something could not be written.
+/// Returns the failure for a write error on the stream called `on`.
 pub fn unwritten(error: &std::io::Error, on: &str) -> Failure {
     match error.kind() {
         ErrorKind::BrokenPipe => Failure::Unread,

@@ -1,4 +1,4 @@
-//! A program: arguments, one command, an exit status.
+//! A command-line program: parses arguments, runs one command, returns an exit status.
 
 use crate::commands::Command;
 use crate::failure::Failure;
@@ -11,21 +11,21 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use undertone::train::{catch_backend_failure, silence_backend_failures};
 
-/// A program with Undertone's commands, and with others where it has any.
+/// A program with Undertone's commands, and optionally with others.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// What a user types to start it, like `undertone`.
+    /// Name that a user types to start it, such as `undertone`.
     pub name: &'static str,
-    /// A folder in which a configuration is looked for that is not in the working directory.
+    /// Folder that is searched for a configuration that is not in the working directory.
     pub configs: Option<&'static str>,
 }
 
-/// The program that runs.
+/// The running program.
 static PROGRAM: OnceLock<Program> = OnceLock::new();
 
-/// The program `undertone`, with kinds of one's own: what `configure` adds, YAML can name.
+/// Runs the program `undertone` with the kinds that `configure` adds; a configuration can then name them.
 ///
-/// A name that is taken ends the program with exit status 2 and a sentence.
+/// If a name is already registered, the program ends with exit status 2 and an error message.
 pub fn main(configure: impl FnOnce(Kinds) -> Kinds) -> ExitCode {
     let program = Program { name: "undertone", configs: None };
     program.run(|command: Command, log_format| {
@@ -37,7 +37,7 @@ pub fn main(configure: impl FnOnce(Kinds) -> Kinds) -> ExitCode {
 #[derive(Parser)]
 #[command(about = "Undertone: fine-tuning Whisper and routed task adapters", version, arg_required_else_help = true)]
 struct Arguments<C: Subcommand> {
-    /// How lines on standard error are written
+    /// Format of the lines on standard error
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     log_format: LogFormat,
     #[command(subcommand)]
@@ -45,7 +45,7 @@ struct Arguments<C: Subcommand> {
 }
 
 impl Program {
-    /// Reads the process's arguments, and runs the command that they name.
+    /// Parses the arguments of the process and runs the command.
     pub fn run<C: Subcommand>(self, run: impl FnOnce(C, LogFormat) -> Result<(), Failure>) -> ExitCode {
         allocator::tune();
         silence_backend_failures();
@@ -67,13 +67,13 @@ impl Program {
         ended(result, log_format)
     }
 
-    /// What a user types to start the program that runs.
+    /// Name that a user types to start the running program.
     pub fn running() -> &'static str {
         PROGRAM.get().map_or("undertone", |program| program.name)
     }
 }
 
-/// A configuration where it is: in the working directory, or where the program has its own.
+/// Returns the path of a configuration: in the working directory, or else in the program's own folder.
 pub fn find_config(config: &Path) -> PathBuf {
     let shipped = PROGRAM.get().and_then(|program| program.configs).map(|folder| Path::new(folder).join(config));
     match shipped {
@@ -82,10 +82,10 @@ pub fn find_config(config: &Path) -> PathBuf {
     }
 }
 
-/// Help that was asked for, or what is wrong with the arguments.
+/// Prints the requested help, or the error in the arguments.
 fn answered(asked: &clap::Error) -> ExitCode {
     match asked.print() {
-        // What is wrong says the exit status too.
+        // For an error in the arguments the exit status is enough, even if the message cannot be written.
         Err(error) if !asked.use_stderr() => {
             ended(Err(output::unwritten(&error, "standard output")), LogFormat::default())
         }

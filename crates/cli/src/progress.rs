@@ -1,11 +1,11 @@
-//! A bar on a terminal, and nothing elsewhere.
+//! A progress bar on a terminal. Elsewhere nothing is shown.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Mutex;
 use undertone::phases::Progress;
 
-/// Shows on standard error what is being done.
+/// Progress bar on standard error.
 #[derive(Default)]
 pub struct Bar(Mutex<Option<ProgressBar>>);
 

@@ -81,7 +81,7 @@ impl Adafactor {
             gradient,
             scale: self.gradient_scale,
         };
-        let rms = (change.squares() / n as f64).sqrt();
+        let rms = (change.squared_norm() / n as f64).sqrt();
         let scale = self.scale.map_or(1.0, |least| (sum_of_squares(parameter) / n as f64).sqrt().max(f64::from(least)));
         let rate = f64::from(self.learning_rate) * scale;
         let shortened = rate / (rms / f64::from(self.clip_threshold)).max(1.0);
@@ -98,7 +98,7 @@ impl Adafactor {
             .map(|(rows, gradient)| {
                 let mut sums = vec![0.0; width];
                 for (row, gradient) in rows.iter_mut().zip(gradient.chunks(width)) {
-                    let mean = squares(self.gradient_scale, gradient, &mut sums) / width as f32;
+                    let mean = squared_norm(self.gradient_scale, gradient, &mut sums) / width as f32;
                     *row = *row * self.beta2 + (mean + self.epsilon) * self.add2;
                 }
                 sums
@@ -170,7 +170,7 @@ impl Change<'_> {
     }
 
     /// The sum of its squares.
-    fn squares(&self) -> f64 {
+    fn squared_norm(&self) -> f64 {
         let lines = self.by_row.len();
         let height = piece(lines, self.shape[1]);
         let pieces: Vec<f64> = (0..lines.div_ceil(height))
@@ -191,7 +191,7 @@ impl Change<'_> {
 
 simd_fn! {
     /// The sum of the squares of a row, each of which is added to its column's too.
-    fn squares<S>(scale: f32, gradient: &[f32], columns: &mut [f32]) -> f32 {
+    fn squared_norm<S>(scale: f32, gradient: &[f32], columns: &mut [f32]) -> f32 {
         for (column, g) in columns.iter_mut().zip(gradient) {
             let g = g * scale;
             *column = S::fma(g, g, *column);

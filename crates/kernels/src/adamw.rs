@@ -51,7 +51,7 @@ impl AdamW {
 /// `Σ x²`, for the norm of a gradient; infinite if a square is beyond f32.
 pub fn sum_of_squares(x: &[f32]) -> f64 {
     // Collected first: rayon's own sum would add in an order that depends on the threads.
-    let sums: Vec<f32> = x.par_chunks(SUM).map(squares).collect();
+    let sums: Vec<f32> = x.par_chunks(SUM).map(squared_norm).collect();
     sums.into_iter().map(f64::from).sum()
 }
 
@@ -111,7 +111,7 @@ simd_fn! {
 }
 
 simd_fn! {
-    fn squares<S>(x: &[f32]) -> f32 {
+    fn squared_norm<S>(x: &[f32]) -> f32 {
         sum_by(x.len(), |i| x[i] * x[i])
     }
 }

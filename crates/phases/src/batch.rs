@@ -1,6 +1,6 @@
 //! Samples to batches in host memory.
 
-use crate::{Heard, Pad, SpeechSample};
+use crate::{Pad, SampleAudio, SpeechSample};
 use undertone_data::augment::Augment;
 use undertone_data::features::LogMel;
 use undertone_data::loader::{Collate, SampleError};
@@ -86,8 +86,8 @@ impl Collate<SpeechSample> for WhisperCollate {
         let mut mel = vec![0.0; items.len() * bins * frames];
         for (sample, out) in items.iter().zip(mel.chunks_mut(bins * frames)) {
             match &sample.heard {
-                Heard::Audio(audio) => self.log_mel.features_padded_into(audio, samples, out)?,
-                Heard::Features(mel) => mel.pad_into(frames, out),
+                SampleAudio::Audio(audio) => self.log_mel.features_padded_into(audio, samples, out)?,
+                SampleAudio::Features(mel) => mel.pad_into(frames, out),
             }
             if let Some(augment) = &self.augment {
                 let valid = LogMel::frames(sample.heard.samples());
@@ -148,7 +148,7 @@ mod tests {
         tokens.push(9);
         SpeechSample {
             name: "s".into(),
-            heard: Heard::Audio(vec![0.1; audio]),
+            heard: SampleAudio::Audio(vec![0.1; audio]),
             text: String::new(),
             tokens,
             prompt: 2,

@@ -242,7 +242,7 @@ pub enum RunError {
     Input(#[from] TranscribeError),
     /// A model could not be judged.
     #[error("the model cannot be judged: {0}")]
-    Judge(BoxError),
+    Evaluate(BoxError),
     /// The numbers make no picture.
     #[error(transparent)]
     Analysis(#[from] AnalysisError),

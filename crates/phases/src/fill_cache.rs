@@ -1,6 +1,6 @@
 //! What training keeps of samples between epochs, computed before it begins.
 
-use crate::run::speaks;
+use crate::run::set_language;
 use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDataset, SpeechError, Split};
 use std::sync::Mutex;
 use undertone_data::cache::{Cache, CacheError, CacheUsage, CacheWhat};
@@ -62,7 +62,7 @@ pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Fi
         return Err(FillError::Synthesised);
     }
     let mut whisper = experiment.load_whisper(&experiment.device.resolve()?)?;
-    speaks(&mut whisper, &experiment.data);
+    set_language(&mut whisper, &experiment.data);
     let (mut hits, mut written, mut declined) = (0, 0, 0);
     let unreadable = Mutex::new(Vec::new());
     for part in parts.iter().filter(|part| !part.sources.is_empty()) {

@@ -57,6 +57,6 @@ pub use normalize::TextNormalizer;
 pub use progress::{Progress, Unwatched};
 pub use reporting::{stage_plan, write_reports};
 pub use session::{Interrupt, Session};
-pub use speech::{Heard, Listed, SpeechDataset, SpeechError, SpeechSample};
+pub use speech::{Listed, SampleAudio, SpeechDataset, SpeechError, SpeechSample};
 pub use streamed::streamed;
 pub use transcribe::{Passage, TranscribeError, Transcriber};

@@ -1,6 +1,6 @@
 //! What watches work that takes a while.
 
-/// Told what is being done and how far it is; a bar on a terminal, for example.
+/// SharedAnswers what is being done and how far it is; a bar on a terminal, for example.
 pub trait Progress: Sync {
     /// So many pieces of work begin.
     fn begin(&self, what: &str, of: usize);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use undertone_train::{Display, Team};
+use undertone_train::{Display, ProcessGroup};
 
 /// What is a matter of one session and no part of the experiment.
 #[derive(Clone, Debug, Default)]
@@ -14,7 +14,7 @@ pub struct Session {
     /// What it is watched by.
     pub display: Display,
     /// The processes that train it together, of which all do the same and the first one writes.
-    pub team: Team,
+    pub process_group: ProcessGroup,
 }
 
 /// An interruption: asked for from outside, for example by a handler of Ctrl-C, and heeded by what can end in order.

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use undertone_data::loader::{Collate, Dataset, Loader, LoaderError, Skipped, Skips};
 use undertone_store::{StoreError, write_atomically};
-use undertone_train::{BoxError, Team};
+use undertone_train::{BoxError, ProcessGroup};
 
 /// Keeps `bad_samples.json` up to date: how many samples could not be read, and the first of them with their reasons.
 ///
@@ -79,12 +79,12 @@ impl SkipRecord {
     pub fn finish<D: Dataset, C: Collate<D::Item>>(
         &self,
         loader: &Loader<D, C>,
-        team: &Team,
+        process_group: &ProcessGroup,
     ) -> Result<Option<String>, RunError> {
         let skips = loader.skipped();
         let mut record = self.earlier.borrow().with(&skips);
-        let all = team.hear(Record::default().with(&skips))?;
-        if !team.leads() {
+        let all = process_group.all_gather(Record::default().with(&skips))?;
+        if !process_group.is_main_process() {
             return Ok(None);
         }
         let others = all.into_iter().skip(1).filter(|other| other.times > 0);

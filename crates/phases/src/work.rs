@@ -4,15 +4,15 @@ use crate::WhisperBatch;
 use burn::module::Module;
 use undertone_model::backbone::BoxedBackbone;
 use undertone_tasks::TextBatch;
-use undertone_train::Work;
+use undertone_train::BatchStats;
 
 /// Seconds of a frame.
 const FRAME: f64 = 0.01;
 
 /// Of a batch of speech for a backbone, when `trainable` of 1 of all parameters are trained.
-pub(crate) fn speech_work(backbone: &BoxedBackbone, batch: &WhisperBatch, trainable: f64) -> Work {
+pub(crate) fn speech_work(backbone: &BoxedBackbone, batch: &WhisperBatch, trainable: f64) -> BatchStats {
     let rows = batch.names.len() as f64;
-    Work {
+    BatchStats {
         audio_seconds: Some(rows * batch.frames as f64 * FRAME),
         tokens: Some(batch.labels.iter().filter(|label| **label >= 0).count() as f64),
         flops: Some(rows * passes(trainable) * backbone.forward_flops(batch.frames, batch.tokens)),
@@ -20,10 +20,10 @@ pub(crate) fn speech_work(backbone: &BoxedBackbone, batch: &WhisperBatch, traina
 }
 
 /// Of a batch of texts.
-pub(crate) fn text_work(backbone: &BoxedBackbone, batch: &TextBatch, trainable: f64) -> Work {
+pub(crate) fn text_work(backbone: &BoxedBackbone, batch: &TextBatch, trainable: f64) -> BatchStats {
     let targets: usize = batch.samples.iter().map(|sample| sample.target.count()).sum();
     let flops = batch.samples.len() as f64 * passes(trainable) * backbone.forward_flops(batch.tokens, 0);
-    Work { audio_seconds: None, tokens: Some(targets as f64), flops: (flops > 0.0).then_some(flops) }
+    BatchStats { audio_seconds: None, tokens: Some(targets as f64), flops: (flops > 0.0).then_some(flops) }
 }
 
 /// What forward and backward pass cost in forward passes: the gradients of inputs are as much again, and those of weights

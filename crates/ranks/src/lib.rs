@@ -9,13 +9,13 @@
 //! things in the same order.
 //!
 //! ```
-//! use undertone_ranks::{Patience, Ranks, threads};
+//! use undertone_ranks::{Timeouts, Ranks, threads};
 //!
 //! let sums = threads(2).into_iter().map(|transport| {
 //!     std::thread::spawn(move || {
 //!         let ranks = Ranks::over(|| Ok(transport)).expect("a rank");
-//!         let sum = ranks.sum(vec![1.0 + ranks.rank() as f32]).expect("asked");
-//!         sum.wait(Patience::default()).expect("all ranks are there")
+//!         let sum = ranks.all_reduce(vec![1.0 + ranks.rank() as f32]).expect("asked");
+//!         sum.wait(Timeouts::default()).expect("all ranks are there")
 //!     })
 //! });
 //! for sum in sums.collect::<Vec<_>>() {
@@ -39,7 +39,7 @@ mod transport;
 pub use crate::mpi::Mpi;
 pub use error::{Peer, RankError};
 pub use launcher::{Launched, launched};
-pub use ranks::{Patience, Pending, Ranks};
+pub use ranks::{Pending, Ranks, Timeouts};
 pub use slow::Slow;
 pub use threads::{Threads, threads};
 #[cfg(feature = "mpi")]

@@ -109,7 +109,7 @@ impl Transport for Mpi {
                     match request.test() {
                         Ok(status) => {
                             found[place] = status.count(u8::equivalent_datatype()) as usize;
-                            missing.heard(due[place].0);
+                            missing.received(due[place].0);
                         }
                         Err(request) => still.push((place, request)),
                     }

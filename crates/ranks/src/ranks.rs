@@ -1,7 +1,7 @@
 //! One rank's view of all of them.
 
 use crate::error::Peer;
-use crate::sum::{Group, gather, sum, sum_parts};
+use crate::sum::{Group, gather, reduce_scatter, sum};
 use crate::transport::{BEAT, Missing};
 use crate::{RankError, Transport};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 
 /// How long the others may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// Until they have said what is due.
     pub answer: Duration,
     /// Between two signs of life that their processes give, whatever they compute.
-    pub sign: Duration,
+    pub heartbeat: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     /// Half an hour, for what takes some ranks longer than others, and 45 seconds between signs of life.
     fn default() -> Self {
-        Self { answer: Duration::from_secs(30 * 60), sign: Duration::from_secs(45) }
+        Self { answer: Duration::from_secs(30 * 60), heartbeat: Duration::from_secs(45) }
     }
 }
 
@@ -70,7 +70,7 @@ struct Job {
 
 enum Question {
     Sum(Vec<f32>, Sender<Result<Vec<f32>, RankError>>),
-    SumParts(Vec<f32>, Vec<usize>, Sender<Result<Vec<f32>, RankError>>),
+    ReduceScatter(Vec<f32>, Vec<usize>, Sender<Result<Vec<f32>, RankError>>),
     Gather(Vec<u8>, Sender<Result<Vec<Vec<u8>>, RankError>>),
     /// No more is asked.
     Nothing,
@@ -101,7 +101,7 @@ impl Ranks {
         let members = (0..count).collect();
         let mut ranks =
             Self { rank, members, hosts, missing, broken, on_the_way, jobs: Some(jobs), thread: Some(thread) };
-        let hosts = ranks.gather(host.into_bytes())?.wait(Patience::default())?;
+        let hosts = ranks.all_gather(host.into_bytes())?.wait(Timeouts::default())?;
         ranks.hosts = Arc::new(hosts.iter().map(|host| String::from_utf8_lossy(host).into_owned()).collect());
         Ok(ranks)
     }
@@ -148,7 +148,7 @@ impl Ranks {
     ///
     /// # Errors
     /// When an earlier request has failed so that nothing more can be asked.
-    pub fn sum(&self, values: Vec<f32>) -> Result<Pending<Vec<f32>>, RankError> {
+    pub fn all_reduce(&self, values: Vec<f32>) -> Result<Pending<Vec<f32>>, RankError> {
         self.ask(|reply| Question::Sum(values, reply))
     }
 
@@ -160,16 +160,16 @@ impl Ranks {
     ///
     /// # Panics
     /// If the lengths are not those of all values.
-    pub fn sum_parts(&self, values: Vec<f32>, lengths: Vec<usize>) -> Result<Pending<Vec<f32>>, RankError> {
+    pub fn reduce_scatter(&self, values: Vec<f32>, lengths: Vec<usize>) -> Result<Pending<Vec<f32>>, RankError> {
         assert_eq!((lengths.len(), lengths.iter().sum()), (self.count(), values.len()), "a part for each rank");
-        self.ask(|reply| Question::SumParts(values, lengths, reply))
+        self.ask(|reply| Question::ReduceScatter(values, lengths, reply))
     }
 
     /// Begins to gather what each rank says, in the order of ranks.
     ///
     /// # Errors
     /// When an earlier request has failed so that nothing more can be asked.
-    pub fn gather(&self, said: Vec<u8>) -> Result<Pending<Vec<Vec<u8>>>, RankError> {
+    pub fn all_gather(&self, said: Vec<u8>) -> Result<Pending<Vec<Vec<u8>>>, RankError> {
         self.ask(|reply| Question::Gather(said, reply))
     }
 
@@ -177,11 +177,11 @@ impl Ranks {
     ///
     /// # Errors
     /// When a rank is gone, silent, or asks for something else.
-    pub fn totals(&self, values: &[f64], patience: Patience) -> Result<Vec<f64>, RankError> {
+    pub fn all_reduce_sum(&self, values: &[f64], timeouts: Timeouts) -> Result<Vec<f64>, RankError> {
         let said: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let due = said.len();
         let mut totals = vec![0.0; values.len()];
-        for (rank, heard) in self.gather(said)?.wait(patience)?.into_iter().enumerate() {
+        for (rank, heard) in self.all_gather(said)?.wait(timeouts)?.into_iter().enumerate() {
             if heard.len() != due {
                 return Err(RankError::OutOfStep { rank: self.members[rank], found: heard.len(), expected: due });
             }
@@ -231,11 +231,11 @@ impl<T> Pending<T> {
     ///
     /// # Errors
     /// When a rank is gone, silent, or asks for something else.
-    pub fn wait(self, patience: Patience) -> Result<T, RankError> {
+    pub fn wait(self, timeouts: Timeouts) -> Result<T, RankError> {
         let (mut waited, mut stopped) = (Duration::ZERO, Duration::ZERO);
         let found = loop {
             let asked = Instant::now();
-            let pause = patience.answer.saturating_sub(waited).min(BEAT);
+            let pause = timeouts.answer.saturating_sub(waited).min(BEAT);
             match self.found.recv_timeout(pause) {
                 Ok(found) => break found,
                 Err(RecvTimeoutError::Disconnected) => break Err(RankError::Gone(self.rank)),
@@ -246,11 +246,11 @@ impl<T> Pending<T> {
                 self.missing.begin_anew();
                 continue;
             }
-            let (silent, after) = match waited >= patience.answer {
-                true => (self.missing.suspects(), patience.answer),
-                false => (self.missing.lifeless(patience.sign), patience.sign),
+            let (silent, after) = match waited >= timeouts.answer {
+                true => (self.missing.suspects(), timeouts.answer),
+                false => (self.missing.lifeless(timeouts.heartbeat), timeouts.heartbeat),
             };
-            if waited >= patience.answer || !silent.is_empty() {
+            if waited >= timeouts.answer || !silent.is_empty() {
                 let rank = Peer::new(self.rank, &self.hosts);
                 // They have not waited for this one either.
                 let is_own_fault = stopped >= after;
@@ -294,8 +294,8 @@ fn work(transport: &mut dyn Transport, asked: &Receiver<Job>, missing: &Missing,
             Question::Sum(mut values, reply) => {
                 answer(&reply, sum(group, &mut values, &mut scratch, missing).map(|()| values))
             }
-            Question::SumParts(mut values, lengths, reply) => {
-                let own = sum_parts(group, &mut values, &lengths, &mut scratch, missing);
+            Question::ReduceScatter(mut values, lengths, reply) => {
+                let own = reduce_scatter(group, &mut values, &lengths, &mut scratch, missing);
                 answer(&reply, own.map(|own| values[own].to_vec()))
             }
             Question::Gather(said, reply) => answer(&reply, gather(group, &said, missing)),
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use crate::threads;
 
-    const LONG: Patience = Patience { answer: Duration::from_secs(60), sign: Duration::from_secs(60) };
+    const LONG: Timeouts = Timeouts { answer: Duration::from_secs(60), heartbeat: Duration::from_secs(60) };
 
     /// Ranks over threads, each made in a thread of its own.
     fn ranks(count: usize) -> Vec<Ranks> {
@@ -339,9 +339,9 @@ mod tests {
             .map(|ranks| {
                 std::thread::spawn(move || {
                     let own = ranks.rank() as f32;
-                    let sums: Vec<_> = (0..4).map(|k| ranks.sum(vec![own, k as f32]).expect("asked")).collect();
-                    let part = ranks.sum_parts(vec![own, 1.0, 2.0], vec![1, 0, 2]).expect("asked");
-                    let totals = ranks.totals(&[f64::from(own), 0.5], LONG).expect("totals");
+                    let sums: Vec<_> = (0..4).map(|k| ranks.all_reduce(vec![own, k as f32]).expect("asked")).collect();
+                    let part = ranks.reduce_scatter(vec![own, 1.0, 2.0], vec![1, 0, 2]).expect("asked");
+                    let totals = ranks.all_reduce_sum(&[f64::from(own), 0.5], LONG).expect("totals");
                     let sums: Vec<Vec<f32>> = sums.into_iter().map(|sum| sum.wait(LONG).expect("a sum")).collect();
                     (sums, part.wait(LONG).expect("a part"), totals)
                 })
@@ -364,11 +364,11 @@ mod tests {
                     let own = ranks.rank();
                     let members: &[usize] = if own < 2 { &[0, 1] } else { &[2, 3, 4] };
                     let group = ranks.group(members);
-                    let sums: Vec<_> = (0..3).map(|k| group.sum(vec![own as f32, k as f32]).expect("asked")).collect();
+                    let sums: Vec<_> = (0..3).map(|k| group.all_reduce(vec![own as f32, k as f32]).expect("asked")).collect();
                     let sums: Vec<_> = sums.into_iter().map(|sum| sum.wait(LONG).expect("a sum")).collect();
                     let place = (group.rank(), group.count(), group.name(0).rank);
                     drop(group);
-                    (sums, place, ranks.totals(&[own as f64], LONG).expect("totals"))
+                    (sums, place, ranks.all_reduce_sum(&[own as f64], LONG).expect("totals"))
                 })
             })
             .collect();
@@ -383,17 +383,17 @@ mod tests {
     #[test]
     fn silence_is_told_with_the_rank_it_is_of() {
         let after = Duration::from_millis(200);
-        let patience = Patience { answer: after, ..LONG };
+        let timeouts = Timeouts { answer: after, ..LONG };
         let mut all = ranks(3);
         let silent = all.pop();
         let found: Vec<_> = all
             .into_iter()
             .map(|ranks| {
                 std::thread::spawn(move || {
-                    let first = ranks.totals(&[1.0], patience);
+                    let first = ranks.all_reduce_sum(&[1.0], timeouts);
                     // Nobody waits twice.
                     let began = Instant::now();
-                    assert_eq!(ranks.totals(&[1.0], patience), first);
+                    assert_eq!(ranks.all_reduce_sum(&[1.0], timeouts), first);
                     assert!(began.elapsed() < Duration::from_millis(100));
                     first
                 })
@@ -411,8 +411,8 @@ mod tests {
         let mut both = ranks(2);
         drop(both.pop());
         let first = both.pop().expect("rank 0");
-        assert_eq!(first.totals(&[1.0], LONG), Err(RankError::Gone(1)));
-        assert!(first.totals(&[1.0], LONG).is_err());
+        assert_eq!(first.all_reduce_sum(&[1.0], LONG), Err(RankError::Gone(1)));
+        assert!(first.all_reduce_sum(&[1.0], LONG).is_err());
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl<T: Transport> Transport for Slow<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Patience, Ranks, threads};
+    use crate::{Ranks, Timeouts, threads};
 
     #[test]
     fn a_sum_takes_its_bytes_and_its_messages() {
@@ -61,8 +61,10 @@ mod tests {
                     let slow = Slow::new(transport, Duration::from_millis(10), 1e6);
                     let ranks = Ranks::over(|| Ok(slow)).expect("a rank");
                     let began = Instant::now();
-                    let sum =
-                        ranks.sum(vec![1.0; 10_000]).and_then(|sum| sum.wait(Patience::default())).expect("a sum");
+                    let sum = ranks
+                        .all_reduce(vec![1.0; 10_000])
+                        .and_then(|sum| sum.wait(Timeouts::default()))
+                        .expect("a sum");
                     (sum[9_999], began.elapsed())
                 })
             })

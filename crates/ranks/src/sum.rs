@@ -56,7 +56,7 @@ pub(crate) fn sum(
     }
     let lengths: Vec<usize> =
         (0..count).map(|rank| values.len() / count + usize::from(rank < values.len() % count)).collect();
-    sum_parts(group, values, &lengths, scratch, missing)?;
+    reduce_scatter(group, values, &lengths, scratch, missing)?;
     let mut rest = values;
     let mut parts: Vec<&mut [f32]> = lengths.iter().filter_map(|length| rest.split_off_mut(..*length)).collect();
     let own = std::mem::take(&mut parts[rank]);
@@ -66,7 +66,7 @@ pub(crate) fn sum(
 
 /// Makes this rank's part of `values` the sum over all ranks, in the order of ranks, and says where it is; the parts have these
 /// lengths.
-pub(crate) fn sum_parts(
+pub(crate) fn reduce_scatter(
     group: &mut Group<'_>,
     values: &mut [f32],
     lengths: &[usize],

@@ -45,7 +45,7 @@ impl Transport for Threads {
                 return Err(RankError::OutOfStep { rank: *rank, found, expected });
             }
             received.copy_from_slice(&bytes);
-            missing.heard(*rank);
+            missing.received(*rank);
         }
         Ok(())
     }

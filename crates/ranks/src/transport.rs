@@ -23,7 +23,7 @@ pub trait Transport {
     fn beat(&mut self, _missing: &Missing) {}
 
     /// Swaps parcels with other ranks, one with each, which call it too. It waits for as long as it takes, and notes of whom it
-    /// has heard.
+    /// has signs.
     ///
     /// # Errors
     /// When another rank is gone or sends another length.
@@ -46,33 +46,33 @@ pub const BEAT: Duration = Duration::from_secs(2);
 
 /// The ranks of which nothing has been heard yet in the exchange that goes on, and when each gave its last sign of life.
 #[derive(Clone, Debug, Default)]
-pub struct Missing(Arc<Mutex<Heard>>);
+pub struct Missing(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
-struct Heard {
+struct State {
     missing: Vec<usize>,
     /// Of the ranks that ever gave one.
-    signs: BTreeMap<usize, Instant>,
+    heartbeats: BTreeMap<usize, Instant>,
 }
 
 impl Missing {
     /// A rank has sent what is due.
-    pub fn heard(&self, rank: usize) {
-        let mut heard = self.locked();
-        heard.missing.retain(|missing| *missing != rank);
-        heard.signs.entry(rank).and_modify(|sign| *sign = Instant::now());
+    pub fn received(&self, rank: usize) {
+        let mut state = self.locked();
+        state.missing.retain(|missing| *missing != rank);
+        state.heartbeats.entry(rank).and_modify(|sign| *sign = Instant::now());
     }
 
     /// A rank has given a sign of life.
     pub fn beat(&self, rank: usize) {
-        self.locked().signs.insert(rank, Instant::now());
+        self.locked().heartbeats.insert(rank, Instant::now());
     }
 
     /// Those of the missing ranks that gave signs of life, and have given none for so long.
     pub(crate) fn lifeless(&self, silence: Duration) -> Vec<usize> {
-        let heard = self.locked();
-        let is_lifeless = |rank: &usize| heard.signs.get(rank).is_some_and(|sign| sign.elapsed() > silence);
-        heard.missing.iter().copied().filter(is_lifeless).collect()
+        let state = self.locked();
+        let is_lifeless = |rank: &usize| state.heartbeats.get(rank).is_some_and(|sign| sign.elapsed() > silence);
+        state.missing.iter().copied().filter(is_lifeless).collect()
     }
 
     /// The missing ranks that give no signs of life any more, or else all of them: one that does may itself wait for another.
@@ -83,7 +83,7 @@ impl Missing {
 
     /// Takes all that ever gave a sign of life to have given one now.
     pub(crate) fn begin_anew(&self) {
-        self.locked().signs.values_mut().for_each(|sign| *sign = Instant::now());
+        self.locked().heartbeats.values_mut().for_each(|sign| *sign = Instant::now());
     }
 
     pub(crate) fn expect(&self, ranks: impl Iterator<Item = usize>) {
@@ -94,7 +94,7 @@ impl Missing {
         self.locked().missing.clone()
     }
 
-    fn locked(&self) -> MutexGuard<'_, Heard> {
+    fn locked(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,7 +109,7 @@ mod tests {
         missing.expect([1, 2].into_iter());
         assert_eq!(missing.suspects(), [1, 2], "neither ever gave one");
         let long_ago = Instant::now().checked_sub(2 * BEAT).expect("a clock that has run for a while");
-        missing.locked().signs.extend([(1, long_ago), (2, Instant::now())]);
+        missing.locked().heartbeats.extend([(1, long_ago), (2, Instant::now())]);
         assert_eq!((missing.suspects(), missing.lifeless(BEAT)), (vec![1], vec![1]));
         missing.begin_anew();
         assert_eq!(missing.suspects(), [1, 2]);

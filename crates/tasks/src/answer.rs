@@ -34,14 +34,14 @@ impl Answer {
     }
 
     /// What it says, as far as it says something by itself.
-    pub fn said(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
 /// What should have been said and what was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct ScoredText {
     /// What a person would call the sample.
     pub name: String,
     /// What should have been said.
@@ -57,13 +57,13 @@ pub trait TaskScore: Debug + Send {
     ///
     /// # Errors
     /// When the sample is of another kind.
-    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<Said>, BoxError>;
+    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError>;
 
     /// Scores what is still open.
     ///
     /// # Errors
     /// As for [`add`](Self::add).
-    fn finish(&mut self) -> Result<Option<Said>, BoxError> {
+    fn finish(&mut self) -> Result<Option<ScoredText>, BoxError> {
         Ok(None)
     }
 

@@ -1,8 +1,8 @@
 //! What a kind of task is.
 
 use crate::{
-    Answer, BoxError, BoxedHead, Framer, HostArrays, ReadError, TaskScore, TextDataset, TextSample, Trivial,
-    TrivialAnswer, Typed, TypedError, TypedSamples,
+    Answer, BaselineAnswer, BoxError, BoxedHead, Framer, HostArrays, ReadError, TaskScore, TextDataset, TextSample,
+    TrivialBaseline, UserInput, UserInputError, UserSamples,
 };
 use burn::tensor::Device;
 use serde::{Serialize, Serializer};
@@ -138,7 +138,7 @@ pub trait TaskKind: KindConfig {
     }
 
     /// Answers that need no model, where there are such; what they have to know, they count in `train`.
-    fn trivial(&self, trivial: Trivial, train: &[TextSample]) -> Option<TrivialAnswer> {
+    fn baseline(&self, trivial: TrivialBaseline, train: &[TextSample]) -> Option<BaselineAnswer> {
         let _ = (trivial, train);
         None
     }
@@ -147,13 +147,13 @@ pub trait TaskKind: KindConfig {
     ///
     /// # Errors
     /// When there is no context and it needs one, or the text does not become tokens.
-    fn typed(&self, text: &Typed, framer: &Framer) -> Result<TypedSamples, TypedError>;
+    fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError>;
 
     /// What the head answered to the samples of a single text, as text.
     ///
     /// # Errors
     /// When the answers are not those of its head.
-    fn said(&self, text: &Typed, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError>;
+    fn answer_text(&self, text: &UserInput, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError>;
 }
 
 /// A metric of a kind of task.

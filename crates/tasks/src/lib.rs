@@ -40,7 +40,7 @@ mod score;
 mod testing;
 mod typed;
 
-pub use answer::{Answer, Said, TaskScore};
+pub use answer::{Answer, ScoredText, TaskScore};
 pub use arrays::{DeviceArrays, HostArrays};
 pub use batch::{DevicePart, TaskPart, TextBatch, pad_row};
 pub use error::TextError;
@@ -51,7 +51,9 @@ pub use kind::{HeadConfig, KindConfig, KindMetric, TaskKind};
 pub use registry::{names, register};
 pub use sample::{Cut, ForeignSample, ReadError, Target, TextDataset, TextSample};
 pub use score::Score;
-pub use typed::{Trivial, TrivialAnswer, Typed, TypedError, TypedSamples, first_sentence, typed_origin};
+pub use typed::{
+    BaselineAnswer, TrivialBaseline, UserInput, UserInputError, UserSamples, first_sentence, user_input_origin,
+};
 pub use undertone_registry::NameTaken;
 
 /// Any error.

@@ -45,7 +45,7 @@ mod tests {
 
         let seq2seq = Seq2seqConfig::default();
         let packed = seq2seq.pack(&Answer::text("two words")).expect("packed");
-        assert_eq!(seq2seq.unpack(&packed).expect("unpacked").said(), "two words");
+        assert_eq!(seq2seq.unpack(&packed).expect("unpacked").as_str(), "two words");
         assert!(seq2seq.pack(&Answer::value(3)).is_none(), "a value of somebody else");
     }
 }

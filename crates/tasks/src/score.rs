@@ -1,6 +1,6 @@
 //! How a task is scored over an evaluation set.
 
-use crate::{Answer, BoxError, HeadConfig, Said, TaskScore, TextSample};
+use crate::{Answer, BoxError, HeadConfig, ScoredText, TaskScore, TextSample};
 use undertone_metrics::Direction;
 
 /// The metrics of one task over an evaluation set.
@@ -20,7 +20,7 @@ impl Score {
     ///
     /// # Errors
     /// When the sample is of another kind.
-    pub fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<Said>, BoxError> {
+    pub fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError> {
         self.score.add(sample, answer)
     }
 
@@ -28,7 +28,7 @@ impl Score {
     ///
     /// # Errors
     /// As for [`add`](Self::add).
-    pub fn finish(&mut self) -> Result<Option<Said>, BoxError> {
+    pub fn finish(&mut self) -> Result<Option<ScoredText>, BoxError> {
         self.score.finish()
     }
 

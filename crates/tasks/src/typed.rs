@@ -6,7 +6,7 @@ use undertone_data::records::{Origin, Place};
 
 /// A text, or a text and what it is about: a question and its context.
 #[derive(Clone, Copy, Debug)]
-pub struct Typed<'a> {
+pub struct UserInput<'a> {
     /// The text.
     pub text: &'a str,
     /// What it is about.
@@ -15,7 +15,7 @@ pub struct Typed<'a> {
 
 /// What a text became: one sample, or several where it is too long for one.
 #[derive(Clone, Debug)]
-pub struct TypedSamples {
+pub struct UserSamples {
     /// The samples.
     pub samples: Vec<TextSample>,
     /// Tokens that are in none of them.
@@ -24,7 +24,7 @@ pub struct TypedSamples {
 
 /// Why a text cannot be read as a task reads its records.
 #[derive(Debug, thiserror::Error)]
-pub enum TypedError {
+pub enum UserInputError {
     /// A question has nowhere to find its answer.
     #[error("it finds answers in a context: give one")]
     NoContext,
@@ -34,13 +34,13 @@ pub enum TypedError {
 }
 
 /// Where something that was typed comes from.
-pub fn typed_origin() -> Origin {
+pub fn user_input_origin() -> Origin {
     Origin { path: Path::new("the text").into(), place: Place::Line(1) }
 }
 
 /// Which answers need no model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trivial {
+pub enum TrivialBaseline {
     /// The most frequent label, no entity, the source as it is.
     Copy,
     /// The first sentence: of the source, or of the context.
@@ -48,7 +48,7 @@ pub enum Trivial {
 }
 
 /// Makes answers that need no model.
-pub type TrivialAnswer = Box<dyn Fn(&TextSample) -> Answer>;
+pub type BaselineAnswer = Box<dyn Fn(&TextSample) -> Answer>;
 
 /// Up to the first full stop, question or exclamation mark that white space follows.
 pub fn first_sentence(text: &str) -> &str {

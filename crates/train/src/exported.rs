@@ -35,7 +35,7 @@ impl Exported {
     }
 
     /// The best value so far and its step, given what a checkpoint knows of them: those of the model in `folder`.
-    pub(crate) fn agree(folder: &Path, metric: &str, known: Option<(f64, u64)>) -> Option<(f64, u64)> {
+    pub(crate) fn best_known(folder: &Path, metric: &str, known: Option<(f64, u64)>) -> Option<(f64, u64)> {
         match Self::read(folder) {
             Some(found) if found.metric == metric => found.value.map(|value| (value, found.step)),
             // Folders of earlier versions do not say; where there is no folder, there is no best model.
@@ -56,11 +56,15 @@ mod tests {
         std::fs::create_dir(&full).expect("made");
         Exported { metric: "error".into(), value: Some(0.1 + 0.2), step: 150 }.write(&full).expect("written");
         let known = Some((0.5, 100));
-        assert_eq!(Exported::agree(&none, "error", known), None);
-        assert_eq!(Exported::agree(&bare, "error", known), known);
-        assert_eq!(Exported::agree(&full, "error", known), Some((0.1 + 0.2, 150)));
+        assert_eq!(Exported::best_known(&none, "error", known), None);
+        assert_eq!(Exported::best_known(&bare, "error", known), known);
+        assert_eq!(Exported::best_known(&full, "error", known), Some((0.1 + 0.2, 150)));
         Exported { metric: "error".into(), value: None, step: 200 }.write(&full).expect("written");
-        assert_eq!(Exported::agree(&full, "error", known), None, "anything that is measured is better");
-        assert_eq!(Exported::agree(&full, "loss", known), known, "a value of another metric compares with nothing");
+        assert_eq!(Exported::best_known(&full, "error", known), None, "anything that is measured is better");
+        assert_eq!(
+            Exported::best_known(&full, "loss", known),
+            known,
+            "a value of another metric compares with nothing"
+        );
     }
 }

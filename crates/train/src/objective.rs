@@ -32,8 +32,8 @@ pub trait Objective: Sync {
     }
 
     /// How much there is in `batch` for `model` to do; unknown by default.
-    fn work(&self, _model: &Self::Model, _batch: &Self::Batch) -> Work {
-        Work::default()
+    fn work(&self, _model: &Self::Model, _batch: &Self::Batch) -> BatchStats {
+        BatchStats::default()
     }
 
     /// Brings to `device` what the network reads of `batch`, and may move it there: each batch is uploaded once, and nobody
@@ -86,7 +86,7 @@ pub trait Objective: Sync {
 
 /// How much there is in a batch, as far as that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Work {
+pub struct BatchStats {
     /// Seconds of audio.
     pub audio_seconds: Option<f64>,
     /// Tokens that count in the loss.
@@ -95,7 +95,7 @@ pub struct Work {
     pub flops: Option<f64>,
 }
 
-impl AddAssign for Work {
+impl AddAssign for BatchStats {
     fn add_assign(&mut self, other: Self) {
         let sum = |a: Option<f64>, b: Option<f64>| a.map_or(b, |a| Some(a + b.unwrap_or(0.0)));
         self.audio_seconds = sum(self.audio_seconds, other.audio_seconds);

@@ -1,7 +1,7 @@
 //! Where the time of training steps goes.
 
 use crate::Hardware;
-use crate::objective::Work;
+use crate::objective::BatchStats;
 use crate::performance::{Performance, RankPerformance, TimeSplit};
 use burn::tensor::Device;
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ struct Totals {
     training: Duration,
     samples: u64,
     steps: u64,
-    work: Work,
+    work: BatchStats,
     ranks: RankStep,
 }
 
@@ -129,7 +129,7 @@ impl Stopwatch {
     }
 
     /// The step has ended.
-    pub fn end(&mut self, samples: usize, work: Work, device: &Device) {
+    pub fn end(&mut self, samples: usize, work: BatchStats, device: &Device) {
         self.lap(Section::Other, device);
         for totals in [&mut self.session, &mut self.line] {
             totals.training += self.began.elapsed();
@@ -229,7 +229,7 @@ mod tests {
                 sleep();
                 watch.lap(part, &device);
             }
-            watch.end(3, Work { tokens: Some(10.0), flops: Some(1e6), ..Default::default() }, &device);
+            watch.end(3, BatchStats { tokens: Some(10.0), flops: Some(1e6), ..Default::default() }, &device);
         }
         let line = watch.line(2, None, Some(1e9));
         let TimeSplit { data_wait, transfer, forward, backward, ranks, optimizer, other } = line.time;
@@ -263,7 +263,7 @@ mod tests {
             watch.begin(true);
             let (waited, on_the_way) = (Duration::from_secs(1), Duration::from_secs(4));
             watch.lap_ranks(RankStep { computing, waited, on_the_way }, &device);
-            watch.end(1, Work { flops: Some(1e6), ..Default::default() }, &device);
+            watch.end(1, BatchStats { flops: Some(1e6), ..Default::default() }, &device);
         }
         let line = watch.line(2, None, Some(1e9));
         let mfu = line.mfu.expect("a share") * line.seconds;
@@ -280,7 +280,7 @@ mod tests {
             watch.begin(logged);
             std::thread::sleep(Duration::from_millis(2));
             watch.lap(part, &device);
-            watch.end(1, Work::default(), &device);
+            watch.end(1, BatchStats::default(), &device);
         }
         let line = watch.line(2, None, None);
         assert!(line.time.forward == 0.0 && line.time.backward > 0.9, "{line:?}");

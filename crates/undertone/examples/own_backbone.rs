@@ -14,7 +14,7 @@ use undertone::model::lora::{Adaptable, Gates, Site};
 use undertone::model::text::TextTokenizer;
 use undertone::ops::gelu;
 use undertone::phases::backbone::{self, TextBackbone};
-use undertone::phases::run::{Phase, RouterKind, judge_run, train_phases};
+use undertone::phases::run::{Phase, RouterKind, evaluate_run, train_phases};
 use undertone::phases::{Experiment, Session, Split};
 use undertone::store::{Dtype, TensorFile, load_parameters, parameters, write_tensors};
 use undertone::train::BoxError;
@@ -113,7 +113,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let experiment = Experiment::load(Some(&dir.path().join("mixer.yaml")), &[])?;
     train_phases(&experiment, &[Phase::Adapters, Phase::Router, Phase::Joint], &Session::default())?;
 
-    let judged = judge_run(&experiment, Split::Valid, RouterKind::Learned)?;
+    let judged = evaluate_run(&experiment, Split::Valid, RouterKind::Learned)?;
     let accuracy = |task: &str| judged.tasks[task]["accuracy"];
     let routed = judged.routing_accuracy().unwrap_or_default();
     println!(

@@ -15,8 +15,9 @@ use undertone::phases::run::{Phase, train_phases};
 use undertone::phases::{Experiment, Session};
 use undertone::store::Dtype;
 use undertone::tasks::{
-    self, Answer, AnswerContext, BoxError, BoxedHead, Cut, Framer, HeadInput, HostArrays, KindMetric, ReadError, Said,
-    Target, TaskHead, TaskKind, TaskScore, TextDataset, TextSample, Typed, TypedError, TypedSamples, typed_origin,
+    self, Answer, AnswerContext, BoxError, BoxedHead, Cut, Framer, HeadInput, HostArrays, KindMetric, ReadError,
+    ScoredText, Target, TaskHead, TaskKind, TaskScore, TextDataset, TextSample, UserInput, UserInputError, UserSamples,
+    user_input_origin,
 };
 
 /// What YAML says: `head: {type: regression, max_length: 64}`.
@@ -65,12 +66,12 @@ struct AbsoluteError {
 }
 
 impl TaskScore for AbsoluteError {
-    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<Said>, BoxError> {
+    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError> {
         let due = *sample.target.get::<f32>()?;
         let said = answer.and_then(Answer::get::<f32>).copied().unwrap_or(0.0);
         self.sum += f64::from((due - said).abs());
         self.samples += 1;
-        Ok(Some(Said { name: sample.name.clone(), reference: due.to_string(), hypothesis: said.to_string() }))
+        Ok(Some(ScoredText { name: sample.name.clone(), reference: due.to_string(), hypothesis: said.to_string() }))
     }
 
     fn metric(&self, _: &str) -> Option<f64> {
@@ -128,13 +129,13 @@ impl TaskKind for Regression {
         Box::new(AbsoluteError::default())
     }
 
-    fn typed(&self, text: &Typed, framer: &Framer) -> Result<TypedSamples, TypedError> {
-        let name = typed_origin().to_string();
+    fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {
+        let name = user_input_origin().to_string();
         let (sample, cut) = TextSample::plain(name, text.text, text.context, self.max_length, framer)?;
-        Ok(TypedSamples { samples: vec![sample], cut })
+        Ok(UserSamples { samples: vec![sample], cut })
     }
 
-    fn said(&self, _: &Typed, _: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
+    fn answer_text(&self, _: &UserInput, _: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
         Ok(answers.first().and_then(Answer::get::<f32>).ok_or("nothing was answered")?.to_string())
     }
 }

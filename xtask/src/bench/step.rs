@@ -11,7 +11,7 @@ use std::time::Instant;
 use undertone::model::whisper::WhisperConfig;
 use undertone::ops::{Compute, DeviceSpec, Kernels, runs_on_host, set_kernels};
 use undertone::phases::Trainable;
-use undertone::train::{Team, peak_memory_bytes};
+use undertone::train::{ProcessGroup, peak_memory_bytes};
 use undertone_cli::Failure;
 use undertone_cli::say;
 
@@ -192,7 +192,7 @@ pub fn run(workload: &Workload) -> Result<(), Failure> {
     let checkpointing = NonZeroUsize::new(workload.checkpointing);
     let (config, trained) = (workload.size.config(), workload.trained());
     let mut training =
-        Training::new(&config, (shape, parts), trained, compute, checkpointing, &device, Team::default())?;
+        Training::new(&config, (shape, parts), trained, compute, checkpointing, &device, ProcessGroup::default())?;
     let (mut seconds, mut loss) = (Vec::new(), f64::NAN);
     for _ in 0..WARM_UPS + workload.steps {
         wait(&device)?;

@@ -11,7 +11,7 @@ use undertone::ops::{Compute, linear_cross_entropy};
 use undertone::phases::Trainable;
 use undertone::store::set_trainable;
 use undertone::train::{
-    BoxError, Evaluation, Learner, LossTerm, Objective, OptimizerConfig, Schedule, Team, TrainConfig,
+    BoxError, Evaluation, Learner, LossTerm, Objective, OptimizerConfig, ProcessGroup, Schedule, TrainConfig,
 };
 use undertone_cli::Failure;
 
@@ -36,7 +36,7 @@ struct Clips {
 }
 
 impl Training {
-    /// `shape` is `[batch, tokens]` of each of `parts` batches; every clip fills the model's window. Each rank of the team has
+    /// `shape` is `[batch, tokens]` of each of `parts` batches; every clip fills the model's window. Each rank of the process_group has
     /// batches of its own.
     pub fn new(
         config: &WhisperConfig,
@@ -45,7 +45,7 @@ impl Training {
         compute: Compute,
         checkpointing: Option<NonZeroUsize>,
         device: &Device,
-        team: Team,
+        process_group: ProcessGroup,
     ) -> Result<Self, Failure> {
         undertone::ops::seed(0);
         let model = match trained {
@@ -83,7 +83,7 @@ impl Training {
         let learner = Learner::builder(train, Clips { adapters }, model, directory.path())
             .with_device(device)
             .with_seed(0)
-            .with_team(team)
+            .with_process_group(process_group)
             .build();
         Ok(Self { learner, batches, _directory: directory })
     }
@@ -218,7 +218,7 @@ mod tests {
             ..Default::default()
         };
         let device = DeviceSpec::Cpu.resolve().expect("the CPU");
-        Training::new(&config, ([2, 5], 2), trained, compute, checkpointing, &device, Team::default())
+        Training::new(&config, ([2, 5], 2), trained, compute, checkpointing, &device, ProcessGroup::default())
             .ok()
             .expect("a model")
     }

@@ -1,4 +1,4 @@
-//! The program without kinds of anybody's own.
+//! The program `undertone`, with the built-in kinds only.
 
 use std::process::ExitCode;
 

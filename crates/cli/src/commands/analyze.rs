@@ -9,10 +9,10 @@ use undertone::phases::run::analyze;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// A run with tasks; `eval` judges any other
+    /// A run with tasks; for any other run, use `eval`
     #[arg(long)]
     run: PathBuf,
-    /// Which data
+    /// Split to evaluate
     #[arg(long, default_value = "test")]
     split: SplitName,
     /// Override one key of the run's configuration

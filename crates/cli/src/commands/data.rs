@@ -15,9 +15,9 @@ use undertone::phases::{Experiment, Progress, SourceConfig};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Look at a configuration's data before it is trained on; exit status 2 if training would fail
+    /// Check the data of a configuration before training; exit status 2 if training would fail
     Check(check::Args),
-    /// Keep what training would compute of recordings before it begins
+    /// Fill the sample cache before training, with what training would compute of recordings
     Cache(cache::Args),
     /// Write synthesised samples as WAV files with a manifest
     Synth(SynthArgs),
@@ -25,19 +25,19 @@ pub enum Command {
 
 #[derive(clap::Args)]
 pub struct SynthArgs {
-    /// Take the sound from this configuration's `data.train.cw`; the defaults if not given
+    /// Take the settings of the synthesiser from this configuration's `data.train.cw`; the defaults if not given
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Of a configuration with tasks, the one whose `data.train.cw` it is
+    /// Task whose `data.train.cw` to use, in a configuration with tasks
     #[arg(long, requires = "config")]
     task: Option<String>,
     /// Override one key, like `data.train.cw.wpm=[20,25]`
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// How many samples
+    /// Number of samples
     #[arg(long, default_value_t = 10)]
     count: u64,
-    /// The directory to write to; it must be empty or not there
+    /// Output directory; it must be empty or not exist
     #[arg(long)]
     out: PathBuf,
 }
@@ -77,7 +77,7 @@ fn synth(args: &SynthArgs) -> Result<(), Failure> {
     say!("{} samples, {seconds:.0} s of audio, manifest {}", args.count, manifest_path.display())
 }
 
-/// What a configuration's clips sound like.
+/// Returns the synthesiser settings of a configuration's training data.
 fn sound<'a>(experiment: &'a Experiment, task: Option<&str>) -> Result<&'a CwConfig, Failure> {
     let tasks = &experiment.tasks;
     let found = if tasks.is_empty() && task.is_none() {
@@ -95,7 +95,7 @@ fn sound<'a>(experiment: &'a Experiment, task: Option<&str>) -> Result<&'a CwCon
     })
 }
 
-/// What is already in a directory that a command would fill is not ours to delete.
+/// Refuses an output directory that is not empty, because its files may be the user's own.
 pub fn refuse_to_replace(dir: &Path) -> Result<(), Failure> {
     let full = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
     match full || dir.is_file() {

@@ -4,18 +4,17 @@ use crate::failure::Failure;
 use crate::find_config;
 use crate::say;
 use std::path::{Path, PathBuf};
-use undertone::phases::run::{Choice, RouterKind, evaluate, evaluate_choice, judge_run};
+use undertone::phases::run::{Choice, RouterKind, evaluate, evaluate_choice, evaluate_run};
 use undertone::phases::{Experiment, Split};
 use undertone::train::Evaluation;
 
 #[derive(clap::Args)]
 #[group(id = "what", required = true, multiple = false)]
 pub struct What {
-    /// A run's directory: judges its best model on its own data; or the directory of one of its stages, like
-    /// runs/x/phase1/TASK
+    /// Directory of a run: evaluates its best model on its own data; or of one of its stages, like runs/x/phase1/TASK
     #[arg(long, group = "what")]
     run: Option<PathBuf>,
-    /// A configuration: judges the model it names as it is
+    /// A configuration: evaluates the model it names, without training
     #[arg(long, group = "what")]
     config: Option<PathBuf>,
 }
@@ -24,13 +23,13 @@ pub struct What {
 pub struct Args {
     #[command(flatten)]
     what: What,
-    /// Which data
+    /// Split to evaluate
     #[arg(long, default_value = "valid")]
     split: SplitName,
-    /// Who decides about adapters, for a run with tasks; its router if not given
+    /// Router of a run with tasks; the learned one if not given
     #[arg(long)]
     router: Option<Router>,
-    /// The one task of a run with tasks that is judged, by itself
+    /// Evaluate one task of a run with tasks, by itself
     #[arg(long, conflicts_with_all = ["router", "config"])]
     task: Option<String>,
     /// Override one key, like `data.valid.cw.snr_db=[10,10]`
@@ -38,7 +37,7 @@ pub struct Args {
     settings: Vec<String>,
 }
 
-/// A split as it is typed.
+/// Name of a split on the command line.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum SplitName {
     Train,
@@ -56,7 +55,7 @@ impl From<SplitName> for Split {
     }
 }
 
-/// Who decides about adapters, as it is typed.
+/// Name of a router on the command line.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Router {
     Learned,
@@ -92,7 +91,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     say!("{line}")
 }
 
-/// Judges what a run has trained: all tasks with somebody who decides among them, or what there is for one of them.
+/// Evaluates the model of a run: all tasks with a router, or the model of one task.
 fn of_run(args: &Args, run: &Path) -> Result<Evaluation, Failure> {
     let (config, split) = (run.join("config.yaml"), args.split.into());
     if args.task.is_none() && config.is_file() {
@@ -101,7 +100,7 @@ fn of_run(args: &Args, run: &Path) -> Result<Evaluation, Failure> {
         let several = experiment.tasks.len() > 1 || args.router.is_some();
         if several && !experiment.tasks.is_empty() {
             let router = args.router.unwrap_or(Router::Learned);
-            return Ok(judge_run(&experiment, split, router.into()).map_err(Failure::of_run)?.into_evaluation());
+            return Ok(evaluate_run(&experiment, split, router.into()).map_err(Failure::of_run)?.into_evaluation());
         }
     }
     if args.router.is_some() {
@@ -111,7 +110,7 @@ fn of_run(args: &Args, run: &Path) -> Result<Evaluation, Failure> {
     evaluate_choice(&choice, split).map_err(Failure::of_run)
 }
 
-/// Judges the model that a configuration names as it is.
+/// Evaluates the model that a configuration names, without training.
 fn of_config(args: &Args, config: &Path) -> Result<Evaluation, Failure> {
     let experiment = Experiment::load(Some(config), &args.settings).map_err(Failure::bad_input)?;
     if args.router.is_some() || !experiment.tasks.is_empty() {

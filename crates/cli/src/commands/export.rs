@@ -11,7 +11,7 @@ use undertone::store::{Dtype, StoreError, write_directory};
 #[derive(clap::Args)]
 #[group(id = "what", required = true, multiple = false)]
 struct What {
-    /// A run's directory, or that of one of its stages: exports its best model
+    /// Directory of a run or of one of its stages: exports its best model
     #[arg(long)]
     run: Option<PathBuf>,
     /// A model: whisper-nano-cw, which is bundled, or a folder in the Hugging Face layout
@@ -23,19 +23,19 @@ struct What {
 pub struct Args {
     #[command(flatten)]
     what: What,
-    /// The layout: `hf` is a folder that transformers and this program load, `peft` an adapter by itself
+    /// Layout: `hf` is a folder that transformers and this program load, `peft` an adapter by itself
     #[arg(long, default_value = "hf")]
     format: Format,
-    /// Fold the run's adapter into the weights
+    /// Merge the run's adapter into the weights
     #[arg(long, requires = "run")]
     merge: bool,
-    /// Whose adapter, of a run with several tasks
+    /// Task whose adapter to export, for a run with several tasks
     #[arg(long, requires = "run")]
     task: Option<String>,
-    /// How weights are stored
+    /// Type of the stored weights
     #[arg(long, default_value = "f32")]
     dtype: DtypeName,
-    /// The directory to write
+    /// Output directory
     #[arg(long)]
     out: PathBuf,
 }
@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     say!("{}", args.out.display())
 }
 
-/// Writes a whole model.
+/// Writes a complete model.
 fn write_model(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
     let whisper = match (choice, &args.what.model) {
@@ -94,7 +94,7 @@ fn check_merge(merge: bool, choice: &Choice) -> Result<(), Failure> {
     }
 }
 
-/// Writes an adapter by itself, as PEFT loads it, and says what that does not hold.
+/// Writes an adapter by itself in PEFT's layout, and reports what the layout does not contain.
 fn write_adapter(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     let adapter = choice.filter(|_| !args.merge).and_then(Choice::adapter);
     let Some((choice, adapter)) = choice.zip(adapter) else {

@@ -1,4 +1,4 @@
-//! What a user can ask for, a file for each command.
+//! The commands, one file each.
 
 mod analyze;
 mod data;
@@ -14,43 +14,43 @@ mod tune;
 use crate::failure::Failure;
 use crate::logging::LogFormat;
 
-/// A command of Undertone's; another program adds its own by `#[command(flatten)]`.
+/// A command of Undertone. Another program adds its own with `#[command(flatten)]`.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Train what a configuration says
+    /// Train a configuration
     Train(train::Args),
-    /// Judge a run's best model, or a configuration's model, and print one JSON line
+    /// Evaluate a run's best model, or a configuration's model, and print one JSON line
     Eval(eval::Args),
-    /// Judge everything a run with tasks has trained, and draw it
+    /// Evaluate everything a run with tasks has trained, and draw it
     Analyze(analyze::Args),
-    /// Write a run's report.html, and those of its stages, anew
+    /// Rewrite the report.html of a run and of its stages
     Report(report::Args),
-    /// Answer an input with a run's tasks, and say which adapters did it
+    /// Answer an input with a run's tasks, and name the adapters that were used
     Predict(predict::Args),
     /// Print the text of audio files
     Transcribe(transcribe::Args),
     /// Write a run's best model in another layout or type
     Export(export::Args),
-    /// Make or look at data
+    /// Create or check data
     Data {
-        /// What to do with it
+        /// Subcommand
         #[command(subcommand)]
         command: data::Command,
     },
-    /// Show a run while it trains, and what its own numbers say should be changed
+    /// Show a run while it trains, with recommendations from its own measurements
     Monitor(monitor::Args),
     /// Find the largest batch that fits, and write a configuration with it
     Tune(tune::Args),
-    /// Try one batch; one JSON line
+    /// Try one batch and print one JSON line
     #[command(hide = true)]
     TuneProbe(tune::ProbeArgs),
 }
 
 impl Command {
-    /// Does what was asked for.
+    /// Runs the command.
     ///
     /// # Errors
-    /// What ended it early, with the exit status.
+    /// The reason why it ended early, with the exit status.
     pub fn run(self, log_format: LogFormat) -> Result<(), Failure> {
         match self {
             Self::Train(args) => train::run(&args, log_format),

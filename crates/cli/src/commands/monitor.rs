@@ -9,20 +9,20 @@ use std::time::Duration;
 use undertone::phases::stage_plan;
 use undertone::report::monitor::Monitor;
 
-/// Where runs are unless a configuration says otherwise.
+/// Default directory of runs.
 const RUNS: &str = "runs";
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The run's directory or its name below runs/; the run there that was written to last, if not given
+    /// Directory of the run, or its name below runs/; the most recently written run there if not given
     run: Option<PathBuf>,
-    /// Print what there is and end, instead of going on until Ctrl-C
+    /// Print the current state once, instead of updating until Ctrl-C
     #[arg(long)]
     once: bool,
     /// Print one JSON line on standard output
     #[arg(long, requires = "once")]
     json: bool,
-    /// Seconds between two looks
+    /// Seconds between updates
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
 }
@@ -36,11 +36,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.json { say!("{}", serde_json::json!(snapshot)) } else { output::text_on_stderr(snapshot.text()) }
 }
 
-/// Shows the run until the user ends it: in place on a terminal, elsewhere as a block whenever something is new.
+/// Shows the run until the user ends it: in place on a terminal, elsewhere as a block of lines at every change.
 fn watch(monitor: &mut Monitor, every: Duration) -> Result<(), Failure> {
     let (ended, end) = channel();
     ctrlc::set_handler(move || {
-        // Nobody listens any more once the first was heard.
+        // The receiver is gone after the first signal.
         let _ = ended.send(());
     })
     .map_err(|e| Failure::Machine(format!("cannot handle signals: {e}")))?;
@@ -65,8 +65,8 @@ fn watch(monitor: &mut Monitor, every: Duration) -> Result<(), Failure> {
     }
 }
 
-/// `text` over the `shown` lines above the cursor, in ANSI's control sequences. Lines do not wrap meanwhile: a line that
-/// took two would leave one of them behind.
+/// Returns ANSI control sequences that write `text` over the `shown` lines above the cursor. Line wrapping is off
+/// meanwhile, because a wrapped line would take two rows and one of them would stay behind.
 fn over(shown: usize, text: &str) -> String {
     let up = if shown > 0 { format!("\x1b[{shown}A") } else { String::new() };
     let lines: String = text.lines().map(|line| format!("{line}\x1b[K\n")).collect();

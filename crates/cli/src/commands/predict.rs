@@ -13,7 +13,7 @@ struct Input {
     /// An audio file: WAV, FLAC, MP3 or Ogg Vorbis
     #[arg(long)]
     audio: Option<PathBuf>,
-    /// A text, or a question about a --context
+    /// A text, or a question about --context
     #[arg(long)]
     text: Option<String>,
 }
@@ -23,15 +23,15 @@ pub struct Args {
     /// A run with tasks, or with `model.trainable: lora`; or the directory of one of its stages, like runs/x/phase1/TASK
     #[arg(long)]
     run: PathBuf,
-    /// The task that answers; the router chooses one if not given
+    /// Task to answer with; the router chooses one if not given
     #[arg(long)]
     task: Option<String>,
     #[command(flatten)]
     input: Input,
-    /// Where the answer to a question is
+    /// Text that contains the answer to the question
     #[arg(long, requires = "text", conflicts_with = "audio")]
     context: Option<String>,
-    /// How to print: `text`, or `json` with one object a line
+    /// Output format: `text`, or `json` with one object per line
     #[arg(long, default_value = "text")]
     format: Format,
     /// Override one key of the run's configuration, like router.gates=soft
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What answers, and the names of the tasks that a router chooses among.
+/// Loads the predictor, and returns it with the names of the tasks that the router chooses among.
 fn load(args: &Args) -> Result<(Predictor, Vec<String>), Failure> {
     let config = args.run.join("config.yaml");
     if args.task.is_none() && config.is_file() {

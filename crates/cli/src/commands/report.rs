@@ -7,7 +7,7 @@ use undertone::phases::write_reports;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// A run's directory, or that of a stage
+    /// Directory of a run or of one of its stages
     run: PathBuf,
 }
 

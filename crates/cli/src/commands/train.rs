@@ -10,9 +10,9 @@ use undertone::phases::run::{Baseline, Phase, StageOutcome, train, train_baselin
 use undertone::phases::{Experiment, Interrupt, RunError, Session};
 use undertone::store::DirectoryLock;
 use undertone::train::ranks::launched;
-use undertone::train::{Display, Exported, Summary, Team};
+use undertone::train::{Display, Exported, ProcessGroup, Summary};
 
-/// What runs when no configuration is named.
+/// Default configuration.
 pub const DEFAULT_CONFIG: &str = "configs/dynamo-cw.yaml";
 
 #[derive(clap::Args)]
@@ -20,19 +20,19 @@ pub struct Args {
     /// The experiment's YAML file
     #[arg(long, default_value = DEFAULT_CONFIG)]
     config: PathBuf,
-    /// 1 (adapters), 2 (router), 3 (both) or all: which phases of a configuration with tasks to run; all if not given
+    /// Phases to run, of a configuration with tasks: 1 (adapters), 2 (router), 3 (both) or all; all if not given
     #[arg(long)]
     phase: Option<String>,
-    /// Train what a configuration with tasks is compared with: head, shared or full
+    /// Train a baseline for a configuration with tasks: head, shared or full
     #[arg(long, conflicts_with = "phase")]
     baseline: Option<Baseline>,
-    /// Go on from the run's newest whole checkpoint
+    /// Resume from the run's newest complete checkpoint
     #[arg(long)]
     resume: bool,
-    /// cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
+    /// Device: cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long)]
     device: Option<String>,
-    /// Show Burn's dashboard instead of a bar
+    /// Show Burn's dashboard instead of a progress bar
     #[arg(long)]
     tui: bool,
     /// Override one key of the configuration, like train.max_steps=100
@@ -41,68 +41,71 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, log_format: LogFormat) -> Result<(), Failure> {
-    let team = team()?;
-    let Err(failure) = train_on(args, &team) else { return Ok(()) };
-    if team.is_alone() {
+    let process_group = process_group()?;
+    let Err(failure) = train_on(args, &process_group) else { return Ok(()) };
+    if process_group.is_alone() {
         return Err(failure);
     }
     // One sentence is enough of several processes; it is said before any of them leaves, for then the launcher ends all.
     match &failure {
-        Failure::BadInput(text) | Failure::Machine(text) if team.speaks() => logging::complain(log_format, text),
+        Failure::BadInput(text) | Failure::Machine(text) if process_group.reports_errors() => {
+            logging::complain(log_format, text)
+        }
         _ => {}
     }
     Err(Failure::SaidByAnother(failure.status()))
 }
 
-/// Waits until the first rank has saved what it can and let go of the run's directory.
+/// Waits until the first rank has saved what it can and has released the lock on the run's directory.
 fn let_first_rank_leave(directory: &Path) {
     let began = Instant::now();
     while directory.join(DirectoryLock::FILE).exists() && began.elapsed() < LONGEST_SAVE {
         std::thread::sleep(Duration::from_millis(100));
     }
-    // It has a sentence to say.
+    // The first rank still prints its error message.
     std::thread::sleep(Duration::from_secs(1));
 }
 
-/// A checkpoint of the largest model takes less on a slow disk.
+/// Longest wait: a checkpoint of the largest model takes less, even on a slow disk.
 const LONGEST_SAVE: Duration = Duration::from_secs(600);
 
-fn train_on(args: &Args, team: &Team) -> Result<(), Failure> {
+fn train_on(args: &Args, process_group: &ProcessGroup) -> Result<(), Failure> {
     let mut settings = args.settings.clone();
     settings.extend(args.device.as_ref().map(|device| format!("device={device}")));
     let experiment = Experiment::load(Some(&find_config(&args.config)), &settings).map_err(RunError::from);
-    let experiment = team.agree(experiment).map_err(Failure::of_run)?;
+    let experiment = process_group.all_ok(experiment).map_err(Failure::of_run)?;
     let display = if args.tui { dashboard()? } else { Display::Lines };
-    let session = Session { resume: args.resume, interrupt: interrupt()?, display, team: team.clone() };
+    let session =
+        Session { resume: args.resume, interrupt: interrupt()?, display, process_group: process_group.clone() };
     let outcomes = match (args.baseline, args.phase.as_deref()) {
         (Some(baseline), _) => train_baseline(&experiment, baseline, &session),
         (None, Some(phase)) => train_phases(&experiment, &phases(phase)?, &session),
         (None, None) => train(&experiment, &session),
     };
-    let outcomes = team.agree(outcomes);
-    if team.leaves_first_rank_behind() {
+    let outcomes = process_group.all_ok(outcomes);
+    if process_group.leaves_first_rank_behind() {
         let_first_rank_leave(&experiment.directory());
     }
     let outcomes = outcomes.map_err(|error| with_origin(Failure::of_run(error), &find_config(&args.config)))?;
-    if team.leads() { report(&experiment, &outcomes) } else { Ok(()) }
+    if process_group.is_main_process() { report(&experiment, &outcomes) } else { Ok(()) }
 }
 
-/// The processes that train together, where `mpirun` or `srun` started several.
+/// Returns the process group of the training processes, if `mpirun` or `srun` started several.
 #[cfg(feature = "mpi")]
-fn team() -> Result<Team, Failure> {
+fn process_group() -> Result<ProcessGroup, Failure> {
     use std::sync::Arc;
     use undertone::train::ranks::{Mpi, Ranks};
     if launched().is_none() {
-        return Ok(Team::default());
+        return Ok(ProcessGroup::default());
     }
     let ranks = Ranks::over(Mpi::init).map_err(|error| Failure::Machine(error.to_string()))?;
-    Ok(Team::of(Arc::new(ranks)))
+    Ok(ProcessGroup::of(Arc::new(ranks)))
 }
 
-/// Without MPI they would all train the same run into one directory.
+/// Refuses several processes, because without MPI each would train the same run into one directory.
 #[cfg(not(feature = "mpi"))]
-fn team() -> Result<Team, Failure> {
-    let Some(launched) = launched() else { return Ok(Team::default()) };
+fn process_group() -> Result<ProcessGroup, Failure> {
+    let Some(launched) = launched() else { return Ok(ProcessGroup::default()) };
     let refused = Failure::BadInput(format!(
         "{} processes were started together, and this program was built without MPI, so that each would train the same run: \
          build it with `--features mpi`, or start it once",
@@ -111,7 +114,7 @@ fn team() -> Result<Team, Failure> {
     if launched.rank == 0 {
         return Err(refused);
     }
-    // The first one says it; a launcher ends all as soon as one has left.
+    // The first process reports the error. A launcher ends all processes as soon as one has exited.
     std::thread::sleep(Duration::from_secs(1));
     Err(Failure::SaidByAnother(refused.status()))
 }
@@ -160,7 +163,7 @@ fn report(experiment: &Experiment, outcomes: &[StageOutcome]) -> Result<(), Fail
     if outcomes.iter().all(is_complete) {
         return told;
     }
-    // That it is not finished counts for more than whether anybody reads so.
+    // An unfinished run takes precedence over output that nobody reads.
     let _ = told.and_then(|()| say!("go on with the same command and --resume"));
     Err(Failure::Interrupted)
 }
@@ -199,8 +202,8 @@ fn metrics(summary: &Summary) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asked for by the first SIGINT or SIGTERM; the second ends the process at once, and so does the first where there is
-/// nothing to save.
+/// Returns the interrupt flag, which the first SIGINT or SIGTERM sets. The second signal ends the process at once; so
+/// does the first if there is nothing to save.
 fn interrupt() -> Result<Interrupt, Failure> {
     let interrupt = Interrupt::default();
     let asked = interrupt.clone();
@@ -219,7 +222,7 @@ fn interrupt() -> Result<Interrupt, Failure> {
     Ok(interrupt)
 }
 
-/// What a run with one stage achieved.
+/// Prints the results of a run with one stage.
 fn in_detail(summary: &Summary, directory: &Path) -> Result<(), Failure> {
     let state = if summary.completed { "finished" } else { "interrupted" };
     say!(
@@ -243,7 +246,7 @@ fn in_detail(summary: &Summary, directory: &Path) -> Result<(), Failure> {
     say!("{}", model(directory))
 }
 
-/// Where the model of a run is, and which of its steps it is where that is not the one that scored best.
+/// Returns the location of a run's model, and the step of its weights if it is not the one with the best score.
 fn model(directory: &Path) -> String {
     let best = directory.join("best");
     match Exported::read(&best) {

@@ -21,22 +21,22 @@ pub struct Args {
     /// Language code for multilingual models; the model's own default if not given
     #[arg(long)]
     language: Option<String>,
-    /// transcribe or translate, for multilingual models; of a run with tasks, the task whose adapter reads
+    /// transcribe or translate, for multilingual models; for a run with tasks, the task whose adapter to use
     #[arg(long)]
     task: Option<String>,
-    /// cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
+    /// Device: cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long, default_value = "auto")]
     device: String,
-    /// How to print: `text`, or `json` with one object a line
+    /// Output format: `text`, or `json` with one object per line
     #[arg(long, default_value = "text")]
     format: Format,
-    /// A line for each passage, with the seconds at which it begins and ends
+    /// Print a line for each passage, with its start and end in seconds
     #[arg(long)]
     timestamps: bool,
-    /// `_` for each character that the model takes to be right with a probability below this, from 0 to 1
+    /// Print `_` for each character whose probability is below this, from 0 to 1
     #[arg(long, value_name = "PROBABILITY", default_value = "0", value_parser = probability)]
     least_confidence: f32,
-    /// Standard input is samples alone, 16 bits, little-endian, of one channel, and has so many a second
+    /// Sampling rate, if standard input is raw samples: 16 bits, little-endian, mono
     #[arg(long, value_name = "HZ")]
     rate: Option<u32>,
     /// Audio files: WAV, FLAC, MP3 or Ogg Vorbis. `-` is standard input: WAV and, with --rate, samples alone are read while they
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     files.clone().try_for_each(|path| transcribe(args, &transcriber, path))
 }
 
-/// The model, with the adapter of a run in its weights.
+/// Loads the model, with a run's adapter merged into its weights.
 fn load(args: &Args, device: &Device) -> Result<Transcriber, Failure> {
     let task = args.task.as_deref();
     let (of_run, of_model) = if has_tasks(&args.model) { (task, None) } else { (None, task) };
@@ -82,9 +82,9 @@ fn load(args: &Args, device: &Device) -> Result<Transcriber, Failure> {
     Transcriber::new(whisper, device, args.language.as_deref(), of_model).map_err(Failure::bad_input)
 }
 
-/// What stands for standard input among files.
+/// Name of standard input among the files.
 const LIVE: &str = "-";
-/// Samples that are waited for: a quarter of a second.
+/// Number of samples per block of live audio: a quarter of a second.
 const BLOCK: usize = 4_000;
 
 fn transcribe_live(args: &Args, transcriber: &Transcriber) -> Result<(), Failure> {
@@ -92,7 +92,7 @@ fn transcribe_live(args: &Args, transcriber: &Transcriber) -> Result<(), Failure
     let mut live = LiveTranscriber::new(transcriber, args.least_confidence);
     let mut begun = false;
     let mut write = |text: &str| {
-        // The space before the first word is none.
+        // No space before the first word.
         let text = if begun { text } else { text.trim_start() };
         begun |= !text.is_empty();
         output::text(text)
@@ -111,7 +111,7 @@ fn transcribe(args: &Args, transcriber: &Transcriber, path: &Path) -> Result<(),
     let begun = Instant::now();
     let mut passages = transcriber.passages(&audio);
     if args.timestamps && matches!(args.format, Format::Text) {
-        // As they come: a recording may last hours.
+        // Passages are printed as they come, because a recording may last hours.
         passages.by_ref().try_for_each(|passage| say!("{}", timed(args, path, &passage)))?;
     }
     let rest: Vec<Passage> = passages.collect();
@@ -134,7 +134,7 @@ fn transcribe(args: &Args, transcriber: &Transcriber, path: &Path) -> Result<(),
     Ok(())
 }
 
-/// What there is to be read, in words.
+/// Describes the keyed tone in the audio.
 fn heard(audio: &[f32]) -> String {
     match keyed_tone(audio) {
         Some(KeyedTone { pitch_hz, wpm, snr_db }) if snr_db < CLEAN_DB => {
@@ -149,7 +149,7 @@ fn heard(audio: &[f32]) -> String {
     }
 }
 
-/// More than the 16 bits of a file hold.
+/// Signal-to-noise ratio, in dB, that counts as noiseless: more than the 16 bits of a file hold.
 const CLEAN_DB: f64 = 96.0;
 
 fn timed(args: &Args, path: &Path, passage: &Passage) -> String {
@@ -158,8 +158,8 @@ fn timed(args: &Args, path: &Path, passage: &Passage) -> String {
     format!("{file}{start:.2}\t{end:.2}\t{}", passage.text(args.least_confidence))
 }
 
-/// What `--format json` writes of a file. Of a path that is no Unicode, which JSON cannot have, what is none stands as
-/// U+FFFD.
+/// Returns the object that `--format json` writes for a file. JSON cannot hold a path that is not Unicode: its invalid
+/// bytes become U+FFFD.
 fn object(args: &Args, path: &Path, text: &str, passages: &[Passage]) -> serde_json::Value {
     let mut object = json!({"audio": path.to_string_lossy(), "text": text});
     if args.timestamps {

@@ -1,4 +1,4 @@
-//! `undertone tune`, and the hidden command that each of its probes is.
+//! `undertone tune`, and the hidden command that each of its probes runs.
 
 use crate::commands::train;
 use crate::failure::Failure;
@@ -16,13 +16,13 @@ use undertone::phases::tune::{SIGNATURE, Tuned, run_probe, subject, tune};
 use undertone::train::tune::{Goal, Outcome};
 use undertone::train::{Amount, LrScaling, MemoryBudget, available_memory_bytes, resident_memory_bytes};
 
-/// The hidden command's name.
+/// Name of the hidden command.
 const PROBE: &str = "tune-probe";
 
-/// Beyond its own limit a probe gets this long to say so.
+/// Additional time after its own limit in which a probe may report that it was too slow.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What is given up of the largest batch where only a failed allocation says what is too much.
+/// Margin below the largest batch, where only a failed allocation shows that a batch is too large.
 const MARGIN: f64 = 0.08;
 
 #[derive(clap::Args)]
@@ -33,26 +33,26 @@ pub struct Args {
     /// Override one key of the configuration, like data.pad=window
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
+    /// Device: cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long)]
     device: Option<String>,
     /// The most memory: 6GB, or a share of what is available like 80%, which is the default on a CPU. On a GPU an amount,
     /// or what there is
     #[arg(long, value_name = "BUDGET")]
     memory: Option<MemoryBudget>,
-    /// What the batch is chosen for: throughput, or the largest
+    /// Objective: `throughput`, or `largest` for the largest batch
     #[arg(long, default_value = "throughput")]
     objective: Goal,
-    /// Let an optimizer step have more samples than batch_size × accumulation says
+    /// Allow an optimizer step to have more samples than batch_size × accumulation
     #[arg(long)]
     grow: bool,
-    /// What becomes of the learning rate if a step's samples change: none, linear or sqrt
+    /// Scaling of the learning rate if the samples per step change: none, linear or sqrt
     #[arg(long, default_value = "none")]
     lr_scaling: LrScaling,
-    /// Seconds that a probe may take, loading included
+    /// Time limit of a probe in seconds, loading included
     #[arg(long, default_value = "600", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     probe_seconds: u64,
-    /// The YAML file to write; CONFIG-tuned.yaml in this directory if not given
+    /// YAML file to write; CONFIG-tuned.yaml in the working directory if not given
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -68,16 +68,16 @@ pub struct ProbeArgs {
     /// Batches per optimizer step
     #[arg(long)]
     accumulation: usize,
-    /// The most memory, in bytes
+    /// Memory limit, in bytes
     #[arg(long)]
     memory: Option<u64>,
-    /// Seconds it may take
+    /// Time limit, in seconds
     #[arg(long)]
     seconds: u64,
-    /// Whether blocks run again in the backward pass, whatever the configuration says
+    /// Use activation checkpointing, whatever the configuration says
     #[arg(long)]
     checkpointing: bool,
-    /// Where its records go
+    /// Directory of its records
     #[arg(long)]
     scratch: PathBuf,
 }
@@ -107,7 +107,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     report(&tuned, &experiment, &out)
 }
 
-/// Tries one batch, prints one line of JSON, and ends.
+/// Tries one batch and prints one line of JSON.
 pub fn probe(args: &ProbeArgs) -> Result<(), Failure> {
     let experiment = Experiment::load(Some(&args.config), &[]).map_err(Failure::bad_input)?;
     let attempt = Attempt { batch: args.batch, accumulation: args.accumulation, checkpointing: args.checkpointing };
@@ -119,12 +119,12 @@ pub fn probe(args: &ProbeArgs) -> Result<(), Failure> {
 
 fn print_outcome(outcome: &Outcome) {
     let mut stdout = std::io::stdout().lock();
-    // If nobody reads it any more, nobody misses it.
+    // An error is ignored, because without a reader nobody needs the result.
     let _ = serde_json::to_writer(&mut stdout, outcome);
     let _ = writeln!(stdout).and_then(|()| stdout.flush());
 }
 
-/// The budget in bytes, and whether the device's memory is the process's own.
+/// Returns the memory limit in bytes, and whether the device's memory is the memory of this process.
 fn budget(given: Option<MemoryBudget>, experiment: &Experiment) -> Result<(Option<u64>, bool), Failure> {
     let device = experiment.device.resolve().map_err(Failure::bad_input)?;
     match (runs_on_host(&device), given) {
@@ -158,7 +158,7 @@ fn default_out(config: &Path) -> PathBuf {
     PathBuf::from(format!("{stem}-tuned.yaml"))
 }
 
-/// Only what an earlier search wrote is replaced.
+/// Refuses to replace a file that an earlier search did not write.
 fn may_be_written(out: &Path) -> Result<(), Failure> {
     let refused = |what: &str| Failure::BadInput(format!("`{}` {what}: name another file with --out", out.display()));
     match std::fs::read_to_string(out) {
@@ -203,7 +203,7 @@ impl Prober {
         command.args(self.limits.memory.iter().flat_map(|bytes| ["--memory".to_owned(), bytes.to_string()]));
         command.args(attempt.checkpointing.then_some("--checkpointing"));
         let outcome = probe_in_child(&mut command, self.limits.time + GRACE);
-        // Records of a few steps; what is left of them goes with the rest.
+        // Records of a few steps. If they cannot be removed now, they are removed with the temporary directory.
         let _ = std::fs::remove_dir_all(&records);
         outcome
     }

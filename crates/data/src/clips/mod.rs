@@ -73,7 +73,7 @@ pub use remote::Remote;
 
 use crate::audio::{AudioError, Decoded, ROUNDING, Stored};
 use parquet::{Pages, Shard};
-use source::{AudioFile, Length, Source, Told};
+use source::{AudioFile, HeaderLength, Length, Source};
 
 /// How much audio of Parquet files is kept in memory, in bytes, unless [`Clips::with_memory`] says otherwise.
 pub const DEFAULT_MEMORY: usize = 256 << 20;
@@ -128,9 +128,9 @@ impl Clips {
     /// header of audio in a Parquet file is read with the audio around it, so go through those in order.
     pub fn seconds(&self, index: usize) -> Option<f64> {
         let clip = &self.clips[index];
-        let end = clip.end.or_else(|| match self.told(index) {
-            Told::Seconds(seconds) => Some(seconds),
-            Told::Nothing | Told::Unreadable => None,
+        let end = clip.end.or_else(|| match self.from_header(index) {
+            HeaderLength::Seconds(seconds) => Some(seconds),
+            HeaderLength::Nothing | HeaderLength::Unreadable => None,
         });
         self.length_to(index, end)
     }
@@ -139,7 +139,7 @@ impl Clips {
     /// counted, not decoded. None where it cannot be read.
     pub fn counted_seconds(&self, index: usize) -> Option<f64> {
         let clip = &self.clips[index];
-        if clip.end.is_some() || self.told(index) != Told::Nothing {
+        if clip.end.is_some() || self.from_header(index) != HeaderLength::Nothing {
             return self.seconds(index);
         }
         let count = || self.stored(index).ok()?.counted_seconds().ok();
@@ -148,7 +148,7 @@ impl Clips {
 
     /// Whether only [`Clips::counted_seconds`] tells a clip's length: its header can be read, and does not say.
     pub fn is_untold(&self, index: usize) -> bool {
-        self.clips[index].end.is_none() && self.told(index) == Told::Nothing
+        self.clips[index].end.is_none() && self.from_header(index) == HeaderLength::Nothing
     }
 
     /// From a clip's start to where it ends, in seconds, if that is behind it.
@@ -158,13 +158,13 @@ impl Clips {
     }
 
     /// What the header of a clip's recording says, read once.
-    fn told(&self, index: usize) -> Told {
+    fn from_header(&self, index: usize) -> HeaderLength {
         let read = || match self.stored(index).and_then(|stored| stored.seconds()) {
-            Ok(Some(seconds)) => Told::Seconds(seconds),
-            Ok(None) => Told::Nothing,
-            Err(_) => Told::Unreadable,
+            Ok(Some(seconds)) => HeaderLength::Seconds(seconds),
+            Ok(None) => HeaderLength::Nothing,
+            Err(_) => HeaderLength::Unreadable,
         };
-        *self.length(index).told.get_or_init(read)
+        *self.length(index).from_header.get_or_init(read)
     }
 
     /// What is known so far of how long a clip's recording is.
@@ -271,10 +271,10 @@ impl Clips {
             return Ok(());
         }
         let stored = self.stored(index)?;
-        let duration = match self.told(index) {
-            Told::Seconds(seconds) => Some(seconds),
-            Told::Unreadable => stored.seconds()?,
-            Told::Nothing => {
+        let duration = match self.from_header(index) {
+            HeaderLength::Seconds(seconds) => Some(seconds),
+            HeaderLength::Unreadable => stored.seconds()?,
+            HeaderLength::Nothing => {
                 let counted = &self.length(index).counted;
                 match counted.get() {
                     Some(Some(seconds)) => Some(*seconds),

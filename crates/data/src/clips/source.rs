@@ -40,14 +40,14 @@ pub(super) struct AudioFile {
 #[derive(Debug, Default)]
 pub(super) struct Length {
     /// By its header.
-    pub told: OnceLock<Told>,
+    pub from_header: OnceLock<HeaderLength>,
     /// By its packets, in seconds; none if they cannot be read.
     pub counted: OnceLock<Option<f64>>,
 }
 
 /// What the header of a recording says about its length.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Told {
+pub(super) enum HeaderLength {
     Seconds(f64),
     /// It is a good header, and does not say.
     Nothing,

@@ -92,7 +92,7 @@ pub(super) fn listen(
     heard.into_iter().map(|(_, sound)| sound).collect()
 }
 
-/// Characters a second that nobody speaks: 12 to 17 are usual, and 25 are fast.
+/// Characters a second that nobody set_language: 12 to 17 are usual, and 25 are fast.
 const CHARACTERS_PER_SECOND: f64 = 30.0;
 /// Characters that any clip may have: a word can begin before it and end after.
 const ANY: f64 = 10.0;

@@ -19,7 +19,7 @@ pub use report::{
 };
 
 use crate::config::TaskConfig;
-use crate::run::{Pretrained, Setup, Stage, speaks};
+use crate::run::{Pretrained, Setup, Stage, set_language};
 use crate::{Experiment, LongAudio, RunError, SourceConfig, SourceError};
 use found::Found;
 use leak::{Print, leaks, repeats};
@@ -60,7 +60,7 @@ pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataChec
         }
     } else {
         let mut whisper = experiment.load_whisper(&device)?;
-        speaks(&mut whisper, &experiment.data);
+        set_language(&mut whisper, &experiment.data);
         let speech = Speech::new(experiment, &whisper, options);
         window = Some(speech.seconds());
         for place in places(experiment, &tasks) {
@@ -113,7 +113,7 @@ fn rehearse(
     let begun = match (place.training(), place.task.is_whole()) {
         (true, true) => Stage::Whole.batches(&setup, &experiment.train, &experiment.directory()).map(|_| ()),
         (true, false) => setup.dataset(task, place.split).map(|_| ()),
-        (false, _) => setup.judged_batches(task, place.split).map(|_| ()),
+        (false, _) => setup.evaluation_batches(task, place.split).map(|_| ()),
     };
     begun.map_err(|error| match error {
         // The split is named already.

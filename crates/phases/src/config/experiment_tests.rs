@@ -24,18 +24,18 @@ fn layers_override_each_other_and_the_rest_is_default() {
 
 #[test]
 fn judged_by_what_is_written_unless_something_else_is_said() {
-    let judged = |yaml: &str, settings: &[&str]| {
+    let result = |yaml: &str, settings: &[&str]| {
         let train = load(yaml, settings).expect(yaml).train;
         (train.evaluate.metrics, train.checkpoint.metric)
     };
     let (usual, words) = (vec!["cer".to_owned(), "wer".to_owned()], vec!["wer".to_owned()]);
     for yaml in ["", "train: {}", "train: {max_steps: 500, evaluate: {every: 5}, checkpoint: {every: 5}}"] {
-        assert_eq!(judged(yaml, &[]), (usual.clone(), "cer".into()), "{yaml}");
+        assert_eq!(result(yaml, &[]), (usual.clone(), "cer".into()), "{yaml}");
     }
-    assert_eq!(judged("train: {evaluate: {every: 5}}", &["train.checkpoint.metric=wer"]), (usual, "wer".into()));
+    assert_eq!(result("train: {evaluate: {every: 5}}", &["train.checkpoint.metric=wer"]), (usual, "wer".into()));
     let of_words = (words, "wer".into());
-    assert_eq!(judged("train: {evaluate: {metrics: [wer]}, checkpoint: {metric: wer}}", &[]), of_words);
-    assert_eq!(judged("", &["train.evaluate.metrics=[wer]", "train.checkpoint.metric=wer"]), of_words);
+    assert_eq!(result("train: {evaluate: {metrics: [wer]}, checkpoint: {metric: wer}}", &[]), of_words);
+    assert_eq!(result("", &["train.evaluate.metrics=[wer]", "train.checkpoint.metric=wer"]), of_words);
     for (settings, culprit) in [
         (vec!["train.evaluate.metrics=[wer]"], "`train.checkpoint.metric` is `cer`"),
         (vec!["train.evaluate.metrics=[]"], "`train.evaluate.metrics` is `empty`: name at least one metric"),

@@ -79,9 +79,9 @@ impl Splits<'_> {
     /// The sources as the configuration has them; what is worked out of others is none.
     pub fn written(&self) -> impl Iterator<Item = (Split, &SourceConfig)> {
         let valid = self.valid.filter(|valid| valid.part_of_train.is_none());
-        let judged = [(Split::Valid, valid), (Split::Test, self.test)];
-        let judged = judged.into_iter().filter_map(|(split, source)| Some((split, source?)));
-        self.train.iter().map(|source| (Split::Train, source)).chain(judged)
+        let result = [(Split::Valid, valid), (Split::Test, self.test)];
+        let result = result.into_iter().filter_map(|(split, source)| Some((split, source?)));
+        self.train.iter().map(|source| (Split::Train, source)).chain(result)
     }
 
     /// Whether the splits fit together; if not, which one does not, and why.
@@ -193,9 +193,9 @@ mod tests {
         train.stages = vec![serde_json::from_value(serde_json::json!({"epochs": 1, "cw": {}})).expect("a stage")];
         let splits = Splits { train: std::slice::from_ref(&train), valid: None, test: None };
         assert_eq!(splits.validate(), Ok(()));
-        let judged = SourceConfig { samples: 64, cw: train.cw.clone(), ..Default::default() };
-        assert_eq!(splits.sources(Split::Valid), Some(vec![judged.clone()]));
-        assert_eq!(splits.sources(Split::Test), Some(vec![judged]));
+        let result = SourceConfig { samples: 64, cw: train.cw.clone(), ..Default::default() };
+        assert_eq!(splits.sources(Split::Valid), Some(vec![result.clone()]));
+        assert_eq!(splits.sources(Split::Test), Some(vec![result]));
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
             let share = grouped.sources(split).expect("some")[0].share.clone().expect("a share");
             assert_eq!(share.by, Some("speaker".into()));
         }
-        let (trained, judged) =
+        let (trained, result) =
             (splits.sources(Split::Train).expect("some"), splits.sources(Split::Valid).expect("some"));
         assert_eq!(
             (trained[0].share.clone(), trained[0].limit),
@@ -244,13 +244,13 @@ mod tests {
         );
         assert_eq!(trained[1], train[1]);
         assert_eq!(
-            (judged[0].share.clone(), judged[0].limit),
+            (result[0].share.clone(), result[0].limit),
             (Some(Share { from: 0.9, to: 1.0, by: None }), Some(10))
         );
-        assert_eq!((judged.len(), judged[0].weight), (1, None));
+        assert_eq!((result.len(), result[0].weight), (1, None));
         assert_eq!(splits.sources(Split::Test), None, "it chose the best checkpoint");
         assert_eq!(
-            (trained[0].to_string(), judged[0].to_string()),
+            (trained[0].to_string(), result[0].to_string()),
             ("train.csv (90 % of it)".into(), "train.csv (10 % of it)".into())
         );
     }

@@ -168,8 +168,8 @@ impl Experiment {
             task.data.splits().validate().map_err(|(split, text)| at(split, text))?;
         }
         self.router.validate().map_err(|e| ConfigError::Value(format!("`router`: {e}")))?;
-        let judged = [self.phases.router.losses.confidence, self.phases.joint.losses.confidence];
-        if self.router.confidence_threshold > 0.0 && judged.contains(&0.0) {
+        let result = [self.phases.router.losses.confidence, self.phases.joint.losses.confidence];
+        if self.router.confidence_threshold > 0.0 && result.contains(&0.0) {
             return value(
                 "`router.confidence_threshold` needs a confidence that was trained: `losses.confidence` is 0 in phase 2 or 3"
                     .into(),

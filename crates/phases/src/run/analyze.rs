@@ -1,20 +1,20 @@
 //! What a run achieved: every finished stage judged on data that nothing was decided by, in numbers, pictures and a page.
 
-use super::judge::RouterKind;
-use super::judged::Judged;
+use super::evaluation_result::EvaluationResult;
+use super::evaluator::RouterKind;
 use super::model::TaskModel;
 use super::phase::Phase;
 use super::setup::Setup;
 use super::stage::{Stage, is_complete};
 use super::stages::{report_cuts, stages};
-use super::trivial::judge_trivial;
+use super::trivial::evaluate_baseline;
 use crate::config::TaskConfig;
 use crate::reporting::write_reports;
 use crate::{Experiment, RunError, Split};
 use std::path::PathBuf;
 use undertone_report::{Metric, MetricsTable, RoutingAnalysis, TaskColumn};
 use undertone_store::write_atomically;
-use undertone_tasks::Trivial;
+use undertone_tasks::TrivialBaseline;
 
 /// What [`analyze`] found and where it wrote it.
 #[derive(Clone, Debug)]
@@ -31,14 +31,14 @@ pub struct Report {
 ///
 /// # Errors
 /// When no phase has finished, or data or device cannot be had.
-pub fn judge_run(experiment: &Experiment, split: Split, kind: RouterKind) -> Result<Judged, RunError> {
+pub fn evaluate_run(experiment: &Experiment, split: Split, kind: RouterKind) -> Result<EvaluationResult, RunError> {
     check_tasks(experiment)?;
     let setup = Setup::new(experiment)?;
     let (_, model) = newest(&setup)?;
     if kind == RouterKind::Learned && model.router.is_none() {
         return Err(RunError::NoRouter(experiment.directory()));
     }
-    judge(&setup, &model, &experiment.tasks, split, kind)
+    evaluate(&setup, &model, &experiment.tasks, split, kind)
 }
 
 /// Judges everything that a run has finished on a split of its data, and writes `analysis.json`, `metrics.json`, pictures
@@ -63,15 +63,15 @@ pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, RunError
         if kind == RouterKind::Learned && model.router.is_none() {
             continue;
         }
-        let judged = judge(&setup, &model, tasks, split, kind)?;
-        record(&mut table, name, &judged)?;
-        if !judged.routed.is_empty() {
-            routing = Some(RoutingAnalysis::new(tasks.iter().map(|t| t.name.clone()).collect(), &judged.routed)?);
+        let result = evaluate(&setup, &model, tasks, split, kind)?;
+        record(&mut table, name, &result)?;
+        if !result.routed.is_empty() {
+            routing = Some(RoutingAnalysis::new(tasks.iter().map(|t| t.name.clone()).collect(), &result.routed)?);
         }
     }
     if newest == Stage::Joint {
-        let judged = judge(&setup, &adapters(&setup)?, tasks, split, RouterKind::Oracle)?;
-        record(&mut table, "oracle, phase 1", &judged)?;
+        let result = evaluate(&setup, &adapters(&setup)?, tasks, split, RouterKind::Oracle)?;
+        record(&mut table, "oracle, phase 1", &result)?;
     }
     for (name, stages) in [
         ("head only", (0..tasks.len()).map(Stage::Head).collect::<Vec<_>>()),
@@ -79,15 +79,16 @@ pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, RunError
         ("full fine-tuning", vec![Stage::Full]),
     ] {
         for stage in stages.iter().filter(|stage| is_complete(&stage.directory(experiment))) {
-            let judged = judge(&setup, &stage.trained(&setup)?, &stage.tasks(experiment), split, RouterKind::Oracle)?;
-            record(&mut table, name, &judged)?;
+            let result =
+                evaluate(&setup, &stage.trained(&setup)?, &stage.tasks(experiment), split, RouterKind::Oracle)?;
+            record(&mut table, name, &result)?;
         }
     }
     if experiment.model.backbone.is_text() {
-        let [train, judged] = [Split::Train, split].map(|split| setup.dataset(tasks, split));
-        let (train, judged) = (train?, judged?);
-        for (name, trivial) in [("copy, majority", Trivial::Copy), ("lead sentence", Trivial::Lead)] {
-            let found = judge_trivial(trivial, tasks, &train, &judged).map_err(RunError::Judge)?;
+        let [train, result] = [Split::Train, split].map(|split| setup.dataset(tasks, split));
+        let (train, result) = (train?, result?);
+        for (name, trivial) in [("copy, majority", TrivialBaseline::Copy), ("lead sentence", TrivialBaseline::Lead)] {
+            let found = evaluate_baseline(trivial, tasks, &train, &result).map_err(RunError::Evaluate)?;
             record(&mut table, name, &found)?;
         }
     }
@@ -126,15 +127,15 @@ fn adapters(setup: &Setup) -> Result<TaskModel, RunError> {
     Ok(model)
 }
 
-fn judge(
+fn evaluate(
     setup: &Setup,
     model: &TaskModel,
     tasks: &[TaskConfig],
     split: Split,
     kind: RouterKind,
-) -> Result<Judged, RunError> {
-    let data = setup.judged_batches(tasks, split)?;
-    setup.judge(tasks.to_vec())?.judge(model, &data, kind).map_err(RunError::Judge)
+) -> Result<EvaluationResult, RunError> {
+    let data = setup.evaluation_batches(tasks, split)?;
+    setup.evaluator(tasks.to_vec())?.evaluate(model, &data, kind).map_err(RunError::Evaluate)
 }
 
 fn table(tasks: &[TaskConfig]) -> Result<MetricsTable, RunError> {
@@ -149,8 +150,8 @@ fn table(tasks: &[TaskConfig]) -> Result<MetricsTable, RunError> {
     Ok(MetricsTable::new(metrics, columns)?)
 }
 
-fn record(table: &mut MetricsTable, router: &str, judged: &Judged) -> Result<(), RunError> {
-    for (task, metrics) in &judged.tasks {
+fn record(table: &mut MetricsTable, router: &str, result: &EvaluationResult) -> Result<(), RunError> {
+    for (task, metrics) in &result.tasks {
         for (metric, value) in metrics {
             table.record(router, task, metric, *value)?;
         }

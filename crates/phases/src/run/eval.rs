@@ -2,7 +2,7 @@
 
 use super::batch::TaskLoader;
 use super::choice::Choice;
-use super::judge::RouterKind;
+use super::evaluator::RouterKind;
 use super::model::TaskModel;
 use super::setup::Setup;
 use crate::config::TaskConfig;
@@ -18,18 +18,18 @@ use undertone_train::{Evaluation, TrainError};
 /// # Errors
 /// When device, model or data cannot be had.
 pub fn evaluate(experiment: &Experiment, trained: Option<&Path>, split: Split) -> Result<Evaluation, RunError> {
-    let mut judged = experiment.clone();
+    let mut result = experiment.clone();
     if let Some(trained) = trained {
-        judged.model.path = Some(trained.to_owned());
+        result.model.path = Some(trained.to_owned());
     }
-    let setup = Setup::new(&judged)?;
+    let setup = Setup::new(&result)?;
     let tasks = experiment.all_tasks();
     let data = match (trained, experiment.data.long_audio) {
-        (Some(_), LongAudio::Align) => Setup::new(experiment)?.judged_batches(&tasks, split)?,
-        _ => setup.judged_batches(&tasks, split)?,
+        (Some(_), LongAudio::Align) => Setup::new(experiment)?.evaluation_batches(&tasks, split)?,
+        _ => setup.evaluation_batches(&tasks, split)?,
     };
     let model = TaskModel::plain(setup.pretrained.network());
-    judge(&setup, &model, tasks, &data)
+    evaluate_with(&setup, &model, tasks, &data)
 }
 
 /// Judges what a stage learned for a task, by itself, on a split of the task's data. Nothing is routed.
@@ -43,13 +43,18 @@ pub fn evaluate_choice(choice: &Choice, split: Split) -> Result<Evaluation, RunE
     }
     let setup = Setup::new(experiment)?;
     let (model, tasks) = (choice.model(&setup)?, choice.tasks());
-    let data = setup.judged_batches(&tasks, split)?;
-    judge(&setup, &model, tasks, &data)
+    let data = setup.evaluation_batches(&tasks, split)?;
+    evaluate_with(&setup, &model, tasks, &data)
 }
 
-fn judge(setup: &Setup, model: &TaskModel, tasks: Vec<TaskConfig>, data: &TaskLoader) -> Result<Evaluation, RunError> {
-    let judge = setup.judge(tasks)?;
-    judge.remark().inspect(|remark| tracing::info!("{remark}"));
-    let judged = judge.judge(model, data, RouterKind::Oracle).map_err(TrainError::Data)?;
-    Ok(judged.into_evaluation())
+fn evaluate_with(
+    setup: &Setup,
+    model: &TaskModel,
+    tasks: Vec<TaskConfig>,
+    data: &TaskLoader,
+) -> Result<Evaluation, RunError> {
+    let evaluator = setup.evaluator(tasks)?;
+    evaluator.remark().inspect(|remark| tracing::info!("{remark}"));
+    let result = evaluator.evaluate(model, data, RouterKind::Oracle).map_err(TrainError::Data)?;
+    Ok(result.into_evaluation())
 }

@@ -41,7 +41,7 @@ pub fn routing_terms(
             "consistency" => inconsistency(pooled.clone(), p.clone()).mul_scalar(batch),
             "entropy" => entropy(routing.logits.clone()),
             "temperature" => temperature.clone().sub_scalar(1.0).square().mul_scalar(batch),
-            _ => misjudgement(routing, tasks, device),
+            _ => confidence_loss(routing, tasks, device),
         };
         LossTerm { name: name.into(), weight, sum }
     };
@@ -90,7 +90,7 @@ fn entropy(logits: Tensor<2>) -> Tensor<1> {
 }
 
 /// Binary cross-entropy of the router's confidence against whether its choice is right, summed.
-fn misjudgement(routing: &Routing, tasks: &[usize], device: &Device) -> Tensor<1> {
+fn confidence_loss(routing: &Routing, tasks: &[usize], device: &Device) -> Tensor<1> {
     let tasks: Vec<i64> = tasks.iter().map(|task| *task as i64).collect();
     let right = routing.choice_ids().equal(Tensor::<1, Int>::from_ints(tasks.as_slice(), device)).float();
     let logit = routing.confidence.clone();

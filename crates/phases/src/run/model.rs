@@ -33,7 +33,7 @@ pub struct TaskModel {
 
 /// Which parts of a model training changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trained {
+pub struct TrainedParts {
     /// The backbone's own weights, but for its constants.
     pub backbone: bool,
     /// All adapters.
@@ -179,7 +179,7 @@ impl TaskModel {
     }
 
     /// Marks what training changes, by what each part is.
-    pub fn with_trained(self, trained: Trained) -> Self {
+    pub fn with_trained(self, trained: TrainedParts) -> Self {
         let Self { backbone, heads, router, alignment, .. } = self;
         let constants = backbone.constants();
         // Below the name of its box the paths are the backbone's own.

@@ -2,8 +2,8 @@
 
 use super::arrays::{input, ints};
 use super::batch::{BatchInput, TaskBatch, TaskLoader};
+use super::evaluator::{Evaluator, RouterKind};
 use super::folder::{self, Description};
-use super::judge::{Judge, RouterKind};
 use super::losses::{routing_terms, term_names};
 use super::model::{Encoded, Tapped, TaskModel};
 use super::pretrained::Pretrained;
@@ -25,11 +25,11 @@ use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
 use undertone_report::GUMBEL_TEMPERATURE;
 use undertone_store::Dtype;
-use undertone_train::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective, Share, Work};
+use undertone_train::{BatchStats, BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective, Share};
 
 /// How a stage makes gates, and what it minimises.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Scheme {
+pub(super) enum RoutingPolicy {
     /// Each sample goes through its own task's adapter, where there is one; the tasks' losses.
     Oracle,
     /// The router decides.
@@ -38,9 +38,9 @@ pub(super) enum Scheme {
 
 /// A stage's objective.
 pub struct TaskObjective {
-    pub(super) scheme: Scheme,
+    pub(super) policy: RoutingPolicy,
     pub(super) loss: LossConfig,
-    pub(super) judge: Judge,
+    pub(super) evaluator: Evaluator,
     pub(super) valid: TaskLoader,
     /// What the stage leaves; a model that is fine-tuned as a whole leaves a folder like the one it came from.
     pub(super) description: Option<Description>,
@@ -49,19 +49,19 @@ pub struct TaskObjective {
 impl TaskObjective {
     /// What is to be known of its judgement.
     pub fn remark(&self) -> Option<String> {
-        self.judge.remark()
+        self.evaluator.remark()
     }
 
     fn task_weight(&self) -> f64 {
-        match self.scheme {
-            Scheme::Oracle => 1.0,
-            Scheme::Router { weights, .. } => weights.task,
+        match self.policy {
+            RoutingPolicy::Oracle => 1.0,
+            RoutingPolicy::Router { weights, .. } => weights.task,
         }
     }
 
     /// Where in the window a batch of speech lies, in encoder positions.
     fn position(&self, batch: &TaskBatch) -> usize {
-        match (&self.judge.pretrained, &batch.input) {
+        match (&self.evaluator.pretrained, &batch.input) {
             (Pretrained::Whisper(whisper), BatchInput::Speech(speech)) if self.loss.random_position => {
                 let room = whisper.config.max_source_positions - speech.frames.div_ceil(2);
                 (speech.draw % (room as u64 + 1)) as usize
@@ -81,9 +81,9 @@ impl TaskObjective {
         device: &Device,
     ) -> Result<Vec<LossTerm>, BoxError> {
         let encoded = model.encode(tapped, gates.as_ref());
-        let losses = TaskLosses { tasks: &self.judge.tasks, label_smoothing: self.loss.label_smoothing };
+        let losses = TaskLosses { tasks: &self.evaluator.tasks, label_smoothing: self.loss.label_smoothing };
         let sums = losses.sums(model, encoded.states.clone(), &tapped.padding, gates, batch, texts, device)?;
-        let terms = self.judge.tasks.iter().zip(sums).map(|(task, sum)| {
+        let terms = self.evaluator.tasks.iter().zip(sums).map(|(task, sum)| {
             let name = if task.is_whole() { "text".into() } else { task.name.clone().into() };
             LossTerm { name, weight: self.task_weight() * task.weight, sum }
         });
@@ -142,14 +142,14 @@ impl Objective for TaskObjective {
         }
     }
 
-    fn work(&self, model: &TaskModel, batch: &TaskBatch) -> Work {
+    fn work(&self, model: &TaskModel, batch: &TaskBatch) -> BatchStats {
         let trainable = trainable_share(model);
         let work = match &batch.input {
             BatchInput::Speech(speech) => speech_work(&model.backbone, speech, trainable),
             BatchInput::Text(text) => text_work(&model.backbone, text, trainable),
         };
         // A router that is trained alone reads the first blocks, and no other is run.
-        if self.task_weight() == 0.0 { Work { flops: None, ..work } } else { work }
+        if self.task_weight() == 0.0 { BatchStats { flops: None, ..work } } else { work }
     }
 
     fn upload(&self, batch: &mut TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
@@ -162,13 +162,13 @@ impl Objective for TaskObjective {
     fn counts(&self, batch: &TaskBatch) -> Vec<f64> {
         let mut counts = Vec::new();
         if self.task_weight() > 0.0 {
-            counts.resize(self.judge.tasks.len(), 0.0);
+            counts.resize(self.evaluator.tasks.len(), 0.0);
             for (row, task) in batch.tasks.iter().enumerate() {
                 counts[*task] += batch.decisions(row) as f64;
             }
             counts.extend(alignment_counts(&self.loss.alignment, batch));
         }
-        if let Scheme::Router { weights, .. } = &self.scheme {
+        if let RoutingPolicy::Router { weights, .. } = &self.policy {
             counts.extend(term_names(weights).iter().map(|_| batch.tasks.len() as f64));
         }
         counts
@@ -182,7 +182,7 @@ impl Objective for TaskObjective {
         device: &Device,
     ) -> Result<Vec<LossTerm>, BoxError> {
         let tapped = model.tap(input, padding)?;
-        let Scheme::Router { gates, gumbel, weights } = &self.scheme else {
+        let RoutingPolicy::Router { gates, gumbel, weights } = &self.policy else {
             let gates = model.oracle(&batch.tasks, device);
             return self.task_terms(model, &tapped, gates, batch, texts.as_ref(), device);
         };
@@ -191,7 +191,7 @@ impl Objective for TaskObjective {
         let routing = router.forward(pooled.clone());
         let mut terms = Vec::new();
         if weights.task > 0.0 {
-            let gates = routing.training_gates(*gates, self.judge.router.top_k, gumbel.at(batch.step));
+            let gates = routing.training_gates(*gates, self.evaluator.router.top_k, gumbel.at(batch.step));
             terms = self.task_terms(model, &tapped, Some(Gates::Each(gates)), batch, texts.as_ref(), device)?;
         }
         terms.extend(routing_terms(weights, &routing, pooled, router.temperature(), &batch.tasks, device));
@@ -199,8 +199,8 @@ impl Objective for TaskObjective {
     }
 
     fn gauges(&self, batch: &TaskBatch) -> Vec<(&'static str, f64)> {
-        match &self.scheme {
-            Scheme::Router { gates: GateKind::Gumbel, gumbel, weights } if weights.task > 0.0 => {
+        match &self.policy {
+            RoutingPolicy::Router { gates: GateKind::Gumbel, gumbel, weights } if weights.task > 0.0 => {
                 vec![(GUMBEL_TEMPERATURE, gumbel.at(batch.step))]
             }
             _ => Vec::new(),
@@ -208,19 +208,19 @@ impl Objective for TaskObjective {
     }
 
     fn evaluate(&self, model: &TaskModel, _: &[String]) -> Result<Evaluation, BoxError> {
-        let judged = match &self.scheme {
-            Scheme::Oracle => self.judge.judge(model, &self.valid, RouterKind::Oracle)?,
-            Scheme::Router { weights, .. } if weights.task == 0.0 => self.judge.route(model, &self.valid)?,
-            Scheme::Router { .. } => self.judge.judge(model, &self.valid, RouterKind::Learned)?,
+        let result = match &self.policy {
+            RoutingPolicy::Oracle => self.evaluator.evaluate(model, &self.valid, RouterKind::Oracle)?,
+            RoutingPolicy::Router { weights, .. } if weights.task == 0.0 => self.evaluator.route(model, &self.valid)?,
+            RoutingPolicy::Router { .. } => self.evaluator.evaluate(model, &self.valid, RouterKind::Learned)?,
         };
-        Ok(judged.into_evaluation())
+        Ok(result.into_evaluation())
     }
 
     fn export(&self, model: &TaskModel, directory: &Path) -> Result<(), BoxError> {
         if let Some(description) = &self.description {
             return Ok(folder::save(model, description, directory)?);
         }
-        match (&self.judge.pretrained, model.backbone.downcast_ref::<Whisper>()) {
+        match (&self.evaluator.pretrained, model.backbone.downcast_ref::<Whisper>()) {
             (Pretrained::Whisper(whisper), Some(network)) => {
                 let mut whisper = whisper.clone();
                 whisper.model = network.clone();

@@ -9,13 +9,13 @@ use super::setup::Setup;
 use super::text_data::TextDataError;
 use crate::config::TaskConfig;
 use crate::transcribe::pieces_for;
-use crate::{Experiment, Heard, RunError, SpeechSample, TranscribeError};
+use crate::{Experiment, RunError, SampleAudio, SpeechSample, TranscribeError};
 use burn::tensor::Tensor;
 use std::path::Path;
 use undertone_data::audio;
 use undertone_data::loader::Collate;
 use undertone_model::lora::Gates;
-use undertone_tasks::{Answer, ReadError, TextSample, Typed, TypedError, typed_origin};
+use undertone_tasks::{Answer, ReadError, TextSample, UserInput, UserInputError, user_input_origin};
 
 /// What a run has learned, ready to answer: with all its tasks and the router that chooses among them, or with one of them.
 pub struct Predictor {
@@ -109,7 +109,7 @@ impl Predictor {
             tokens.push(whisper.tokenizer.end());
             let sample = SpeechSample {
                 name: path.display().to_string(),
-                heard: Heard::Audio(samples[piece].to_vec()),
+                heard: SampleAudio::Audio(samples[piece].to_vec()),
                 text: String::new(),
                 prompt: prompt.len(),
                 tokens,
@@ -119,7 +119,7 @@ impl Predictor {
             let mut batch = self.batch(vec![SampleInput::Speech(sample)])?;
             let tapped = self.tap(&mut batch)?;
             let decision = self.decide(&tapped);
-            let text = self.answers(&tapped, &decision, &batch)?.remove(0).said().to_owned();
+            let text = self.answers(&tapped, &decision, &batch)?.remove(0).as_str().to_owned();
             Ok(Prediction { start, ..self.prediction(decision, text) })
         });
         answers.collect()
@@ -135,39 +135,39 @@ impl Predictor {
         let Pretrained::Text(backbone) = &self.setup.pretrained else {
             return Err(RunError::Modality("audio: give a file with --audio"));
         };
-        let (name, longest) = (typed_origin().to_string(), backbone.max_tokens);
+        let (name, longest) = (user_input_origin().to_string(), backbone.max_tokens);
         let (row, _) = TextSample::plain(name, text, context, longest, &backbone.framer)?;
         let decision = self.decide(&self.tap(&mut self.batch(vec![SampleInput::Text(row)])?)?);
         let config = &self.tasks[decision.task];
-        let typed = Typed { text, context };
-        let read = config.head.typed(&typed, &backbone.framer).map_err(|error| match error {
-            TypedError::NoContext => RunError::NoContext(config.name.clone()),
-            TypedError::Text(source) => {
+        let typed = UserInput { text, context };
+        let read = config.head.user_samples(&typed, &backbone.framer).map_err(|error| match error {
+            UserInputError::NoContext => RunError::NoContext(config.name.clone()),
+            UserInputError::Text(source) => {
                 let source = Box::new(TextDataError::Read(ReadError::Text(source)));
                 RunError::Records { task: config.name.clone(), source }
             }
         })?;
         tell_cut(read.cut);
         if read.samples.is_empty() {
-            return Err(RunError::Judge("the text has nothing to be read".into()));
+            return Err(RunError::Evaluate("the text has nothing to be read".into()));
         }
         let mut answers = Vec::new();
         for rows in read.samples.chunks(self.setup.experiment.data.eval_batch_size) {
             let mut batch = self.batch(rows.iter().cloned().map(SampleInput::Text).collect())?;
             answers.extend(self.answers(&self.tap(&mut batch)?, &decision, &batch)?);
         }
-        let said = config.head.said(&typed, &read.samples, &answers).map_err(RunError::Judge)?;
+        let said = config.head.answer_text(&typed, &read.samples, &answers).map_err(RunError::Evaluate)?;
         Ok(self.prediction(decision, said))
     }
 
     fn batch(&self, inputs: Vec<SampleInput>) -> Result<TaskBatch, RunError> {
         let items = inputs.into_iter().map(|input| TaskSample { task: 0, input }).collect();
-        self.collate.collate(items).map_err(RunError::Judge)
+        self.collate.collate(items).map_err(RunError::Evaluate)
     }
 
     fn tap(&self, batch: &mut TaskBatch) -> Result<Tapped, RunError> {
         let (input, padding) = input(batch, 0, &self.setup.device);
-        self.model.tap(input, padding).map_err(|error| RunError::Judge(error.into()))
+        self.model.tap(input, padding).map_err(|error| RunError::Evaluate(error.into()))
     }
 
     /// The task for the first row of a batch, and its gates.
@@ -189,7 +189,7 @@ impl Predictor {
         let states = self.model.encode(tapped, gates.as_ref()).states;
         let answers =
             self.model.answer(&self.setup.pretrained, &self.tasks, states, &tapped.padding, gates, batch, &chosen);
-        answers.map_err(RunError::Judge)
+        answers.map_err(RunError::Evaluate)
     }
 
     fn prediction(&self, decision: Decision, text: String) -> Prediction {

@@ -11,7 +11,7 @@ use burn::tensor::Device;
 use std::path::{Path, PathBuf};
 use undertone_fit::MemoryAdvice;
 use undertone_report::write_report;
-use undertone_train::{BackendFailure, Learner, Summary, Team, TrainConfig, catch_backend_failure};
+use undertone_train::{BackendFailure, Learner, ProcessGroup, Summary, TrainConfig, catch_backend_failure};
 
 /// What a stage is trained with: for whoever trains it in a loop of their own.
 pub struct Run {
@@ -91,7 +91,7 @@ pub(super) struct Prepared<'a> {
     goes_on: bool,
     /// Whether this is the rank that writes.
     writes: bool,
-    team: Team,
+    process_group: ProcessGroup,
     interrupt: Interrupt,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Prepared<'a> {
             .with_configuration(experiment.to_yaml())
             .with_display(session.display)
             .with_interrupt(session.interrupt.flag())
-            .with_team(session.team.clone());
+            .with_process_group(session.process_group.clone());
         if let Some(lock) = run.lock().filter(|_| *stage == Stage::Whole) {
             learner = learner.with_lock(lock);
         }
@@ -130,7 +130,8 @@ impl<'a> Prepared<'a> {
             batches.skipped.resume();
         }
         learner.check(&batches)?;
-        let (writes, team, interrupt) = (session.team.leads(), session.team.clone(), session.interrupt.clone());
+        let (writes, process_group, interrupt) =
+            (session.process_group.is_main_process(), session.process_group.clone(), session.interrupt.clone());
         Ok(Self {
             stage,
             experiment,
@@ -142,7 +143,7 @@ impl<'a> Prepared<'a> {
             directory,
             goes_on,
             writes,
-            team,
+            process_group,
             interrupt,
         })
     }
@@ -164,7 +165,7 @@ impl<'a> Prepared<'a> {
                 let _ = self.run.clear(directory);
             }
         })?;
-        let skipped = batches.skipped.finish(&batches.loader, &self.team)?;
+        let skipped = batches.skipped.finish(&batches.loader, &self.process_group)?;
         skipped.inspect(|sentence| tracing::warn!("{sentence}"));
         if self.writes {
             write_report(directory)?;

@@ -40,7 +40,7 @@ impl Pretrained {
             return Ok(Self::Text(experiment.model.load_text(device)?));
         }
         let mut whisper = experiment.load_whisper(device)?;
-        speaks(&mut whisper, &experiment.data);
+        set_language(&mut whisper, &experiment.data);
         spells(&mut whisper, &experiment.data)?;
         Ok(Self::Whisper(whisper))
     }
@@ -54,8 +54,8 @@ impl Pretrained {
     }
 }
 
-/// What comes out of training speaks what it was taught, wherever it is loaded.
-pub(crate) fn speaks(whisper: &mut PretrainedWhisper, data: &DataConfig) {
+/// What comes out of training set_language what it was taught, wherever it is loaded.
+pub(crate) fn set_language(whisper: &mut PretrainedWhisper, data: &DataConfig) {
     if whisper.generation.is_multilingual {
         whisper.generation.language = Some(data.language.clone());
         whisper.generation.task = Some(data.task.clone());

@@ -1,12 +1,12 @@
 //! The scores of tasks, batch by batch.
 
 use super::batch::{BatchInput, TaskBatch};
-use super::judged::Judged;
+use super::evaluation_result::EvaluationResult;
 use crate::TextNormalizer;
 use crate::config::{LOSS, TaskConfig};
 use undertone_report::RoutedSample;
 use undertone_tasks::kinds::seq2seq::spoken;
-use undertone_tasks::{Answer, Said, Score, TextSample};
+use undertone_tasks::{Answer, Score, ScoredText, TextSample};
 use undertone_train::{BoxError, Example};
 
 /// The scores of all tasks.
@@ -48,12 +48,12 @@ impl<'a> Scoring<'a> {
 
     /// Counts the answer to a recording.
     fn add_spoken(&mut self, task: usize, name: &str, text: &str, answer: &Answer) -> Result<(), BoxError> {
-        let hypothesis = answer.said();
+        let hypothesis = answer.as_str();
         let [reference, read] = [text, hypothesis].map(|text| self.normalizer.normalize(text));
         self.scores[task].add(&spoken(name, &reference), Some(&Answer::text(read)))?;
         // What was said is shown as it was said.
         let [name, reference, hypothesis] = [name, text, hypothesis].map(str::to_owned);
-        self.show(task, Some(Said { name, reference, hypothesis }));
+        self.show(task, Some(ScoredText { name, reference, hypothesis }));
         Ok(())
     }
 
@@ -64,33 +64,33 @@ impl<'a> Scoring<'a> {
         Ok(())
     }
 
-    fn show(&mut self, task: usize, said: Option<Said>) {
+    fn show(&mut self, task: usize, said: Option<ScoredText>) {
         let config = &self.tasks[task];
         let (shown, most) = (&mut self.examples[task], if config.is_whole() { EXAMPLES } else { 1 });
-        if let (true, Some(Said { name, reference, hypothesis })) = (shown.len() < most, said) {
+        if let (true, Some(ScoredText { name, reference, hypothesis })) = (shown.len() < most, said) {
             let name = if config.is_whole() { name } else { format!("{} {name}", config.name) };
             shown.push(Example { name, reference, hypothesis });
         }
     }
 
-    pub fn finish(mut self) -> Result<Judged, BoxError> {
-        let mut judged = Judged::default();
+    pub fn finish(mut self) -> Result<EvaluationResult, BoxError> {
+        let mut result = EvaluationResult::default();
         for (index, task) in self.tasks.iter().enumerate() {
             let said = self.scores[index].finish()?;
             self.show(index, said);
             let (score, metrics) = (&self.scores[index], task.metrics());
             let (sum, count) = self.losses[index];
             let value = |metric: &str| if metric == LOSS { sum / f64::max(count, 1.0) } else { score.metric(metric) };
-            judged.error += match metrics.first().map(String::as_str) {
+            result.error += match metrics.first().map(String::as_str) {
                 Some(LOSS) => value(LOSS),
                 Some(metric) => score.error(metric),
                 None => f64::NAN,
             } / self.tasks.len() as f64;
             let values = metrics.iter().map(|metric| (metric.clone(), value(metric))).collect();
-            judged.tasks.insert(task.name.clone(), values);
+            result.tasks.insert(task.name.clone(), values);
         }
-        judged.examples = self.examples.concat();
-        Ok(judged)
+        result.examples = self.examples.concat();
+        Ok(result)
     }
 }
 

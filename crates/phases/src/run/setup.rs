@@ -1,7 +1,7 @@
 //! What every stage of a run begins with: device, backbone, and the data of its tasks.
 
 use super::batch::{TaskCollate, TaskDataset, TaskLoader, TaskSamples};
-use super::judge::Judge;
+use super::evaluator::Evaluator;
 use super::pretrained::Pretrained;
 use super::text_data::read_texts;
 use crate::config::TaskConfig;
@@ -18,7 +18,7 @@ use undertone_data::loader::{Loader, LoaderConfig, Order};
 use undertone_fit::Footprint;
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::set_kernels;
-use undertone_train::Team;
+use undertone_train::ProcessGroup;
 
 /// An experiment with its device and backbone in place.
 pub struct Setup {
@@ -31,7 +31,7 @@ pub struct Setup {
     /// Once asked for, nobody waits for a batch any longer, and a model that listens to long recordings stops.
     pub interrupt: Interrupt,
     /// The processes that train together.
-    pub team: Team,
+    pub process_group: ProcessGroup,
     /// Samples by task and split: stages and judges ask for the same again and again, and to find them takes a while.
     samples: RefCell<HashMap<(String, Split), TaskSamples>>,
 }
@@ -56,7 +56,7 @@ impl Setup {
             device,
             pretrained,
             interrupt: Interrupt::default(),
-            team: Team::default(),
+            process_group: ProcessGroup::default(),
             samples: RefCell::default(),
         }
     }
@@ -130,7 +130,7 @@ impl Setup {
     ///
     /// # Errors
     /// When there is no such data, or the loader cannot be started.
-    pub fn judged_batches(&self, tasks: &[TaskConfig], split: Split) -> Result<TaskLoader, RunError> {
+    pub fn evaluation_batches(&self, tasks: &[TaskConfig], split: Split) -> Result<TaskLoader, RunError> {
         self.loader(self.dataset(tasks, split)?, self.experiment.data.eval_loader(self.experiment.seed), false)
     }
 
@@ -163,14 +163,14 @@ impl Setup {
     ///
     /// # Errors
     /// When the spellings that texts are compared by cannot be read.
-    pub fn judge(&self, tasks: Vec<TaskConfig>) -> Result<Judge, RunError> {
+    pub fn evaluator(&self, tasks: Vec<TaskConfig>) -> Result<Evaluator, RunError> {
         let normalizer = match &self.pretrained {
             Pretrained::Whisper(whisper) => TextNormalizer::new(self.experiment.data.normalizer, whisper)?,
             Pretrained::Text(_) => TextNormalizer::None,
         };
         let (pretrained, router) = (self.pretrained.clone(), self.experiment.router.clone());
-        let (device, team) = (self.device.clone(), self.team.clone());
-        Ok(Judge { tasks, pretrained, router, normalizer, device, team })
+        let (device, process_group) = (self.device.clone(), self.process_group.clone());
+        Ok(Evaluator { tasks, pretrained, router, normalizer, device, process_group })
     }
 }
 
@@ -206,7 +206,7 @@ mod tests {
         let recorded = SourceConfig { path: Some(manifest.into()), ..Default::default() };
         experiment.data.valid = Some(recorded.clone());
         let batches = |experiment: &Experiment| {
-            Setup::new(experiment).expect("a setup").judged_batches(&experiment.all_tasks(), Split::Test)
+            Setup::new(experiment).expect("a setup").evaluation_batches(&experiment.all_tasks(), Split::Test)
         };
         let refused = batches(&experiment).err();
         assert!(matches!(refused, Some(RunError::NoTest)), "{refused:?}");

@@ -2,8 +2,8 @@
 
 use super::batch::{TaskDataset, TaskSamples};
 use super::folder::{AdapterDescription, Description, HeadDescription, load_backbone, load_parts, load_router};
-use super::model::{TaskModel, Trained};
-use super::objective::{Scheme, StageBatches, TaskObjective};
+use super::model::{TaskModel, TrainedParts};
+use super::objective::{RoutingPolicy, StageBatches, TaskObjective};
 use super::order::TaskOrder;
 use super::setup::Setup;
 use crate::config::{TaskConfig, phase_train, task_train};
@@ -188,18 +188,18 @@ impl Stage {
         }
     }
 
-    pub(super) fn scheme(&self, experiment: &Experiment) -> Scheme {
+    pub(super) fn policy(&self, experiment: &Experiment) -> RoutingPolicy {
         let phases = &experiment.phases;
         match self {
             Self::Router => {
                 let (gates, weights) = (phases.router.gates, phases.router.losses);
-                Scheme::Router { gates, gumbel: phases.joint.gumbel, weights }
+                RoutingPolicy::Router { gates, gumbel: phases.joint.gumbel, weights }
             }
             Self::Joint => {
                 let (gates, weights) = (phases.joint.gates, phases.joint.losses);
-                Scheme::Router { gates, gumbel: phases.joint.gumbel, weights }
+                RoutingPolicy::Router { gates, gumbel: phases.joint.gumbel, weights }
             }
-            _ => Scheme::Oracle,
+            _ => RoutingPolicy::Oracle,
         }
     }
 
@@ -341,7 +341,7 @@ impl Stage {
             return model;
         }
         let parts = *self != Self::Router;
-        model.with_trained(Trained {
+        model.with_trained(TrainedParts {
             backbone: *self == Self::Full,
             adapters: parts,
             heads: parts,
@@ -354,9 +354,9 @@ impl Stage {
 
     /// How much the router's judgement of itself counts.
     fn confidence_weight(&self, experiment: &Experiment) -> f64 {
-        match self.scheme(experiment) {
-            Scheme::Router { weights, .. } => weights.confidence,
-            Scheme::Oracle => 0.0,
+        match self.policy(experiment) {
+            RoutingPolicy::Router { weights, .. } => weights.confidence,
+            RoutingPolicy::Oracle => 0.0,
         }
     }
 
@@ -394,10 +394,10 @@ impl Stage {
         let experiment = &setup.experiment;
         let tasks = self.tasks(experiment);
         Ok(TaskObjective {
-            scheme: self.scheme(experiment),
+            policy: self.policy(experiment),
             loss: self.loss(experiment),
-            valid: setup.judged_batches(&tasks, Split::Valid)?,
-            judge: setup.judge(tasks)?,
+            valid: setup.evaluation_batches(&tasks, Split::Valid)?,
+            evaluator: setup.evaluator(tasks)?,
             description: (!self.is_plain(experiment)).then(|| self.description(experiment)),
         })
     }

@@ -12,7 +12,7 @@ use crate::run_directory::{CONFIG, RunDirectory, STAGE, check_changes, has_learn
 use crate::{Experiment, RunError, Session, Split};
 use std::path::PathBuf;
 use undertone_tasks::{Cut, HeadConfig};
-use undertone_train::{Display, Summary, Team};
+use undertone_train::{Display, ProcessGroup, Summary};
 
 /// What a stage left.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ fn run(
     session: &Session,
 ) -> Result<Vec<StageOutcome>, RunError> {
     let resume = session.resume;
-    let directory = RunDirectory::own(experiment.directory(), &session.team)?;
+    let directory = RunDirectory::own(experiment.directory(), &session.process_group)?;
     let root = directory.path();
     // Later phases were made from what an earlier one found: they go with it.
     let replaced = stages.iter().chain(outdated);
@@ -126,14 +126,14 @@ fn run(
     let experiment = &in_order_of(experiment, begun.as_ref());
     check_stages(experiment, stages, resume)?;
     let mut setup = Setup::new(experiment)?;
-    (setup.interrupt, setup.team) = (session.interrupt.clone(), session.team.clone());
+    (setup.interrupt, setup.process_group) = (session.interrupt.clone(), session.process_group.clone());
     // Every task's targets, head and data, before the first of them trains for minutes.
     check_fit(&setup)?;
     for split in [Split::Train, Split::Valid] {
         report_cuts(&setup.dataset(&experiment.tasks, split)?, &experiment.tasks, split);
     }
     stages.iter().try_for_each(|stage| stage.check_optimizer(&setup))?;
-    let replaced = if resume { outrun(&setup, stages)? } else { taken };
+    let replaced = if resume { outdated_directories(&setup, stages)? } else { taken };
     if let Some(first) = replaced.first().filter(|_| resume) {
         directory.check_replaceable(&replaced)?;
         if !experiment.run.overwrite {
@@ -141,7 +141,7 @@ fn run(
         }
     }
     let mut beginning = Beginning { directory: &directory, replaced, config: root.join(CONFIG), is_recorded: false };
-    let by_task = !session.team.is_alone() && experiment.phases.adapters.parallel == Parallel::Tasks;
+    let by_task = !session.process_group.is_alone() && experiment.phases.adapters.parallel == Parallel::Tasks;
     let apart = stages.iter().take_while(|stage| by_task && matches!(stage, Stage::Adapter(_))).count();
     let (apart, together) = stages.split_at(apart);
     let (mut outcomes, mut is_interrupted) = train_apart(apart, &mut setup, &mut beginning, session)?;
@@ -173,8 +173,8 @@ struct Beginning<'a> {
 
 impl Beginning<'_> {
     /// Clears the directory and writes down the configuration, once; the first rank alone writes.
-    fn make(&mut self, stage: &Stage, experiment: &Experiment, team: &Team) -> Result<(), RunError> {
-        if team.leads() && !self.replaced.is_empty() {
+    fn make(&mut self, stage: &Stage, experiment: &Experiment, process_group: &ProcessGroup) -> Result<(), RunError> {
+        if process_group.is_main_process() && !self.replaced.is_empty() {
             tracing::info!("run.overwrite: deleting what was trained in {}", listed(&self.replaced));
         }
         let mut write = || {
@@ -184,7 +184,7 @@ impl Beginning<'_> {
             }
             Ok::<(), RunError>(())
         };
-        team.agree(if team.leads() { write() } else { Ok(()) })?;
+        process_group.all_ok(if process_group.is_main_process() { write() } else { Ok(()) })?;
         self.replaced.clear();
         self.is_recorded |= *stage != Stage::Whole;
         Ok(())
@@ -212,11 +212,11 @@ fn train_stage(
         tracing::info!("{}", stage.title(experiment));
     }
     // All ranks have read what they need before the first one writes.
-    let prepared = session.team.agree(Prepared::new(stage, setup, beginning.directory, session))?;
+    let prepared = session.process_group.all_ok(Prepared::new(stage, setup, beginning.directory, session))?;
     // Until here nothing has been touched; what later stages begin with is not there yet.
-    beginning.make(stage, experiment, &session.team)?;
+    beginning.make(stage, experiment, &session.process_group)?;
     // What the next stage begins with is there once the first rank has written it.
-    let summary = session.team.agree(prepared.train())?;
+    let summary = session.process_group.all_ok(prepared.train())?;
     Ok(StageOutcome { directory, summary: Some(summary) })
 }
 
@@ -228,15 +228,15 @@ fn train_apart(
     beginning: &mut Beginning,
     session: &Session,
 ) -> Result<(Vec<StageOutcome>, bool), RunError> {
-    let team = &session.team;
+    let process_group = &session.process_group;
     let Some(first) = stages.first() else { return Ok((Vec::new(), false)) };
-    beginning.make(first, &setup.experiment, team)?;
+    beginning.make(first, &setup.experiment, process_group)?;
     // Where there are more ranks than tasks, several train one.
-    let groups = team.count().min(stages.len());
-    let (group, members) = team.group(groups);
-    let display = if team.leads() { session.display } else { Display::Nothing };
-    let in_group = Session { team: members.clone(), display, ..session.clone() };
-    setup.team = members;
+    let groups = process_group.count().min(stages.len());
+    let (group, members) = process_group.split(groups);
+    let display = if process_group.is_main_process() { session.display } else { Display::Nothing };
+    let in_group = Session { process_group: members.clone(), display, ..session.clone() };
+    setup.process_group = members;
     let mut is_complete = true;
     let trained: Result<(), RunError> = stages.iter().skip(group).step_by(groups).try_for_each(|stage| {
         if is_complete {
@@ -244,10 +244,10 @@ fn train_apart(
         }
         Ok(())
     });
-    setup.team = team.clone();
-    team.wait_for_long();
-    team.agree(trained)?;
-    let is_interrupted = team.hear(is_complete)?.contains(&false);
+    setup.process_group = process_group.clone();
+    process_group.disable_timeout();
+    process_group.all_ok(trained)?;
+    let is_interrupted = process_group.all_gather(is_complete)?.contains(&false);
     let outcomes = stages.iter().map(|stage| {
         let directory = stage.directory(&setup.experiment);
         StageOutcome { summary: Summary::read(&directory), directory }
@@ -304,7 +304,7 @@ pub(super) fn trained_stages(experiment: &Experiment) -> Vec<(String, PathBuf)> 
 }
 
 /// What later phases left that were made from a stage which is finished and now asked for more steps.
-fn outrun(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, RunError> {
+fn outdated_directories(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, RunError> {
     let experiment = &*setup.experiment;
     for phase in Phase::ALL {
         for stage in stages(experiment, phase).into_iter().filter(|stage| asked.contains(stage)) {

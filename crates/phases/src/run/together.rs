@@ -6,11 +6,11 @@ use crate::config::TaskConfig;
 use serde::{Deserialize, Serialize};
 use undertone_report::RoutedSample;
 use undertone_tasks::Answer;
-use undertone_train::{BoxError, Team, TrainError};
+use undertone_train::{BoxError, ProcessGroup, TrainError};
 
 /// What a rank tells the others of a batch. Floating-point numbers are told by their bits: JSON has none that are no number.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct SharedAnswers {
     /// Which batch it is.
     pub number: usize,
     /// What was to be said, where it was spoken: the others have not heard it.
@@ -31,7 +31,7 @@ pub(super) struct Spoken {
     texts: Vec<String>,
 }
 
-impl Told {
+impl SharedAnswers {
     /// Of a batch with this number; nothing if some answer cannot be told.
     pub fn of(number: usize, batch: &TaskBatch, answered: &Answered, tasks: &[TaskConfig]) -> Option<Self> {
         let Answered { losses, routed, chosen, answers } = answered;
@@ -86,7 +86,10 @@ impl Spoken {
 }
 
 /// What all ranks tell, in the order of batches; nothing if an answer of any cannot be told. An error of one is one of all.
-pub(super) fn tell(team: &Team, own: Result<Option<Vec<Told>>, BoxError>) -> Result<Option<Vec<Told>>, BoxError> {
+pub(super) fn tell(
+    process_group: &ProcessGroup,
+    own: Result<Option<Vec<SharedAnswers>>, BoxError>,
+) -> Result<Option<Vec<SharedAnswers>>, BoxError> {
     let (said, error) = match own {
         Ok(told) => (Ok(told), None),
         Err(error) => (Err(error.to_string()), Some(error)),
@@ -94,7 +97,7 @@ pub(super) fn tell(team: &Team, own: Result<Option<Vec<Told>>, BoxError>) -> Res
     let mut all = Vec::new();
     let mut complete = true;
     let mut failed = None;
-    for (rank, heard) in team.hear(said)?.into_iter().enumerate() {
+    for (rank, heard) in process_group.all_gather(said)?.into_iter().enumerate() {
         match heard {
             Ok(Some(told)) => all.extend(told),
             Ok(None) => complete = false,
@@ -105,7 +108,7 @@ pub(super) fn tell(team: &Team, own: Result<Option<Vec<Told>>, BoxError>) -> Res
         return Err(error);
     }
     if let Some((rank, message)) = failed {
-        return Err(TrainError::Rank { rank: team.name(rank), message }.into());
+        return Err(TrainError::Rank { rank: process_group.name(rank), message }.into());
     }
     all.sort_by_key(|told| told.number);
     Ok(complete.then_some(all))

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use undertone_store::{DirectoryLock, StoreError, is_blank, write_atomically};
-use undertone_train::{Checkpoints, Exported, Team};
+use undertone_train::{Checkpoints, Exported, ProcessGroup};
 
 /// The directory of a run that this process alone trains in.
 pub(crate) struct RunDirectory {
@@ -27,7 +27,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// When another process trains there, or the directory holds something that is no run.
-    pub fn own(path: PathBuf, team: &Team) -> Result<Self, RunError> {
+    pub fn own(path: PathBuf, process_group: &ProcessGroup) -> Result<Self, RunError> {
         let own = || {
             check_is_run(&path)?;
             let lock = DirectoryLock::acquire(&path)?;
@@ -35,8 +35,8 @@ impl RunDirectory {
             check_is_run(&path)?;
             Ok::<_, RunError>(Arc::new(lock))
         };
-        let lock = team.agree(team.leads().then(own).transpose())?;
-        team.agree(is_shared(&path, team))?;
+        let lock = process_group.all_ok(process_group.is_main_process().then(own).transpose())?;
+        process_group.all_ok(is_shared(&path, process_group))?;
         Ok(Self { path, lock })
     }
 
@@ -196,14 +196,17 @@ pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) ->
 }
 
 /// Refuses a directory in which another rank does not see the lock that the first one holds: each would keep its own run.
-fn is_shared(path: &Path, team: &Team) -> Result<(), RunError> {
+fn is_shared(path: &Path, process_group: &ProcessGroup) -> Result<(), RunError> {
     let lock = path.join(DirectoryLock::FILE);
     let seen = || std::fs::read_to_string(&lock).unwrap_or_default();
-    let said = team.hear(seen())?;
+    let said = process_group.all_gather(seen())?;
     let began = Instant::now();
     while seen() != said[0] {
         if began.elapsed() > VISIBLE {
-            return Err(RunError::NotShared { rank: team.name(team.rank()), directory: path.to_owned() });
+            return Err(RunError::NotShared {
+                rank: process_group.name(process_group.rank()),
+                directory: path.to_owned(),
+            });
         }
         std::thread::sleep(VISIBLE / 50);
     }
@@ -253,7 +256,7 @@ mod tests {
     fn a_run_is_cleared_of_everything_but_its_lock() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = run(dir.path());
-        let run = RunDirectory::own(path.clone(), &Team::default()).expect("owned");
+        let run = RunDirectory::own(path.clone(), &ProcessGroup::default()).expect("owned");
         run.clear(&path.join("phase1/copy")).expect("cleared");
         assert!(!path.join("phase1/copy").exists() && path.join("best/config.json").exists());
         run.clear(&path).expect("cleared");
@@ -261,7 +264,10 @@ mod tests {
         let names: Vec<_> =
             std::fs::read_dir(&path).expect("listed").flatten().map(|entry| entry.file_name()).collect();
         assert_eq!(names, [DirectoryLock::FILE]);
-        assert!(matches!(RunDirectory::own(path, &Team::default()), Err(RunError::Owned { .. })), "still owned");
+        assert!(
+            matches!(RunDirectory::own(path, &ProcessGroup::default()), Err(RunError::Owned { .. })),
+            "still owned"
+        );
     }
 
     #[test]
@@ -272,7 +278,7 @@ mod tests {
         for file in ["src/thesis.txt", "best/notes.md", "phase1/copy/a.txt"] {
             std::fs::write(path.join(file), "mine").expect("written");
         }
-        let run = RunDirectory::own(path.clone(), &Team::default()).expect("owned");
+        let run = RunDirectory::own(path.clone(), &ProcessGroup::default()).expect("owned");
         let said = |stage: PathBuf| run.check_replaceable(&[stage]).expect_err("refused").to_string();
         let whole = said(path.clone());
         assert!(["`best/notes.md`", "`phase1/copy/a.txt`", "`src`"].iter().all(|name| whole.contains(name)), "{whole}");
@@ -293,7 +299,7 @@ mod tests {
         for config in ["theme: minimal", "run: {name: project}\nmodel: {path: tiny}\ndata: {train: {path: a.csv}}"] {
             std::fs::write(path.join(CONFIG), config).expect("written");
             let before = path.metadata().expect("there").modified().expect("a time");
-            let refused = RunDirectory::own(path.clone(), &Team::default()).err().expect("refused");
+            let refused = RunDirectory::own(path.clone(), &ProcessGroup::default()).err().expect("refused");
             assert!(matches!(refused, RunError::NotARun(_)), "{refused}");
             assert!(!refused.to_string().contains("overwrite"), "{refused}");
             assert_eq!(path.metadata().expect("there").modified().expect("a time"), before, "nothing was written");

@@ -19,13 +19,13 @@ use undertone_data::loader::SampleError;
 /// Says what is heard.
 pub(super) trait Listener {
     /// What it writes down of 16 kHz audio; in another language than that of all data, or for another task, where given.
-    fn hear(&self, audio: &[f32], language: Option<&str>, task: Option<&str>) -> String;
+    fn transcribe(&self, audio: &[f32], language: Option<&str>, task: Option<&str>) -> String;
     /// What that depends on besides the audio.
     fn fingerprint(&self) -> String;
 }
 
 impl Listener for Transcriber {
-    fn hear(&self, audio: &[f32], language: Option<&str>, task: Option<&str>) -> String {
+    fn transcribe(&self, audio: &[f32], language: Option<&str>, task: Option<&str>) -> String {
         self.audio_in(audio, language, task)
     }
 
@@ -93,7 +93,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
         if known < long.len() {
             let _heeding = self.interrupt.heed();
             let seconds = long.iter().zip(&all).filter(|(_, found)| found.is_none()).map(|((_, seconds), _)| seconds);
-            let mut watch = Watch::new(long.len() - known, seconds.sum(), window_s, known);
+            let mut watch = AlignmentProgress::new(long.len() - known, seconds.sum(), window_s, known);
             let mut kept = record.is_some();
             for (place, (clip, _)) in long.iter().enumerate() {
                 if all[place].is_some() {
@@ -156,7 +156,13 @@ impl<'a, L: Listener> Aligner<'a, L> {
         opened.inspect_err(complain).ok()
     }
 
-    fn listen(&self, clips: &Clips, clip: usize, window: usize, watch: &mut Watch) -> Result<Aligned, Stop> {
+    fn listen(
+        &self,
+        clips: &Clips,
+        clip: usize,
+        window: usize,
+        watch: &mut AlignmentProgress,
+    ) -> Result<Aligned, Stop> {
         let stopped = || self.interrupt.is_asked();
         if stopped() {
             return Err(Stop::Interrupted);
@@ -169,7 +175,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
             if stopped() {
                 return Err(Stop::Interrupted);
             }
-            heard.push(self.listener.hear(&audio[range.clone()], clip.language.as_deref(), clip.task.as_deref()));
+            heard.push(self.listener.transcribe(&audio[range.clone()], clip.language.as_deref(), clip.task.as_deref()));
             watch.heard(range.len());
         }
         let mut aligned =
@@ -210,7 +216,7 @@ impl Aligned {
 }
 
 /// Shows how far it is, in seconds of audio: a bar on a terminal, a line now and then elsewhere.
-struct Watch {
+struct AlignmentProgress {
     bar: ProgressBar,
     recordings: (usize, usize),
     /// Samples heard.
@@ -218,7 +224,7 @@ struct Watch {
     said: Instant,
 }
 
-impl Watch {
+impl AlignmentProgress {
     fn new(recordings: usize, seconds: f64, window: f64, known: usize) -> Self {
         let more = if known > 0 { format!(" ({known} more are on record)") } else { String::new() };
         tracing::info!(
@@ -253,7 +259,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for AlignmentProgress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
@@ -277,7 +283,7 @@ mod tests {
     }
 
     impl Listener for Loudness<'_> {
-        fn hear(&self, audio: &[f32], language: Option<&str>, _task: Option<&str>) -> String {
+        fn transcribe(&self, audio: &[f32], language: Option<&str>, _task: Option<&str>) -> String {
             self.asked.set(self.asked.get() + 1);
             if self.asked.get() == self.stops_at {
                 self.interrupt.ask();

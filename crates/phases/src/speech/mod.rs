@@ -18,7 +18,7 @@ mod tokens;
 pub use error::{Listed, SpeechError};
 pub(crate) use lengths::lengths;
 pub(crate) use pieces::{Piece, divided};
-pub use sample::{Heard, SpeechSample};
+pub use sample::{SampleAudio, SpeechSample};
 pub(crate) use tokens::{Spoken, Tokens};
 
 use crate::{Experiment, Interrupt, LongAudio, SourceConfig, Synth, Transcriber};
@@ -169,7 +169,7 @@ impl SpeechDataset {
             let (samples, tokens) = (sample.heard.samples().min(self.window), sample.tokens.len());
             let before = found.as_ref().map_or((0, 0), |found| (found.heard.samples(), found.tokens.len()));
             let mut longest = found.filter(|_| before.1 >= tokens).unwrap_or(sample);
-            longest.heard = Heard::Audio(vec![0.0; samples.max(before.0)]);
+            longest.heard = SampleAudio::Audio(vec![0.0; samples.max(before.0)]);
             found = Some(longest);
         }
         Ok(found.ok_or("there are no samples")?)

@@ -5,7 +5,7 @@ use super::error::{Listed, SpeechError, too_long};
 use super::lengths::{aloud, lengths};
 use super::pack::{GAP, Room, packed};
 use super::pieces::{Piece, divided};
-use super::sample::{Heard, SpeechSample};
+use super::sample::{SampleAudio, SpeechSample};
 use super::tokens::{Spoken, Tokens};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -173,9 +173,9 @@ impl Recordings {
 
     /// What is heard and said in a piece, changed as the training split is.
     fn part(&self, piece: &Piece, draw: u64) -> Result<Part, SampleError> {
-        let mut part = Part { heard: self.hear(piece)?, text: piece.text.clone(), timed: piece.timed.clone() };
+        let mut part = Part { heard: self.load_audio(piece)?, text: piece.text.clone(), timed: piece.timed.clone() };
         if let Some(augment) = &self.treatment.augment {
-            if let Heard::Audio(audio) = &mut part.heard {
+            if let SampleAudio::Audio(audio) = &mut part.heard {
                 let factor = augment.audio(audio, draw);
                 part.timed = part.timed.map(|timed| timed.iter().map(|part| part.scaled(factor)).collect());
             }
@@ -187,20 +187,20 @@ impl Recordings {
         Ok(part)
     }
 
-    fn hear(&self, piece: &Piece) -> Result<Heard, SampleError> {
+    fn load_audio(&self, piece: &Piece) -> Result<SampleAudio, SampleError> {
         let load = || piece.load(&self.clips);
-        let Some(cache) = &self.treatment.cache else { return Ok(Heard::Audio(load()?)) };
+        let Some(cache) = &self.treatment.cache else { return Ok(SampleAudio::Audio(load()?)) };
         let part = format!("{:?}", piece.part);
         let recording = self.clips.key(piece.clip);
         match &self.treatment.features {
             None => {
                 let key = Key::new(&[b"audio", recording.as_bytes(), part.as_bytes()]);
-                Ok(Heard::Audio(cache.get_or_compute(&key, load)?))
+                Ok(SampleAudio::Audio(cache.get_or_compute(&key, load)?))
             }
             Some(log_mel) => {
                 let bins = (log_mel.bins() as u64).to_le_bytes();
                 let key = Key::new(&[b"features", &bins, recording.as_bytes(), part.as_bytes()]);
-                Ok(Heard::Features(
+                Ok(SampleAudio::Features(
                     cache.get_or_compute(&key, || Ok::<Mel, SampleError>(log_mel.features_and_silence(&load()?)))?,
                 ))
             }
@@ -216,7 +216,7 @@ impl Recordings {
     pub fn keep(&self, done: &(dyn Fn(Result<(), (String, SampleError)>) + Sync)) {
         // Neighbours in a file are read together.
         self.pieces.iter().par_bridge().for_each(|piece| {
-            done(self.hear(piece).map(drop).map_err(|error| (piece.name(&self.clips), error)));
+            done(self.load_audio(piece).map(drop).map_err(|error| (piece.name(&self.clips), error)));
         });
     }
 
@@ -262,14 +262,14 @@ impl Recordings {
         }
         let (tokens, prompt) = longest.ok_or("there are no samples")?;
         let (name, text) = ("the longest recording".into(), String::new());
-        let heard = Heard::Audio(vec![0.0; audio]);
+        let heard = SampleAudio::Audio(vec![0.0; audio]);
         Ok(SpeechSample { name, heard, text, tokens, prompt, alignment: None, draw: 0 })
     }
 }
 
 /// What is heard and said, in one piece or in several that share a window.
 struct Part {
-    heard: Heard,
+    heard: SampleAudio,
     text: String,
     timed: Option<Vec<TimedText>>,
 }
@@ -277,7 +277,7 @@ struct Part {
 impl Part {
     /// Another one behind this one. Features are never joined.
     fn append(&mut self, other: Self) {
-        let (Heard::Audio(audio), Heard::Audio(more)) = (&mut self.heard, other.heard) else { return };
+        let (SampleAudio::Audio(audio), SampleAudio::Audio(more)) = (&mut self.heard, other.heard) else { return };
         audio.extend(std::iter::repeat_n(0.0, GAP));
         let from = audio.len() as f64 / f64::from(SAMPLE_RATE);
         audio.extend(more);

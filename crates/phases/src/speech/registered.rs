@@ -1,7 +1,7 @@
 //! Samples of a source that another crate has registered.
 
 use super::error::SpeechError;
-use super::sample::{Heard, SpeechSample};
+use super::sample::{SampleAudio, SpeechSample};
 use super::synthesised::most_demanding;
 use super::tokens::{Spoken, Tokens};
 use crate::SourceConfig;
@@ -44,7 +44,7 @@ impl Registered {
     pub fn get(&self, index: usize, epoch: u64, tokens: &Tokens) -> Result<SpeechSample, SampleError> {
         let (Utterance { audio, text }, name) = (self.utterances.get(index, epoch)?, self.name(index));
         let (ids, prompt) = tokens.encode(&name, Spoken { text: &text, ..Spoken::default() })?;
-        Ok(SpeechSample { name, heard: Heard::Audio(audio), text, tokens: ids, prompt, alignment: None, draw: 0 })
+        Ok(SpeechSample { name, heard: SampleAudio::Audio(audio), text, tokens: ids, prompt, alignment: None, draw: 0 })
     }
 
     /// How long a sample is at most, in seconds.

@@ -9,7 +9,7 @@ pub struct SpeechSample {
     /// What a person would call it.
     pub name: String,
     /// What is heard.
-    pub heard: Heard,
+    pub heard: SampleAudio,
     /// What it says.
     pub text: String,
     /// Prompt, text and end.
@@ -24,14 +24,14 @@ pub struct SpeechSample {
 
 /// Audio, or what was computed of it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
+pub enum SampleAudio {
     /// 16 kHz, mono.
     Audio(Vec<f32>),
     /// Log-mel features, the last frame of silence ([`features_and_silence`](undertone_data::features::LogMel::features_and_silence)).
     Features(Mel),
 }
 
-impl Heard {
+impl SampleAudio {
     /// How many samples of 16 kHz audio it is, or was made of: of features, to the frame.
     pub fn samples(&self) -> usize {
         match self {

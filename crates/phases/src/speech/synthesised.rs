@@ -1,7 +1,7 @@
 //! Samples that a synthesiser makes.
 
 use super::error::SpeechError;
-use super::sample::{Heard, SpeechSample};
+use super::sample::{SampleAudio, SpeechSample};
 use super::tokens::{Spoken, Tokens};
 use crate::{Alignment, SourceConfig};
 use undertone_cw::{CwSample, CwSynth, morse};
@@ -52,7 +52,7 @@ impl Synthesised {
             let blank = tokenizer.no_speech().unwrap_or_else(|| tokenizer.end());
             Alignment::new(&marks, audio.len() / 320, blank, |c| token(c).unwrap_or(blank))
         });
-        Ok(SpeechSample { name, heard: Heard::Audio(audio), text, tokens: ids, prompt, alignment, draw: 0 })
+        Ok(SpeechSample { name, heard: SampleAudio::Audio(audio), text, tokens: ids, prompt, alignment, draw: 0 })
     }
 
     /// The longest that a clip can be, in seconds: how long each one is shows when it is made.
@@ -94,7 +94,7 @@ pub(super) fn most_demanding(
     }
     let mut sample = longest.ok_or("a synthesiser makes at least one sample")?;
     let audio = (seconds * f64::from(SAMPLE_RATE)).ceil() as usize;
-    sample.heard = Heard::Audio(vec![0.0; audio.max(sample.heard.samples())]);
+    sample.heard = SampleAudio::Audio(vec![0.0; audio.max(sample.heard.samples())]);
     // The decoder reads all tokens but the last, which is the end.
     let length = (sample.tokens.len() * 5 / 4).min(tokens.positions() + 1);
     let last = sample.tokens[sample.tokens.len().saturating_sub(2)];

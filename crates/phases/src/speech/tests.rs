@@ -354,7 +354,7 @@ fn nothing_follows_a_long_recording_that_is_still_to_be_cut() {
 #[test]
 fn a_cache_changes_nothing_but_the_rounding_of_features() {
     let (dir, source) = recordings(&[("a.wav", 10)], r#"{"audio": "a.wav", "text": "E"}"#);
-    let heard = |what: CacheWhat| -> Heard {
+    let heard = |what: CacheWhat| -> SampleAudio {
         let mut experiment = Experiment::default();
         experiment.data.cache.what = what;
         experiment.data.cache.dir = Some(dir.path().join("cache"));
@@ -366,7 +366,7 @@ fn a_cache_changes_nothing_but_the_rounding_of_features() {
     assert_eq!(heard(CacheWhat::Audio), plain, "and read back");
     let computed = heard(CacheWhat::Features);
     assert_eq!(heard(CacheWhat::Features), computed);
-    assert!(matches!(computed, Heard::Features(_)));
+    assert!(matches!(computed, SampleAudio::Features(_)));
 }
 
 #[test]

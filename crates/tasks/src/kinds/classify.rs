@@ -3,9 +3,9 @@
 pub use crate::row::{ClassifyFeatures, classify_features};
 
 use crate::{
-    Answer, AnswerContext, BoxError, BoxedHead, Cut, Framer, HeadInput, HostArrays, KindMetric, ReadError, Said,
-    Target, TaskHead, TaskKind, TaskScore, TextDataset, TextSample, Trivial, TrivialAnswer, Typed, TypedError,
-    TypedSamples, argmax, typed_origin,
+    Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HeadInput, HostArrays, KindMetric,
+    ReadError, ScoredText, Target, TaskHead, TaskKind, TaskScore, TextDataset, TextSample, TrivialBaseline, UserInput,
+    UserInputError, UserSamples, argmax, user_input_origin,
 };
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
@@ -58,7 +58,7 @@ impl ClassifyConfig {
 
 /// What an answer says: a label's name.
 fn named<'a>(labels: &'a [String], answer: &'a Answer) -> &'a str {
-    answer.get::<Label>().map_or(answer.said(), |label| &labels[label.0])
+    answer.get::<Label>().map_or(answer.as_str(), |label| &labels[label.0])
 }
 
 impl TaskKind for ClassifyConfig {
@@ -134,18 +134,18 @@ impl TaskKind for ClassifyConfig {
         Box::new(LabelScore { names: self.labels.clone(), found: Default::default() })
     }
 
-    fn trivial(&self, trivial: Trivial, train: &[TextSample]) -> Option<TrivialAnswer> {
+    fn baseline(&self, trivial: TrivialBaseline, train: &[TextSample]) -> Option<BaselineAnswer> {
         let answer = self.frequent_label(train).map_or(Answer::text(""), Answer::value);
-        (trivial == Trivial::Copy).then(|| Box::new(move |_: &TextSample| answer.clone()) as TrivialAnswer)
+        (trivial == TrivialBaseline::Copy).then(|| Box::new(move |_: &TextSample| answer.clone()) as BaselineAnswer)
     }
 
-    fn typed(&self, text: &Typed, framer: &Framer) -> Result<TypedSamples, TypedError> {
-        let name = typed_origin().to_string();
+    fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {
+        let name = user_input_origin().to_string();
         let (sample, cut) = TextSample::plain(name, text.text, text.context, self.max_length, framer)?;
-        Ok(TypedSamples { samples: vec![sample], cut })
+        Ok(UserSamples { samples: vec![sample], cut })
     }
 
-    fn said(&self, _: &Typed, _: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
+    fn answer_text(&self, _: &UserInput, _: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
         let answer = answers.first().ok_or("nothing was answered")?;
         Ok(named(&self.labels, answer).to_owned())
     }
@@ -171,11 +171,11 @@ struct LabelScore {
 }
 
 impl TaskScore for LabelScore {
-    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<Said>, BoxError> {
+    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError> {
         let reference = self.names[sample.target.get::<Label>()?.0].clone();
         let hypothesis = answer.map_or(String::new(), |answer| named(&self.names, answer).to_owned());
         self.found.add(reference.clone(), hypothesis.clone());
-        Ok(Some(Said { name: sample.name.clone(), reference, hypothesis }))
+        Ok(Some(ScoredText { name: sample.name.clone(), reference, hypothesis }))
     }
 
     fn metric(&self, name: &str) -> Option<f64> {
@@ -226,9 +226,9 @@ mod tests {
     fn the_trivial_answer_is_the_most_frequent_label() {
         let train: Vec<TextSample> = [1, 0, 1].map(|label| sample(3, target(label))).into();
         let head = head(&["bad", "good"]);
-        let answer = head.trivial(Trivial::Copy, &train).expect("there is one")(&train[1]);
+        let answer = head.baseline(TrivialBaseline::Copy, &train).expect("there is one")(&train[1]);
         assert_eq!(answer.get(), Some(&Label(1)));
-        assert!(head.trivial(Trivial::Lead, &train).is_none());
+        assert!(head.baseline(TrivialBaseline::Lead, &train).is_none());
         let counts = head.label_counts(&train);
         assert_eq!((counts["bad"], counts["good"]), (1, 2));
     }

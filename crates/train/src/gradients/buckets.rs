@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use undertone_ops::{Communicator, DeviceSum, Reading, add, read_behind};
-use undertone_ranks::{Patience, Pending, Ranks};
+use undertone_ranks::{Pending, Ranks, Timeouts};
 
 /// How many numbers ranks add up at a time: 25 MB.
 pub(crate) const BUCKET: usize = 25_000_000 / 4;
@@ -133,7 +133,7 @@ impl Begun {
             let values = reading.map_or_else(|| vec![0.0; size], read);
             if divides(shard, size) { divided.push(values) } else { whole.extend(values) }
         }
-        let whole = sums.ranks.sum(whole)?;
+        let whole = sums.ranks.all_reduce(whole)?;
         let parts = shard.map(|shard| {
             // What is the first rank's of each of them, then what is the second's, and so on.
             let mut lengths = vec![0; shard.count];
@@ -145,7 +145,7 @@ impl Begun {
                     values.extend_from_slice(own);
                 }
             }
-            sums.ranks.sum_parts(values, lengths)
+            sums.ranks.reduce_scatter(values, lengths)
         });
         Ok(Sent { shard, names, way: Way::Host { whole, parts: parts.transpose()? } })
     }
@@ -170,17 +170,17 @@ fn longest_part(shard: Shard, size: usize) -> usize {
 
 impl Sent {
     /// Takes in the sums: of divided gradients this rank's part.
-    fn receive(self, sum: &mut GradientSum, patience: Patience, device: &Device) -> Result<(), TrainError> {
+    fn receive(self, sum: &mut GradientSum, timeouts: Timeouts, device: &Device) -> Result<(), TrainError> {
         let Self { shard, names, way } = self;
         let [mut whole, mut parts] = match way {
             Way::Host { whole, parts } => {
                 let found =
-                    [whole.wait(patience)?, parts.map(|parts| parts.wait(patience)).transpose()?.unwrap_or_default()];
+                    [whole.wait(timeouts)?, parts.map(|parts| parts.wait(timeouts)).transpose()?.unwrap_or_default()];
                 found.map(Received::on_host)
             }
             Way::Cards { whole, parts } => {
                 // That all ranks have sent theirs is known by now.
-                let wait = |sent: DeviceSum| sent.wait(patience.answer.min(LONGEST_SUM));
+                let wait = |sent: DeviceSum| sent.wait(timeouts.answer.min(LONGEST_SUM));
                 let found = [whole.map(wait).transpose()?, parts.map(wait).transpose()?];
                 found.map(Received::on_card)
             }
@@ -265,14 +265,14 @@ impl GradientSum {
         &mut self,
         sent: Vec<Sent>,
         sums: &AllReduce,
-        patience: Patience,
+        timeouts: Timeouts,
     ) -> Result<Duration, TrainError> {
         let began = Instant::now();
         if sums.cards.is_some() && !sent.is_empty() {
             // NCCL waits for a process that has died as long as for one that computes: this does not.
-            sums.ranks.gather(Vec::new())?.wait(patience)?;
+            sums.ranks.all_gather(Vec::new())?.wait(timeouts)?;
         }
-        sent.into_iter().try_for_each(|sent| sent.receive(self, patience, &sums.device))?;
+        sent.into_iter().try_for_each(|sent| sent.receive(self, timeouts, &sums.device))?;
         Ok(began.elapsed())
     }
 

@@ -3,7 +3,7 @@
 use super::GradientSum;
 use super::buckets::{AllReduce, Begun, Bucket, PlannedBucket, SentEarly};
 use crate::optimizer::Shard;
-use crate::{Team, TrainError};
+use crate::{ProcessGroup, TrainError};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use undertone_ops::{AnyFloat, BackwardHook, GradientsSoFar, Reading, add};
 
 /// Sends off the gradients of a step as soon as they are whole.
 pub(crate) struct EarlySums {
-    team: Team,
+    process_group: ProcessGroup,
     sums: AllReduce,
     shard: Option<Shard>,
     plan: Arc<[PlannedBucket]>,
@@ -36,9 +36,15 @@ pub(crate) struct EarlySums {
 }
 
 impl EarlySums {
-    pub fn new(team: Team, sums: AllReduce, plan: Arc<[PlannedBucket]>, shard: Option<Shard>, behind: bool) -> Self {
+    pub fn new(
+        process_group: ProcessGroup,
+        sums: AllReduce,
+        plan: Arc<[PlannedBucket]>,
+        shard: Option<Shard>,
+        behind: bool,
+    ) -> Self {
         Self {
-            team,
+            process_group,
             sums,
             shard,
             plan,
@@ -73,7 +79,7 @@ impl EarlySums {
     /// Waits until all ranks have come so far, with what they have to send.
     pub fn begin(&mut self) -> Result<(), TrainError> {
         let began = Instant::now();
-        let agreed = self.team.agree(Ok::<(), TrainError>(()));
+        let agreed = self.process_group.all_ok(Ok::<(), TrainError>(()));
         self.waited = began.elapsed();
         self.agreed = agreed.is_ok();
         agreed

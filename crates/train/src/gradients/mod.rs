@@ -6,7 +6,7 @@ mod overlap;
 
 pub(crate) use buckets::{AllReduce, BUCKET, ReceivedEarly, Sent, SentEarly};
 pub(crate) use early::EarlySums;
-pub(crate) use overlap::{DuringBackward, Overlap, Watch, Watched};
+pub(crate) use overlap::{BackwardMode, OrderRecorder, Overlap, RecordedOrder};
 
 use burn::module::{Module, Param};
 use burn::tensor::{Gradients, Tensor};
@@ -82,12 +82,12 @@ impl GradientSum {
     }
 
     /// The sum of the squares of all gradients, `[1]`, before [`scale`](Self::scale); nothing where there are none.
-    pub fn squares(&self) -> Option<Tensor<1>> {
+    pub fn squared_norm(&self) -> Option<Tensor<1>> {
         sum_of_squares(self.by_name.values().cloned().collect())
     }
 
     /// The sum of the squares of the parts that are this rank's alone, before [`scale`](Self::scale).
-    pub(crate) fn squares_of_parts(&self) -> f64 {
+    pub(crate) fn squared_norm_of_parts(&self) -> f64 {
         sum_of_squares(self.parts.values().cloned().collect()).map_or(0.0, |squares| f64::from(read(squares)[0]))
     }
 
@@ -99,9 +99,9 @@ impl GradientSum {
     }
 
     /// As [`clip`](Self::clip), where there are also parts, whose squares are so much over all ranks.
-    pub(crate) fn clip_beside(&mut self, squares_of_parts: f64, clip_norm: f64) -> f64 {
-        let whole = self.squares().map_or(0.0, |squares| f64::from(read(squares)[0]));
-        let norm = self.scale * (whole + squares_of_parts).sqrt();
+    pub(crate) fn clip_beside(&mut self, squared_norm_of_parts: f64, clip_norm: f64) -> f64 {
+        let whole = self.squared_norm().map_or(0.0, |squares| f64::from(read(squares)[0]));
+        let norm = self.scale * (whole + squared_norm_of_parts).sqrt();
         if clip_norm > 0.0 && norm > clip_norm && norm.is_finite() {
             self.scale *= clip_norm / norm;
         }

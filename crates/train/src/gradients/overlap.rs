@@ -8,7 +8,7 @@
 use super::buckets::{BUCKET, PlannedBucket};
 use super::{EarlySums, GradientSum};
 use crate::optimizer::Shard;
-use crate::{Team, TrainError};
+use crate::{ProcessGroup, TrainError};
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub(crate) enum Overlap {
 
 /// What one rank says of when it could send.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Watched {
+pub(crate) enum RecordedOrder {
     /// It has had no batch to find out with.
     Nothing,
     Plan(Vec<PlannedBucket>),
@@ -42,13 +42,13 @@ pub(crate) enum Watched {
 
 impl Overlap {
     /// What all ranks do from the next step on, after what each has watched in this one.
-    pub fn after(watched: Vec<Watched>) -> Self {
-        if watched.contains(&Watched::SideBySide) {
+    pub fn after(watched: Vec<RecordedOrder>) -> Self {
+        if watched.contains(&RecordedOrder::SideBySide) {
             return Self::Never;
         }
         let mut plans = watched.into_iter().map(|watched| match watched {
-            Watched::Plan(plan) => Some(plan),
-            Watched::Nothing | Watched::SideBySide => None,
+            RecordedOrder::Plan(plan) => Some(plan),
+            RecordedOrder::Nothing | RecordedOrder::SideBySide => None,
         });
         // The first one's, where all could make one.
         let first = plans.next().flatten();
@@ -57,10 +57,10 @@ impl Overlap {
     }
 
     /// Begins a step whose gradients are sent off while the backward pass goes on, where there is a plan for that.
-    pub fn early_sums(&self, team: &Team, shard: Option<Shard>, device: &Device) -> Option<EarlySums> {
+    pub fn early_sums(&self, process_group: &ProcessGroup, shard: Option<Shard>, device: &Device) -> Option<EarlySums> {
         let Self::Planned(plan) = self else { return None };
-        let sums = team.all_reduce(device)?;
-        Some(EarlySums::new(team.clone(), sums, plan.clone(), shard, runs_ahead(device)))
+        let sums = process_group.all_reduce(device)?;
+        Some(EarlySums::new(process_group.clone(), sums, plan.clone(), shard, runs_ahead(device)))
     }
 
     /// Of how many parameters the gradients are sent off while a backward pass goes on.
@@ -72,17 +72,17 @@ impl Overlap {
 
 /// What is done with gradients while a backward pass goes on.
 #[derive(Default)]
-pub(crate) enum DuringBackward {
+pub(crate) enum BackwardMode {
     /// They are left alone.
     #[default]
     Nothing,
     /// It is noted when they are there.
-    Watch(Watch),
+    Record(OrderRecorder),
     /// They are sent off.
     Send(Box<EarlySums>),
 }
 
-impl DuringBackward {
+impl BackwardMode {
     /// The forward pass has gone well. Where gradients are to be sent off, waits until it has on all ranks, for after that none
     /// can leave the others waiting for its part.
     pub fn begin(&mut self) -> Result<(), TrainError> {
@@ -107,13 +107,13 @@ impl DuringBackward {
         // A backward pass that fails drops what is done meanwhile.
         match std::mem::take(self) {
             Self::Nothing => found.add(model, loss.backward()),
-            Self::Watch(mut watch) => {
+            Self::Record(mut watch) => {
                 watch.has_watched = true;
                 watch.parameters = trained(model);
                 let (left, mut watch) = with_backward_hook(watch, || loss.backward());
                 found.add(model, left);
                 watch.put_back(&mut found);
-                *self = Self::Watch(watch);
+                *self = Self::Record(watch);
             }
             Self::Send(mut early) => {
                 early.look_for(trained(model));
@@ -129,7 +129,7 @@ impl DuringBackward {
 
 /// Takes gradients as soon as they are there, to note when that is.
 #[derive(Default)]
-pub(crate) struct Watch {
+pub(crate) struct OrderRecorder {
     has_watched: bool,
     parameters: BTreeMap<String, AnyFloat>,
     forks: usize,
@@ -139,7 +139,7 @@ pub(crate) struct Watch {
     whole: Vec<(usize, String, usize)>,
 }
 
-impl Watch {
+impl OrderRecorder {
     /// Puts the gradients that were taken among those that were left; those of which there was more have not been whole.
     fn put_back(&mut self, left: &mut GradientSum) {
         let late: Vec<&str> = left.names().filter(|name| self.taken.contains_key(*name)).collect();
@@ -151,8 +151,8 @@ impl Watch {
     }
 
     /// What it says of when to send, if there was a backward pass.
-    pub fn found(self) -> Watched {
-        if self.has_watched { Watched::Plan(self.plan()) } else { Watched::Nothing }
+    pub fn found(self) -> RecordedOrder {
+        if self.has_watched { RecordedOrder::Plan(self.plan()) } else { RecordedOrder::Nothing }
     }
 
     /// Buckets of the gradients that were whole while the backward pass went on.
@@ -173,7 +173,7 @@ impl Watch {
     }
 }
 
-impl BackwardHook for Watch {
+impl BackwardHook for OrderRecorder {
     fn passed_fork(&mut self, so_far: &mut GradientsSoFar<'_>) {
         self.forks += 1;
         let Self { parameters, taken, forks, .. } = self;
@@ -251,24 +251,24 @@ mod tests {
 
     /// The bits of the gradients of a step on these batches, and what was watched.
     fn step(
-        team: &Team,
+        process_group: &ProcessGroup,
         overlap: &Overlap,
         batches: &[f32],
         shard: Option<Shard>,
-    ) -> Result<(Found, Watched), TrainError> {
+    ) -> Result<(Found, RecordedOrder), TrainError> {
         let device = Device::default().autodiff();
         let behind = runs_ahead(&device);
         let model = blocks(&device);
         let mut sum = GradientSum::default();
-        let mut during = DuringBackward::Nothing;
+        let mut during = BackwardMode::Nothing;
         for (k, batch) in batches.iter().enumerate() {
             if k + 1 == batches.len() {
-                during = match overlap.early_sums(team, shard, &device) {
+                during = match overlap.early_sums(process_group, shard, &device) {
                     Some(mut early) => {
                         early.add_to(std::mem::take(&mut sum));
-                        DuringBackward::Send(Box::new(early))
+                        BackwardMode::Send(Box::new(early))
                     }
-                    None => DuringBackward::Watch(Watch::default()),
+                    None => BackwardMode::Record(OrderRecorder::default()),
                 };
             }
             during.begin()?;
@@ -277,25 +277,25 @@ mod tests {
             sum.merge(gradients);
         }
         let (early, watched) = match during {
-            DuringBackward::Send(mut early) => {
+            BackwardMode::Send(mut early) => {
                 assert!(behind || early.is_done(), "all was sent while the backward pass went on");
                 early.finish(&mut sum);
-                (Some(*early), Watched::Nothing)
+                (Some(*early), RecordedOrder::Nothing)
             }
-            DuringBackward::Watch(watch) => (None, watch.found()),
+            BackwardMode::Record(watch) => (None, watch.found()),
             // Without a batch.
-            DuringBackward::Nothing => {
-                let mut early = overlap.early_sums(team, shard, &device);
+            BackwardMode::Nothing => {
+                let mut early = overlap.early_sums(process_group, shard, &device);
                 if let Some(early) = &mut early {
                     early.begin()?;
                     early.finish(&mut sum);
                 }
-                (early, Watched::Nothing)
+                (early, RecordedOrder::Nothing)
             }
         };
         let early = early.map(EarlySums::into_sent).unwrap_or_default();
-        let early = team.receive_early(early, &device.clone().inner())?;
-        team.sum(&mut sum, early, shard, &device.clone().inner())?;
+        let early = process_group.receive_early(early, &device.clone().inner())?;
+        process_group.sum(&mut sum, early, shard, &device.clone().inner())?;
         let names: Vec<String> = sum.names().map(str::to_owned).collect();
         let bits = |name: String| {
             let values = read(sum.take(&name).expect("a gradient"));
@@ -305,10 +305,10 @@ mod tests {
     }
 
     /// What each of two ranks finds.
-    fn on_two<T: Send + 'static>(work: impl Fn(Team) -> T + Send + Clone + 'static) -> Vec<T> {
+    fn on_two<T: Send + 'static>(work: impl Fn(ProcessGroup) -> T + Send + Clone + 'static) -> Vec<T> {
         let ranks = threads(2).into_iter().map(|transport| {
             let work = work.clone();
-            thread::spawn(move || work(Team::of(Arc::new(Ranks::over(|| Ok(transport)).expect("a rank")))))
+            thread::spawn(move || work(ProcessGroup::of(Arc::new(Ranks::over(|| Ok(transport)).expect("a rank")))))
         });
         let ranks: Vec<_> = ranks.collect();
         ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
@@ -319,14 +319,15 @@ mod tests {
         [0.5 + rank as f32, 1.7 - rank as f32]
     }
 
-    fn planned(team: &Team) -> (Found, Overlap) {
-        let (found, watched) = step(team, &Overlap::Unknown, &batches(team.rank()), None).expect("a step");
-        (found, Overlap::after(team.hear(watched).expect("heard")))
+    fn planned(process_group: &ProcessGroup) -> (Found, Overlap) {
+        let (found, watched) =
+            step(process_group, &Overlap::Unknown, &batches(process_group.rank()), None).expect("a step");
+        (found, Overlap::after(process_group.all_gather(watched).expect("heard")))
     }
 
     #[test]
     fn what_is_whole_at_a_fork_is_planned() {
-        for overlap in on_two(|team| planned(&team).1) {
+        for overlap in on_two(|process_group| planned(&process_group).1) {
             let Overlap::Planned(plan) = overlap else { panic!("{overlap:?}") };
             let gradients = ["second.weight", "first.weight"].map(|name| (name.to_owned(), 16)).to_vec();
             assert_eq!(*plan, [PlannedBucket { forks: 2, gradients }], "what is tied is whole at the end");
@@ -335,9 +336,9 @@ mod tests {
 
     #[test]
     fn sums_that_were_sent_early_have_the_same_bits() {
-        for same in on_two(|team| {
-            let (late, overlap) = planned(&team);
-            let (early, _) = step(&team, &overlap, &batches(team.rank()), None).expect("a step");
+        for same in on_two(|process_group| {
+            let (late, overlap) = planned(&process_group);
+            let (early, _) = step(&process_group, &overlap, &batches(process_group.rank()), None).expect("a step");
             assert!(late.len() == 3 && late.keys().all(|name| !name.starts_with("idle")), "{late:?}");
             late == early
         }) {
@@ -347,13 +348,13 @@ mod tests {
 
     #[test]
     fn a_rank_without_a_batch_takes_part() {
-        for found in on_two(|team| {
-            let (_, overlap) = planned(&team);
-            let own: &[f32] = if team.rank() == 0 { &[0.25] } else { &[] };
-            let of_one = step(&team, &overlap, own, None).expect("a step").0;
-            let alone = step(&Team::default(), &Overlap::Unknown, &[0.25], None).expect("a step").0;
+        for found in on_two(|process_group| {
+            let (_, overlap) = planned(&process_group);
+            let own: &[f32] = if process_group.rank() == 0 { &[0.25] } else { &[] };
+            let of_one = step(&process_group, &overlap, own, None).expect("a step").0;
+            let alone = step(&ProcessGroup::default(), &Overlap::Unknown, &[0.25], None).expect("a step").0;
             // Where no rank has a gradient there is none, even if its place in a bucket was sent.
-            let of_none = step(&team, &overlap, &[], None).expect("a step").0;
+            let of_none = step(&process_group, &overlap, &[], None).expect("a step").0;
             (of_one == alone, of_none)
         }) {
             assert_eq!(found, (true, Found::new()));
@@ -364,10 +365,10 @@ mod tests {
     fn more_of_a_gradient_than_was_planned_for_is_added() {
         // As if the gradient of the tied matrix had been whole at the first fork.
         let tied = PlannedBucket { forks: 1, gradients: vec![("tied".into(), 12)] };
-        for (planned, late) in on_two(move |team| {
-            let late = planned(&team).0;
+        for (planned, late) in on_two(move |process_group| {
+            let late = planned(&process_group).0;
             let overlap = Overlap::Planned([tied.clone()].into());
-            (step(&team, &overlap, &batches(team.rank()), None).expect("a step").0, late)
+            (step(&process_group, &overlap, &batches(process_group.rank()), None).expect("a step").0, late)
         }) {
             for (name, values) in late {
                 for (a, b) in values.iter().zip(&planned[&name]) {
@@ -380,11 +381,11 @@ mod tests {
 
     #[test]
     fn a_rank_that_fails_in_its_backward_pass_leaves_nobody_waiting() {
-        let found = on_two(|team| {
-            let (_, overlap) = planned(&team);
-            if team.rank() == 0 {
-                let taken = step(&team, &overlap, &[0.5], None).map(|_| ());
-                return team.agree(taken);
+        let found = on_two(|process_group| {
+            let (_, overlap) = planned(&process_group);
+            if process_group.rank() == 0 {
+                let taken = step(&process_group, &overlap, &[0.5], None).map(|_| ());
+                return process_group.all_ok(taken);
             }
             let device = Device::default().autodiff();
             let model = blocks(&device);
@@ -396,11 +397,12 @@ mod tests {
             };
             let x = model.first.forward(fork(Tensor::<2>::ones([2, 3], &device).matmul(model.tied.val())));
             let loss = model.second.forward(fork(checkpoint(vec![x.into()], between))).sum();
-            let mut during = DuringBackward::Send(Box::new(overlap.early_sums(&team, None, &device).expect("a plan")));
+            let mut during =
+                BackwardMode::Send(Box::new(overlap.early_sums(&process_group, None, &device).expect("a plan")));
             during.begin().expect("both have begun");
             let failed = catch_unwind(AssertUnwindSafe(|| during.backward(&model, loss))).is_err();
             assert!(failed);
-            team.agree(Err(TrainError::Data("memory ran out".into())))
+            process_group.all_ok(Err(TrainError::Data("memory ran out".into())))
         });
         let texts: Vec<String> = found.into_iter().map(|found| found.expect_err("an error").to_string()).collect();
         assert!(texts[0].contains("rank 1") && texts.iter().all(|text| text.contains("memory ran out")), "{texts:?}");
@@ -410,16 +412,16 @@ mod tests {
     fn buckets_are_filled_in_the_order_in_which_gradients_are_there() {
         let gradient = |forks: usize, name: &str, size: usize| (forks, name.to_owned(), size);
         let whole = vec![gradient(1, "d", BUCKET - 1), gradient(1, "e", 10), gradient(2, "c", 4), gradient(3, "a", 1)];
-        let watch = Watch { whole, ..Watch::default() };
+        let watch = OrderRecorder { whole, ..OrderRecorder::default() };
         let found: Vec<_> = watch.plan().iter().map(|bucket| (bucket.forks, bucket.gradients.len())).collect();
         assert_eq!(found, [(1, 2), (3, 2)]);
     }
 
     #[test]
     fn all_ranks_have_a_plan_before_one_is_kept() {
-        let plan = Watched::Plan(Vec::new());
-        assert!(matches!(Overlap::after(vec![plan.clone(), Watched::Nothing]), Overlap::Unknown));
-        assert!(matches!(Overlap::after(vec![plan.clone(), Watched::SideBySide]), Overlap::Never));
+        let plan = RecordedOrder::Plan(Vec::new());
+        assert!(matches!(Overlap::after(vec![plan.clone(), RecordedOrder::Nothing]), Overlap::Unknown));
+        assert!(matches!(Overlap::after(vec![plan.clone(), RecordedOrder::SideBySide]), Overlap::Never));
         assert!(matches!(Overlap::after(vec![plan.clone(), plan]), Overlap::Planned(_)));
     }
 }

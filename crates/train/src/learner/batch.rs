@@ -1,11 +1,11 @@
 //! The forward and the backward pass of one batch.
 
 use super::loss_terms::{TermShare, WindowTerms, scaled_loss};
-use super::workers::Arrangement;
-use crate::gradients::DuringBackward;
+use super::workers::Concurrency;
+use crate::gradients::BackwardMode;
 use crate::objective::Objective;
 use crate::stopwatch::{Parts, Section, Stopwatch};
-use crate::{GradientSum, TrainError, Work};
+use crate::{BatchStats, GradientSum, TrainError};
 use burn::module::Module;
 use burn::tensor::Device;
 use std::sync::{Mutex, PoisonError};
@@ -29,7 +29,7 @@ pub(super) struct BatchResult {
     pub gradients: GradientSum,
     pub shares: Vec<TermShare>,
     pub samples: usize,
-    pub work: Work,
+    pub work: BatchStats,
 }
 
 impl<O: Objective> BatchPasses<'_, O> {
@@ -43,7 +43,7 @@ impl<O: Objective> BatchPasses<'_, O> {
         model: &O::Model,
         place: usize,
         batch: &mut O::Batch,
-        during: &mut DuringBackward,
+        during: &mut BackwardMode,
         watch: &mut Stopwatch,
     ) -> Result<BatchResult, TrainError> {
         undertone_ops::seed(if place == 0 { self.seed } else { seeds::of_number(self.seed, place as u64) });
@@ -62,14 +62,14 @@ impl<O: Objective> BatchPasses<'_, O> {
     /// the backward pass of one that is computed by itself. The watch's lap is shared out between sections as theirs was.
     pub fn round(
         &self,
-        arrangement: &Arrangement,
+        concurrency: &Concurrency,
         model: &O::Model,
         batches: &mut [O::Batch],
         places: &[usize],
-        during: &mut DuringBackward,
+        during: &mut BackwardMode,
         watch: &mut Stopwatch,
     ) -> Vec<Result<BatchResult, TrainError>> {
-        let Arrangement::SideBySide(workers) = arrangement else {
+        let Concurrency::SideBySide(workers) = concurrency else {
             let batches = batches.iter_mut().zip(places);
             return batches.map(|(batch, place)| self.run(model, *place, batch, during, watch)).collect();
         };
@@ -77,7 +77,7 @@ impl<O: Objective> BatchPasses<'_, O> {
         let models = (0..workers.groups().min(batches.len())).map(|_| model.clone().fork(self.device)).collect();
         let results = workers.run(models, batches.iter_mut(), |model, index, batch| {
             let mut watch = Stopwatch::new(false);
-            let result = self.run(model, places[index], batch, &mut DuringBackward::Nothing, &mut watch);
+            let result = self.run(model, places[index], batch, &mut BackwardMode::Nothing, &mut watch);
             (result, watch.parts())
         });
         let (results, times): (Vec<_>, Vec<Parts>) = results.into_iter().unzip();
@@ -105,7 +105,7 @@ impl<O: Objective> BatchPasses<'_, O> {
         &self,
         model: &O::Model,
         shares: Vec<TermShare>,
-        during: &mut DuringBackward,
+        during: &mut BackwardMode,
     ) -> (GradientSum, Vec<TermShare>) {
         let _span = tracing::debug_span!("backward", step = self.step).entered();
         let loss = scaled_loss(&shares, self.scale);

@@ -6,8 +6,8 @@ use crate::checkpoint::{Checkpoints, TrainState};
 use crate::ema::Ema;
 use crate::loss_scale::LossScale;
 use crate::objective::Objective;
+use crate::process_group::ProcessGroup;
 use crate::saver::Saver;
-use crate::team::Team;
 use crate::{Display, Optimizer, TrainConfig};
 use burn::module::Module;
 use burn::tensor::Device;
@@ -30,7 +30,7 @@ pub struct LearnerBuilder<O: Objective> {
     configuration: Option<String>,
     display: Display,
     interrupt: Arc<AtomicBool>,
-    team: Team,
+    process_group: ProcessGroup,
 }
 
 impl<O: Objective> Learner<O> {
@@ -48,7 +48,7 @@ impl<O: Objective> Learner<O> {
             configuration: None,
             display: Display::default(),
             interrupt: Arc::default(),
-            team: Team::default(),
+            process_group: ProcessGroup::default(),
         }
     }
 }
@@ -105,8 +105,8 @@ impl<O: Objective> LearnerBuilder<O> {
     /// Each optimizer step then has `accumulation` batches for each rank, of which each computes its own, and the step is that
     /// of all of them: its loss is the sum over all by the count over all, and so are its gradients. The first rank alone
     /// writes. The directory is one that all see.
-    pub fn with_team(mut self, team: Team) -> Self {
-        self.team = team;
+    pub fn with_process_group(mut self, process_group: ProcessGroup) -> Self {
+        self.process_group = process_group;
         self
     }
 
@@ -122,8 +122,8 @@ impl<O: Objective> LearnerBuilder<O> {
         config.compute = asked.on(&device);
         let loss_scale = (config.compute == Compute::F16).then(|| LossScale::new(&config.loss_scale));
         let mut optimizer = Optimizer::new(&config.optimizer);
-        if config.shard_optimizer && !self.team.is_alone() {
-            optimizer.share_out(self.team.shard());
+        if config.shard_optimizer && !self.process_group.is_alone() {
+            optimizer.share_out(self.process_group.shard());
         }
         Learner {
             optimizer,
@@ -138,7 +138,7 @@ impl<O: Objective> LearnerBuilder<O> {
             recovery: RecoveryPoint::BetweenSteps,
             pending: None,
             coverage: None,
-            arrangement: Default::default(),
+            concurrency: Default::default(),
             overlap: Default::default(),
             resumed: None,
             dir,
@@ -148,7 +148,7 @@ impl<O: Objective> LearnerBuilder<O> {
             configuration: self.configuration,
             display: self.display,
             interrupt: self.interrupt,
-            team: self.team,
+            process_group: self.process_group,
         }
     }
 }

@@ -30,14 +30,15 @@ impl<O: Objective> Learner<O> {
             Ok((found, averaged.zip(of_average)))
         });
         self.state.unjudged = true;
-        let heard = self.team.hear((judged.as_ref().err().map(ToString::to_string), self.is_asked_to_stop()))?;
+        let heard =
+            self.process_group.all_gather((judged.as_ref().err().map(ToString::to_string), self.is_asked_to_stop()))?;
         let interrupted = heard.iter().any(|(_, interrupted)| *interrupted);
         let failed = heard.into_iter().enumerate().find_map(|(rank, (message, _))| Some((rank, message?)));
         let (evaluation, average) = match (judged, failed) {
             (Ok(judged), None) => judged,
             (Err(error), _) => return self.gives_up(error, interrupted, progress),
             (Ok(_), Some((rank, message))) => {
-                let error = TrainError::Rank { rank: self.team.name(rank), message };
+                let error = TrainError::Rank { rank: self.process_group.name(rank), message };
                 return self.gives_up(error.into(), interrupted, progress);
             }
         };
@@ -98,7 +99,7 @@ impl<O: Objective> Learner<O> {
         let deciding = self.directions()?.deciding;
         let is_best = |score: &f64| best.is_none_or(|(best, _)| deciding.is_better(*score, best));
         let Some(value) = score.filter(is_best) else { return Ok(best) };
-        if !self.team.leads() {
+        if !self.process_group.is_main_process() {
             return Ok(Some((value, self.state.step)));
         }
         self.export(model, folder, Some(value))?;
@@ -107,7 +108,7 @@ impl<O: Objective> Learner<O> {
 
     /// Exports the model of the last step where no evaluation could say which is the best: a finished run has a model.
     pub(super) fn export_if_none_is_best(&self, progress: &Progress) -> Result<(), TrainError> {
-        if !self.team.leads() {
+        if !self.process_group.is_main_process() {
             return Ok(());
         }
         let model = self.model().valid();

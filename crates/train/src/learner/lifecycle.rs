@@ -27,11 +27,11 @@ impl<O: Objective> Learner<O> {
     pub(super) fn begin_session<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Session, TrainError> {
         let steps = self.steps_over(batches)?;
         check_backend(&self.device)?;
-        self.team.part();
+        self.process_group.reset_timeout();
         self.compare_ranks(batches)?;
-        self.team.connect_cards(&self.device)?;
+        self.process_group.connect_cards(&self.device)?;
         let owned = self.own_directory();
-        self.team.agree(owned)?;
+        self.process_group.all_ok(owned)?;
         match (self.asked, self.config.compute) {
             (Compute::Auto, Compute::F32) => {}
             (Compute::Auto, compute) => tracing::info!("{}", chosen(compute)),
@@ -50,11 +50,11 @@ impl<O: Objective> Learner<O> {
         self.state.ranks = Some(self.begun_with());
         self.state.batching = Some(self.batching(batches));
         let prepared = self.prepare_directory();
-        self.team.agree(prepared)?;
+        self.process_group.all_ok(prepared)?;
         let settings = SessionSettings {
             config: &self.config,
             name: &self.name,
-            dir: self.team.leads().then_some(&*self.dir),
+            dir: self.process_group.is_main_process().then_some(&*self.dir),
             device: &self.device,
             display: self.display,
             interrupt: &self.interrupt,
@@ -78,7 +78,7 @@ impl<O: Objective> Learner<O> {
 
     /// Everything after the last step: the last checkpoint and the summary.
     pub(super) fn end_session(&mut self, mut session: Session) -> Result<Summary, TrainError> {
-        self.team.part();
+        self.process_group.reset_timeout();
         self.finish_now(&mut session)?;
         self.state.seconds = session.seconds();
         let completed = !self.state.unjudged && (self.state.step >= session.steps || self.has_stalled());
@@ -111,8 +111,8 @@ impl<O: Objective> Learner<O> {
         check_largest(&parameters, Capacity::of(&self.device))?;
         self.config.optimizer.check(&parameters)?;
         self.directions()?;
-        if self.team.count() > self.window() {
-            return Err(TrainError::IdleRanks { ranks: self.team.count(), batches: self.window() });
+        if self.process_group.count() > self.window() {
+            return Err(TrainError::IdleRanks { ranks: self.process_group.count(), batches: self.window() });
         }
         // A cursor means nothing once batches are cut differently.
         let expected = self.batching(batches);
@@ -129,7 +129,7 @@ impl<O: Objective> Learner<O> {
 
     /// How many ranks the run was begun with. Older checkpoints do not say it: there was one.
     pub(super) fn begun_with(&self) -> usize {
-        let usual = if self.state.batching.is_some() { 1 } else { self.team.count() };
+        let usual = if self.state.batching.is_some() { 1 } else { self.process_group.count() };
         self.state.ranks.unwrap_or(usual)
     }
 
@@ -149,7 +149,7 @@ impl<O: Objective> Learner<O> {
         // What cannot be trusted is not saved by a rescue either.
         self.compare_parameters().inspect_err(|_| self.recovery = RecoveryPoint::DuringUpdate)?;
         let optimizer = self.optimizer_state()?;
-        if self.team.leads() { self.write_checkpoint(optimizer) } else { Ok(()) }
+        if self.process_group.is_main_process() { self.write_checkpoint(optimizer) } else { Ok(()) }
     }
 
     /// Begins a checkpoint with this state of the optimizer.

@@ -9,7 +9,7 @@ use crate::{Progress, TrainError};
 const EMPTY_EPOCHS: usize = 100;
 
 /// The batches of an epoch as this rank reads them.
-pub(super) struct Feed<'a, B> {
+pub(super) struct EpochBatches<'a, B> {
     stream: BatchStream<'a, B>,
     /// One that was read and belongs to a later step.
     held: Option<(usize, B)>,
@@ -24,13 +24,13 @@ struct Read<B> {
     ended: bool,
 }
 
-impl<'a, B> Feed<'a, B> {
+impl<'a, B> EpochBatches<'a, B> {
     pub fn new(stream: BatchStream<'a, B>) -> Self {
         Self { stream, held: None }
     }
 
     /// The batches before the one of this number.
-    fn until(&mut self, end: usize) -> Result<Read<B>, BoxError> {
+    fn take_until(&mut self, end: usize) -> Result<Read<B>, BoxError> {
         let mut read = Read { batches: Vec::new(), numbers: Vec::new(), ended: false };
         loop {
             let Some((next, batch)) =
@@ -55,13 +55,13 @@ impl<'a, B> Feed<'a, B> {
 
 impl<O: Objective> Learner<O> {
     /// The batches of the epoch from where training stands.
-    pub(super) fn feed<'a, B: Batches<Batch = O::Batch>>(&self, batches: &'a B) -> Feed<'a, O::Batch> {
-        Feed::new(batches.share(self.state.epoch, self.state.cursor, self.team.share(self.window())))
+    pub(super) fn epoch_batches<'a, B: Batches<Batch = O::Batch>>(&self, batches: &'a B) -> EpochBatches<'a, O::Batch> {
+        EpochBatches::new(batches.share(self.state.epoch, self.state.cursor, self.process_group.share(self.window())))
     }
 
     /// How many batches a step has, of all ranks together.
     pub(super) fn window(&self) -> usize {
-        self.state.batching.map_or(self.config.accumulation * self.team.count(), |(_, window)| window)
+        self.state.batching.map_or(self.config.accumulation * self.process_group.count(), |(_, window)| window)
     }
 
     /// The batches of one optimizer step; at the end of an epoch what is left of it, then the next epoch begins. None where
@@ -70,26 +70,26 @@ impl<O: Objective> Learner<O> {
     pub(super) fn load<'a, B: Batches<Batch = O::Batch>>(
         &mut self,
         batches: &'a B,
-        feed: &mut Feed<'a, O::Batch>,
+        epoch_batches: &mut EpochBatches<'a, O::Batch>,
         progress: &Progress,
     ) -> Result<Option<StepBatches<O::Batch>>, TrainError> {
         let _span = tracing::debug_span!("load", step = self.state.step + 1).entered();
         let (begin, mut empty) = ((self.state.epoch, self.state.cursor), 0);
         loop {
             let end = self.state.cursor + self.window();
-            let read = feed.until(end);
+            let read = epoch_batches.take_until(end);
             let said = match &read {
                 Ok(Read { batches, numbers, ended }) => self.said(batches, numbers, *ended),
                 Err(error) => self.failed(error),
             };
-            let heard = self.team.hear(said)?;
-            let interrupted = !self.team.is_alone() && heard.iter().any(|loaded| loaded.interrupted);
+            let heard = self.process_group.all_gather(said)?;
+            let interrupted = !self.process_group.is_alone() && heard.iter().any(|loaded| loaded.interrupted);
             let failure = heard.iter().enumerate().find_map(|(rank, loaded)| Some((rank, loaded.failure.clone()?)));
             if interrupted || failure.is_some() {
                 match (read, failure) {
                     (Err(error), _) if !interrupted => self.gives_up(error, self.is_asked_to_stop(), progress)?,
                     (Ok(_), Some((rank, message))) if !interrupted => {
-                        return Err(TrainError::Rank { rank: self.team.name(rank), message });
+                        return Err(TrainError::Rank { rank: self.process_group.name(rank), message });
                     }
                     _ => {}
                 }
@@ -101,7 +101,7 @@ impl<O: Objective> Learner<O> {
             // Of a short last step some ranks have nothing, and know before it that they have no more.
             if heard.iter().all(|loaded| loaded.ended) {
                 (self.state.epoch, self.state.cursor) = (self.state.epoch + 1, 0);
-                *feed = self.feed(batches);
+                *epoch_batches = self.epoch_batches(batches);
                 empty += 1;
             }
             if heard.iter().any(|loaded| !loaded.counts.is_empty()) {
@@ -117,8 +117,8 @@ impl<O: Objective> Learner<O> {
     /// The plan of a step in which this rank has these batches.
     pub(super) fn plan_of(&self, batches: &[O::Batch]) -> Result<Plan, TrainError> {
         let numbers: Vec<usize> =
-            (0..batches.len()).map(|index| index * self.team.count() + self.team.rank()).collect();
-        let heard = self.team.hear(self.said(batches, &numbers, false))?;
+            (0..batches.len()).map(|index| index * self.process_group.count() + self.process_group.rank()).collect();
+        let heard = self.process_group.all_gather(self.said(batches, &numbers, false))?;
         Plan::of(&numbers, 0, heard)
     }
 
@@ -150,22 +150,22 @@ impl<O: Objective> Learner<O> {
 mod tests {
     use super::*;
 
-    fn numbers(items: Vec<usize>) -> Feed<'static, usize> {
-        Feed::new(Box::new(items.into_iter().map(|number| Ok((number + 1, number)))))
+    fn numbers(items: Vec<usize>) -> EpochBatches<'static, usize> {
+        EpochBatches::new(Box::new(items.into_iter().map(|number| Ok((number + 1, number)))))
     }
 
     #[test]
     fn a_feed_gives_the_batches_before_a_number_and_keeps_the_next() {
-        let mut feed = numbers(vec![0, 1, 4, 7]);
-        let read = |feed: &mut Feed<'static, usize>, end| {
-            let read = feed.until(end).expect("read");
+        let mut epoch_batches = numbers(vec![0, 1, 4, 7]);
+        let read = |epoch_batches: &mut EpochBatches<'static, usize>, end| {
+            let read = epoch_batches.take_until(end).expect("read");
             (read.batches, read.ended)
         };
-        assert_eq!(read(&mut feed, 2), (vec![0, 1], false));
+        assert_eq!(read(&mut epoch_batches, 2), (vec![0, 1], false));
         // The batches 2 and 3 are another rank's, or were passed over.
-        assert_eq!(read(&mut feed, 4), (vec![], false));
-        assert_eq!(read(&mut feed, 6), (vec![4], false));
-        assert_eq!(read(&mut feed, 8), (vec![7], false));
-        assert_eq!(read(&mut feed, 10), (vec![], true));
+        assert_eq!(read(&mut epoch_batches, 4), (vec![], false));
+        assert_eq!(read(&mut epoch_batches, 6), (vec![4], false));
+        assert_eq!(read(&mut epoch_batches, 8), (vec![7], false));
+        assert_eq!(read(&mut epoch_batches, 10), (vec![], true));
     }
 }

@@ -26,10 +26,10 @@ use crate::ema::Ema;
 use crate::gradient_coverage::GradientCoverage;
 use crate::gradients::Overlap;
 use crate::objective::{Batches, Objective};
+use crate::process_group::ProcessGroup;
 use crate::report::Summary;
 use crate::saver::Saver;
 use crate::stopwatch::Section;
-use crate::team::Team;
 use crate::{Display, Optimizer, TrainConfig, TrainError};
 use burn::tensor::Device;
 use recovery::{RecoveryPoint, StateBeforeStep};
@@ -40,7 +40,7 @@ use step_batches::StepBatches;
 use step_report::PendingStep;
 use undertone_ops::Compute;
 use undertone_store::DirectoryLock;
-use workers::Arrangement;
+use workers::Concurrency;
 
 /// Trains a model on an objective and keeps its records in a directory.
 ///
@@ -67,13 +67,13 @@ pub struct Learner<O: Objective> {
     /// Which parameters this session's gradients have reached; made with its first step.
     coverage: Option<GradientCoverage>,
     /// How the batches of a step are computed in this session.
-    arrangement: Arrangement,
+    concurrency: Concurrency,
     /// When the gradients of this session's steps are sent to other ranks.
     overlap: Overlap,
     /// The step that this session went on from.
     resumed: Option<u64>,
     saver: Saver,
-    team: Team,
+    process_group: ProcessGroup,
     dir: PathBuf,
     /// Held from the first moment that the directory's content matters until training ends.
     lock: Option<Arc<DirectoryLock>>,
@@ -97,8 +97,8 @@ impl<O: Objective> Learner<O> {
     pub fn train<B: Batches<Batch = O::Batch>>(&mut self, data: &B) -> Result<Summary, TrainError> {
         let trained = self.run(data).map_err(|error| self.rescued(error));
         // What fails on the first rank alone, which writes, ends the others too. It may have much to save.
-        self.team.part();
-        let trained = self.team.agree(trained);
+        self.process_group.reset_timeout();
+        let trained = self.process_group.all_ok(trained);
         self.lock = None;
         trained
     }
@@ -106,13 +106,16 @@ impl<O: Objective> Learner<O> {
     /// The loop: load → forward → backward → accumulate → unscale → clip → step → log → evaluate → checkpoint.
     fn run<B: Batches<Batch = O::Batch>>(&mut self, data: &B) -> Result<Summary, TrainError> {
         let mut session = self.begin_session(data)?;
-        let mut feed = self.feed(data);
+        let mut epoch_batches = self.epoch_batches(data);
         while self.state.step < session.steps && !self.has_stalled() && !self.is_interrupted() {
             session.watch.begin(session.logs(self.state.step + 1));
             let mut start = StateBeforeStep::of(&self.state);
             self.recovery = RecoveryPoint::BeforeUpdate(start.clone());
 
-            let Some(StepBatches { mut batches, plan }) = self.load(data, &mut feed, &session.progress)? else { break };
+            let Some(StepBatches { mut batches, plan }) = self.load(data, &mut epoch_batches, &session.progress)?
+            else {
+                break;
+            };
             session.watch.lap(Section::DataWait, &self.device);
 
             // Of each batch of the step the forward and the backward pass; their gradients are accumulated, over all ranks.
@@ -127,7 +130,7 @@ impl<O: Objective> Learner<O> {
             // While the host waits for the numbers of the step before, the device has this one's work.
             if !self.finish_step_before(&mut start, &mut session)? {
                 // This one began with parameters, or with a scale of the loss, that are not those to go on with.
-                feed = self.feed(data);
+                epoch_batches = self.epoch_batches(data);
                 continue;
             }
             let samples = (computed.report.samples, computed.report.work);
@@ -141,13 +144,13 @@ impl<O: Objective> Learner<O> {
             if (judged || saved || session.logs(self.state.step))
                 && self.finish_now(&mut session)? == Some(StepOutcome::RolledBack)
             {
-                feed = self.feed(data);
+                epoch_batches = self.epoch_batches(data);
                 continue;
             }
             (self.state.score, self.state.unjudged) = (None, judged);
             self.recovery = RecoveryPoint::BetweenSteps;
             if judged || saved {
-                self.team.part();
+                self.process_group.reset_timeout();
             }
             if judged {
                 self.evaluate(&mut session)?;
@@ -163,17 +166,17 @@ impl<O: Objective> Learner<O> {
                 break;
             }
             if judged || saved {
-                self.team.agree(Ok::<(), TrainError>(()))?;
+                self.process_group.all_ok(Ok::<(), TrainError>(()))?;
             }
             // The first step of a session may compile kernels for minutes; by now all ranks have taken it.
-            self.team.keep_pace(self.config.rank_timeout);
+            self.process_group.set_timeout(self.config.rank_timeout);
         }
         self.end_session(session)
     }
 
     /// Whether it is to end after this step. Ranks that train together end together: they find out when they load.
     fn is_interrupted(&self) -> bool {
-        self.team.is_alone() && self.is_asked_to_stop()
+        self.process_group.is_alone() && self.is_asked_to_stop()
     }
 
     /// Whether somebody wants this process to end.

@@ -3,12 +3,12 @@
 
 use super::Learner;
 use super::step_report::{ComputedStep, StepReport};
-use crate::gradients::{BUCKET, DuringBackward, EarlySums, Overlap, ReceivedEarly, Watch, Watched};
+use crate::gradients::{BUCKET, BackwardMode, EarlySums, OrderRecorder, Overlap, ReceivedEarly, RecordedOrder};
 use crate::objective::{Batches, Objective};
 use crate::optimizer::{Moved, Shard};
 use crate::stopwatch::RankStep;
 use crate::tally::StepTerm;
-use crate::{GradientSum, Team, TrainError, Work};
+use crate::{BatchStats, GradientSum, ProcessGroup, TrainError};
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ struct Run {
 impl<O: Objective> Learner<O> {
     /// Refuses ranks that would not train the same.
     pub(super) fn compare_ranks<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> Result<(), TrainError> {
-        if self.team.is_alone() {
+        if self.process_group.is_alone() {
             return Ok(());
         }
         let own = Run {
@@ -57,10 +57,10 @@ impl<O: Objective> Learner<O> {
             step: self.state.step,
             checksum: frozen_checksum(&self.model().clone().no_grad()),
         };
-        let runs = self.team.hear(own)?;
+        let runs = self.process_group.all_gather(own)?;
         for (rank, run) in runs.iter().enumerate() {
             if let Some(what) = runs[0].differs_from(run) {
-                return Err(TrainError::RanksDiffer { rank: self.team.name(rank), what });
+                return Err(TrainError::RanksDiffer { rank: self.process_group.name(rank), what });
             }
         }
         Ok(())
@@ -68,15 +68,15 @@ impl<O: Objective> Learner<O> {
 
     /// The step of all ranks from the parts that each computed. An error of any is one of all.
     pub(super) fn share_out(&mut self, part: Result<ComputedStep, TrainError>) -> Result<ComputedStep, TrainError> {
-        if self.team.is_alone() {
+        if self.process_group.is_alone() {
             return part;
         }
         let part = self.with_early_sums(part);
-        let (mut computed, early) = self.team.agree(part)?;
+        let (mut computed, early) = self.process_group.all_ok(part)?;
         self.plan_overlap(std::mem::take(&mut computed.during))?;
         let report = &mut computed.report;
-        let parts = self.team.hear(Part::of(report, computed.computing))?;
-        report.work = parts.iter().map(Part::work).fold(Work::default(), |mut sum, work| {
+        let parts = self.process_group.all_gather(Part::of(report, computed.computing))?;
+        report.work = parts.iter().map(Part::work).fold(BatchStats::default(), |mut sum, work| {
             sum += work;
             sum
         });
@@ -85,35 +85,35 @@ impl<O: Objective> Learner<O> {
         }
         let own = [report.loss, report.samples as f64].into_iter();
         let own: Vec<f64> = own.chain(report.terms.iter().flat_map(|term| [term.mean, term.weighted])).collect();
-        let totals = self.team.totals(&own)?;
+        let totals = self.process_group.all_reduce_sum(&own)?;
         (report.loss, report.samples) = (totals[0], totals[1] as usize);
         for (term, sums) in report.terms.iter_mut().zip(totals[2..].chunks_exact(2)) {
             (term.mean, term.weighted) = (sums[0], sums[1]);
         }
-        self.team.sum(&mut computed.gradients, early, self.shard(), &self.device.clone().inner())?;
-        let (waited, on_the_way) = self.team.time_on_the_way();
+        self.process_group.sum(&mut computed.gradients, early, self.shard(), &self.device.clone().inner())?;
+        let (waited, on_the_way) = self.process_group.time_on_the_way();
         let computing = parts.iter().map(|part| part.computing).collect();
         computed.ranks = Some(RankStep { computing, waited, on_the_way });
         Ok(computed)
     }
 
     /// What is to be done during the backward pass of a step's next batches, given the gradients of those before.
-    pub(super) fn during_backward(&self, last: bool, gradients: &mut GradientSum) -> DuringBackward {
-        if self.team.is_alone() || !last || self.arrangement.at_a_time() > 1 {
-            return DuringBackward::Nothing;
+    pub(super) fn during_backward(&self, last: bool, gradients: &mut GradientSum) -> BackwardMode {
+        if self.process_group.is_alone() || !last || self.concurrency.at_a_time() > 1 {
+            return BackwardMode::Nothing;
         }
         match (&self.overlap, self.early_sums()) {
-            (Overlap::Unknown, _) => DuringBackward::Watch(Watch::default()),
+            (Overlap::Unknown, _) => BackwardMode::Record(OrderRecorder::default()),
             (_, Some(mut early)) => {
                 early.add_to(std::mem::take(gradients));
-                DuringBackward::Send(Box::new(early))
+                BackwardMode::Send(Box::new(early))
             }
-            (_, None) => DuringBackward::Nothing,
+            (_, None) => BackwardMode::Nothing,
         }
     }
 
     fn early_sums(&self) -> Option<EarlySums> {
-        self.overlap.early_sums(&self.team, self.shard(), &self.device)
+        self.overlap.early_sums(&self.process_group, self.shard(), &self.device)
     }
 
     /// And the sums of what is sent early: also where this rank had no backward pass to send it in.
@@ -123,7 +123,7 @@ impl<O: Objective> Learner<O> {
     ) -> Result<(ComputedStep, ReceivedEarly), TrainError> {
         let mut computed = part?;
         let early = match std::mem::take(&mut computed.during) {
-            DuringBackward::Send(early) => Some(*early),
+            BackwardMode::Send(early) => Some(*early),
             other => {
                 computed.during = other;
                 let mut early = self.early_sums();
@@ -134,33 +134,37 @@ impl<O: Objective> Learner<O> {
         let Some(mut early) = early else { return Ok((computed, ReceivedEarly::default())) };
         early.finish(&mut computed.gradients);
         // Before anything else is said: what ranks say comes after what is on its way.
-        let received = self.team.receive_early(early.into_sent(), &self.device.clone().inner())?;
+        let received = self.process_group.receive_early(early.into_sent(), &self.device.clone().inner())?;
         Ok((computed, received))
     }
 
     /// Before there is a plan of what to send early, ranks make one of what each has watched.
-    fn plan_overlap(&mut self, during: DuringBackward) -> Result<(), TrainError> {
+    fn plan_overlap(&mut self, during: BackwardMode) -> Result<(), TrainError> {
         if !matches!(self.overlap, Overlap::Unknown) {
             return Ok(());
         }
         let watched = match during {
-            _ if self.arrangement.at_a_time() > 1 => Watched::SideBySide,
-            DuringBackward::Watch(watch) => watch.found(),
-            DuringBackward::Nothing | DuringBackward::Send(_) => Watched::Nothing,
+            _ if self.concurrency.at_a_time() > 1 => RecordedOrder::SideBySide,
+            BackwardMode::Record(watch) => watch.found(),
+            BackwardMode::Nothing | BackwardMode::Send(_) => RecordedOrder::Nothing,
         };
-        self.overlap = Overlap::after(self.team.hear(watched)?);
+        self.overlap = Overlap::after(self.process_group.all_gather(watched)?);
         tracing::debug!("{} gradients are sent off while the backward pass goes on", self.overlap.count());
         Ok(())
     }
 
     /// What of the optimizer's state is this rank's, where it is shared out.
     pub(super) fn shard(&self) -> Option<Shard> {
-        (self.config.shard_optimizer && !self.team.is_alone()).then(|| self.team.shard())
+        (self.config.shard_optimizer && !self.process_group.is_alone()).then(|| self.process_group.shard())
     }
 
     /// The squares of those gradients of which each rank has a part, over all ranks.
-    pub(super) fn squares_of_parts(&self, gradients: &GradientSum) -> Result<f64, TrainError> {
-        if self.shard().is_none() { Ok(0.0) } else { Ok(self.team.totals(&[gradients.squares_of_parts()])?[0]) }
+    pub(super) fn squared_norm_of_parts(&self, gradients: &GradientSum) -> Result<f64, TrainError> {
+        if self.shard().is_none() {
+            Ok(0.0)
+        } else {
+            Ok(self.process_group.all_reduce_sum(&[gradients.squared_norm_of_parts()])?[0])
+        }
     }
 
     /// The optimizer's state as one process has it; of what is shared out, the first rank alone has it then.
@@ -169,8 +173,8 @@ impl<O: Objective> Learner<O> {
         for name in self.optimizer.divided() {
             let Some(tensor) = tensors.get_mut(&name) else { continue };
             // One after the other: all of it at once is what a rank has no room for.
-            let parts = self.team.gather(vec![std::mem::take(&mut tensor.data)])?.remove(0);
-            if self.team.leads() {
+            let parts = self.process_group.all_gather_floats(vec![std::mem::take(&mut tensor.data)])?.remove(0);
+            if self.process_group.is_main_process() {
                 tensor.data = parts.concat();
                 tensor.shape = vec![tensor.data.len()];
             }
@@ -181,15 +185,15 @@ impl<O: Objective> Learner<O> {
     /// Refuses to go on where a rank's parameters are no longer those of the others: a broken memory, or machines that do not
     /// compute alike.
     pub(super) fn compare_parameters(&self) -> Result<(), TrainError> {
-        if self.team.is_alone() {
+        if self.process_group.is_alone() {
             return Ok(());
         }
-        let sums = self.team.hear(checksum(&trainable_parameters(self.model())))?;
+        let sums = self.process_group.all_gather(checksum(&trainable_parameters(self.model())))?;
         let count = |sum: &u32| sums.iter().filter(|other| *other == sum).count();
         // Of two that differ nobody knows which is right: the first one is taken for it, which has written what there is.
         let usual = sums.iter().rev().max_by_key(|sum| count(sum)).copied();
         match sums.iter().position(|sum| Some(*sum) != usual) {
-            Some(rank) => Err(TrainError::Diverged { rank: self.team.name(rank), step: self.state.step }),
+            Some(rank) => Err(TrainError::Diverged { rank: self.process_group.name(rank), step: self.state.step }),
             None => Ok(()),
         }
     }
@@ -197,7 +201,7 @@ impl<O: Objective> Learner<O> {
 
 /// Whole parameters of the parts that each rank has moved.
 pub(super) fn all_parts(
-    team: &Team,
+    process_group: &ProcessGroup,
     shard: Shard,
     mut moved: BTreeMap<String, Moved>,
 ) -> Result<BTreeMap<String, Moved>, TrainError> {
@@ -214,7 +218,7 @@ pub(super) fn all_parts(
         let values = read(moved[name].values.clone());
         buckets.last_mut().expect("a bucket").extend(values);
     }
-    let mut found = team.gather(buckets)?.into_iter();
+    let mut found = process_group.all_gather_floats(buckets)?.into_iter();
     let (mut ranks, mut current) = (Vec::new(), None);
     for (name, bucket) in names.iter().zip(bucket_of) {
         if current.replace(bucket) != Some(bucket) {
@@ -253,13 +257,13 @@ impl Run {
 
 impl Part {
     fn of(report: &StepReport, computing: Duration) -> Self {
-        let Work { audio_seconds, tokens, flops } = report.work;
+        let BatchStats { audio_seconds, tokens, flops } = report.work;
         let terms = report.terms.iter().map(|term| (term.name.to_string(), term.count)).collect();
         Self { terms, audio_seconds, tokens, flops, computing: computing.as_secs_f64() }
     }
 
-    fn work(&self) -> Work {
-        Work { audio_seconds: self.audio_seconds, tokens: self.tokens, flops: self.flops }
+    fn work(&self) -> BatchStats {
+        BatchStats { audio_seconds: self.audio_seconds, tokens: self.tokens, flops: self.flops }
     }
 
     fn named(&self) -> Vec<StepTerm> {

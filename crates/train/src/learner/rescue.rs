@@ -13,7 +13,7 @@ use undertone_store::{DirectoryLock, remove_leftovers};
 
 impl<O: Objective> Learner<O> {
     pub(super) fn own_directory(&mut self) -> Result<(), TrainError> {
-        if self.lock.is_none() && self.team.leads() {
+        if self.lock.is_none() && self.process_group.is_main_process() {
             self.lock = Some(Arc::new(DirectoryLock::acquire(&self.dir)?));
         }
         Ok(())
@@ -21,7 +21,7 @@ impl<O: Objective> Learner<O> {
 
     /// Makes the run's directory, or clears it of what a killed session was writing.
     pub(super) fn prepare_directory(&self) -> Result<(), TrainError> {
-        if !self.team.leads() {
+        if !self.process_group.is_main_process() {
             return Ok(());
         }
         let checkpoints = self.dir.join("checkpoints");
@@ -77,7 +77,7 @@ impl<O: Objective> Learner<O> {
     /// there again.
     fn checkpoint_before_trouble(&mut self) -> Option<PathBuf> {
         let _ = self.saver.wait();
-        if self.team.leads() && self.lock.is_some() {
+        if self.process_group.is_main_process() && self.lock.is_some() {
             // Unmarked, they are gone on from, and that ends where this one did.
             let _ = self.checkpoints().doubt_after(self.state.sound.unwrap_or(0));
         }

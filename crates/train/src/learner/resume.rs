@@ -23,7 +23,7 @@ impl<O: Objective> Learner<O> {
     /// seed; and when another process trains in the directory.
     pub fn resume(&mut self) -> Result<bool, TrainError> {
         let owned = self.own_directory();
-        self.team.agree(owned)?;
+        self.process_group.all_ok(owned)?;
         let (newest, complaints) = self.checkpoints().newest();
         for complaint in complaints {
             tracing::warn!("{complaint}");
@@ -36,7 +36,7 @@ impl<O: Objective> Learner<O> {
         let path = checkpoint.path.clone();
         self.restore(checkpoint)?;
         self.resumed = Some(self.state.step);
-        if self.team.leads() {
+        if self.process_group.is_main_process() {
             tracing::info!("resuming from `{}`, step {}", path.display(), self.state.step);
         }
         Ok(true)
@@ -72,8 +72,8 @@ impl<O: Objective> Learner<O> {
         self.state = TrainState { frozen, loss_scale, ..checkpoint.state };
         // What was found best after the checkpoint lies there, and nothing worse may replace it.
         let metric = &self.config.checkpoint.metric;
-        self.state.best = Exported::agree(&self.dir.join(BEST), metric, self.state.best);
-        self.state.best_ema = Exported::agree(&self.dir.join(BEST_EMA), metric, self.state.best_ema);
+        self.state.best = Exported::best_known(&self.dir.join(BEST), metric, self.state.best);
+        self.state.best_ema = Exported::best_known(&self.dir.join(BEST_EMA), metric, self.state.best_ema);
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl<O: Objective> Learner<O> {
     /// skipped.
     pub(super) fn roll_back(&mut self, trouble: &Trouble, progress: &Progress) -> Result<StepOutcome, TrainError> {
         let written = self.saver.wait().map_err(TrainError::from);
-        self.team.agree(written)?;
+        self.process_group.all_ok(written)?;
         self.recovery = RecoveryPoint::DuringUpdate;
         let Some(checkpoint) = self.state.sound.and_then(|sound| self.checkpoints().newest_until(sound)) else {
             progress.warn(&format!("{trouble}: there is no checkpoint to go back to, so the step is skipped"));
@@ -89,9 +89,9 @@ impl<O: Objective> Learner<O> {
         };
         let here = self.state.clone();
         let restored = self.restore(checkpoint);
-        self.team.agree(restored)?;
+        self.process_group.all_ok(restored)?;
         self.state.sound = Some(self.state.step);
-        if self.team.leads() {
+        if self.process_group.is_main_process() {
             // They are of what is left out now.
             self.checkpoints().remove_after(self.state.step)?;
         }

@@ -10,11 +10,11 @@ use super::step_report::{ComputedStep, DeviceLosses, PendingStep, StepOutcome, S
 use super::{Learner, MODEL};
 use crate::checkpoint::TrainState;
 use crate::gradient_coverage::GradientCoverage;
-use crate::gradients::DuringBackward;
+use crate::gradients::BackwardMode;
 use crate::guard::{Trouble, Verdict};
 use crate::objective::Objective;
 use crate::stopwatch::{Section, Stopwatch};
-use crate::{GradientSum, Progress, TrainError, Work};
+use crate::{BatchStats, GradientSum, Progress, TrainError};
 use burn::tensor::Tensor;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -83,7 +83,7 @@ impl<O: Objective> Learner<O> {
             gradients: GradientSum::of_scaled_loss(scale),
             losses: DeviceLosses::default(),
             report: StepReport { step, names, ..StepReport::default() },
-            during: DuringBackward::Nothing,
+            during: BackwardMode::Nothing,
             computing: Duration::ZERO,
             ranks: None,
         };
@@ -93,12 +93,12 @@ impl<O: Objective> Learner<O> {
         let passes = BatchPasses { objective, device, compute, terms: &terms, scale, step, seed };
         // Around all of them, for on the CPU it sets the whole process.
         autocast(compute, || {
-            let at_a_time = self.arrangement.at_a_time();
+            let at_a_time = self.concurrency.at_a_time();
             let rounds = batches.len().div_ceil(at_a_time);
             // In rounds, so that no more gradients wait to be added than are computed at a time.
             for (round, (batches, places)) in batches.chunks_mut(at_a_time).zip(places.chunks(at_a_time)).enumerate() {
                 let mut during = self.during_backward(round + 1 == rounds, &mut computed.gradients);
-                let results = passes.round(&self.arrangement, self.model(), batches, places, &mut during, watch);
+                let results = passes.round(&self.concurrency, self.model(), batches, places, &mut during, watch);
                 during.give_back(&mut computed.gradients);
                 computed.during = during;
                 for result in results {
@@ -108,7 +108,7 @@ impl<O: Objective> Learner<O> {
             Ok::<(), TrainError>(())
         })?;
         if batches.len() > 1 && !runs_ahead(&self.device) {
-            self.arrangement.settle(batches.len());
+            self.concurrency.settle(batches.len());
         }
         computed.computing = began.elapsed().saturating_sub(computed.during.waited());
         computed.report.gauges = batches.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();
@@ -147,7 +147,7 @@ impl<O: Objective> Learner<O> {
     /// Whether the device itself decides if parameters move, so that it need not wait for the host to have seen the loss.
     pub(super) fn decides_ahead(&self) -> bool {
         // What ranks add up passes through the host.
-        runs_ahead(&self.device) && self.team.is_alone()
+        runs_ahead(&self.device) && self.process_group.is_alone()
     }
 
     /// Moves the parameters, if the numbers of the step allow it, by gradients without the loss's scale and no longer than
@@ -165,8 +165,8 @@ impl<O: Objective> Learner<O> {
             return Ok(None);
         }
         let ComputedStep { mut gradients, mut report, .. } = computed;
-        let squares_of_parts = self.squares_of_parts(&gradients)?;
-        report.norm = gradients.clip_beside(squares_of_parts, self.config.optimizer.clip_norm);
+        let squared_norm_of_parts = self.squared_norm_of_parts(&gradients)?;
+        report.norm = gradients.clip_beside(squared_norm_of_parts, self.config.optimizer.clip_norm);
         let outcome = self.decide(&report, progress)?;
         self.recovery = RecoveryPoint::DuringUpdate;
         if outcome == StepOutcome::Taken {
@@ -183,7 +183,7 @@ impl<O: Objective> Learner<O> {
             clip_norm: self.config.optimizer.clip_norm,
             highest_loss: self.config.guard.highest(&self.state.guard),
         };
-        let squares = gradients.squares().unwrap_or_else(|| Tensor::zeros([1], &self.device.clone().inner()));
+        let squares = gradients.squared_norm().unwrap_or_else(|| Tensor::zeros([1], &self.device.clone().inner()));
         let control = losses.control(squares, rules);
         // Before the parameters move, so that it is not behind them.
         let reading = control.read_behind();
@@ -202,9 +202,9 @@ impl<O: Objective> Learner<O> {
     ) -> Result<(), TrainError> {
         // Moved, not cloned: a parameter that nothing else holds is changed where it lies.
         let model = self.model.take().expect(MODEL);
-        let (team, shard) = (&self.team, self.shard());
+        let (process_group, shard) = (&self.process_group, self.shard());
         let whole = |moved| match shard {
-            Some(shard) => all_parts(team, shard, moved),
+            Some(shard) => all_parts(process_group, shard, moved),
             None => Ok(moved),
         };
         self.model = Some(self.optimizer.sharded_step(model, gradients, rate, control, whole)?);
@@ -218,7 +218,7 @@ impl<O: Objective> Learner<O> {
     pub(super) fn count_and_log(
         &mut self,
         decided: Option<(StepOutcome, StepReport)>,
-        (samples, work): (usize, Work),
+        (samples, work): (usize, BatchStats),
         session: &mut Session,
     ) -> Result<bool, TrainError> {
         if let Some((StepOutcome::RolledBack, _)) = decided {
@@ -312,7 +312,7 @@ impl<O: Objective> Learner<O> {
     /// Takes note that the parameters of step `sound` gave a loss to go on with.
     fn prove(&mut self, sound: u64) -> Result<(), TrainError> {
         self.state.sound = Some(sound);
-        if self.team.leads() && self.lock.is_some() {
+        if self.process_group.is_main_process() && self.lock.is_some() {
             self.saver.prove(sound, self.directions()?.deciding);
         }
         Ok(())

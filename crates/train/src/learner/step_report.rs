@@ -2,10 +2,10 @@
 
 use super::loss_terms::TermShare;
 use super::recovery::StateBeforeStep;
-use crate::gradients::DuringBackward;
+use crate::gradients::BackwardMode;
 use crate::stopwatch::RankStep;
 use crate::tally::StepTerm;
-use crate::{GradientSum, Work};
+use crate::{BatchStats, GradientSum};
 use burn::tensor::Tensor;
 use std::time::Duration;
 use undertone_ops::{StepControl, StepNumbers, StepReading, StepRules, read};
@@ -28,7 +28,7 @@ pub struct StepReport {
     /// How many samples the step had.
     pub samples: usize,
     /// How much there was in them to do.
-    pub work: Work,
+    pub work: BatchStats,
     /// What a person calls its samples.
     pub names: Vec<String>,
 }
@@ -51,7 +51,7 @@ pub(super) struct ComputedStep {
     pub losses: DeviceLosses,
     pub report: StepReport,
     /// What was done with gradients while the last backward pass went on.
-    pub during: DuringBackward,
+    pub during: BackwardMode,
     /// How long the backward and forward passes took here.
     pub computing: Duration,
     /// What the step was like on each rank, where there are several.

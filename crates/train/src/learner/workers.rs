@@ -13,30 +13,30 @@ const MEMORY_SHARE: f64 = 0.7;
 
 /// How the batches of a step are computed.
 #[derive(Debug, Default)]
-pub(super) enum Arrangement {
+pub(super) enum Concurrency {
     /// One after the other, until a step has shown what it needs.
     #[default]
-    Unsettled,
+    Undecided,
     /// One after the other.
-    InTurn,
+    Sequential,
     /// Several at a time.
     SideBySide(Workers),
 }
 
-impl Arrangement {
+impl Concurrency {
     /// How many batches are computed at a time.
     pub fn at_a_time(&self) -> usize {
         match self {
             Self::SideBySide(workers) => workers.groups(),
-            Self::Unsettled | Self::InTurn => 1,
+            Self::Undecided | Self::Sequential => 1,
         }
     }
 
     /// Decides for steps of so many batches, after the first one of them.
     pub fn settle(&mut self, batches: usize) {
-        if matches!(self, Self::Unsettled) {
+        if matches!(self, Self::Undecided) {
             // Without more threads the batches are computed all the same.
-            *self = Workers::new(batches).ok().flatten().map_or(Self::InTurn, Self::SideBySide);
+            *self = Workers::new(batches).ok().flatten().map_or(Self::Sequential, Self::SideBySide);
         }
     }
 }

@@ -44,7 +44,7 @@ mod tests {
     use burn::tensor::{Device, Tensor};
     use proptest::prelude::*;
     use std::sync::Arc;
-    use undertone_ranks::{Patience, Ranks, Threads, threads};
+    use undertone_ranks::{Ranks, Threads, Timeouts, threads};
 
     proptest! {
         #[test]
@@ -80,7 +80,7 @@ mod tests {
         let sizes = gradients.sizes();
         let sums = AllReduce { ranks: Arc::new(ranks), cards: None, device: device.clone().inner() };
         let sent = gradients.send(&sums, sizes, Some(shard)).expect("sent");
-        gradients.receive(sent, &sums, Patience::default()).expect("summed");
+        gradients.receive(sent, &sums, Timeouts::default()).expect("summed");
         let mut optimizer = Optimizer::new(&OptimizerConfig::default());
         optimizer.share_out(shard);
         let mut moved = 0;

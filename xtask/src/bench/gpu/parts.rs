@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use undertone::ops::{Compute, DeviceSpec, LaunchTimer, Launched};
 use undertone::phases::Trainable;
-use undertone::train::Team;
+use undertone::train::ProcessGroup;
 use undertone_cli::Failure;
 use undertone_cli::say;
 
@@ -125,7 +125,7 @@ fn parity(args: &ChildArgs, device: &Device) -> Result<Value, Failure> {
 /// Loss and length of the gradient of each step.
 fn steps(trained: Trained, compute: Compute, device: &Device) -> Result<Vec<[f64; 2]>, Failure> {
     let config = Size::Nano.config();
-    let mut training = Training::new(&config, ([2, 16], 1), trained, compute, None, device, Team::default())?;
+    let mut training = Training::new(&config, ([2, 16], 1), trained, compute, None, device, ProcessGroup::default())?;
     (0..PARITY_STEPS).map(|_| training.numbers()).collect()
 }
 
@@ -133,7 +133,7 @@ fn steps(trained: Trained, compute: Compute, device: &Device) -> Result<Vec<[f64
 fn kernels(args: &ChildArgs, device: &Device) -> Result<Vec<Value>, Failure> {
     let compute = args.dtype.compute()?;
     let (config, shape) = (args.size.config(), [args.batch, 32]);
-    let mut training = Training::new(&config, (shape, 1), ALL, compute, None, device, Team::default())?;
+    let mut training = Training::new(&config, (shape, 1), ALL, compute, None, device, ProcessGroup::default())?;
     for _ in 0..2 {
         training.step()?;
     }

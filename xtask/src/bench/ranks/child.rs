@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use undertone::ops::Compute;
 use undertone::phases::Trainable;
 use undertone::train::ranks::{Mpi, Ranks, Slow, SumTimes, launched, time_sums};
-use undertone::train::{Team, TrainError};
+use undertone::train::{ProcessGroup, TrainError};
 use undertone_cli::Failure;
 use undertone_cli::say;
 
@@ -40,40 +40,41 @@ fn sums(args: &ChildArgs) -> Result<(usize, Value), Failure> {
 
 fn steps(args: &ChildArgs) -> Result<(usize, Value), Failure> {
     let latency = Duration::from_secs_f64(args.latency);
-    let team = match launched() {
-        None => Team::default(),
-        Some(_) => Team::of(Arc::new(
+    let process_group = match launched() {
+        None => ProcessGroup::default(),
+        Some(_) => ProcessGroup::of(Arc::new(
             Ranks::over(move || Ok(Slow::new(Mpi::init()?, latency, f64::INFINITY))).map_err(machine)?,
         )),
     };
     let device = Device::default();
     let config = args.size.config();
-    let training = |team: Team| {
+    let training = |process_group: ProcessGroup| {
         let trained = Trained::Part(Trainable::All);
-        Training::new(&config, ([args.batch, TOKENS], 1), trained, Compute::F32, None, &device, team)
+        Training::new(&config, ([args.batch, TOKENS], 1), trained, Compute::F32, None, &device, process_group)
     };
-    let timed = time_steps(args, &team, training);
+    let timed = time_steps(args, &process_group, training);
     // An error of one is one of all.
-    let line = team.agree(timed.map_err(|failure| TrainError::Data(failure.text().into()))).map_err(machine)?;
-    Ok((team.rank(), line))
+    let line =
+        process_group.all_ok(timed.map_err(|failure| TrainError::Data(failure.text().into()))).map_err(machine)?;
+    Ok((process_group.rank(), line))
 }
 
 /// Steps by itself and steps with the others, in turn, so that both see the same machine.
 fn time_steps(
     args: &ChildArgs,
-    team: &Team,
-    training: impl Fn(Team) -> Result<Training, Failure>,
+    process_group: &ProcessGroup,
+    training: impl Fn(ProcessGroup) -> Result<Training, Failure>,
 ) -> Result<Value, Failure> {
-    let (mut alone, mut together) = (training(Team::default())?, training(team.clone())?);
+    let (mut alone, mut together) = (training(ProcessGroup::default())?, training(process_group.clone())?);
     let (mut seconds_alone, mut seconds_together) = (Vec::new(), Vec::new());
     for step in 0..WARM_UPS + args.steps {
         // All begin at the same time.
-        team.hear(()).map_err(machine)?;
+        process_group.all_gather(()).map_err(machine)?;
         let began = Instant::now();
         alone.step()?;
         let own = began.elapsed().as_secs_f64();
         // The slowest is what a step of all waits for.
-        let slowest = team.hear(own).map_err(machine)?.into_iter().fold(0.0, f64::max);
+        let slowest = process_group.all_gather(own).map_err(machine)?.into_iter().fold(0.0, f64::max);
         let began = Instant::now();
         together.step()?;
         let shared = began.elapsed().as_secs_f64();
@@ -83,7 +84,7 @@ fn time_steps(
         }
     }
     let line = json!({
-        "ranks": team.count(),
+        "ranks": process_group.count(),
         "size": name(args.size),
         "batch": args.batch,
         "latency_s": args.latency,

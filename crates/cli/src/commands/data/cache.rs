@@ -9,7 +9,7 @@ use undertone::data::cache::{Cache, CacheUsage};
 use undertone::phases::{Experiment, FillError, fill_cache};
 use undertone::train::Amount;
 
-/// What could not be read and is named.
+/// Number of unreadable recordings that are named.
 const NAMED: usize = 5;
 
 #[derive(clap::Args)]
@@ -20,10 +20,10 @@ pub struct Args {
     /// Override one key of the configuration, like data.cache.what=audio
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Empty the cache, whoever filled it, instead of filling it
+    /// Empty the cache, whichever run filled it, instead of filling it
     #[arg(long, conflicts_with = "verify")]
     clear: bool,
-    /// Read every entry and remove those that are damaged, instead of filling it
+    /// Check every entry and remove damaged ones, instead of filling it
     #[arg(long)]
     verify: bool,
 }

@@ -23,7 +23,7 @@ pub struct Args {
     /// Write data_check.json and the picture data_check.svg into this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Leave recordings undecoded: faster, but what is silent, clipped, damaged or the same is not found
+    /// Do not decode recordings: faster, but silent, clipped, damaged and duplicate audio is not found
     #[arg(long)]
     no_audio: bool,
 }
@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     verdict(&found).and(told)
 }
 
-/// The first reason for which training would fail, and how many more there are.
+/// Returns the first reason for which training would fail, and the number of others.
 fn verdict(found: &DataCheck) -> Result<(), Failure> {
     let mut failures = found.of(Severity::Failure);
     let Some(first) = failures.next() else { return Ok(()) };

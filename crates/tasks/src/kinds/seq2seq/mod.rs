@@ -9,9 +9,9 @@ pub use score::{WrittenTarget, spoken};
 pub use writer::TextWriter;
 
 use crate::{
-    Answer, BoxError, BoxedHead, Cut, Framer, HostArrays, IGNORED, KindMetric, ReadError, TaskKind, TaskScore,
-    TextDataset, TextSample, Trivial, TrivialAnswer, Typed, TypedError, TypedSamples, first_sentence, pad_row,
-    typed_origin,
+    Answer, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HostArrays, IGNORED, KindMetric, ReadError, TaskKind,
+    TaskScore, TextDataset, TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, first_sentence,
+    pad_row, user_input_origin,
 };
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
@@ -152,22 +152,22 @@ impl TaskKind for Seq2seqConfig {
         Box::new(score::WrittenScore::new(metrics))
     }
 
-    fn trivial(&self, trivial: Trivial, _: &[TextSample]) -> Option<TrivialAnswer> {
+    fn baseline(&self, trivial: TrivialBaseline, _: &[TextSample]) -> Option<BaselineAnswer> {
         let answer = move |sample: &TextSample| match (sample.target.get::<WrittenTarget>(), trivial) {
-            (Ok(target), Trivial::Lead) => Answer::text(first_sentence(&target.source)),
-            (Ok(target), Trivial::Copy) => Answer::text(target.source.clone()),
+            (Ok(target), TrivialBaseline::Lead) => Answer::text(first_sentence(&target.source)),
+            (Ok(target), TrivialBaseline::Copy) => Answer::text(target.source.clone()),
             (Err(_), _) => Answer::text(""),
         };
         Some(Box::new(answer))
     }
 
-    fn typed(&self, text: &Typed, framer: &Framer) -> Result<TypedSamples, TypedError> {
-        let name = typed_origin().to_string();
+    fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {
+        let name = user_input_origin().to_string();
         let (sample, cut) = TextSample::plain(name, text.text, text.context, self.max_source, framer)?;
-        Ok(TypedSamples { samples: vec![sample], cut })
+        Ok(UserSamples { samples: vec![sample], cut })
     }
 
-    fn said(&self, _: &Typed, _: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
-        Ok(answers.first().ok_or("nothing was answered")?.said().to_owned())
+    fn answer_text(&self, _: &UserInput, _: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
+        Ok(answers.first().ok_or("nothing was answered")?.as_str().to_owned())
     }
 }

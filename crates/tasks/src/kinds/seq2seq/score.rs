@@ -1,6 +1,6 @@
 //! Scores of texts.
 
-use crate::{Answer, BoxError, KindMetric, Said, Target, TaskScore, TextSample};
+use crate::{Answer, BoxError, KindMetric, ScoredText, Target, TaskScore, TextSample};
 use undertone_metrics::registry::{self, RunningScore};
 use undertone_metrics::{Bleu, ErrorRate, Rouge, bleu, cer, rouge, wer};
 
@@ -68,9 +68,9 @@ impl WrittenScore {
 }
 
 impl TaskScore for WrittenScore {
-    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<Said>, BoxError> {
+    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError> {
         let reference = &sample.target.get::<WrittenTarget>()?.text;
-        let hypothesis = answer.map_or("", Answer::said);
+        let hypothesis = answer.map_or("", Answer::as_str);
         self.characters += cer(reference, hypothesis);
         self.words += wer(reference, hypothesis);
         self.exact += usize::from(reference == hypothesis);
@@ -81,7 +81,7 @@ impl TaskScore for WrittenScore {
         }
         self.registered.iter_mut().for_each(|(_, score)| score.add(reference, hypothesis));
         let (reference, hypothesis) = (reference.clone(), hypothesis.to_owned());
-        Ok(Some(Said { name: sample.name.clone(), reference, hypothesis }))
+        Ok(Some(ScoredText { name: sample.name.clone(), reference, hypothesis }))
     }
 
     fn metric(&self, name: &str) -> Option<f64> {

@@ -10,9 +10,9 @@ pub use windows::{SpanWindow, WindowConfig, span_windows};
 
 use crate::packed::{packed_numbers, unpacked_numbers};
 use crate::{
-    Answer, AnswerContext, BoxError, BoxedHead, Cut, Framer, HeadConfig, HeadInput, HostArrays, KindMetric, ReadError,
-    Target, TaskHead, TaskKind, TaskScore, TextDataset, TextError, TextSample, Trivial, TrivialAnswer, Typed,
-    TypedError, TypedSamples, first_sentence, typed_origin,
+    Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HeadConfig, HeadInput, HostArrays,
+    KindMetric, ReadError, Target, TaskHead, TaskKind, TaskScore, TextDataset, TextError, TextSample, TrivialBaseline,
+    UserInput, UserInputError, UserSamples, first_sentence, user_input_origin,
 };
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
@@ -178,26 +178,26 @@ impl TaskKind for SpanConfig {
         Box::new(score::SpanScore::new(self.answer()))
     }
 
-    fn trivial(&self, trivial: Trivial, _: &[TextSample]) -> Option<TrivialAnswer> {
+    fn baseline(&self, trivial: TrivialBaseline, _: &[TextSample]) -> Option<BaselineAnswer> {
         let lead = |sample: &TextSample| match sample.target.get::<SpanTarget>() {
             Ok(target) => Answer::text(first_sentence(&target.record.context)),
             Err(_) => Answer::text(""),
         };
-        (trivial == Trivial::Lead).then(|| Box::new(lead) as TrivialAnswer)
+        (trivial == TrivialBaseline::Lead).then(|| Box::new(lead) as BaselineAnswer)
     }
 
-    fn typed(&self, text: &Typed, framer: &Framer) -> Result<TypedSamples, TypedError> {
+    fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {
         let record = SpanRecord {
             id: String::new(),
             question: text.text.to_owned(),
-            context: text.context.ok_or(TypedError::NoContext)?.to_owned(),
+            context: text.context.ok_or(UserInputError::NoContext)?.to_owned(),
             answers: Vec::new(),
-            origin: typed_origin(),
+            origin: user_input_origin(),
         };
-        Ok(TypedSamples { samples: self.samples(vec![record], framer)?, cut: 0 })
+        Ok(UserSamples { samples: self.samples(vec![record], framer)?, cut: 0 })
     }
 
-    fn said(&self, text: &Typed, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
+    fn answer_text(&self, text: &UserInput, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
         let mut windows = Vec::new();
         for (sample, answer) in samples.iter().zip(answers) {
             if let Some(SpanAnswer { start, end }) = answer.get() {

@@ -1,7 +1,7 @@
 //! Scores of questions.
 
 use super::{AnswerConfig, SpanWindow, WindowLogits, best_spans};
-use crate::{Answer, BoxError, Said, TaskScore, TextError, TextSample};
+use crate::{Answer, BoxError, ScoredText, TaskScore, TextError, TextSample};
 use std::sync::Arc;
 use undertone_data::records::SpanRecord;
 use undertone_metrics::{AnswerScore, squad_v1, squad_v2};
@@ -48,7 +48,7 @@ impl SpanScore {
         Self { config, score: AnswerScore::default(), open: None }
     }
 
-    fn close(&mut self) -> Result<Option<Said>, TextError> {
+    fn close(&mut self) -> Result<Option<ScoredText>, TextError> {
         let Some(Question { record, windows, text, lost }) = self.open.take() else { return Ok(None) };
         let logits = windows.iter().map(|(target, answer)| WindowLogits {
             window: &target.window,
@@ -68,12 +68,12 @@ impl SpanScore {
             Some(_) => squad_v2(&golds, &found),
         };
         let reference = golds.first().map_or(String::new(), |gold| (*gold).to_owned());
-        Ok(Some(Said { name: record.origin.to_string(), reference, hypothesis: found }))
+        Ok(Some(ScoredText { name: record.origin.to_string(), reference, hypothesis: found }))
     }
 }
 
 impl TaskScore for SpanScore {
-    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<Said>, BoxError> {
+    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError> {
         let target = sample.target.get::<SpanTarget>()?;
         let same = self.open.as_ref().is_some_and(|open| Arc::ptr_eq(&open.record, &target.record));
         let said = if same { None } else { self.close()? };
@@ -82,12 +82,12 @@ impl TaskScore for SpanScore {
         open.lost &= answer.is_none();
         match answer.and_then(Answer::get::<SpanAnswer>) {
             Some(logits) => open.windows.push((target.clone(), logits.clone())),
-            None => open.text = answer.map(|answer| answer.said().to_owned()),
+            None => open.text = answer.map(|answer| answer.as_str().to_owned()),
         }
         Ok(said)
     }
 
-    fn finish(&mut self) -> Result<Option<Said>, BoxError> {
+    fn finish(&mut self) -> Result<Option<ScoredText>, BoxError> {
         Ok(self.close()?)
     }
 

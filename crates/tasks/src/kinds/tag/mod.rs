@@ -6,9 +6,9 @@ pub use features::{TagFeatures, tag_features};
 
 use crate::packed::{packed_numbers, unpacked_numbers};
 use crate::{
-    Answer, AnswerContext, BoxError, BoxedHead, Cut, Framer, HeadInput, HostArrays, IGNORED, KindMetric, ReadError,
-    Said, Target, TaskHead, TaskKind, TaskScore, TextDataset, TextError, TextSample, Trivial, TrivialAnswer, Typed,
-    TypedError, TypedSamples, argmax, pad_row, typed_origin,
+    Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HeadInput, HostArrays, IGNORED,
+    KindMetric, ReadError, ScoredText, Target, TaskHead, TaskKind, TaskScore, TextDataset, TextError, TextSample,
+    TrivialBaseline, UserInput, UserInputError, UserSamples, argmax, pad_row, user_input_origin,
 };
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
@@ -158,21 +158,21 @@ impl TaskKind for TagConfig {
     }
 
     /// No word is anything.
-    fn trivial(&self, trivial: Trivial, _: &[TextSample]) -> Option<TrivialAnswer> {
-        (trivial == Trivial::Copy).then(|| Box::new(|_: &TextSample| Answer::text("")) as TrivialAnswer)
+    fn baseline(&self, trivial: TrivialBaseline, _: &[TextSample]) -> Option<BaselineAnswer> {
+        (trivial == TrivialBaseline::Copy).then(|| Box::new(|_: &TextSample| Answer::text("")) as BaselineAnswer)
     }
 
-    fn typed(&self, text: &Typed, framer: &Framer) -> Result<TypedSamples, TypedError> {
+    fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {
         let words: Vec<String> = text.text.split_whitespace().map(str::to_owned).collect();
-        let record = TagRecord { tags: vec![self.outside(); words.len()], words, origin: typed_origin() };
+        let record = TagRecord { tags: vec![self.outside(); words.len()], words, origin: user_input_origin() };
         let (samples, _) = self.samples(vec![record], framer)?;
         let of = |sample: &TextSample| sample.target.get::<TagTarget>().map_or(0, |target| target.features.cut);
         let cut = samples.iter().map(of).sum();
-        Ok(TypedSamples { samples, cut })
+        Ok(UserSamples { samples, cut })
     }
 
     /// The words that have a tag, each with it.
-    fn said(&self, text: &Typed, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
+    fn answer_text(&self, text: &UserInput, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
         let target = samples.first().ok_or("nothing was read")?.target.get::<TagTarget>()?;
         let tags = target.word_tags(answers.first(), self.outside())?;
         let named = text.text.split_whitespace().zip(tags).filter(|(_, tag)| *tag != self.outside());
@@ -205,13 +205,13 @@ struct TagScore {
 }
 
 impl TaskScore for TagScore {
-    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<Said>, BoxError> {
+    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError> {
         let target = sample.target.get::<TagTarget>()?;
         let read = target.word_tags(answer, outside(&self.names))?;
         let named = |tags: &[usize]| tags.iter().map(|tag| self.names[*tag].as_str()).collect::<Vec<_>>();
         let (expected, found) = (named(&target.tags), named(&read));
         self.found += entities(&expected, &found)?;
-        Ok(Some(Said { name: sample.name.clone(), reference: expected.join(" "), hypothesis: found.join(" ") }))
+        Ok(Some(ScoredText { name: sample.name.clone(), reference: expected.join(" "), hypothesis: found.join(" ") }))
     }
 
     fn metric(&self, _: &str) -> Option<f64> {

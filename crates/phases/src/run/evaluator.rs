@@ -2,12 +2,12 @@
 
 use super::arrays::{input, one_hot};
 use super::batch::{TaskBatch, TaskLoader};
-use super::judged::Judged;
+use super::evaluation_result::EvaluationResult;
 use super::model::{Tapped, TaskModel};
 use super::pretrained::Pretrained;
 use super::scoring::{Answered, Asked, Scoring};
 use super::task_loss::{TaskLosses, TextInput};
-use super::together::{Spoken, Told, tell};
+use super::together::{SharedAnswers, Spoken, tell};
 use crate::TextNormalizer;
 use crate::config::{LOSS, TaskConfig};
 use burn::tensor::{Device, Tensor};
@@ -18,7 +18,7 @@ use undertone_fit::{Workload, note_workload};
 use undertone_model::lora::Gates;
 use undertone_model::router::{RouterConfig, Routing};
 use undertone_report::RoutedSample;
-use undertone_train::{BoxError, Team};
+use undertone_train::{BoxError, ProcessGroup};
 
 /// Who decides which adapters an input goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum RouterKind {
 }
 
 /// What judging needs besides a model and data.
-pub struct Judge {
+pub struct Evaluator {
     pub(super) tasks: Vec<TaskConfig>,
     pub(super) pretrained: Pretrained,
     pub(super) router: RouterConfig,
@@ -42,10 +42,10 @@ pub struct Judge {
     pub(super) normalizer: TextNormalizer,
     pub(super) device: Device,
     /// The ranks that share its work.
-    pub(super) team: Team,
+    pub(super) process_group: ProcessGroup,
 }
 
-impl Judge {
+impl Evaluator {
     /// What is to be known of what it finds.
     pub fn remark(&self) -> Option<String> {
         self.normalizer.remark()
@@ -55,11 +55,16 @@ impl Judge {
     ///
     /// # Errors
     /// When a sample cannot be read.
-    pub fn judge(&self, model: &TaskModel, data: &TaskLoader, kind: RouterKind) -> Result<Judged, BoxError> {
+    pub fn evaluate(
+        &self,
+        model: &TaskModel,
+        data: &TaskLoader,
+        kind: RouterKind,
+    ) -> Result<EvaluationResult, BoxError> {
         let mut scoring = Scoring::new(&self.tasks, &self.normalizer);
         let mut routed = Vec::new();
-        if !self.team.is_alone() && self.judge_together(model, data, kind, &mut scoring, &mut routed)? {
-            return self.judged(scoring, routed);
+        if !self.process_group.is_alone() && self.evaluate_shared(model, data, kind, &mut scoring, &mut routed)? {
+            return self.result(scoring, routed);
         }
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         for batch in data.epoch(0, 0) {
@@ -68,12 +73,12 @@ impl Judge {
             scoring.add_all(&Asked::of(&batch, self.tasks.len()), &answered)?;
             routed.extend(answered.routed);
         }
-        self.judged(scoring, routed)
+        self.result(scoring, routed)
     }
 
     /// As [`judge`](Self::judge), each rank its share of the batches; false where what a kind of task answers cannot be told
     /// to other ranks. Scores are made by each of all answers in their order, so that they are those of one process.
-    fn judge_together(
+    fn evaluate_shared(
         &self,
         model: &TaskModel,
         data: &TaskLoader,
@@ -81,7 +86,7 @@ impl Judge {
         scoring: &mut Scoring,
         routed: &mut Vec<RoutedSample>,
     ) -> Result<bool, BoxError> {
-        let Some(all) = tell(&self.team, self.answer_share(model, data, kind))? else { return Ok(false) };
+        let Some(all) = tell(&self.process_group, self.answer_share(model, data, kind))? else { return Ok(false) };
         let all: Vec<(Option<Spoken>, Answered)> = all
             .into_iter()
             .map(|mut told| Ok((told.spoken.take(), told.answered(&self.tasks)?)))
@@ -108,7 +113,7 @@ impl Judge {
         model: &TaskModel,
         data: &TaskLoader,
         kind: RouterKind,
-    ) -> Result<Option<Vec<Told>>, BoxError> {
+    ) -> Result<Option<Vec<SharedAnswers>>, BoxError> {
         // Chance is a matter of a single process.
         if kind == RouterKind::Random {
             return Ok(None);
@@ -116,19 +121,25 @@ impl Judge {
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut own = Vec::new();
         // All batches at a time: nobody waits for anybody before the end.
-        let share = BatchShare { rank: self.team.rank(), count: self.team.count(), window: data.batches(0).max(1) };
+        let share = BatchShare {
+            rank: self.process_group.rank(),
+            count: self.process_group.count(),
+            window: data.batches(0).max(1),
+        };
         let mut batches = data.share(0, 0, share);
         while let Some(batch) = batches.next() {
             let mut batch = batch?;
             let answered = self.answer(model, &mut batch, kind, &mut rng)?;
-            let Some(told) = Told::of(batches.cursor() - 1, &batch, &answered, &self.tasks) else { return Ok(None) };
+            let Some(told) = SharedAnswers::of(batches.cursor() - 1, &batch, &answered, &self.tasks) else {
+                return Ok(None);
+            };
             own.push(told);
         }
         Ok(Some(own))
     }
 
-    fn judged(&self, scoring: Scoring, routed: Vec<RoutedSample>) -> Result<Judged, BoxError> {
-        Ok(Judged { routed, remarks: self.remark().into_iter().collect(), ..scoring.finish()? })
+    fn result(&self, scoring: Scoring, routed: Vec<RoutedSample>) -> Result<EvaluationResult, BoxError> {
+        Ok(EvaluationResult { routed, remarks: self.remark().into_iter().collect(), ..scoring.finish()? })
     }
 
     /// Lets the model answer the samples of a batch.
@@ -159,15 +170,15 @@ impl Judge {
     ///
     /// # Errors
     /// When a sample cannot be read.
-    pub fn route(&self, model: &TaskModel, data: &TaskLoader) -> Result<Judged, BoxError> {
-        let mut judged = Judged::default();
+    pub fn route(&self, model: &TaskModel, data: &TaskLoader) -> Result<EvaluationResult, BoxError> {
+        let mut result = EvaluationResult::default();
         for batch in data.epoch(0, 0) {
             let mut batch = batch?;
             if let Some(routing) = routing(model, &self.tap(model, &mut batch)?.0) {
-                judged.routed.extend(routed(&routing, &batch.tasks));
+                result.routed.extend(routed(&routing, &batch.tasks));
             }
         }
-        Ok(judged)
+        Ok(result)
     }
 
     /// A batch at the tap, and what losses of texts need besides.

@@ -11,20 +11,20 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use undertone_ops::{Communicator, NcclError};
-use undertone_ranks::{Patience, RankError, Ranks};
+use undertone_ranks::{RankError, Ranks, Timeouts};
 
 /// The ranks that train a run together; by default a process is alone.
 #[derive(Clone, Debug, Default)]
-pub struct Team {
+pub struct ProcessGroup {
     /// Nothing where there is no other.
     ranks: Option<Arc<Ranks>>,
-    talk: Arc<Mutex<Talk>>,
+    state: Arc<Mutex<State>>,
 }
 
-/// How ranks talk, and what came of it so far.
+/// How ranks state, and what came of it so far.
 #[derive(Debug, Default)]
-struct Talk {
-    patience: Patience,
+struct State {
+    timeouts: Timeouts,
     /// Whether one has failed: then nobody says or hears anything any more.
     ended: bool,
     /// Whether ranks can no longer hear each other.
@@ -51,19 +51,19 @@ enum Card {
 
 /// What a rank says, whatever the others wait for: one that fails need not know what that is.
 #[derive(Serialize, Deserialize)]
-enum Said<T> {
-    This(T),
+enum Message<T> {
+    Value(T),
     Failed(String),
 }
 
-impl Team {
+impl ProcessGroup {
     /// This process among the ranks.
     pub fn of(ranks: Arc<Ranks>) -> Self {
-        Self { ranks: (ranks.count() > 1).then_some(ranks), talk: Arc::default() }
+        Self { ranks: (ranks.count() > 1).then_some(ranks), state: Arc::default() }
     }
 
     /// Its ranks in so many groups, as even as can be: which of them this one is in, and those that are in it with it.
-    pub fn group(&self, groups: usize) -> (usize, Self) {
+    pub fn split(&self, groups: usize) -> (usize, Self) {
         let Some(ranks) = &self.ranks else { return (0, Self::default()) };
         let group_of = |rank: usize| rank * groups / ranks.count();
         let own = group_of(ranks.rank());
@@ -87,22 +87,22 @@ impl Team {
     }
 
     /// Whether it is the one that writes.
-    pub fn leads(&self) -> bool {
+    pub fn is_main_process(&self) -> bool {
         self.rank() == 0
     }
 
-    /// Whether it is the one that tells a person what went wrong, once [`agree`](Self::agree) has told all of them: the first
+    /// Whether it is the one that tells a person what went wrong, once [`all_ok`](Self::all_ok) has told all of them: the first
     /// one that is still there.
-    pub fn speaks(&self) -> bool {
-        let talk = self.talk();
-        !talk.stopped && (0..self.rank()).all(|rank| talk.silent.contains(&rank))
+    pub fn reports_errors(&self) -> bool {
+        let state = self.state();
+        !state.stopped && (0..self.rank()).all(|rank| state.silent.contains(&rank))
     }
 
     /// Whether the first rank may still be saving what was learned, and cannot say when it has: ranks that no longer hear each other
     /// must not leave before it, for a launcher ends all processes once one has failed.
     pub fn leaves_first_rank_behind(&self) -> bool {
-        let talk = self.talk();
-        talk.broken && !self.leads() && !talk.silent.contains(&0)
+        let state = self.state();
+        state.broken && !self.is_main_process() && !state.silent.contains(&0)
     }
 
     /// What a rank is called in sentences: its number, and the host it is on.
@@ -121,33 +121,33 @@ impl Team {
     }
 
     /// Begins steps, in which ranks keep pace: others may take so long from now on.
-    pub(crate) fn keep_pace(&self, seconds: u64) {
+    pub(crate) fn set_timeout(&self, seconds: u64) {
         let seconds = Duration::from_secs(seconds);
-        self.talk().patience = Patience { answer: seconds, sign: seconds };
+        self.state().timeouts = Timeouts { answer: seconds, heartbeat: seconds };
     }
 
     /// Waits for others as long as they give signs of life: until each has trained something of its own.
-    pub fn wait_for_long(&self) {
-        self.talk().patience.answer = Duration::MAX;
+    pub fn disable_timeout(&self) {
+        self.state().timeouts.answer = Duration::MAX;
     }
 
     /// Ends them: ranks may be far apart, as where one writes a large model. A process that has died is still found out.
-    pub(crate) fn part(&self) {
-        self.talk().patience.answer = Patience::default().answer;
+    pub(crate) fn reset_timeout(&self) {
+        self.state().timeouts.answer = Timeouts::default().answer;
     }
 
     /// What every rank says, in the order of ranks.
     ///
     /// # Errors
     /// When a rank has failed, is gone or silent.
-    pub fn hear<T: Serialize + DeserializeOwned>(&self, said: T) -> Result<Vec<T>, TrainError> {
+    pub fn all_gather<T: Serialize + DeserializeOwned>(&self, said: T) -> Result<Vec<T>, TrainError> {
         let Some(ranks) = &self.ranks else { return Ok(vec![said]) };
         let mut heard = Vec::with_capacity(ranks.count());
-        for (rank, said) in self.exchange(ranks, &Said::This(said))?.into_iter().enumerate() {
+        for (rank, said) in self.exchange(ranks, &Message::Value(said))?.into_iter().enumerate() {
             match said {
-                Said::This(said) => heard.push(said),
-                Said::Failed(message) => {
-                    self.talk().ended = true;
+                Message::Value(said) => heard.push(said),
+                Message::Failed(message) => {
+                    self.state().ended = true;
                     return Err(TrainError::Rank { rank: self.name(rank), message });
                 }
             }
@@ -159,14 +159,14 @@ impl Team {
     ///
     /// # Errors
     /// That of this rank, or that of the first other one that has one.
-    pub fn agree<T, E: From<TrainError> + ToString>(&self, part: Result<T, E>) -> Result<T, E> {
-        let Some(ranks) = self.ranks.as_ref().filter(|_| !self.talk().ended) else { return part };
+    pub fn all_ok<T, E: From<TrainError> + ToString>(&self, part: Result<T, E>) -> Result<T, E> {
+        let Some(ranks) = self.ranks.as_ref().filter(|_| !self.state().ended) else { return part };
         match part {
-            Ok(part) => self.hear(()).map(|_| part).map_err(E::from),
+            Ok(part) => self.all_gather(()).map(|_| part).map_err(E::from),
             Err(error) => {
-                self.talk().ended = true;
+                self.state().ended = true;
                 // What others wait for is no matter, and whether they are there.
-                let _ = self.exchange(ranks, &Said::<serde_json::Value>::Failed(error.to_string()));
+                let _ = self.exchange(ranks, &Message::<serde_json::Value>::Failed(error.to_string()));
                 Err(error)
             }
         }
@@ -176,9 +176,9 @@ impl Team {
     ///
     /// # Errors
     /// When a rank is gone or silent.
-    pub(crate) fn totals(&self, values: &[f64]) -> Result<Vec<f64>, TrainError> {
+    pub(crate) fn all_reduce_sum(&self, values: &[f64]) -> Result<Vec<f64>, TrainError> {
         match &self.ranks {
-            Some(ranks) => Ok(self.noted(ranks.totals(values, self.patience()))?),
+            Some(ranks) => Ok(self.noted(ranks.all_reduce_sum(values, self.timeouts()))?),
             None => Ok(values.to_vec()),
         }
     }
@@ -189,11 +189,11 @@ impl Team {
     /// # Errors
     /// When a rank is gone or silent.
     pub(crate) fn connect_cards(&self, device: &Device) -> Result<(), TrainError> {
-        if self.is_alone() || self.talk().cards.is_some() {
+        if self.is_alone() || self.state().cards.is_some() {
             return Ok(());
         }
         let cards = self.joined_cards(device)?;
-        self.talk().cards = Some(cards);
+        self.state().cards = Some(cards);
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Team {
             Err(NcclError::NotCuda) => Card::None,
             Err(error) => Card::Failed(error.to_string()),
         };
-        let cards = self.hear(own)?;
+        let cards = self.all_gather(own)?;
         if cards.iter().all(|card| matches!(card, Card::None)) {
             return Ok(None);
         }
@@ -218,18 +218,18 @@ impl Team {
         let mut cards = None;
         if reasons.is_empty() {
             let joined = Communicator::join(device, &ids[0], self.rank(), self.count(), LONGEST_JOIN);
-            let said = self.hear(joined.as_ref().err().map(NcclError::to_string))?;
+            let said = self.all_gather(joined.as_ref().err().map(NcclError::to_string))?;
             let failed = said.into_iter().enumerate().filter_map(|(rank, said)| Some((rank, said?)));
             reasons.extend(failed.map(|(rank, reason)| format!("{}: {reason}", self.name(rank))));
             cards = joined.ok().map(Arc::new);
         }
         if let Some(reason) = reasons.first() {
-            if self.leads() {
+            if self.is_main_process() {
                 tracing::warn!("gradients go through the host, and not from card to card: {reason}");
             }
             return Ok(None);
         }
-        if self.leads() {
+        if self.is_main_process() {
             tracing::info!("gradients go from card to card, by NCCL");
         }
         Ok(cards)
@@ -238,7 +238,7 @@ impl Team {
     /// What adds up gradients on `device`, where there are several ranks.
     pub(crate) fn all_reduce(&self, device: &Device) -> Option<AllReduce> {
         let ranks = self.ranks.clone()?;
-        Some(AllReduce { ranks, cards: self.talk().cards.clone().flatten(), device: device.clone().inner() })
+        Some(AllReduce { ranks, cards: self.state().cards.clone().flatten(), device: device.clone().inner() })
     }
 
     /// Waits for the sums of what was sent while the backward pass went on.
@@ -255,11 +255,11 @@ impl Team {
     }
 
     fn receive(&self, sum: &mut GradientSum, sent: Vec<Sent>, sums: &AllReduce) -> Result<(), TrainError> {
-        let waited = self.noted(sum.receive(sent, sums, self.patience()));
+        let waited = self.noted(sum.receive(sent, sums, self.timeouts()));
         if let (Err(_), Some(cards)) = (&waited, &sums.cards) {
             cards.abort();
         }
-        self.talk().waited += waited?;
+        self.state().waited += waited?;
         Ok(())
     }
 
@@ -281,8 +281,8 @@ impl Team {
         let mut hasher = DefaultHasher::new();
         own.hash(&mut hasher);
         let hash = hasher.finish();
-        if self.hear(hash)?.iter().any(|other| *other != hash) {
-            let (sizes, absent): (Vec<_>, Vec<_>) = self.hear(own)?.into_iter().unzip();
+        if self.all_gather(hash)?.iter().any(|other| *other != hash) {
+            let (sizes, absent): (Vec<_>, Vec<_>) = self.all_gather(own)?.into_iter().unzip();
             let nowhere = |name: &String| absent.iter().all(|absent| absent.contains(name));
             let absent = absent[0].iter().filter(|name| nowhere(name)).cloned().collect();
             own = (sizes.into_iter().flatten().collect(), absent);
@@ -300,15 +300,15 @@ impl Team {
     ///
     /// # Errors
     /// When a rank is gone or silent.
-    pub(crate) fn gather(&self, own: Vec<Vec<f32>>) -> Result<Vec<Vec<Vec<f32>>>, TrainError> {
+    pub(crate) fn all_gather_floats(&self, own: Vec<Vec<f32>>) -> Result<Vec<Vec<Vec<f32>>>, TrainError> {
         let Some(ranks) = &self.ranks else { return Ok(own.into_iter().map(|own| vec![own]).collect()) };
         let asked: Result<Vec<_>, RankError> = own
             .into_iter()
-            .map(|own| ranks.gather(own.iter().flat_map(|value| value.to_le_bytes()).collect()))
+            .map(|own| ranks.all_gather(own.iter().flat_map(|value| value.to_le_bytes()).collect()))
             .collect();
-        let patience = self.patience();
+        let timeouts = self.timeouts();
         let found: Result<Vec<_>, RankError> =
-            asked.and_then(|asked| asked.into_iter().map(|found| found.wait(patience)).collect());
+            asked.and_then(|asked| asked.into_iter().map(|found| found.wait(timeouts)).collect());
         let found = self.noted(found)?;
         Ok(found.into_iter().map(|heard| heard.into_iter().map(|bytes| floats(&bytes)).collect()).collect())
     }
@@ -316,17 +316,17 @@ impl Team {
     /// How long this rank waited for the sums of gradients since this was asked last, and how long they were on their way.
     pub(crate) fn time_on_the_way(&self) -> (Duration, Duration) {
         let busy = self.ranks.as_ref().map_or(Duration::ZERO, |ranks| ranks.time_on_the_way());
-        (std::mem::take(&mut self.talk().waited), busy)
+        (std::mem::take(&mut self.state().waited), busy)
     }
 
     fn exchange<T: Serialize + DeserializeOwned>(
         &self,
         ranks: &Ranks,
-        said: &Said<T>,
-    ) -> Result<Vec<Said<T>>, TrainError> {
+        said: &Message<T>,
+    ) -> Result<Vec<Message<T>>, TrainError> {
         let data = |error: serde_json::Error| TrainError::Data(error.into());
         let said = serde_json::to_vec(said).map_err(data)?;
-        let heard = ranks.gather(said).and_then(|heard| heard.wait(self.patience()));
+        let heard = ranks.all_gather(said).and_then(|heard| heard.wait(self.timeouts()));
         self.noted(heard)?.iter().map(|bytes| serde_json::from_slice(bytes).map_err(data)).collect()
     }
 
@@ -334,23 +334,23 @@ impl Team {
     fn noted<T, E: Into<TrainError>>(&self, found: Result<T, E>) -> Result<T, TrainError> {
         let found = found.map_err(E::into);
         if let Err(TrainError::Ranks(error)) = &found {
-            let mut talk = self.talk();
-            talk.broken = true;
+            let mut state = self.state();
+            state.broken = true;
             match error {
-                RankError::Silent { missing, .. } => talk.silent = missing.iter().map(|peer| peer.rank).collect(),
-                RankError::Stopped { .. } => talk.stopped = true,
+                RankError::Silent { missing, .. } => state.silent = missing.iter().map(|peer| peer.rank).collect(),
+                RankError::Stopped { .. } => state.stopped = true,
                 _ => {}
             }
         }
         found
     }
 
-    fn patience(&self) -> Patience {
-        self.talk().patience
+    fn timeouts(&self) -> Timeouts {
+        self.state().timeouts
     }
 
-    fn talk(&self) -> MutexGuard<'_, Talk> {
-        self.talk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,7 +7,7 @@ use undertone_train::{Evaluation, Example};
 
 /// What a model did on an evaluation set.
 #[derive(Clone, Debug, Default)]
-pub struct Judged {
+pub struct EvaluationResult {
     /// Task → metric → value.
     pub tasks: BTreeMap<String, BTreeMap<String, f64>>,
     /// The mean over the tasks of the first metric's error.
@@ -20,7 +20,7 @@ pub struct Judged {
     pub remarks: Vec<String>,
 }
 
-impl Judged {
+impl EvaluationResult {
     /// The share of samples that the router sent to their own task.
     pub fn routing_accuracy(&self) -> Option<f64> {
         let right = self.routed.iter().filter(|s| choice(&s.gates) == s.task).count();
@@ -28,7 +28,7 @@ impl Judged {
     }
 }
 
-impl Judged {
+impl EvaluationResult {
     /// As the Learner records it: `task.metric`, the mean error, and the router's accuracy where there is one; of a run
     /// without `tasks` the metrics alone.
     pub fn into_evaluation(self) -> Evaluation {
