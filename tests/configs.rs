@@ -28,6 +28,32 @@ fn every_shipped_configuration_parses_and_says_how_to_run_it() {
     }
 }
 
+#[test]
+fn every_shipped_configuration_is_what_the_schema_describes() {
+    let schema = Experiment::schema();
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    for path in shipped() {
+        let experiment = Experiment::load(Some(&path), &[]).expect("checked by the test above");
+        // As it was written, and with every key that a configuration has.
+        for text in [std::fs::read_to_string(&path).expect("readable"), experiment.to_yaml()] {
+            let value: serde_json::Value = serde_norway::from_str(&text).expect("YAML");
+            let errors: Vec<String> =
+                validator.iter_errors(&value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+            assert!(errors.is_empty(), "{}: {errors:?}", path.display());
+        }
+    }
+    for odd in [
+        serde_json::json!({"train": {"max_stepz": 3}}),
+        serde_json::json!({"train": {"optimizer": {"name": "lyon"}}}),
+        serde_json::json!({"tasks": [{"name": "a", "head": {"type": "classify", "labelz": ["a"]}}]}),
+    ] {
+        assert!(!validator.is_valid(&odd), "{odd}");
+    }
+    let described =
+        schema["properties"].as_object().expect("keys").values().filter(|key| key["description"].is_string());
+    assert!(described.count() >= 10, "keys are described: {schema}");
+}
+
 /// Model, data and batches of the first stage; what needs files that are not here names one of them.
 #[test]
 fn every_shipped_configuration_builds_or_names_what_is_missing() {

@@ -1,10 +1,10 @@
 //! Settings of glibc's allocator, so that it keeps freed memory.
 
-/// Stops glibc from returning large buffers to the system after every tensor operation and fetching them back, zeroed a
-/// page at a time, for the next one: in a training step more than half of the time can go there. Memory then stays
-/// at its peak, which a training process is at all the time anyway.
+/// Stops glibc from returning large buffers to the system after every tensor operation and requesting them again,
+/// zeroed page by page, for the next one: this can take more than half of the time of a training step. Memory then
+/// stays at its peak; a training process is at its peak all the time anyway.
 ///
-/// It belongs to a binary, not to a library, and must run before the first large allocation and the first thread.
+/// Belongs in a binary, not in a library, and must run before the first large allocation and the first thread.
 pub fn tune() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     #[allow(unsafe_code)]

@@ -1,7 +1,8 @@
 //! Undertone's command line, as a program and as a library.
 //!
-//! `cargo install --path crates/cli` installs the program `undertone`. Whoever has a kind of task, a metric, an optimizer, a source of
-//! speech or a backbone of their own makes a program of three lines that has every command with them, [`main`]:
+//! `cargo install --path crates/cli` installs the program `undertone`. If you have your own kind of task, metric,
+//! optimizer, source of speech or backbone, write a program of three lines with [`main`]; it has every command with
+//! them:
 //!
 //! ```no_run
 //! use undertone::metrics::Direction;
@@ -29,9 +30,9 @@
 //! }
 //! ```
 //!
-//! A program with commands of its own besides is a [`Program`]. What a command does is done by libraries: here arguments are read,
-//! a library is called, and what comes of it is printed. Exit status: 0 done (or nobody reads any more what comes of it), 1 the machine
-//! failed, 2 bad input or configuration, 130 interrupted with a checkpoint.
+//! For a program with additional commands, use [`Program`]. The work of a command is done by libraries: this crate
+//! parses arguments, calls a library and prints the result. Exit status: 0 done (also if the reader of the output has
+//! closed it), 1 the machine failed, 2 bad input or configuration, 130 interrupted with a checkpoint.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -40,7 +41,9 @@ mod commands;
 mod failure;
 mod kinds;
 mod logging;
+
 pub mod output;
+mod plugin;
 mod program;
 mod progress;
 
@@ -48,5 +51,6 @@ pub use commands::Command;
 pub use failure::Failure;
 pub use kinds::Kinds;
 pub use logging::LogFormat;
-pub use program::{Program, find_config, main};
+pub use plugin::main;
+pub use program::{Program, find_config};
 pub use progress::Bar;

@@ -23,7 +23,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// The variable that says what is shown, like `warn` or `undertone_train=debug`.
+/// Environment variable that selects the events shown, such as `warn` or `undertone_train=debug`.
 const VARIABLE: &str = "RUST_LOG";
 /// Filter without that variable: Undertone's own events, and warnings of other crates.
 const DEFAULT: &str = "warn,undertone=info,xtask=info";
@@ -33,7 +33,8 @@ const OTHER_RANKS: &str = "error";
 /// Installs the subscriber that shows events.
 ///
 /// # Errors
-/// If `RUST_LOG` is not a valid filter. The default filter is installed in that case.
+/// If `RUST_LOG` is not a valid filter; the default filter is installed in that case. If a subscriber is installed
+/// already.
 pub fn start(format: LogFormat) -> Result<(), Failure> {
     let asked = std::env::var(VARIABLE).ok().filter(|asked| !asked.trim().is_empty());
     let usual = if launched().is_some_and(|launched| launched.rank > 0) { OTHER_RANKS } else { DEFAULT };
@@ -59,11 +60,12 @@ pub fn start(format: LogFormat) -> Result<(), Failure> {
     }
 }
 
-/// Logs the error that ended the command, as a sentence, regardless of `RUST_LOG`.
+/// Reports the error that ended the command, whatever `RUST_LOG` leaves out.
 pub fn complain(format: LogFormat, text: &str) {
     match format {
         LogFormat::Plain => note!("error: {text}"),
-        LogFormat::Json => tracing::error!("{text}"),
+        LogFormat::Json if tracing::enabled!(tracing::Level::ERROR) => tracing::error!("{text}"),
+        LogFormat::Json => note!("{}", serde_json::json!({"level": "ERROR", "message": text})),
     }
 }
 

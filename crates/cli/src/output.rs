@@ -1,7 +1,6 @@
 //! Writes to standard output and standard error. No other module of this program writes there.
 //!
-//! `println!` and its siblings panic if the reader has closed the pipe or the disk is full. Clippy forbids them in this
-//! program.
+//! `println!` and its siblings panic if the reader has closed the pipe or the disk is full. Clippy forbids them here.
 
 use crate::failure::Failure;
 use std::fmt::{Arguments, Display};
@@ -23,10 +22,10 @@ macro_rules! note {
     };
 }
 
-/// Writes results on standard output.
+/// Writes results to standard output.
 ///
 /// # Errors
-/// [`Failure::Unread`] when nobody reads them any more, as behind `| head`; in words when they cannot be written.
+/// [`Failure::Unread`] if the reader has closed the pipe, as with `| head`; a message for any other write error.
 pub fn text(text: impl Display) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     write!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(|e| unwritten(&e, "standard output"))

@@ -1,8 +1,6 @@
 //! A command-line program: parses arguments, runs one command, returns an exit status.
 
-use crate::commands::Command;
 use crate::failure::Failure;
-use crate::kinds::Kinds;
 use crate::logging::{self, LogFormat};
 use crate::{allocator, output};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -22,17 +20,6 @@ pub struct Program {
 
 /// The running program.
 static PROGRAM: OnceLock<Program> = OnceLock::new();
-
-/// Runs the program `undertone` with the kinds that `configure` adds; a configuration can then name them.
-///
-/// If a name is already registered, the program ends with exit status 2 and an error message.
-pub fn main(configure: impl FnOnce(Kinds) -> Kinds) -> ExitCode {
-    let program = Program { name: "undertone", configs: None };
-    program.run(|command: Command, log_format| {
-        configure(Kinds::default()).registered().map_err(Failure::BadInput)?;
-        command.run(log_format)
-    })
-}
 
 #[derive(Parser)]
 #[command(about = "Undertone: fine-tuning Whisper and routed task adapters", version, arg_required_else_help = true)]

@@ -1,7 +1,7 @@
-//! The task `callsigns`: pile-ups, contacts and contests, of which only the calls are written.
+//! The task `callsigns`: pile-ups, contacts and contests, with the calls alone as the label.
 //!
-//! The rule: write every word that is a whole callsign, with what follows or precedes its stroke, unless it is the one
-//! written last. Parts of calls (`K1?`), cut numbers and the names of rigs are no calls.
+//! The rule: write every word that is a complete callsign, including the parts around its stroke, unless it equals the
+//! last one written. Parts of calls (`K1?`), cut numbers and the names of rigs are no calls.
 
 use super::{
     CwSource, CwText, callsign, lists,
@@ -11,11 +11,11 @@ use super::{
 use rand_chacha::ChaCha8Rng;
 use undertone_data::random::{chance, pick, whole};
 
-/// How often a first over is drawn, and how often another one after that.
+/// Number of attempts to draw a first over, and to draw another one after it.
 const FIRST_TRIES: usize = 40;
 const MORE_TRIES: usize = 4;
 
-/// Whole overs up to the wanted length, the first with a call in it.
+/// Returns whole overs up to the wanted length, the first of which contains a call.
 pub(super) fn compose(source: CwSource, text: &CwText, room: &Room<'_>, rng: &mut ChaCha8Rng) -> Option<Message> {
     let mut said: Option<Message> = None;
     let mut tries = FIRST_TRIES;
@@ -34,7 +34,7 @@ pub(super) fn compose(source: CwSource, text: &CwText, room: &Room<'_>, rng: &mu
     said.filter(|said| said.sent != said.written)
 }
 
-/// The callsigns in what was sent.
+/// Returns the callsigns in the sent text.
 fn heard(sent: &str) -> String {
     let mut calls: Vec<&str> = sent.split(' ').filter(|word| callsign::is_callsign(word)).collect();
     calls.dedup();
@@ -42,7 +42,7 @@ fn heard(sent: &str) -> String {
 }
 
 fn over(source: CwSource, text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
-    // The overs of a contact are long; half of the time it is the end of one or a break that is heard.
+    // The overs of a contact are long; half of the time the end of one or a break is sent instead.
     if source != CwSource::Callsigns && (source != CwSource::Qso || chance(rng, 0.5)) {
         return text::over(source, text, rng);
     }

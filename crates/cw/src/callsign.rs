@@ -1,25 +1,25 @@
-//! Callsigns as the administrations of the world assign them (ITU Radio Regulations, Appendix 42, and the national
-//! plans for amateurs), and where they are heard from: CQ zone, state or province, ARRL section.
+//! Callsigns as assigned by the administrations of the world (ITU Radio Regulations, Appendix 42, and the national
+//! plans for amateurs), and their locations: CQ zone, state or province, ARRL section.
 
 use super::lists::{ANTENNAS, AREAS, Area, HOMES, Home};
 use rand_chacha::ChaCha8Rng;
 use undertone_data::random::{chance, pick, weighted, whole};
 
-/// Somebody with a licence.
+/// A licensed operator.
 pub(super) struct Operator {
     pub call: String,
     /// CQ zone, 1 to 40.
     pub zone: u8,
-    /// Where in the United States or Canada.
+    /// Location in the United States or Canada.
     pub home: Option<&'static Home>,
 }
 
-/// From anywhere; in every third case from the United States or Canada.
+/// Draws an operator from anywhere; 35 % of them are from the United States or Canada.
 pub(super) fn any(rng: &mut ChaCha8Rng) -> Operator {
     if chance(rng, 0.35) { north_american(rng) } else { overseas(rng) }
 }
 
-/// From a state of the United States, a province of Canada, Alaska, Hawaii or Puerto Rico.
+/// Draws one from a state of the United States, a province of Canada, Alaska, Hawaii or Puerto Rico.
 pub(super) fn north_american(rng: &mut ChaCha8Rng) -> Operator {
     let home = &HOMES[weighted(rng, HOMES.iter().map(|home| f32::from(home.weight)))];
     let call = match home.prefixes {
@@ -29,7 +29,7 @@ pub(super) fn north_american(rng: &mut ChaCha8Rng) -> Operator {
     Operator { call, zone: home.zone, home: Some(home) }
 }
 
-/// From a state or province that counts as one in the ARRL's DX contest, so not from an island or Alaska.
+/// Draws one from a state or province that counts as one in the ARRL's DX contest, so not from an island or Alaska.
 pub(super) fn mainland(rng: &mut ChaCha8Rng) -> Operator {
     loop {
         let operator = north_american(rng);
@@ -39,7 +39,7 @@ pub(super) fn mainland(rng: &mut ChaCha8Rng) -> Operator {
     }
 }
 
-/// From elsewhere.
+/// Draws one from elsewhere.
 pub(super) fn overseas(rng: &mut ChaCha8Rng) -> Operator {
     let Area { prefixes, digits, letters: (least, most), zone, .. } =
         AREAS[weighted(rng, AREAS.iter().map(|area| f32::from(area.weight)))];
@@ -48,10 +48,10 @@ pub(super) fn overseas(rng: &mut ChaCha8Rng) -> Operator {
     Operator { call, zone, home: None }
 }
 
-/// Prefixes of countries in which others are guests.
+/// Prefixes of countries in which foreign operators are guests.
 const ABROAD: [&str; 10] = ["F", "DL", "EA8", "OE", "I", "ON", "SM", "W4", "VP5", "HB9"];
 
-/// The call as it is sent away from home, with the given probability.
+/// Returns the call as sent away from home, with the given probability.
 pub(super) fn portable(call: &str, probability: f32, rng: &mut ChaCha8Rng) -> String {
     if !chance(rng, probability) {
         return call.to_owned();
@@ -68,7 +68,8 @@ pub(super) fn portable(call: &str, probability: f32, rng: &mut ChaCha8Rng) -> St
     }
 }
 
-/// Whether a word is a call as this module makes them, at home or away. G5RV is an antenna: its inventor's call.
+/// Returns whether a word is a call as made by this module, at home or away. G5RV is excluded: it is an antenna named
+/// after its inventor's call.
 pub(super) fn is_callsign(word: &str) -> bool {
     if ANTENNAS.contains(&word) {
         return false;
@@ -105,8 +106,8 @@ fn is_home_call(word: &str) -> bool {
     of_area || of_home.into_iter().any(|suffix| letters(suffix, 2, 3)) || of_district()
 }
 
-/// A call of one of the ten districts, in the FCC's formats. KL, KH, KP and their like belong to Alaska and the islands,
-/// and a suffix that starts with X to experiments.
+/// Returns a call of one of the ten districts, in the FCC's formats. KL, KH, KP and similar prefixes belong to Alaska
+/// and the islands, and a suffix that starts with X to experiments.
 fn united_states(district: char, rng: &mut ChaCha8Rng) -> String {
     let single = |rng: &mut ChaCha8Rng| pick(rng, &["K", "N", "W"]).to_owned();
     let double = |rng: &mut ChaCha8Rng| match pick(rng, b"AKNWKWKW") {
@@ -118,7 +119,7 @@ fn united_states(district: char, rng: &mut ChaCha8Rng) -> String {
         1 => (single(rng), 3),
         2 => (double(rng), 1),
         3 => (double(rng), 2),
-        // Three letters after two are only given out with K and W.
+        // Three letters after two are only assigned with K and W.
         _ => (format!("{}{}", pick(rng, &["K", "W"]), pick(rng, b"ABCDEFGIJKMNOQRSTUVWXYZ") as char), 3),
     };
     loop {
@@ -129,7 +130,7 @@ fn united_states(district: char, rng: &mut ChaCha8Rng) -> String {
     }
 }
 
-/// Letters that end a call. None starts with Q: QRA to QUZ would be Q-codes.
+/// Returns letters that end a call. None starts with Q: QRA to QUZ would be Q-codes.
 fn suffix(least: usize, most: usize, rng: &mut ChaCha8Rng) -> String {
     let first = pick(rng, b"ABCDEFGHIJKLMNOPRSTUVWXYZ") as char;
     let rest = whole(rng, least..=most) - 1;

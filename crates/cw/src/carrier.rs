@@ -1,6 +1,6 @@
-//! A station's keyed carrier: a rotating phasor whose pitch and level are recomputed a thousand times a second.
+//! Keyed carrier of a station: a rotating phasor whose pitch and level are recomputed a thousand times per second.
 //!
-//! Amplitudes are relative to the wanted carrier's, unfaded, which is 1 here; its power is therefore 1/2.
+//! Amplitudes are relative to the wanted carrier's without fading, which is 1; its power is therefore 1/2.
 
 use super::CwChirpInfo;
 use rand::RngExt;
@@ -11,7 +11,7 @@ use undertone_data::radio::{
     channel::{BLOCK, carrier_hz, fading, walk},
 };
 
-/// One station's carrier as it arrives.
+/// One station's carrier at the receiver.
 pub(super) struct Carrier {
     pub pitch_hz: f64,
     pub amplitude: f64,
@@ -21,7 +21,7 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// Adds the carrier, keyed by `envelope`, to `audio`. `elements` tells the chirp when the key went down.
+    /// Adds the carrier, keyed by `envelope`, to `audio`. The chirp depends on the key-down times in `elements`.
     pub fn add(&self, envelope: &[f32], elements: &[[f64; 2]], rng: &mut ChaCha8Rng, audio: &mut [f32]) {
         let mut phase = rng.random::<f64>() * TAU;
         let mut walked = 0.0;

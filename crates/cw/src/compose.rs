@@ -1,4 +1,4 @@
-//! Messages that are whole, by task.
+//! Composition of whole messages, by task.
 
 use super::{
     CwSource, CwTask, CwText, calls, expand, log,
@@ -8,7 +8,7 @@ use super::{
 use rand_chacha::ChaCha8Rng;
 use undertone_data::random::whole;
 
-/// A whole message that should fit, or nothing: then try again, or send one of [`shortest`].
+/// Returns a whole message that should fit, or none: then the caller tries again, or sends one of [`shortest`].
 pub(super) fn compose(
     task: CwTask,
     source: CwSource,
@@ -26,7 +26,8 @@ pub(super) fn compose(
     message.filter(|message| message.written.len() <= LONGEST_TEXT)
 }
 
-/// Sent where nothing that was drawn fits: [`super::CwConfig::validate`] makes sure that each of these does.
+/// Returns messages for a clip in which nothing that was drawn fits: [`super::CwConfig::validate`] checks that each of
+/// these does.
 pub(super) fn shortest(task: CwTask, source: CwSource, text: &CwText) -> Vec<Message> {
     let cut = text.cut_numbers > 0.0;
     let messages: &[(&str, &str)] = match (task, source) {
@@ -50,7 +51,7 @@ pub(super) fn shortest(task: CwTask, source: CwSource, text: &CwText) -> Vec<Mes
     messages.iter().map(|(sent, written)| Message { sent: (*sent).into(), written: (*written).into() }).collect()
 }
 
-/// One of [`shortest`].
+/// Draws one of [`shortest`].
 pub(super) fn last_resort(task: CwTask, source: CwSource, text: &CwText, rng: &mut ChaCha8Rng) -> Message {
     let messages = shortest(task, source, text);
     messages[whole(rng, 0..messages.len())].clone()

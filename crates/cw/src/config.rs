@@ -1,46 +1,46 @@
-//! What the synthesiser can be told. A pair of numbers is a range: each sample draws its own value from it, evenly.
+//! Settings of the synthesiser. A pair of numbers is a range: each sample draws its own value from it, uniformly.
 
 use super::{CwHabits, CwIdle, CwSource, CwTask, CwTransmitter};
 use serde::{Deserialize, Serialize};
 use undertone_data::radio::{Drift, Fading, Interference, Path, Receiver, ReceiverFilter, Recorder, Static};
 use undertone_data::random::Range;
 
-/// Everything the CW synthesiser can vary. The default is a general mix: hand and machine keying at 15 to 30 words
-/// per minute, clean or 10 to 30 dB over the noise in 500 Hz, with some fading, static and interference.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// All settings of the CW synthesiser. The default is a general mix: hand and machine keying at 15 to 30 words per
+/// minute, clean or 10 to 30 dB over the noise in 500 Hz, with some fading, static and interference.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwConfig {
-    /// What is to be written down, and so what is sent.
+    /// Task, which selects the label and the kind of texts.
     pub task: CwTask,
-    /// What is sent: the weight of each kind of text, or a list of texts.
+    /// Texts: the weight of each kind of text, or a list of texts.
     pub text: CwText,
-    /// Length of a clip, in seconds. For all tasks but `copy`, and for fixed texts, a clip is longer than what was drawn
-    /// when its text needs it, up to the upper end.
+    /// Length of a clip, in seconds. For all tasks but `copy`, and for fixed texts, a clip is longer than the drawn
+    /// value if its text needs it, up to the upper end.
     pub duration_s: Range,
     /// Silence before the first key-down, in seconds.
     pub lead_s: Range,
-    /// Least silence after the last key-up, in seconds; for the task `copy` the text fills the clip up to here.
+    /// Minimum silence after the last key-up, in seconds; for the task `copy` the text fills the clip up to here.
     pub tail_s: Range,
     /// Speed of the characters, in words per minute (PARIS: a dit lasts 1.2/wpm seconds).
     pub wpm: Range,
     /// Characters at full speed with longer gaps between them.
     pub farnsworth: CwFarnsworth,
-    /// Timing of a human hand instead of an electronic keyer.
+    /// Timing of keying by hand instead of an electronic keyer.
     pub hand: CwHand,
-    /// What a sender does beyond jitter.
+    /// Habits of a sender beyond jitter.
     pub habits: CwHabits,
-    /// Clips out of the middle of a transmission.
+    /// Clips from the middle of a transmission.
     pub cut: CwCut,
-    /// Probability of a clip with one or two words only, somewhere in it; for the task `copy`, but not for fixed texts.
+    /// Probability of a clip with only one or two words, at any position; for the task `copy`, but not for fixed texts.
     pub brief: f32,
     /// Time in which the carrier rises and falls (raised cosine), in milliseconds. Key-down and key-up are the
     /// half-amplitude points, so the edges do not change the timing. Below about 4 ms the keying clicks.
     pub rise_ms: Range,
     /// Pitch of the carrier, in hertz.
     pub pitch_hz: Range,
-    /// A carrier that wanders.
+    /// Drift of the carrier's frequency.
     pub drift: Drift,
-    /// A carrier whose pitch is off at each key-down and settles.
+    /// Chirp: an error of the carrier's pitch at each key-down that decays.
     pub chirp: CwChirp,
     /// Faults of the transmitter.
     pub transmitter: CwTransmitter,
@@ -58,33 +58,34 @@ pub struct CwConfig {
     pub snr_bandwidth_hz: f32,
     /// The receiver's filter.
     pub filter: ReceiverFilter,
-    /// A receiver that hears nothing while its own transmitter sends.
+    /// Muting of the receiver while its own transmitter sends.
     pub muting: CwMuting,
-    /// The rest of the receiver, behind `filter`.
+    /// Receiver effects after `filter`.
     pub receiver: Receiver,
-    /// What the clip was recorded with.
+    /// Recorder of the clip.
     pub recorder: Recorder,
-    /// Probability of a clip with nothing but the keyed carrier: no noise, fading, static, other stations or filter, nothing
-    /// of `path`, `muting`, `receiver` and `recorder`, and a transmitter without backwave and clicks.
+    /// Probability of a clip with only the keyed carrier: no noise, fading, static, other stations or filter, no
+    /// effects of `path`, `muting`, `receiver` and `recorder`, and a transmitter without backwave and clicks.
     pub clean: f32,
-    /// Probability that a clip has not the noise of `snr_db`: its gaps hold what other keys put there, or nothing.
+    /// Probability of a clip without the noise of `snr_db`: its gaps contain the effects of other keys of the
+    /// configuration, or silence.
     pub noiseless: f32,
-    /// Probability of a clip in which nobody sends, and an empty text.
+    /// Probability of a clip without a sender, whose text is empty.
     pub noise_only: f32,
-    /// What is heard then.
+    /// Sound of a clip without a sender.
     pub idle: CwIdle,
-    /// Level of the loudest instant of a clip, in decibels relative to full scale.
+    /// Peak level of a clip, in decibels relative to full scale.
     pub level_dbfs: Range,
 }
 
-/// What is sent. Each weight is relative to the sum of all; where a configuration names any, those it does not name
-/// are 0 and left out.
+/// Kinds of text. Each weight is relative to the sum of all. If a configuration gives any weights, those that it does
+/// not give are 0.
 ///
-/// The task `copy` draws from all of them, `callsigns` from contacts, contests and `callsigns`,
-/// `log` from the five contests, `expand` and `traffic` from none: they have texts of their own. A weight that the task
-/// does not draw from is refused, unless `text` is left out altogether, and so are `fixed` and `group_length` for any
-/// task but `copy`. `portable` and `cut_numbers` also shape what other stations send.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The task `copy` draws from all of them, `callsigns` from contacts, contests and `callsigns`, `log` from the five
+/// contests, `expand` and `traffic` from none, because they have texts of their own. A weight that the task does not
+/// draw from is refused, unless `text` is left out altogether, and so are `fixed` and `group_length` for any task but
+/// `copy`. `portable` and `cut_numbers` also affect the texts of other stations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CwText {
     /// Weight of common English words mixed with abbreviations, Q-codes, numbers and punctuation.
@@ -114,23 +115,23 @@ pub struct CwText {
     /// Weight of ARRL Sweepstakes contacts: serial number, precedence, callsign, check and section.
     #[serde(default)]
     pub sweepstakes: f32,
-    /// Weight of beacons: `VVV DE W1AW/B FN31`, over and over.
+    /// Weight of beacons: `VVV DE W1AW/B FN31`, repeated.
     #[serde(default)]
     pub beacons: f32,
     /// Weight of groups of figures, frequencies, times, dates.
     #[serde(default)]
     pub numbers: f32,
-    /// Weight of random strings of everything that can be keyed, each symbol as likely as any other.
+    /// Weight of random strings of everything that can be keyed, with uniformly distributed symbols.
     #[serde(default)]
     pub scatter: f32,
     /// Weight of sentences of plain English in their natural word order.
     #[serde(default)]
     pub sentences: f32,
-    /// Texts to send instead, each whole and equally often; a clip becomes as long as its text needs. When this list
-    /// is not empty the weights do not matter.
+    /// Texts to send instead, each as a whole and equally often; a clip becomes as long as its text needs. If this list
+    /// is not empty, the weights have no effect.
     #[serde(default)]
     pub fixed: Vec<String>,
-    /// Least and most characters in a random group.
+    /// Minimum and maximum number of characters in a random group.
     #[serde(default = "group_length")]
     pub group_length: [usize; 2],
     /// Probability that a callsign ends in `/P`, `/M`, `/QRP` and the like.
@@ -142,17 +143,17 @@ pub struct CwText {
 }
 
 /// Farnsworth spacing, timed by the ARRL's formula.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwFarnsworth {
-    /// Probability that a clip is sent so.
+    /// Probability that a clip has Farnsworth spacing.
     pub probability: f32,
     /// Speed of the text as a fraction of the speed of its characters.
     pub ratio: Range,
 }
 
-/// A hand on the key. Jitter is normal, cut off at 2.5 standard deviations.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Keying by hand. Jitter is normally distributed, truncated at 2.5 standard deviations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwHand {
     /// Probability that a clip is sent by hand.
@@ -161,44 +162,46 @@ pub struct CwHand {
     pub mark_jitter: Range,
     /// Standard deviation of the length of gaps, as a fraction of it.
     pub gap_jitter: Range,
-    /// Share of a dit in a dit and its gap: 0.5 is even, more is heavy (every mark gains what every gap loses).
+    /// Share of a dit in a dit and its gap: 0.5 is even, more is heavy (every mark is longer by the amount that every
+    /// gap is shorter).
     pub weighting: Range,
-    /// Swing of a bug: every dah is longer by this fraction, and the last one of a character by the fraction again.
+    /// Swing of a bug (a semi-automatic key): every dah is longer by this fraction, and the last one of a character by
+    /// the fraction again.
     pub swing: Range,
 }
 
-/// Clips that start and end while somebody sends, as pieces of a long recording do: between characters, or in the middle of
-/// a dit or a dah. A character is in the text if the clip holds all of it.
+/// Clips that start and end while somebody sends, as pieces of a long recording do: between characters, or in the
+/// middle of a dit or a dah. A character is in the text if the clip contains all of it.
 ///
-/// They are of the length drawn from `duration_s`; `lead_s` or `tail_s` holds for the end that is not cut. For the task
-/// `copy`, but not for fixed texts.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Their length is the one drawn from `duration_s`; `lead_s` or `tail_s` applies to the end that is not cut. For the
+/// task `copy`, but not for fixed texts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwCut {
     /// Probability that a clip is cut: at its start, at its end or at both, equally often.
     pub probability: f32,
 }
 
-/// Muting of the receiver by the transmitter beside it (`muting`): noise, static and other stations are heard only while
-/// the key is up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Muting of the receiver by the transmitter beside it (`muting`): noise, static and other stations are only audible
+/// while the key is up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwMuting {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// How long after key-up the receiver comes back, in milliseconds.
+    /// Time from key-up until the receiver is audible again, in milliseconds.
     pub hold_ms: Range,
 }
 
-/// A carrier that is pulled at key-down.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Chirp: a carrier whose pitch is off at key-down.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwChirp {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// How far the pitch is off at key-down, in hertz, upwards or downwards.
+    /// Error of the pitch at key-down, in hertz, upwards or downwards.
     pub hz: Range,
-    /// Time constant with which it settles, in milliseconds.
+    /// Time constant with which it decays, in milliseconds.
     pub settle_ms: Range,
 }
 
@@ -265,7 +268,7 @@ impl Default for CwText {
 }
 
 impl CwText {
-    /// The kinds of text that have a weight, with it.
+    /// Returns the kinds of text that have a weight, with it.
     pub(super) fn weights(&self) -> [(CwSource, f32); 13] {
         [
             (CwSource::Words, self.words),

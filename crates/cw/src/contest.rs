@@ -1,4 +1,4 @@
-//! Overs of contest contacts, as the rules of each contest and the habits on the air have them.
+//! Overs of contest contacts, by the rules of each contest and the usual practice on the air.
 
 use super::{
     CwText,
@@ -16,7 +16,7 @@ pub(super) fn cqww(text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
     over(&me, "TEST", exchange, text, rng)
 }
 
-/// Report, then the state or province from those who have one, and the power from all others.
+/// Report, then the state or province of those who have one, and the power of all others.
 pub(super) fn arrl_dx(text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
     let cut = chance(rng, text.cut_numbers);
     let me = if chance(rng, 0.5) { callsign::mainland(rng) } else { callsign::overseas(rng) };
@@ -72,12 +72,12 @@ pub(super) fn sweepstakes(text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
     over(&me, "SS", exchange, text, rng)
 }
 
-/// Stations outside the United States and Canada send DX for a section.
+/// Returns the section; stations outside the United States and Canada send DX instead.
 pub(super) fn section(operator: &Operator, rng: &mut ChaCha8Rng) -> &'static str {
     operator.home.map_or("DX", |home| pick(rng, home.sections))
 }
 
-/// One over of a contact in which `me` sends `exchange`, running (calling CQ) or answering.
+/// Returns one over of a contact in which `me` sends `exchange`, running (calling CQ) or answering.
 fn over(me: &Operator, contest: &str, exchange: Vec<String>, text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
     let call = callsign::portable(&me.call, text.portable / 4.0, rng);
     let them = callsign::any(rng).call;
@@ -104,7 +104,7 @@ fn report(cut: bool) -> String {
     shorten("599".to_owned(), cut)
 }
 
-/// As serial numbers are distributed: most stations in a log are at a low one.
+/// Draws a serial number with the usual distribution: most stations in a log have a low one.
 pub(super) fn serial_number(rng: &mut ChaCha8Rng) -> usize {
     let most = pick(rng, &[30, 100, 300, 1000, 3000]);
     whole(rng, 1..=most)
@@ -115,7 +115,7 @@ fn serial(cut: bool, rng: &mut ChaCha8Rng) -> String {
     shorten(if chance(rng, 0.5) { format!("{number:03}") } else { number.to_string() }, cut)
 }
 
-/// Cut numbers: N for 9, T for 0.
+/// Replaces digits by cut numbers: N for 9, T for 0.
 fn shorten(digits: String, cut: bool) -> String {
     if cut { digits.replace('9', "N").replace('0', "T") } else { digits }
 }

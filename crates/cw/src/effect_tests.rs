@@ -1,4 +1,4 @@
-//! What a listener would hear of habits, faults, and of a receiver that is not perfect.
+//! Audible effects of habits, faults, and of an imperfect receiver.
 
 use super::{
     tests::{any_config, band, detect, fixed, key_downs, mean_power, one, plain},
@@ -9,7 +9,7 @@ use undertone_data::radio::{
     Agc, AudioBand, Codec, Echo, Floor, Flutter, Gate, Hum, LowRate, Overload, Path, Receiver, Recorder, SteepBand,
 };
 
-/// Nothing but the keyed carrier, and yet not clean: what a test then switches on is heard.
+/// Only the keyed carrier, but without `clean`, so that an effect that a test switches on is audible.
 fn bare() -> CwConfig {
     CwConfig { clean: 0.0, noiseless: 1.0, level_dbfs: [-6.0, -6.0], ..plain() }
 }
@@ -111,7 +111,7 @@ fn cut_clips_hold_whole_characters_only() {
         beyond[0] += usize::from(first.is_some_and(|mark| (elements[0][0] as f32) < mark.start - 0.03));
         let up = elements[elements.len() - 1][1] as f32;
         beyond[1] += usize::from(last.is_some_and(|mark| up > mark.end + 0.03));
-        // What is heard of another character at the end ends with the key down.
+        // If a part of another character is at the end, the clip ends with the key down.
         assert!(last.is_none_or(|mark| up < mark.end + 0.03 || up > seconds - 0.03), "{index}");
     }
     assert!(beyond.iter().all(|clips| *clips > 10) && written > 300, "{beyond:?} {written}");

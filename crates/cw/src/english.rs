@@ -1,5 +1,5 @@
-//! Plain English, as operators chat: sentences of a small grammar over common words, and runs of words by how common they
-//! are, so that more words are met than the grammar has.
+//! Plain English, as in chats between operators: sentences of a small grammar over common words, and sequences of words
+//! drawn by their frequency, which contain more words than the grammar has.
 
 use super::lists;
 use std::sync::LazyLock;
@@ -7,12 +7,12 @@ use std::sync::LazyLock;
 use rand_chacha::ChaCha8Rng;
 use undertone_data::random::{between, chance, pick, weighted, whole};
 
-/// 3000 English words, the most common first: by how often they stand in encyclopedia articles, film reviews, captions of
-/// pictures and tweets alike.
+/// The 3000 most common English words, in descending order of frequency in encyclopedia articles, film reviews,
+/// captions of pictures and tweets together.
 static VOCABULARY: LazyLock<Vec<String>> =
     LazyLock::new(|| include_str!("vocabulary.txt").lines().map(str::to_ascii_uppercase).collect());
 
-/// One sentence, as words; two in five are words in any order.
+/// Returns one sentence, as words; two in five are words in random order.
 pub(super) fn sentence(rng: &mut ChaCha8Rng) -> Vec<String> {
     if chance(rng, 0.4) {
         return (0..whole(rng, 3..=8)).map(|_| common(rng).to_owned()).collect();
@@ -36,8 +36,8 @@ pub(super) fn sentence(rng: &mut ChaCha8Rng) -> Vec<String> {
     format!("{text}{end}").split(' ').map(str::to_owned).collect()
 }
 
-/// A word of the vocabulary. With u uniform and n words, word n·u² comes with a probability that falls with the root of its
-/// rank: flatter than in English, so that rare words are met, too.
+/// Returns a word of the vocabulary. With u uniform and n words, word n·u² has a probability that falls with the square
+/// root of its rank: flatter than in English, so that rare words occur, too.
 fn common(rng: &mut ChaCha8Rng) -> &'static str {
     let uniform = f64::from(between(rng, [0.0, 1.0]));
     &VOCABULARY[((uniform * uniform * VOCABULARY.len() as f64) as usize).min(VOCABULARY.len() - 1)]
@@ -122,7 +122,7 @@ fn quality(rng: &mut ChaCha8Rng) -> String {
     format!("{degree}{}", pick(rng, ADJECTIVES))
 }
 
-/// A place with the space before it, or nothing.
+/// Returns a place with a space before it, or an empty text.
 fn place(rng: &mut ChaCha8Rng) -> String {
     match whole(rng, 0..5) {
         0 | 1 => format!(" {} THE {}", pick(rng, PREPOSITIONS), pick(rng, NOUNS)),
@@ -131,7 +131,7 @@ fn place(rng: &mut ChaCha8Rng) -> String {
     }
 }
 
-/// A time with the space before it, or nothing.
+/// Returns a time with a space before it, or an empty text.
 fn time(rng: &mut ChaCha8Rng) -> String {
     if chance(rng, 0.4) { format!(" {}", pick(rng, TIMES)) } else { String::new() }
 }
@@ -180,7 +180,7 @@ const TIMES: &[&str] = &[
     "IN AN HOUR", "FOR 20 YEARS",
 ];
 
-/// Verbs that want an object: now, then, and going on.
+/// Transitive verbs: present, past, and progressive.
 #[rustfmt::skip]
 const VERBS: &[(&str, &str, &str)] = &[
     ("HEAR", "HEARD", "HEARING"), ("BUILD", "BUILT", "BUILDING"), ("FIX", "FIXED", "FIXING"),
@@ -210,7 +210,7 @@ const VERBS: &[(&str, &str, &str)] = &[
     ("REMEMBER", "REMEMBERED", "REMEMBERING"), ("TUNE", "TUNED", "TUNING"), ("CHARGE", "CHARGED", "CHARGING"),
     ("LOAD", "LOADED", "LOADING"),
 ];
-/// Verbs that do not.
+/// Intransitive verbs.
 #[rustfmt::skip]
 const MOTIONS: &[(&str, &str, &str)] = &[
     ("GO", "WENT", "GOING"), ("COME", "CAME", "COMING"), ("STAY", "STAYED", "STAYING"), ("LIVE", "LIVED", "LIVING"),

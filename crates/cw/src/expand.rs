@@ -1,7 +1,7 @@
-//! The task `expand`: phrases of a contact in Q-codes and abbreviations, written in plain English.
+//! The task `expand`: phrases of a contact in Q-codes and abbreviations, with plain English as the label.
 //!
 //! The rule is the table below, phrase by phrase, with names and numbers as they were sent. Between phrases `=` may be
-//! sent; a comma is written, and nothing after a question mark.
+//! sent; the label has a comma there, or nothing after a question mark.
 
 use super::{
     CwText, callsign, lists,
@@ -10,7 +10,7 @@ use super::{
 use rand_chacha::ChaCha8Rng;
 use undertone_data::random::{chance, pick, whole};
 
-/// What is sent and what it means; a word in braces is the same on both sides, drawn anew each time. Only `{wx}`
+/// Phrases as sent, and their meanings. A word in braces is the same on both sides, drawn anew each time; only `{wx}`
 /// and `{ant}` have meanings of their own.
 #[rustfmt::skip]
 const PHRASES: &[(&str, &str)] = &[
@@ -39,7 +39,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("CONDX GUD", "CONDITIONS ARE GOOD"), ("SOLID CPY", "I COPY EVERYTHING"), ("UR SIGS FB", "YOUR SIGNALS ARE FINE"),
 ];
 
-/// Weather as it is sent, and what it means.
+/// Weather as sent, and its meaning.
 const WEATHER: &[(&str, &str)] = &[
     ("SUNNY", "SUNNY"),
     ("CLDY", "CLOUDY"),
@@ -55,7 +55,7 @@ const WEATHER: &[(&str, &str)] = &[
     ("DRY", "DRY"),
 ];
 
-/// Antennas as they are sent, and what they are.
+/// Antennas as sent, and their meanings.
 const ANTENNAS: &[(&str, &str)] = &[
     ("DIPOLE", "DIPOLE"),
     ("DPL", "DIPOLE"),
@@ -71,7 +71,7 @@ const ANTENNAS: &[(&str, &str)] = &[
 const MESSAGE_TRIES: usize = 8;
 const PHRASE_TRIES: usize = 24;
 
-/// Two to five different phrases; two may need more than the wanted length.
+/// Returns two to five different phrases; two may need more than the wanted length.
 pub(super) fn compose(text: &CwText, room: &Room<'_>, rng: &mut ChaCha8Rng) -> Option<Message> {
     (0..MESSAGE_TRIES).find_map(|_| {
         let wanted = whole(rng, 2..=5);
@@ -100,7 +100,7 @@ fn join(before: &str, between: &str, after: &str) -> String {
     if before.is_empty() { after.to_owned() } else { format!("{before}{between}{after}") }
 }
 
-/// Puts names and numbers into a phrase.
+/// Inserts names and numbers into a phrase.
 fn fill((code, meaning): (&str, &str), text: &CwText, rng: &mut ChaCha8Rng) -> (String, String) {
     let (mut code, mut meaning) = (code.to_owned(), meaning.to_owned());
     while let Some(slot) = slot(&code) {
@@ -111,13 +111,13 @@ fn fill((code, meaning): (&str, &str), text: &CwText, rng: &mut ChaCha8Rng) -> (
     (code, meaning)
 }
 
-/// The first slot of a phrase, with its braces.
+/// Returns the first slot of a phrase, with its braces.
 fn slot(phrase: &str) -> Option<String> {
     let (start, end) = (phrase.find('{')?, phrase.find('}')?);
     Some(phrase[start..=end].to_owned())
 }
 
-/// What is sent in a slot, and what it means.
+/// Returns the text that is sent in a slot, and its meaning.
 fn value(slot: &str, text: &CwText, rng: &mut ChaCha8Rng) -> (String, String) {
     let pair = |(sent, meant): (&str, &str)| (sent.to_owned(), meant.to_owned());
     let same = |value: String| (value.clone(), value);
@@ -138,7 +138,7 @@ fn value(slot: &str, text: &CwText, rng: &mut ChaCha8Rng) -> (String, String) {
     }
 }
 
-/// What phrases without slots mean, sent without pauses.
+/// Returns the meaning of phrases without slots, sent without pauses.
 #[cfg(test)]
 pub(super) fn meaning(sent: &str) -> Option<String> {
     let of = |code: &str| PHRASES.iter().find(|(known, _)| *known == code).map(|(_, meaning)| *meaning);

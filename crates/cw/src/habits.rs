@@ -1,4 +1,4 @@
-//! What a sender does beyond the jitter of a hand: dahs and gaps of lengths of its own, a speed that sways, hesitations.
+//! Habits of a sender beyond the jitter of a hand: lengths of dahs and gaps, a varying speed, hesitations.
 
 use super::{keying::Fist, stream::Stream};
 use rand_chacha::ChaCha8Rng;
@@ -6,27 +6,28 @@ use serde::{Deserialize, Serialize};
 use undertone_data::bounds::{BoundsError, count, probability, range};
 use undertone_data::random::{Range, between, chance, whole};
 
-/// Habits of a sender (`habits`), with a hand or without. Off by default.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Habits of a sender (`habits`), with keying by hand or machine. Off by default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwHabits {
     /// Probability that a clip has them.
     pub probability: f32,
     /// Length of a dah, in dits.
     pub dah: Range,
-    /// Standard deviation of dahs beyond that of the hand, as a fraction: those of a sideswiper (cootie) differ most.
+    /// Additional standard deviation of dahs, as a fraction: with a sideswiper (cootie) they vary most.
     pub dah_jitter: Range,
-    /// Gap between characters, in dits: 1.8 runs them together.
+    /// Gap between characters, in dits: with 1.8 they run together.
     pub letter_gap: Range,
     /// Gap between words, in dits.
     pub word_gap: Range,
-    /// How far the speed sways up and down, as a fraction of it.
+    /// Amplitude of the speed's variation, as a fraction of it.
     pub sway: Range,
-    /// Least and most pauses to think, between characters or words.
+    /// Minimum and maximum number of hesitations, between characters or words.
     pub hesitations: [usize; 2],
-    /// How long each is, in seconds.
+    /// Length of each hesitation, in seconds.
     pub hesitation_s: Range,
-    /// Least and most characters that run into the next, with no more than the gap of an element between them: AN as P.
+    /// Minimum and maximum number of characters that run into the next, with only the gap of an element between them:
+    /// AN as P.
     pub run_ons: [usize; 2],
 }
 
@@ -35,21 +36,21 @@ pub struct CwHabits {
 pub struct CwHabitsInfo {
     /// Length of a dah, in dits.
     pub dah: f32,
-    /// Standard deviation of dahs beyond that of the hand, as a fraction.
+    /// Additional standard deviation of dahs, as a fraction.
     pub dah_jitter: f32,
     /// Gap between characters, in dits.
     pub letter_gap: f32,
     /// Gap between words, in dits.
     pub word_gap: f32,
-    /// How far the speed sways, as a fraction.
+    /// Amplitude of the speed's variation, as a fraction.
     pub sway: f32,
-    /// Time from one slowest moment to the next, in seconds.
+    /// Period of the speed's variation, in seconds.
     pub sway_period_s: f32,
-    /// Where in that time the clip starts, from 0 to 1.
+    /// Position in that period at which the clip starts, from 0 to 1.
     pub sway_phase: f32,
-    /// Pauses to think: after how many characters, and how many seconds.
+    /// Hesitations: the number of characters before each, and its length in seconds.
     pub hesitations: Vec<(usize, f32)>,
-    /// Characters that run into the next: how many were sent when it happens.
+    /// Characters that run into the next: the number of characters sent before each.
     pub run_ons: Vec<usize>,
 }
 
@@ -69,7 +70,7 @@ impl Default for CwHabits {
     }
 }
 
-/// How fast speed sways, in seconds from peak to peak; and characters from one hesitation or run-on to the next.
+/// Period of the speed's variation, in seconds; and characters from one hesitation or run-on to the next.
 const SWAY_S: Range = [3.0, 20.0];
 const APART: usize = 8;
 
@@ -121,7 +122,7 @@ impl CwHabits {
             .collect()
     }
 
-    /// The slowest that they can make a sender, and the longest all hesitations, in seconds.
+    /// Returns the slowest timing that these habits can give, and the maximum length of all hesitations, in seconds.
     pub(super) fn slowest(&self, fist: Fist) -> (Fist, f64) {
         let hesitating = self.hesitations[1] as f64 * f64::from(self.hesitation_s[1]);
         let fist = Fist {
@@ -129,7 +130,7 @@ impl CwHabits {
             dah_jitter: self.dah_jitter[1].into(),
             letter_gap: f64::from(self.letter_gap[1]).max(fist.letter_gap),
             word_gap: f64::from(self.word_gap[1]).max(fist.word_gap),
-            // Without a period this is the speed at which it is slowest.
+            // Without a period, this is the slowest speed.
             sway: self.sway[1].into(),
             sway_phase: 0.25,
             sway_period_s: f64::INFINITY,

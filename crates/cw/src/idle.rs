@@ -1,4 +1,4 @@
-//! What is heard where nobody sends, besides noise: a carrier, speech, music.
+//! Sounds of a clip without a sender, besides noise: a carrier, speech, music.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -8,23 +8,23 @@ use undertone_data::bounds::{BoundsError, number};
 use undertone_data::radio::{RATE, channel};
 use undertone_data::random::{between, chance, pick, weighted, whole};
 
-/// What a clip in which nobody sends has (`idle`): the weight of each. By default noise alone.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Weights of the sounds of a clip without a sender (`idle`). By default noise alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwIdle {
     /// Noise and static as in other clips.
     pub noise: f32,
-    /// A carrier that is never keyed.
+    /// An unkeyed carrier.
     pub carrier: f32,
-    /// Something like a voice: no words, but its pitch, its vowels, its hiss and its rhythm.
+    /// A voice-like sound: no words, but the pitch, vowels, hiss and rhythm of a voice.
     pub speech: f32,
-    /// Something like music: chords and a melody of tones that are struck or blown.
+    /// A music-like sound: chords and a melody of struck or blown tones.
     pub music: f32,
     /// Nothing: digital silence, unless the receiver has noise of its own.
     pub silence: f32,
 }
 
-/// One of them.
+/// Sound of one clip without a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CwIdleSound {
@@ -71,7 +71,7 @@ impl CwIdle {
 }
 
 impl CwIdleSound {
-    /// Adds a voice or music, as loud as a carrier of amplitude 1 at its loudest.
+    /// Adds a voice or music, with the peak level of a carrier of amplitude 1.
     pub(super) fn add(self, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
         let mut sound = vec![0.0; audio.len()];
         match self {
@@ -94,7 +94,8 @@ const VOWELS: [[f64; 3]; 6] = [
     [300.0, 870.0, 2240.0],
 ];
 
-/// Syllables one after the other: mostly glottal pulses through three formants, sometimes a hiss before, sometimes a pause.
+/// Generates a sequence of syllables: mostly glottal pulses through three formants, sometimes preceded by a hiss or a
+/// pause.
 fn speak(rng: &mut ChaCha8Rng, sound: &mut [f32]) {
     let voice_hz = f64::from(between(rng, [85.0, 240.0]));
     let mut at = 0;
@@ -105,7 +106,7 @@ fn speak(rng: &mut ChaCha8Rng, sound: &mut [f32]) {
             let end = (at + hiss).min(sound.len());
             let mut last = 0.0;
             for sample in &mut sound[at..end] {
-                // The difference of white noise is loud at high frequencies, as an s is.
+                // The difference of white noise is strong at high frequencies, like an s.
                 let noise = 0.1 * channel::normal(rng) as f32;
                 *sample += noise - last;
                 last = noise;
@@ -120,7 +121,7 @@ fn speak(rng: &mut ChaCha8Rng, sound: &mut [f32]) {
     }
 }
 
-/// One vowel, whose pitch glides by a share of itself.
+/// Generates one vowel, whose pitch glides by a fraction of itself.
 fn sing(formants: [f64; 3], hz: f64, glide: f64, sound: &mut [f32]) {
     let length = sound.len() as f64;
     let resonators = formants.map(|formant| {
@@ -137,13 +138,13 @@ fn sing(formants: [f64; 3], hz: f64, glide: f64, sound: &mut [f32]) {
         for (nth, ([last, before], state)) in resonators.iter().zip(&mut state).enumerate() {
             let value = pulse + last * state[0] + before * state[1];
             *state = [value, state[0]];
-            // Each formant is some 6 dB below the one before.
+            // Each formant is about 6 dB below the previous one.
             *out += (envelope * value * 0.5f64.powi(nth as i32)) as f32;
         }
     }
 }
 
-/// Notes of a scale, some at once, each with harmonics that die away or hold.
+/// Generates notes of a scale, some at once, each with harmonics that decay or hold.
 fn play(rng: &mut ChaCha8Rng, sound: &mut [f32]) {
     const SCALE: [f64; 7] = [0.0, 2.0, 4.0, 5.0, 7.0, 9.0, 11.0];
     let key_hz = f64::from(between(rng, [110.0, 330.0]));
@@ -163,11 +164,11 @@ fn play(rng: &mut ChaCha8Rng, sound: &mut [f32]) {
     }
 }
 
-/// One note with its harmonics up to 6 kHz, each weaker than the last by `brightness`.
+/// Generates one note with up to 8 harmonics below 6 kHz, each weaker than the previous one by `brightness`.
 fn note(hz: f64, brightness: f64, fall_s: Option<f64>, phase: f64, sound: &mut [f32]) {
     let harmonics = ((6000.0 / hz) as usize).min(8);
     let length = sound.len() as f64;
-    // Rises within 5 ms; at its end it has gone within 20 ms.
+    // The note rises within 5 ms and falls within 20 ms at its end.
     let shape = |n: usize| {
         let (now, left) = (n as f64, length - n as f64);
         let held = (now / (0.005 * RATE)).min(1.0) * (left / (0.02 * RATE)).min(1.0);

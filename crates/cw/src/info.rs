@@ -1,4 +1,4 @@
-//! What one clip is like: drawn before anything is synthesised, and handed out with the clip.
+//! Parameters of one clip, drawn before the synthesis and returned with the clip.
 
 use super::{
     CwConfig, CwHabitsInfo, CwIdleSound, CwMuting, CwSource, CwTransmitterInfo, keying::Fist, stream::Stream, text,
@@ -10,32 +10,33 @@ use undertone_data::radio::{
 };
 use undertone_data::random::{between, chance, either_way, whole};
 
-/// How a clip was made. An effect that the clip does not have is `None`.
+/// Parameters with which a clip was made. An effect that the clip does not have is `None`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CwInfo {
-    /// What kind of text was sent; `None` when nobody sends, and then nothing below about the sender is audible.
+    /// Kind of text that was sent; `None` without a sender, and then none of the sender's parameters below has an
+    /// effect.
     pub source: Option<CwSource>,
     /// Speed of the characters, in words per minute.
     pub wpm: f32,
     /// Speed of the text, in words per minute: lower than `wpm` with Farnsworth spacing.
     pub effective_wpm: f32,
-    /// Timing of the hand.
+    /// Timing of keying by hand.
     pub hand: Option<CwHandInfo>,
-    /// What the sender does beyond jitter.
+    /// Habits of the sender beyond jitter.
     pub habits: Option<CwHabitsInfo>,
-    /// Whether the clip starts, and whether it ends while somebody sends.
+    /// Whether the clip starts while somebody sends, and whether it ends so.
     pub cut: [bool; 2],
     /// Whether only one or two words are sent.
     pub brief: bool,
-    /// What is heard where nobody sends; `None` where somebody does.
+    /// Sound of a clip without a sender; `None` with one.
     pub idle: Option<CwIdleSound>,
     /// Rise and fall time, in milliseconds.
     pub rise_ms: f32,
     /// Pitch of the carrier at the start, in hertz.
     pub pitch_hz: f32,
-    /// Wandering of the carrier.
+    /// Drift of the carrier.
     pub drift: Option<DrawnDrift>,
-    /// Pull at key-down.
+    /// Chirp at key-down.
     pub chirp: Option<CwChirpInfo>,
     /// Faults of the transmitter.
     pub transmitter: CwTransmitterInfo,
@@ -45,7 +46,7 @@ pub struct CwInfo {
     pub qsb: Option<DrawnFading>,
     /// Static.
     pub qrn: Option<DrawnStatic>,
-    /// The other stations.
+    /// Other stations.
     pub qrm: Vec<DrawnStation>,
     /// Power of the unfaded carrier over that of the noise in `snr_bandwidth_hz`, in decibels; `None` without noise.
     pub snr_db: Option<f32>,
@@ -53,19 +54,19 @@ pub struct CwInfo {
     pub snr_bandwidth_hz: f32,
     /// Width of the receiver's filter, in hertz.
     pub filter_hz: Option<f32>,
-    /// How long the receiver is muted after key-up, in milliseconds.
+    /// Time for which the receiver is muted after key-up, in milliseconds.
     pub muting_ms: Option<f32>,
-    /// The rest of the receiver.
+    /// Receiver effects after the filter.
     pub receiver: DrawnReceiver,
-    /// What the clip was recorded with.
+    /// Recorder of the clip.
     pub recorder: DrawnRecorder,
-    /// Level of the loudest instant, in decibels relative to full scale.
+    /// Peak level, in decibels relative to full scale.
     pub level_dbfs: f32,
-    /// Amplitude of the unfaded carrier in the clip, full scale being 1, as it came to the receiver.
+    /// Amplitude of the unfaded carrier in the clip at the receiver's input, full scale being 1.
     pub carrier_amplitude: f32,
 }
 
-/// Timing of a hand in one clip.
+/// Timing of keying by hand in one clip.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CwHandInfo {
     /// Standard deviation of marks, as a fraction.
@@ -81,15 +82,15 @@ pub struct CwHandInfo {
 /// Chirp in one clip.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CwChirpInfo {
-    /// Pitch at key-down above where it settles, in hertz.
+    /// Pitch at key-down relative to the final pitch, in hertz.
     pub hz: f32,
     /// Time constant, in milliseconds.
     pub settle_ms: f32,
 }
 
 impl CwInfo {
-    /// Draws everything but the text: the first effects from `rng` one after the other, each of the others from a stream of
-    /// its own that stems from `draw`.
+    /// Draws everything but the text: the first effects from `rng` one after the other, each of the others from a
+    /// stream of its own that is derived from `draw`.
     pub(super) fn draw(config: &CwConfig, draw: u64, rng: &mut ChaCha8Rng) -> Self {
         let c = config;
         let silent = chance(rng, c.noise_only);
@@ -121,7 +122,7 @@ impl CwInfo {
             path: c.path.draw(draw),
             qsb: if clean { None } else { DrawnFading::draw(&c.qsb, rng) },
             qrn: if clean { None } else { DrawnStatic::draw(&c.qrn, rng) },
-            // Where nobody sends, another station would be the one to copy, and the empty text would be wrong.
+            // Without a sender, another station would be the one to copy, and the empty text would be wrong.
             qrm: if clean || silent { Vec::new() } else { DrawnStation::draw(&c.qrm, pitch_hz, rng) },
             snr_db: (!clean).then(|| between(rng, c.snr_db)),
             snr_bandwidth_hz: c.snr_bandwidth_hz,
@@ -144,7 +145,7 @@ impl CwInfo {
         info
     }
 
-    /// Takes away what is not the keyed carrier.
+    /// Removes everything except the keyed carrier.
     fn leave_the_carrier_alone(&mut self) {
         self.transmitter = CwTransmitterInfo { backwave: None, clicks: None, ..self.transmitter.clone() };
         self.path = DrawnPath::default();

@@ -1,4 +1,4 @@
-//! Timing: from words to the instants at which the key goes down and up, and the shape of the carrier in between.
+//! Timing: from words to the times at which the key goes down and up, and the shape of the carrier in between.
 //!
 //! At `wpm` words per minute a unit lasts 1.2/wpm seconds: PARIS and the word gap after it are 50 units, and 50 units
 //! 60/wpm seconds. A dit is 1 unit, a dah 3; the gaps are 1 inside a character, 3 between characters, 7 between words.
@@ -6,13 +6,13 @@
 use super::morse::Symbol;
 use std::{f64::consts::PI, ops::Range};
 
-/// Jitter is cut off at this many standard deviations, so that the length of a text has a bound.
+/// Jitter is truncated at this many standard deviations, so that the length of a text is bounded.
 pub(super) const JITTER_LIMIT: f64 = 2.5;
 
-/// Gap between characters that run together, in units: hardly more than the 1 inside a character.
+/// Gap between characters that run together, in units: slightly more than the 1 inside a character.
 const RUN_ON_GAP: f64 = 1.25;
 
-/// The timing of one sender: speed, spacing, jitter and habits.
+/// Timing of one sender: speed, spacing, jitter and habits.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fist {
     /// Speed of the characters, words per minute.
@@ -27,24 +27,25 @@ pub(super) struct Fist {
     pub weighting: f64,
     /// Lengthening of dahs, as a fraction.
     pub swing: f64,
-    /// Length of a dah, in dits, and how much more than a dit it varies.
+    /// Length of a dah, in dits, and its additional variation compared with a dit.
     pub dah: f64,
     pub dah_jitter: f64,
     /// Gaps between characters and between words, in units.
     pub letter_gap: f64,
     pub word_gap: f64,
-    /// How far time stretches and shrinks, as a fraction; how often, and where in that the clip starts, from 0 to 1.
+    /// Amplitude of the speed's variation, as a fraction; its frequency, and the phase at the start of the clip, from 0
+    /// to 1.
     pub sway: f64,
     pub sway_period_s: f64,
     pub sway_phase: f64,
-    /// Pauses to think: after how many characters, and how many seconds.
+    /// Hesitations: the number of characters before each, and its length in seconds.
     pub hesitations: Vec<(usize, f64)>,
-    /// After how many characters the gap is that of an element.
+    /// Numbers of characters after which the gap is that of an element.
     pub run_ons: Vec<usize>,
 }
 
 impl Fist {
-    /// An electronic keyer.
+    /// Returns the timing of an electronic keyer.
     pub fn machine(wpm: f64, effective_wpm: f64) -> Self {
         Self {
             wpm,
@@ -65,35 +66,35 @@ impl Fist {
         }
     }
 
-    /// Length of a dit in seconds.
+    /// Returns the length of a dit in seconds.
     pub fn unit_s(&self) -> f64 {
         1.2 / self.wpm
     }
 
-    /// What a unit lasts on average over a text, in seconds.
+    /// Returns the mean length of a unit over a text, in seconds.
     pub fn effective_unit_s(&self) -> f64 {
         1.2 / self.effective_wpm
     }
 
-    /// What every length is multiplied by at `time` seconds.
+    /// Returns the factor of every length at `time` seconds.
     fn stretch(&self, time: f64) -> f64 {
         1.0 + self.sway * (2.0 * PI * (time / self.sway_period_s + self.sway_phase)).sin()
     }
 
-    /// The pause to think after so many characters, in seconds.
+    /// Returns the length of the hesitation after this number of characters, in seconds.
     fn hesitation_s(&self, characters: usize) -> f64 {
         self.hesitations.iter().filter(|(after, _)| *after == characters).map(|(_, seconds)| seconds).sum()
     }
 
-    /// Unit of the gaps between characters and words, in seconds, by the ARRL's formula (QEX, April 1990): of the 50
-    /// units of PARIS 31 belong to characters (37.2/c seconds at speed c) and 19 to gaps, which take up what the
-    /// slower speed s adds: (60/s - 37.2/c)/19 seconds each. With s = c that is 22.8/(19c) = 1.2/c.
+    /// Returns the unit of the gaps between characters and words, in seconds, by the ARRL's formula (QEX, April 1990).
+    /// Of the 50 units of PARIS 31 belong to characters (37.2/c seconds at speed c) and 19 to gaps, which absorb the
+    /// additional time of the slower speed s: (60/s - 37.2/c)/19 seconds each. With s = c that is 22.8/(19c) = 1.2/c.
     fn gap_unit_s(&self) -> f64 {
         (60.0 / self.effective_wpm - 37.2 / self.wpm) / 19.0
     }
 }
 
-/// What was keyed, and when.
+/// Keyed symbols and their times.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Keyed {
     /// Key-down and key-up of every dit and dah, in seconds.
@@ -101,28 +102,28 @@ pub(super) struct Keyed {
     pub symbols: Vec<KeyedSymbol>,
 }
 
-/// A symbol and its extent.
+/// A symbol and its times.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct KeyedSymbol {
     pub spelling: String,
-    /// The word that it is in, from 0.
+    /// Index of its word, from 0.
     pub word: usize,
     /// Its elements, as a range of [`Keyed::elements`].
     elements: Range<usize>,
 }
 
 impl Keyed {
-    /// The last key-up, in seconds; 0 if nothing was keyed.
+    /// Returns the last key-up, in seconds; 0 if nothing was keyed.
     pub fn end(&self) -> f64 {
         self.elements.last().map_or(0.0, |[_, up]| *up)
     }
 
-    /// First key-down and last key-up of a symbol, in seconds.
+    /// Returns the first key-down and last key-up of a symbol, in seconds.
     pub fn extent(&self, symbol: &KeyedSymbol) -> [f64; 2] {
         [self.elements[symbol.elements.start][0], self.elements[symbol.elements.end - 1][1]]
     }
 
-    /// Keeps the symbols that a listener to `time` hears whole. Every element stays.
+    /// Keeps the symbols that are complete within `time`. Every element stays.
     pub fn keep_whole(&mut self, time: Range<f64>) {
         let Self { elements, symbols } = self;
         symbols.retain(|symbol| {
@@ -131,8 +132,9 @@ impl Keyed {
         });
     }
 
-    /// The latest moment up to `time` at which a recording may be cut: not in a gap inside a symbol, where what was heard of
-    /// it would pass for another symbol. In place of such a gap it is the middle of the element before.
+    /// Returns the latest time up to `time` at which a recording may be cut. It is not in a gap inside a symbol,
+    /// because the part before it would be another symbol; instead of such a gap it is the middle of the element
+    /// before.
     pub fn cut_before(&self, time: f64) -> f64 {
         let torn = self.symbols.iter().find_map(|symbol| {
             let elements = &self.elements[symbol.elements.clone()];
@@ -147,17 +149,18 @@ impl Keyed {
         self.elements.truncate(self.symbols.last().map_or(0, |symbol| symbol.elements.end));
     }
 
-    /// Sends everything later.
+    /// Delays everything.
     pub fn delay(&mut self, seconds: f64) {
         self.elements.iter_mut().flatten().for_each(|time| *time += seconds);
     }
 }
 
-/// Jitter leaves at least this share of a mark: that of dahs, on top of that of all marks, could take more than there is.
+/// Minimum share of a mark that jitter leaves: the jitter of dahs, in addition to that of all marks, could remove the
+/// mark.
 const SHORTEST_MARK: f64 = 0.05;
 
-/// Keys as many whole words as end within `time`, in seconds; of a first word too long for it, as many whole symbols.
-/// `jitter` draws from a normal distribution cut off at [`JITTER_LIMIT`].
+/// Keys as many whole words as end within `time`, in seconds; if the first word is too long, as many of its whole
+/// symbols. `jitter` draws from a normal distribution truncated at [`JITTER_LIMIT`].
 pub(super) fn key(words: &[Vec<Symbol>], fist: &Fist, time: Range<f64>, mut jitter: impl FnMut() -> f64) -> Keyed {
     // Weighting w makes a dit 2w units long and takes the difference from the gaps.
     let heavier = (2.0 * fist.weighting - 1.0) * fist.unit_s();
@@ -207,14 +210,14 @@ pub(super) fn key(words: &[Vec<Symbol>], fist: &Fist, time: Range<f64>, mut jitt
     keyed
 }
 
-/// Length of a text keyed by a machine, in units, with the word gap after it.
+/// Returns the length of a text keyed by a machine, in units, including the word gap after it.
 pub(super) fn units(words: &[Vec<Symbol>]) -> f64 {
     let element = |code: &str| code.bytes().map(|e| if e == b'.' { 2.0 } else { 4.0 }).sum::<f64>();
     words.iter().flatten().map(|symbol| element(symbol.code) + 2.0).sum::<f64>() + 4.0 * words.len() as f64
 }
 
-/// The carrier's amplitude, 0 to 1, at each of `length` samples, `rate` a second. Edges are raised cosines `rise_s` long
-/// around key-down and key-up; elements outside the clip are left out.
+/// Returns the carrier's amplitude, 0 to 1, at each of `length` samples, at `rate` samples per second. Edges are raised
+/// cosines of `rise_s` around key-down and key-up; elements outside the clip are left out.
 pub(super) fn envelope(elements: &[[f64; 2]], rise_s: f64, rate: f64, length: usize) -> Vec<f32> {
     let mut envelope = vec![0.0; length];
     let edge = |from_middle: f64| {
@@ -226,7 +229,7 @@ pub(super) fn envelope(elements: &[[f64; 2]], rise_s: f64, rate: f64, length: us
     let sample = |time: f64| (time * rate).ceil().clamp(0.0, length as f64) as usize;
     for &[down, up] in elements {
         let half = rise_s / 2.0;
-        // An element may be shorter than its edges; then they overlap, and their product is the shape.
+        // An element may be shorter than its edges; then they overlap, and the shape is their product.
         let risen = sample(down + half).min(sample(up - half));
         let falling = sample(up - half).max(risen);
         for (at, value) in (sample(down - half)..).zip(&mut envelope[sample(down - half)..risen]) {

@@ -1,12 +1,12 @@
-//! Continuous-wave (Morse) audio, synthesised: labelled clips without end, and nothing to download.
+//! Synthesised continuous-wave (Morse) audio: an unlimited number of labelled clips without a download.
 //!
-//! [`CwSynth::sample`] is a pure function of a seed, a [`CwConfig`] and an index, so a data set is a range of numbers.
-//! A clip is made the way one comes about on the air: somebody has something to say (`text`, `contest`, `callsign`),
-//! keys it (`keying`), and it reaches the listener through the channel of [`undertone_data::radio`]. What the listener is
-//! to write down is the [`CwTask`]: every character, only the callsigns, a line of the log, plain English, or formal traffic.
+//! [`CwSynth::sample`] is a pure function of a seed, a [`CwConfig`] and an index, so a data set is a range of indices.
+//! A clip is made in the same steps as on the air: a text is composed (`text`, `contest`, `callsign`) and keyed
+//! (`keying`), and passes through the channel of [`undertone_data::radio`]. The [`CwTask`] selects the label: every
+//! character, only the callsigns, a line of the log, plain English, or formal traffic.
 //!
-//! It deliberately is a source like any other: nothing in `undertone-data` knows it, and it knows no model, no loader and
-//! no batch.
+//! The crate is a source like any other: nothing in `undertone-data` depends on it, and it depends on no model, loader
+//! or batch.
 //!
 //! ```
 //! # use undertone_cw::{CwConfig, CwError, CwSynth};

@@ -1,56 +1,57 @@
-//! What can be told of Morse before any model reads it: whether a tone is keyed, its pitch, speed and level, and where
-//! between two characters a long recording can be cut.
+//! Analysis of Morse recordings without a model: whether a tone is keyed, its pitch, speed and level, and the gaps
+//! between characters at which a long recording can be cut.
 
 use std::f64::consts::TAU;
 use std::ops::Range;
 use undertone_data::cut;
 use undertone_data::radio::{RATE, carrier_pitch};
 
-/// A tone that is keyed.
+/// A keyed tone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KeyedTone {
-    /// Its frequency, in hertz.
+    /// Frequency, in hertz.
     pub pitch_hz: f64,
-    /// The speed of its characters, in words per minute: by its dits and the gaps inside characters together, for many a
-    /// sender makes one longer and the other shorter.
+    /// Speed of the characters, in words per minute, measured from dits and the gaps inside characters together,
+    /// because many senders make one longer and the other shorter.
     pub wpm: f64,
-    /// Its power, key down, over that of the noise between marks in 500 Hz, in decibels. Without any noise it is infinite.
+    /// Power of the tone, key down, over that of the noise between marks in 500 Hz, in decibels; infinite without
+    /// noise.
     pub snr_db: f64,
 }
 
 /// A piece of a long recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it lies.
+    /// Range of its samples.
     pub samples: Range<usize>,
-    /// Whether the gap before it is one between words.
+    /// Whether the gap before it is a word gap.
     pub begins_word: bool,
 }
 
 /// Samples between two values of an envelope: 5 ms.
 const HOP: usize = 80;
-/// Samples of each of the two averages that the tone is filtered by: 12 ms, half a dit at 50 words per minute.
+/// Samples of each of the two moving averages that filter the tone: 12 ms, half a dit at 50 words per minute.
 const AVERAGE: usize = 192;
-/// Bandwidth of both averages together for noise, in hertz: ∫h² of a triangle of 2 · 12 ms is 2 / (3 · 12 ms).
+/// Noise bandwidth of both averages together, in hertz: ∫h² of a triangle of 2 · 12 ms is 2 / (3 · 12 ms).
 const NOISE_BANDWIDTH_HZ: f64 = 2.0 * RATE / (3.0 * AVERAGE as f64);
-/// Where marks and gaps differ by less, in amplitude, nothing is keyed: 6 dB.
+/// Minimum ratio of marks and gaps in amplitude, 6 dB; below it nothing is keyed.
 const LEAST_CONTRAST: f64 = 2.0;
-/// The key is down above this share of the way from the level of gaps to that of marks.
+/// Position of the key-down threshold between the level of gaps and that of marks, as a share.
 const KEY_DOWN: f64 = 0.4;
-/// A fade takes longer than this to either side of a mark, in hops: 0.3 s.
+/// Minimum length of a fade to either side of a mark, in hops: 0.3 s.
 const FADE_HOPS: usize = 60;
-/// Marks are no weaker than the loudest over this, in amplitude: 20 dB.
+/// Maximum ratio of the loudest mark to the weakest, in amplitude: 20 dB.
 const DEEPEST_FADE: f64 = 10.0;
-/// Nor weaker than what is in gaps times this: the noise in them has peaks of eight times its lower tenth.
+/// Minimum ratio of marks to the level of gaps: the noise in gaps has peaks of eight times its lower tenth.
 const ABOVE_GAPS: f64 = 12.0;
-/// Noise alone rises and falls as a tone of -2.5 dB seems to.
+/// Minimum signal-to-noise ratio of a tone: noise alone fluctuates like a tone of -2.5 dB.
 const LEAST_SNR_DB: f64 = 0.0;
-/// What is shorter is noise, in hops: 15 ms, less than a dit at 60 words per minute.
+/// Minimum length of a run, in hops: 15 ms, less than a dit at 60 words per minute. Shorter runs are noise.
 const SHORTEST_RUN: usize = 3;
-/// Fewer marks are no Morse.
+/// Minimum number of marks in Morse.
 const FEWEST_MARKS: usize = 5;
-/// Gaps between characters are longer than so many dits, and those between words than so many times the lower quartile of
-/// these; where there are few of them, than so many dits.
+/// Minimum gap between characters, in dits; and minimum gap between words, as a multiple of the lower quartile of the
+/// character gaps or, if there are few of them, in dits.
 const CHARACTER_GAP: f64 = 2.0;
 const WORD_GAP: f64 = 1.7;
 const FEW_GAPS: usize = 5;
@@ -58,15 +59,15 @@ const WORD_GAP_DITS: f64 = 5.0;
 /// Dits of speeds from 5 to 60 words per minute, in seconds.
 const DIT_S: [f64; 2] = [0.02, 0.24];
 
-/// The strongest tone of 16 kHz audio, if it is keyed and stronger than the noise in 500 Hz; of a long recording that of the
-/// half minute with the median level among those that have one.
+/// Returns the strongest tone of 16 kHz audio, if it is keyed and stronger than the noise in 500 Hz. For a long
+/// recording it is the tone of the half minute with the median level among those that have one.
 pub fn keyed_tone(audio: &[f32]) -> Option<KeyedTone> {
     let mut tones: Vec<KeyedTone> = audio.chunks(STRETCH).filter_map(tone_of).collect();
     tones.sort_by(|a, b| a.snr_db.total_cmp(&b.snr_db));
     tones.get(tones.len() / 2).copied()
 }
 
-/// Samples that one tone is looked for in: 30 s.
+/// Number of samples that are searched for one tone: 30 s.
 const STRETCH: usize = 480_000;
 
 fn tone_of(audio: &[f32]) -> Option<KeyedTone> {
@@ -79,22 +80,22 @@ fn tone_of(audio: &[f32]) -> Option<KeyedTone> {
         let values: Vec<f64> = hops.map(|hop| envelope.0[hop].powi(2)).collect();
         values.iter().sum::<f64>() / values.len().max(1) as f64
     };
-    // The tone's own noise adds to its power; what is left of both is the tone.
+    // Marks contain the tone and noise, so the noise power is subtracted.
     let (down, up) = (power(true), power(false));
     let noise = up * 500.0 / NOISE_BANDWIDTH_HZ;
     let snr_db = 10.0 * ((down - up).max(0.0) / noise).log10();
     (snr_db > LEAST_SNR_DB).then_some(KeyedTone { pitch_hz, wpm: 1.2 / keying.unit(dit), snr_db })
 }
 
-/// Cuts 16 kHz audio into pieces of at most `window` samples, at the longest gap that the keying leaves in the later part of
-/// each window. Two pieces share the gap between them, so that each character has the silence around it that tells where it
-/// begins and ends. Where nothing is keyed, the audio is cut at silences, as [`cut::pieces`] does.
+/// Cuts 16 kHz audio into pieces of at most `window` samples, at the longest gap of the keying in the later part of
+/// each window. Two pieces share the gap between them, so that each character is surrounded by the silence that marks
+/// its start and end. If nothing is keyed, the audio is cut at silences, as by [`cut::pieces`].
 pub fn pieces(audio: &[f32], window: usize) -> Vec<Piece> {
     let window = window.max(1);
     let (mut pieces, mut start, mut begins_word) = (Vec::new(), 0, true);
     while audio.len() - start > window {
         let gap = gap_within(&audio[start..][..=window], window);
-        // What is cut inside the gap that the last piece ends with is in that piece.
+        // A cut inside the gap at the end of the last piece would only repeat a part of that piece.
         if pieces.last().is_none_or(|last: &Piece| start + gap.samples.end > last.samples.end) {
             pieces.push(Piece { samples: start..start + gap.samples.end, begins_word });
         }
@@ -109,14 +110,14 @@ pub fn pieces(audio: &[f32], window: usize) -> Vec<Piece> {
 /// A gap between characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Where it lies; it begins after the first sample.
+    /// Range of its samples; it begins after the first sample.
     pub samples: Range<usize>,
-    /// Whether it is one between words.
+    /// Whether it is a word gap.
     pub between_words: bool,
 }
 
-/// The last gap between characters in 16 kHz audio: up to there every character is whole, whatever follows. Nothing where no
-/// tone is keyed, or no character has ended.
+/// Returns the last gap between characters in 16 kHz audio. Every character before it is complete, whatever follows.
+/// None if no tone is keyed, or no character has ended.
 pub fn last_gap(audio: &[f32]) -> Option<Gap> {
     let keying = Envelope::new(audio, carrier_pitch(audio)).keying()?;
     let dit = keying.dit().unwrap_or(DIT_S[1]);
@@ -125,7 +126,7 @@ pub fn last_gap(audio: &[f32]) -> Option<Gap> {
     Some(keying.gap(gap.clone(), gap.len(), audio.len()))
 }
 
-/// Where audio that is a sample longer than a window is cut.
+/// Returns the gap at which to cut audio that is a sample longer than a window.
 fn gap_within(audio: &[f32], window: usize) -> Gap {
     let envelope = Envelope::new(audio, carrier_pitch(audio));
     let silence = || {
@@ -133,7 +134,7 @@ fn gap_within(audio: &[f32], window: usize) -> Gap {
         Gap { samples: cut..cut, between_words: true }
     };
     let Some(keying) = envelope.keying() else { return silence() };
-    // How long a gap is that goes on behind the window is not known, unless it is one between words already.
+    // The length of a gap that continues after the window is not known, unless it already is a word gap.
     let ends = |gap: &Range<usize>| gap.end < envelope.0.len() || keying.is_between_words(gap.len());
     let from = |hop: usize| {
         let later =
@@ -149,10 +150,10 @@ fn gap_within(audio: &[f32], window: usize) -> Gap {
     keying.gap(gap, whole, window)
 }
 
-/// How strong a tone is, every 5 ms.
+/// Strength of a tone, every 5 ms.
 struct Envelope(Vec<f64>);
 
-/// Marks and gaps, in their order.
+/// Marks and gaps, in order.
 struct Keying {
     runs: Vec<Run>,
 }
@@ -164,7 +165,7 @@ struct Run {
 }
 
 impl Envelope {
-    /// The audio is brought down by `pitch_hz` and averaged twice over 12 ms.
+    /// Shifts the audio down by `pitch_hz` and averages it twice over 12 ms.
     fn new(audio: &[f32], pitch_hz: f64) -> Self {
         let turn = TAU * pitch_hz / RATE;
         let down = |part: fn(f64) -> f64| -> Vec<f64> {
@@ -175,7 +176,7 @@ impl Envelope {
         Self(re.iter().zip(&im).step_by(HOP).map(|(re, im)| re.hypot(*im)).collect())
     }
 
-    /// Marks and gaps, if there is enough between them.
+    /// Returns marks and gaps, if their levels differ enough.
     fn keying(&self) -> Option<Keying> {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -184,7 +185,7 @@ impl Envelope {
         if high <= LEAST_CONTRAST * low {
             return None;
         }
-        // Where the tone has faded, marks are as low as gaps are elsewhere.
+        // Where the tone has faded, marks are as weak as gaps are elsewhere.
         let least = (high / DEEPEST_FADE).max(low * ABOVE_GAPS).min(high);
         let loudest = loudest_around(&self.0, FADE_HOPS);
         let threshold = |loudest: f64| low + KEY_DOWN * (loudest.clamp(least, high) - low);
@@ -195,7 +196,7 @@ impl Envelope {
             let start = runs.last().map_or(0, |run| run.hops.end);
             let run = Run { hops: start..start + same.len(), down: same[0] };
             match runs.last_mut() {
-                // A spike of noise, and what follows it as what was before.
+                // A spike of noise is merged with the runs before and after it.
                 Some(last) if run.hops.len() < SHORTEST_RUN || last.down == run.down => last.hops.end = run.hops.end,
                 _ => runs.push(run),
             }
@@ -209,20 +210,20 @@ impl Keying {
         self.runs.iter().filter(|run| !run.down).map(|run| run.hops.clone())
     }
 
-    /// A gap of which some hops are known, without the edges of the marks around it, in audio of so many samples.
+    /// Makes a gap from its hops, excluding the edges of the marks around it, in audio of this many samples.
     fn gap(&self, hops: Range<usize>, whole: usize, samples: usize) -> Gap {
         let edge = (AVERAGE / HOP).min(hops.len() / 4);
         let [start, end] = [hops.start + edge, hops.end - edge].map(|hop| (hop * HOP).clamp(1, samples));
         Gap { samples: start..end, between_words: self.is_between_words(whole) }
     }
 
-    /// The length of a dit, in seconds.
+    /// Returns the length of a dit, in seconds.
     fn dit(&self) -> Option<f64> {
         let marks = self.runs.iter().filter(|run| run.down);
         dit(&marks.map(|run| seconds(run.hops.len())).collect::<Vec<_>>())
     }
 
-    /// What a dit and a gap inside a character last on average, in seconds.
+    /// Returns the mean length of a dit and a gap inside a character, in seconds.
     fn unit(&self, dit: f64) -> f64 {
         let inside: Vec<f64> =
             self.gaps().map(|gap| seconds(gap.len())).filter(|gap| *gap < CHARACTER_GAP * dit).collect();
@@ -230,10 +231,10 @@ impl Keying {
         (dit + gap) / 2.0
     }
 
-    /// Whether a gap of so many hops is one between words; where nothing can be told, it is taken for one.
+    /// Returns whether a gap of this many hops is a word gap; true if it cannot be determined.
     fn is_between_words(&self, gap: usize) -> bool {
         let Some(dit) = self.dit() else { return true };
-        // The first and the last gap may be longer than what is heard of them.
+        // The first and the last gap may be longer than their part in the audio.
         let end = self.runs.last().map_or(0, |run| run.hops.end);
         let heard = self.gaps().filter(|gap| gap.start > 0 && gap.end < end).map(|gap| gap.len());
         let whole = heard.filter(|gap| seconds(*gap) > CHARACTER_GAP * dit);
@@ -250,7 +251,7 @@ fn seconds(hops: usize) -> f64 {
     (hops * HOP) as f64 / RATE
 }
 
-/// The mean of `count` values around each.
+/// Returns the mean of `count` values around each value.
 pub(super) fn averaged(values: &[f64], count: usize) -> Vec<f64> {
     let half = count / 2;
     let mut sum: f64 = values.iter().take(half).sum();
@@ -262,19 +263,19 @@ pub(super) fn averaged(values: &[f64], count: usize) -> Vec<f64> {
     (0..values.len()).map(mean).collect()
 }
 
-/// The greatest of the values up to `reach` away from each.
+/// Returns the maximum of the values up to `reach` away from each.
 fn loudest_around(values: &[f64], reach: usize) -> Vec<f64> {
     let around = |n: usize| &values[n.saturating_sub(reach)..values.len().min(n + reach + 1)];
     (0..values.len()).map(|n| around(n).iter().copied().fold(0.0, f64::max)).collect()
 }
 
-/// A run without its edges.
+/// Returns a run without its edges.
 fn inner(hops: &Range<usize>) -> Range<usize> {
     let edge = (hops.len() / 4).min(AVERAGE / HOP);
     hops.start + edge..hops.end - edge
 }
 
-/// The length of a dit, in seconds: the mean of the shorter marks, where those are shorter than two of them.
+/// Returns the length of a dit, in seconds: the mean of the marks that are shorter than two dits, found iteratively.
 fn dit(marks: &[f64]) -> Option<f64> {
     let mut marks: Vec<f64> = marks.iter().copied().filter(|mark| *mark > DIT_S[0] / 2.0).collect();
     if marks.len() < FEWEST_MARKS {
@@ -319,7 +320,7 @@ mod tests {
             let found = keyed_tone(&sent(LONG, wpm, pitch, snr).audio).expect("a tone");
             assert!((found.pitch_hz - f64::from(pitch)).abs() < 10.0, "{found:?}");
             assert!((found.wpm / f64::from(wpm) - 1.0).abs() < 0.1, "{found:?}");
-            // Fast marks have no more than their edges.
+            // Fast marks consist of their edges alone.
             assert!((found.snr_db - f64::from(snr)).abs() < 4.0, "{found:?}");
         }
     }
@@ -376,7 +377,7 @@ mod tests {
                 cuts += 1;
             }
         }
-        // Noise fills gaps, so that their lengths are told apart less surely than their places.
+        // Noise fills gaps, so that their lengths are detected less reliably than their positions.
         assert!(10 * right >= 8 * cuts, "{right} of {cuts}");
     }
 
@@ -391,7 +392,8 @@ mod tests {
         }
     }
 
-    /// For each cut, whether it is in a gap between words and whether it is taken for one; inside a character there is none.
+    /// For each cut, whether it is in a word gap and whether it is detected as one; there are no cuts inside a
+    /// character.
     fn cuts_of(clip: &super::super::CwSample, window: usize) -> Vec<(bool, bool)> {
         let pieces = pieces(&clip.audio, window);
         assert!(pieces.len() > 1);

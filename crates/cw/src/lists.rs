@@ -1,4 +1,4 @@
-//! What texts are made of. Everything here is in [`super::morse::alphabet`], which a test makes sure of.
+//! Building blocks of texts. Everything here is in [`super::morse::alphabet`], which a test checks.
 
 /// A call area outside the United States and Canada.
 #[derive(Clone, Copy)]
@@ -6,11 +6,11 @@ pub(super) struct Area {
     pub prefixes: &'static [&'static str],
     /// Digits that may follow the prefix.
     pub digits: &'static str,
-    /// Least and most letters after the digit.
+    /// Minimum and maximum number of letters after the digit.
     pub letters: (usize, usize),
     /// CQ zone.
     pub zone: u8,
-    /// How often it is heard, relative to the others.
+    /// Frequency on the air, relative to the others.
     pub weight: u8,
 }
 
@@ -97,17 +97,17 @@ pub(super) const AREAS: &[Area] = &[
 
 /// A state, province or territory of the United States or Canada.
 pub(super) struct Home {
-    /// The digit of its United States call district.
+    /// Digit of its United States call district.
     pub district: char,
-    /// Its prefixes, digit included, where they are its own.
+    /// Prefixes, digit included, if it has its own.
     pub prefixes: &'static [&'static str],
-    /// What it sends in the ARRL's DX contest; empty where it counts as DX.
+    /// Abbreviation that it sends in the ARRL's DX contest; empty if it counts as DX.
     pub state: &'static str,
-    /// Its ARRL and RAC sections.
+    /// ARRL and RAC sections.
     pub sections: &'static [&'static str],
     /// CQ zone.
     pub zone: u8,
-    /// How often it is heard, relative to the others.
+    /// Frequency on the air, relative to the others.
     pub weight: u8,
 }
 
@@ -191,7 +191,7 @@ pub(super) const WORDS: &[&str] = &[
     "TWENTY", "VALLEY", "VILLAGE", "WAVE", "WHEEL", "WIRELESS", "WOOD", "WRITE", "YOUNG",
 ];
 
-/// Abbreviations of the trade, and Q-codes as statements.
+/// Common abbreviations, and Q-codes as statements.
 #[rustfmt::skip]
 pub(super) const ABBREVIATIONS: &[&str] = &[
     "CQ", "DE", "K", "R", "TNX", "TKS", "FER", "UR", "RST", "599", "579", "559", "339", "ES", "OM", "YL", "XYL", "DR",

@@ -1,17 +1,17 @@
-//! The task `log`: a contest over with an exchange, written as a line of the log.
+//! The task `log`: a contest over with an exchange, with a line of the log as the label.
 //!
-//! The rule, which needs to know nothing of the contest:
+//! The rule, which does not depend on the contest:
 //!
-//! 1. The call is the one after DE, or else the only one there is. It comes first; calls are taken out of the rest.
-//! 2. The report, 599 however cut, comes next. Words of procedure (DE before a call, TU, R, TEST, a closing K) go, and a
-//!    word said twice in a row counts once.
+//! 1. The call is the one after DE, or else the only one. It comes first; calls are removed from the rest.
+//! 2. The report, 599 in any cut form, comes next. Words of procedure (DE before a call, TU, R, TEST, a closing K) are
+//!    removed, and a word sent twice in a row counts once.
 //! 3. States, provinces and sections stay as they are, and so do K and KW for the power, classes (1D), and precedences.
 //! 4. A word of figures and cut numbers becomes figures. Without a report (Field Day, Sweepstakes) only T and N are cut
 //!    numbers; with one also A, U, V, E and D.
 //! 5. A number after NR, or before a precedence, is a serial number and padded to three figures; any other of one or
 //!    two figures is a zone (or a check) and padded to two; longer ones and those with W stay as they are.
 //!
-//! So that the rule holds, a serial number below 100 is sent with its zeros or after NR, and a power below 100 with W.
+//! To make the rule valid, a serial number below 100 is sent with its zeros or after NR, and a power below 100 with W.
 
 use super::{
     CwSource, CwText, callsign,
@@ -25,7 +25,7 @@ use undertone_data::random::{chance, pick, weighted, whole};
 
 const TRIES: usize = 40;
 
-/// Which figures are cut.
+/// Digits that are sent as cut numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Cut {
     No,
@@ -33,7 +33,7 @@ enum Cut {
     All,
 }
 
-/// Letters sent for figures, the two usual ones first.
+/// Letters sent for digits, the two usual ones first.
 const CUT_NUMBERS: [(char, char); 7] =
     [('T', '0'), ('N', '9'), ('A', '1'), ('U', '2'), ('V', '3'), ('E', '5'), ('D', '8')];
 
@@ -42,7 +42,7 @@ const PRECEDENCES: [&str; 6] = ["Q", "A", "B", "U", "M", "S"];
 /// Words that are sent around an exchange and are not part of it.
 const PROCEDURE: [&str; 12] = ["TU", "R", "RR", "QSL", "UR", "TEST", "FD", "SS", "WPX", "CQ", "BK", "<BK>"];
 
-/// An over that fits and that the rule reads as what was meant.
+/// Returns an over that fits and whose label by the rule is the intended one.
 pub(super) fn compose(source: CwSource, text: &CwText, room: &Room<'_>, rng: &mut ChaCha8Rng) -> Option<Message> {
     (0..TRIES).find_map(|_| {
         let cut = match chance(rng, text.cut_numbers) {
@@ -56,14 +56,14 @@ pub(super) fn compose(source: CwSource, text: &CwText, room: &Room<'_>, rng: &mu
     })
 }
 
-/// What one station has to say.
+/// Content of one station's over.
 struct Contact {
     contest: &'static str,
     call: String,
     them: String,
-    /// The exchange as it is sent.
+    /// Exchange as sent.
     sent: Vec<String>,
-    /// The exchange as it is logged.
+    /// Exchange as logged.
     logged: Vec<String>,
 }
 
@@ -134,7 +134,7 @@ fn zone(me: &Operator, cut: Cut, rng: &mut ChaCha8Rng) -> (String, String) {
     (shorten(&sent, cut), logged)
 }
 
-/// Serial number, the word NR before it where it has fewer than three figures, and now and then where it has not.
+/// Serial number, preceded by the word NR if it has fewer than three digits, and sometimes if it has not.
 fn serial(cut: Cut, rng: &mut ChaCha8Rng) -> Vec<(String, String)> {
     let number = contest::serial_number(rng);
     let logged = format!("{number:03}");
@@ -162,7 +162,7 @@ fn sweepstakes(me: &Operator, call: &str, cut: Cut, rng: &mut ChaCha8Rng) -> Vec
     exchange.extend([
         (shorten(&number.to_string(), cut), format!("{number:03}")),
         same(pick(rng, &["Q", "A", "A", "A", "B", "B", "U", "M", "S"])),
-        // The call in the middle stands at the start of the line.
+        // The call in the middle is at the start of the line.
         (call.to_owned(), String::new()),
         same(&format!("{:02}", (1948 + whole(rng, 0..77)) % 100)),
         same(contest::section(me, rng)),
@@ -180,7 +180,7 @@ fn shorten(figures: &str, cut: Cut) -> String {
     figures.chars().map(letter).collect()
 }
 
-/// The line that a listener writes of what was sent, by the rule above; `None` where there is nothing to log.
+/// Returns the log line of a sent text, by the rule above; `None` if there is nothing to log.
 fn line(sent: &str) -> Option<String> {
     let words: Vec<&str> = sent.split(' ').collect();
     let is_call = |place: usize| words.get(place).is_some_and(|word| callsign::is_callsign(word));
@@ -220,7 +220,7 @@ fn logged(word: &str, letters: &[(char, char)], serial: bool) -> String {
     }
 }
 
-/// A word of figures and cut numbers in figures.
+/// Converts a word of digits and cut numbers to digits.
 fn figures(word: &str, letters: &[(char, char)]) -> Option<String> {
     let figure = |character: char| match character {
         '0'..='9' => Some(character),

@@ -1,11 +1,11 @@
-//! The Morse table: what can be keyed, and how it is written in a transcript.
+//! The Morse table: all symbols that can be keyed, and their spelling in a transcript.
 //!
-//! Several procedural signals share their code with a punctuation mark, and a transcript must not depend on which
-//! the sender had in mind. So one code has one spelling: BT is `=`, AR is `+`, and only the prosigns without a
-//! character of their own are written out: `<SK>`, `<KN>` (the code some tables give to an opening bracket), `<AS>`
-//! and `<BK>`. `<BT>` and `<AR>` are understood on the way in and become `=` and `+`.
+//! Several procedural signals share their code with a punctuation mark, and a transcript must not depend on which one
+//! the sender meant. So one code has one spelling: BT is `=`, AR is `+`, and only the prosigns without a character of
+//! their own are written out: `<SK>`, `<KN>` (the code some tables give to an opening bracket), `<AS>` and `<BK>`. In
+//! input, `<BT>` and `<AR>` are accepted and become `=` and `+`.
 
-/// Every single character with a code, and the code. A space is not here: it is a gap.
+/// All single characters with their codes. The space is not included, because it is a gap.
 const CHARACTERS: [(char, &str); 44] = [
     ('A', ".-"),
     ('B', "-..."),
@@ -53,57 +53,57 @@ const CHARACTERS: [(char, &str); 44] = [
     ('@', ".--.-."),
 ];
 
-/// The prosigns that are written out in a transcript, and their codes.
+/// Prosigns that are written out in a transcript, and their codes.
 const PROSIGNS: [(&str, &str); 4] = [("<SK>", "...-.-"), ("<KN>", "-.--."), ("<AS>", ".-..."), ("<BK>", "-...-.-")];
 
-/// Other spellings that [`parse`] understands.
+/// Other spellings that [`parse`] accepts.
 const ALIASES: [(&str, char); 2] = [("<BT>", '='), ("<AR>", '+')];
 
-/// The code of a character, `.` for a dit and `-` for a dah; lower case counts as upper. `None` for anything that
-/// cannot be keyed alone, which includes the space and the brackets of a prosign.
+/// Returns the code of a character, `.` for a dit and `-` for a dah; lower case counts as upper. `None` for anything
+/// that cannot be keyed alone, including the space and the brackets of a prosign.
 pub fn code(character: char) -> Option<&'static str> {
     let upper = character.to_ascii_uppercase();
     CHARACTERS.iter().find(|(known, _)| *known == upper).map(|(_, code)| *code)
 }
 
-/// The code of a prosign, given as it stands in a transcript: `prosign("<SK>")`.
+/// Returns the code of a prosign, given as in a transcript: `prosign("<SK>")`.
 pub fn prosign(spelling: &str) -> Option<&'static str> {
     PROSIGNS.iter().find(|(known, _)| *known == spelling).map(|(_, code)| *code)
 }
 
-/// What a code is written as in a transcript: the inverse of [`code`] and [`prosign`].
+/// Returns the spelling of a code in a transcript: the inverse of [`code`] and [`prosign`].
 pub fn spelling(code: &str) -> Option<String> {
     let character = CHARACTERS.iter().find(|(_, known)| *known == code).map(|(character, _)| character.to_string());
     character.or_else(|| PROSIGNS.iter().find(|(_, known)| *known == code).map(|(name, _)| (*name).to_owned()))
 }
 
-/// Every character that can stand in a transcript: the space, those with a code, and the brackets around a prosign.
-/// This is the vocabulary of a character tokenizer, in an order that will not change.
+/// Returns every character of a transcript: the space, those with a code, and the brackets around a prosign. This is
+/// the vocabulary of a character tokenizer, in an order that will not change.
 pub fn alphabet() -> impl Iterator<Item = char> {
     std::iter::once(' ').chain(CHARACTERS.iter().map(|(character, _)| *character)).chain(['<', '>'])
 }
 
-/// The characters that can be keyed alone, in the order of [`alphabet`].
+/// Returns the characters that can be keyed alone, in the order of [`alphabet`].
 pub fn characters() -> impl Iterator<Item = char> {
     CHARACTERS.iter().map(|(character, _)| *character)
 }
 
-/// The prosigns as they stand in a transcript: `<SK>`, `<KN>`, `<AS>`, `<BK>`.
+/// Returns the prosigns as in a transcript: `<SK>`, `<KN>`, `<AS>`, `<BK>`.
 pub fn prosigns() -> impl Iterator<Item = &'static str> {
     PROSIGNS.iter().map(|(spelling, _)| *spelling)
 }
 
-/// What is sent between two letter gaps.
+/// Unit that is sent between two letter gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
-    /// How it stands in a transcript: a character, or a prosign such as `<SK>`.
+    /// Spelling in a transcript: a character, or a prosign such as `<SK>`.
     pub spelling: String,
     /// `.` for a dit and `-` for a dah.
     pub code: &'static str,
 }
 
-/// Reads a transcript as words of symbols. Lower case counts as upper, white space of any length separates words, and
-/// `<BT>` and `<AR>` become `=` and `+`. The error is the first piece that cannot be keyed.
+/// Parses a transcript into words of symbols. Lower case counts as upper, white space of any length separates words,
+/// and `<BT>` and `<AR>` become `=` and `+`. The error is the first piece that cannot be keyed.
 pub fn parse(text: &str) -> Result<Vec<Vec<Symbol>>, String> {
     text.split_whitespace().map(|word| parse_word(&word.to_ascii_uppercase())).collect()
 }

@@ -1,18 +1,19 @@
-//! The strongest tone of a recording alone, where other stations are beside it.
+//! Extraction of the strongest tone of a recording that contains other stations.
 
 use super::listen::averaged;
 use std::f64::consts::TAU;
 use undertone_data::radio::{RATE, carrier_pitch};
 
-/// Where the tone is moved to, in hertz: a pitch that operators choose, far from both ends of what is usual.
+/// Frequency that the tone is moved to, in hertz: a usual pitch, far from both ends of the usual range.
 const PITCH_HZ: f64 = 700.0;
-/// Samples of each of the averages that the tone is filtered by: 4 ms, which takes out what is 250 Hz away.
+/// Samples of each moving average that filters the tone: 4 ms, which removes signals 250 Hz away.
 const AVERAGE: usize = 64;
-/// How often it is averaged: what is 100 Hz away is 10 dB weaker then, what is 200 Hz away 50 dB; a dit at 50 words per
-/// minute keeps its shape.
+/// Number of averages: signals 100 Hz away are then 10 dB weaker, those 200 Hz away 50 dB; a dit at 50 words per minute
+/// keeps its shape.
 const TIMES: usize = 4;
 
-/// The strongest tone of 16 kHz audio with some 50 Hz to either side of it, moved to 700 Hz, as loud as the audio.
+/// Returns the strongest tone of 16 kHz audio with about 50 Hz to either side of it, moved to 700 Hz, as loud as the
+/// audio.
 pub fn narrowed(audio: &[f32]) -> Vec<f32> {
     let pitch_hz = carrier_pitch(audio);
     let down = TAU * pitch_hz / RATE;

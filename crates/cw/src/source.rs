@@ -1,4 +1,4 @@
-//! The kinds of text that can be sent.
+//! Kinds of text that can be sent.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ pub enum CwSource {
     Beacons,
     /// Groups of figures.
     Numbers,
-    /// Anything that can be keyed, in any order.
+    /// Anything that can be keyed, in random order.
     Scatter,
     /// Sentences of plain English.
     Sentences,

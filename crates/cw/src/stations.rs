@@ -1,4 +1,4 @@
-//! Other stations: what disturbs the one that is listened to.
+//! Other stations, which interfere with the wanted one.
 
 use super::{
     CwSource, CwText,
@@ -14,7 +14,7 @@ use undertone_data::random::pick;
 /// Rise and fall time of the stations that [`MorseStations`] keys, in milliseconds.
 const RISE_MS: f32 = 5.0;
 
-/// Stations that send Morse, for the interference that augmentation puts into recordings.
+/// Synthesiser of Morse stations, for the interference that augmentation adds to recordings.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -34,7 +34,7 @@ impl OtherStations for MorseStations {
     }
 }
 
-/// Adds the other stations to what is heard, each sending `text` of its own.
+/// Adds the other stations to the audio, each with its own text from `text`.
 pub(super) fn add_others(
     others: &[DrawnStation],
     text: &CwText,
@@ -44,7 +44,7 @@ pub(super) fn add_others(
 ) {
     for other in others {
         let fist = Fist::machine(other.wpm.into(), other.wpm.into());
-        // They were there before the clip started, and stay until it ends.
+        // They have started before the clip, and continue until it ends.
         let start = -2.0 * rng.random::<f64>();
         let seconds = audio.len() as f64 / RATE - start;
         let source = pick(rng, &[CwSource::Words, CwSource::Qso, CwSource::Cqww, CwSource::Cqwpx]);
@@ -63,7 +63,7 @@ pub(super) fn add_others(
     }
 }
 
-/// Keys a text that is known to be keyable.
+/// Keys a text that must be keyable.
 pub(super) fn key(text: &str, fist: &Fist, time: std::ops::Range<f64>, rng: &mut ChaCha8Rng) -> Keyed {
     let words = morse::parse(text).unwrap_or_default();
     keying::key(&words, fist, time, || channel::normal(rng).clamp(-JITTER_LIMIT, JITTER_LIMIT))

@@ -1,12 +1,12 @@
-//! What is random, and from where.
+//! Random generators of the effects.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use undertone_data::random;
 
-/// The generators of what a clip has beyond its keying and its first channel, which draw from the clip's own: one effect
-/// does not change the draws of another. Their numbers are part of what a seed means; they lie apart from those of
-/// [`undertone_data::radio`], and never change.
+/// Generators of a clip's effects beyond its keying and its first channel, which draw from the clip's own generator. So
+/// one effect does not change the draws of another. Their numbers are distinct from those of [`undertone_data::radio`],
+/// and never change, because a seed's results depend on them.
 #[derive(Clone, Copy)]
 pub(super) enum Stream {
     Noiseless = 128,
@@ -28,14 +28,14 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Its generator for a draw.
+    /// Returns the effect's generator for a draw.
     pub fn of(self, draw: u64) -> ChaCha8Rng {
         random::stream(draw, self as u64)
     }
 }
 
-/// The draw that all of a clip's streams stem from.
+/// Returns the draw from which all of a clip's streams are derived.
 pub(super) fn of_clip(seed: u64, index: u64) -> u64 {
-    // Any constant parts these generators from those of the clips: the first digits of pi.
+    // An arbitrary constant separates these generators from those of the clips: the first digits of pi.
     random::stream(seed ^ 0x3141_5926_5358_9793, index).random()
 }

@@ -1,4 +1,4 @@
-//! The synthesiser: draws what a clip is like, then makes it.
+//! The synthesiser: draws the parameters of a clip, then makes it.
 
 use super::{
     CwConfig, CwError, CwIdleSound, CwInfo, CwSource, CwTask,
@@ -19,22 +19,22 @@ use undertone_data::random::{self, between};
 /// Samples per second of every clip.
 pub const SAMPLE_RATE: u32 = RATE as u32;
 
-/// An endless collection of labelled Morse clips.
+/// An unlimited collection of labelled Morse clips.
 #[derive(Debug, Clone)]
 pub struct CwSynth {
     config: CwConfig,
     seed: u64,
 }
 
-/// A clip and what it says.
+/// A clip and its label.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CwSample {
     /// Mono audio at [`SAMPLE_RATE`], from -1 to 1.
     pub audio: Vec<f32>,
-    /// What is to be written down, in characters of [`morse::alphabet`](crate::morse::alphabet): the same as `sent` for the task `copy`, and for
-    /// the others at most 100 characters. Empty when nobody sends.
+    /// Label, in characters of [`morse::alphabet`](crate::morse::alphabet): the same as `sent` for the task `copy`, and
+    /// for the others at most 100 characters. Empty without a sender.
     pub text: String,
-    /// Exactly what was keyed, in characters of [`morse::alphabet`](crate::morse::alphabet); empty when nobody sends.
+    /// Exactly the keyed text, in characters of [`morse::alphabet`](crate::morse::alphabet); empty without a sender.
     pub sent: String,
     /// One mark for each character of `sent`, in order.
     pub marks: Vec<CwMark>,
@@ -42,44 +42,44 @@ pub struct CwSample {
     pub info: CwInfo,
 }
 
-/// When a character was keyed: from its first key-down to its last key-up, taken at half the carrier's
-/// amplitude. The mark of a space is the gap between its neighbours. The characters of a prosign, brackets included,
-/// are keyed as one and share its extent.
+/// Time of a character: from its first key-down to its last key-up, measured at half the carrier's amplitude. The mark
+/// of a space is the gap between its neighbours. The characters of a prosign, brackets included, are keyed as one and
+/// have the same times.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CwMark {
-    /// Seconds from the start of the clip.
+    /// Start, in seconds from the start of the clip.
     pub start: f32,
-    /// Seconds from the start of the clip.
+    /// End, in seconds from the start of the clip.
     pub end: f32,
     /// The character.
     pub character: char,
 }
 
-/// How often a message is composed before one of the shortest is sent.
+/// Number of attempts to compose a message before one of the shortest is sent.
 const MESSAGE_TRIES: usize = 16;
 
-/// What one station sent.
+/// Transmission of one station.
 struct Sent {
     keyed: Keyed,
-    /// Of the clip, in samples.
+    /// Length of the clip, in samples.
     length: usize,
-    /// What is to be written, where that is not what was keyed.
+    /// Label, if it differs from the keyed text.
     written: Option<String>,
 }
 
 impl CwSynth {
-    /// Checks the configuration; nothing can fail after that.
+    /// Checks the configuration; after that nothing can fail.
     pub fn new(config: CwConfig, seed: u64) -> Result<Self, CwError> {
         config.validate()?;
         Ok(Self { config, seed })
     }
 
-    /// What it was made with.
+    /// Returns the configuration it was made with.
     pub fn config(&self) -> &CwConfig {
         &self.config
     }
 
-    /// The clip of this index: the same bits each time, on any thread, and independent of every other index.
+    /// Returns the clip of this index: the same bits each time, on any thread, and independent of every other index.
     pub fn sample(&self, index: u64) -> CwSample {
         let rng = &mut random::stream(self.seed, index);
         let draw = stream::of_clip(self.seed, index);
@@ -91,7 +91,7 @@ impl CwSynth {
         CwSample { audio, text: written.unwrap_or_else(|| sent.clone()), sent, marks, info }
     }
 
-    /// Keys a text that fits.
+    /// Keys a text that fits into the clip.
     fn send(&self, info: &CwInfo, draw: u64, rng: &mut ChaCha8Rng) -> Sent {
         let c = &self.config;
         let half_rise = f64::from(info.rise_ms) / 2000.0;
@@ -136,8 +136,8 @@ impl CwSynth {
         Sent { keyed, length: (duration * RATE).round() as usize, written }
     }
 
-    /// Keys a text that goes on beyond the clip's start, its end or both, and keeps the symbols that are heard whole. The clip
-    /// lasts for `duration` seconds or, in order not to be cut inside a symbol's gap, somewhat less.
+    /// Keys a text that continues beyond the clip's start, its end or both, and keeps the symbols that are complete in
+    /// the clip. The clip lasts for `duration` seconds or, to avoid a cut in a gap inside a symbol, slightly less.
     fn send_on(
         &self,
         info: &CwInfo,
@@ -149,7 +149,7 @@ impl CwSynth {
     ) -> (Keyed, f64) {
         let [started, going_on] = info.cut;
         let fist = info.fist();
-        // Up to a word before the start, so that it is cut anywhere; and as much after the end.
+        // Up to a word before the start, so that the cut is at a random place; and as much after the end.
         let word = 50.0 * fist.effective_unit_s();
         let before = word * f64::from(between(&mut Stream::CutPlace.of(draw), [0.1, 1.0]));
         let start = if started { -before } else { uncut.start };
@@ -164,8 +164,8 @@ impl CwSynth {
         (keyed, duration)
     }
 
-    /// Keys a whole message from `start` seconds on. One that jitter makes too long is given up for another; after some
-    /// of those comes one of the shortest, for which validation has made sure that there is room.
+    /// Keys a whole message from `start` seconds on. If jitter makes it too long, another one is tried. After several
+    /// attempts one of the shortest is used, for which the validation has checked that there is room.
     fn send_message(&self, source: CwSource, start: f64, room: &Room<'_>, rng: &mut ChaCha8Rng) -> (Message, Keyed) {
         let c = &self.config;
         for _ in 0..MESSAGE_TRIES {
@@ -180,7 +180,7 @@ impl CwSynth {
         (message, keyed)
     }
 
-    /// The keyed signal as the listener hears it: what is sent, other stations, noise, static, and the receiver.
+    /// Returns the received signal: the keyed signal, other stations, noise and static, after the receiver.
     fn receive(&self, info: &CwInfo, keyed: &Keyed, length: usize, draw: u64, rng: &mut ChaCha8Rng) -> Vec<f32> {
         let filter = info.filter_hz.map(|width| Filter::new(info.pitch_hz.into(), width.into()));
         let delay = filter.as_ref().map_or(0, |filter| filter.delay);
@@ -211,7 +211,7 @@ impl CwSynth {
     }
 }
 
-/// The wanted carrier as it leaves its transmitter, or what stands in for it where nobody sends.
+/// Adds the transmitted carrier, or the sound that replaces it without a sender.
 fn transmit(info: &CwInfo, keyed: &Keyed, envelope: &[f32], draw: u64, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
     let carrier =
         Carrier { pitch_hz: info.pitch_hz.into(), amplitude: 1.0, drift: info.drift, chirp: info.chirp, qsb: info.qsb };
@@ -243,7 +243,7 @@ fn transmit(info: &CwInfo, keyed: &Keyed, envelope: &[f32], draw: u64, rng: &mut
     }
 }
 
-/// Silences what is heard while the key is down, and for the hold time after; it comes and goes within 2 ms.
+/// Mutes the signal while the key is down, and for the hold time after it; the transitions take 2 ms.
 fn mute(hold_ms: f32, envelope: &[f32], audio: &mut [f32]) {
     let hold = (f64::from(hold_ms) / 1000.0 * RATE) as usize;
     let step = (1.0 / (0.002 * RATE)) as f32;
@@ -255,8 +255,8 @@ fn mute(hold_ms: f32, envelope: &[f32], audio: &mut [f32]) {
     }
 }
 
-/// Scales the loudest sample to `level_dbfs` and returns by how much. Nothing is clipped, so nothing is distorted, and
-/// the ratio of carrier to noise stays what it is.
+/// Scales the loudest sample to `level_dbfs` and returns the factor. Nothing is clipped, so there is no distortion, and
+/// the ratio of carrier to noise does not change.
 fn set_level(audio: &mut [f32], level_dbfs: f32) -> f32 {
     let peak = audio.iter().fold(0f32, |peak, sample| peak.max(sample.abs()));
     if peak == 0.0 {

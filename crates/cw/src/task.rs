@@ -1,22 +1,21 @@
-//! What a listener is asked to write down.
+//! Tasks: the labels of the clips.
 //!
-//! A task changes what is sent and what is written, never how it sounds. What is written follows from what is sent
-//! alone, by a rule that each task's file states: a listener who copies every character can write it, and nothing in
-//! it has to be guessed.
+//! A task changes the texts that are sent and the labels, never the sound. The label follows from the sent text alone,
+//! by a rule that each task's file states. So it can be written by anyone who copies every character, without guessing.
 
 use super::CwSource;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// What is to be written down.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// Label of a clip.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CwTask {
     /// Every character that is sent: `DE K1ABC K` is written `DE K1ABC K`.
     #[default]
     Copy,
-    /// The callsigns among what is sent, in order: `QRZ? DE K1ABC K1ABC K` is written `K1ABC`. A call that is heard
-    /// again before another one is not written again.
+    /// The sent callsigns, in order: `QRZ? DE K1ABC K1ABC K` is written `K1ABC`. A call that is repeated before another
+    /// one is not written again.
     Callsigns,
     /// A contest exchange as a line of the log: `DE K1ABC 5NN T4 K` is written `K1ABC 599 04`.
     Log,
@@ -29,12 +28,12 @@ pub enum CwTask {
 }
 
 impl CwTask {
-    /// Every task.
+    /// Returns every task.
     pub fn all() -> [Self; 5] {
         [Self::Copy, Self::Callsigns, Self::Log, Self::Expand, Self::Traffic]
     }
 
-    /// Its name, as in a configuration.
+    /// Returns the name, as in a configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Copy => "copy",
@@ -45,7 +44,7 @@ impl CwTask {
         }
     }
 
-    /// Whether the weight of this source under `text` says anything about the task.
+    /// Returns whether the weight of this source under `text` affects the task.
     pub(super) fn draws_from(self, source: CwSource) -> bool {
         let contest = matches!(
             source,
@@ -59,7 +58,7 @@ impl CwTask {
         }
     }
 
-    /// The only source of a task that has one of its own.
+    /// Returns the source of a task with only one.
     pub(super) fn own_source(self) -> Option<CwSource> {
         match self {
             Self::Copy | Self::Callsigns | Self::Log => None,
@@ -83,10 +82,10 @@ impl FromStr for CwTask {
     }
 }
 
-/// A name is not that of a task.
+/// Error of a name that belongs to no task.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no task `{name}`: the tasks are copy, callsigns, log, expand and traffic")]
 pub struct UnknownTask {
-    /// As given.
+    /// Value given.
     pub name: String,
 }

@@ -1,4 +1,4 @@
-//! What each task promises, checked by readers that know only what was sent.
+//! Checks of each task's label by readers that know only the sent text.
 
 use super::{
     tests::{any_config, plain},
@@ -42,8 +42,8 @@ fn all_clips(task: CwTask) -> impl Iterator<Item = CwSample> {
     })
 }
 
-/// Calls by their looks: at most two characters, a digit and one to three letters, with a stroke or without. Right after
-/// a report or NR stands a number, though its letters, if all are among those of cut numbers, may look like a call.
+/// Returns the calls by their form: at most two characters, a digit and one to three letters, with or without a stroke.
+/// A word directly after a report or NR is a number, even if its cut numbers have the form of a call.
 fn calls<'a>(sent: &'a str, cut: &str) -> Vec<&'a str> {
     let shape = r"^([A-Z]{1,2}\d?/|HB9/|EA8/|VP5/)?([A-Z]{1,2}|\d[A-Z]|[A-Z]\d)\d[A-Z]{1,3}(/[A-Z0-9]{1,3})?$";
     let shape = Regex::new(shape).unwrap();
@@ -112,7 +112,7 @@ fn callsigns_are_those_that_were_sent() {
     assert!(several > 100, "{several}");
 }
 
-/// Reads the line by regular expressions, where the synthesiser reads it word by word.
+/// Reads the line with regular expressions; the synthesiser reads it word by word.
 fn logged(sent: &str) -> String {
     let calls = calls(sent, "TNAUVED");
     let after_de = Regex::new(r"(?:^| )DE (\S*\d\S*)").unwrap();

@@ -1,4 +1,4 @@
-//! What a listener would check: timing, purity of tone, noise, and whether it says what it claims to.
+//! Checks of the audio: timing, purity of tone, noise, and whether its content matches the label.
 
 use super::{morse, *};
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use undertone_data::random::Range;
 
 const RATE: f64 = 16_000.0;
 
-/// One machine, one pitch, nothing else: what a test then changes is all there is.
+/// One machine, one pitch and no effects, so that only the settings a test changes have an effect.
 pub(super) fn plain() -> CwConfig {
     CwConfig {
         wpm: [20.0, 20.0],
@@ -46,7 +46,7 @@ fn spectrum(audio: &[f32]) -> Vec<Complex<f64>> {
     output
 }
 
-/// The audio between two frequencies, everything else cut away.
+/// Returns the audio between two frequencies, without everything else.
 pub(super) fn band(audio: &[f32], low_hz: f64, high_hz: f64) -> Vec<f64> {
     let mut bins = spectrum(audio);
     let width = RATE / audio.len() as f64;
@@ -85,7 +85,7 @@ fn average(values: &[Complex<f64>]) -> Vec<Complex<f64>> {
     (0..last).map(|n| (sums[(n + 24).min(last)] - sums[n.saturating_sub(24)]) / 48.0).collect()
 }
 
-/// Where the carrier is above half of its amplitude, in seconds.
+/// Returns the times at which the carrier is above half of its amplitude, in seconds.
 pub(super) fn key_downs(audio: &[f32], pitch_hz: f64) -> Vec<[f64; 2]> {
     let amplitude = detect(audio, pitch_hz);
     let threshold = amplitude.iter().copied().fold(0.0, f64::max) / 2.0;

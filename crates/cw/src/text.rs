@@ -1,10 +1,10 @@
-//! What is sent: words, groups, callsigns and ordinary contacts. Contests have a file of their own.
+//! Texts to send: words, groups, callsigns and ordinary contacts. Contests are in `contest`.
 
 use super::{CwSource, CwTask, CwText, callsign, contest, english, keying, lists, morse};
 use rand_chacha::ChaCha8Rng;
 use undertone_data::random::{chance, pick, weighted, whole};
 
-/// A kind of text that the task draws from.
+/// Draws a kind of text that the task uses.
 pub(super) fn draw_source(task: CwTask, text: &CwText, rng: &mut ChaCha8Rng) -> CwSource {
     if let Some(own) = task.own_source() {
         return own;
@@ -17,16 +17,16 @@ pub(super) fn draw_source(task: CwTask, text: &CwText, rng: &mut ChaCha8Rng) -> 
     weights[weighted(rng, drawn)].0
 }
 
-/// Sent where not even the first character of a text fits: [`CwConfig::validate`](super::CwConfig::validate) makes sure that
-/// each of these does.
+/// Texts for a clip in which not even the first character of a drawn text fits:
+/// [`CwConfig::validate`](super::CwConfig::validate) checks that each of these does.
 pub(super) const SHORTEST: [&str; 2] = ["E", "T"];
 
-/// How often another over is drawn when the next word would not fit any more.
+/// Number of attempts to draw another over if the next word would not fit.
 const TRIES: usize = 4;
 
-/// A text that fills so many units as well as it can, its last words perhaps beyond them. Contacts and contests start
-/// as often in the middle of an over as at its start: so does a recording, and otherwise short clips would never hold
-/// the end of an exchange.
+/// Returns a text that fills this number of units as well as possible; its last words may be beyond them. Contacts and
+/// contests start as often in the middle of an over as at its start, as recordings do. Otherwise short clips would
+/// never contain the end of an exchange.
 pub(super) fn fill(source: CwSource, text: &CwText, units: f64, rng: &mut ChaCha8Rng) -> String {
     let length = |words: &[String]| morse::parse(&words.join(" ")).map_or(units, |words| keying::units(&words));
     let mut words: Vec<String> = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn fill(source: CwSource, text: &CwText, units: f64, rng: &mut ChaCha
         if words.is_empty() && chance(rng, 0.5) {
             over.drain(..whole(rng, 0..over.len()));
         }
-        // The gap after the last word, 7 units, may lie outside.
+        // The gap after the last word, 7 units, may be outside.
         if filled + length(&over[..1]) > units + 7.0 {
             misses += 1;
             if misses < TRIES || !words.is_empty() {
@@ -50,7 +50,7 @@ pub(super) fn fill(source: CwSource, text: &CwText, units: f64, rng: &mut ChaCha
     words.join(" ")
 }
 
-/// What one sender says in one go, as words; never empty.
+/// Returns one over of a sender, as words; never empty.
 pub(super) fn over(source: CwSource, text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
     match source {
         CwSource::Words | CwSource::Fixed | CwSource::Phrases | CwSource::Radiogram => vec![word(rng)],
@@ -97,12 +97,12 @@ fn group([least, most]: [usize; 2], rng: &mut ChaCha8Rng) -> String {
     (0..whole(rng, least..=most)).map(|_| pick(rng, &of)).collect()
 }
 
-/// What a beacon sends, twice or three times.
+/// Returns the text of a beacon, twice or three times.
 fn beacon(text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
     let call = callsign::portable(&callsign::any(rng).call, text.portable, rng);
     let call = if chance(rng, 0.5) { format!("{call}/B") } else { call };
     let letter = |rng: &mut ChaCha8Rng, last: u8| char::from(whole(rng, usize::from(b'A')..=usize::from(last)) as u8);
-    // A square of Maidenhead's system, with or without its subsquare: FN31 or FN31PR.
+    // A Maidenhead locator, with or without its subsquare: FN31 or FN31PR.
     let square = format!("{}{}{:02}", letter(rng, b'R'), letter(rng, b'R'), whole(rng, 0..100));
     let square = if chance(rng, 0.4) { format!("{square}{}{}", letter(rng, b'X'), letter(rng, b'X')) } else { square };
     let watts = pick(rng, &["1W", "2W", "5W", "10W", "50W", "100W", "100MW", "500MW"]);
@@ -118,7 +118,7 @@ fn beacon(text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
     vec![sent; times].iter().flat_map(|sent| sent.split(' ')).map(str::to_owned).collect()
 }
 
-/// Groups of five figures, a frequency, a time, a date, a sum, a serial number.
+/// Returns groups of five figures, a frequency, a time, a date, a sum, or a serial number.
 fn numbers(rng: &mut ChaCha8Rng) -> Vec<String> {
     let mut number = |most: usize| whole(rng, 0..most);
     let text = match number(6) {
@@ -131,14 +131,15 @@ fn numbers(rng: &mut ChaCha8Rng) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// One to eight symbols, prosigns among them, each as likely as any other: nothing in them can be guessed.
+/// Returns one to eight symbols, including prosigns, uniformly distributed, so that none can be guessed from the
+/// others.
 fn scatter(rng: &mut ChaCha8Rng) -> String {
     let symbols: Vec<String> =
         morse::characters().map(String::from).chain(morse::prosigns().map(String::from)).collect();
     (0..whole(rng, 1..=8)).map(|_| symbols[whole(rng, 0..symbols.len())].as_str()).collect()
 }
 
-/// One over of an ordinary contact.
+/// Returns one over of an ordinary contact.
 fn qso(text: &CwText, rng: &mut ChaCha8Rng) -> Vec<String> {
     let me = callsign::portable(&callsign::any(rng).call, text.portable, rng);
     let them = callsign::any(rng).call;

@@ -1,14 +1,14 @@
 //! The task `traffic`: formal messages as the ARRL's National Traffic System sends them, and the traffic between
 //! operators about them.
 //!
-//! A message is its number, precedence, station of origin, check (how many words the text has), place, time and date
-//! of filing, then `=`, the text, `=`, the signature and `+`, and perhaps N (no more to follow), B (more to follow) or
-//! `<KN>`. Where time is short the preamble is, and where there is less still, one operator only tells the other how
-//! many messages there are, or that one was received.
+//! A message is its number, precedence, station of origin, check (number of words in the text), place, time and date of
+//! filing, then `=`, the text, `=`, the signature and `+`, and perhaps N (no more to follow), B (more to follow) or
+//! `<KN>`. In short clips the preamble is short. In shorter ones, one operator only tells the other how many messages
+//! there are, or that one was received.
 //!
-//! The rule: write every character, but the procedural signals by their names: `=` is `<BT>` and `+` is `<AR>`;
-//! `<SK>`, `<KN>`, `<AS>` and `<BK>` are in any transcript. A full stop inside a text is sent as the word X, as
-//! operators do on the key, and stays X; a question mark there is sent as QUERY.
+//! The rule: write every character, but the procedural signals by their names: `=` is `<BT>` and `+` is `<AR>`; `<SK>`,
+//! `<KN>`, `<AS>` and `<BK>` are the same in any transcript. A full stop inside a text is sent as the word X, as is
+//! usual on the key, and stays X; a question mark there is sent as QUERY.
 
 use super::{
     callsign, lists,
@@ -17,7 +17,7 @@ use super::{
 use rand_chacha::ChaCha8Rng;
 use undertone_data::random::{chance, pick, weighted, whole};
 
-/// What radiograms say, `{city}`, `{name}`, `{n}` and `{day}` filled in.
+/// Texts of radiograms, with the slots `{city}`, `{name}`, `{n}` and `{day}`.
 #[rustfmt::skip]
 const SENTENCES: &[&str] = &[
     "ARRIVED SAFE", "ALL WELL", "ARRIVE {city} {day}", "LEAVING {city} {day}", "SEND {n} BLANKETS", "NEED WATER",
@@ -32,11 +32,11 @@ const DAYS: &[&str] = &["MONDAY", "TUESDAY", "FRIDAY", "SUNDAY", "TODAY", "TONIG
 
 const MONTHS: &[&str] = &["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 
-/// How often each kind of message is drawn before a shorter one is.
+/// Number of attempts for each kind of message before a shorter one is tried.
 const TRIES: usize = 8;
 const SHORT_TRIES: usize = 40;
 
-/// The longest kind of message of which one fits, now and then a shorter one all the same.
+/// Returns the longest kind of message that fits, sometimes a shorter one.
 pub(super) fn compose(room: &Room<'_>, rng: &mut ChaCha8Rng) -> Option<Message> {
     let first = weighted(rng, [4.0, 2.0, 2.0, 1.0, 0.5].into_iter());
     for preamble in first..4 {
@@ -59,8 +59,8 @@ fn message(sent: &str) -> Message {
     Message { sent: sent.to_owned(), written: sent.replace('=', "<BT>").replace('+', "<AR>") }
 }
 
-/// A message whose preamble is whole (0), without place, time and date (1), only number and precedence (2), or absent
-/// (3), as in a book of messages with one preamble for all.
+/// Returns a message whose preamble is complete (0), without place, time and date (1), only number and precedence (2),
+/// or absent (3), as in a book of messages with one preamble for all.
 fn radiogram(preamble: usize, rng: &mut ChaCha8Rng) -> String {
     let (text, words) = body(rng);
     let signature = match whole(rng, 0..6) {
@@ -85,7 +85,7 @@ fn radiogram(preamble: usize, rng: &mut ChaCha8Rng) -> String {
     format!("{head}{text} = {signature} {end}")
 }
 
-/// One to three sentences, an X between them, or groups of five; with the number of words.
+/// Returns one to three sentences separated by X, or groups of five; with the number of words.
 fn body(rng: &mut ChaCha8Rng) -> (String, usize) {
     let text = if chance(rng, 0.15) {
         let groups = whole(rng, 1..6);
@@ -113,7 +113,7 @@ fn number(rng: &mut ChaCha8Rng) -> usize {
     whole(rng, 1..most)
 }
 
-/// What is said about messages.
+/// Returns a remark of the operators about messages.
 fn between_operators(rng: &mut ChaCha8Rng) -> String {
     let number = number(rng);
     let end = pick(rng, &["+", "+", "+", "+ K", "+ <KN>", "<KN>", "<SK>", "<BK>"]);

@@ -1,4 +1,4 @@
-//! What a transmitter adds to clean keying: a distorted or humming note, residue while the key is up, and clicks.
+//! Faults of a transmitter beyond clean keying: a distorted or humming note, backwave while the key is up, and clicks.
 
 use super::stream::Stream;
 use rand::RngExt;
@@ -10,69 +10,69 @@ use undertone_data::radio::{RATE, channel};
 use undertone_data::random::{Range, between, chance, either_way, pick};
 
 /// Faults of a transmitter (`transmitter`). All are off by default.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwTransmitter {
     /// Harmonics.
     pub distortion: CwDistortion,
-    /// A rough note.
+    /// Ripple of the supply.
     pub ripple: CwRipple,
-    /// Carrier while the key is up.
+    /// Residual carrier while the key is up.
     pub backwave: CwBackwave,
-    /// Bursts at each edge.
+    /// Bursts of noise at each edge.
     pub clicks: CwClicks,
 }
 
-/// A tone that is bent towards a square wave.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Distortion of the tone towards a square wave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwDistortion {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// How far the tone is driven into the bend, in decibels: 0 leaves a third harmonic of -23 dB, 30 a square wave.
+    /// Drive into the distortion, in decibels: 0 leaves a third harmonic of -23 dB, 30 gives a square wave.
     pub drive_db: Range,
-    /// How far the bend lies off the middle, relative to the driven tone: 0 has odd harmonics only.
+    /// Offset of the distortion, relative to the driven tone: 0 has odd harmonics only.
     pub bias: Range,
 }
 
-/// A supply that is not smoothed: the tone's level follows the mains, 50, 60, 100 or 120 times a second.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Ripple of an unfiltered supply: the tone's level follows the mains, 50, 60, 100 or 120 times per second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwRipple {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// How far the amplitude goes up and down, as a fraction of it.
+    /// Amplitude of the level's variation, as a fraction of it.
     pub depth: Range,
 }
 
-/// An oscillator that is heard while the key is up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Backwave: an oscillator that is audible while the key is up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwBackwave {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// Its level relative to the carrier, in decibels.
+    /// Level relative to the carrier, in decibels.
     pub level_db: Range,
-    /// How far its pitch is off, in hertz, upwards or downwards.
+    /// Offset of its pitch, in hertz, upwards or downwards.
     pub offset_hz: Range,
 }
 
 /// Bursts of noise at key-down and key-up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CwClicks {
-    /// Probability that a clip has them.
+    /// Probability that a clip has this effect.
     pub probability: f32,
     /// Level at the start of a burst relative to the carrier (root mean square each), in decibels.
     pub level_db: Range,
-    /// Time constant with which a burst dies away, in milliseconds.
+    /// Time constant with which a burst decays, in milliseconds.
     pub decay_ms: Range,
 }
 
 /// Faults of a transmitter in one clip.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CwTransmitterInfo {
-    /// Drive into the bend, in decibels, and the bias.
+    /// Drive of the distortion in decibels, and its offset.
     pub distortion: Option<(f32, f32)>,
     /// Frequency of the ripple in hertz, and its depth.
     pub ripple: Option<(f32, f32)>,
@@ -139,7 +139,7 @@ impl CwTransmitter {
     }
 }
 
-/// Makes a keyed carrier of amplitude 1 hum.
+/// Applies ripple to a keyed carrier of amplitude 1.
 pub(super) fn ripple((hz, depth): (f32, f32), rng: &mut ChaCha8Rng, audio: &mut [f32]) {
     let phase = TAU * rng.random::<f64>();
     let step = TAU * f64::from(hz) * channel::BLOCK as f64 / RATE;
@@ -150,7 +150,7 @@ pub(super) fn ripple((hz, depth): (f32, f32), rng: &mut ChaCha8Rng, audio: &mut 
     }
 }
 
-/// Bends a keyed carrier of amplitude 1, which keeps its amplitude.
+/// Distorts a keyed carrier of amplitude 1, which keeps its amplitude.
 pub(super) fn distort((drive_db, bias): (f32, f32), audio: &mut [f32]) {
     let drive = channel::amplitude(drive_db) as f32;
     let middle = (bias * drive).tanh();
@@ -160,7 +160,7 @@ pub(super) fn distort((drive_db, bias): (f32, f32), audio: &mut [f32]) {
     }
 }
 
-/// Adds a burst of noise where the key goes down and up.
+/// Adds a burst of noise at each key-down and key-up.
 pub(super) fn click((level_db, decay_ms): (f32, f32), elements: &[[f64; 2]], rng: &mut ChaCha8Rng, audio: &mut [f32]) {
     let start = (channel::amplitude(level_db) * 0.5f64.sqrt()) as f32;
     let decay_samples = f64::from(decay_ms) / 1000.0 * RATE;

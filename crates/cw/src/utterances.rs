@@ -1,10 +1,10 @@
-//! The synthesiser as a source that a configuration can name.
+//! The synthesiser as a source that configurations can select by name.
 
 use super::{CwConfig, CwSynth};
 use undertone_data::loader::{Dataset, SampleError};
 use undertone_data::source::{SourceRequest, SpeechSource, Utterance, Utterances};
 
-/// The source `cw`, whose keys are those of [`CwConfig`]. Every epoch has other clips.
+/// The source `cw`, whose keys are those of [`CwConfig`]. The clips differ in every epoch.
 ///
 /// ```
 /// use undertone_data::source::{self, SourceRequest};

@@ -1,4 +1,4 @@
-//! Refuses a configuration that could not be synthesised, in a sentence that says what to change.
+//! Checks of a configuration, whose errors say how to correct it.
 
 use super::{
     CwConfig, CwSource, CwTask, CwText, compose,
@@ -8,7 +8,7 @@ use super::{
 };
 use undertone_data::bounds::{BoundsError, count, number, probability, range};
 
-/// Why a [`CwConfig`] was refused.
+/// Error of an invalid [`CwConfig`].
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CwError {
     /// A number or a range of numbers is out of bounds.
@@ -17,33 +17,33 @@ pub enum CwError {
     /// A weight is negative or not a number.
     #[error("{field} is {value}: give a weight of 0 (never) or more")]
     Weight {
-        /// Its name, as in the configuration.
+        /// Name of the field, as in the configuration.
         field: &'static str,
-        /// As given.
+        /// Value given.
         value: f32,
     },
-    /// Nothing can be sent.
+    /// There are no texts to send.
     #[error("every weight under text is 0, so there is nothing to send: raise one, or list texts in text.fixed")]
     NoText,
-    /// None of the weights that count for the task is positive.
+    /// None of the weights that the task uses is positive.
     #[error("no weight under text that the task `{task}` draws from is above 0: raise one of {useful}")]
     NoTextForTask {
         /// The task.
         task: CwTask,
-        /// The weights that it draws from.
+        /// Weights that the task draws from.
         useful: String,
     },
-    /// Something under `text` means nothing to the task.
+    /// A key under `text` has no effect on the task.
     #[error(
         "{field} says nothing about the task `{task}`: leave it out, or set task to one that uses it, such as copy"
     )]
     NotForTask {
-        /// Its name, as in the configuration.
+        /// Name of the field, as in the configuration.
         field: String,
         /// The task.
         task: CwTask,
     },
-    /// Not even the shortest message of the task fits.
+    /// Even the shortest message of the task does not fit.
     #[error(
         "the shortest message of the task `{task}`{of}, {sent:?}, can last {needed:.2} s at its slowest, and the \
          longest duration_s leaves {room:.2} s between lead_s and tail_s: raise duration_s or wpm, set \
@@ -52,34 +52,34 @@ pub enum CwError {
     MessageTooLong {
         /// The task.
         task: CwTask,
-        /// The weight that sends it, in words; empty if the task has but one kind.
+        /// Weight that selects the message, in words; empty if the task has only one kind.
         of: String,
         /// The message.
         sent: String,
-        /// Seconds that it needs.
+        /// Required time, in seconds.
         needed: f64,
-        /// Seconds that there are.
+        /// Available time, in seconds.
         room: f64,
-        /// Another way out, in words.
+        /// Another remedy, in words.
         or: String,
     },
     /// A given text is blank.
     #[error("text.fixed[{index}] is blank: give it something to send, or take it out and use noise_only for silence")]
     Blank {
-        /// Its place in the list, from 0.
+        /// Index in the list, from 0.
         index: usize,
     },
-    /// A given text holds what has no code.
+    /// A given text contains characters without a code.
     #[error(
         "text.fixed[{index}] {text:?} holds {piece:?}, which has no Morse code here: use A-Z, 0-9, . , ? / = - + @, \
          space and the prosigns <SK> <KN> <AS> <BK>"
     )]
     Unkeyable {
-        /// Its place in the list, from 0.
+        /// Index in the list, from 0.
         index: usize,
         /// The text.
         text: String,
-        /// The piece without a code.
+        /// Piece without a code.
         piece: String,
     },
     /// A given text does not fit.
@@ -88,40 +88,40 @@ pub enum CwError {
          {room:.2} s between lead_s and tail_s: raise duration_s or wpm, or shorten the text"
     )]
     TextTooLong {
-        /// Its place in the list, from 0.
+        /// Index in the list, from 0.
         index: usize,
         /// The text.
         text: String,
-        /// Seconds that it needs.
+        /// Required time, in seconds.
         needed: f64,
-        /// Seconds that there are.
+        /// Available time, in seconds.
         room: f64,
     },
-    /// Not even the shortest characters fit.
+    /// Even the shortest characters do not fit.
     #[error(
         "a single dah can last {needed:.2} s at its slowest, and the shortest duration_s leaves {room:.2} s between \
          lead_s and tail_s: raise duration_s or wpm, or lower lead_s, tail_s or the jitter under hand"
     )]
     TooShort {
-        /// Seconds that a dah needs.
+        /// Time that a dah requires, in seconds.
         needed: f64,
-        /// Seconds that there are.
+        /// Available time, in seconds.
         room: f64,
     },
-    /// The edges do not leave a dit its shape.
+    /// The edges are too long for a dit.
     #[error("rise_ms goes up to {rise_ms} ms, and a dit at {wpm} wpm lasts {dit_ms:.1} ms: lower rise_ms or wpm")]
     RiseTooLong {
-        /// The upper end of `rise_ms`.
+        /// Upper end of `rise_ms`.
         rise_ms: f32,
-        /// The upper end of `wpm`.
+        /// Upper end of `wpm`.
         wpm: f32,
-        /// A dit at that speed, in milliseconds.
+        /// Length of a dit at that speed, in milliseconds.
         dit_ms: f32,
     },
 }
 
 impl CwConfig {
-    /// Checks every field, and that what is to be sent fits into a clip.
+    /// Checks every field, and that the texts fit into a clip.
     pub fn validate(&self) -> Result<(), CwError> {
         self.text.validate()?;
         self.validate_task()?;
@@ -130,7 +130,7 @@ impl CwConfig {
         self.validate_room()
     }
 
-    /// What is under `text` must mean something to the task; a `text` left out is no statement.
+    /// Checks that keys under `text` have an effect on the task; a `text` that is left out is accepted.
     fn validate_task(&self) -> Result<(), CwError> {
         let (task, text, default) = (self.task, &self.text, CwText::default());
         if task == CwTask::Copy {
@@ -156,7 +156,7 @@ impl CwConfig {
         Ok(())
     }
 
-    /// The longest clip must hold each of the shortest messages of what may be sent.
+    /// Checks that the longest clip can contain each of the shortest messages of the possible kinds.
     fn validate_messages(&self, around: f64) -> Result<(), CwError> {
         let task = self.task;
         let weighted = self.text.weights().into_iter().filter(|(s, weight)| *weight > 0.0 && task.draws_from(*s));
@@ -224,7 +224,8 @@ impl CwConfig {
         Ok(())
     }
 
-    /// A clip must hold a fixed text at its longest, and any one character where the text is drawn to fit.
+    /// Checks that a clip can contain a fixed text at its longest, and any single character if the text is drawn to
+    /// fit.
     fn validate_room(&self) -> Result<(), CwError> {
         let around = f64::from(self.lead_s[1]) + f64::from(self.tail_s[1]) + f64::from(self.rise_ms[1]) / 1000.0;
         if self.task != CwTask::Copy {
@@ -248,9 +249,9 @@ impl CwConfig {
         Ok(())
     }
 
-    /// The longest that `words` can take to send, in seconds, and a millisecond for rounding. The length grows with
-    /// every parameter of the hand but the weighting, in which it is linear: marks gain what gaps lose. So the worst is
-    /// at one end of it.
+    /// Returns the maximum time that `words` can take to send, in seconds, plus a millisecond for rounding. The length
+    /// increases with every parameter of the hand except the weighting, in which it is linear: marks become longer as
+    /// gaps become shorter. So the maximum is at one end of its range.
     fn longest_s(&self, words: &[Vec<Symbol>]) -> f64 {
         let by_hand = self.hand.probability > 0.0;
         let ratio = if self.farnsworth.probability > 0.0 { self.farnsworth.ratio[0] } else { 1.0 };
@@ -265,7 +266,7 @@ impl CwConfig {
             }
             let (fist, hesitating) =
                 if self.habits.probability > 0.0 { self.habits.slowest(fist) } else { (fist, 0.0) };
-            // One symbol alone leaves nothing to hesitate before.
+            // A single symbol has no gap for a hesitation.
             let hesitating = if words.iter().map(Vec::len).sum::<usize>() > 1 { hesitating } else { 0.0 };
             keying::key(words, &fist, 0.0..f64::INFINITY, || keying::JITTER_LIMIT).end() + hesitating
         });
@@ -294,7 +295,7 @@ impl CwText {
     }
 }
 
-/// Where the weight of a source stands in the configuration.
+/// Returns the key of a source's weight in the configuration.
 fn weight_name(source: CwSource) -> &'static str {
     match source {
         CwSource::Words => "text.words",

@@ -1,4 +1,4 @@
-//! Fourier transforms of real signals; their tables are made once a thread.
+//! Fourier transforms of real signals; their tables are computed once per thread.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -20,9 +20,10 @@ fn inverse(length: usize) -> Arc<dyn ComplexToReal<f32>> {
     PLANNER.with_borrow_mut(|planner| planner.plan_fft_inverse(length))
 }
 
-/// The signal of `length` samples that has this spectrum of `length / 2 + 1` bins, without the factor 1/length.
+/// Returns the signal of `length` samples with this spectrum of `length / 2 + 1` bins, without the factor 1/length.
 pub(crate) fn signal(spectrum: &mut [Complex<f32>], length: usize) -> Vec<f32> {
-    // A real signal has no phase at the ends of its spectrum; with that, and the sizes right, nothing is refused.
+    // The first and last bin of a real signal's spectrum are real. With that and the right sizes, the transform cannot
+    // fail.
     if let [first, .., last] = spectrum {
         (first.im, last.im) = (0.0, 0.0);
     }
@@ -33,7 +34,7 @@ pub(crate) fn signal(spectrum: &mut [Complex<f32>], length: usize) -> Vec<f32> {
     signal
 }
 
-/// The spectrum of a signal padded with silence to `length` samples.
+/// Returns the spectrum of a signal padded with silence to `length` samples.
 pub(crate) fn spectrum(signal: &[f32], length: usize) -> Vec<Complex<f32>> {
     let forward = forward(length);
     let mut input = signal.to_vec();
@@ -44,15 +45,15 @@ pub(crate) fn spectrum(signal: &[f32], length: usize) -> Vec<Complex<f32>> {
     spectrum
 }
 
-/// The analytic signal: the signal itself, and as its imaginary part the same a quarter of a turn later at every
-/// frequency.
+/// Returns the analytic signal: its real part is the signal, its imaginary part the signal shifted by a quarter of a
+/// turn at every frequency.
 pub(crate) fn analytic(signal: &[f32]) -> Vec<Complex<f32>> {
     let length = signal.len().next_power_of_two().max(2);
     let mut spectrum = spectrum(signal, length);
     let scale = 1.0 / length as f32;
     let last = spectrum.len() - 1;
     for (n, bin) in spectrum.iter_mut().enumerate() {
-        // Negative frequencies go, and positive ones stand in for them; the ends have no counterpart.
+        // Negative frequencies are removed and positive ones doubled; the first and last bin have no counterpart.
         *bin *= if n == 0 || n == last { scale } else { 2.0 * scale };
     }
     spectrum.resize(length, Complex::default());
@@ -61,21 +62,22 @@ pub(crate) fn analytic(signal: &[f32]) -> Vec<Complex<f32>> {
     spectrum
 }
 
-/// What stands between the end of a signal and its beginning where its spectrum is multiplied as a whole, in samples: a
-/// response as long as that, 256 ms at 16 kHz, does not come out at the other end.
+/// Padding between the end of a signal and its beginning where its whole spectrum is multiplied, in samples. A response
+/// of up to this length, 256 ms at 16 kHz, does not wrap around to the beginning.
 const MARGIN: usize = 4096;
-/// Whole signals are padded to a multiple of this, so that their transforms have small factors.
+/// Whole signals are padded to a multiple of this, so that the lengths of their transforms have small factors.
 const MULTIPLE: usize = 1280;
-/// A gain is worked out at so many frequencies from 0 to half the sample rate, and between them lies on a line: 2 Hz apart
-/// at 16 kHz.
+/// Number of frequencies, from 0 to half the sample rate, at which a gain is computed; between them it is interpolated
+/// linearly. They are 2 Hz apart at 16 kHz.
 const GRID: usize = 4000;
 
-/// The length that a whole signal of `length` samples is transformed at.
+/// Returns the transform length for a whole signal of `length` samples.
 pub(crate) fn padded(length: usize) -> usize {
     (length + MARGIN).next_multiple_of(MULTIPLE)
 }
 
-/// Multiplies every bin of a spectrum by `gain`, a function of its frequency from 0 to 1, half the sample rate.
+/// Multiplies every bin of a spectrum by `gain`, a function of its frequency from 0 to 1, where 1 is half the sample
+/// rate.
 pub(crate) fn weigh(spectrum: &mut [Complex<f32>], gain: impl Fn(f64) -> f64) {
     let grid: Vec<f32> = (0..=GRID + 1).map(|n| gain(n as f64 / GRID as f64) as f32).collect();
     let step = GRID as f32 / spectrum.len().saturating_sub(1).max(1) as f32;
@@ -86,7 +88,8 @@ pub(crate) fn weigh(spectrum: &mut [Complex<f32>], gain: impl Fn(f64) -> f64) {
     }
 }
 
-/// Filters a whole signal with a gain over frequency, from 0 to 1 for half the sample rate, and no delay at any.
+/// Filters a whole signal without delay. The gain is a function of frequency from 0 to 1, where 1 is half the sample
+/// rate.
 pub(crate) fn filter(audio: &mut [f32], gain: impl Fn(f64) -> f64) {
     let length = padded(audio.len());
     let mut spectrum = spectrum(audio, length);
@@ -95,7 +98,7 @@ pub(crate) fn filter(audio: &mut [f32], gain: impl Fn(f64) -> f64) {
     audio.copy_from_slice(&filtered[..audio.len()]);
 }
 
-/// The same signal with another number of samples over the same time, and nothing above the lower one of both rates.
+/// Returns the signal with another number of samples over the same time, band-limited to the lower of both rates.
 pub(crate) fn resample(audio: &[f32], length: usize) -> Vec<f32> {
     let mut bins = spectrum(audio, audio.len());
     bins.resize(length / 2 + 1, Complex::default());
@@ -105,19 +108,20 @@ pub(crate) fn resample(audio: &[f32], length: usize) -> Vec<f32> {
     resampled
 }
 
-/// A complex transform of this length, forward, without a factor.
+/// Returns a complex forward transform of this length, without a factor.
 pub(crate) fn complex_forward(length: usize) -> Arc<dyn Fft<f32>> {
     COMPLEX.with_borrow_mut(|planner| planner.plan_fft_forward(length))
 }
 
-/// A complex transform of this length, inverse, without a factor.
+/// Returns a complex inverse transform of this length, without a factor.
 pub(crate) fn complex_inverse(length: usize) -> Arc<dyn Fft<f32>> {
     COMPLEX.with_borrow_mut(|planner| planner.plan_fft_inverse(length))
 }
 
-/// Convolves `audio` with `taps`: `audio.len() + taps.len() - 1` samples, by overlap and add.
+/// Convolves `audio` with `taps` by overlap-add; returns `audio.len() + taps.len() - 1` samples.
 pub(crate) fn convolve(audio: &[f32], taps: &[f32]) -> Vec<f32> {
-    // Blocks some three times as long as the response: twice as long again saves little and leaves the cache.
+    // Blocks are about three times as long as the response: twice that length would save little and not fit the CPU
+    // cache.
     let length = (4 * taps.len()).next_power_of_two().max(4096);
     let block = length - taps.len() + 1;
     let response = spectrum(taps, length);

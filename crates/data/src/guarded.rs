@@ -1,4 +1,4 @@
-//! Panics that are errors in the end: other people's readers of files panic at some that are damaged.
+//! Conversion of panics into errors: file readers from other crates panic on some damaged files.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -8,7 +8,8 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs somebody else's reader of a file; a panic becomes its message. What the reader left half done is not used again.
+/// Runs a file reader from another crate; a panic becomes its message. The state of a reader that panicked is not used
+/// again.
 pub(crate) fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, String> {
     let before = INSIDE.replace(true);
     let result = caught(read);
@@ -16,8 +17,8 @@ pub(crate) fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, String> {
     result
 }
 
-/// Runs `f`; a panic becomes its message. What a panic leaves half-done inside of what `f` works on is the caller's affair, as
-/// it would be with a lock that is poisoned.
+/// Runs `f`; a panic becomes its message. The caller must deal with state that the panic left inconsistent, as with a
+/// poisoned lock.
 pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|payload: Box<dyn Any + Send>| {
         let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
@@ -25,8 +26,8 @@ pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Keeps panics of readers of files from being printed besides, for a binary that reports the errors they become; all
-/// others are printed as before.
+/// Stops the panic hook from printing panics of file readers, for a binary that reports the errors they become. All
+/// other panics are printed as before.
 pub fn silence_reader_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,11 +1,12 @@
-//! How loud audio is.
+//! Level of audio.
 
-/// Pieces of this many samples, 20 ms, are signal or pause.
+/// Length of the pieces that are classified as signal or pause, in samples: 20 ms.
 const PIECE: usize = 320;
-/// How far below the loudest piece a piece is still signal, as a ratio of powers: 30 dB, the range of running speech.
+/// Power of the quietest piece that counts as signal, relative to the loudest piece: 30 dB below, the range of running
+/// speech.
 const SIGNAL: f64 = 1e-3;
 
-/// A power ratio from decibels.
+/// Converts decibels to a ratio of powers.
 pub(crate) fn ratio(db: f32) -> f64 {
     10f64.powf(f64::from(db) / 10.0)
 }
@@ -18,7 +19,7 @@ pub(crate) fn peak(audio: &[f32]) -> f32 {
     audio.iter().fold(0.0, |peak, sample| peak.max(sample.abs()))
 }
 
-/// Mean power of the pieces that are not pauses; 0 for silence.
+/// Returns the mean power of the pieces that are not pauses; 0 for silence.
 pub(crate) fn signal_power(audio: &[f32]) -> f64 {
     let pieces: Vec<(f64, usize)> = audio.chunks(PIECE).map(|piece| (energy(piece), piece.len())).collect();
     let loudest = pieces.iter().map(|(energy, length)| energy / *length as f64).fold(0.0, f64::max);
@@ -33,7 +34,7 @@ pub(crate) fn scale(audio: &mut [f32], gain: f64) {
     }
 }
 
-/// Scales a clip down so that no sample is beyond `most`.
+/// Scales a clip down so that no sample exceeds `most`.
 pub(crate) fn limit(audio: &mut [f32], most: f32) {
     let peak = peak(audio);
     if peak > most {

@@ -1,13 +1,14 @@
 //! Audio, features, text, data sets and the loader: everything up to a batch in host memory.
 //!
-//! Samples are [`clips`] of recordings or what a synthesiser makes; [`audio`] decodes and resamples, [`cut`] makes long
-//! recordings fit, [`augment`] makes many samples of one ([`radio`] is the path over the air), [`features`] computes
-//! Whisper's log-mel spectrogram, a [`cache`] keeps what is slow to compute, and the [`loader`] makes batches ahead of time
-//! in an order that depends on seed and epoch alone. [`text`] has Whisper's text normalisers. [`records`] reads the data
-//! sets of text tasks. With the Cargo feature `burn`, `interop` makes Burn's data sets ours and our loader Burn's.
+//! Samples are [`clips`] of recordings or the output of a synthesiser. [`audio`] decodes and resamples, [`cut`] divides
+//! long recordings into pieces that fit the model, [`augment`] changes training samples ([`radio`] simulates the radio
+//! path) and [`features`] computes Whisper's log-mel spectrogram. A [`cache`] keeps results that are slow to compute.
+//! The [`loader`] makes batches ahead of time, in an order that depends on seed and epoch alone. [`text`] has Whisper's
+//! text normalisers. [`records`] reads the data sets of text tasks. With the Cargo feature `burn`, `interop` adapts
+//! Burn's datasets to this crate and this crate's loader to Burn.
 //!
-//! It deliberately knows no model and no tensor: what a batch looks like is the collator's business, and batches are
-//! plain host memory. A synthesiser is a crate of its own on top of this one, as `undertone-cw` is.
+//! The crate depends on no model and no tensor library: the collator decides the form of a batch, and batches are plain
+//! host memory. A synthesiser is a crate of its own on top of this one, for example `undertone-cw`.
 //!
 //! ```
 //! use undertone_data::augment::{Augment, AugmentConfig, VolumeConfig};

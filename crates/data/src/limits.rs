@@ -1,19 +1,19 @@
-//! How much of anything there may be. Numbers come from configurations and from the headers of files, and most of them
-//! are lengths of something that is held in memory; more than these is a typing error, or an attack, and not a wish.
+//! Upper limits of sizes. The sizes come from configurations and from the headers of files, and most of them are
+//! lengths of something that is held in memory. A size above its limit is taken for a typing error or an attack.
 
-/// The most audio that is read at once, in hours: what is decoded is held in memory, and this is 1.8 GB of it. A file
-/// of a few kilobytes can decode to any length, so there has to be an end.
+/// Maximum length of audio that is read at once, in hours. Decoded audio is held in memory, and this is 1.8 GB of it. A
+/// file of a few kilobytes can decode to any length, so a limit is needed.
 pub const LONGEST_HOURS: f64 = 8.0;
 
-/// The most samples that a synthesiser may make in an epoch: the order of an epoch is a list of all of them, which takes
-/// 80 MB.
+/// Maximum number of samples that a synthesiser makes in an epoch. The order of an epoch is a list of all of them,
+/// which takes 80 MB.
 pub const MOST_SAMPLES: usize = 10_000_000;
 
-/// The most samples in a batch.
+/// Maximum number of samples in a batch.
 pub const MOST_BATCH: usize = 1 << 16;
 
-/// The most batches that are made ahead.
+/// Maximum number of prefetched batches.
 pub const MOST_PREFETCHED: usize = 1 << 16;
 
-/// The most threads that load samples.
+/// Maximum number of worker threads that load samples.
 pub const MOST_WORKERS: usize = 1024;

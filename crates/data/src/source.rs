@@ -1,7 +1,7 @@
-//! Sources of speech by name: what a configuration's `synth` can mean, open for kinds of one's own.
+//! Sources of speech by name: the registry behind a configuration's `synth`, open for your own kinds of source.
 //!
-//! A kind of source is one type that implements [`SpeechSource`] and one line, [`register`], before a configuration is
-//! opened; it may come from any crate. What it opens is a [`Dataset`] of utterances like any other.
+//! A kind of source is one type that implements [`SpeechSource`]. You add it with one line, [`register`], before a
+//! configuration is opened; it may come from any crate. It opens a [`Dataset`] of utterances like any other.
 //!
 //! ```
 //! use undertone_data::loader::{Dataset, SampleError};
@@ -58,7 +58,7 @@ use undertone_registry::{Kind, Registry};
 
 use crate::loader::{Dataset, SampleError};
 
-/// Audio and what is said in it.
+/// Audio and its transcript.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Utterance {
     /// Mono samples at 16 kHz, full scale being `[-1, 1]`.
@@ -67,49 +67,49 @@ pub struct Utterance {
     pub text: String,
 }
 
-/// What a source opens. [`Dataset::length`] is in seconds; for samples that are made, it is the longest one can be.
+/// Dataset that a source opens. [`Dataset::length`] is in seconds; for synthesised samples it is the maximum length.
 pub type Utterances = dyn Dataset<Item = Utterance>;
 
-/// What a source is opened with.
+/// Settings that a source is opened with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceRequest {
-    /// The source's own keys, as the YAML has them. A source refuses keys that it does not know.
+    /// Configuration keys of the source, as in the YAML. A source refuses unknown keys.
     pub config: Value,
-    /// How many samples an epoch is to have, where samples are made.
+    /// Number of samples per epoch, if samples are synthesised.
     pub samples: usize,
-    /// What everything random comes from.
+    /// Seed of everything random.
     pub seed: u64,
 }
 
 /// A kind of source.
 pub trait SpeechSource: Send + Sync {
-    /// What a configuration calls it.
+    /// Returns the name that configurations use.
     fn name(&self) -> &str;
 
     /// Checks the configuration and opens the source.
     ///
     /// # Errors
-    /// Names the key, the file or the sample that does not fit, and the way out.
+    /// Names the key, file or sample that is invalid, and a remedy.
     fn open(&self, request: &SourceRequest) -> Result<Box<Utterances>, SampleError>;
 }
 
-/// Why a source cannot be opened.
+/// Error of a source that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// No kind of source has this name.
     #[error("there is no source called `{name}`: there are {known}; register it before the configuration is opened")]
     Unknown {
-        /// As asked for.
+        /// Name that was asked for.
         name: String,
-        /// The names there are.
+        /// Registered names.
         known: String,
     },
-    /// The source refused.
+    /// The source could not be opened.
     #[error("source `{name}`: {source}")]
     Open {
-        /// Its name.
+        /// Name of the source.
         name: String,
-        /// Its reason.
+        /// Error of the source.
         source: SampleError,
     },
 }
@@ -131,15 +131,15 @@ impl PartialEq for Entry {
     }
 }
 
-/// Makes a kind of source known by its name, for the whole process.
+/// Registers a kind of source under its name, for the whole process.
 ///
 /// # Errors
-/// If there is one of that name.
+/// If the name is already registered.
 pub fn register(source: impl SpeechSource + 'static) -> Result<(), NameTaken> {
     SOURCES.register(Entry(Arc::new(source)))
 }
 
-/// The names of all kinds there are, in alphabetical order.
+/// Returns the names of all kinds of source, in alphabetical order.
 pub fn names() -> Vec<String> {
     let mut names: Vec<String> = SOURCES.all().iter().map(|source| source.0.name().to_owned()).collect();
     names.sort();
@@ -149,7 +149,7 @@ pub fn names() -> Vec<String> {
 /// Opens a source of this kind.
 ///
 /// # Errors
-/// If there is no such kind, or for the reason that the source gives.
+/// If there is no such kind, or if the source returns an error.
 pub fn open(name: &str, request: &SourceRequest) -> Result<Box<Utterances>, SourceError> {
     let Ok(Entry(source)) = SOURCES.get(name) else {
         let known = names();

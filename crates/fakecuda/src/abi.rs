@@ -1,12 +1,12 @@
-//! Types and numbers of CUDA's interface.
+//! Types and constants of CUDA's interface.
 
 use std::ffi::c_void;
 
-/// What a function of the driver answers.
+/// Result of a function of the driver.
 pub type Status = i32;
-/// An address in a device's memory.
+/// Address in a device's memory.
 pub type DevicePointer = u64;
-/// A context, stream, event, module or function: an address that means something to the driver alone.
+/// Context, stream, event, module or function: an opaque address.
 pub type Handle = *mut c_void;
 
 pub const SUCCESS: Status = 0;
@@ -25,7 +25,7 @@ pub const ILLEGAL_ADDRESS: Status = 700;
 pub const LAUNCH_FAILED: Status = 719;
 pub const NOT_SUPPORTED: Status = 801;
 
-/// Names and texts of NVIDIA's header, with the zero that ends them.
+/// Names and texts of NVIDIA's header, zero-terminated.
 const STATUSES: [(Status, &str, &str); 15] = [
     (SUCCESS, "CUDA_SUCCESS\0", "no error\0"),
     (INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE\0", "invalid argument\0"),
@@ -54,7 +54,7 @@ pub fn name_and_text(status: Status) -> (&'static str, &'static str) {
     found.map_or(("CUDA_ERROR_UNKNOWN\0", "unknown error\0"), |(_, name, text)| (name, text))
 }
 
-/// The status of a function whose work ends early by an error.
+/// Returns the status of a function that may end early by an error.
 pub fn status(result: Result<(), Status>) -> Status {
     result.err().unwrap_or(SUCCESS)
 }

@@ -1,26 +1,26 @@
-//! Cards that can be pretended.
+//! Cards that can be emulated.
 
-/// What a program can ask of a card. From NVIDIA's data sheets and the tables of compute capabilities in the CUDA C++ Programming
-/// Guide, appendix K.
+/// Properties of a card that a program can query. From NVIDIA's data sheets and the tables of compute capabilities in
+/// the CUDA C++ Programming Guide, appendix K.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// The name that `FAKECUDA_CARD` takes.
+    /// Name in `FAKECUDA_CARD`.
     pub key: &'static str,
-    /// What the driver calls it.
+    /// Name that the driver reports.
     pub name: &'static str,
     /// Compute capability: major and minor version.
     pub capability: (i32, i32),
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub multiprocessors: i32,
     /// Bytes of shared memory of a multiprocessor.
     pub shared_memory: i32,
     /// Bytes of shared memory that one block may opt into.
     pub shared_memory_optin: i32,
-    /// Threads that a multiprocessor holds at a time.
+    /// Maximum number of threads resident on a multiprocessor.
     pub threads: i32,
-    /// Blocks that a multiprocessor holds at a time.
+    /// Maximum number of blocks resident on a multiprocessor.
     pub blocks: i32,
-    /// Bytes of the second-level cache.
+    /// Bytes of the L2 cache.
     pub cache: i32,
     /// Bytes of memory.
     pub memory: u64,
@@ -30,7 +30,7 @@ const KIB: i32 = 1 << 10;
 const MIB: i32 = 1 << 20;
 
 impl Card {
-    /// All that there are.
+    /// All known cards.
     pub const ALL: [Self; 9] = [
         Self::hopper("h200", "NVIDIA H200", 150_754_820_096),
         Self::hopper("h100", "NVIDIA H100 80GB HBM3", 85_520_809_984),
@@ -87,12 +87,12 @@ impl Card {
         },
     ];
 
-    /// The card that `FAKECUDA_CARD` calls so.
+    /// Returns the card of that name in `FAKECUDA_CARD`.
     pub fn named(key: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|card| card.key.eq_ignore_ascii_case(key))
     }
 
-    /// Compute capability as a number: 90 for 9.0.
+    /// Returns the compute capability as a number: 90 for 9.0.
     pub fn architecture(&self) -> u32 {
         (self.capability.0 * 10 + self.capability.1).unsigned_abs()
     }

@@ -1,4 +1,4 @@
-//! Devices and their context.
+//! Devices and their contexts.
 
 use crate::abi::{
     Handle, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NOT_FOUND, SUCCESS, Status, name_and_text, status,
@@ -7,14 +7,14 @@ use crate::driver::driver;
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint};
 
-/// The context of the first device; those of others have the next numbers. What a handle points to is nobody's business.
+/// Context of the first device; those of others have the next numbers. Handles are opaque.
 const CONTEXT: usize = 0xC0;
 
 thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The device whose context is this thread's.
+/// Returns the device whose context is current in this thread.
 pub fn current_device() -> Option<u32> {
     CURRENT.get().checked_sub(CONTEXT).and_then(|device| device.try_into().ok())
 }
@@ -25,21 +25,21 @@ extern "C" fn cuInit(flags: c_uint) -> Status {
     if flags == 0 { SUCCESS } else { INVALID_VALUE }
 }
 
-/// Writes what a call answers to the caller's place for it.
+/// Writes a call's result to the caller's memory.
 fn answer<T>(out: *mut T, value: T) -> Status {
     if out.is_null() {
         return INVALID_VALUE;
     }
-    // SAFETY: the caller gives a place for a value of this type.
+    // SAFETY: the caller provides memory for a value of this type.
     unsafe { out.write(value) };
     SUCCESS
 }
 
-/// Writes a text that ends by a zero, cut to `room` bytes.
+/// Writes a zero-terminated text, truncated to `room` bytes.
 fn answer_text(out: *mut c_char, room: c_int, text: &str) -> Status {
     let Some(room) = usize::try_from(room).ok().filter(|room| *room > 0) else { return INVALID_VALUE };
     let length = text.len().min(room - 1);
-    // SAFETY: the caller gives a place for `room` bytes.
+    // SAFETY: the caller provides memory for `room` bytes.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), length);
         out.add(length).write(0);
@@ -82,7 +82,7 @@ extern "C" fn cuDeviceTotalMem_v2(out: *mut usize, _device: c_int) -> Status {
     answer(out, driver().memory_bytes as usize)
 }
 
-/// Numbers as `CUdevice_attribute` has them.
+/// Attributes by the numbers of `CUdevice_attribute`.
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetAttribute(out: *mut c_int, attribute: c_int, device: c_int) -> Status {
     let card = driver().card;
@@ -103,7 +103,7 @@ extern "C" fn cuDeviceGetAttribute(out: *mut c_int, attribute: c_int, device: c_
         12 | 82 => 65_536,
         14 => 512,
         16 => card.multiprocessors,
-        // Kernels side by side; copies beside kernels; unified addresses.
+        // Concurrent kernels; copies concurrent with kernels; unified addresses.
         31 | 15 | 41 => 1,
         33 => 0x17 + device,
         38 => card.cache,
@@ -112,7 +112,7 @@ extern "C" fn cuDeviceGetAttribute(out: *mut c_int, attribute: c_int, device: c_
         75 => card.capability.0,
         76 => card.capability.1,
         81 => card.shared_memory,
-        // Managed memory, priorities of streams, cooperative launches, pools of memory.
+        // Managed memory, stream priorities, cooperative launches, memory pools.
         78 | 83 | 95 | 115 => 1,
         97 => card.shared_memory_optin,
         106 => card.blocks,

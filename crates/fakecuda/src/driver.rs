@@ -1,4 +1,4 @@
-//! The state of the driver, behind one lock: what is pretended, what lives, and what was counted.
+//! State of the driver, behind one lock: settings, live objects, and counters.
 
 use crate::abi::Status;
 use crate::card::Card;
@@ -15,7 +15,7 @@ use std::str::FromStr;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// What the context of a real driver takes of a device's memory.
+/// Device memory that a real driver's context takes.
 const CONTEXT_BYTES: u64 = 512 << 20;
 
 /// A kernel that can be launched.
@@ -23,13 +23,13 @@ pub struct Function {
     pub entry: Entry,
     /// Bytes of shared memory that it opted into.
     pub opted_in: u64,
-    /// Its place among the report's kernels.
+    /// Index among the report's kernels.
     pub place: usize,
-    /// The CUDA C++ it was compiled from, where kernels are computed and NVRTC was given it.
+    /// CUDA C++ that it was compiled from, if kernels are computed and NVRTC was given it.
     pub source: Option<Arc<str>>,
 }
 
-/// Everything.
+/// State of the driver.
 pub struct Driver {
     pub card: Card,
     pub devices: i32,
@@ -37,7 +37,7 @@ pub struct Driver {
     pub fault: Option<Fault>,
     pub launch_milliseconds: f64,
     pub reads_are_real: bool,
-    /// What computes kernels, where they are computed.
+    /// Runner of kernels, if kernels are computed.
     pub computer: Option<Computer>,
     pub nvrtc: PathBuf,
     pub out: Option<PathBuf>,
@@ -55,7 +55,7 @@ pub struct Driver {
 
 static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(|| Mutex::new(Driver::from_environment()));
 
-/// The driver, for as long as one call takes.
+/// Locks the driver for the duration of one call.
 pub fn driver() -> MutexGuard<'static, Driver> {
     DRIVER.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -91,40 +91,41 @@ impl Driver {
             started: Instant::now(),
             handles: 0,
         };
-        // The stream that a program does not create.
+        // The default stream, which a program does not create.
         let number = driver.order.add_stream();
         driver.streams.insert(0, Stream { number, milliseconds: 0.0 });
         if let Some(out) = &driver.out {
             let made = std::fs::create_dir_all(out);
             made.unwrap_or_else(|e| refuse("FAKECUDA_OUT", &format!("{}: {e}", out.display())));
         }
-        // SAFETY: the function takes nothing and returns; libraries that are opened when a program runs are not closed before.
+        // SAFETY: the function takes no argument and returns; libraries that are loaded at run time are not unloaded
+        // before it runs.
         unsafe { libc::atexit(write_report) };
         driver
     }
 
-    /// A number that no handle had so far.
+    /// Returns a number that no handle has had so far.
     pub fn new_handle(&mut self) -> usize {
         self.handles += 16;
         self.handles
     }
 
-    /// Counts something that hardware would have refused or done wrong.
+    /// Counts an operation that hardware would have rejected or done wrong.
     pub fn problem(&mut self, sentence: String) {
         *self.report.problems.entry(sentence).or_default() += 1;
     }
 
-    /// An error of the device that a call hears of.
+    /// Returns the device's error, if this call already reports it.
     pub fn check(&self, waits: bool) -> Result<(), Status> {
         self.fault.and_then(|fault| fault.poison(self.report.launches, waits)).map_or(Ok(()), Err)
     }
 
-    /// Bytes that can still be allocated.
+    /// Number of bytes that can still be allocated.
     pub fn free_bytes(&self) -> u64 {
         self.memory_bytes.saturating_sub(CONTEXT_BYTES).saturating_sub(self.report.memory.now)
     }
 
-    /// Adds a kernel to the report and to what can be launched; its number.
+    /// Adds a kernel to the report and to the functions that can be launched; returns its index.
     pub fn add_function(&mut self, entry: Entry, file: &str, bytes: u64, source: Option<Arc<str>>) -> usize {
         self.report.kernels.push(Kernel {
             name: entry.name.clone(),
@@ -139,7 +140,7 @@ impl Driver {
     }
 }
 
-/// What computes kernels, in the folder that `FAKECUDA_COMPUTE` names.
+/// Creates the runner of kernels, in the folder that `FAKECUDA_COMPUTE` names.
 fn computer() -> Option<Computer> {
     let folder: PathBuf = setting("FAKECUDA_COMPUTE")?;
     let computer = Computer::new(folder.clone(), setting("FAKECUDA_SANITIZE"));
@@ -151,13 +152,13 @@ fn setting<T: FromStr>(name: &str) -> Option<T> {
     Some(text.parse().unwrap_or_else(|_| refuse(name, &text)))
 }
 
-/// A test that asks for what there is not ends here: nothing that it could go on with would be what it asked for.
+/// Ends a test with an invalid setting, because any fallback would test something else.
 fn refuse(name: &str, value: &str) -> ! {
     eprintln!("fakecuda: {name}={value} cannot be");
     std::process::exit(2)
 }
 
-/// What the program has done so far.
+/// Returns the report of the program so far.
 pub fn report() -> Report {
     let driver = driver();
     Report { seconds: driver.started.elapsed().as_secs_f64(), ..driver.report.clone() }

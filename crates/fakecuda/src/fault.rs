@@ -1,28 +1,29 @@
-//! What goes wrong on demand.
+//! Injected faults.
 
 use crate::abi::{ECC_UNCORRECTABLE, ILLEGAL_ADDRESS, LAUNCH_FAILED, Status};
 use std::time::Duration;
 
-/// How many launches go well after one that failed before the driver says so: work is queued, and errors arrive late.
+/// Number of launches that succeed after a failed one before the driver reports it: work is queued, and errors arrive
+/// late.
 const UNNOTICED_LAUNCHES: u64 = 20;
 
-/// What `FAKECUDA_FAULT` asks for.
+/// Fault that `FAKECUDA_FAULT` injects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// `out-of-memory@N`: allocation N and all after it fail.
     OutOfMemory(u64),
-    /// `illegal-address@N`: launch N accesses what is no memory.
+    /// `illegal-address@N`: launch N accesses an invalid address.
     IllegalAddress(u64),
-    /// `launch-failed@N`: launch N ends by a fault of the hardware.
+    /// `launch-failed@N`: launch N ends by a hardware fault.
     LaunchFailed(u64),
-    /// `lost@N`: with launch N the card is gone.
+    /// `lost@N`: the card is lost with launch N.
     Lost(u64),
-    /// `slow-copy@N`: every copy to the device takes N milliseconds of the host's time.
+    /// `slow-copy@N`: every copy to the device blocks the host for N milliseconds.
     SlowCopy(u64),
 }
 
 impl Fault {
-    /// Reads a value of `FAKECUDA_FAULT`.
+    /// Parses a value of `FAKECUDA_FAULT`.
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, number) = text.split_once('@')?;
         let number = number.parse().ok()?;
@@ -41,12 +42,13 @@ impl Fault {
         matches!(self, Self::OutOfMemory(from) if number >= from)
     }
 
-    /// How long a copy to the device keeps the host.
+    /// Time for which a copy to the device blocks the host.
     pub(crate) fn copy_delay(self) -> Option<Duration> {
         if let Self::SlowCopy(milliseconds) = self { Some(Duration::from_millis(milliseconds)) } else { None }
     }
 
-    /// What every call answers after `launches` launches; a call that `waits` for the device hears of it at once.
+    /// Returns the error of every call after `launches` launches; a call that `waits` for the device reports it at
+    /// once.
     pub(crate) fn poison(self, launches: u64, waits: bool) -> Option<Status> {
         let (at, status) = match self {
             Self::IllegalAddress(at) => (at, ILLEGAL_ADDRESS),

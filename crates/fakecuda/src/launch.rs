@@ -1,4 +1,4 @@
-//! Launches: checked as hardware does it, counted, and done.
+//! Kernel launches: checked as by hardware, counted, and executed.
 
 use crate::abi::{DevicePointer, Handle, INVALID_VALUE, NOT_SUPPORTED, Status, status};
 use crate::driver::{Driver, driver};
@@ -9,14 +9,14 @@ use std::time::Duration;
 /// Shared memory of a block that did not opt into more.
 const SHARED_WITHOUT_OPTIN: u64 = 48 << 10;
 
-/// Kernels of CubeCL's that measure how fast a card is: they have no result.
+/// CubeCL's kernels that measure a card's speed; they have no result.
 const PROBES: [&str; 2] = ["throughput", "launch_overhead"];
-/// One of them, and how long it is meant to take by the host's clock: where it takes less, it is run with so many more turns the
-/// next time, until their number fits no integer.
+/// One of them, and its intended duration on the host's clock. If it takes less, CubeCL runs it with more iterations
+/// the next time, until their number overflows an integer.
 const PROBE: &str = PROBES[0];
 const PROBE_TIME: Duration = Duration::from_millis(20);
 
-/// What a kernel is launched with, apart from its parameters.
+/// Launch parameters except the kernel's own.
 struct Launch {
     grid: [c_uint; 3],
     block: [c_uint; 3],
@@ -25,10 +25,10 @@ struct Launch {
 }
 
 impl Driver {
-    /// Whether it was a kernel that measures the card.
+    /// Launches a kernel; returns whether it measures the card.
     ///
     /// # Safety
-    /// `values` has as many addresses of values as the kernel has parameters.
+    /// `values` has an address of a value for each parameter of the kernel.
     unsafe fn launch(&mut self, function: Handle, launch: &Launch, values: *mut *mut c_void) -> Result<bool, Status> {
         self.check(false)?;
         let bytes_of_parameters = self.bytes_of_parameters();
@@ -66,10 +66,10 @@ impl Driver {
         Ok(name.contains(PROBE))
     }
 
-    /// Computes what the kernel computes, where kernels are computed.
+    /// Computes the kernel's result, if kernels are computed.
     ///
     /// # Safety
-    /// `values` has as many addresses of values as the kernel has parameters.
+    /// `values` has an address of a value for each parameter of the kernel.
     unsafe fn compute(
         &mut self,
         place: usize,
@@ -80,20 +80,21 @@ impl Driver {
     ) {
         let Some(computer) = &mut self.computer else { return };
         let sizes = [launch.grid, launch.block];
-        // SAFETY: the caller gives a value for each parameter, and memory that the kernel was generated for.
+        // SAFETY: the caller gives a value for each parameter, and memory of the sizes that the kernel was generated
+        // for.
         if let Err(reason) = unsafe { computer.run(place, name, source, sizes, launch.shared_memory, values) } {
             self.problem(format!("`{name}` is not computed: {reason}"));
         }
     }
 
-    /// How many bytes of parameters a kernel may have (CUDA 12.1, release notes).
+    /// Maximum bytes of a kernel's parameters (CUDA 12.1, release notes).
     fn bytes_of_parameters(&self) -> u64 {
         if self.report.driver >= 12_010 && self.card.architecture() >= 70 { 32_764 } else { 4096 }
     }
 }
 
 impl Launch {
-    /// Why the kernel cannot be launched so.
+    /// Returns the reason why the kernel cannot be launched with these parameters.
     fn fits(&self, function: &crate::driver::Function) -> Option<String> {
         let [x, y, z] = self.grid;
         if [x, y, z].contains(&0) || x > 0x7FFF_FFFF || y > 65_535 || z > 65_535 {
@@ -164,7 +165,7 @@ extern "C" fn cuLaunchKernelEx(
     values: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Status {
-    // SAFETY: the caller gives a description that outlives the call.
+    // SAFETY: the caller's description outlives the call.
     let config = unsafe { &*config };
     let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (config.grid, config.block);
     let (shared_memory, stream) = (config.shared_memory, config.stream);

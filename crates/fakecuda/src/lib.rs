@@ -1,41 +1,42 @@
-//! A CUDA driver without a GPU: a library that stands for `libcuda.so.1` and `libnvrtc.so` in programs that load both when they
-//! run, as CubeCL does; and for `libnccl.so.2`, by which processes on one machine add up what is in their devices' memory.
+//! A CUDA driver without a GPU: a library that replaces `libcuda.so.1` and `libnvrtc.so` in programs that load both at
+//! run time, as CubeCL does. It also replaces `libnccl.so.2`, with which processes on one machine sum data of their
+//! devices.
 //!
-//! Kernels are really generated, and really compiled by NVIDIA's NVRTC for the architecture of the card that is pretended. A
-//! device's memory is the host's, a copy is a copy, and a launch is checked, counted and done. So it shows what a compiler refuses,
-//! launches that a card would refuse, pointers to memory that was freed, copies that do not wait for each other, how many launches,
-//! waits and bytes a step takes, how much memory is reserved, and the host's time. It shows no time of a device: events are stamped
-//! by a clock that each launch moves on by the same time.
+//! Kernels are generated as usual and compiled by NVIDIA's NVRTC for the architecture of the emulated card. Device
+//! memory is host memory, and a copy is a copy. A launch is checked and counted. So you see what the compiler rejects,
+//! launches that a card would reject, pointers to freed memory, and copies that are not synchronised with their users.
+//! You also see the number of launches, waits and copied bytes of a step, the reserved memory, and the host's time. You
+//! do not see device times: events are stamped by a clock that advances by the same time with each launch.
 //!
-//! By itself it computes nothing, and what is read back is zeros. With `FAKECUDA_COMPUTE` the CUDA C++ of each kernel is compiled
-//! for the CPU, too (by `c++`, or what `CXX` names), and run thread by thread, with barriers, shared memory, warps and products of
-//! matrices in loops: what is read back is what the kernels make, so that what was generated for CUDA is compared with what other
-//! backends make, and sanitizers find its races and what lies beyond an array. That is for small sizes: a launch of a million
-//! threads takes a second. What only NVIDIA's compiler or hardware does (rounding of its fast functions, the order of atomic sums,
-//! Hopper's bulk copies) it does not show.
+//! By default kernels compute nothing, and reads return zeros. With `FAKECUDA_COMPUTE` the CUDA C++ of each kernel is
+//! also compiled for the CPU (by `c++`, or the compiler in `CXX`) and run thread by thread. Barriers, shared memory,
+//! warps and matrix products run in loops. Reads then return the kernels' results, so that you can compare code
+//! generated for CUDA with other backends, and sanitizers find its races and accesses beyond an array. Use it for small
+//! sizes: a launch of a million threads takes a second. It does not show effects of NVIDIA's compiler or hardware
+//! alone: rounding of its fast functions, the order of atomic sums, Hopper's bulk copies.
 //!
-//! This is deliberately only as much of a driver as CubeCL calls: any other function is missing, which a program finds out when it
-//! looks it up.
+//! The library has only those functions of a driver that CubeCL calls; others are missing, which a program notices when
+//! it looks them up.
 //!
 //! Settings are environment variables, read when the program initialises CUDA:
 //!
 //! | variable | what it sets | default |
 //! |---|---|---|
-//! | `FAKECUDA_CARD` | the card: [`Card::ALL`] | `h200` |
-//! | `FAKECUDA_DEVICES` | how many of them there are | 1 |
-//! | `FAKECUDA_DRIVER` | the version of CUDA the driver is for: 12000 is 12.0 | 12080 |
+//! | `FAKECUDA_CARD` | emulated card: [`Card::ALL`] | `h200` |
+//! | `FAKECUDA_DEVICES` | number of devices | 1 |
+//! | `FAKECUDA_DRIVER` | CUDA version of the driver: 12000 is 12.0 | 12080 |
 //! | `FAKECUDA_MEMORY` | bytes of a device's memory | the card's |
-//! | `FAKECUDA_NVRTC` | the real `libnvrtc.so.12` | the loader finds it |
-//! | `FAKECUDA_OUT` | a folder for `report.json` and every module's PTX, `NNNN-KERNEL.ptx` | nothing is written |
-//! | `FAKECUDA_FAULT` | what goes wrong: [`Fault`] | nothing |
-//! | `FAKECUDA_COMPUTE` | a folder for kernels that are computed, which a later run takes from there | nothing is computed |
-//! | `FAKECUDA_SANITIZE` | `thread` or `address`: what computed kernels are compiled with; that library is to be preloaded | neither |
-//! | `FAKECUDA_LAUNCH_US` | microseconds of a launch on the pretended clock | 5 |
-//! | `FAKECUDA_READS` | `real`: what is read back is what was copied there, not zeros | zeros |
+//! | `FAKECUDA_NVRTC` | path of the real `libnvrtc.so.12` | found by the loader |
+//! | `FAKECUDA_OUT` | folder for `report.json` and every module's PTX, `NNNN-KERNEL.ptx` | nothing is written |
+//! | `FAKECUDA_FAULT` | injected fault: [`Fault`] | none |
+//! | `FAKECUDA_COMPUTE` | folder for computed kernels, which later runs reuse | nothing is computed |
+//! | `FAKECUDA_SANITIZE` | `thread` or `address`: sanitizer of computed kernels; preload its library | none |
+//! | `FAKECUDA_LAUNCH_US` | microseconds of a launch on the emulated clock | 5 |
+//! | `FAKECUDA_READS` | `real`: reads return the bytes that were copied there, not zeros | zeros |
 //!
-//! What a program did is a [`Report`], written when it exits.
+//! The program's operations are summarised in a [`Report`], written when it exits.
 //!
-//! Linux alone.
+//! Linux only.
 //!
 //! ```
 //! use fakecuda::Card;

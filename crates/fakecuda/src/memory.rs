@@ -1,4 +1,4 @@
-//! A device's memory, which is the host's, and copies.
+//! Device memory, which is host memory, and copies.
 
 use crate::abi::{DevicePointer, Handle, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Status, status};
 use crate::driver::{Driver, driver};
@@ -6,24 +6,24 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
-/// What is allocated.
+/// Live allocations.
 #[derive(Default)]
 pub struct Blocks {
-    /// Bytes of each allocation on a device, by its address.
+    /// Size of each allocation on a device in bytes, by address.
     device: BTreeMap<DevicePointer, u64>,
-    /// Bytes of each allocation of pinned memory, by its address.
+    /// Size of each allocation of pinned memory in bytes, by address.
     pinned: HashMap<usize, usize>,
 }
 
 impl Blocks {
-    /// Where the allocation that `address` lies in ends; nothing where it lies in none.
+    /// End of the allocation that contains `address`; `None` if there is none.
     pub fn end_of(&self, address: DevicePointer) -> Option<DevicePointer> {
         let (start, bytes) = self.device.range(..=address).next_back()?;
         (address < start + bytes).then_some(start + bytes)
     }
 }
 
-/// Pages that come as zeros, and only when they are touched, so that a card's whole memory can be handed out.
+/// Maps zeroed pages that are allocated only when they are accessed, so that a card's whole memory can be handed out.
 fn map(bytes: u64) -> Option<*mut c_void> {
     let bytes = usize::try_from(bytes).ok()?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -32,9 +32,10 @@ fn map(bytes: u64) -> Option<*mut c_void> {
     (address != libc::MAP_FAILED).then_some(address)
 }
 
-/// Sets memory to zeros, whole pages by giving them back: an optimizer's state is larger than many a host.
+/// Sets memory to zeros, whole pages by returning them to the system: an optimizer's state may exceed the memory of a
+/// host.
 fn clear(memory: &mut [u8]) {
-    // SAFETY: any bytes are a page, and pages have no other meaning to their reader.
+    // SAFETY: any bytes are a valid page, and their reader gives them no other meaning.
     let (head, pages, tail) = unsafe { memory.align_to_mut::<Page>() };
     head.fill(0);
     tail.fill(0);
@@ -81,7 +82,7 @@ impl Driver {
         };
         self.report.memory.now -= bytes;
         self.order.forget(address..address + bytes);
-        // SAFETY: these pages were mapped by `map` with this length, and nobody else has them.
+        // SAFETY: these pages were mapped by `map` with this length, and nothing else uses them.
         unsafe { libc::munmap(address as *mut c_void, bytes as usize) };
         Ok(())
     }
@@ -132,7 +133,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Zeros unless reads are real: what a kernel would have written is not there.
+    /// Reads zeros unless reads are real: the values that a kernel would have written do not exist.
     fn read(&self, to: *mut u8, from: DevicePointer, bytes: usize) {
         // SAFETY: the caller checked the range, and the program owns `bytes` at `to`.
         unsafe {
@@ -162,7 +163,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The numbers that a device gives to those of other processes.
+    /// Reads the numbers that a device contributes to a collective operation.
     pub fn collective_input(&mut self, from: DevicePointer, count: usize, stream: Handle) -> Result<Vec<f32>, Status> {
         let bytes = 4 * count;
         self.check(false)?;
@@ -170,13 +171,13 @@ impl Driver {
         let done = self.next(stream)?;
         self.note_use(from, done, || "a sum over devices".into());
         let mut values = vec![0.0; count];
-        // SAFETY: the range was just found to be allocated, and the vector has as many numbers.
+        // SAFETY: the range was just found to be allocated, and the vector has the same length.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, values.as_mut_ptr().cast(), bytes) };
         self.report.between_devices.add(bytes as u64);
         Ok(values)
     }
 
-    /// Writes what they made of them.
+    /// Writes the result of a collective operation.
     pub fn collective_output(&mut self, to: DevicePointer, sum: &[f32], stream: Handle) -> Result<(), Status> {
         let bytes = size_of_val(sum);
         self.holds(to, bytes as u64, "a sum over devices")?;
@@ -202,9 +203,9 @@ impl Driver {
     }
 }
 
-/// What an allocation found, in the caller's place for it.
+/// Writes the address of an allocation to the caller's pointer.
 fn answer(out: *mut DevicePointer, found: Result<DevicePointer, Status>) -> Status {
-    // SAFETY: the caller gives a place for an address.
+    // SAFETY: the caller provides memory for an address.
     status(found.map(|address| unsafe { *out = address }))
 }
 
@@ -232,7 +233,7 @@ extern "C" fn cuMemFreeAsync(address: DevicePointer, _stream: Handle) -> Status 
 extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Status {
     let mut driver = driver();
     driver.report.memory.asked += 1;
-    // SAFETY: the caller gives places for two numbers.
+    // SAFETY: the caller provides memory for two numbers.
     unsafe {
         *free = driver.free_bytes() as usize;
         *total = driver.memory_bytes as usize;
@@ -246,7 +247,7 @@ extern "C" fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, _flags: c_uint
     let mut driver = driver();
     driver.blocks.pinned.insert(address as usize, bytes);
     driver.report.memory.pinned += bytes as u64;
-    // SAFETY: the caller gives a place for an address.
+    // SAFETY: the caller provides memory for an address.
     unsafe { *out = address };
     SUCCESS
 }
@@ -264,12 +265,12 @@ extern "C" fn cuMemFreeHost(address: *mut c_void) -> Status {
         return INVALID_VALUE;
     };
     driver.report.memory.pinned -= bytes as u64;
-    // SAFETY: these pages were mapped by `map` with this length, and the caller gives them back.
+    // SAFETY: these pages were mapped by `map` with this length, and the caller frees them.
     unsafe { libc::munmap(address, bytes.max(1)) };
     SUCCESS
 }
 
-/// Waits as a slow bus would, without keeping others from the driver.
+/// Waits as for a slow bus, without holding the driver's lock.
 fn delay() {
     let delay = driver().fault.and_then(|fault| fault.copy_delay());
     delay.into_iter().for_each(std::thread::sleep);
@@ -341,7 +342,7 @@ const HOST: c_int = 1;
 const DEVICE: c_int = 2;
 
 impl Driver {
-    /// Row by row.
+    /// Copies row by row.
     fn copy_2d(&mut self, copy: &Copy2d, stream: Handle) -> Result<(), Status> {
         if copy.width > copy.from_pitch || copy.width > copy.to_pitch {
             self.problem("a copy of rows is wider than they are".into());
@@ -382,7 +383,7 @@ impl Driver {
 #[unsafe(no_mangle)]
 extern "C" fn cuMemcpy2DAsync_v2(copy: *const Copy2d, stream: Handle) -> Status {
     delay();
-    // SAFETY: the caller gives a description that outlives the call.
+    // SAFETY: the caller's description outlives the call.
     let copy = unsafe { &*copy };
     status(driver().copy_2d(copy, stream))
 }

@@ -39,14 +39,14 @@ impl Driver {
         Ok(self.modules.len())
     }
 
-    /// The kernel of a handle.
+    /// Returns the kernel of a handle.
     pub fn function(&mut self, handle: Handle) -> Result<&mut Function, Status> {
         let place = (handle as usize).checked_sub(1).ok_or(INVALID_HANDLE)?;
         self.functions.get_mut(place).ok_or(INVALID_HANDLE)
     }
 }
 
-/// The newest version of PTX that a driver loads, by the table of the PTX ISA's release notes.
+/// Newest PTX version that a driver loads, by the table of the PTX ISA's release notes.
 fn newest_ptx(driver: c_int) -> (u32, u32) {
     let minor = u32::try_from(driver % 1000 / 10).unwrap_or(0);
     match (driver / 1000, minor) {
@@ -60,15 +60,15 @@ fn newest_ptx(driver: c_int) -> (u32, u32) {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuModuleLoadData(out: *mut Handle, image: *const c_void) -> Status {
-    // SAFETY: an image is of at least four bytes.
+    // SAFETY: an image has at least four bytes.
     if unsafe { std::slice::from_raw_parts(image.cast::<u8>(), 4) } == b"\x7fELF" {
         driver().problem("a compiled module is loaded, and only PTX is understood here".into());
         return INVALID_IMAGE;
     }
-    // SAFETY: PTX ends by a zero.
+    // SAFETY: PTX is zero-terminated.
     let Ok(text) = unsafe { CStr::from_ptr(image.cast()) }.to_str() else { return INVALID_PTX };
     let loaded = driver().load(text);
-    // SAFETY: the caller gives a place for a handle.
+    // SAFETY: the caller provides memory for a handle.
     status(loaded.map(|module| unsafe { *out = module as Handle }))
 }
 
@@ -91,13 +91,13 @@ extern "C" fn cuModuleUnload(_module: Handle) -> Status {
 #[unsafe(no_mangle)]
 extern "C" fn cuModuleGetFunction(out: *mut Handle, module: Handle, name: *const c_char) -> Status {
     let driver = driver();
-    // SAFETY: a name ends by a zero.
+    // SAFETY: a name is zero-terminated.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     let Some(functions) = (module as usize).checked_sub(1).and_then(|place| driver.modules.get(place)) else {
         return INVALID_HANDLE;
     };
     let found = functions.iter().find(|function| driver.functions[**function].entry.name.as_bytes() == name);
-    // SAFETY: the caller gives a place for a handle.
+    // SAFETY: the caller provides memory for a handle.
     found.map_or(NOT_FOUND, |function| unsafe {
         *out = (function + 1) as Handle;
         SUCCESS
@@ -111,13 +111,13 @@ extern "C" fn cuFuncGetAttribute(out: *mut c_int, attribute: c_int, function: Ha
     let value = driver.function(function).map(|function| match attribute {
         0 => function.entry.max_threads.unwrap_or(1024),
         1 => function.entry.shared_memory,
-        // Registers: known to the real compiler alone.
+        // Registers: only the real compiler knows them.
         4 => 32,
         5 | 6 => u64::from(architecture),
         MAX_DYNAMIC_SHARED => function.opted_in,
         _ => 0,
     });
-    // SAFETY: the caller gives a place for a number.
+    // SAFETY: the caller provides memory for a number.
     status(value.map(|value| unsafe { *out = c_int::try_from(value).unwrap_or(c_int::MAX) }))
 }
 

@@ -1,5 +1,5 @@
-//! NVIDIA's NCCL among processes of one machine: each connects to the first one's socket, which adds up what all send, in their
-//! order, and gives back the sums.
+//! NVIDIA's NCCL for processes of one machine. Each connects to the socket of the first, which sums the data of all, in
+//! rank order, and returns the sums.
 
 use crate::abi::{DevicePointer, Handle};
 use crate::device::current_device;
@@ -23,14 +23,14 @@ const INVALID_ARGUMENT: Answer = 4;
 const INVALID_USAGE: Answer = 5;
 const REMOTE_ERROR: Answer = 6;
 
-/// `ncclFloat32` and `ncclSum`: what there is.
+/// `ncclFloat32` and `ncclSum`, the supported values.
 const FLOAT32: c_int = 7;
 const SUM: c_int = 0;
 
-/// How long members wait for each other to join.
+/// Timeout for members to join.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// `ncclUniqueId`: the path of a socket, ended by a zero.
+/// `ncclUniqueId`: the zero-terminated path of a socket.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UniqueId([u8; 128]);
@@ -39,7 +39,7 @@ pub struct UniqueId([u8; 128]);
 struct Member {
     rank: usize,
     count: usize,
-    /// To the first member; of that one, to every other in their order.
+    /// Connection to the first member; for the first member, connections to all others in rank order.
     peers: Vec<UnixStream>,
 }
 
@@ -61,7 +61,7 @@ impl UniqueId {
 }
 
 impl Member {
-    /// The first one waits for all others, and refuses two with one device, as NCCL does.
+    /// Joins the group. The first member waits for all others and rejects two with the same device, as NCCL does.
     fn join(path: &Path, rank: usize, count: usize, device: u32) -> Result<Self, Answer> {
         let remote = |_: io::Error| REMOTE_ERROR;
         if rank > 0 {
@@ -92,7 +92,7 @@ impl Member {
         Ok(Self { rank, count, peers: peers.ok_or(INVALID_ARGUMENT)? })
     }
 
-    /// The sum of what all give, which have to give as much, each by the same `call`.
+    /// Returns the sum over all members, which must give equal lengths in the same `call`.
     fn sum(&mut self, call: u32, own: Vec<f32>) -> io::Result<Vec<f32>> {
         let head = [call, own.len() as u32];
         if self.rank > 0 {
@@ -145,7 +145,7 @@ fn member(comm: Handle) -> Option<Arc<Mutex<Member>>> {
     MEMBERS.lock().unwrap_or_else(PoisonError::into_inner).get(&(comm as usize)).cloned()
 }
 
-/// Adds up `length` numbers, or of all of them the part that is this member's.
+/// Sums `length` numbers, or this member's part of them.
 fn reduce(call: u32, from: DevicePointer, to: DevicePointer, length: usize, comm: Handle, stream: Handle) -> Answer {
     let Some(member) = member(comm) else { return INVALID_ARGUMENT };
     let mut member = member.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +161,7 @@ fn reduce(call: u32, from: DevicePointer, to: DevicePointer, length: usize, comm
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetUniqueId(out: *mut UniqueId) -> Answer {
-    // SAFETY: the caller gives a place for an id.
+    // SAFETY: the caller provides memory for an id.
     unsafe { out.write(UniqueId::new()) };
     OK
 }
@@ -174,7 +174,7 @@ extern "C" fn ncclCommInitRank(out: *mut Handle, count: c_int, id: UniqueId, ran
         Ok(member) => {
             let handle = driver().new_handle();
             MEMBERS.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(Mutex::new(member)));
-            // SAFETY: the caller gives a place for a handle.
+            // SAFETY: the caller provides memory for a handle.
             unsafe { out.write(handle as Handle) };
             OK
         }

@@ -1,4 +1,4 @@
-//! NVIDIA's compiler at run time: every call is passed on to the real library, and programs are counted and timed.
+//! NVIDIA's run-time compiler: every call is forwarded to the real library, and programs are counted and timed.
 
 use crate::compute::{note_ptx, note_source};
 use crate::driver::driver;
@@ -12,16 +12,17 @@ type Program = *mut c_void;
 /// `nvrtcResult`; 0 is success.
 type Answer = c_int;
 
-/// The address of a function in the real library. Without the library there is nothing to test, so the program ends.
+/// Returns the address of a function in the real library. Without the library there is nothing to test, so the program
+/// ends.
 fn real(name: &CStr) -> *mut c_void {
     static LIBRARY: OnceLock<usize> = OnceLock::new();
     let library = *LIBRARY.get_or_init(|| {
         let path = driver().nvrtc.clone();
         let file = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
-        // SAFETY: the file is named by whoever runs the test.
+        // SAFETY: the user who runs the test names the file.
         let library = unsafe { dlopen(file.as_ptr(), RTLD_NOW | RTLD_LOCAL) };
         if library.is_null() {
-            // SAFETY: after `dlopen` failed there is a text.
+            // SAFETY: after `dlopen` failed there is a message.
             let reason = unsafe { CStr::from_ptr(dlerror()) }.to_string_lossy().into_owned();
             eprintln!("fakecuda: FAKECUDA_NVRTC names no NVRTC: {reason}");
             std::process::exit(2);
@@ -37,13 +38,13 @@ fn real(name: &CStr) -> *mut c_void {
     function
 }
 
-/// Functions that are passed on as they are.
+/// Defines functions that are forwarded unchanged.
 macro_rules! passed_on {
     ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {$(
         #[unsafe(no_mangle)]
         extern "C" fn $name($($argument: $kind),*) -> $answer {
             let function = real(const { as_c(concat!(stringify!($name), "\0")) });
-            // SAFETY: the real function of this name takes and answers the same.
+            // SAFETY: the real function of this name has the same signature.
             unsafe { std::mem::transmute::<*mut c_void, extern "C" fn($($kind),*) -> $answer>(function)($($argument),*) }
         }
     )*};
@@ -84,11 +85,11 @@ extern "C" fn nvrtcCreateProgram(
         *const *const c_char,
         *const *const c_char,
     ) -> Answer;
-    // SAFETY: the real function of this name takes and answers the same.
+    // SAFETY: the real function of this name has the same signature.
     let create = unsafe { std::mem::transmute::<*mut c_void, Create>(real(c"nvrtcCreateProgram")) };
     let answer = create(program, source, name, count, headers, names);
     if answer == 0 {
-        // SAFETY: a source ends by a zero, and the handle was written just now.
+        // SAFETY: a source is zero-terminated, and the handle was just written.
         unsafe { note_source(*program as usize, CStr::from_ptr(source)) };
     }
     answer
@@ -96,13 +97,13 @@ extern "C" fn nvrtcCreateProgram(
 
 #[unsafe(no_mangle)]
 extern "C" fn nvrtcGetPTX(program: Program, text: *mut c_char) -> Answer {
-    // SAFETY: the real function of this name takes and answers the same.
+    // SAFETY: the real function of this name has the same signature.
     let get = unsafe {
         std::mem::transmute::<*mut c_void, extern "C" fn(Program, *mut c_char) -> Answer>(real(c"nvrtcGetPTX"))
     };
     let answer = get(program, text);
     if answer == 0 {
-        // SAFETY: PTX ends by a zero, and was written just now.
+        // SAFETY: PTX is zero-terminated, and was just written.
         note_ptx(program as usize, unsafe { CStr::from_ptr(text) });
     }
     answer
@@ -111,9 +112,9 @@ extern "C" fn nvrtcGetPTX(program: Program, text: *mut c_char) -> Answer {
 #[unsafe(no_mangle)]
 extern "C" fn nvrtcCompileProgram(program: Program, count: c_int, options: *const *const c_char) -> Answer {
     type Compile = extern "C" fn(Program, c_int, *const *const c_char) -> Answer;
-    // SAFETY: the real function of this name takes and answers the same.
+    // SAFETY: the real function of this name has the same signature.
     let compile = unsafe { std::mem::transmute::<*mut c_void, Compile>(real(c"nvrtcCompileProgram")) };
-    // Not behind the lock: a compilation takes seconds, and other threads go on.
+    // Outside the lock: a compilation takes seconds, and other threads continue.
     let started = Instant::now();
     let answer = compile(program, count, options);
     let seconds = started.elapsed().as_secs_f64();

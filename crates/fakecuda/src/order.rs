@@ -1,13 +1,14 @@
-//! What is known to have happened before what, by the rules of CUDA's streams: work of a stream happens in order, work of two
-//! streams does not unless one waited for an event of the other, or the host waited and then asked for more.
+//! Happens-before order by the rules of CUDA's streams. Work of one stream happens in order. Work of two streams is
+//! unordered unless one waited for an event of the other, or the host waited for one before it queued work on the
+//! other.
 //!
-//! A vector clock for each stream counts, per stream, the last operation that is known to be done (Mattern, "Virtual time and
-//! global states of distributed systems", 1989).
+//! A vector clock for each stream holds, per stream, the last operation that is known to be done (Mattern, "Virtual
+//! time and global states of distributed systems", 1989).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The last operation of each stream that is known to be done, by the stream's number.
+/// Vector clock: the last operation of each stream that is known to be done, by the stream's number.
 #[derive(Clone, Debug, Default)]
 pub struct Seen(Vec<u64>);
 
@@ -24,32 +25,32 @@ impl Seen {
     }
 }
 
-/// An operation: which one of which stream.
+/// An operation, by its stream and its number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     stream: usize,
     operation: u64,
 }
 
-/// What streams and the host know of each other, and who last wrote and used what.
+/// Clocks of the streams and the host, and the last writes and uses of memory.
 #[derive(Debug, Default)]
 pub struct Order {
     host: Seen,
     streams: Vec<Seen>,
-    /// Copies to the device by where they begin: where they end, and the operation.
+    /// Copies to the device by start address, with end address and operation.
     written: BTreeMap<u64, (u64, Done)>,
-    /// The last use of an address by each stream, in kernels and copies from it.
+    /// Last use of an address by each stream, in kernels and copies from it.
     used: BTreeMap<u64, Vec<Done>>,
 }
 
 impl Order {
-    /// A new stream's number.
+    /// Adds a stream; returns its number.
     pub fn add_stream(&mut self) -> usize {
         self.streams.push(Seen::default());
         self.streams.len() - 1
     }
 
-    /// The next operation of a stream, which comes after all that the host waited for.
+    /// Returns the next operation of a stream, which comes after everything that the host waited for.
     pub fn next(&mut self, stream: usize) -> Done {
         let seen = &mut self.streams[stream];
         seen.learn(&self.host);
@@ -58,34 +59,34 @@ impl Order {
         Done { stream, operation: seen.0[stream] }
     }
 
-    /// What an event recorded on the stream stands for.
+    /// Returns the clock of an event recorded on the stream.
     pub fn record(&self, stream: usize) -> Seen {
         self.streams[stream].clone()
     }
 
-    /// The stream goes on after an event.
+    /// Makes the stream continue after an event.
     pub fn wait(&mut self, stream: usize, event: &Seen) {
         self.streams[stream].learn(event);
     }
 
-    /// The host waited for an event.
+    /// Records that the host waited for an event.
     pub fn host_waited(&mut self, event: &Seen) {
         self.host.learn(event);
     }
 
-    /// The host waited for a stream.
+    /// Records that the host waited for a stream.
     pub fn host_waited_for(&mut self, stream: usize) {
         self.host.learn(&self.streams[stream]);
     }
 
-    /// The host waited for everything.
+    /// Records that the host waited for all streams.
     pub fn host_waited_for_all(&mut self) {
         for seen in &self.streams {
             self.host.learn(seen);
         }
     }
 
-    /// Notes a copy to the device; whether it waited for whoever used what it overwrites.
+    /// Records a copy to the device; returns whether it waited for all users of the memory that it overwrites.
     pub fn write(&mut self, range: Range<u64>, done: Done) -> bool {
         let seen = &self.streams[done.stream];
         let waited = self.used.range(range.clone()).all(|(_, uses)| uses.iter().all(|other| seen.knows(*other)));
@@ -94,7 +95,7 @@ impl Order {
         waited
     }
 
-    /// Notes that an operation uses what begins at `address`; whether it waited for the copy that wrote it.
+    /// Records that an operation uses the memory at `address`; returns whether it waited for the copy that wrote it.
     pub fn use_of(&mut self, address: u64, done: Done) -> bool {
         let uses = self.used.entry(address).or_default();
         match uses.iter_mut().find(|other| other.stream == done.stream) {
@@ -106,7 +107,7 @@ impl Order {
         writer.is_none_or(|writer| self.streams[done.stream].knows(writer))
     }
 
-    /// Forgets who wrote and used what lies in `range`: it is written anew, or freed.
+    /// Forgets writes and uses of `range`, which is overwritten or freed.
     pub fn forget(&mut self, range: Range<u64>) {
         let written: Vec<u64> = self.written.range(range.clone()).map(|(start, _)| *start).collect();
         let used: Vec<u64> = self.used.range(range).map(|(address, _)| *address).collect();
@@ -123,7 +124,7 @@ impl Order {
 mod tests {
     use super::*;
 
-    /// A copy on one stream into what another uses, with `between` in the middle.
+    /// Whether a copy on one stream is ordered with a use on another, with `between` in the middle.
     fn is_ordered(between: impl FnOnce(&mut Order, usize, usize)) -> bool {
         let mut order = Order::default();
         let [copies, kernels] = [order.add_stream(), order.add_stream()];

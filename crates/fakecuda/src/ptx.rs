@@ -1,43 +1,43 @@
-//! What a driver reads in PTX: for which card it is, and the kernels in it with what they take. NVRTC's layout is regular, so lines
-//! are read as they come.
+//! Parser for the parts of PTX that a driver needs: the target card, and the kernels with their parameters. NVRTC's
+//! layout is regular, so it reads line by line.
 
 /// A module of PTX.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ptx {
     /// Version of the language: major and minor.
     pub version: (u32, u32),
-    /// The architecture it is for: 90 of `sm_90a`.
+    /// Target architecture: 90 for `sm_90a`.
     pub target: u32,
-    /// Whether it is for that architecture alone: `sm_90a`.
+    /// Whether it runs on that architecture alone, as with `sm_90a`.
     pub is_specific: bool,
-    /// The kernels in it.
+    /// Kernels of the module.
     pub entries: Vec<Entry>,
 }
 
-/// A kernel.
+/// Kernel of a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
+    /// Name of the kernel.
     pub name: String,
-    /// What it is launched with, in order.
+    /// Parameters, in order.
     pub parameters: Vec<Parameter>,
-    /// Threads that a block may have; nothing where the kernel does not say.
+    /// Maximum threads of a block, if the kernel declares it.
     pub max_threads: Option<u64>,
-    /// Bytes of shared memory that it has by itself.
+    /// Bytes of static shared memory.
     pub shared_memory: u64,
 }
 
 /// A parameter of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Whether it is an address: eight bytes that are no array.
+    /// Whether it is an address: eight bytes that are not an array.
     pub is_pointer: bool,
 }
 
 impl Ptx {
-    /// Reads a module; nothing where it has no version, no target or no kernel.
+    /// Parses a module; `None` if it has no version, no target or no kernel.
     pub fn parse(text: &str) -> Option<Self> {
         let (major, minor) = after(text, ".version ")?.split_once('.')?;
         let target = after(text, ".target sm_")?;
@@ -53,7 +53,7 @@ impl Ptx {
 }
 
 impl Entry {
-    /// From its name to the next kernel's.
+    /// Parses a kernel, from its name to the next kernel's.
     fn parse(text: &str) -> Option<Self> {
         let (head, body) = text.split_once('{')?;
         let name = head.split(|letter: char| letter == '(' || letter.is_whitespace()).next()?.to_owned();
@@ -64,14 +64,14 @@ impl Entry {
         Some(Self { name, parameters, max_threads, shared_memory })
     }
 
-    /// Bytes of all its parameters together.
+    /// Total bytes of its parameters.
     pub fn parameter_bytes(&self) -> u64 {
         self.parameters.iter().map(|parameter| parameter.size).sum()
     }
 }
 
 impl Parameter {
-    /// From `.param` to its end: `.u64 .ptr .align 1 name`, or `.align 8 .b8 name[48]`.
+    /// Parses a parameter, from `.param` to its end: `.u64 .ptr .align 1 name`, or `.align 8 .b8 name[48]`.
     fn parse(text: &str) -> Option<Self> {
         let declared = text.split([',', ')']).next()?;
         if let Some((_, array)) = declared.split_once('[') {
@@ -82,13 +82,13 @@ impl Parameter {
     }
 }
 
-/// Bytes of a type like `.u64`.
+/// Size in bytes of a type such as `.u64`.
 fn type_bytes(word: &str) -> Option<u64> {
     let bits = word.strip_prefix('.')?.strip_prefix(['b', 'u', 's', 'f'])?;
     bits.parse::<u64>().ok().filter(|bits| bits.is_power_of_two()).map(|bits| bits / 8)
 }
 
-/// Of `.align 16 .b8 name[1024];`.
+/// Size in bytes of `.align 16 .b8 name[1024];`.
 fn shared_bytes(text: &str) -> Option<u64> {
     let declared = text.split([';', '\n']).next()?;
     let kind = declared.split_whitespace().find_map(type_bytes)?;
@@ -96,7 +96,7 @@ fn shared_bytes(text: &str) -> Option<u64> {
     Some(kind * count.unwrap_or(1))
 }
 
-/// The word that comes after `start`.
+/// Returns the word after `start`.
 fn after<'a>(text: &'a str, start: &str) -> Option<&'a str> {
     line_after(text, start)?.split([',', ' ']).next()
 }

@@ -1,64 +1,64 @@
-//! What a program did, as numbers.
+//! Report of a program's operations.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// All that was counted, as `report.json` has it.
+/// Counters of a run, as in `report.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The card that was pretended, as the driver calls it.
+    /// Name of the emulated card, as the driver reports it.
     pub card: String,
-    /// Its compute capability: 90 for 9.0.
+    /// Compute capability: 90 for 9.0.
     pub architecture: u32,
-    /// The version of CUDA that the driver is for: 12080 is 12.8.
+    /// CUDA version of the driver: 12080 is 12.8.
     pub driver: i32,
-    /// Seconds from when the program initialised CUDA.
+    /// Seconds since the program initialised CUDA.
     pub seconds: f64,
-    /// Launches of kernels.
+    /// Number of kernel launches.
     pub launches: u64,
-    /// What hardware would have refused or done wrong, in a sentence each, and how often.
+    /// Operations that hardware would have rejected or done wrong, each as a sentence, with their number.
     pub problems: BTreeMap<String, u64>,
-    /// What the host or a stream waited for.
+    /// Waits of the host and of streams.
     pub waits: Waits,
     /// Copies from the host to the device.
     pub to_device: Copies,
     /// Copies from the device to the host.
     pub to_host: Copies,
-    /// Copies from the device to itself.
+    /// Copies within the device.
     pub on_device: Copies,
-    /// What it gave to sums over the devices of several processes.
+    /// Contributions to sums over the devices of several processes.
     pub between_devices: Copies,
-    /// What was set to a value.
+    /// Fills of memory with a value.
     pub set: Copies,
-    /// The device's memory.
+    /// Device memory.
     pub memory: Memory,
-    /// What NVRTC did.
+    /// Work of NVRTC.
     pub nvrtc: Nvrtc,
-    /// Every kernel that was loaded.
+    /// All kernels that were loaded.
     pub kernels: Vec<Kernel>,
 }
 
-/// How often somebody waited.
+/// Numbers of waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
-    /// The host for a stream.
+    /// Waits of the host for a stream.
     pub streams: u64,
-    /// The host for an event.
+    /// Waits of the host for an event.
     pub events: u64,
-    /// The host for everything.
+    /// Waits of the host for all work.
     pub contexts: u64,
-    /// A stream for an event.
+    /// Waits of a stream for an event.
     pub between_streams: u64,
 }
 
 /// Copies of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copies {
-    /// Bytes of all together.
+    /// Total bytes.
     pub bytes: u64,
-    /// How many there were.
+    /// Number of copies.
     pub count: u64,
-    /// How many were of at most 1 KiB.
+    /// Number of copies of at most 1 KiB.
     pub small: u64,
 }
 
@@ -70,51 +70,51 @@ impl Copies {
     }
 }
 
-/// A device's memory.
+/// Device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     /// Bytes in use now.
     pub now: u64,
-    /// The most bytes that were in use at a time.
+    /// Maximum bytes in use.
     pub peak: u64,
-    /// Allocations that were asked for.
+    /// Number of requested allocations.
     pub allocations: u64,
-    /// Allocations that did not fit.
+    /// Number of allocations that did not fit.
     pub refused: u64,
-    /// How often the program asked how much is free.
+    /// Number of queries for free memory.
     pub asked: u64,
-    /// Bytes of pinned memory of the host.
+    /// Bytes of pinned host memory.
     pub pinned: u64,
 }
 
-/// What NVRTC compiled.
+/// Compilations by NVRTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Nvrtc {
-    /// Programs that it was given.
+    /// Number of programs.
     pub programs: u64,
-    /// Programs that it refused.
+    /// Number of rejected programs.
     pub refused: u64,
-    /// Seconds for all together.
+    /// Total seconds.
     pub seconds: f64,
-    /// Seconds for the slowest.
+    /// Seconds of the slowest program.
     pub longest: f64,
 }
 
-/// A kernel of a module that was loaded.
+/// Kernel of a loaded module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kernel {
-    /// Its name.
+    /// Name of the kernel.
     pub name: String,
-    /// The file of `FAKECUDA_OUT` with its PTX.
+    /// File in `FAKECUDA_OUT` with its PTX.
     pub file: String,
     /// Bytes of its module's PTX.
     pub bytes: u64,
-    /// How often it was launched.
+    /// Number of launches.
     pub launches: u64,
-    /// Threads of a block, by what the kernel says; nothing where it does not.
+    /// Maximum threads of a block, if the kernel declares it.
     pub max_threads: Option<u64>,
-    /// Bytes of shared memory that it has by itself.
+    /// Bytes of static shared memory.
     pub shared_memory: u64,
-    /// Bytes of shared memory that its last launch brought.
+    /// Bytes of dynamic shared memory of its last launch.
     pub dynamic_shared_memory: u64,
 }

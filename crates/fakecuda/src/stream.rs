@@ -1,5 +1,5 @@
-//! Streams and events. Everything that is asked for is done when the call returns; what a stream has is a clock that each launch
-//! moves on, and its place in the order of things.
+//! Streams and events. Every operation is done when its call returns. A stream has only a clock that each launch
+//! advances, and a position in the happens-before order.
 
 use crate::abi::{DevicePointer, Handle, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, status};
 use crate::driver::{Driver, driver};
@@ -8,32 +8,32 @@ use std::ffi::{c_int, c_uint, c_void};
 
 /// A stream.
 pub struct Stream {
-    /// Its number in the order of things.
+    /// Number in the happens-before order.
     pub number: usize,
-    /// Its pretended clock.
+    /// Emulated clock.
     pub milliseconds: f64,
 }
 
 /// An event.
 #[derive(Default)]
 pub struct Event {
-    /// When and after what it was recorded; nothing before.
+    /// Time and clock of the recording; `None` before it.
     recorded: Option<(f64, Seen)>,
 }
 
 impl Driver {
-    /// The stream of a handle; 1 and 2 are other names of the one that always is there.
+    /// Returns the stream of a handle; 1 and 2 are aliases of the default stream.
     pub fn stream(&self, handle: Handle) -> Result<&Stream, Status> {
         self.streams.get(&stream_key(handle)).ok_or(INVALID_HANDLE)
     }
 
-    /// The next operation of a stream.
+    /// Returns the next operation of a stream.
     pub fn next(&mut self, handle: Handle) -> Result<Done, Status> {
         let number = self.stream(handle)?.number;
         Ok(self.order.next(number))
     }
 
-    /// Moves a stream's clock on by one launch.
+    /// Advances a stream's clock by one launch.
     pub fn advance(&mut self, handle: Handle) {
         let milliseconds = self.launch_milliseconds;
         if let Some(stream) = self.streams.get_mut(&stream_key(handle)) {
@@ -41,14 +41,14 @@ impl Driver {
         }
     }
 
-    /// Notes that a kernel or a copy uses what lies at an address.
+    /// Records that a kernel or a copy uses the memory at an address.
     pub fn note_use(&mut self, address: DevicePointer, done: Done, what: impl FnOnce() -> String) {
         if !self.order.use_of(address, done) {
             self.problem(format!("{} uses memory before the copy to it on another stream is known to be done", what()));
         }
     }
 
-    /// What an event stands for; a problem where nobody has recorded it.
+    /// Returns the recording of an event; reports a problem if it was not recorded.
     fn recorded(&mut self, event: Handle, what: &str) -> Result<(f64, Seen), Status> {
         let found = self.events.get(&(event as usize)).ok_or(INVALID_HANDLE)?.recorded.clone();
         if found.is_none() {
@@ -66,7 +66,7 @@ fn create_stream(out: *mut Handle) -> Status {
     let mut driver = driver();
     let (handle, number) = (driver.new_handle(), driver.order.add_stream());
     driver.streams.insert(handle, Stream { number, milliseconds: 0.0 });
-    // SAFETY: the caller gives a place for a handle.
+    // SAFETY: the caller provides memory for a handle.
     unsafe { *out = handle as Handle };
     SUCCESS
 }
@@ -122,7 +122,7 @@ extern "C" fn cuLaunchHostFunc(_stream: Handle, function: extern "C" fn(*mut c_v
     SUCCESS
 }
 
-/// Work is never recorded: a program goes on as on a driver that cannot.
+/// Graph capture is not supported: a program continues as on a driver without it.
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamBeginCapture_v2(_stream: Handle, _mode: c_uint) -> Status {
     NOT_SUPPORTED
@@ -130,7 +130,7 @@ extern "C" fn cuStreamBeginCapture_v2(_stream: Handle, _mode: c_uint) -> Status 
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamIsCapturing(_stream: Handle, out: *mut c_int) -> Status {
-    // SAFETY: the caller gives a place for a number.
+    // SAFETY: the caller provides memory for a number.
     unsafe { *out = 0 };
     SUCCESS
 }
@@ -140,7 +140,7 @@ extern "C" fn cuEventCreate(out: *mut Handle, _flags: c_uint) -> Status {
     let mut driver = driver();
     let handle = driver.new_handle();
     driver.events.insert(handle, Event::default());
-    // SAFETY: the caller gives a place for a handle.
+    // SAFETY: the caller provides memory for a handle.
     unsafe { *out = handle as Handle };
     SUCCESS
 }
@@ -196,13 +196,13 @@ extern "C" fn cuEventElapsedTime(out: *mut f32, start: Handle, end: Handle) -> S
         if out.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: the caller gives a place for a number. A real clock ticks between two events.
+        // SAFETY: the caller provides memory for a number. A real clock advances between two events.
         unsafe { *out = (to - from + 0.001) as f32 };
         Ok(())
     }))
 }
 
-/// The name that the function has for programs built for CUDA 12.8 and later.
+/// Name of the function in programs built for CUDA 12.8 and later.
 #[unsafe(no_mangle)]
 extern "C" fn cuEventElapsedTime_v2(out: *mut f32, start: Handle, end: Handle) -> Status {
     cuEventElapsedTime(out, start, end)

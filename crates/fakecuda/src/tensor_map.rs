@@ -1,5 +1,5 @@
-//! Tensor maps, which tell Hopper's copy engine how a tensor lies in memory: 128 bytes that mean something to hardware alone. What
-//! is checked is what the driver API's reference demands of `cuTensorMapEncodeTiled`.
+//! Tensor maps, which describe a tensor's memory layout to Hopper's copy engine in 128 opaque bytes. The checks are
+//! those of `cuTensorMapEncodeTiled` in the driver API's reference.
 
 use crate::abi::{INVALID_VALUE, SUCCESS, Status};
 use crate::driver::driver;
@@ -7,10 +7,10 @@ use std::ffi::{c_int, c_uint, c_void};
 
 /// Bytes of an element, by `CUtensorMapDataType`.
 const ELEMENT_BYTES: [u32; 13] = [1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4];
-/// The widest row of a box in bytes, by `CUtensorMapSwizzle`; nothing is demanded without one.
+/// Maximum width of a box's row in bytes, by `CUtensorMapSwizzle`; unlimited without a swizzle.
 const SWIZZLE_BYTES: [u32; 4] = [u32::MAX, 32, 64, 128];
 
-/// What a map is to be of.
+/// Arguments of a tiled map.
 struct Tiled<'a> {
     kind: usize,
     address: usize,
@@ -23,7 +23,7 @@ struct Tiled<'a> {
 }
 
 impl Tiled<'_> {
-    /// What is wrong with it.
+    /// Returns the first violated requirement.
     fn problem(&self) -> Option<&'static str> {
         let Some(element) = ELEMENT_BYTES.get(self.kind) else { return Some("a type that there is not") };
         if !self.address.is_multiple_of(if self.is_interleaved { 32 } else { 16 }) {
@@ -72,7 +72,7 @@ extern "C" fn cuTensorMapEncodeTiled(
     } else if !(1..=5).contains(&count) {
         Some("a rank that is not between 1 and 5")
     } else {
-        // SAFETY: the caller gives as many numbers as the tensor has dimensions, and a stride less.
+        // SAFETY: the caller gives as many numbers as the tensor has dimensions, and one stride fewer.
         let tiled = unsafe {
             Tiled {
                 kind: usize::try_from(kind).unwrap_or(usize::MAX),
@@ -91,7 +91,7 @@ extern "C" fn cuTensorMapEncodeTiled(
         driver.problem(format!("a tensor map is asked for with {problem}"));
         return INVALID_VALUE;
     }
-    // SAFETY: the caller gives a place for a map.
+    // SAFETY: the caller provides memory for a map.
     unsafe { map.write([0; 128]) };
     SUCCESS
 }

@@ -1,4 +1,4 @@
-//! What to change when memory does not suffice, in order of what it saves.
+//! Remedies for a lack of memory, in the order of their savings.
 
 use crate::footprint::{Execution, Footprint};
 use crate::workload::{Workload, noted_workload};
@@ -9,20 +9,20 @@ use undertone_ops::{Capacity, Kernels, runs_ahead, runs_on_host};
 use undertone_store::parameter_infos;
 use undertone_train::{Amount, available_memory_bytes};
 
-/// What of a run's configuration decides how much memory training takes, or can be changed where it is too much.
+/// Settings of a run that determine the memory of training, or that can be changed to reduce it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunSettings {
     /// Samples per batch in training.
     pub batch_size: usize,
-    /// Samples per batch where the model is judged.
+    /// Samples per batch in evaluation.
     pub eval_batch_size: usize,
     /// Batches per optimizer step.
     pub accumulation: usize,
-    /// Which kernels are asked for.
+    /// Configured kernels.
     pub kernels: Kernels,
-    /// Whether blocks run again in the backward pass.
+    /// Whether activation checkpointing is on.
     pub checkpointed: bool,
-    /// Whether all of the model is trained, so that a part of it could be left as it is.
+    /// Whether the whole model is trained, so that a part of it could be frozen.
     pub trains_all: bool,
     /// Whether the model reads text rather than speech.
     pub reads_text: bool,
@@ -32,19 +32,19 @@ pub struct RunSettings {
     pub adamw: bool,
 }
 
-/// What to say, and what to change, where a run's memory does not suffice or by arithmetic will not.
+/// Messages and remedies if the memory of a run does not suffice or is estimated not to.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryAdvice {
-    /// What was asked for.
+    /// Settings of the run.
     pub settings: RunSettings,
-    /// The model.
+    /// Memory estimate of the model.
     pub footprint: Footprint,
-    /// How the passes are computed.
+    /// Execution of the passes.
     pub execution: Execution,
 }
 
 impl MemoryAdvice {
-    /// For training `model`, whose dimensions give `footprint`, on a device.
+    /// Creates the advice for training `model`, whose dimensions determine `footprint`, on a device.
     pub fn new(settings: RunSettings, footprint: Footprint, model: &impl Module, device: &Device) -> Self {
         let trained = parameter_infos(model).into_iter().filter(|info| info.trainable);
         let (mut count, mut encoder) = (0, false);
@@ -58,12 +58,12 @@ impl MemoryAdvice {
         Self { settings, footprint: footprint.training(count, encoder), execution }
     }
 
-    /// What to say when an allocation failed, for the reason that the backend gave, at the last noted workload.
+    /// Returns the message for a failed allocation at the last noted workload. `reason` is the backend's error.
     pub fn out_of_memory(&self, reason: &str) -> String {
         self.message(reason, noted_workload())
     }
 
-    /// What to say when an allocation failed at a given workload of training, for the reason that the backend gave.
+    /// Returns the message for a failed allocation at a given workload of training. `reason` is the backend's error.
     pub fn message(&self, reason: &str, workload: Option<Workload>) -> String {
         let (doing, shape) = match workload {
             Some(Workload::TrainingStep(shape)) => ("in a training step", Some(shape)),
@@ -77,7 +77,7 @@ impl MemoryAdvice {
         text + &self.list(workload)
     }
 
-    /// A warning if by arithmetic the run will want more than there is, as far as that is known.
+    /// Returns a warning if the run is estimated to need more memory than there is, as far as that is known.
     pub fn warning(&self, device: &Device) -> Option<String> {
         let Capacity { total, tensor } = Capacity::of(device);
         let available = if runs_on_host(device) { available_memory_bytes() } else { total };
@@ -85,8 +85,8 @@ impl MemoryAdvice {
         short.or_else(|| tensor.and_then(|most| self.too_large(most)))
     }
 
-    /// The warning where a tensor may have no more than so many bytes. Of what helps against a lack of memory, only smaller
-    /// batches help here.
+    /// Returns a warning if a tensor would be larger than `most` bytes, the device's limit. Of the remedies for a lack
+    /// of memory, only smaller batches help here.
     pub fn too_large(&self, most: u64) -> Option<String> {
         let settings = &self.settings;
         let fits = (most / self.footprint.largest_tensor(1).max(1)) as usize;
@@ -109,7 +109,7 @@ impl MemoryAdvice {
         ))
     }
 
-    /// The warning where so many bytes are available.
+    /// Returns a warning if `available` bytes are not enough.
     pub fn shortage(&self, available: u64) -> Option<String> {
         let (batch, accumulation) = (self.settings.batch_size, self.settings.accumulation);
         let wanted = self.footprint.bytes(batch, accumulation, &self.execution);
@@ -134,7 +134,7 @@ impl MemoryAdvice {
         text + "\n  `cargo xtask tune` finds the largest batch that fits, and writes the configuration"
     }
 
-    /// What helps, by what it saves.
+    /// Returns the remedies in the order of their savings.
     fn changes(&self, workload: Option<Workload>) -> Vec<Change> {
         let settings = &self.settings;
         if let Some(Workload::Evaluation(_)) = workload {
@@ -144,7 +144,7 @@ impl MemoryAdvice {
             });
             return halved.into_iter().collect();
         }
-        // The footprint of the batch that it was, or of the largest that there can be.
+        // Footprint of the actual batch, or else of the largest possible one.
         let now = match workload {
             Some(Workload::TrainingStep(shape)) => self.footprint.on(shape.positions(), shape.labels),
             _ => self.footprint,
@@ -192,7 +192,7 @@ impl MemoryAdvice {
             });
         }
         if settings.adamw {
-            // AdamW's two workloads are nearly all of it; Adafactor keeps a row and a column of each matrix.
+            // AdamW's two moments are nearly all of it; Adafactor keeps a row and a column of each matrix.
             let saves = 8 * now.trainable;
             changes.push(Change { change: "train.optimizer.name: adafactor, which learns otherwise".into(), saves });
         }
@@ -206,7 +206,7 @@ impl MemoryAdvice {
     }
 }
 
-/// A change, and the bytes it saves by arithmetic; 0 where that is not known.
+/// A change and its estimated savings in bytes; 0 if they are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Change {
     change: String,
@@ -222,7 +222,7 @@ mod tests {
 
     const SHAPE: BatchSize = BatchSize { samples: 16, length: 3000, speech: true, labels: 120 };
 
-    /// What a configuration that says nothing asks for.
+    /// Default settings.
     const USUAL: RunSettings = RunSettings {
         batch_size: 16,
         eval_batch_size: 16,
@@ -235,7 +235,7 @@ mod tests {
         adamw: true,
     };
 
-    /// Whisper tiny on a GPU.
+    /// Returns the advice for Whisper tiny on a GPU.
     fn advice(settings: RunSettings) -> MemoryAdvice {
         let footprint = Footprint::whisper(&WhisperConfig::default());
         MemoryAdvice { settings, footprint, execution: Execution::ACCELERATOR }

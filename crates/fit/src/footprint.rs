@@ -1,86 +1,87 @@
-//! How much memory training takes, by arithmetic.
+//! Estimate of the memory that training takes.
 //!
 //! `FIXED + state + batch · activations + pieces`:
-//! - state: 16 bytes for each trained parameter (itself, its gradient and AdamW's two moments in f32), 4 for a frozen one;
-//!   4 more for each trained one as it was loaded, which a run keeps; and 4 more where gradients are summed over several
-//!   batches;
-//! - activations: what a sample's forward pass keeps for its backward pass, counted tensor by tensor below;
-//! - pieces: the scores or logits that compositions have at a time, of the whole batch but no more than 2²⁶ of them.
+//! - state: 16 bytes for each trainable parameter (itself, its gradient and AdamW's two moments in f32), 4 for a frozen
+//!   one; 4 more for each trainable one in its state as loaded, which a run keeps; and 4 more if gradients are
+//!   accumulated over several batches;
+//! - activations: the tensors of a sample's forward pass that its backward pass needs, counted one by one below;
+//! - pieces: the attention scores or logits that composed kernels hold at a time, of the whole batch but at most 2²⁶.
 //!
-//! **What was measured.** `cargo xtask bench step --tokens 448 --device cpu`, peak of the process, f32: tiny 936, 1111 and
-//! 1543 MiB with batch 1, 2 and 4, base 1586 MiB with 1 (2026-11-21); tiny with `--kernels composed` 1100, 1563 and 2358
-//! MiB with batch 1, 2 and 4 (2026-11-22). Without the parameters as loaded, which the benchmark does not keep, the model
-//! says at most 8 % too much, never too little. `cargo xtask bench device --size tiny --batch 1 --device wgpu` (Vulkan on a
-//! CPU) reserves 977 MiB for batch 1 with 32 tokens, and the model says 12 % more. A probe of `cargo xtask tune`
-//! that fine-tunes tiny.en on full windows, batch 1 twice, held 1.25 GB, and the model says 1.28. **What was not:** every
-//! number for a GPU, for half precision and for checkpointed blocks is computed alone.
+//! **What was measured.** `cargo xtask bench step --tokens 448 --device cpu`, peak of the process, f32: tiny 936, 1111
+//! and 1543 MiB with batch 1, 2 and 4, base 1586 MiB with 1 (2026-11-21); tiny with `--kernels composed` 1100, 1563 and
+//! 2358 MiB with batch 1, 2 and 4 (2026-11-22). Without the copy of the parameters as loaded, which the benchmark does
+//! not keep, the estimate is at most 8 % too high, never too low.
+//! `cargo xtask bench device --size tiny --batch 1 --device wgpu` (Vulkan on a CPU) reserves 977 MiB for batch 1 with
+//! 32 tokens; the estimate is 12 % higher. A probe of `cargo xtask tune` that fine-tunes tiny.en on full windows, batch
+//! 1 twice, held 1.25 GB; the estimate is 1.28. **What was not:** every number for a GPU, for half precision and for
+//! activation checkpointing is only computed.
 
 use undertone_model::text::TextEncoderConfig;
 use undertone_model::whisper::WhisperConfig;
 use undertone_ops::Kernels;
 
-/// A model, as far as memory is concerned.
+/// Dimensions of a model that determine its memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Footprint {
-    /// Parameters.
+    /// Number of parameters.
     pub parameters: u64,
-    /// Those that are trained.
+    /// Number of trainable parameters.
     pub trainable: u64,
-    /// Whether anything in the encoder is: otherwise nothing of it is kept.
+    /// Whether any parameter of the encoder is trained; otherwise none of its activations are kept.
     pub trains_encoder: bool,
     encoder: Stack,
     decoder: Option<Stack>,
-    /// Elements that stay of what stands before the first block.
+    /// Number of elements kept in front of the first block.
     front: u64,
     vocabulary: u64,
 }
 
-/// Blocks of one kind.
+/// Blocks of the encoder or of the decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Stack {
     layers: u64,
     width: u64,
     ffn: u64,
     heads: u64,
-    /// The longest sequence.
+    /// Maximum sequence length, in positions.
     positions: u64,
-    /// Whether attention weights are dropped, which a composition does to those of all queries at once.
+    /// Whether attention weights have dropout, which a composed kernel applies to the weights of all queries at once.
     drops: bool,
 }
 
-/// How the passes of training are computed, as far as memory is concerned.
+/// Execution of the training passes, as far as it affects memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Execution {
-    /// Which kernels: compositions keep parts of norms that fused kernels do not, and hold a piece of all scores and logits
+    /// Kernels. Composed kernels keep parts of norms that fused ones do not, and hold a piece of all scores and logits
     /// at a time.
     pub kernels: Kernels,
-    /// Bytes of an activation: 4, or 2 for bf16 and f16.
+    /// Bytes per element of an activation: 4, or 2 for bf16 and f16.
     pub element_bytes: u64,
-    /// Whether each block keeps its input alone and is computed again in the backward pass.
+    /// Whether activation checkpointing is on: each block keeps only its input and runs again in the backward pass.
     pub checkpointed: bool,
 }
 
 impl Execution {
-    /// What training is by default on a CPU.
+    /// Default on a CPU.
     pub const CPU: Self = Self { kernels: Kernels::Fused, element_bytes: 4, checkpointed: false };
-    /// What it is by default elsewhere.
+    /// Default on other devices.
     pub const ACCELERATOR: Self = Self { kernels: Kernels::Composed, ..Self::CPU };
 }
 
 /// The program, its libraries, and buffers that do not grow with the batch; fitted to the peaks above.
 const FIXED: u64 = 150_000_000;
 
-/// Scores or logits that compositions have at a time, at most.
+/// Maximum number of scores or logits that composed kernels hold at a time.
 const PIECE: u64 = 1 << 26;
 
-/// Bytes of a trained parameter as it was loaded.
+/// Bytes per trainable parameter for its copy as loaded.
 const LOADED: u64 = 4;
 
-/// Frames of 10 ms for each position of 20 ms.
+/// Number of 10 ms frames per encoder position of 20 ms.
 const FRAMES: u64 = 2;
 
 impl Footprint {
-    /// Of a Whisper that is trained whole, on full windows and the longest texts.
+    /// Returns the footprint of full training of a Whisper, on full windows and the longest texts.
     pub fn whisper(config: &WhisperConfig) -> Self {
         let [d, mel, window, texts, vocabulary] = [
             config.d_model,
@@ -108,7 +109,8 @@ impl Footprint {
         let convolutions = 3 * mel * d + d + 3 * d * d + d;
         let tables = (window + vocabulary + texts) * d;
         let parameters = convolutions + tables + block(&encoder, 1) + block(&decoder, 2) + 4 * d;
-        // Mel features; the first convolution before and after its GELU; the second too, and with positions.
+        // Mel features; the first convolution before and after its GELU; the same of the second, and with positions
+        // added.
         let front = FRAMES * window * (mel + 2 * d) + 3 * window * d;
         Self {
             parameters,
@@ -121,7 +123,7 @@ impl Footprint {
         }
     }
 
-    /// Of a text encoder that is trained whole, on sequences of so many tokens.
+    /// Returns the footprint of full training of a text encoder, on sequences of `tokens` tokens.
     pub fn text(config: &TextEncoderConfig, tokens: usize) -> Self {
         let [d, ffn, layers, heads, vocabulary] = [
             config.hidden_size,
@@ -147,12 +149,12 @@ impl Footprint {
         }
     }
 
-    /// The same model with so many parameters trained, in the encoder too or not.
+    /// Returns the same model with `trainable` trainable parameters, some of them in the encoder if `trains_encoder`.
     pub fn training(self, trainable: u64, trains_encoder: bool) -> Self {
         Self { trainable, trains_encoder, ..self }
     }
 
-    /// On shorter sequences: encoder positions, and tokens of a decoder.
+    /// Returns the same model on shorter sequences: encoder positions, and decoder tokens.
     pub fn on(mut self, positions: usize, tokens: usize) -> Self {
         self.front = self.front * positions as u64 / self.encoder.positions.max(1);
         self.encoder.positions = positions as u64;
@@ -162,8 +164,8 @@ impl Footprint {
         self
     }
 
-    /// What is put into and comes out of linear maps of all blocks: of so many maps of each attention, and so many of the
-    /// feed-forward layers.
+    /// Returns the sum of input and output widths of the adapted linear maps in all blocks, for the given number of
+    /// maps per attention and in the feed-forward layers.
     pub(crate) fn adapted(&self, [attention, feed_forward]: [u64; 2]) -> u64 {
         let block = |stack: &Stack, attentions: u64| {
             let Stack { layers, width, ffn, .. } = stack;
@@ -172,40 +174,42 @@ impl Footprint {
         block(&self.encoder, 1) + self.decoder.as_ref().map_or(0, |decoder| block(decoder, 2))
     }
 
-    /// Parameters of the encoder's blocks.
+    /// Returns the number of parameters in the encoder's blocks.
     pub fn encoder_parameters(&self) -> u64 {
         let Stack { layers, width, ffn, .. } = self.encoder;
         layers * (4 * width * width + 2 * width * ffn)
     }
 
-    /// The longest sequence of the encoder, in positions.
+    /// Returns the maximum sequence length of the encoder, in positions.
     pub fn positions(&self) -> usize {
         self.encoder.positions as usize
     }
 
-    /// The longest text of a decoder, in tokens; 0 without one.
+    /// Returns the maximum text length of the decoder, in tokens; 0 without a decoder.
     pub fn labels(&self) -> usize {
         self.decoder.map_or(0, |decoder| decoder.positions as usize)
     }
 
-    /// The largest tensor of a batch, in bytes: what a block's wide layer has, of the encoder or the decoder.
+    /// Returns the size of a batch's largest tensor, in bytes: that of the wide feed-forward layer of encoder or
+    /// decoder.
     pub fn largest_tensor(&self, batch: usize) -> u64 {
         let wide = |stack: &Stack| 4 * stack.positions * stack.ffn;
         let sample = wide(&self.encoder).max(self.decoder.as_ref().map_or(0, wide));
         sample.saturating_mul(batch as u64)
     }
 
-    /// Peak memory of training with batches of `batch` samples, `accumulation` of them to a step, in bytes.
+    /// Returns the peak memory of training with batches of `batch` samples and `accumulation` batches per step, in
+    /// bytes.
     pub fn bytes(&self, batch: usize, accumulation: usize, execution: &Execution) -> u64 {
         let pieces = self.pieces_bytes(batch as u64, execution);
         let batch = (batch as u64).saturating_mul(self.sample_bytes(execution));
         batch.saturating_add(pieces).saturating_add(FIXED + self.state_bytes(accumulation, execution))
     }
 
-    /// The largest batch that fits into so many bytes; 0 if not one sample does.
+    /// Returns the largest batch that fits into `bytes` bytes; 0 if not even one sample fits.
     pub fn largest_batch(&self, bytes: u64, accumulation: usize, execution: &Execution) -> usize {
         let left = bytes.saturating_sub(FIXED + self.state_bytes(accumulation, execution));
-        // Without pieces it would be this one; with them it lies below.
+        // Without pieces the largest batch would be this one; with them it is smaller.
         let (mut fits, mut beyond) = (0, (left / self.sample_bytes(execution).max(1)) as usize + 1);
         while fits + 1 < beyond {
             let middle = fits.midpoint(beyond);
@@ -218,8 +222,8 @@ impl Footprint {
         fits
     }
 
-    /// The most that compositions have of scores or of logits at a time: scores, weights and their gradients, or logits and
-    /// their gradient, in f32 whatever the rest is in.
+    /// Returns the peak memory of scores or logits in composed kernels, in bytes: scores, weights and their gradients,
+    /// or logits and their gradient, always in f32.
     fn pieces_bytes(&self, batch: u64, execution: &Execution) -> u64 {
         if execution.kernels == Kernels::Fused {
             return 0;
@@ -235,26 +239,26 @@ impl Footprint {
         scores(&self.encoder, 0).max(decoder)
     }
 
-    /// Parameters, gradients and the optimizer's state.
+    /// Returns the bytes of parameters, gradients and optimizer state.
     fn state_bytes(&self, accumulation: usize, execution: &Execution) -> u64 {
         let summed = if accumulation > 1 { 4 } else { 0 };
-        // A copy in the narrower type for the passes.
+        // A copy of the parameters in half precision for the passes.
         let copied = if execution.element_bytes < 4 { execution.element_bytes } else { 0 };
-        // Adapters and heads are trained beside the model, and are no part of it.
+        // Adapters and heads are additional parameters, not included in those of the model.
         let frozen = self.parameters.saturating_sub(self.trainable);
         (16 + LOADED + summed) * self.trainable + 4 * frozen + copied * self.parameters
     }
 
-    /// What one sample keeps between the passes.
+    /// Returns the bytes that one sample keeps between forward and backward pass.
     pub fn sample_bytes(&self, execution: &Execution) -> u64 {
         let encoder = self.encoder.kept(0, execution);
         let mut elements = match self.trains_encoder {
             true => u128::from(self.front) + encoder,
-            // Two blocks' worth are alive at once while it runs.
+            // In a frozen encoder the tensors of about two blocks exist at the same time.
             false => 2 * encoder / u128::from(self.encoder.layers.max(1)),
         };
         if let Some(decoder) = &self.decoder {
-            // Keys and values of the encoder's states, in each of its blocks.
+            // Keys and values of the encoder output, in each decoder block.
             let [layers, width, positions] = [decoder.layers, decoder.width, self.encoder.positions].map(u128::from);
             let memory = 2 * layers * width * positions;
             elements += memory + decoder.kept(self.encoder.positions, execution);
@@ -264,12 +268,12 @@ impl Footprint {
 }
 
 impl Stack {
-    /// Elements of all blocks: those with a `memory` of so many positions have a second attention.
+    /// Returns the elements kept by all blocks. With a `memory` of that many positions each block has cross-attention.
     fn kept(&self, memory: u64, execution: &Execution) -> u128 {
         let [layers, width, ffn, positions] = [self.layers, self.width, self.ffn, self.positions].map(u128::from);
         let row = width * positions;
-        // The stream and its norm, queries, keys, values and what is mixed of them; the stream and its norm again; then the
-        // wide layer before and after its GELU. Attention to a memory adds stream, norm, queries and mixture.
+        // Residual stream and its norm, queries, keys, values and the attention output; stream and norm again; then the
+        // wide layer before and after its GELU. Cross-attention adds stream, norm, queries and attention output.
         let fused = row * if memory > 0 { 12 } else { 8 } + 2 * ffn * positions;
         // A composed norm keeps its input centred, squared and scaled.
         let unfused = if execution.kernels == Kernels::Composed { 6 * row } else { 0 };

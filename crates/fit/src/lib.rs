@@ -1,11 +1,11 @@
-//! Whether training fits a device: how much memory it takes by arithmetic, and what to do where that is too much.
+//! Fits training to the memory of a device: estimates the memory that training takes, and advises if it is too much.
 //!
-//! [`Footprint`] is the memory model. [`DevicePreset`] splits an optimizer step by it for a card, [`MemoryAdvice`] says what
-//! helps where memory runs out or by arithmetic will, and [`tune`] searches for the largest batch with probes in processes
-//! of their own.
+//! [`Footprint`] is the memory estimate. [`DevicePreset`] uses it to split an optimizer step for a card.
+//! [`MemoryAdvice`] lists remedies if memory runs out or is estimated to. [`tune`] searches for the largest batch with
+//! probes in processes of their own.
 //!
-//! It deliberately knows no experiment and runs no model: it is given plain values ([`RunSettings`], [`PresetModel`]), and
-//! what a probe's process does is its caller's affair.
+//! This crate deliberately does not know experiments and runs no model: you pass plain values ([`RunSettings`],
+//! [`PresetModel`]), and the caller determines the work of a probe's process.
 //!
 //! ```
 //! use undertone_fit::{Execution, Footprint};

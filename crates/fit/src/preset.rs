@@ -1,13 +1,14 @@
-//! Settings by device: how much of an optimizer step fits at once, and how much data is made ahead.
+//! Device presets: the batch into which an optimizer step is split, and the amount of data that is prefetched.
 //!
-//! A preset is a layer between the defaults and the YAML: what the YAML, the environment or `--set` say wins. It splits
-//! the default effective batch of 16 samples and changes nothing that is learned. Where the configuration says by which
-//! rule learning rates follow the batch (`train.optimizer.lr_scaling`), the batch is as large as fits, up to 256 samples.
-//! `cargo xtask tune` measures instead, and `tune --grow` asks for more samples where there is room.
+//! A preset is a layer between the defaults and the YAML: the YAML, the environment and `--set` override it. It splits
+//! the default effective batch of 16 samples and does not change the result of training. If you configure a rule by
+//! which learning rates follow the batch (`train.optimizer.lr_scaling`), the batch is as large as fits, up to 256
+//! samples. `cargo xtask tune` measures instead, and `tune --grow` uses more samples if there is room.
 //!
-//! **The batches are computed, not measured**: the largest of 16, 8, 4, 2 and 1 that fits into nine tenths of the card by
-//! [`Footprint`], with what is trained (the whole model, a part, or adapters) in f32, full windows and the longest texts
-//! (of text encoders those that heads allow, or 512 tokens), and on a GPU 0.7 GB for its driver and kernels.
+//! **The batches are computed, not measured**: the largest of 16, 8, 4, 2 and 1 that fits into nine tenths of the card
+//! according to [`Footprint`], with the trained part (the whole model, a part, or adapters) in f32, full windows and
+//! the longest texts (for text encoders the maximum that heads allow, or 512 tokens), and on a GPU 0.7 GB for its
+//! driver and kernels.
 
 use crate::footprint::{Execution, Footprint};
 use crate::trained::TrainedPart;
@@ -20,46 +21,46 @@ use undertone_model::text::TextEncoderConfig;
 use undertone_model::whisper::WhisperConfig;
 use undertone_ops::{Compute, DeviceSpec, runs_on_host};
 
-/// Which device's settings an experiment begins from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Device preset of an experiment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub enum DevicePreset {
-    /// No device's.
+    /// No preset.
     #[default]
     None,
-    /// Those of the device the experiment is on.
+    /// Preset of the device in use.
     Auto,
-    /// Those of a card, by its place in the table.
+    /// Preset of a card, by its index in the table.
     Card(usize),
 }
 
-/// A device, as far as a preset is concerned.
+/// Properties of a device that determine its preset.
 struct Card {
-    /// What YAML calls it.
+    /// Name in YAML.
     name: &'static str,
-    /// What the driver's name for it contains; nothing for a CPU.
+    /// Part of the name that the driver reports; empty for a CPU.
     driver: &'static str,
-    /// Its memory in GB (10⁹ bytes, of which there are a few more).
+    /// Nominal memory in GB (10⁹ bytes); the actual memory is slightly larger.
     gigabytes: u64,
-    /// Batches made ahead: fast devices empty them while the host does something else.
+    /// Number of batches prefetched: fast devices use them up while the host is busy otherwise.
     prefetch_batches: usize,
-    /// What products are computed in: what the card has units for, f16 where it has none for bf16.
+    /// Type of matrix products: bf16 if the card has units for it, else f16.
     compute: Compute,
 }
 
-/// Below so many samples a device is not kept busy, and a third more arithmetic is the better bargain.
+/// Batch below which a device is not fully used, so that activation checkpointing, a third more arithmetic, pays off.
 const FEW: usize = 4;
 
 impl Card {
-    /// The largest batch of a model that divides the samples of an optimizer step by a power of two, 0 where not one sample
-    /// fits; and whether blocks run again in the backward pass for it.
+    /// Returns the largest batch that divides the samples of an optimizer step by a power of two, 0 if not even one
+    /// sample fits; and whether it needs activation checkpointing.
     fn fits(&self, model: &Footprint, effective: usize) -> (usize, bool) {
         let (kept, again) = (self.largest(model, effective, false), self.largest(model, effective, true));
         if kept < FEW && again > kept { (again, true) } else { (kept, false) }
     }
 
     fn largest(&self, model: &Footprint, effective: usize, checkpointed: bool) -> usize {
-        // Products in half precision leave what lies between them in f32.
+        // With products in half precision all other tensors remain in f32.
         let execution = if self.driver.is_empty() { Execution::CPU } else { Execution::ACCELERATOR };
         let execution = Execution { checkpointed, ..execution };
         let splits = std::iter::successors(Some(effective), |batch| (batch % 2 == 0).then_some(batch / 2));
@@ -67,14 +68,14 @@ impl Card {
         splits.filter(|batch| *batch > 0).find(fits).unwrap_or(0)
     }
 
-    /// What of its memory a run may count on, in bytes.
+    /// Returns the memory that a run may use, in bytes.
     fn usable(&self) -> u64 {
         let driver = if self.driver.is_empty() { 0 } else { 700_000_000 };
         self.gigabytes * 900_000_000 - driver
     }
 }
 
-/// The cards. For CPUs, half of a laptop's memory.
+/// Known devices. The memory of a CPU is half of a laptop's.
 #[rustfmt::skip]
 static CARDS: [Card; 9] = [
     Card { name: "cpu", driver: "", gigabytes: 8, prefetch_batches: 4, compute: Compute::F32 },
@@ -88,8 +89,8 @@ static CARDS: [Card; 9] = [
     Card { name: "h200", driver: "H200", gigabytes: 141, prefetch_batches: 32, compute: Compute::Bf16 },
 ];
 
-/// Published models by size: what hub names contain, and whether it is for speech. Of names that contain one another the longer comes
-/// first when one is looked for.
+/// Published models by size: part of their names on the hub, and whether they are for speech. If one name contains
+/// another, the longer one has precedence in look-ups.
 static MODELS: [(&str, bool); 10] = [
     ("whisper-tiny", true),
     ("whisper-base", true),
@@ -142,75 +143,75 @@ impl From<DevicePreset> for String {
     }
 }
 
-/// What is known of a model before it is loaded.
+/// Properties of a model that are known before it is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct PresetModel<'a> {
-    /// What messages call it.
+    /// Name in messages.
     pub name: &'a str,
     /// Whether it reads text rather than speech.
     pub reads_text: bool,
-    /// The folder that it is in.
+    /// Folder of the model.
     pub folder: Option<&'a Path>,
-    /// Its name on the hub.
+    /// Name on the hub.
     pub hub: Option<&'a str>,
-    /// The dimensions of a fresh Whisper.
+    /// Dimensions of a new Whisper.
     pub config: Option<&'a WhisperConfig>,
-    /// What of it is trained.
+    /// Part that is trained.
     pub trained: &'a TrainedPart,
-    /// The longest inputs of a text encoder, in tokens, where heads say it.
+    /// Maximum input length of a text encoder, in tokens, if heads determine it.
     pub tokens: Option<usize>,
 }
 
-/// The host's and the experiment's part in a preset.
+/// Properties of the host and the experiment that determine a preset.
 #[derive(Clone, Copy, Debug)]
 pub struct PresetContext<'a> {
-    /// The device the experiment is on.
+    /// Device of the experiment.
     pub device: DeviceSpec,
-    /// The key of batch or accumulation that is given. They are one decision: who gives one of them has made it.
+    /// Key of batch size or accumulation that the user has set. The two belong together: if one is set, both stay.
     pub given: Option<&'a str>,
-    /// Samples of an optimizer step where nothing is given.
+    /// Samples per optimizer step if neither is set.
     pub effective: usize,
-    /// The rule by which learning rates follow the batch, where there is one: then it may be larger.
+    /// Rule by which learning rates follow the batch, if there is one; the batch may then be larger.
     pub rate_rule: Option<&'a str>,
-    /// Threads that make samples where their number is left to the host.
+    /// Number of data loader workers if the host determines it.
     pub workers: usize,
 }
 
-/// What a preset gives, and the line that says why.
+/// Values of a preset, and the reason for them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preset {
-    /// The values, where a card was found.
+    /// Values, if a card was found.
     pub settings: Option<PresetSettings>,
-    /// Why these.
+    /// Reason for these values.
     pub reason: String,
 }
 
-/// The values of a card for a model.
+/// Values of a card's preset for a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PresetSettings {
-    /// Batches made ahead.
+    /// Number of batches prefetched.
     pub prefetch_batches: usize,
-    /// What products are computed in.
+    /// Type of matrix products.
     pub compute: Compute,
-    /// How an optimizer step is split; nothing where it stays as it is.
+    /// Split of an optimizer step; `None` if it does not change.
     pub split: Option<PresetSplit>,
 }
 
-/// How the samples of an optimizer step are split.
+/// Split of an optimizer step into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PresetSplit {
     /// Samples per batch.
     pub batch_size: usize,
     /// Batches per optimizer step.
     pub accumulation: usize,
-    /// Whether blocks run again in the backward pass.
+    /// Whether activation checkpointing is on.
     pub checkpointed: bool,
-    /// Samples of an optimizer step that learning rates are for, where this one has more.
+    /// Samples per optimizer step that the learning rates are tuned for, if this step has more.
     pub base_batch: Option<usize>,
 }
 
 impl DevicePreset {
-    /// What it gives for a model; nothing where no preset is asked for.
+    /// Returns the preset for a model; `None` if no preset is requested.
     pub fn resolve(self, model: &PresetModel, context: &PresetContext) -> Option<Preset> {
         let found = match self {
             Self::None => return None,
@@ -224,7 +225,7 @@ impl DevicePreset {
     }
 }
 
-/// The values of a card for a model.
+/// Returns the preset of a card for a model.
 fn chosen(card: &Card, why: &str, model: &PresetModel, context: &PresetContext) -> Preset {
     let (split, said) = match (context.given, published_size(model)) {
         (Some(key), _) => (None, format!("`{key}` is given, so the batch stays")),
@@ -242,7 +243,7 @@ fn chosen(card: &Card, why: &str, model: &PresetModel, context: &PresetContext) 
     Preset { settings: Some(PresetSettings { prefetch_batches, compute, split }), reason }
 }
 
-/// How a step of a model is split, and a sentence about it.
+/// Returns the split of an optimizer step for a model, and a sentence about it.
 fn split(card: &Card, model: &Footprint, like: &str, context: &PresetContext) -> (PresetSplit, String) {
     let effective = context.effective;
     let most = std::iter::successors(Some(effective), |batch| Some(2 * batch)).take_while(|batch| *batch <= MOST);
@@ -270,10 +271,10 @@ fn split(card: &Card, model: &Footprint, like: &str, context: &PresetContext) ->
     (PresetSplit { batch_size, accumulation, checkpointed, base_batch: None }, said)
 }
 
-/// A larger step is seldom worth its samples; `tune --grow` goes further.
+/// Maximum batch of a preset: a larger one is seldom worth its samples; `tune --grow` goes further.
 const MOST: usize = 256;
 
-/// The card a device is, or the largest that is no larger; and why.
+/// Returns the card of a device, or the largest one that is not larger; and the reason.
 fn of_device(device: DeviceSpec) -> Result<(&'static Card, String), String> {
     let resolved = device.resolve().map_err(|e| e.to_string())?;
     if runs_on_host(&resolved) {
@@ -288,7 +289,7 @@ fn of_device(device: DeviceSpec) -> Result<(&'static Card, String), String> {
 }
 
 fn of_gpu(name: &str, bytes: u64) -> Option<(&'static Card, String)> {
-    // A card of 24 GB may call itself one of 23.6.
+    // A card of 24 GB may report 23.6 GB.
     let fits = |card: &&Card| !card.driver.is_empty() && card.gigabytes as f64 * 0.95e9 <= bytes as f64;
     let named = CARDS.iter().filter(fits).filter(|card| name.contains(card.driver)).max_by_key(|card| card.gigabytes);
     let what = format!("{name} with {:.0} GB", bytes as f64 / 1e9);
@@ -301,7 +302,8 @@ fn of_gpu(name: &str, bytes: u64) -> Option<(&'static Card, String)> {
     }
 }
 
-/// The published model of a model's size: itself, or the smallest that takes as much; and its name. If there is none, why.
+/// Returns the published model of the same size: itself, or the smallest that needs as much memory; and its name. If
+/// there is none, returns the reason.
 fn published_size(model: &PresetModel) -> Result<(usize, String), String> {
     let speech = !model.reads_text;
     if let (None, Some(hub)) = (model.folder, model.hub) {
@@ -332,7 +334,7 @@ fn published_size(model: &PresetModel) -> Result<(usize, String), String> {
         .ok_or("the model is larger than any in the table".into())
 }
 
-/// What training a published model takes.
+/// Returns the footprint of training a published model.
 fn footprint(index: usize, model: &PresetModel) -> Footprint {
     let whole = published(index);
     let whole = match model.tokens.filter(|_| model.reads_text) {
@@ -351,13 +353,13 @@ fn in_folder(folder: &Path, reads_text: bool) -> Option<Footprint> {
     }
 }
 
-/// All that BERT and RoBERTa have positions for.
+/// Number of positions of BERT and RoBERTa.
 const TEXT_TOKENS: usize = 512;
 
-/// What a published model takes.
+/// Returns the footprint of full training of a published model.
 fn published(index: usize) -> Footprint {
     let whisper = |d_model: usize, encoder_layers, decoder_layers, num_mel_bins| {
-        // Heads of 64.
+        // The head width is 64.
         let heads = d_model / 64;
         Footprint::whisper(&WhisperConfig {
             d_model,
@@ -402,8 +404,8 @@ mod tests {
 
     #[test]
     fn every_batch_is_the_largest_that_fits_its_card() {
-        // tiny, base, small, medium, large and turbo; MiniLM, BERT, RoBERTa and RoBERTa-large: without blocks that run
-        // again in the backward pass, and with them.
+        // tiny, base, small, medium, large and turbo; MiniLM, BERT, RoBERTa and RoBERTa-large: without activation
+        // checkpointing, and with it.
         #[rustfmt::skip]
         let table = [
             ("cpu", [16, 8, 0, 0, 0, 0, 16, 8, 8, 0], [16, 16, 4, 0, 0, 0, 16, 16, 16, 0]),

@@ -1,32 +1,32 @@
-//! Which part of a model is trained, as far as memory is concerned.
+//! Trainable part of a model, as far as it affects memory.
 
 use crate::Footprint;
 
-/// Which part of a model training changes.
+/// Part of a model that is trained.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum TrainedPart {
-    /// All of it.
+    /// The whole model.
     #[default]
     All,
     /// The encoder.
     Encoder,
     /// The decoder.
     Decoder,
-    /// Adapters on the frozen model, all of them at a time.
+    /// Adapters on the frozen model, all of them at the same time.
     Adapters(Vec<AdapterSize>),
 }
 
-/// What an adapter's number of parameters depends on.
+/// Dimensions that determine an adapter's number of parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterSize {
     /// Its rank.
     pub r: usize,
-    /// The linear maps that it is on, in every block: names like `q_proj` or `dense`.
+    /// Linear maps that it adapts in every block: names like `q_proj` or `dense`.
     pub target_modules: Vec<String>,
 }
 
 impl Footprint {
-    /// The same model with that part trained.
+    /// Returns the same model with that part trained.
     pub fn training_part(self, part: &TrainedPart) -> Self {
         match part {
             TrainedPart::All => self,
@@ -34,7 +34,7 @@ impl Footprint {
             TrainedPart::Decoder => self.training(self.trainable.saturating_sub(self.encoder_parameters()), false),
             TrainedPart::Adapters(adapters) => {
                 let parameters = adapters.iter().map(|adapter| adapter.parameters(&self)).sum();
-                // Gradients pass through every block above the first that has an adapter.
+                // Gradients pass through every block above the first adapted one.
                 self.training(parameters, true)
             }
         }
@@ -42,14 +42,14 @@ impl Footprint {
 }
 
 impl AdapterSize {
-    /// Its parameters in every block of a model: `r · (in + out)` for each map.
+    /// Returns its number of parameters in all blocks of a model: `r · (in + out)` for each map.
     fn parameters(&self, model: &Footprint) -> u64 {
         let maps = self.target_modules.iter().map(|target| maps(target)).fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
         self.r as u64 * model.adapted(maps)
     }
 }
 
-/// How many maps of attention, and of feed-forward layers, a name stands for in a block.
+/// Returns the number of maps per attention, and in the feed-forward layers, that a name refers to in a block.
 fn maps(target: &str) -> [u64; 2] {
     match target.rsplit('.').next().unwrap_or(target) {
         "fc1" | "fc2" | "intermediate" | "output" => [0, 1],

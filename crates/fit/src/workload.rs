@@ -1,24 +1,24 @@
 use std::cell::Cell;
 
-/// How large a batch is.
+/// Size of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchSize {
-    /// Samples.
+    /// Number of samples.
     pub samples: usize,
-    /// Of the longest: frames of 10 ms of speech, tokens of text.
+    /// Length of the longest sample: frames of 10 ms for speech, tokens for text.
     pub length: usize,
-    /// Whether that is speech.
+    /// Whether the samples are speech.
     pub speech: bool,
-    /// Tokens of the longest answer; 0 where none is written.
+    /// Number of tokens of the longest target; 0 without targets.
     pub labels: usize,
 }
 
-/// What a thread computes.
+/// Computation of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// Gradients of a batch.
     TrainingStep(BatchSize),
-    /// Answers to a batch.
+    /// Predictions for a batch.
     Evaluation(BatchSize),
 }
 
@@ -26,19 +26,19 @@ thread_local! {
     static WORKLOAD: Cell<Option<Workload>> = const { Cell::new(None) };
 }
 
-/// Notes what this thread begins to compute, for the message where memory runs out: the backend that says so knows no
-/// batches.
+/// Notes the computation that this thread begins, for the message if memory runs out: the backend that reports the
+/// failure does not know the batch.
 pub fn note_workload(workload: Workload) {
     WORKLOAD.set(Some(workload));
 }
 
-/// What this thread noted last.
+/// Returns the computation that this thread noted last.
 pub(crate) fn noted_workload() -> Option<Workload> {
     WORKLOAD.get()
 }
 
 impl BatchSize {
-    /// Positions of the encoder.
+    /// Returns the number of encoder positions.
     pub(crate) fn positions(self) -> usize {
         if self.speech { self.length.div_ceil(2) } else { self.length }
     }

@@ -7,11 +7,11 @@ use hf_hub::{Cache, RepoType};
 use std::path::{Path, PathBuf};
 
 impl Hub {
-    /// The Parquet files of one split of `dataset` in the cache, in their order, fetched if they are not there.
+    /// Returns the Parquet files of one split of `dataset` in the cache, in order; missing ones are downloaded.
     ///
-    /// By default they are those of the hub's own conversion, which it has of most public datasets whatever their
-    /// format: all of a split up to 5 GB, and of a longer one the beginning, as the split `partial-SPLIT`. A `revision`
-    /// (branch, tag or commit) names the repository's own files instead, laid out in one of these ways:
+    /// By default they are those of the Hub's own conversion, which exists for most public datasets in any format: the
+    /// whole split up to 5 GB, and the beginning of a longer one, as the split `partial-SPLIT`. A `revision` (branch,
+    /// tag or commit) selects the repository's own files instead, in one of these layouts:
     ///
     /// | file | config | split |
     /// |---|---|---|
@@ -19,11 +19,11 @@ impl Hub {
     /// | `en/train-00000-of-00002.parquet`, `en/train.parquet` | `en` | `train` |
     /// | `train-00000-of-00002.parquet`, `train.parquet` | `default` | `train` |
     ///
-    /// Without `config` it is the only one, or `default` if there are several. Offline it is what the cache has of the
-    /// commit that was fetched last.
+    /// Without `config` it is the only one, or `default` if there are several. Offline, the files are those in the
+    /// cache for the commit that was fetched last.
     ///
     /// # Errors
-    /// Names the file that could not be had, or the configs or splits that there are.
+    /// The error names the file that could not be fetched, or the available configs or splits.
     pub fn dataset(
         &self,
         dataset: &str,
@@ -35,10 +35,10 @@ impl Hub {
         if self.offline { self.cached_dataset(&wanted) } else { self.fetched_dataset(&wanted) }
     }
 
-    /// The same files, of which parts are read from the hub as they are needed; nothing is stored.
+    /// Returns the same files as remote files, of which parts are read from the Hub as needed; nothing is stored.
     ///
     /// # Errors
-    /// As [`Hub::dataset`]; offline there is nothing to stream.
+    /// As [`Hub::dataset`], and always if the Hub is offline.
     pub fn stream(
         &self,
         dataset: &str,
@@ -62,7 +62,8 @@ impl Hub {
 
     fn fetched_dataset(&self, wanted: &DatasetSplit) -> Result<Vec<PathBuf>, HubError> {
         let (snapshot, shards) = self.listed_dataset(wanted)?;
-        // The first comes last: so a split of the conversion that was broken off lacks it, and is known by that.
+        // The first shard is downloaded last. So an interrupted download of a converted split lacks it, and is detected
+        // by that.
         let fetch = |shard: &String| snapshot.file(shard).map_err(|e| wanted.failed(shard, e.to_string()));
         let mut paths = shards.iter().rev().map(fetch).collect::<Result<Vec<_>, _>>()?;
         snapshot.name_it().map_err(|e| wanted.failed("the name of the commit", e.to_string()))?;
@@ -70,7 +71,7 @@ impl Hub {
         Ok(paths)
     }
 
-    /// What there is, and the shards that are wanted of it.
+    /// Returns the repository's content, and the wanted shards.
     fn listed_dataset(&self, wanted: &DatasetSplit) -> Result<(Snapshot, Vec<String>), HubError> {
         let snapshot = self.snapshot(RepoType::Dataset, wanted.dataset, wanted.revision).map_err(|e| {
             let unconverted = match (wanted.revision, e.is_missing()) {
@@ -90,7 +91,7 @@ impl Hub {
         let repo = repository(RepoType::Dataset, wanted.dataset, wanted.revision);
         let repo = repo.map_err(|e| wanted.failed(&listed, e.to_string()))?;
         let named = self.cache.join(repo.folder_name()).join("refs").join(wanted.revision);
-        // A commit has no name of its own if it was Python that fetched it.
+        // Python's libraries do not record a name for a revision that is a commit.
         let commit = std::fs::read_to_string(named).unwrap_or_else(|_| wanted.revision.to_owned());
         let snapshot = Cache::new(self.cache.clone()).repo(repo).pointer_path(commit.trim());
         if !snapshot.is_dir() {
@@ -107,7 +108,7 @@ impl Hub {
     }
 }
 
-/// Every file below a folder, named from there as the hub does; links to folders are not followed.
+/// Returns every file below a folder, with the Hub's names relative to it; links to folders are not followed.
 fn files_below(root: &Path) -> Vec<String> {
     let (mut files, mut open) = (Vec::new(), vec![root.to_owned()]);
     while let Some(folder) = open.pop() {

@@ -1,7 +1,7 @@
-/// Why the hub did not give a model or a dataset.
+/// Error of a model or dataset that could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
-    /// It did not give a file of a model.
+    /// A file of a model could not be fetched.
     #[error(
         "cannot fetch `{file}` of `{model}` from the hub ({reason}): check the name and the network, or give a local folder"
     )]
@@ -10,10 +10,10 @@ pub enum HubError {
         model: String,
         /// The file.
         file: String,
-        /// What went wrong.
+        /// Reason.
         reason: String,
     },
-    /// It did not give a file of a dataset.
+    /// A file of a dataset could not be fetched.
     #[error(
         "cannot fetch `{file}` of the dataset `{dataset}` from the hub ({reason}): check the name and the network, or give local files of records"
     )]
@@ -22,17 +22,17 @@ pub enum HubError {
         dataset: String,
         /// The file.
         file: String,
-        /// What went wrong.
+        /// Reason.
         reason: String,
     },
-    /// A dataset does not have what is asked for.
+    /// A dataset does not contain the requested split.
     #[error("the dataset `{dataset}` at revision `{revision}` {reason}")]
     DatasetPart {
         /// The dataset.
         dataset: String,
         /// Branch, tag or commit.
         revision: String,
-        /// What it has instead.
+        /// Available content.
         reason: String,
     },
 }

@@ -5,12 +5,12 @@ use ureq::http::uri::InvalidUri;
 use ureq::http::{HeaderMap, StatusCode, Uri, header};
 use ureq::{Agent, Body};
 
-/// Asks the hub: follows redirects, gives the token to the hub itself and to no other host, and tries again what may go
-/// better the next time.
+/// HTTP client of the Hub: follows redirects, sends the token to the Hub itself and to no other host, and retries
+/// requests that fail temporarily.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     agent: Agent,
-    /// Without a slash at its end.
+    /// Address without a slash at its end.
     endpoint: Uri,
     token: Option<Token>,
     attempts: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Client {
 pub struct Token(String);
 
 impl Token {
-    /// What Hugging Face's site gave the user; None if that is empty.
+    /// Makes a token from the text that Hugging Face's site gave the user; none if that is empty.
     pub fn new(token: &str) -> Option<Self> {
         Some(token.trim()).filter(|token| !token.is_empty()).map(|token| Self(token.to_owned()))
     }
@@ -33,27 +33,27 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// What the hub says about a file before anything of it is read.
+/// Properties of a file, known before any of it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entity {
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The name of its content: the SHA-256 of large files.
+    /// Name of its content: the SHA-256 of large files.
     pub etag: String,
 }
 
-/// An answer that is no redirect.
+/// A response that is not a redirect.
 pub(crate) struct Answer {
     status: StatusCode,
     headers: HeaderMap,
-    /// The name of the content as the hub itself says it; where it redirects to, others may be used.
+    /// Name of the content as given by the Hub itself; the target of a redirect may use another.
     etag: Option<String>,
-    /// Where it came from in the end.
+    /// Final address of the response.
     pub from: Uri,
     body: Body,
 }
 
-/// Why the hub did not give something.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
     #[error("{host} answered {status}{}", way_out(*.status, *.with_token))]
@@ -68,28 +68,28 @@ pub(crate) enum HttpError {
     Disk(#[from] io::Error),
 }
 
-/// The longest answer that is no file, in bytes, and the longest that one may take: the list of a repository with 100,000
+/// Maximum size of a response that is not a file, in bytes, and its maximum time: the list of a repository with 100,000
 /// files has 10 MB.
 const LONGEST_ANSWER: u64 = 64 << 20;
 const ANSWER_TIME: Duration = Duration::from_secs(120);
 
-/// The longest name of a content. It becomes that of a file.
+/// Maximum length of a content's name. It becomes the name of a file.
 const LONGEST_ETAG: usize = 200;
 
-/// What is escaped in a part of an address: all but what RFC 3986 calls unreserved.
+/// Characters that are escaped in a part of an address: all except RFC 3986's unreserved ones.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 const MAX_REDIRECTS: usize = 10;
 
-/// The wait after the first attempt at something; it doubles from one to the next.
+/// Wait after the first attempt; it doubles after each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 
-/// The longest that the hub may ask to wait: its limits are for five minutes.
+/// Maximum wait that the Hub may ask for: its rate limits are per five minutes.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 impl Client {
     /// # Errors
-    /// When the endpoint is no address.
+    /// If the endpoint is not an address.
     pub fn new(endpoint: &str, token: Option<Token>, attempts: u32) -> Result<Self, HttpError> {
         let unfit = |reason: String| HttpError::Unfit(format!("HF_ENDPOINT is `{endpoint}`: {reason}"));
         let address: Uri = endpoint.parse().map_err(|e: InvalidUri| unfit(e.to_string()))?;
@@ -108,10 +108,10 @@ impl Client {
         Ok(Self { agent: agent.into(), endpoint: address, token, attempts })
     }
 
-    /// An address on the hub; each part is escaped.
+    /// Returns an address on the Hub; each part is escaped.
     ///
     /// # Errors
-    /// When the parts are too long for one.
+    /// If the address would be too long.
     pub fn url<'p>(&self, parts: impl IntoIterator<Item = &'p str>) -> Result<Uri, HttpError> {
         let mut url = self.endpoint.to_string().trim_end_matches('/').to_owned();
         for part in parts {
@@ -121,10 +121,10 @@ impl Client {
         url.parse().map_err(|e| HttpError::Unfit(format!("`{url}` is no address: {e}")))
     }
 
-    /// What the hub knows under an address.
+    /// Returns the JSON at an address.
     ///
     /// # Errors
-    /// When it cannot be had, does not end, or is no JSON of this kind.
+    /// If it cannot be fetched, is too long, or is not JSON of this type.
     pub fn json<T: serde::de::DeserializeOwned>(&self, url: &Uri) -> Result<T, HttpError> {
         self.retried(|| {
             let answer = self.get(url, None)?.expect(&[StatusCode::OK, StatusCode::PARTIAL_CONTENT], self)?;
@@ -134,10 +134,10 @@ impl Client {
         })
     }
 
-    /// What there is to know about a file.
+    /// Returns the properties of a file.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// If they cannot be fetched.
     pub fn entity(&self, url: &Uri) -> Result<Entity, HttpError> {
         self.retried(|| {
             let of_nothing = StatusCode::RANGE_NOT_SATISFIABLE;
@@ -159,10 +159,10 @@ impl Client {
         })
     }
 
-    /// One attempt to have a file from `start` to `end`, or to its end.
+    /// Makes one attempt to fetch a file from `start` to `end`, or to its end.
     ///
     /// # Errors
-    /// When it cannot be had, or it is another file than before.
+    /// If it cannot be fetched, or is not the same file as before.
     pub fn part(
         &self,
         url: &Uri,
@@ -185,10 +185,10 @@ impl Client {
         Ok((answer.body.into_reader(), answer.from))
     }
 
-    /// Does something until it goes well, or will not; says so where it waits.
+    /// Repeats an attempt until it succeeds or fails permanently; reports waits.
     ///
     /// # Errors
-    /// What the last attempt said.
+    /// The error of the last attempt.
     pub fn retried<T>(&self, mut attempt: impl FnMut() -> Result<T, HttpError>) -> Result<T, HttpError> {
         let mut wait = FIRST_WAIT;
         for _ in 1..self.attempts {
@@ -213,7 +213,7 @@ impl Client {
         let (mut at, mut etag) = (url.clone(), None);
         for _ in 0..=MAX_REDIRECTS {
             let is_hub = origin(&at) == origin(&self.endpoint);
-            // Bytes are counted, so they must be those of the file.
+            // Offsets count bytes of the file, so the response must not be compressed.
             let mut request = self.agent.get(&at).header(header::ACCEPT_ENCODING, "identity");
             if let Some(range) = range {
                 request = request.header(header::RANGE, range);
@@ -252,7 +252,7 @@ impl Answer {
         })
     }
 
-    /// The file's size, and where this part begins: `bytes 0-0/1234`.
+    /// Returns the byte range of this part, and the file's size: `bytes 0-0/1234`.
     fn range(&self) -> Option<(&str, &str)> {
         self.headers.get(header::CONTENT_RANGE)?.to_str().ok()?.trim().strip_prefix("bytes")?.trim().split_once('/')
     }
@@ -267,12 +267,12 @@ impl Answer {
 }
 
 impl HttpError {
-    /// Whether there is no such thing, as far as the hub tells.
+    /// Returns whether the resource does not exist, according to the Hub.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Status { status: StatusCode::NOT_FOUND, .. })
     }
 
-    /// Whether it may go better the next time.
+    /// Returns whether the failure may be temporary.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Status { status, .. } => status.is_server_error() || matches!(status.as_u16(), 408 | 429),
@@ -282,7 +282,7 @@ impl HttpError {
     }
 }
 
-/// All of an answer that is no file.
+/// Reads the whole of a response that is not a file.
 fn whole(mut body: impl Read) -> Result<Vec<u8>, HttpError> {
     let (begun, mut bytes, mut part) = (Instant::now(), Vec::new(), vec![0; 64 << 10]);
     loop {
@@ -303,19 +303,19 @@ fn whole(mut body: impl Read) -> Result<Vec<u8>, HttpError> {
     }
 }
 
-/// Whether a content may be called so: as a file, beside those with `.lock` and `.part` behind their names.
+/// Returns whether this is a valid name of a content: as a file name, also with `.lock` and `.part` appended.
 fn is_name_of_content(etag: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_=+".contains(c);
     (1..=LONGEST_ETAG).contains(&etag.len()) && etag.chars().all(fits)
 }
 
-/// The name of the content: of large files that of the content rather than that of the pointer to it.
+/// Returns the name of the content: for large files that of the content rather than of the pointer to it.
 fn named(headers: &HeaderMap) -> Option<String> {
     let value = headers.get("x-linked-etag").or_else(|| headers.get(header::ETAG))?.to_str().ok()?;
     Some(value.trim_start_matches("W/").trim_matches('"').to_owned())
 }
 
-/// Who answers under an address: a token is for one of these alone.
+/// Returns the origin of an address: a token is only sent to its own origin.
 fn origin(url: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
     let scheme = url.scheme_str();
     let port = url.port_u16().or(match scheme {
@@ -326,7 +326,7 @@ fn origin(url: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
     (scheme, url.host().map(str::to_ascii_lowercase), port)
 }
 
-/// Where a redirection leads from an address.
+/// Resolves the target of a redirect, relative to an address.
 fn joined(from: &Uri, to: &str) -> Result<Uri, InvalidUri> {
     let scheme = from.scheme_str().unwrap_or("https");
     let authority = from.authority().map_or("", |authority| authority.as_str());
@@ -344,7 +344,7 @@ fn host(url: &Uri) -> String {
     format!("{}{port}", url.host().unwrap_or_default())
 }
 
-/// What to do where something may not be read.
+/// Returns a remedy for a resource that may not be read.
 fn way_out(status: StatusCode, with_token: bool) -> &'static str {
     match (status.as_u16(), with_token) {
         (401 | 403, false) => {

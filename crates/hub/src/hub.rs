@@ -3,31 +3,31 @@ use crate::snapshot::Snapshot;
 use hf_hub::{Cache, RepoType};
 use std::path::PathBuf;
 
-/// The address of Hugging Face's own hub.
+/// Address of Hugging Face's own Hub.
 const ENDPOINT: &str = "https://huggingface.co";
 
-/// The hub and its cache.
+/// The Hub and its cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hub {
-    /// The folder of the cache, as Hugging Face's own libraries lay it out.
+    /// Folder of the cache, with the layout of Hugging Face's own libraries.
     pub cache: PathBuf,
-    /// The address; the hub's own by default.
+    /// Address; that of Hugging Face's own Hub by default.
     pub endpoint: Option<String>,
-    /// Whether the cache alone is read.
+    /// Whether only the cache is read.
     pub offline: bool,
-    /// What says who asks; given to the endpoint alone, never to where it redirects.
+    /// Token of the user; sent to the endpoint alone, never to the target of a redirect.
     pub token: Option<Token>,
-    /// How often something is asked for that may go better the next time; once at least. Waits between attempts double.
+    /// Maximum number of attempts for requests that fail temporarily; at least one. Waits between attempts double.
     pub attempts: u32,
 }
 
 impl Hub {
-    /// The usual attempts, with 8 s of waiting between them in all where the hub does not ask for longer waits.
+    /// Default number of attempts, with 8 s of waiting in total unless the Hub asks for longer waits.
     pub const ATTEMPTS: u32 = 6;
 
-    /// What `HF_HUB_CACHE`, `HF_HOME`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `HF_TOKEN` say, as Hugging Face's own libraries
-    /// read them. Without `HF_HUB_CACHE` the cache is the folder `hub` in `HF_HOME`. Without `HF_TOKEN` the token is what
-    /// `hf auth login` stored, in the file `token` in `HF_HOME`, or in the one that `HF_TOKEN_PATH` names.
+    /// Reads `HF_HUB_CACHE`, `HF_HOME`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `HF_TOKEN` as Hugging Face's own libraries
+    /// do. Without `HF_HUB_CACHE` the cache is the folder `hub` in `HF_HOME`. Without `HF_TOKEN` the token is the one
+    /// stored by `hf auth login`, in the file `token` in `HF_HOME`, or in the file that `HF_TOKEN_PATH` names.
     pub fn from_env() -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let home = Cache::from_env();
@@ -42,7 +42,7 @@ impl Hub {
         }
     }
 
-    /// What a repository has at a revision.
+    /// Returns the content of a repository at a revision.
     pub(crate) fn snapshot(&self, kind: RepoType, name: &str, revision: &str) -> Result<Snapshot, HttpError> {
         let client = Client::new(self.endpoint.as_deref().unwrap_or(ENDPOINT), self.token.clone(), self.attempts)?;
         Snapshot::list(client, &Cache::new(self.cache.clone()), kind, name, revision)

@@ -1,15 +1,16 @@
-//! Models and datasets from the Hugging Face hub, through the cache that Hugging Face's own libraries use.
+//! Models and datasets from the Hugging Face Hub, through the cache that Hugging Face's own libraries use.
 //!
-//! A [`Hub`] is an address, a cache and a token. [`Hub::model`] gives the folder of a model, [`Hub::dataset`] the Parquet
-//! files of a dataset's split, both fetched once; [`Hub::stream`] reads parts of those files without storing them.
-//! Everything is taken from one commit, and nothing half-fetched is taken for whole. What the hub says is not trusted:
-//! no name that it gives leads out of the cache, and no answer that does not end is waited for.
+//! A [`Hub`] is an address, a cache and a token. [`Hub::model`] returns the folder of a model, [`Hub::dataset`] the
+//! Parquet files of a dataset's split, both of which are downloaded once; [`Hub::stream`] reads parts of those files
+//! without storing them. All files come from one commit, and an incomplete download is never taken for a complete one.
+//! The Hub's responses are not trusted: no name in them can lead out of the cache, and no endless response is waited
+//! for.
 //!
-//! It is deliberately no reader of models or records: it gives paths and bytes, and knows neither networks nor tasks.
-//! It uploads nothing.
+//! The crate does not read models or records: it returns paths and bytes, and depends on neither networks nor tasks. It
+//! uploads nothing.
 //!
-//! The crate hf-hub says what the cache looks like and how repositories are named; its client fetches nothing here,
-//! because it cannot read a part of a file, checks no SHA-256, and does not wait as long as a busy hub asks it to.
+//! The crate hf-hub defines the layout of the cache and the names of repositories. Its client is not used, because it
+//! cannot read a part of a file, does not check SHA-256, and does not wait as long as a busy Hub asks it to.
 //!
 //! ```
 //! use undertone_hub::Hub;

@@ -4,7 +4,7 @@ use crate::snapshot::{Snapshot, repository};
 use hf_hub::{Cache, RepoType};
 use std::path::PathBuf;
 
-/// Files beside the weights that the folder of a model may have.
+/// Files other than the weights that a model's folder may contain.
 const BESIDE_WEIGHTS: [&str; 9] = [
     "config.json",
     "tokenizer.json",
@@ -20,10 +20,10 @@ const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 impl Hub {
-    /// The folder of `model` in the cache, fetched if it is not there.
+    /// Returns the folder of `model` in the cache; missing files are downloaded.
     ///
     /// # Errors
-    /// Names the file that could not be had.
+    /// The error names the file that could not be fetched.
     pub fn model(&self, model: &str, revision: Option<&str>) -> Result<PathBuf, HubError> {
         let revision = revision.unwrap_or("main");
         let failed = |file: &str, reason: String| {
@@ -44,7 +44,7 @@ impl Hub {
     }
 }
 
-/// Fetches every file of the model and returns where its `config.json` lies.
+/// Fetches every file of the model and returns the folder of its `config.json`.
 fn download(snapshot: &Snapshot, failed: &impl Fn(&str, String) -> HubError) -> Result<PathBuf, HubError> {
     let get = |file: &str| snapshot.file(file).map_err(|e| failed(file, e.to_string()));
     let has = |file: &str| snapshot.files.iter().any(|listed| listed == file);

@@ -1,29 +1,30 @@
-//! Names that become paths in the cache and parts of addresses: what the hub says and what users give.
+//! Checks of names that become paths in the cache and parts of addresses. They come from the Hub and from users.
 
-/// The longest part of a path, in bytes, on the file systems that there are, without what is put behind it.
+/// Maximum length of a part of a path, in bytes, on common file systems, less room for suffixes.
 const LONGEST_PART: usize = 240;
 
-/// The longest path in a repository.
+/// Maximum length of a path in a repository.
 const LONGEST_PATH: usize = 4096;
 
-/// Whether this is a commit: 40 hexadecimal digits, or 64 where the repository has longer ones.
+/// Returns whether this is a commit: 40 hexadecimal digits, or 64 in repositories with longer hashes.
 pub(crate) fn is_commit(sha: &str) -> bool {
     matches!(sha.len(), 40 | 64) && sha.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Whether this is the path of a file in a repository, or of a branch among its branches, and leads nowhere else.
+/// Returns whether this is the path of a file in a repository, or the name of a branch, that does not lead out of its
+/// folder.
 pub(crate) fn is_path(path: &str) -> bool {
     let stays = |part: &str| {
         let leads_elsewhere = matches!(part, "" | "." | "..");
         let is_odd = part.contains(|c: char| c == '\\' || c.is_control());
-        // A drive of Windows.
+        // A drive on Windows.
         let is_drive = cfg!(windows) && part.contains(':');
         !leads_elsewhere && !is_odd && !is_drive && part.len() <= LONGEST_PART
     };
     path.len() <= LONGEST_PATH && path.split('/').all(stays)
 }
 
-/// Whether this is the name of a repository: `NAME` or `OWNER/NAME`.
+/// Returns whether this is the name of a repository: `NAME` or `OWNER/NAME`.
 pub(crate) fn is_repository(name: &str) -> bool {
     let letters = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     is_path(name) && name.split('/').count() <= 2 && name.chars().all(|c| letters(c) || c == '/')

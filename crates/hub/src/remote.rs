@@ -3,38 +3,39 @@ use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
 use ureq::http::Uri;
 
-/// A file on the hub of which parts are read as they are needed.
+/// A file on the Hub, of which parts are read as needed.
 pub struct RemoteFile {
     client: Client,
     url: Uri,
     name: String,
     entity: Entity,
-    /// Where the hub redirected to the last time. It says so for some minutes at least, and limits how often it is asked.
+    /// Target of the Hub's last redirect. It is valid for some minutes at least, and the Hub limits the number of
+    /// requests.
     location: Mutex<Option<Uri>>,
 }
 
 impl RemoteFile {
     /// # Errors
-    /// When the hub does not have it.
+    /// If the Hub does not have the file.
     pub(crate) fn open(client: &Client, url: Uri) -> Result<Self, HttpError> {
         let entity = client.entity(&url)?;
         Ok(Self { client: client.clone(), name: url.to_string(), url, entity, location: Mutex::default() })
     }
 
-    /// Its address.
+    /// Returns the address of the file.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its bytes.
+    /// Returns the size of the file in bytes.
     pub fn size(&self) -> u64 {
         self.entity.size
     }
 
-    /// `length` bytes of it from `offset`.
+    /// Returns `length` bytes of the file from `offset` on.
     ///
     /// # Errors
-    /// When they cannot be had, after several attempts where the cause may pass.
+    /// If they cannot be read, after several attempts if the failure may be temporary.
     pub fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         if length == 0 {
             return Ok(Vec::new());
@@ -43,7 +44,7 @@ impl RemoteFile {
         if let Some(known) = known {
             match self.part(&known, offset, length) {
                 Ok((bytes, _)) => return Ok(bytes),
-                // It may have expired; the hub has the last word.
+                // The target may have expired; the Hub is asked again.
                 Err(_) => *self.location() = None,
             }
         }
@@ -58,10 +59,10 @@ impl RemoteFile {
         })
     }
 
-    /// One attempt; also where it came from.
+    /// Makes one attempt; returns the bytes and the address that they came from.
     fn part(&self, url: &Uri, offset: u64, length: usize) -> Result<(Vec<u8>, Uri), HttpError> {
         let (body, from) = self.client.part(url, &self.entity, offset, Some(offset.saturating_add(length as u64)))?;
-        // The length may come from the file, and more than there is: memory is taken as bytes come.
+        // The length may come from the file, and exceed it: memory is allocated as bytes arrive.
         let mut bytes = Vec::new();
         body.take(length as u64).read_to_end(&mut bytes).map_err(HttpError::Broken)?;
         match bytes.len() == length {

@@ -9,10 +9,10 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use ureq::http::Uri;
 
-/// A repository of the hub at one commit.
+/// A repository of the Hub at one commit.
 pub(crate) struct Snapshot {
     pub client: Client,
-    /// The repository under the revision that was asked for.
+    /// The repository under the requested revision.
     cached: CacheRepo,
     url: String,
     pub commit: String,
@@ -20,11 +20,12 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// What a repository has at its revision. The revision may move at any time, and then files of two commits would be
-    /// mixed; a commit stays.
+    /// Lists the content of a repository at its revision. The revision may move at any time, which would mix files of
+    /// two commits; so the commit is used, which does not change.
     ///
     /// # Errors
-    /// When there is no such repository, or its list of files cannot be had or has names that lead out of the cache.
+    /// If there is no such repository, or its list of files cannot be fetched or contains names that lead out of the
+    /// cache.
     pub fn list(client: Client, cache: &Cache, kind: RepoType, name: &str, revision: &str) -> Result<Self, HttpError> {
         let repo = repository(kind, name, revision)?;
         let listed = match kind {
@@ -44,19 +45,19 @@ impl Snapshot {
         Ok(Self { client, url: repo.url(), cached: cache.repo(repo), commit: sha, files })
     }
 
-    /// The address of a file, which always has the same content.
+    /// Returns the address of a file, whose content never changes.
     ///
     /// # Errors
-    /// When its name cannot be part of one.
+    /// If its name cannot be part of an address.
     pub fn address(&self, file: &str) -> Result<Uri, HttpError> {
         let parts = self.url.split('/').chain(["resolve", &self.commit]).chain(file.split('/'));
         self.client.url(parts)
     }
 
-    /// A file in the cache, fetched if it is not there; a fetch that was broken off is taken up where it was.
+    /// Returns a file in the cache; a missing one is downloaded, and an interrupted download is resumed.
     ///
     /// # Errors
-    /// When it cannot be had or written.
+    /// If it cannot be fetched or written.
     pub fn file(&self, file: &str) -> Result<PathBuf, HttpError> {
         let pointer = self.cached.pointer_path(&self.commit).join(file);
         if pointer.exists() {
@@ -66,7 +67,7 @@ impl Snapshot {
         let entity = self.client.entity(&url)?;
         let blob = self.cached.blob_path(&entity.etag);
         make_parent(&blob)?;
-        // As hf-hub locks: so two processes do not write the same file.
+        // The same lock file as in hf-hub, so that two processes do not write the same file.
         let lock = File::create(blob.with_extension("lock"))?;
         lock.lock()?;
         if std::fs::metadata(&blob).map_or(true, |metadata| metadata.len() != entity.size) {
@@ -79,19 +80,19 @@ impl Snapshot {
         Ok(pointer)
     }
 
-    /// Notes in the cache that the revision is this commit.
+    /// Records in the cache that the revision is this commit.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn name_it(&self) -> io::Result<()> {
         self.cached.create_ref(&self.commit)
     }
 }
 
-/// A repository as it lies in the cache.
+/// Returns a repository in the cache's layout.
 ///
 /// # Errors
-/// When its name or revision is none, and might lead out of the cache.
+/// If its name or revision is invalid, and might lead out of the cache.
 pub(crate) fn repository(kind: RepoType, name: &str, revision: &str) -> Result<Repo, HttpError> {
     if !is_repository(name) {
         return Err(HttpError::Unfit(format!("{name:?} is no name on the hub, which would be OWNER/NAME")));
@@ -106,7 +107,7 @@ fn make_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), std::fs::create_dir_all)
 }
 
-/// Fetches what `part` does not have yet of a file.
+/// Downloads the missing part of a file.
 fn download(client: &Client, url: &Uri, entity: &Entity, part: &Path, name: &str) -> Result<(), HttpError> {
     let mut file = OpenOptions::new().create(true).append(true).open(part)?;
     if file.metadata()?.len() > entity.size {
@@ -118,7 +119,8 @@ fn download(client: &Client, url: &Uri, entity: &Entity, part: &Path, name: &str
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     while have < entity.size {
         let before = have;
-        // An attempt that gave something was one, even if it was broken off; the next goes on from there.
+        // An attempt that received bytes counts as successful, even if it was interrupted; the next one continues from
+        // there.
         client.retried(|| match append(client, url, entity, &mut file, &mut have, &bar) {
             Err(error) if error.is_passing() && have > before => Ok(()),
             other => other,
@@ -133,7 +135,7 @@ fn download(client: &Client, url: &Uri, entity: &Entity, part: &Path, name: &str
     Ok(())
 }
 
-/// One attempt to have the rest of a file.
+/// Makes one attempt to fetch the rest of a file.
 fn append(
     client: &Client,
     url: &Uri,
@@ -160,7 +162,7 @@ fn append(
     }
 }
 
-/// Whether a file is what its name says, where that is a SHA-256 as of large files.
+/// Returns whether a file matches its name, if that is a SHA-256 as for large files.
 fn is_intact(path: &Path, etag: &str) -> io::Result<bool> {
     if etag.len() != 64 || !etag.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(true);
@@ -170,14 +172,14 @@ fn is_intact(path: &Path, etag: &str) -> io::Result<bool> {
     Ok(format!("{:x}", hash.finalize()) == etag.to_ascii_lowercase())
 }
 
-/// Makes `pointer`, the path of `file` in its snapshot, mean `blob`.
+/// Links `pointer`, the path of `file` in its snapshot, to `blob`.
 fn point(pointer: &Path, blob: &Path, file: &str) -> io::Result<()> {
     if std::fs::symlink_metadata(pointer).is_ok() {
         std::fs::remove_file(pointer)?;
     }
     #[cfg(unix)]
     {
-        // Relative, so that the cache can be moved: out of the file's folders, its commit and `snapshots`.
+        // Relative, so that the cache can be moved: up from the file's folders, its commit and `snapshots`.
         let up = "../".repeat(file.split('/').count() + 1);
         let name = blob.file_name().unwrap_or_default();
         std::os::unix::fs::symlink(Path::new(&up).join("blobs").join(name), pointer)

@@ -1,10 +1,10 @@
 use crate::error::HubError;
 use std::collections::BTreeMap;
 
-/// The branch onto which the hub converts datasets of any format, as `CONFIG/SPLIT/0000.parquet` and so on.
+/// Branch with the Hub's conversion of datasets of any format, as `CONFIG/SPLIT/0000.parquet` and so on.
 pub(crate) const CONVERSION: &str = "refs/convert/parquet";
 
-/// One split of a dataset, as it is asked for.
+/// A requested split of a dataset.
 pub(crate) struct DatasetSplit<'a> {
     pub dataset: &'a str,
     pub config: Option<&'a str>,
@@ -13,17 +13,17 @@ pub(crate) struct DatasetSplit<'a> {
 }
 
 impl DatasetSplit<'_> {
-    /// One of its files cannot be had.
+    /// Returns the error of a file that could not be fetched.
     pub fn failed(&self, file: &str, reason: String) -> HubError {
         HubError::DatasetFile { dataset: self.dataset.to_owned(), file: file.to_owned(), reason }
     }
 
-    /// The dataset does not have it.
+    /// Returns the error of a dataset without this split.
     pub fn lacking(&self, reason: String) -> HubError {
         HubError::DatasetPart { dataset: self.dataset.to_owned(), revision: self.revision.to_owned(), reason }
     }
 
-    /// The split's shards among these files, in the order of their names; otherwise what there is instead.
+    /// Returns the split's shards among these files, ordered by name; otherwise a text with the available content.
     pub fn shards(&self, files: impl Iterator<Item = String>) -> Result<Vec<String>, String> {
         let mut configs: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
         for file in files {
@@ -54,7 +54,8 @@ impl DatasetSplit<'_> {
         }
     }
 
-    /// Whether no shard is missing or there twice, as far as names tell; the conversion's do not say how many there are.
+    /// Returns whether no shard is missing or duplicated, as far as names show; the names of the conversion do not give
+    /// the number of shards.
     fn is_whole(&self, shards: &[String]) -> bool {
         shards.iter().enumerate().all(|(at, file)| match shard_of(stem(file).unwrap_or_default()) {
             Some(shard) => (shard.number, shard.total) == (at, shards.len()),
@@ -68,7 +69,7 @@ fn names<T>(of: &BTreeMap<String, T>) -> String {
     of.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// A name like `train-00000-of-00002`, which a hash may follow.
+/// A name like `train-00000-of-00002`, which may be followed by a hash.
 struct Shard<'a> {
     split: &'a str,
     number: usize,
@@ -81,12 +82,12 @@ fn shard_of(stem: &str) -> Option<Shard<'_>> {
     Some(Shard { split, number: number.parse().ok()?, total: after.split('-').next()?.parse().ok()? })
 }
 
-/// The name of a Parquet file without folder and extension.
+/// Returns the name of a Parquet file without folder and extension.
 fn stem(file: &str) -> Option<&str> {
     file.rsplit('/').next()?.strip_suffix(".parquet")
 }
 
-/// Whose file this is, if it is a Parquet file; [`Hub::dataset`] has the table.
+/// Returns the config and split of a Parquet file; see the table at [`Hub::dataset`].
 fn config_and_split(file: &str) -> Option<(&str, &str)> {
     let stem = stem(file)?;
     let folder = file.rsplit_once('/').map_or("default", |(folder, _)| folder);

@@ -6,17 +6,17 @@ use crate::random::kept;
 use crate::simd::{Isa, exp, simd_fn};
 use crate::vector::{Uninit, written};
 
-/// Elements per piece of work: two or three slices of them fit the L2 cache.
+/// Number of elements per piece of work: two or three slices of them fit the L2 cache.
 const CHUNK: usize = 1 << 14;
 
-/// The exact GELU `x · Φ(x)` of every element, Φ through the error function (not the tanh approximation): what Whisper
-/// uses.
+/// Returns the exact GELU `x · Φ(x)` of every element, with Φ from the error function (not the tanh approximation), as
+/// in Whisper.
 ///
-/// Within 4e-7 of the exact value, relatively (5e-6 far below zero on processors without fused multiply-add); but 0
-/// below -13.2, where Φ leaves f32's normal numbers, and at -∞.
+/// The relative error is at most 4e-7 (5e-6 far below zero on processors without fused multiply-add). But the result is
+/// 0 below -13.2, where Φ leaves f32's normal numbers, and at -∞.
 #[allow(unsafe_code)]
 pub fn gelu(x: &[f32]) -> Vec<f32> {
-    // SAFETY: each chunk is written whole.
+    // SAFETY: each chunk is written completely.
     unsafe {
         written(x.len(), |y| {
             y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| gelu_chunk(x, y));
@@ -24,8 +24,8 @@ pub fn gelu(x: &[f32]) -> Vec<f32> {
     }
 }
 
-/// Turns the gradient of [`gelu`]'s output into that of `x`, times `Φ(x) + x φ(x)`, where it lies: writing it elsewhere
-/// would move half as much memory again.
+/// Turns the gradient of [`gelu`]'s output into that of `x`, times `Φ(x) + x φ(x)`, in place: a separate output would
+/// move half as much memory again.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -37,15 +37,15 @@ pub fn gelu_backward(x: &[f32], gradient: &mut [f32]) {
 
 /// Zeroes each element with probability `p` and scales the rest by `1 / (1 - p)`.
 ///
-/// Which elements is a function of the seed and their places alone. So nothing is stored for the backward pass: the
-/// gradient is this function of the output's gradient, with the same `p` and `seed`.
+/// The seed and the positions alone determine which elements. So nothing is stored for the backward pass: the gradient
+/// is this function of the output's gradient, with the same `p` and `seed`.
 ///
 /// # Panics
 /// If `p` is not in `[0, 1)`.
 #[allow(unsafe_code)]
 pub fn dropout(x: &[f32], p: f32, seed: u64) -> Vec<f32> {
     check_probability(p);
-    // SAFETY: each chunk is written whole.
+    // SAFETY: each chunk is written completely.
     unsafe {
         written(x.len(), |y| {
             let chunks = y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).enumerate();
@@ -54,7 +54,8 @@ pub fn dropout(x: &[f32], p: f32, seed: u64) -> Vec<f32> {
     }
 }
 
-/// `residual` plus [`dropout`] of `x`. The gradient of `residual` is the output's, that of `x` is `dropout` of it.
+/// Returns `residual` plus [`dropout`] of `x`. The gradient of `residual` is the output's, and that of `x` is `dropout`
+/// of it.
 ///
 /// # Panics
 /// If the lengths differ, or `p` is not in `[0, 1)`.
@@ -62,7 +63,7 @@ pub fn dropout(x: &[f32], p: f32, seed: u64) -> Vec<f32> {
 pub fn residual_dropout(residual: &[f32], x: &[f32], p: f32, seed: u64) -> Vec<f32> {
     assert_eq!(residual.len(), x.len(), "one element for each of the residual's");
     check_probability(p);
-    // SAFETY: each chunk is written whole, for `residual` is as long as `x`.
+    // SAFETY: each chunk is written completely, because `residual` is as long as `x`.
     unsafe {
         written(x.len(), |y| {
             let chunks = y.par_chunks_mut(CHUNK).zip(residual.par_chunks(CHUNK)).zip(x.par_chunks(CHUNK)).enumerate();
@@ -75,7 +76,7 @@ fn check_probability(p: f32) {
     assert!((0.0..1.0).contains(&p), "a probability to drop of {p} is not in [0, 1)");
 }
 
-/// The index of a chunk's first element.
+/// Index of a chunk's first element.
 fn first(chunk: usize) -> u64 {
     (chunk * CHUNK) as u64
 }
@@ -97,25 +98,25 @@ simd_fn! {
         for (gradient, x) in gradient.iter_mut().zip(x) {
             let a = clamped_magnitude(*x);
             let (tail, e) = tail::<S>(a);
-            // The slope at -a; that at a is one minus it.
+            // The slope at -a; the slope at a is one minus it.
             let slope = S::fma(-a * FRAC_1_SQRT_2PI, e, tail);
             *gradient *= if *x < 0.0 { slope } else { 1.0 - slope };
         }
     }
 }
 
-/// `|x|`, but 14 beyond: Φ(-14) is 0 in f32, and the product with it would be NaN for an infinity.
+/// Returns `|x|`, but at most 14: Φ(-14) is 0 in f32, and its product with an infinity would be NaN.
 #[inline(always)]
 fn clamped_magnitude(x: f32) -> f32 {
-    // Not `f32::min`, which would hide a NaN.
+    // Not `f32::min`, which would drop a NaN.
     if x.abs() > 14.0 { 14.0 } else { x.abs() }
 }
 
-/// Φ(-a), the normal distribution's tail, and `exp(-a²/2)`, for `a` in `[0, 14]`.
+/// Returns Φ(-a), the normal distribution's tail, and `exp(-a²/2)`, for `a` in `[0, 14]`.
 ///
-/// Their quotient, Mills' ratio up to a constant, is smooth: with `t = 1 / (1 + 0.342 a)` the polynomial
-/// `t · (c₀ + c₁ t + … + c₈ t⁸)`, fitted for the least relative error over `[0, 13.25]` (Remez; 2.1e-8, and 3.7e-8 with
-/// the coefficients rounded), where Abramowitz and Stegun's five terms (7.1.26) are 1.5e-7 absolutely.
+/// Their quotient, Mills' ratio up to a constant, is smooth: with `t = 1 / (1 + 0.342 a)` the polynomial `t · (c₀ + c₁
+/// t + … + c₈ t⁸)`, fitted for the minimum relative error over `[0, 13.25]` (Remez; 2.1e-8, and 3.7e-8 with rounded
+/// coefficients). Abramowitz and Stegun's five terms (7.1.26) have an absolute error of 1.5e-7.
 #[inline(always)]
 fn tail<S: Isa>(a: f32) -> (f32, f32) {
     const QUOTIENT: [f32; 9] = [
@@ -130,8 +131,8 @@ fn tail<S: Isa>(a: f32) -> (f32, f32) {
         -0.027_384_337,
     ];
     let square = a * a;
-    // Half the rounding of a² would be a relative error of the exponential, up to 4e-6. It remains where multiply-adds
-    // are not fused, for then this difference is zero.
+    // Half of a²'s rounding error would be a relative error of the exponential, up to 4e-6. It remains if multiply-adds
+    // are not fused, because then this difference is zero.
     let rounding = S::fma(a, a, -square);
     let e = exp::<S>(-0.5 * square);
     let e = S::fma(-0.5 * rounding, e, e);
@@ -268,7 +269,7 @@ mod tests {
             let dy = random(x.len(), 3);
             let gradient = d_gelu(&x, &dy);
             for (i, y) in gelu(&x).into_iter().enumerate() {
-                // Vector and scalar tails of a loop are the same arithmetic.
+                // The vector loop and the scalar remainder use the same arithmetic.
                 prop_assert_eq!(y, gelu(&x[i..=i])[0]);
                 prop_assert_eq!(gradient[i], d_gelu(&x[i..=i], &dy[i..=i])[0]);
             }

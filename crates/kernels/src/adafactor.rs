@@ -1,50 +1,52 @@
-//! Adafactor's step: a matrix's second moments from the means of its rows and of its columns.
+//! Optimizer step of Adafactor: a matrix's second moments from the means of its rows and of its columns.
 
 use rayon::prelude::*;
 
 use crate::adamw::sum_of_squares;
 use crate::simd::{simd_fn, sum_by};
 
-/// A matrix is cut into at most so many pieces of whole rows, for each holds sums of all columns.
+/// Maximum number of pieces of whole rows of a matrix, because each piece holds sums of all columns.
 const PIECES: usize = 32;
 
-/// Elements that a piece has at least, where there are so many.
+/// Minimum number of elements of a piece, if there are that many.
 const PIECE: usize = 1 << 14;
 
-/// One step of Adafactor (Shazeer and Stern, 2018) with transformers' arithmetic, for a learning rate from outside.
+/// One step of Adafactor (Shazeer and Stern, 2018) with transformers' arithmetic, with an external learning rate.
 ///
-/// The mean square of element `[i, j]` is taken for `rowsᵢ · columnsⱼ / mean(rows)`, so a matrix of one row has each
-/// element's own: a vector is that.
+/// The mean square of element `[i, j]` is approximated by `rowsᵢ · columnsⱼ / mean(rows)`. It is exact for a matrix of
+/// one row, and a vector is such a matrix.
 #[derive(Clone, Copy, Debug)]
 pub struct Adafactor {
-    /// The length of a step: the root mean square of a parameter's change at most, before `clip_threshold` and `scale`.
+    /// Learning rate: the upper bound of the root mean square of a parameter's update, before `clip_threshold` and
+    /// `scale`.
     pub learning_rate: f32,
-    /// How much of the mean of changes is kept, where there is one.
+    /// Decay of the running mean of updates, if one is kept.
     pub beta1: f32,
-    /// How much of the mean squares is kept in this step: 0 at the first.
+    /// Decay of the means of squared gradients at this step: 0 at the first.
     pub beta2: f32,
     /// `1 - beta2`, to f32's last digit.
     pub add2: f32,
     /// Added to every squared gradient.
     pub epsilon: f32,
-    /// The longest root mean square of a parameter's change, in learning rates.
+    /// Maximum root mean square of a parameter's update, in units of the learning rate.
     pub clip_threshold: f32,
-    /// Whether the learning rate is multiplied by the root mean square of the parameter, and what that is at least.
+    /// Lower bound of the parameter's root mean square when the learning rate is multiplied by it; `None` for no such
+    /// scaling.
     pub scale: Option<f32>,
-    /// Decay of the parameters, in units of the learning rate.
+    /// Weight decay, in units of the learning rate.
     pub weight_decay: f32,
-    /// Factor on the gradient, for clipping by norm and accumulation: 1 for neither.
+    /// Factor of the gradient, for clipping by norm and accumulation: 1 for neither.
     pub gradient_scale: f32,
 }
 
 /// Running means of `batch` gradients of `[rows, columns]`, zero before the first step.
 #[derive(Debug)]
 pub struct Means<'a> {
-    /// Of the squares of each row: `[batch, rows]`.
+    /// Means of the squared gradients of each row, `[batch, rows]`.
     pub rows: &'a mut [f32],
-    /// Of the squares of each column: `[batch, columns]`.
+    /// Means of the squared gradients of each column, `[batch, columns]`.
     pub columns: &'a mut [f32],
-    /// Of the changes, as long as the parameter; empty for none.
+    /// Means of the updates, as long as the parameter; empty for none.
     pub changes: &'a mut [f32],
 }
 
@@ -89,7 +91,7 @@ impl Adafactor {
         self.apply(&change, shortened as f32, kept, parameter, means.changes);
     }
 
-    /// Moves the means of one matrix' rows and columns towards the squares of its gradient.
+    /// Updates the means of one matrix's rows and columns with its squared gradient.
     fn follow(&self, rows: &mut [f32], columns: &mut [f32], gradient: &[f32]) {
         let (height, width) = (rows.len(), columns.len());
         let height_of_piece = piece(height, width);
@@ -134,13 +136,13 @@ impl Adafactor {
     }
 }
 
-/// How many of so many rows a piece has.
+/// Number of rows of a piece.
 fn piece(rows: usize, columns: usize) -> usize {
     rows.div_ceil(PIECES).max(PIECE.div_ceil(columns))
 }
 
-/// What the gradient is multiplied by, by row and by column: the inverse roots of the means, those of rows relative to
-/// their matrix' mean.
+/// Factors of the gradient by row and by column: the inverse roots of the means, those of rows relative to their
+/// matrix's mean.
 fn factors(rows: &[f32], columns: &[f32], height: usize, width: usize) -> (Vec<f32>, Vec<f32>) {
     debug_assert_eq!(rows.len() / height, columns.len() / width);
     let mut by_row = Vec::with_capacity(rows.len());
@@ -151,9 +153,9 @@ fn factors(rows: &[f32], columns: &[f32], height: usize, width: usize) -> (Vec<f
     (by_row, columns.iter().map(|column| column.sqrt().recip()).collect())
 }
 
-/// The change that a gradient asks for, before its length is looked at, by line: a row of one of the matrices.
+/// Update by a gradient before clipping, by line: a row of one of the matrices.
 struct Change<'a> {
-    /// Of each matrix.
+    /// Rows and columns of each matrix.
     shape: [usize; 2],
     by_row: &'a [f32],
     by_column: &'a [f32],
@@ -162,14 +164,14 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Factor, factors of columns, and gradient of a line.
+    /// Factor, column factors, and gradient of a line.
     fn line(&self, line: usize) -> (f32, &[f32], &[f32]) {
         let [rows, columns] = self.shape;
         let by_column = &self.by_column[line / rows * columns..][..columns];
         (self.by_row[line] * self.scale, by_column, &self.gradient[line * columns..][..columns])
     }
 
-    /// The sum of its squares.
+    /// Squared norm of the update.
     fn squared_norm(&self) -> f64 {
         let lines = self.by_row.len();
         let height = piece(lines, self.shape[1]);
@@ -190,7 +192,7 @@ impl Change<'_> {
 }
 
 simd_fn! {
-    /// The sum of the squares of a row, each of which is added to its column's too.
+    /// Squared norm of a row; each square is also added to its column's sum.
     fn squared_norm<S>(scale: f32, gradient: &[f32], columns: &mut [f32]) -> f32 {
         for (column, g) in columns.iter_mut().zip(gradient) {
             let g = g * scale;
@@ -244,7 +246,7 @@ mod tests {
     use crate::testing::{assert_close, on_threads, random, wide};
     use proptest::prelude::*;
 
-    /// The paper's step 4 as transformers writes it, in f64; the state is rows, columns and changes.
+    /// The paper's step 4 as transformers implements it, in f64; the state is rows, columns and changes.
     fn exact(a: &Adafactor, shape: [usize; 3], p: &mut [f64], state: &mut [Vec<f64>; 3], gradient: &[f32]) {
         let [batch, rows, columns] = shape;
         let n = p.len() as f64;
@@ -298,7 +300,7 @@ mod tests {
         }
     }
 
-    /// The parameter and its means after `steps` of random gradients, every third of them ten times as long.
+    /// The parameter and its means after `steps` of random gradients, every third of which has ten times the norm.
     fn trained(shape: [usize; 3], steps: u64, mean: bool, scale: Option<f32>) -> [Vec<f32>; 4] {
         let [batch, rows, columns] = shape;
         let n = shape.iter().product();

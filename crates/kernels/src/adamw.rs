@@ -1,4 +1,4 @@
-//! The AdamW optimiser's step, and the norm that gradient clipping needs.
+//! Optimizer step of AdamW, and the squared norm that gradient clipping needs.
 
 use rayon::prelude::*;
 
@@ -7,31 +7,32 @@ use crate::simd::{simd_fn, sum_by};
 /// Elements per piece of work.
 const CHUNK: usize = 1 << 14;
 
-/// Elements that are summed in f32 before the sum goes on in f64.
+/// Number of elements that are summed in f32 before the sum continues in f64.
 const SUM: usize = 1 << 12;
 
 /// One step of AdamW (Loshchilov and Hutter, 2019) with burn-optim's arithmetic: decay by `learning_rate ·
-/// weight_decay`, both moments corrected for their start at zero, `epsilon` beside the corrected root.
+/// weight_decay`, bias correction of both moments, `epsilon` added to the corrected root.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
-    /// Step size.
+    /// Learning rate.
     pub learning_rate: f32,
-    /// How much of the first moment is kept.
+    /// Decay of the first moment.
     pub beta1: f32,
-    /// How much of the second moment is kept.
+    /// Decay of the second moment.
     pub beta2: f32,
-    /// What keeps the quotient of the moments finite.
+    /// Added to the denominator, so that it is not 0.
     pub epsilon: f32,
-    /// Decay of the parameters, in units of the learning rate.
+    /// Weight decay, in units of the learning rate.
     pub weight_decay: f32,
     /// Number of this step: 1 at the first.
     pub step: u64,
-    /// Factor on the gradient, for clipping by norm and accumulation: 1 for neither.
+    /// Factor of the gradient, for clipping by norm and accumulation: 1 for neither.
     pub gradient_scale: f32,
 }
 
 impl AdamW {
-    /// Updates `parameter` and its moments, zero before the first step, in one pass over memory. All have one length.
+    /// Updates `parameter` and its moments in one pass over memory. The moments are zero before the first step. All
+    /// slices have one length.
     ///
     /// # Panics
     /// If the lengths differ, or `step` is 0.
@@ -48,14 +49,14 @@ impl AdamW {
     }
 }
 
-/// `Σ x²`, for the norm of a gradient; infinite if a square is beyond f32.
+/// Returns `Σ x²`, the squared gradient norm for a gradient; infinite if a square exceeds the range of f32.
 pub fn sum_of_squares(x: &[f32]) -> f64 {
     // Collected first: rayon's own sum would add in an order that depends on the threads.
     let sums: Vec<f32> = x.par_chunks(SUM).map(squared_norm).collect();
     sums.into_iter().map(f64::from).sum()
 }
 
-/// What a step multiplies with, the same for all elements.
+/// Factors of a step, the same for all elements.
 #[derive(Clone, Copy)]
 struct Factors {
     gradient: f32,
@@ -63,9 +64,9 @@ struct Factors {
     add1: f32,
     keep2: f32,
     add2: f32,
-    /// Of the parameter, by weight decay.
+    /// Factor of the parameter, by weight decay.
     decay: f32,
-    /// Learning rate over the first moment's bias correction.
+    /// Learning rate divided by the first moment's bias correction.
     rate: f32,
     /// Reciprocal of the second moment's bias correction.
     correction2: f32,
@@ -73,7 +74,7 @@ struct Factors {
 }
 
 impl Factors {
-    /// In f64: `1 - 0.999ⁿ` would lose half of f32's digits at the first steps.
+    /// Computed in f64: `1 - 0.999ⁿ` would lose half of f32's digits at the first steps.
     fn new(adamw: &AdamW) -> Self {
         let [rate, decay, beta1, beta2] =
             [adamw.learning_rate, adamw.weight_decay, adamw.beta1, adamw.beta2].map(f64::from);

@@ -1,7 +1,7 @@
-//! Scaled-dot-product attention that keeps no `[queries, keys]` matrix.
+//! Scaled-dot-product attention that stores no `[queries, keys]` matrix.
 //!
-//! The forward pass works on tiles of queries against all keys and keeps the output and, per row, the logarithm of the
-//! sum of exponentials; the backward pass computes the weights again from those (Dao et al., 2022, FlashAttention).
+//! The forward pass works on tiles of queries against all keys. It keeps the output and the logarithm of each row's sum
+//! of exponentials, from which the backward pass recomputes the weights (Dao et al., 2022, FlashAttention).
 
 use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
 use crate::random::kept;
@@ -9,7 +9,7 @@ use crate::simd::{exp, max_of, simd_fn, sum_by};
 use crate::vector::{assume_written, written};
 use rayon::prelude::*;
 
-/// `softmax(q kᵀ / √d_head) v` per head.
+/// Attention: `softmax(q kᵀ / √d_head) v` per head.
 ///
 /// Queries and output are `[batch, queries, heads · d_head]`, keys and values `[batch, keys, heads · d_head]`.
 #[derive(Clone, Copy, Debug)]
@@ -24,17 +24,17 @@ pub struct Attention<'a> {
     pub keys: usize,
     /// Width of a head.
     pub d_head: usize,
-    /// Query `i` sees key `j` only when `j ≤ i + (keys - queries)`.
+    /// Whether query `i` sees key `j` only if `j ≤ i + (keys - queries)`.
     pub causal: bool,
-    /// `[batch, keys]`, true where a key is padding. A row of weights without a visible key is all zeros.
+    /// Padding mask, `[batch, keys]`, true where a key is padding. A row of weights without a visible key is all zeros.
     pub key_padding: Option<&'a [bool]>,
     /// Probability of dropping a weight.
     pub dropout: f32,
-    /// Which weights are dropped.
+    /// Seed of the dropped weights.
     pub seed: u64,
 }
 
-/// What [`Attention::backward`] gives, shaped as its inputs.
+/// Gradients that [`Attention::backward`] returns, shaped as its inputs.
 #[derive(Clone, Debug)]
 pub struct Gradients {
     /// `[batch, queries, heads · d_head]`.
@@ -45,11 +45,11 @@ pub struct Gradients {
     pub value: Vec<f32>,
 }
 
-/// Queries in a tile. Its scores, 64 · 1500 · 4 bytes for Whisper's encoder, stay in a core's L2 cache beside the keys;
-/// from 32 to 128 queries the speed is the same within 5 %.
+/// Number of queries in a tile. Its scores, 64 · 1500 · 4 bytes for Whisper's encoder, stay in a core's L2 cache beside
+/// the keys; from 32 to 128 queries the speed is the same within 5 %.
 const TILE: usize = 64;
 
-/// Queries in a piece of parallel work of the forward pass.
+/// Number of queries in a piece of parallel work of the forward pass.
 const PIECE: usize = 16 * TILE;
 
 /// One head of one sequence: rows of `d_head` elements, `width` apart.
@@ -61,10 +61,10 @@ struct Head<'a> {
 }
 
 impl<'a> Attention<'a> {
-    /// The output and, `[batch, heads, queries]`, the logarithm of each row's sum of exponentials.
+    /// Returns the output and the logarithm of each row's sum of exponentials, `[batch, heads, queries]`.
     ///
     /// # Panics
-    /// If a slice has not its shape's length.
+    /// If the length of a slice differs from its shape.
     #[allow(unsafe_code)]
     pub fn forward(&self, query: &[f32], key: &[f32], value: &[f32]) -> (Vec<f32>, Vec<f32>) {
         self.check(query, key, value);
@@ -83,10 +83,10 @@ impl<'a> Attention<'a> {
         (out, sums)
     }
 
-    /// The gradients, given the output, its gradient and the row sums of [`forward`](Self::forward).
+    /// Returns the gradients, given the output, its gradient and the row sums of [`forward`](Self::forward).
     ///
     /// # Panics
-    /// If a slice has not its shape's length.
+    /// If the length of a slice differs from its shape.
     #[allow(unsafe_code)]
     pub fn backward(&self, [query, key, value]: [&[f32]; 3], out: &[f32], sums: &[f32], d_out: &[f32]) -> Gradients {
         self.check(query, key, value);
@@ -127,7 +127,7 @@ impl<'a> Attention<'a> {
     }
 
     fn check(&self, query: &[f32], key: &[f32], value: &[f32]) {
-        // Without queries no block would write the keys' gradients, and the other way round.
+        // Without queries no block would write the keys' gradients, and without keys none the queries'.
         assert!(self.queries > 0 && self.keys > 0, "attention needs a query and a key");
         assert_eq!(query.len(), self.batch * self.queries * self.width(), "queries are [batch, queries, width]");
         assert_eq!(key.len(), self.batch * self.keys * self.width(), "keys are [batch, keys, width]");
@@ -143,7 +143,7 @@ impl<'a> Attention<'a> {
         Head { attention: *self, index, padding }
     }
 
-    /// Every head of every sequence, in pieces of at most `piece` queries: (head, first query, rows).
+    /// Splits every head of every sequence into pieces of at most `piece` queries: (head, first query, rows).
     fn blocks<'m>(&self, rows: MatrixMut<'m>, piece: usize) -> Vec<(usize, usize, MatrixMut<'m>)> {
         let mut blocks = Vec::new();
         for (sequence, rows) in rows.split(self.queries.max(1), self.width()).into_iter().enumerate() {
@@ -162,7 +162,7 @@ impl<'a> Attention<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Rows `start..start + count` of this head in a `[batch, time, width]` slice.
+    /// Returns rows `start..start + count` of this head in a `[batch, time, width]` slice.
     fn rows<'s>(&self, data: &'s [f32], time: usize, start: usize, count: usize) -> Matrix<'s> {
         let a = &self.attention;
         let (sequence, head) = (self.index / a.heads, self.index % a.heads);
@@ -170,8 +170,8 @@ impl<'a> Head<'a> {
         Matrix::strided(&data[first..], count, a.d_head, a.width())
     }
 
-    /// This head of `data` as `[d_head, time]`, where it will be read for more than one tile: a product would otherwise
-    /// pack it anew for each.
+    /// Returns this head of `data` as `[d_head, time]` if it will be read for more than one tile: otherwise each
+    /// product would pack it again.
     fn transposed(&self, data: &[f32], time: usize, queries: usize) -> Option<Vec<f32>> {
         /// Rows at a time: a cache line of each column.
         const ROWS: usize = 16;
@@ -194,7 +194,7 @@ impl<'a> Head<'a> {
         Some(out)
     }
 
-    /// The first `seen` rows of this head, as `[d_head, seen]`.
+    /// Returns the first `seen` rows of this head, as `[d_head, seen]`.
     fn columns<'s>(&self, data: &'s [f32], transposed: &'s Option<Vec<f32>>, time: usize, seen: usize) -> Matrix<'s> {
         match transposed {
             Some(columns) => Matrix::strided(columns, self.attention.d_head, seen, time),
@@ -206,13 +206,13 @@ impl<'a> Head<'a> {
         (self.attention.d_head as f32).powf(-0.5)
     }
 
-    /// How many keys query `i` may see, padding aside.
+    /// Number of keys that query `i` may see, apart from padding.
     fn visible(&self, i: usize) -> usize {
         let a = &self.attention;
         if a.causal { (i + a.keys + 1).saturating_sub(a.queries).min(a.keys) } else { a.keys }
     }
 
-    /// Hides padded keys of query `i`: `-∞` in its scores.
+    /// Hides padded keys of query `i`: sets their scores to `-∞`.
     fn hide(&self, scores: &mut [f32]) {
         if let Some(padding) = self.padding {
             for (score, padded) in scores.iter_mut().zip(padding) {
@@ -223,13 +223,13 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Whether there is a key that query `i` sees.
+    /// Whether query `i` sees any key.
     fn sees_any(&self, i: usize) -> bool {
         let visible = self.visible(i);
         self.padding.map_or(visible > 0, |padding| padding[..visible].contains(&false))
     }
 
-    /// The index of query `i`'s first weight among all weights: what dropout hashes.
+    /// Index of query `i`'s first weight among all weights, which dropout hashes.
     fn first_weight(&self, i: usize) -> u64 {
         ((self.index * self.attention.queries + i) * self.attention.keys) as u64
     }
@@ -244,7 +244,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Queries `first..first + out.rows()`.
+    /// Computes queries `first..first + out.rows()`.
     #[allow(unsafe_code)]
     fn forward(&self, first: usize, query: &[f32], key: &[f32], value: &[f32], mut out: MatrixMut, sums: &mut [f32]) {
         let a = &self.attention;
@@ -252,7 +252,7 @@ impl<'a> Head<'a> {
         let mut scores = vec![0.0; TILE.min(out.rows()) * a.keys];
         for start in (0..out.rows()).step_by(TILE) {
             let count = TILE.min(out.rows() - start);
-            // Later tiles of a causal head see more keys; what none of this tile's queries sees is not computed.
+            // Later tiles of a causal head see more keys; keys that no query of this tile sees are skipped.
             let seen = self.visible(first + start + count - 1);
             let scores = &mut scores[..count * seen];
             let queries = self.rows(query, a.queries, first + start, count);
@@ -266,7 +266,7 @@ impl<'a> Head<'a> {
                 let most;
                 (most, *total) = exponentials(scores, self.visible(i));
                 if *total == 0.0 && self.sees_any(i) {
-                    // Not one of its scores is above -∞, and it is not because all were hidden.
+                    // None of its scores is above -∞, although not all keys were hidden.
                     *total = f32::NAN;
                 }
                 sums[start + row] = if *total == 0.0 { f32::INFINITY } else { most + total.ln() };
@@ -340,8 +340,8 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// Turns the first `visible` scores into `exp(score - largest)` and the rest into 0: (largest, sum). The sum is NaN
-    /// where a score is NaN or +∞, and 0 where none is above -∞.
+    /// Replaces the first `visible` scores by `exp(score - maximum)` and the rest by 0. Returns (maximum, sum). The sum
+    /// is NaN if a score is NaN or +∞, and 0 if none is above -∞.
     fn exponentials<S>(scores: &mut [f32], visible: usize) -> (f32, f32) {
         let (seen, hidden) = scores.split_at_mut(visible);
         hidden.fill(0.0);
@@ -358,7 +358,7 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// Scores become weights, `exp(score - sum)`, and the gradients of weights those of scores, times `scale`:
+    /// Replaces scores by weights, `exp(score - sum)`, and gradients of weights by those of scores, times `scale`:
     /// `weight · (gradient - delta) · scale`. Beyond `visible` both become 0.
     fn softmax_backward<S>(scores: &mut [f32], gradients: &mut [f32], visible: usize, sum: f32, delta: f32, scale: f32) {
         let (seen, hidden) = scores.split_at_mut(visible);

@@ -1,4 +1,4 @@
-//! Products of `f32` matrices that are rounded to bfloat16 on the way, summed in `f32`.
+//! Products of `f32` matrices that are rounded to bfloat16 first and summed in `f32`.
 //!
 //! `vdpbf16ps` multiplies and adds 32 pairs of bfloat16 where an FMA handles 16 pairs of `f32`: twice the peak.
 //! A factor is rounded to 8 bits, to nearest even, so a product of two is off by at most 2⁻⁷ of itself; its 16 bits are
@@ -6,11 +6,12 @@
 //!
 //! The structure is that of BLIS (Van Zee & van de Geijn, 2015). Both operands are rounded into *strips*, 16 rows of
 //! `a` or 16 columns of `b` wide. Line `p` of a strip is a register with elements `2p` and `2p + 1` of each along k, as
-//! the instruction wants them. A tile of 8 × 48 sums stays in 24 registers: 3 lines of `b` and 8 broadcast pairs of `a`
-//! are 11 loads for 24 instructions, and Zen 4 starts one of either a cycle.
+//! the instruction requires them. A tile of 8 × 48 sums stays in 24 registers: 3 lines of `b` and 8 broadcast pairs of
+//! `a` are 11 loads for 24 instructions, and Zen 4 starts one of either per cycle.
 //!
-//! All threads share the strips, so that each element is read and rounded once per block of 2²⁰. Where it serves only
-//! 64 multiplications, as in attention, that takes 13 to 19 % of the time; in a layer's product, 1 to 6 %.
+//! All threads share the strips, so that each element is read and rounded once per block of 2²⁰. If an element is used
+//! in only 64 multiplications, as in attention, rounding takes 13 to 19 % of the time; in a layer's product it takes 1
+//! to 6 %.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 /// A matrix to read: element `(i, j)` lies at `i · row_stride + j · column_stride`. One of the two strides is 1.
@@ -34,7 +35,7 @@ pub(crate) struct Product {
     pub(crate) b: Operand,
     pub(crate) scale: f32,
     pub(crate) accumulate: bool,
-    /// Whether to spread over rayon's current pool. The result is the same bits either way.
+    /// Whether to use all threads of rayon's current pool. The result has the same bits either way.
     pub(crate) parallel: bool,
 }
 
@@ -62,13 +63,13 @@ pub(crate) fn available() -> bool {
 /// If it is not [`available`].
 ///
 /// # Safety
-/// Every element of the three matrices lies inside memory that is valid for the whole call and that, for `out`, nothing
-/// else uses meanwhile, for `a` and `b` nothing writes. Rows of `out` do not overlap; with `accumulate` all of its
-/// elements are initialised.
+/// Every element of the three matrices lies inside memory that is valid for the whole call. Nothing else uses the
+/// memory of `out` meanwhile, and nothing writes that of `a` and `b`. Rows of `out` do not overlap; with `accumulate`
+/// all of its elements are initialised.
 #[allow(unsafe_code)]
 pub(crate) unsafe fn product(p: &Product) {
     assert!(available(), "no AVX512-BF16 here for {p:?}");
-    // SAFETY: the features are there, and the caller promises the rest.
+    // SAFETY: the features are available, and the caller guarantees the rest.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         avx512::product(p);
@@ -101,10 +102,10 @@ mod avx512 {
     const BLOCK: usize = 1 << 20;
     /// Strips that one task rounds: it reads 512 contiguous bytes at a time at least.
     const PACK: usize = 8;
-    /// Multiplications below which threads take longer to wake than to work: 20 µs of one core.
+    /// Number of multiplications below which threads take longer to wake than to work: 20 µs of one core.
     const WORTH_THREADS: usize = 1 << 21;
 
-    /// Takes pairs out of two halves.
+    /// Index vector that selects pairs from two halves.
     const PAIRS: [u16; 2 * LANES] = [
         0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,
         15, 31,
@@ -114,8 +115,8 @@ mod avx512 {
     type Strips = Vec<__m512i>;
 
     thread_local! {
-        /// Strips of `a` and `b`, kept for the next product: fresh memory costs a page fault per 4 KB. They are taken
-        /// out while in use, because a thread that waits for others may meanwhile run another task that multiplies.
+        /// Strips of `a` and `b`, kept for the next product: new memory costs a page fault per 4 KB. They are removed
+        /// while in use, because a waiting thread may run another task that multiplies.
         static STRIPS: Cell<[Strips; 2]> = const { Cell::new([Vec::new(), Vec::new()]) };
     }
 
@@ -135,7 +136,8 @@ mod avx512 {
     }
 
     impl Product {
-        /// What these ranges of rows, columns and depth contribute; stretches of depth come in order, the first writes.
+        /// Contribution of these ranges of rows, columns and depth; stretches of depth come in order, and the first one
+        /// writes.
         fn part(&self, rows: Range<usize>, columns: Range<usize>, depth: Range<usize>) -> Self {
             Self {
                 rows: rows.len(),
@@ -150,17 +152,17 @@ mod avx512 {
         }
     }
 
-    /// Lines from one strip to the next: whole chunks of 16, and one lest all strips fall onto the same cache sets.
+    /// Lines from one strip to the next: whole chunks of 16, plus one so that strips do not share cache sets.
     fn stride(depth: usize) -> usize {
         depth.div_ceil(2).next_multiple_of(LANES) + 1
     }
 
-    /// `0..len` in ranges of `step`.
+    /// Splits `0..len` into ranges of `step`.
     fn steps(len: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
         (0..len).step_by(step).map(move |start| start..len.min(start + step))
     }
 
-    /// The lanes below `n`.
+    /// Mask of the lanes below `n`.
     fn mask(n: usize) -> __mmask16 {
         if n < LANES { (1 << n) - 1 } else { !0 }
     }
@@ -174,8 +176,8 @@ mod avx512 {
                 unsafe { p.out.wrapping_add(row * p.out_stride).write_bytes(0, p.columns) };
             }
         } else if p.parallel && p.rows * p.columns * p.depth >= WORTH_THREADS {
-            // The steps within begin faster on one of the pool's threads.
-            // SAFETY: the caller promises it.
+            // The steps within start faster on one of the pool's threads.
+            // SAFETY: the caller guarantees it.
             rayon::scope(|_| unsafe { blocks(p) });
         } else {
             // SAFETY: as above.
@@ -183,8 +185,8 @@ mod avx512 {
         }
     }
 
-    /// All of a product whose depth is not 0. Its stretches depend on the depth alone, and what they contribute to an
-    /// element is added in their order: hence the same bits on any number of threads.
+    /// Computes a product whose depth is not 0. Its stretches depend on the depth alone, and their contributions to an
+    /// element are added in order: hence the same bits on any number of threads.
     ///
     /// # Safety
     /// As [`product`].
@@ -195,7 +197,7 @@ mod avx512 {
         for columns in steps(p.columns, side) {
             for depth in steps(p.depth, depth) {
                 let p = p.part(0..p.rows, columns.clone(), depth);
-                // SAFETY: `part` stays inside the matrices, of which the caller promises the rest.
+                // SAFETY: `part` stays inside the matrices; the caller guarantees the rest.
                 unsafe { pack_all(&mut b, p.b.transposed(), p.columns, p.depth, p.parallel) };
                 for rows in steps(p.rows, side) {
                     let p = p.part(rows, 0..p.columns, 0..p.depth);
@@ -217,12 +219,12 @@ mod avx512 {
     unsafe fn pack_all(to: &mut Strips, from: Operand, count: usize, depth: usize, parallel: bool) {
         let lines = count.div_ceil(LANES) * stride(depth);
         if to.len() < lines {
-            // SAFETY: the caller promises the feature.
+            // SAFETY: the caller guarantees the feature.
             to.resize(lines, unsafe { _mm512_setzero_si512() });
         }
         let group = PACK * LANES;
         let pack_group = |(i, to): (usize, &mut [__m512i])| {
-            // SAFETY: these rows lie inside of `from`, and the caller promises the rest.
+            // SAFETY: these rows lie inside `from`, and the caller guarantees the rest.
             unsafe { pack(to, from.skip(i * group, 0), group.min(count - i * group), depth) };
         };
         let to = &mut to[..lines];
@@ -233,7 +235,8 @@ mod avx512 {
         }
     }
 
-    /// Rounds `count` rows of `from` into strips. Lanes beyond `count` and an odd depth's missing partner are zeros.
+    /// Rounds `count` rows of `from` into strips. Lanes beyond `count` and the missing partner of an odd depth are
+    /// zeros.
     ///
     /// # Safety
     /// The features are there, and `count` × `depth` elements of `from` may be read.
@@ -245,7 +248,7 @@ mod avx512 {
             // Line by line across all strips, in the order of memory.
             for k in steps(depth, 2) {
                 for (s, strip) in to.chunks_mut(stride).enumerate() {
-                    // SAFETY: the masks leave out what lies beyond `count` and `depth`.
+                    // SAFETY: the masks exclude elements beyond `count` and `depth`.
                     strip[k.start / 2] =
                         unsafe { interleave(from.skip(s * LANES, k.start), count - s * LANES, k.len()) };
                 }
@@ -260,14 +263,15 @@ mod avx512 {
         }
     }
 
-    /// A line of a matrix whose columns are contiguous: two columns, or one and zeros.
+    /// Loads a line of a matrix whose columns are contiguous: two columns, or one and zeros.
     ///
     /// # Safety
     /// The features are there, and `rows`, at most 16, × `columns` elements of `from` may be read.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     unsafe fn interleave(from: Operand, rows: usize, columns: usize) -> __m512i {
-        // SAFETY: masked lanes are not read; a prefetch of any address is harmless, and eight columns ahead worth 3 %.
+        // SAFETY: masked lanes are not read; a prefetch of any address is harmless, and one of eight columns ahead
+        // gains 3 %.
         unsafe {
             for ahead in [8, 9] {
                 _mm_prefetch::<_MM_HINT_T0>(from.at(0, ahead).cast());
@@ -279,7 +283,7 @@ mod avx512 {
         }
     }
 
-    /// Sixteen lines of a matrix whose rows are contiguous.
+    /// Loads sixteen lines of a matrix whose rows are contiguous.
     ///
     /// # Safety
     /// The features are there, and `rows` × `columns`, at most 32, elements of `from` may be read.
@@ -325,7 +329,7 @@ mod avx512 {
         x
     }
 
-    /// Multiplies strips that `pack_all` made of all of `p`.
+    /// Multiplies the strips that `pack_all` made of all of `p`.
     ///
     /// # Safety
     /// As [`product`], for a `p` no deeper than [`DEPTH`].
@@ -338,7 +342,7 @@ mod avx512 {
             let columns = column..p.columns.min(column + width);
             let a = &a[row / LANES * stride(p.depth)..];
             let b = &b[column / LANES * stride(p.depth)..];
-            // SAFETY: pieces share no element of `out`, and begin with a strip; the caller promises the rest.
+            // SAFETY: pieces share no element of `out`, and begin with a strip; the caller guarantees the rest.
             unsafe { multiply(&p.part(rows, columns, 0..p.depth), a, b) };
         };
         let pieces = 0..p.rows.div_ceil(height) * across;
@@ -361,7 +365,7 @@ mod avx512 {
                 let (first, end) = (group * strips / groups, (group + 1) * strips / groups);
                 let tile = p.part(rows.clone(), first * LANES..p.columns.min(end * LANES), 0..p.depth);
                 let b = b[first * stride(p.depth)..].as_ptr();
-                // SAFETY: the caller promises it of the whole.
+                // SAFETY: the caller guarantees it for the whole product.
                 unsafe {
                     match end - first {
                         1 => multiply_tile::<1>(&tile, a, b),
@@ -400,7 +404,7 @@ mod avx512 {
         for (i, sums) in sums.iter().enumerate().take(p.rows) {
             for (s, sum) in sums.iter().enumerate() {
                 let out = p.out.wrapping_add(i * p.out_stride + s * LANES);
-                // SAFETY: the row is inside of `out`, and the mask leaves out what lies beyond its columns.
+                // SAFETY: the row is inside of `out`, and the mask excludes elements beyond its columns.
                 unsafe { write(out, mask(p.columns - s * LANES), _mm512_mul_ps(*sum, scale), p.accumulate) };
             }
         }
@@ -413,7 +417,7 @@ mod avx512 {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     unsafe fn write(out: *mut f32, mask: __mmask16, mut x: __m512, accumulate: bool) {
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller guarantees it.
         unsafe {
             if accumulate {
                 x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(mask, out));

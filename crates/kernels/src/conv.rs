@@ -1,14 +1,14 @@
 //! One-dimensional convolution over time, channels last.
 //!
-//! With channels last and the input padded, the `kernel` rows under one output are contiguous: the matrix of all windows
-//! is the input itself with overlapping rows, so a convolution is one matrix product and nothing is unrolled.
+//! With channels last and the input padded, the `kernel` rows under one output are contiguous: the matrix of all
+//! windows is the input itself with overlapping rows, so a convolution is one matrix product and nothing is unrolled.
 
 use crate::linear::backward_bias;
 use crate::matrix::{Matrix, Threads, add_product};
 use crate::vector::{assume_written, written};
 use rayon::prelude::*;
 
-/// The shape of a convolution.
+/// Shape of a convolution.
 #[derive(Clone, Copy, Debug)]
 pub struct Conv1d {
     /// Number of sequences.
@@ -19,16 +19,16 @@ pub struct Conv1d {
     pub channels_in: usize,
     /// Output channels.
     pub channels_out: usize,
-    /// Positions under one output.
+    /// Kernel size in positions.
     pub kernel: usize,
-    /// Positions between outputs.
+    /// Distance of outputs in positions.
     pub stride: usize,
-    /// Zeros before and after a sequence.
+    /// Number of zeros before and after a sequence.
     pub padding: usize,
 }
 
 impl Conv1d {
-    /// Output positions per sequence.
+    /// Number of output positions per sequence.
     ///
     /// # Panics
     /// If the padded sequence is shorter than the kernel.
@@ -37,11 +37,11 @@ impl Conv1d {
         (self.padded() - self.kernel) / self.stride + 1
     }
 
-    /// `x`, `[batch, time, channels_in]`, convolved: `[batch, time_out, channels_out]`. `weight` is
-    /// `[channels_out, channels_in, kernel]`, `bias` `[channels_out]`.
+    /// Convolves `x`, `[batch, time, channels_in]`, to `[batch, time_out, channels_out]`. `weight` is `[channels_out,
+    /// channels_in, kernel]`, `bias` `[channels_out]`.
     ///
     /// # Panics
-    /// If a slice has not its shape's length.
+    /// If the length of a slice differs from its shape.
     #[allow(unsafe_code)]
     pub fn forward(&self, x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
         assert_eq!(bias.len(), self.channels_out, "the bias is [channels_out]");
@@ -51,7 +51,7 @@ impl Conv1d {
         // SAFETY: every sequence's rows are written with the bias before the product is added to them.
         unsafe {
             written(self.batch * length, |out| {
-                // A batch of one is spread by the product itself.
+                // For a batch of one, the product itself is parallel.
                 out.par_chunks_mut(length).zip(x.par_chunks(self.padded() * self.channels_in)).for_each(|(out, x)| {
                     for row in out.chunks_exact_mut(self.channels_out) {
                         row.write_copy_of_slice(bias);
@@ -63,10 +63,10 @@ impl Conv1d {
         }
     }
 
-    /// The gradient of `x` from that of the output.
+    /// Returns the gradient of `x` from that of the output.
     ///
     /// # Panics
-    /// If a slice has not its shape's length.
+    /// If the length of a slice differs from its shape.
     pub fn backward_x(&self, dy: &[f32], weight: &[f32]) -> Vec<f32> {
         let weight = self.by_tap(weight);
         let (time_out, c_in, c_out) = (self.time_out(), self.channels_in, self.channels_out);
@@ -86,10 +86,10 @@ impl Conv1d {
         dx
     }
 
-    /// The gradients of weight and bias.
+    /// Returns the gradients of weight and bias.
     ///
     /// # Panics
-    /// If a slice has not its shape's length.
+    /// If the length of a slice differs from its shape.
     pub fn backward_parameters(&self, dy: &[f32], x: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let x = self.pad(x);
         let (time_out, c_out, window) = (self.time_out(), self.channels_out, self.window());
@@ -106,7 +106,7 @@ impl Conv1d {
         self.time + 2 * self.padding
     }
 
-    /// Elements under one output.
+    /// Number of elements under one output.
     fn window(&self) -> usize {
         self.kernel * self.channels_in
     }
@@ -125,7 +125,7 @@ impl Conv1d {
         out
     }
 
-    /// `[channels_out, channels_in, kernel]` as `[channels_out, kernel, channels_in]`: the order of a window.
+    /// Reorders `[channels_out, channels_in, kernel]` to `[channels_out, kernel, channels_in]`, the order of a window.
     fn by_tap(&self, weight: &[f32]) -> Vec<f32> {
         assert_eq!(
             weight.len(),
@@ -140,7 +140,7 @@ impl Conv1d {
     }
 }
 
-/// `[.., rows, columns]` as `[.., columns, rows]`.
+/// Reorders `[.., rows, columns]` to `[.., columns, rows]`.
 fn exchange(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     let mut out = vec![0.0; x.len()];
     for (out, x) in out.chunks_mut(rows * columns).zip(x.chunks(rows * columns)) {

@@ -1,6 +1,6 @@
-//! Rows of a table by number.
+//! Embedding look-up.
 
-/// The rows of `weight` `[rows, d]` that `ids` name: `[ids, d]`.
+/// Returns the rows of `weight` `[rows, d]` that `ids` select: `[ids, d]`.
 ///
 /// # Panics
 /// If an id is not below `rows`.
@@ -13,14 +13,14 @@ pub fn forward(weight: &[f32], ids: &[usize], d: usize) -> Vec<f32> {
     y
 }
 
-/// The gradient `[rows, d]` of [`forward`]'s table from its output's gradient `dy` `[ids, d]`: each row is the sum, in
-/// order, over the places of its id.
+/// Returns the gradient `[rows, d]` of [`forward`]'s table from its output's gradient `dy` `[ids, d]`: each row is the
+/// sum, in order, over the positions of its id.
 ///
 /// # Panics
 /// If an id is not below `rows`, or `dy` is not a row for each id.
 pub fn backward(dy: &[f32], ids: &[usize], rows: usize, d: usize) -> Vec<f32> {
     assert_eq!(dy.len(), ids.len() * d, "a row of {d} for each of {} ids", ids.len());
-    // The system's zeroed pages: most rows of a vocabulary are not in a batch, and are never touched.
+    // The system's zeroed pages: most rows of a vocabulary are not in a batch, and are never accessed.
     let mut gradient = vec![0.0; rows * d];
     for (id, dy) in ids.iter().zip(dy.chunks_exact(d)) {
         for (sum, dy) in gradient[row(*id, rows) * d..][..d].iter_mut().zip(dy) {
@@ -30,7 +30,7 @@ pub fn backward(dy: &[f32], ids: &[usize], rows: usize, d: usize) -> Vec<f32> {
     gradient
 }
 
-/// `id`, if the table has it.
+/// Returns `id`, if the table has it.
 fn row(id: usize, rows: usize) -> usize {
     assert!(id < rows, "id {id} is outside the embedding's {rows} rows");
     id

@@ -1,4 +1,4 @@
-//! Banks of filters over the power spectra of frames: what a mel spectrogram is before its logarithm, and that logarithm.
+//! Banks of filters over the power spectra of frames, and the logarithm: the stages of a log-mel spectrogram.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,11 +8,12 @@ use rustfft::{Fft, FftPlanner};
 
 use crate::simd::simd_fn;
 
-/// Frames in a block, side by side so that what follows the transform runs across them. Sixteen keep the buffers of
-/// frames of 400 samples (26 kB before the transform, 13 kB after) near the first-level cache.
+/// Number of frames in a block, stored side by side so that the steps after the transform vectorise across them.
+/// Sixteen keep the buffers of frames of 400 samples (26 kB before the transform, 13 kB after) near the first-level
+/// cache.
 pub const LANES: usize = 16;
 
-/// Filters over the power spectra of windowed frames, which are `hop` samples apart.
+/// Filters over the power spectra of windowed frames that are `hop` samples apart.
 pub struct FilterBank {
     window: Vec<f32>,
     hop: usize,
@@ -23,13 +24,13 @@ pub struct FilterBank {
 /// Weights of neighbouring frequencies; those of all others are zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
-    /// The first frequency, in steps of the sampling rate over the frame's length.
+    /// First frequency, in units of the sampling rate over the frame's length.
     pub start: usize,
-    /// Its weight and the following ones'.
+    /// Weights of it and the following frequencies.
     pub weights: Vec<f32>,
 }
 
-/// Buffers that a thread uses again for every block.
+/// Buffers that a thread reuses for every block.
 #[derive(Default)]
 pub struct Scratch {
     /// Pairs of frames, one as the real and one as the imaginary part: `[LANES / 2, frame]`.
@@ -40,10 +41,10 @@ pub struct Scratch {
 }
 
 impl FilterBank {
-    /// Frames have the window's length.
+    /// Creates a bank. Frames have the window's length.
     ///
     /// # Panics
-    /// If that is odd or zero, or a filter reaches beyond half the sampling rate.
+    /// If that length is odd or zero, or a filter extends beyond half the sampling rate.
     pub fn new(window: Vec<f32>, hop: usize, filters: Vec<Filter>) -> Self {
         let frame = window.len();
         assert!(frame > 0 && frame.is_multiple_of(2), "a window of an even number of samples");
@@ -53,21 +54,22 @@ impl FilterBank {
         Self { window, hop, filters, fft }
     }
 
-    /// How many filters there are.
+    /// Number of filters.
     pub fn filters(&self) -> usize {
         self.filters.len()
     }
 
-    /// Samples that [`LANES`] frames cover.
+    /// Number of samples that [`LANES`] frames cover.
     pub fn span(&self) -> usize {
         (LANES - 1) * self.hop + self.window.len()
     }
 
     /// Filters [`LANES`] frames of `samples` and writes the energies of the first of them to these `columns` of `out`
-    /// `[filters, frames]`. Returns the largest.
+    /// `[filters, frames]`. Returns the maximum.
     ///
     /// # Panics
-    /// If `samples` are not [`FilterBank::span`] long, or `out` lacks these columns, or they are more than [`LANES`].
+    /// If the length of `samples` is not [`FilterBank::span`], or `out` lacks these columns, or there are more than
+    /// [`LANES`].
     pub fn energies(
         &self,
         samples: &[f32],
@@ -92,7 +94,7 @@ impl FilterBank {
 }
 
 simd_fn! {
-    /// Frames under the window, two by two as real and imaginary part: `[LANES / 2, frame]`.
+    /// Loads windowed frames in pairs as real and imaginary part: `[LANES / 2, frame]`.
     fn load_pairs<I>(samples: &[f32], hop: usize, window: &[f32], pairs: &mut [Complex<f32>]) {
         for (pair, out) in pairs.chunks_exact_mut(window.len()).enumerate() {
             let samples = &samples[2 * pair * hop..][..window.len() + hop];
@@ -105,11 +107,11 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// Separates the spectra of two real frames `x + iy` transformed as one, and keeps their powers: `[bins][LANES]`.
+    /// Separates the spectra of two real frames `x + iy` transformed as one, and stores their powers: `[bins][LANES]`.
     ///
-    /// A real signal's spectrum is its own mirror image conjugated, so with `a = Z[k]` and `b = conj(Z[-k])` the two are
-    /// `X = (a + b) / 2` and `Y = (a - b) / 2i`. Adding the amplitudes before squaring keeps a quiet frame beside a loud
-    /// one exact to 1e-7 of the loud one's amplitude, which is 1e-14 of its power; the result keeps 1e-8.
+    /// A real signal's spectrum equals its own conjugated mirror image. So with `a = Z[k]` and `b = conj(Z[-k])` the
+    /// two are `X = (a + b) / 2` and `Y = (a - b) / 2i`. Adding the amplitudes before squaring keeps a quiet frame
+    /// beside a loud one exact to 1e-7 of the loud one's amplitude, which is 1e-14 of its power; the result keeps 1e-8.
     fn split_pairs<I>(pairs: &[Complex<f32>], power: &mut [[f32; LANES]]) {
         let frame = 2 * (power.len() - 1);
         assert_eq!(pairs.len(), LANES / 2 * frame);
@@ -126,7 +128,7 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// What the filters let through, into these columns of `out` `[filters, frames]`; the largest of it.
+    /// Writes the filtered energies to these columns of `out` `[filters, frames]`; returns their maximum.
     fn filter<I>(
         filters: &[Filter],
         power: &[[f32; LANES]],
@@ -152,8 +154,8 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// `(log10(max(x, floor)) + offset) · scale` of each value, for a normal `floor > 0`, to about one unit in the last
-    /// place of the logarithm.
+    /// Computes `(log10(max(x, floor)) + offset) · scale` of each value in place, for a normal `floor > 0`, to about
+    /// one unit in the last place of the logarithm.
     pub fn log10_above<I>(floor: f32, offset: f32, scale: f32, values: &mut [f32]) {
         for value in values {
             *value = (log10(larger(*value, floor)) + offset) * scale;
@@ -161,14 +163,14 @@ simd_fn! {
     }
 }
 
-/// The larger of two finite numbers; unlike `f32::max` it is one instruction, because it need not look for NaN.
+/// Returns the larger of two finite numbers; unlike `f32::max` it is one instruction, because it does not handle NaN.
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }
 
-/// The library's `log10` is a call per value; this is straight-line arithmetic that the compiler turns into vector
-/// code. It writes `x = 2^e · m` with `m` in `[√½, √2)`, and takes `ln m` from the polynomial of the Cephes library.
+/// Vectorisable `log10`: the library's is a call per value, and this is straight-line arithmetic. It writes `x = 2^e ·
+/// m` with `m` in `[√½, √2)`, and computes `ln m` by the polynomial of the Cephes library.
 #[inline(always)]
 fn log10(x: f32) -> f32 {
     const SQRT_HALF: u32 = 0x3f35_04f3;
@@ -207,7 +209,7 @@ mod tests {
         FilterBank::new(window, HOP, vec![filter(0, &[1.0]), filter(3, &[0.5, 1.0, 0.25]), filter(20, &[2.0])])
     }
 
-    /// By the definition of the transform, in double precision.
+    /// Energy by the definition of the transform, in double precision.
     fn energy(bank: &FilterBank, filter: &Filter, frame: &[f32]) -> f64 {
         let power = |k: usize| {
             let turn = |n: usize| TAU * (k * n % FRAME) as f64 / FRAME as f64;

@@ -1,14 +1,14 @@
-//! Fused training operations for CPUs: slices of `f32` in, vectors of `f32` out, every backward pass by hand; and the
-//! filter bank under log-mel features. [`seeds`] derives seeds for every crate above.
+//! Fused training operations for CPUs: slices of `f32` in, vectors of `f32` out, with handwritten backward passes. The
+//! crate also has the filter bank of log-mel features, and [`seeds`] derives seeds for all crates above.
 //!
-//! This crate knows no tensor and no autodiff: `undertone-ops` binds these functions to Burn. That keeps everything
-//! `unsafe` about Undertone's arithmetic in one small crate that builds in seconds and can be run under a sanitizer.
+//! This crate knows no tensors and no autodiff: `undertone-ops` binds these functions to Burn. So all `unsafe` code of
+//! Undertone's arithmetic is in one small crate that builds in seconds and can run under a sanitizer.
 //!
-//! It is deliberately not a linear-algebra library: matrix products are the `gemm` crate's, behind [`matrix::product`].
+//! It is not a linear-algebra library: matrix products are the `gemm` crate's, behind [`matrix::product`].
 //!
-//! Matrices are row-major; `[rows, columns]` is written beside each slice. Work is split into pieces whose size never
-//! depends on the number of threads, and each piece is summed in one order, so results are the same bits on any number
-//! of threads. The instruction set (AVX-512, AVX2 with FMA, or the target's baseline) is found at run time.
+//! Matrices are row-major; `[rows, columns]` is written beside each slice. Work is split into pieces whose size does
+//! not depend on the number of threads, and each piece is summed in one order. So results have the same bits on any
+//! number of threads. The instruction set (AVX-512, AVX2 with FMA, or the target's baseline) is selected at run time.
 //!
 //! ```
 //! use undertone_kernels::{activation, linear};

@@ -1,14 +1,14 @@
-//! Affine maps.
+//! Linear maps.
 
 use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
 use crate::norm::column_sums;
 use crate::vector::{assume_written, written};
 use rayon::prelude::*;
 
-/// `x · weightᵀ + bias`: `x` is `[rows, d_in]`, `weight` `[d_out, d_in]`, `bias` `[d_out]`, the result `[rows, d_out]`.
+/// Returns `x · weightᵀ + bias`, `[rows, d_out]`: `x` is `[rows, d_in]`, `weight` `[d_out, d_in]`, `bias` `[d_out]`.
 ///
 /// # Panics
-/// If a slice has not its shape's length.
+/// If the length of a slice differs from its shape.
 #[allow(unsafe_code)]
 pub fn forward(x: &[f32], weight: &[f32], bias: Option<&[f32]>, d_in: usize, d_out: usize) -> Vec<f32> {
     assert_eq!(weight.len(), d_out * d_in, "the weight is [d_out, d_in]");
@@ -33,10 +33,10 @@ pub fn forward(x: &[f32], weight: &[f32], bias: Option<&[f32]>, d_in: usize, d_o
     }
 }
 
-/// The gradient of `x`, `[rows, d_in]`, from that of the output, `[rows, d_out]`.
+/// Returns the gradient of `x`, `[rows, d_in]`, from that of the output, `[rows, d_out]`.
 ///
 /// # Panics
-/// If a slice has not its shape's length.
+/// If the length of a slice differs from its shape.
 #[allow(unsafe_code)]
 pub fn backward_x(dy: &[f32], weight: &[f32], d_in: usize, d_out: usize) -> Vec<f32> {
     let rows = rows(dy, d_out);
@@ -45,10 +45,10 @@ pub fn backward_x(dy: &[f32], weight: &[f32], d_in: usize, d_out: usize) -> Vec<
     unsafe { written(rows * d_in, |out| product(MatrixMut::unwritten(out, rows, d_in), dy, weight, 1.0, Threads::All)) }
 }
 
-/// The gradient of the weight, `[d_out, d_in]`.
+/// Returns the gradient of the weight, `[d_out, d_in]`.
 ///
 /// # Panics
-/// If a slice has not its shape's length.
+/// If the length of a slice differs from its shape.
 #[allow(unsafe_code)]
 pub fn backward_weight(dy: &[f32], x: &[f32], d_in: usize, d_out: usize) -> Vec<f32> {
     let rows = rows(x, d_in);
@@ -57,7 +57,7 @@ pub fn backward_weight(dy: &[f32], x: &[f32], d_in: usize, d_out: usize) -> Vec<
     unsafe { written(d_out * d_in, |out| product(MatrixMut::unwritten(out, d_out, d_in), dy, x, 1.0, Threads::All)) }
 }
 
-/// The gradient of the bias, `[d_out]`.
+/// Returns the gradient of the bias, `[d_out]`.
 pub fn backward_bias(dy: &[f32], d_out: usize) -> Vec<f32> {
     column_sums(dy, d_out)
 }

@@ -1,7 +1,7 @@
-//! Banks of low-rank updates of a linear map, gated sample by sample.
+//! Banks of low-rank updates of a linear map, gated per sample.
 //!
-//! Most gates are zero: a sample goes through one adapter of many. Only the columns of the low rank whose gate is not
-//! zero are computed, so a bank costs what the adapters in use cost.
+//! Most gates are zero: a sample uses one adapter of many. Only the columns of the low rank whose gate is not zero are
+//! computed, so a bank costs as much as the adapters in use.
 
 use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
 use crate::vector::{Uninit, written};
@@ -9,18 +9,18 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// `((x · aᵀ) ⊙ gates) · bᵀ`, gates repeated over time.
+/// Low-rank bank: `((x · aᵀ) ⊙ gates) · bᵀ`, with gates repeated over time.
 ///
 /// `x` is `[batch, time, d_in]`, the output `[batch, time, d_out]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Bank<'a> {
-    /// `[columns, d_in]`.
+    /// Down projections, `[columns, d_in]`.
     pub a: &'a [f32],
-    /// `[d_out, columns]`.
+    /// Up projections, `[d_out, columns]`.
     pub b: &'a [f32],
-    /// `[batch, columns]`.
+    /// Gates, `[batch, columns]`.
     pub gates: &'a [f32],
-    /// Rows of a sample.
+    /// Number of rows of a sample.
     pub time: usize,
     /// Width of the input.
     pub d_in: usize,
@@ -28,16 +28,16 @@ pub struct Bank<'a> {
     pub d_out: usize,
 }
 
-/// Which gradients [`Bank::backward`] computes.
+/// Gradients that [`Bank::backward`] computes.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// That of the input.
+    /// Gradient of the input.
     pub x: bool,
-    /// That of `a`.
+    /// Gradient of `a`.
     pub a: bool,
-    /// That of `b`.
+    /// Gradient of `b`.
     pub b: bool,
-    /// Those of the gates. A gate of zero has one too, which takes the products of all columns.
+    /// Gradient of the gates. Gates of zero also have one, which takes the products of all columns.
     pub gates: bool,
 }
 
@@ -53,7 +53,7 @@ impl Wanted {
     }
 }
 
-/// What [`Bank::backward`] gives: the wanted gradients, each shaped as its input.
+/// Gradients that [`Bank::backward`] returns, each shaped as its input.
 #[derive(Clone, Debug, Default)]
 pub struct Gradients {
     /// `[batch, time, d_in]`.
@@ -66,29 +66,29 @@ pub struct Gradients {
     pub gates: Option<Vec<f32>>,
 }
 
-/// Rows that are taken through all products of a pass while they lie in a core's cache. That is what makes this faster
-/// than one product after another: products of few columns wait for memory. (The general product is as fast in them as
-/// kernels made for 8, 16 and 32 columns were; 64 rows are 5 to 20 % slower, as it packs its factors for each tile.)
+/// Rows that pass through all products of a pass while they are in a core's cache. So this is faster than one product
+/// after another: products of few columns are limited by memory. (The general product is as fast as kernels made for 8,
+/// 16 and 32 columns were; 64 rows are 5 to 20 % slower, because it packs its factors for each tile.)
 const TILE: usize = 256;
 
-/// Rows of a piece of parallel work of the backward pass, at least: each has its own sums for the gradients of `a` and
-/// `b`.
+/// Minimum number of rows of a piece of parallel work in the backward pass: each piece has its own sums for the
+/// gradients of `a` and `b`.
 const PIECE: usize = 512;
 
-/// Pieces that a batch is divided into, at most, but for ends of segments.
+/// Maximum number of pieces of a batch, apart from those that end with a segment.
 const PIECES: usize = 32;
 
 /// Consecutive samples that use the same columns.
 struct Segment<'a> {
     rows: Range<usize>,
     columns: Vec<usize>,
-    /// Where its low-rank part, `[rows, columns]`, begins in that of the batch.
+    /// Start of its low-rank part, `[rows, columns]`, in that of the batch.
     offset: usize,
     a: Factor<'a>,
     b: Factor<'a>,
 }
 
-/// The part of `a` or `b` of some columns: where it lies, or a copy if the columns are not adjacent.
+/// Part of `a` or `b` for some columns: borrowed, or a copy if the columns are not adjacent.
 struct Factor<'a> {
     data: Cow<'a, [f32]>,
     rows: usize,
@@ -102,7 +102,7 @@ impl Factor<'_> {
     }
 }
 
-/// A segment's sums over some of its rows.
+/// Partial sums of a segment over some of its rows.
 struct Partial<'a> {
     columns: &'a [usize],
     /// `[columns, d_in]`.
@@ -118,19 +118,19 @@ struct Partial<'a> {
 struct Piece<'a, 'x> {
     segment: &'a Segment<'a>,
     rows: Range<usize>,
-    /// The segment's low-rank part where the forward pass has kept it.
+    /// Low-rank part of the segment, if the forward pass kept it.
     low: Option<&'a [f32]>,
-    /// The gradient of the rows' input; empty where it is not wanted.
+    /// Gradient of the rows' input; empty if it is not wanted.
     dx: &'x mut [Uninit],
     wanted: Wanted,
 }
 
 impl Bank<'_> {
-    /// The output, and the low-rank part of the columns in use, `x · aᵀ`, in an order of its own: what the backward pass
-    /// would otherwise read all of `x` for again.
+    /// Returns the output, and the low-rank part of the columns in use, `x · aᵀ`, in an internal order. The backward
+    /// pass would otherwise need all of `x` to recompute it.
     ///
     /// # Panics
-    /// If a slice has not its shape's length.
+    /// If the length of a slice differs from its shape.
     #[allow(unsafe_code)]
     pub fn forward(&self, x: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let rows = self.check();
@@ -171,11 +171,11 @@ impl Bank<'_> {
         product(y, gated, segment.b.matrix().transposed(), 1.0, Threads::One);
     }
 
-    /// The gradients, given `x` and the low-rank part of [`forward`](Self::forward), where they are
-    /// [needed](Wanted::needs_x) (otherwise they may be empty), and the output's gradient.
+    /// Returns the gradients, given `x`, the low-rank part of [`forward`](Self::forward), and the output's gradient.
+    /// `x` and the low-rank part may be empty if they are not [needed](Wanted::needs_x).
     ///
     /// # Panics
-    /// If a slice has not its shape's length.
+    /// If the length of a slice differs from its shape.
     #[allow(unsafe_code)]
     pub fn backward(&self, x: &[f32], low: &[f32], dy: &[f32], wanted: Wanted) -> Gradients {
         let rows = self.check();
@@ -183,12 +183,12 @@ impl Bank<'_> {
         assert_eq!(dy.len(), rows * self.d_out, "the gradient is [batch, time, d_out]");
         let segments = self.segments();
         assert!(!wanted.needs_low() || low.len() == low_length(&segments), "the low-rank part is the forward pass's");
-        // Gates of zero want a gradient too: if there are any, the gates have a pass of their own over all columns.
+        // Gates of zero have a gradient too: if there are any, gates take a separate pass over all columns.
         let dense = segments.iter().all(|segment| segment.columns.len() == self.columns());
         let all = (wanted.gates && !dense).then(|| self.segment(0..rows, (0..self.columns()).collect(), 0));
         let height = PIECE.max(rows.div_ceil(PIECES).next_multiple_of(TILE));
         let mut partials = Vec::new();
-        // SAFETY: where the gradient is wanted, segments cover all rows, pieces their segment, and `Piece::backward`
+        // SAFETY: if the gradient is wanted, segments cover all rows, pieces cover their segment, and `Piece::backward`
         // writes all rows of its piece.
         let dx = unsafe {
             written(if wanted.x { rows * self.d_in } else { 0 }, |mut dx| {
@@ -218,7 +218,7 @@ impl Bank<'_> {
         }
     }
 
-    /// Checks the lengths; the number of rows of the batch.
+    /// Checks the lengths; returns the number of rows of the batch.
     fn check(&self) -> usize {
         let columns = self.columns();
         assert!(columns > 0 && self.a.len() == columns * self.d_in, "`a` is [columns, d_in]");
@@ -311,7 +311,7 @@ impl Bank<'_> {
 }
 
 impl<'a> Piece<'a, '_> {
-    /// Writes the gradient of the piece's input, where it is wanted, and sums the others.
+    /// Writes the gradient of the piece's input, if it is wanted, and sums the others.
     fn backward(self, bank: &Bank, x: &[f32], dy: &[f32]) -> Partial<'a> {
         let Self { segment, rows, low, mut dx, wanted } = self;
         let columns = segment.columns.len();
@@ -371,17 +371,17 @@ impl<'a> Piece<'a, '_> {
     }
 }
 
-/// The length of the low-rank part of a batch.
+/// Length of a batch's low-rank part.
 fn low_length(segments: &[Segment]) -> usize {
     segments.iter().map(|segment| segment.rows.len() * segment.columns.len()).sum()
 }
 
-/// The given rows of `x`, `[.., d]`.
+/// Returns the given rows of `x`, `[.., d]`.
 fn rows_of<'a>(x: &'a [f32], rows: &Range<usize>, d: usize) -> Matrix<'a> {
     Matrix::new(&x[rows.start * d..rows.end * d], rows.len(), d)
 }
 
-/// `rows` in pieces of `height`; the last may be shorter.
+/// Splits `rows` into pieces of `height`; the last may be shorter.
 fn pieces(rows: &Range<usize>, height: usize) -> impl Iterator<Item = Range<usize>> + use<> {
     let end = rows.end;
     rows.clone().step_by(height).map(move |start| start..end.min(start + height))

@@ -1,8 +1,8 @@
-//! Cross-entropy over a vocabulary, together with the layer that makes its logits.
+//! Cross-entropy over a vocabulary, fused with the layer that computes its logits.
 //!
-//! Logits are made for a chunk of rows at a time and turned into their own gradients in place, so `[rows, classes]` never
-//! exists as a whole. The gradients are therefore computed in the forward pass, for an upstream gradient of 1, and scaled
-//! in the backward pass.
+//! Logits are computed for a chunk of rows at a time and overwritten by their own gradients, so `[rows, classes]` never
+//! exists as a whole. The gradients are therefore computed in the forward pass, for an upstream gradient of 1, and
+//! scaled in the backward pass.
 
 use crate::linear;
 use crate::matrix::{Matrix, Threads, add_product};
@@ -10,32 +10,32 @@ use crate::norm::column_sums;
 use crate::simd::{exp, max_of, simd_fn, sum_by};
 use rayon::prelude::*;
 
-/// Which targets count, and how sharp they are.
+/// Targets, classes and label smoothing.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearCrossEntropy<'a> {
-    /// One class a row, `None` where the row does not count.
+    /// Target class of each row; `None` for an ignored row.
     pub targets: &'a [Option<usize>],
-    /// The number of classes.
+    /// Number of classes.
     pub classes: usize,
-    /// The share of each target that is spread evenly over all classes.
+    /// Label smoothing: the share of each target that is spread evenly over all classes.
     pub label_smoothing: f32,
 }
 
-/// Which gradients are worth computing.
+/// Gradients to compute.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
-    /// That of the input.
+    /// Gradient of the input.
     pub x: bool,
-    /// That of the weight.
+    /// Gradient of the weight.
     pub weight: bool,
-    /// That of the bias.
+    /// Gradient of the bias.
     pub bias: bool,
 }
 
-/// The summed loss and its gradients.
+/// Summed loss and its gradients.
 #[derive(Clone, Debug, Default)]
 pub struct Loss {
-    /// Σ over counted rows.
+    /// Sum over the rows that are not ignored.
     pub sum: f64,
     /// `[rows, d]`.
     pub x: Option<Vec<f32>>,
@@ -45,15 +45,15 @@ pub struct Loss {
     pub bias: Option<Vec<f32>>,
 }
 
-/// Logits alive at a time: 256 rows of Whisper's vocabulary are 53 MB. Small vocabularies get longer chunks, tests
-/// short ones.
+/// Number of logits that exist at a time: 256 rows of Whisper's vocabulary are 53 MB. Small vocabularies get longer
+/// chunks, tests short ones.
 const CHUNK: usize = if cfg!(test) { 3 * 64 } else { 256 * 51_865 };
 
 impl LinearCrossEntropy<'_> {
-    /// The loss of `x · weightᵀ + bias`, with `x` `[rows, d]`, `weight` `[classes, d]`, `bias` `[classes]`.
+    /// Returns the loss of `x · weightᵀ + bias`, with `x` `[rows, d]`, `weight` `[classes, d]`, `bias` `[classes]`.
     ///
     /// # Panics
-    /// If a slice has not its shape's length, or a target is no class.
+    /// If the length of a slice differs from its shape, or a target is not a class index.
     pub fn forward(&self, x: &[f32], weight: &[f32], bias: Option<&[f32]>, d: usize, wanted: Wanted) -> Loss {
         let (rows, classes) = (self.targets.len(), self.classes);
         assert_eq!(x.len(), rows * d, "the input is [rows, d]");
@@ -89,7 +89,7 @@ impl LinearCrossEntropy<'_> {
         loss
     }
 
-    /// The summed loss of these rows, whose logits become their gradients.
+    /// Returns the summed loss of these rows and overwrites their logits by the gradients.
     fn gradients_in_place(&self, logits: &mut [f32], targets: &[Option<usize>]) -> f64 {
         let each: Vec<f64> = logits
             .par_chunks_mut(self.classes)
@@ -110,7 +110,8 @@ impl LinearCrossEntropy<'_> {
 }
 
 simd_fn! {
-    /// The loss of one row: `ln Σ exp(l) - (1 - ε) l[target] - ε mean(l)`, its gradient `softmax(l) - target distribution`.
+    /// Returns the loss of one row, `ln Σ exp(l) - (1 - ε) l[target] - ε mean(l)`; its gradient is `softmax(l) - target
+    /// distribution`.
     fn row_loss<S>(logits: &mut [f32], target: usize, smoothing: f32) -> f32 {
         let n = logits.len();
         let most = max_of(logits);

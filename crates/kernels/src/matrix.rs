@@ -6,20 +6,20 @@ use gemm::Parallelism;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What products are computed from; PyTorch's names.
+/// Precision of the factors of products, by PyTorch's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// f32 throughout.
     #[default]
     Highest,
-    /// Factors rounded to bfloat16, sums in f32: up to twice as fast where the processor has instructions for it.
+    /// Factors rounded to bfloat16, sums in f32: up to twice as fast if the processor has instructions for it.
     Medium,
 }
 
 static MEDIUM: AtomicBool = AtomicBool::new(false);
 
-/// Chooses the precision of all products of this process that begin after the call; false, and no change, where the
-/// processor cannot.
+/// Sets the precision of all products of this process that begin after the call. Returns false, and changes nothing, if
+/// the processor does not support it.
 pub fn set_precision(precision: Precision) -> bool {
     let possible = precision == Precision::Highest || bf16::available();
     if possible {
@@ -28,12 +28,12 @@ pub fn set_precision(precision: Precision) -> bool {
     possible
 }
 
-/// The precision of products that begin now.
+/// Returns the precision of products that begin now.
 pub fn precision() -> Precision {
     if MEDIUM.load(Ordering::Relaxed) { Precision::Medium } else { Precision::Highest }
 }
 
-/// A matrix to read: element `(i, j)` lies at `i · row_stride + j · column_stride`.
+/// Read-only matrix: element `(i, j)` lies at `i · row_stride + j · column_stride`.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
     data: &'a [f32],
@@ -43,10 +43,10 @@ pub struct Matrix<'a> {
     column_stride: usize,
 }
 
-/// A matrix to write, rows `row_stride` apart.
+/// Writable matrix, with rows `row_stride` apart.
 ///
-/// It holds a pointer instead of a slice so that [`split`](Self::split) can hand out blocks whose rows
-/// interleave in memory without overlapping.
+/// It holds a pointer instead of a slice so that [`split`](Self::split) can return blocks whose rows interleave in
+/// memory without overlapping.
 #[derive(Debug)]
 pub struct MatrixMut<'a> {
     data: *mut f32,
@@ -56,26 +56,26 @@ pub struct MatrixMut<'a> {
     lifetime: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: a `MatrixMut` is the only way to its elements for its lifetime, as a `&mut [f32]` would be.
+// SAFETY: a `MatrixMut` has exclusive access to its elements for its lifetime, as a `&mut [f32]` would.
 #[allow(unsafe_code)]
 unsafe impl Send for MatrixMut<'_> {}
 
-/// How a product may be spread.
+/// Threads of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
-    /// This thread alone: the caller is a piece of parallel work already.
+    /// The calling thread alone, for callers that are a piece of parallel work themselves.
     One,
-    /// All of rayon's current pool.
+    /// All threads of rayon's current pool.
     All,
 }
 
 impl<'a> Matrix<'a> {
-    /// `[rows, columns]` in order of rows.
+    /// Creates a matrix of `[rows, columns]` in row-major order.
     pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
         Self::strided(data, rows, columns, columns)
     }
 
-    /// Rows of `columns` contiguous elements, `row_stride` apart; they may overlap.
+    /// Creates a matrix of rows of `columns` contiguous elements, `row_stride` apart; they may overlap.
     ///
     /// # Panics
     /// If the last element lies outside of `data`.
@@ -84,7 +84,7 @@ impl<'a> Matrix<'a> {
         Self { data, rows, columns, row_stride, column_stride: 1 }
     }
 
-    /// Row `i`, of a matrix that is not transposed.
+    /// Returns row `i` of a matrix that is not transposed.
     ///
     /// # Panics
     /// If there is no such row, or its elements are not contiguous.
@@ -93,7 +93,7 @@ impl<'a> Matrix<'a> {
         &self.data[i * self.row_stride..][..self.columns]
     }
 
-    /// Rows and columns exchanged, without moving anything.
+    /// Returns the transposed matrix over the same data.
     pub fn transposed(self) -> Self {
         Self {
             data: self.data,
@@ -106,12 +106,12 @@ impl<'a> Matrix<'a> {
 }
 
 impl<'a> MatrixMut<'a> {
-    /// `[rows, columns]` in order of rows.
+    /// Creates a matrix of `[rows, columns]` in row-major order.
     pub fn new(data: &'a mut [f32], rows: usize, columns: usize) -> Self {
         Self::strided(data, rows, columns, columns)
     }
 
-    /// Rows of `columns` contiguous elements, `row_stride` apart.
+    /// Creates a matrix of rows of `columns` contiguous elements, `row_stride` apart.
     ///
     /// # Panics
     /// If rows overlap, or the last element lies outside of `data`.
@@ -121,13 +121,14 @@ impl<'a> MatrixMut<'a> {
         Self { data: data.as_mut_ptr(), rows, columns, row_stride, lifetime: PhantomData }
     }
 
-    /// As [`new`](Self::new), over memory that holds nothing yet and that every use of the matrix only writes.
+    /// As [`new`](Self::new), over uninitialised memory that every use of the matrix only writes.
     pub(crate) fn unwritten(data: &'a mut [Uninit], rows: usize, columns: usize) -> Self {
         assert_eq!(data.len(), rows * columns, "the length of a {rows}×{columns} matrix");
         Self { data: data.as_mut_ptr().cast(), rows, columns, row_stride: columns, lifetime: PhantomData }
     }
 
-    /// Blocks of `width` columns and at most `height` rows: first all blocks of the first columns, top to bottom.
+    /// Splits into blocks of `width` columns and at most `height` rows: first all blocks of the first columns, top to
+    /// bottom.
     ///
     /// # Panics
     /// If `width` does not divide the columns.
@@ -146,27 +147,27 @@ impl<'a> MatrixMut<'a> {
         blocks
     }
 
-    /// The number of rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Row `i`.
+    /// Returns row `i`.
     ///
     /// # Panics
     /// If there is no such row.
     #[allow(unsafe_code)]
     pub(crate) fn row(&mut self, i: usize) -> &mut [Uninit] {
         assert!(i < self.rows, "row {i} of {}", self.rows);
-        // SAFETY: the row lies inside the matrix, whose elements nothing else can reach meanwhile; `Uninit` promises
+        // SAFETY: the row lies inside the matrix, whose elements nothing else can access meanwhile; `Uninit` guarantees
         // nothing about their contents.
         unsafe { std::slice::from_raw_parts_mut(self.data.add(i * self.row_stride).cast(), self.columns) }
     }
 
-    /// `count` rows from `start`.
+    /// Returns `count` rows from `start`.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer rows.
     pub fn rows_from(&mut self, start: usize, count: usize) -> MatrixMut<'_> {
         assert!(start + count <= self.rows, "rows {start}..{} of {}", start + count, self.rows);
         let data = self.data.wrapping_add(start * self.row_stride);
@@ -178,7 +179,7 @@ fn extent(rows: usize, columns: usize, row_stride: usize) -> usize {
     if rows == 0 || columns == 0 { 0 } else { (rows - 1) * row_stride + columns }
 }
 
-/// `out = scale · a · b`: writes every element of `out`.
+/// Computes `out = scale · a · b`: writes every element of `out`.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -186,7 +187,7 @@ pub fn product(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Thread
     multiply(out, a, b, scale, threads, false);
 }
 
-/// `out += scale · a · b`.
+/// Computes `out += scale · a · b`.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -200,7 +201,7 @@ pub fn add_product(out: &mut [f32], row_stride: usize, a: Matrix, b: Matrix, sca
 fn multiply(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Threads, accumulate: bool) {
     let fits = a.columns == b.rows && out.rows == a.rows && out.columns == b.columns;
     assert!(fits, "{}×{} times {}×{} is no {}×{}", a.rows, a.columns, b.rows, b.columns, out.rows, out.columns);
-    // One row pays for rounding all of `b` and uses it once: f32 is three times as fast there.
+    // With one row, all of `b` would be rounded and used only once: f32 is three times as fast there.
     if MEDIUM.load(Ordering::Relaxed) && out.rows > 1 {
         return multiply_in_bf16(out, a, b, scale, threads, accumulate);
     }
@@ -289,7 +290,7 @@ mod tests {
                 block.row(row).iter_mut().for_each(|x| _ = x.write(1.0 + i as f32));
             }
         }
-        // The fifth column lies between rows and belongs to none.
+        // The fifth column is a gap between rows.
         assert_eq!(data, [1., 1., 3., 3., 0., 1., 1., 3., 3., 0., 2., 2., 4., 4., 0.]);
     }
 }

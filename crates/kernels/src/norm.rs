@@ -5,23 +5,23 @@ use rayon::prelude::*;
 use crate::simd::{Isa, simd_fn, sum_by};
 use crate::vector::{Uninit, written};
 
-/// Rows per piece of work. Sums over rows are taken within each and then over them in order, so this decides their
-/// bits.
+/// Number of rows per piece of work. Sums over rows are computed within each piece and then over the pieces in order,
+/// so this number determines their bits.
 const ROWS: usize = 64;
 
-/// Gradients of [`forward`]'s arguments, as far as they were wanted.
+/// Gradients of [`forward`]'s arguments, as far as they are wanted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gradients {
-    /// Of the input, `[rows, d]`.
+    /// Gradient of the input, `[rows, d]`.
     pub x: Option<Vec<f32>>,
-    /// Of the weight, `[d]`.
+    /// Gradient of the weight, `[d]`.
     pub weight: Option<Vec<f32>>,
-    /// Of the bias, `[d]`.
+    /// Gradient of the bias, `[d]`.
     pub bias: Option<Vec<f32>>,
 }
 
-/// Layer norm over the last axis: of `x` `[rows, d]`, with `weight` and `bias` `[d]`, the output `[rows, d]` and the
-/// statistics `[rows, 2]` that [`backward`] needs: mean and `1 / √(variance + epsilon)`.
+/// Layer norm of `x` `[rows, d]` over the last axis, with `weight` and `bias` `[d]`. Returns the output `[rows, d]` and
+/// the statistics `[rows, 2]` that [`backward`] needs: mean and `1 / √(variance + epsilon)`.
 ///
 /// # Panics
 /// If `x` is not whole rows, or `bias` is not as long as `weight`.
@@ -30,7 +30,7 @@ pub fn forward(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32) -> (Vec<f3
     let d = weight.len();
     assert_eq!(bias.len(), d, "a bias for each weight");
     let mut statistics = vec![0.0; 2 * rows(x, d)];
-    // SAFETY: `x` is whole rows, `statistics` has two elements for each, and each block is written whole.
+    // SAFETY: `x` is whole rows, `statistics` has two elements for each, and each block is written completely.
     let y = unsafe {
         written(x.len(), |y| {
             let blocks = y.par_chunks_mut(ROWS * d).zip(x.par_chunks(ROWS * d));
@@ -42,8 +42,9 @@ pub fn forward(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32) -> (Vec<f3
     (y, statistics)
 }
 
-/// Gradients of [`forward`] from its `x` `[rows, d]`, its `statistics` `[rows, 2]`, its `weight` `[d]` and its output's
-/// gradient `dy` `[rows, d]`: with respect to the input if `wants_x`, to weight and bias if `wants_parameters`.
+/// Returns the gradients of [`forward`] from its `x` `[rows, d]`, its `statistics` `[rows, 2]`, its `weight` `[d]` and
+/// its output's gradient `dy` `[rows, d]`: that of the input if `wants_x`, those of weight and bias if
+/// `wants_parameters`.
 ///
 /// # Panics
 /// If the shapes disagree.
@@ -62,10 +63,10 @@ pub fn backward(
     assert_eq!(dy.len(), x.len(), "one gradient for each element");
     // The gradients of weight and bias from each block of rows.
     let mut partial = vec![0.0; if wants_parameters { rows.div_ceil(ROWS) * 2 * d } else { 0 }];
-    // SAFETY: there is nothing to write, or each block is written whole, for all arguments have the same rows.
+    // SAFETY: there is nothing to write, or each block is written completely, because all arguments have the same rows.
     let dx = unsafe {
         written(if wants_x { x.len() } else { 0 }, |dx| {
-            // What is not wanted is empty, and has no blocks.
+            // An unwanted gradient is empty, and has no blocks.
             let (mut dx, mut partial) = (dx.chunks_mut(ROWS * d), partial.chunks_mut(2 * d));
             let blocks: Vec<_> = x.chunks(ROWS * d).map(|x| (x, dx.next(), partial.next())).collect();
             let blocks = blocks.into_par_iter().zip(dy.par_chunks(ROWS * d)).zip(statistics.par_chunks(ROWS * 2));
@@ -83,7 +84,7 @@ pub fn backward(
     Gradients { x: wants_x.then_some(dx), weight, bias }
 }
 
-/// The sum over the rows of `x` `[rows, columns]`: `[columns]`.
+/// Returns the sum over the rows of `x` `[rows, columns]`: `[columns]`.
 ///
 /// # Panics
 /// If `x` is not whole rows.
@@ -94,13 +95,13 @@ pub fn column_sums(x: &[f32], columns: usize) -> Vec<f32> {
     in_order(&partial, columns)
 }
 
-/// How many rows of `d` elements `x` is.
+/// Number of rows of `d` elements in `x`.
 fn rows(x: &[f32], d: usize) -> usize {
     assert!(d > 0 && x.len().is_multiple_of(d), "{} elements are not rows of {d}", x.len());
     x.len() / d
 }
 
-/// The sum of the blocks' sums `[blocks, n]`.
+/// Sum of the blocks' sums `[blocks, n]`, in order.
 fn in_order(partial: &[f32], n: usize) -> Vec<f32> {
     let mut sums = vec![0.0; n];
     add_rows(partial, &mut sums);
@@ -130,7 +131,8 @@ simd_fn! {
         let d = weight.len();
         let scale = 1.0 / d as f32;
         for ((x, y), statistics) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)).zip(statistics.chunks_exact_mut(2)) {
-            // Two passes over a row in the L1 cache: the mean of squares less the square of the mean cancels.
+            // Two passes over a row in the L1 cache: subtracting the squared mean from the mean of squares would cancel
+            // digits.
             let mean = scale * sum_by(x.len(), |i| x[i]);
             let variance = scale * sum_by(x.len(), |i| (x[i] - mean) * (x[i] - mean));
             let deviation = 1.0 / (variance + epsilon).sqrt();
@@ -143,7 +145,7 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// Writes the input's gradient and adds to the parameters' (weight, then bias), where given.
+    /// Writes the input's gradient and adds to the parameters' (weight, then bias), if wanted.
     fn backward_block<S>(
         x: &[f32],
         statistics: &[f32],
@@ -170,8 +172,8 @@ simd_fn! {
     }
 }
 
-/// The gradient of one row: with x̂ = (x - mean) · deviation and g = dy · weight, it is
-/// `deviation · (g - mean(g) - x̂ · mean(g · x̂))`, for mean and deviation depend on every x of the row.
+/// Computes the gradient of one row. With x̂ = (x - mean) · deviation and g = dy · weight, it is `deviation · (g -
+/// mean(g) - x̂ · mean(g · x̂))`, because mean and deviation depend on every x of the row.
 #[inline(always)]
 fn input_gradient<S: Isa>(x: &[f32], mean: f32, deviation: f32, weight: &[f32], dy: &[f32], dx: &mut [Uninit]) {
     let (dy, weight) = (&dy[..x.len()], &weight[..x.len()]);
@@ -204,7 +206,7 @@ mod tests {
         x.chunks_exact(d).flat_map(row).collect()
     }
 
-    /// `Σ dy · y`, whose gradients [`backward`] gives.
+    /// `Σ dy · y`, whose gradients [`backward`] returns.
     fn loss(x: &[f64], weight: &[f64], bias: &[f64], dy: &[f64]) -> f64 {
         exact(x, weight, bias).iter().zip(dy).map(|(y, dy)| y * dy).sum()
     }

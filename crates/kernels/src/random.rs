@@ -1,9 +1,9 @@
 //! Random numbers as a function of seed and index.
 
-/// What dropout multiplies the element at `index` by: 0 with probability `p`, else `1 / (1 - p)`.
+/// Returns dropout's factor of the element at `index`: 0 with probability `p`, else `1 / (1 - p)`.
 ///
-/// A counter-based generator needs no state: masks are made again in the backward pass instead of being kept, and do not
-/// depend on the order of work.
+/// A counter-based generator needs no state: masks are recomputed in the backward pass instead of being kept, and do
+/// not depend on the order of work.
 #[inline(always)]
 pub(crate) fn kept(seed: u64, index: u64, p: f32) -> f32 {
     // 24 bits, which f32 holds exactly.
@@ -11,7 +11,8 @@ pub(crate) fn kept(seed: u64, index: u64, p: f32) -> f32 {
     if uniform < p { 0.0 } else { 1.0 / (1.0 - p) }
 }
 
-/// 32 well-mixed bits: two rounds of a 32-bit finaliser, one for each half of the seed, in arithmetic that vectorises.
+/// Returns 32 well-mixed bits: two rounds of a 32-bit finaliser, one for each half of the seed, in arithmetic that
+/// vectorises.
 #[inline(always)]
 fn hash(seed: u64, index: u64) -> u32 {
     let (low, high) = (index as u32, (index >> 32) as u32);

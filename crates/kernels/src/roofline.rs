@@ -1,11 +1,11 @@
-//! What this machine can do at most: the measure of every kernel (Williams et al., 2009).
+//! Peak performance of this machine, to compare kernels with (Williams et al., 2009).
 
 use crate::simd::simd_fn;
 use rayon::prelude::*;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Multiply-adds that hide each other's latency: 4 cycles of two units, with room.
+/// Number of multiply-adds that hide each other's latency: 4 cycles of two units, with some reserve.
 const CHAINS: usize = 12;
 /// One register of AVX-512.
 const WIDTH: usize = 16;
@@ -48,8 +48,8 @@ simd_fn! {
     }
 }
 
-/// `rounds` multiply-adds on each of [`CHAINS`] registers; their sum, so that none is left out. Written in intrinsics:
-/// from a loop over arrays, compilers make loads and stores.
+/// Performs `rounds` multiply-adds on each of [`CHAINS`] registers. Returns their sum, so that none is optimised away.
+/// Written in intrinsics, because compilers turn a loop over arrays into loads and stores.
 #[allow(unsafe_code)]
 fn multiply_add(factor: f32, term: f32, rounds: usize) -> f32 {
     #[cfg(target_arch = "x86_64")]

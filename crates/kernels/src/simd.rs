@@ -1,12 +1,12 @@
-//! Run-time choice of the instruction set, and the arithmetic that all kernels share.
+//! Run-time selection of the instruction set, and arithmetic that all kernels share.
 
-/// What one body of code is compiled for: it decides whether a multiply-add is one instruction.
+/// Target of a compiled body: it decides whether a multiply-add is one instruction.
 pub(crate) trait Isa {
-    /// `a · b + c`; rounded once where the instruction set can.
+    /// Returns `a · b + c`, rounded once if the instruction set supports it.
     fn fma(a: f32, b: f32, c: f32) -> f32;
 }
 
-/// The target's own baseline, where a fused multiply-add may be a call into the C library.
+/// The target's baseline, where a fused multiply-add may be a call into the C library.
 pub(crate) struct Baseline;
 
 /// AVX2 or AVX-512 with FMA.
@@ -36,14 +36,14 @@ pub(crate) enum Level {
     Avx512,
     /// x86-64-v3.
     Avx2,
-    /// What the target guarantees.
+    /// The target's baseline.
     Baseline,
 }
 
-/// The best level of this machine.
+/// Returns the best level of this machine.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn level() -> Level {
-    // The standard library caches what the processor answered.
+    // The standard library caches the result.
     if is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512bw")
@@ -58,8 +58,9 @@ pub(crate) fn level() -> Level {
     }
 }
 
-/// Defines a function whose one body is compiled for each [`Level`] and chosen at run time. In the body, the type
-/// parameter named first stands for the [`Isa`], and everything called must be `#[inline(always)]` to be compiled so.
+/// Defines a function whose body is compiled for each [`Level`] and selected at run time. In the body, the first type
+/// parameter stands for the [`Isa`]. Every function that it calls must be `#[inline(always)]` to be compiled for that
+/// level.
 macro_rules! simd_fn {
     ($(#[$doc:meta])* $vis:vis fn $name:ident<$isa:ident>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$doc])*
@@ -96,7 +97,7 @@ pub(crate) use simd_fn;
 /// Independent sums of a reduction: two registers of AVX-512, so that additions overlap.
 pub(crate) const LANES: usize = 32;
 
-/// `Σ f(i)` over `0..n` in a fixed order: [`LANES`] running sums, then their sum by halves.
+/// Returns `Σ f(i)` over `0..n` in a fixed order: [`LANES`] running sums, then their sum by halves.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) fn sum_by(n: usize, f: impl Fn(usize) -> f32) -> f32 {
@@ -117,7 +118,7 @@ pub(crate) fn sum_by(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     halve(sums, |a, b| a + b)
 }
 
-/// The largest of `x` that is a number; -∞ for none.
+/// Returns the maximum of `x`, ignoring NaN; -∞ without numbers.
 #[inline(always)]
 pub(crate) fn max_of(x: &[f32]) -> f32 {
     let mut most = [f32::NEG_INFINITY; LANES];
@@ -145,16 +146,17 @@ pub(crate) fn halve(mut lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32
     lanes[0]
 }
 
-/// `exp(x)` for `x ≤ 88`, to 1.2e-7 relative; 0 below -87.3, where f32's normal numbers end, so that masked scores of -∞
-/// weigh nothing; NaN of NaN.
+/// Returns `exp(x)` for `x ≤ 88`, with a relative error of 1.2e-7. It is 0 below -87.3, where f32's normal numbers end,
+/// so that masked scores of -∞ have weight 0; NaN stays NaN.
 ///
 /// `x = n ln 2 + r` with `|r| ≤ ln 2 / 2`: Taylor's polynomial of degree 7 for `exp(r)`, `n` into the exponent's bits.
 #[inline(always)]
 pub(crate) fn exp<S: Isa>(x: f32) -> f32 {
-    // Adding 1.5 · 2²³ rounds to the nearest integer in any vector instruction set, and leaves it in the low bits, from
-    // where it goes into the exponent's place: `as i32` would saturate, which LLVM does one lane at a time.
+    // Adding 1.5 · 2²³ rounds to the nearest integer in any vector instruction set and leaves it in the low bits, from
+    // where it is shifted into the exponent. `as i32` would saturate, which LLVM does one lane at a time.
     const ROUND: f32 = 12_582_912.0;
-    // Both comparisons are false for a NaN, which so stays in the polynomial; `x > -87.3` would make a weight of 0 of it.
+    // Both comparisons are false for NaN, which so reaches the polynomial; `x > -87.3` would turn it into a weight of
+    // 0.
     let clamped = if x < -87.3 { -87.3 } else { x };
     let rounded = S::fma(clamped, std::f32::consts::LOG2_E, ROUND);
     let power = f32::from_bits(rounded.to_bits().wrapping_add(127) << 23);
@@ -223,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_is_no_number_has_no_exponential() {
-        // In a vector and in the scalar rest of the loop.
+        // Covers the vector loop and the scalar remainder.
         for n in [1, 2 * LANES + 3] {
             let mut y = vec![0.0; n];
             exp_all(&vec![f32::NAN; n], &mut y);

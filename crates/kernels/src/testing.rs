@@ -13,7 +13,7 @@ pub fn random(n: usize, seed: u64) -> Vec<f32> {
         .collect()
 }
 
-/// Asserts that `actual` is `expected` within `tolerance`, absolutely and relatively.
+/// Asserts that `actual` equals `expected` within `tolerance`, absolutely and relatively.
 pub fn assert_close(actual: &[f32], expected: &[f64], tolerance: f64) {
     assert_eq!(actual.len(), expected.len(), "lengths");
     for (i, (a, e)) in actual.iter().zip(expected).enumerate() {
@@ -22,7 +22,7 @@ pub fn assert_close(actual: &[f32], expected: &[f64], tolerance: f64) {
     }
 }
 
-/// The derivative of `f` at every element of `x`, by central differences in f64.
+/// Derivative of `f` at every element of `x`, by central differences in f64.
 pub fn numeric_gradient(x: &[f64], f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
     let mut x = x.to_vec();
     (0..x.len())
@@ -38,12 +38,12 @@ pub fn numeric_gradient(x: &[f64], f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
         .collect()
 }
 
-/// As f64.
+/// Converts to f64.
 pub fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().copied().map(f64::from).collect()
 }
 
-/// The results of `f` on one thread and on three.
+/// Results of `f` on one thread and on three.
 pub fn on_threads<T: Send>(f: impl Fn() -> T + Sync) -> (T, T) {
     let pool = |n| rayon::ThreadPoolBuilder::new().num_threads(n).build().expect("a pool");
     (pool(1).install(&f), pool(3).install(&f))

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 /// Memory that a kernel must write.
 pub(crate) type Uninit = MaybeUninit<f32>;
 
-/// A vector of `len` elements which `fill` writes. Zeroing every output first would cost a pass over memory that a
-/// training step cannot spare: it writes gigabytes.
+/// Returns a vector of `len` elements which `fill` writes. Zeroing every output first would cost one more pass over
+/// memory, and a training step writes gigabytes.
 ///
 /// # Safety
 /// `fill` writes every element.
@@ -19,12 +19,12 @@ pub(crate) unsafe fn written(len: usize, fill: impl FnOnce(&mut [Uninit])) -> Ve
     vector
 }
 
-/// `slice`, all of which has been written.
+/// Returns `slice` as initialised memory.
 ///
 /// # Safety
 /// Every element is initialised.
 #[allow(unsafe_code)]
 pub(crate) unsafe fn assume_written(slice: &mut [Uninit]) -> &mut [f32] {
-    // SAFETY: `MaybeUninit<f32>` has f32's layout, and the caller vouches for the contents.
+    // SAFETY: `MaybeUninit<f32>` has f32's layout, and the caller guarantees initialised contents.
     unsafe { &mut *(std::ptr::from_mut(slice) as *mut [f32]) }
 }

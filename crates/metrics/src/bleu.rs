@@ -9,14 +9,14 @@ use regex::Regex;
 
 use crate::tokens::{is_python_space, ngrams, shared, words};
 
-/// The longest n-grams that count.
+/// Maximum length of the n-grams.
 const ORDER: usize = 4;
 
-/// What BLEU is computed from, summed over a corpus (Papineni et al., "BLEU: a Method for Automatic Evaluation of
-/// Machine Translation", 2002).
+/// Counts from which BLEU is computed, summed over a corpus (Papineni et al., "BLEU: a Method for Automatic Evaluation
+/// of Machine Translation", 2002).
 ///
-/// BLEU is a figure of the whole corpus and not the mean of its sentences'. It is sacrebleu's, with the defaults of
-/// sacrebleu: the tokenizer of mteval-v13a, upper and lower case told apart, n-grams up to 4, exponential smoothing.
+/// BLEU is a value of the whole corpus and not the mean over its sentences. It equals sacrebleu's with its defaults:
+/// the tokenizer of mteval-v13a, case-sensitive, n-grams up to 4, exponential smoothing.
 ///
 /// ```
 /// # use undertone_metrics::{Bleu, bleu};
@@ -28,17 +28,18 @@ const ORDER: usize = 4;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bleu {
-    /// N-grams of the hypotheses that a reference has as well, for n from 1 to 4.
+    /// Number of the hypotheses' n-grams that a reference also contains, for n from 1 to 4.
     pub matches: [usize; ORDER],
-    /// All n-grams of the hypotheses, for n from 1 to 4.
+    /// Number of n-grams of the hypotheses, for n from 1 to 4.
     pub totals: [usize; ORDER],
-    /// Tokens of the hypotheses.
+    /// Number of tokens of the hypotheses.
     pub hypothesis_length: usize,
-    /// Tokens of the references; of several, of the one nearest to the hypothesis in length, the shorter if two are.
+    /// Number of tokens of the references. With several references it is that of the one nearest to the hypothesis in
+    /// length, and of two equally near the shorter.
     pub reference_length: usize,
 }
 
-/// The counts of one sentence, or whatever else is aligned, with its references: one or several.
+/// Returns the counts of one sentence, or another aligned unit, with one or more references.
 pub fn bleu<R: AsRef<str>>(references: &[R], hypothesis: &str) -> Bleu {
     let hypothesis = tokenize(hypothesis);
     let references: Vec<Vec<String>> = references.iter().map(|reference| tokenize(reference.as_ref())).collect();
@@ -53,8 +54,8 @@ pub fn bleu<R: AsRef<str>>(references: &[R], hypothesis: &str) -> Bleu {
 }
 
 impl Bleu {
-    /// BLEU in `[0, 1]`, where sacrebleu and papers print it times 100; `None` if there is no token, neither in a
-    /// hypothesis nor in a reference.
+    /// BLEU in `[0, 1]`; sacrebleu and papers print it times 100. `None` if there is no token in any hypothesis or
+    /// reference.
     ///
     /// It is 0 if no token matches, or if no hypothesis is long enough for one n-gram of each length.
     pub fn score(&self) -> Option<f64> {
@@ -62,18 +63,18 @@ impl Bleu {
             return None;
         }
         if self.matches == [0; ORDER] {
-            // Smoothing would leave something of it.
+            // Smoothing would give a positive value.
             return Some(0.0);
         }
         let logarithms: f64 = self.precisions().iter().map(|precision| precision.ln()).sum();
         Some(self.brevity_penalty() * (logarithms / ORDER as f64).exp())
     }
 
-    /// The part of the n-grams that match, for n from 1 to 4, smoothed.
+    /// Share of matching n-grams, for n from 1 to 4, smoothed.
     ///
     /// The first precision that would be 0 is as if half an n-gram matched, the second as if a quarter did, and so on
     /// (Chen and Cherry, "A Systematic Comparison of Smoothing Techniques for Sentence-Level BLEU", 2014, method 3).
-    /// Without any n-gram of a length it is 0.
+    /// It is 0 for a length without any n-gram.
     pub fn precisions(&self) -> [f64; ORDER] {
         let mut credit = 1.0;
         array::from_fn(|i| match (self.matches[i], self.totals[i]) {
@@ -86,7 +87,7 @@ impl Bleu {
         })
     }
 
-    /// What hypotheses shorter than their references cost: a factor of `exp(1 - r/h)`, and 1 for longer ones.
+    /// Brevity penalty for hypotheses shorter than their references: a factor of `exp(1 - r/h)`, and 1 for longer ones.
     pub fn brevity_penalty(&self) -> f64 {
         let (hypothesis, reference) = (self.hypothesis_length as f64, self.reference_length as f64);
         if hypothesis >= reference { 1.0 } else { (1.0 - reference / hypothesis).exp() }
@@ -104,7 +105,7 @@ impl AddAssign for Bleu {
     }
 }
 
-/// How often each n-gram occurs in the reference that has it most often.
+/// Maximum number of occurrences of each n-gram in one reference.
 fn most(references: &[Vec<String>], n: usize) -> HashMap<&[String], usize> {
     let mut most = HashMap::new();
     for (ngram, count) in references.iter().flat_map(|reference| ngrams(reference, n)) {
@@ -114,16 +115,15 @@ fn most(references: &[Vec<String>], n: usize) -> HashMap<&[String], usize> {
     most
 }
 
-/// The tokens of mteval-v13a, as sacrebleu makes them.
+/// Tokenizes as mteval-v13a does in sacrebleu.
 ///
-/// The rules apply one after the other, and each to what no earlier match of its own has taken, so that a run of full
-/// stops parts unevenly.
+/// The rules apply one after the other. Matches of a rule do not overlap, so a run of full stops is split unevenly.
 fn tokenize(text: &str) -> Vec<String> {
     static RULES: LazyLock<[(Regex, &str); 4]> = LazyLock::new(|| {
         [
-            // Punctuation of ASCII other than ' , - .
+            // ASCII punctuation except ' , - .
             (r"([[:punct:]--[',\-.]])", " $1 "),
-            // Full stops and commas after anything but a digit, then before anything but a digit.
+            // Full stops and commas after a non-digit, then before a non-digit.
             (r"([^0-9])([.,])", "$1 $2 "),
             (r"([.,])([^0-9])", " $1 $2"),
             (r"([0-9])(-)", "$1 $2 "),
@@ -132,7 +132,7 @@ fn tokenize(text: &str) -> Vec<String> {
     });
     let text = text.trim_end_matches(is_python_space).replace("<skipped>", "").replace("-\n", "").replace('\n', " ");
     let unescaped = text.replace("&quot;", "\"").replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">");
-    // A space at both ends gives the first and last character the neighbour the rules look for.
+    // A space at both ends gives the first and last character the neighbour that the rules require.
     let parted = RULES.iter().fold(format!(" {unescaped} "), |text, (pattern, replacement)| {
         pattern.replace_all(&text, *replacement).into_owned()
     });
@@ -189,7 +189,7 @@ mod tests {
             assert_eq!((total.hypothesis_length, total.reference_length), (corpus.sys_len, corpus.ref_len));
             assert!((total.brevity_penalty() - corpus.bp).abs() < 1e-12);
             assert!((100.0 * total.score().unwrap() - corpus.score).abs() < 1e-9);
-            // sacrebleu leaves the precisions out where nothing matches.
+            // sacrebleu omits the precisions if nothing matches.
             if corpus.counts != [0; ORDER] {
                 for (ours, theirs) in total.precisions().into_iter().zip(corpus.precisions) {
                     assert!((100.0 * ours - theirs).abs() < 1e-9);

@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 
 use crate::Score;
 
-/// Which class was decided on for which, counted over an evaluation set.
+/// Confusion matrix: counts of predicted labels by reference label, over an evaluation set.
 ///
 /// ```
 /// # use undertone_metrics::ConfusionMatrix;
@@ -19,17 +19,17 @@ use crate::Score;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfusionMatrix<L> {
-    /// By reference, then by prediction; no count is 0.
+    /// Counts by reference, then by prediction; no count is 0.
     rows: BTreeMap<L, BTreeMap<L, usize>>,
 }
 
 impl<L: Ord> ConfusionMatrix<L> {
-    /// Counts one decision.
+    /// Adds one decision.
     pub fn add(&mut self, reference: L, prediction: L) {
         self.add_many(reference, prediction, 1);
     }
 
-    /// How often `prediction` was decided on where `reference` was right.
+    /// Number of decisions for `prediction` whose reference is `reference`.
     pub fn count<Q>(&self, reference: &Q, prediction: &Q) -> usize
     where
         L: Borrow<Q>,
@@ -43,12 +43,12 @@ impl<L: Ord> ConfusionMatrix<L> {
         self.cells().flat_map(|(reference, prediction, _)| [reference, prediction]).collect()
     }
 
-    /// All decisions.
+    /// Number of decisions.
     pub fn decisions(&self) -> usize {
         self.cells().map(|(.., count)| count).sum()
     }
 
-    /// The part of the decisions that are right, in `[0, 1]`; `None` before the first decision.
+    /// Share of correct decisions, in `[0, 1]`; `None` without a decision.
     pub fn accuracy(&self) -> Option<f64> {
         let decisions = self.decisions();
         let right: usize = self.cells().filter(|(reference, prediction, _)| reference == prediction).map(|c| c.2).sum();
@@ -68,11 +68,10 @@ impl<L: Ord> ConfusionMatrix<L> {
         tallies.into_iter().map(|(label, t)| (label, Score::of_counts(t.matched, t.expected, t.found)))
     }
 
-    /// The mean F1 of the labels that occur as a reference or as a prediction, in `[0, 1]`; `None` before the first
-    /// decision.
+    /// Mean F1 of the labels that occur as a reference or as a prediction, in `[0, 1]`; `None` without a decision.
     ///
-    /// Every label weighs the same. This is scikit-learn's `f1_score(average="macro", zero_division=0)`; a label that
-    /// could occur and does not takes no part.
+    /// Every label has the same weight. This is scikit-learn's `f1_score(average="macro", zero_division=0)`; labels
+    /// that do not occur are left out.
     pub fn macro_f1(&self) -> Option<f64> {
         let scores: Vec<f64> = self.by_label().map(|(_, score)| score.f1).collect();
         (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
@@ -100,7 +99,7 @@ impl<L> Default for ConfusionMatrix<L> {
     }
 }
 
-/// From pairs of a reference and a prediction.
+/// Collects pairs of a reference and a prediction.
 impl<L: Ord> FromIterator<(L, L)> for ConfusionMatrix<L> {
     fn from_iter<I: IntoIterator<Item = (L, L)>>(decisions: I) -> Self {
         let mut matrix = Self::default();
@@ -109,7 +108,7 @@ impl<L: Ord> FromIterator<(L, L)> for ConfusionMatrix<L> {
     }
 }
 
-/// By pairs of a reference and a prediction.
+/// Adds pairs of a reference and a prediction.
 impl<L: Ord> Extend<(L, L)> for ConfusionMatrix<L> {
     fn extend<I: IntoIterator<Item = (L, L)>>(&mut self, decisions: I) {
         for (reference, prediction) in decisions {

@@ -1,19 +1,19 @@
-//! Which way a metric is better.
+//! Directions of metrics.
 
 use serde::{Deserialize, Serialize};
 
-/// Which way a metric is better.
+/// Direction in which a metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// Errors and losses.
+    /// Lower is better: errors and losses.
     Lower,
-    /// Accuracies and scores.
+    /// Higher is better: accuracies and scores.
     Higher,
 }
 
 impl Direction {
-    /// `value` turned so that lower is better.
+    /// Returns `value`, negated if necessary so that lower is better.
     pub fn as_cost(self, value: f64) -> f64 {
         match self {
             Self::Lower => value,
@@ -21,12 +21,12 @@ impl Direction {
         }
     }
 
-    /// Whether `value` is better than `other`; of equals and of what is no number, neither is.
+    /// Whether `value` is better than `other`; false for equal values and for NaN.
     pub fn is_better(self, value: f64, other: f64) -> bool {
         self.as_cost(value) < self.as_cost(other)
     }
 
-    /// As an arrow, for tables.
+    /// Returns an arrow, for tables.
     pub fn arrow(self) -> &'static str {
         match self {
             Self::Lower => "↓",

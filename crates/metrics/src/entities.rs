@@ -7,10 +7,10 @@ use thiserror::Error;
 
 use crate::Score;
 
-/// Entities expected, found and found rightly, by type and summed over a corpus.
+/// Counts of expected, found and correctly found entities, by type and summed over a corpus.
 ///
-/// An entity is found rightly if its type, its first and its last token are. This is seqeval in its default mode, and
-/// thereby CoNLL's `conlleval`.
+/// An entity is found correctly if its type, its first and its last token agree. This is seqeval in its default mode,
+/// and thereby CoNLL's `conlleval`.
 ///
 /// ```
 /// # use undertone_metrics::{EntityScore, entities};
@@ -24,44 +24,44 @@ use crate::Score;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EntityScore {
-    /// The counts of each type that occurs.
+    /// Counts of each type that occurs.
     pub types: BTreeMap<String, EntityCounts>,
 }
 
-/// Entities of one type, or of all.
+/// Counts of the entities of one type, or of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EntityCounts {
-    /// Those of the predictions that the references have as well.
+    /// Number of predicted entities that the references also contain.
     pub correct: usize,
-    /// Those of the references.
+    /// Number of reference entities.
     pub expected: usize,
-    /// Those of the predictions.
+    /// Number of predicted entities.
     pub found: usize,
 }
 
-/// What is wrong with the tags of a sentence.
+/// Error in the tags of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TagError {
-    /// The tags do not belong to the same tokens.
+    /// The numbers of tags differ.
     #[error("the sentence has {reference} reference tags and {prediction} predicted ones; give one of each per token")]
     Length {
-        /// Tags of the reference.
+        /// Number of reference tags.
         reference: usize,
-        /// Tags of the prediction.
+        /// Number of predicted tags.
         prediction: usize,
     },
-    /// The tag is none of BIO.
+    /// The tag is not a BIO tag.
     #[error("`{0}` is no BIO tag; write `O`, `B-` and the type, or `I-` and the type")]
     Unknown(String),
 }
 
-/// The entities of one sentence, tagged in BIO (IOB2), with one tag per token.
+/// Returns the entity counts of one sentence, tagged in BIO (IOB2), with one tag per token.
 ///
-/// A sequence need not be well-formed: an `I-` with nothing before it to continue, or after another type, begins an
-/// entity. A bare `B` or `I` has the type `_`.
+/// A sequence need not be well-formed: an `I-` that continues no entity of its type begins an entity. A bare `B` or `I`
+/// has the type `_`.
 ///
 /// # Errors
-/// If the sides differ in length, or a tag is none of BIO.
+/// If the sides differ in length, or a tag is not a BIO tag.
 pub fn entities<R: AsRef<str>, P: AsRef<str>>(reference: &[R], prediction: &[P]) -> Result<EntityScore, TagError> {
     if reference.len() != prediction.len() {
         return Err(TagError::Length { reference: reference.len(), prediction: prediction.len() });
@@ -80,18 +80,18 @@ pub fn entities<R: AsRef<str>, P: AsRef<str>>(reference: &[R], prediction: &[P])
 }
 
 impl EntityScore {
-    /// The counts of all types together.
+    /// Counts of all types together.
     pub fn total(&self) -> EntityCounts {
         self.types.values().copied().sum()
     }
 
-    /// The score over the entities of all types; `None` if there is no entity, neither expected nor found.
+    /// Score over the entities of all types; `None` if no entity is expected or found.
     pub fn micro(&self) -> Option<Score> {
         let total = self.total();
         (total.expected + total.found > 0).then(|| total.score())
     }
 
-    /// The score of each type that occurs, in the order of their names.
+    /// Score of each type that occurs, in the order of their names.
     pub fn by_type(&self) -> impl Iterator<Item = (&str, Score)> {
         self.types.iter().map(|(name, counts)| (name.as_str(), counts.score()))
     }
@@ -127,9 +127,9 @@ impl AddAssign for EntityCounts {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Span<'a> {
     kind: &'a str,
-    /// The first token.
+    /// First token.
     start: usize,
-    /// The token after the last.
+    /// Token after the last.
     end: usize,
 }
 

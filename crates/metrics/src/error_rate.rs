@@ -3,10 +3,10 @@
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-/// How far hypotheses are from their references, summed over a corpus.
+/// Edits between hypotheses and references, summed over a corpus.
 ///
-/// A corpus's rate is all edits over all reference symbols, not the mean of the rates of its texts: a long text
-/// weighs more than a short one, and a text whose reference is empty can take part. There, every symbol of the
+/// The rate of a corpus is all edits over all reference symbols, not the mean of the rates of its texts: a long text
+/// has more weight than a short one, and texts with an empty reference can be included. For those, every symbol of the
 /// hypothesis is an insertion that adds to the edits and nothing to the length. The rate may exceed 1.
 ///
 /// ```
@@ -17,36 +17,36 @@ use std::ops::{Add, AddAssign};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ErrorRate {
-    /// What turns the references into the hypotheses.
+    /// Edits from the references to the hypotheses.
     pub edits: Edits,
-    /// Symbols in the references.
+    /// Number of symbols in the references.
     pub length: usize,
 }
 
-/// The edits of a shortest way from a reference to a hypothesis.
+/// Edits of a shortest path from a reference to a hypothesis.
 ///
-/// Their total is unique. How it divides may not be (`ab` becomes `bc` by two substitutions, or by a deletion and an
-/// insertion); this takes the same way as RapidFuzz, and with it jiwer, does on texts of ordinary length.
+/// Their total is unique. Its split may not be (`ab` becomes `bc` by two substitutions, or by a deletion and an
+/// insertion); this selects the same path as RapidFuzz, and with it jiwer, on texts of ordinary length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Edits {
-    /// Reference symbols that read differently.
+    /// Number of substituted reference symbols.
     pub substitutions: usize,
-    /// Hypothesis symbols that the reference lacks.
+    /// Number of hypothesis symbols that are not in the reference.
     pub insertions: usize,
-    /// Reference symbols that the hypothesis lacks.
+    /// Number of reference symbols that are not in the hypothesis.
     pub deletions: usize,
 }
 
-/// The character error rate of one text, by Unicode scalar values.
+/// Returns the character error rate of one text, in Unicode scalar values.
 ///
-/// White space around the texts does not count; a space between words is a character like any other.
+/// Leading and trailing white space is ignored; a space between words is a character like any other.
 pub fn cer(reference: &str, hypothesis: &str) -> ErrorRate {
     let reference: Vec<char> = reference.trim().chars().collect();
     let hypothesis: Vec<char> = hypothesis.trim().chars().collect();
     ErrorRate::between(&reference, &hypothesis)
 }
 
-/// The word error rate of one text. Words are what white space separates.
+/// Returns the word error rate of one text. Words are separated by white space.
 pub fn wer(reference: &str, hypothesis: &str) -> ErrorRate {
     let reference: Vec<&str> = reference.split_whitespace().collect();
     let hypothesis: Vec<&str> = hypothesis.split_whitespace().collect();
@@ -54,12 +54,12 @@ pub fn wer(reference: &str, hypothesis: &str) -> ErrorRate {
 }
 
 impl ErrorRate {
-    /// The Levenshtein distance between two sequences, of whatever symbols.
+    /// Returns the Levenshtein distance between two sequences of any symbols.
     pub fn between<T: PartialEq>(reference: &[T], hypothesis: &[T]) -> Self {
         Self { edits: levenshtein(reference, hypothesis), length: reference.len() }
     }
 
-    /// Edits per reference symbol; `None` if there is no reference symbol to measure by.
+    /// Edits per reference symbol; `None` if there is no reference symbol.
     pub fn rate(&self) -> Option<f64> {
         (self.length > 0).then(|| self.edits.total() as f64 / self.length as f64)
     }
@@ -92,7 +92,7 @@ impl Sum for ErrorRate {
 }
 
 impl Edits {
-    /// All edits.
+    /// Total number of edits.
     pub fn total(&self) -> usize {
         self.substitutions + self.insertions + self.deletions
     }
@@ -110,9 +110,9 @@ impl Edits {
     }
 }
 
-/// The usual table, one row at a time: `row[j]` is the way from the reference so far to the first `j` symbols of the
-/// hypothesis. Each cell holds the edits of one shortest way and not just their number, so no walk back over the whole
-/// table is needed, and memory grows with the hypothesis alone.
+/// Computes the usual table, one row at a time: `row[j]` is the path from the reference so far to the first `j` symbols
+/// of the hypothesis. Each cell holds the edits of one shortest path and not just their number. So the whole table is
+/// not needed to trace the path back, and memory grows with the hypothesis alone.
 fn levenshtein<T: PartialEq>(reference: &[T], hypothesis: &[T]) -> Edits {
     let (reference, hypothesis) = without_common_ends(reference, hypothesis);
     let mut row: Vec<Edits> =
@@ -124,8 +124,8 @@ fn levenshtein<T: PartialEq>(reference: &[T], hypothesis: &[T]) -> Edits {
             let (above, left) = (row[j + 1], row[j]);
             let matched = if expected == found { diagonal } else { diagonal.substitute() };
             let least = matched.total().min(above.total() + 1).min(left.total() + 1);
-            // The order among equals is RapidFuzz's. It inserts only where that beats the diagonal it came from, which
-            // is narrower than being a shortest way.
+            // Ties are resolved as in RapidFuzz. It inserts only if that is cheaper than the diagonal it came from,
+            // which is stricter than being a shortest path.
             row[j + 1] = if above.total() + 1 == least {
                 above.delete()
             } else if left.total() + 1 == diagonal.total() {
@@ -139,7 +139,8 @@ fn levenshtein<T: PartialEq>(reference: &[T], hypothesis: &[T]) -> Edits {
     row[hypothesis.len()]
 }
 
-/// Equal symbols at both ends cost nothing; most hypotheses are nearly right, so this leaves little to compare.
+/// Removes equal symbols at both ends, which cost nothing; most hypotheses are nearly right, so little remains to
+/// compare.
 fn without_common_ends<'a, T: PartialEq>(mut a: &'a [T], mut b: &'a [T]) -> (&'a [T], &'a [T]) {
     let prefix = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     (a, b) = (&a[prefix..], &b[prefix..]);

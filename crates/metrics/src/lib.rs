@@ -1,12 +1,12 @@
-//! How good a model is: metrics of what it writes, hears or decides, over a whole evaluation set.
+//! Metrics of a model's texts, answers and decisions over an evaluation set.
 //!
-//! Error rates ([`cer`], [`wer`]), overlap of texts ([`rouge`], [`bleu`]), answers to questions ([`squad_v1`], [`squad_v2`]),
-//! labels ([`ConfusionMatrix`]) and entities ([`entities`]) are sums over a corpus: scores of single samples are added, and
-//! the rate is taken of the whole. Each agrees with the Python package that papers use, which tests compare it with.
-//! [`registry`] knows metrics of texts by the names that configurations call them, and [`direction_of`] which way each is
-//! better; further ones are registered there.
+//! Error rates ([`cer`], [`wer`]), overlap of texts ([`rouge`], [`bleu`]), answers to questions ([`squad_v1`],
+//! [`squad_v2`]), labels ([`ConfusionMatrix`]) and entities ([`entities`]) are sums over a corpus: you add the scores
+//! of single samples and take the rate of the whole. Each agrees with the Python package that papers use; tests compare
+//! them. [`registry`] finds text metrics by the names in configurations, and [`direction_of`] says in which direction
+//! each improves. You can register further metrics there.
 //!
-//! It deliberately knows no tensor, no model and no dataset: what is compared are texts, labels and spans.
+//! This crate knows no tensor, no model and no data set: it compares texts, labels and spans.
 //!
 //! ```
 //! use undertone_metrics::{Direction, registry, wer};

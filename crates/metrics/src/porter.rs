@@ -1,9 +1,9 @@
 //! Porter's stemmer with the extensions of NLTK.
 //!
 //! M. F. Porter, "An algorithm for suffix stripping", Program 14.3 (1980), with Porter's own later changes and those of
-//! NLTK's `PorterStemmer` in its default mode `NLTK_EXTENSIONS`, which are pointed out where they come in.
+//! NLTK's `PorterStemmer` in its default mode `NLTK_EXTENSIONS`, which are pointed out below.
 
-/// The stem of a word of ASCII in lower case. Digits count as consonants.
+/// Returns the stem of an ASCII word in lower case. Digits count as consonants.
 pub(super) fn stem(word: &str) -> String {
     if let Some(stem) = irregular(word) {
         return stem.to_owned();
@@ -15,7 +15,7 @@ pub(super) fn stem(word: &str) -> String {
     steps.iter().fold(word.to_owned(), |word, step| step(&word).unwrap_or(word))
 }
 
-/// NLTK's table of words the rules get wrong.
+/// NLTK's table of words for which the rules fail.
 fn irregular(word: &str) -> Option<&'static str> {
     Some(match word {
         "sky" | "skies" => "sky",
@@ -34,7 +34,7 @@ fn irregular(word: &str) -> Option<&'static str> {
     })
 }
 
-/// Step 1a. NLTK leaves `dies` its `e`.
+/// Step 1a. NLTK keeps the `e` of `dies`.
 fn plural(word: &str) -> Option<String> {
     if word.len() == 4 && word.ends_with("ies") {
         return Some(word[..3].to_owned());
@@ -64,13 +64,13 @@ fn past_and_participle(word: &str) -> Option<String> {
     })
 }
 
-/// Step 1c. NLTK asks for a consonant before the `y`, that is not the whole stem, where Porter asks for a vowel.
+/// Step 1c. Before the `y`, NLTK requires a consonant that is not the whole stem, and Porter a vowel.
 fn final_y(word: &str) -> Option<String> {
     let stem = word.strip_suffix('y')?;
     (stem.len() > 1 && consonants(stem).last() == Some(&true)).then(|| stem.to_owned() + "i")
 }
 
-/// Step 2. NLTK tries `-alli` first and goes on with what it leaves, and adds `-fulli` and `-logi`.
+/// Step 2. NLTK tries `-alli` first and continues with its result, and adds `-fulli` and `-logi`.
 fn double_suffix(word: &str) -> Option<String> {
     const RULES: [(&str, &str); 21] = [
         ("ational", "ate"),
@@ -101,7 +101,7 @@ fn double_suffix(word: &str) -> Option<String> {
         let shorter = stem.to_owned() + "al";
         return Some(double_suffix(&shorter).unwrap_or(shorter));
     }
-    // The measure is taken with the `l`, so that `geologi` and `theologi` fare as `archaeologi` does.
+    // The measure includes the `l`, so that `geologi` and `theologi` are treated as `archaeologi` is.
     if let Some(stem) = word.strip_suffix("ogi").filter(|stem| stem.ends_with('l')) {
         return (measure(stem) > 0).then(|| stem.to_owned() + "og");
     }
@@ -146,7 +146,7 @@ fn replace_first(word: &str, rules: &[(&str, &str)], allowed: impl Fn(&str) -> b
     allowed(stem).then(|| stem.to_owned() + replacement)
 }
 
-/// Which letters are consonants: all but a, e, i, o, u and a `y` after a consonant.
+/// Whether each letter is a consonant: all but a, e, i, o, u and a `y` after a consonant.
 fn consonants(word: &str) -> Vec<bool> {
     let mut flags: Vec<bool> = Vec::with_capacity(word.len());
     for letter in word.bytes() {
@@ -160,7 +160,7 @@ fn consonants(word: &str) -> Vec<bool> {
     flags
 }
 
-/// Porter's measure: how often a consonant follows a vowel.
+/// Porter's measure: the number of times that a consonant follows a vowel.
 fn measure(word: &str) -> usize {
     consonants(word).windows(2).filter(|pair| matches!(pair, [false, true])).count()
 }
@@ -171,8 +171,8 @@ fn ends_in_double_consonant(word: &str) -> bool {
     twice && consonants(word).last() == Some(&true)
 }
 
-/// Porter's *o: consonant, vowel and a consonant other than w, x and y. NLTK adds a vowel and any consonant that are
-/// the whole word.
+/// Porter's *o: consonant, vowel and a consonant other than w, x and y. NLTK adds words that consist of a vowel and any
+/// consonant.
 fn ends_short(word: &str) -> bool {
     match consonants(word).as_slice() {
         [false, true] => true,
@@ -204,7 +204,7 @@ mod tests {
         fn a_stem_is_part_of_the_word_but_for_its_end(word in "[a-z0-9]{1,12}") {
             let stem = stem(&word);
             prop_assert!(!stem.is_empty() && stem.len() <= word.len() + 1);
-            // Every step leaves the first letter.
+            // Every step keeps the first letter.
             prop_assert_eq!(&stem[..1], &word[..1]);
         }
     }

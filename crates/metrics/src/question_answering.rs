@@ -8,7 +8,7 @@ use regex::{Captures, Regex};
 use crate::Score;
 use crate::tokens::{ngrams, shared, words};
 
-/// How well questions are answered, summed over an evaluation set.
+/// Scores of answers to questions, summed over an evaluation set.
 ///
 /// ```
 /// # use undertone_metrics::{AnswerScore, squad_v2};
@@ -20,28 +20,28 @@ use crate::tokens::{ngrams, shared, words};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct AnswerScore {
-    /// Questions whose answer is a gold answer, once both are normalised.
+    /// Number of questions whose answer equals a gold answer, once both are normalised.
     pub exact: usize,
-    /// The sum of the questions' F1, each in `[0, 1]`.
+    /// Sum of the questions' F1, each in `[0, 1]`.
     pub f1_sum: f64,
-    /// All questions.
+    /// Number of questions.
     pub questions: usize,
 }
 
-/// The score of one answer by the rules of SQuAD v1.1: the best over the gold answers.
+/// Returns the score of one answer by the rules of SQuAD v1.1: the best over the gold answers.
 ///
-/// Answers are compared in lower case without punctuation, articles and superfluous white space; F1 is that of the
-/// words left, regardless of their order. Where no word is left on either side the match is exact and F1 is 0, as the
-/// official script has it. A question without a gold answer, which v1.1 does not know, scores 0.
+/// Answers are compared in lower case without punctuation, articles and superfluous white space. F1 is that of the
+/// remaining words, regardless of their order. If no word remains on either side, the match is exact and F1 is 0, as in
+/// the official script. A question without a gold answer, which v1.1 does not have, scores 0.
 pub fn squad_v1<G: AsRef<str>>(golds: &[G], prediction: &str) -> AnswerScore {
     let golds: Vec<String> = golds.iter().map(|gold| normalize(gold.as_ref())).collect();
     best(&golds, &normalize(prediction), 0.0)
 }
 
-/// The score of one answer by the rules of SQuAD v2: the best over the gold answers.
+/// Returns the score of one answer by the rules of SQuAD v2: the best over the gold answers.
 ///
-/// As [`squad_v1`], but a question may have no answer: `golds` is empty, or nothing of it is left once normalised. Then
-/// an answer of which nothing is left scores 1, and any other 0.
+/// As [`squad_v1`], but a question may have no answer: `golds` is empty, or nothing of it remains after normalisation.
+/// Then an answer of which nothing remains scores 1, and any other 0.
 pub fn squad_v2<G: AsRef<str>>(golds: &[G], prediction: &str) -> AnswerScore {
     let mut golds: Vec<String> =
         golds.iter().map(|gold| normalize(gold.as_ref())).filter(|gold| !gold.is_empty()).collect();
@@ -52,12 +52,12 @@ pub fn squad_v2<G: AsRef<str>>(golds: &[G], prediction: &str) -> AnswerScore {
 }
 
 impl AnswerScore {
-    /// The part of the questions answered exactly, in `[0, 1]`; `None` without a question.
+    /// Share of the questions answered exactly, in `[0, 1]`; `None` without a question.
     pub fn exact_match(&self) -> Option<f64> {
         (self.questions > 0).then(|| self.exact as f64 / self.questions as f64)
     }
 
-    /// The mean F1 of the questions, in `[0, 1]`; `None` without a question.
+    /// Mean F1 of the questions, in `[0, 1]`; `None` without a question.
     pub fn f1(&self) -> Option<f64> {
         (self.questions > 0).then(|| self.f1_sum / self.questions as f64)
     }
@@ -71,7 +71,7 @@ impl AddAssign for AnswerScore {
     }
 }
 
-/// One question's score over normalised texts, with the F1 of two empty ones.
+/// Score of one question over normalised texts; `f1_of_nothing` is the F1 of two empty ones.
 fn best(golds: &[String], prediction: &str, f1_of_nothing: f64) -> AnswerScore {
     let found: Vec<&str> = words(prediction).collect();
     let f1 = |gold: &String| {
@@ -88,10 +88,10 @@ fn best(golds: &[String], prediction: &str, f1_of_nothing: f64) -> AnswerScore {
     }
 }
 
-/// Lower case, no punctuation of ASCII, no articles, single spaces.
+/// Normalises a text: lower case, no ASCII punctuation, no articles, single spaces.
 fn normalize(text: &str) -> String {
-    // What Python's `\w` matches, less the underscore, which is punctuation and gone by now. Rust's `\w` takes in
-    // combining marks as well, and the article of a decomposed `thé` would stay.
+    // Characters that Python's `\w` matches, except the underscore, which is punctuation and already removed. Rust's
+    // `\w` also matches combining marks, so the article of a decomposed `thé` would remain.
     static WORD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[\p{L}\p{N}]+").expect("a valid pattern"));
     let bare: String = text.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
     let without_articles = WORD.replace_all(&bare, |found: &Captures| match &found[0] {

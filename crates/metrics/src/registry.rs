@@ -1,4 +1,4 @@
-//! Metrics by the names that configurations and logs call them.
+//! Registry of metrics by the names in configurations and logs.
 //!
 //! A metric of texts is a type that implements [`TextMetric`] and one line that registers it:
 //!
@@ -39,21 +39,21 @@ use std::any::TypeId;
 use std::fmt::Debug;
 use undertone_registry::{Kind, NameTaken, Registry};
 
-/// A metric over pairs of texts, summed over an evaluation set; its default has seen no text.
+/// A metric over pairs of texts, summed over an evaluation set. Its default is the empty sum.
 pub trait TextMetric: Clone + Debug + Default + Send + Sync + 'static {
-    /// What configurations and logs call it; without a dot, which separates a task from its metric.
+    /// Name in configurations and logs, without a dot: a dot separates a task from its metric.
     const NAME: &str;
-    /// Which way it is better.
+    /// Direction in which it improves.
     const DIRECTION: Direction;
 
-    /// Counts a text: what it should be, and what was written.
+    /// Adds a pair of reference and hypothesis.
     fn add(&mut self, reference: &str, hypothesis: &str);
 
-    /// The value over all texts so far; nothing where there is nothing to measure by.
+    /// Value over all texts so far; `None` if there is nothing to measure.
     fn value(&self) -> Option<f64>;
 }
 
-/// What is registered under a name: how to begin a score, and which way it is better.
+/// A registered metric: creates scores and states the direction.
 #[derive(Clone, Copy, Debug)]
 pub struct RegisteredMetric {
     name: &'static str,
@@ -79,33 +79,33 @@ impl RegisteredMetric {
         Self { name: M::NAME, direction: M::DIRECTION, type_id: TypeId::of::<M>(), start: || Box::new(M::default()) }
     }
 
-    /// What configurations and logs call it.
+    /// Name in configurations and logs.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Which way it is better.
+    /// Direction in which it improves.
     pub fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// A score that has seen no text.
+    /// Creates an empty score.
     pub fn start(&self) -> RunningScore {
         RunningScore((self.start)())
     }
 }
 
-/// The score of a metric over the texts so far, whatever the metric's type.
+/// Running score of a metric over texts, whatever the metric's type.
 #[derive(Debug)]
 pub struct RunningScore(Box<dyn AnyTextMetric>);
 
 impl RunningScore {
-    /// Counts a text: what it should be, and what was written.
+    /// Adds a pair of reference and hypothesis.
     pub fn add(&mut self, reference: &str, hypothesis: &str) {
         self.0.add(reference, hypothesis);
     }
 
-    /// The value over all texts so far; nothing where there is nothing to measure by.
+    /// Value over all texts so far; `None` if there is nothing to measure.
     pub fn value(&self) -> Option<f64> {
         self.0.value()
     }
@@ -138,13 +138,13 @@ impl<M: TextMetric> AnyTextMetric for M {
     }
 }
 
-/// Why a metric cannot be registered.
+/// Reason why a metric cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
-    /// No configuration can call it that.
+    /// The name is invalid.
     #[error("a metric cannot be called `{0}`: give `TextMetric::NAME` some letters and no dot or space")]
     Name(&'static str),
-    /// Another metric is called the same.
+    /// Another metric has the name.
     #[error(transparent)]
     Taken(#[from] NameTaken),
 }
@@ -161,10 +161,10 @@ static METRICS: Registry<RegisteredMetric> = Registry::new("metric", || {
     ]
 });
 
-/// Makes a metric known by its name in this process. To register the same type again changes nothing.
+/// Registers a metric by its name in this process. Registering the same type again has no effect.
 ///
 /// # Errors
-/// When the name is none, or another metric's.
+/// When the name is invalid, or another metric's.
 pub fn register<M: TextMetric>() -> Result<(), RegistryError> {
     if M::NAME.is_empty() || M::NAME.contains(|c: char| c == '.' || c.is_whitespace()) {
         return Err(RegistryError::Name(M::NAME));
@@ -175,26 +175,26 @@ pub fn register<M: TextMetric>() -> Result<(), RegistryError> {
     Ok(METRICS.register(RegisteredMetric::of::<M>())?)
 }
 
-/// The metric of texts of that name, built in or registered.
+/// Returns the text metric of that name, built in or registered.
 pub fn lookup(name: &str) -> Option<RegisteredMetric> {
     METRICS.get(name).ok()
 }
 
-/// The names of all metrics of texts, for messages: those that are built in, and those that were registered.
+/// Names of all text metrics, for messages: built-in ones, then registered ones.
 pub fn names() -> Vec<&'static str> {
     METRICS.all().into_iter().map(|metric| metric.name).collect()
 }
 
-/// Which way a metric is better, `cer` say, or `task.cer` of one task; nothing for a name that is not known here, for a guess
-/// would train models the wrong way.
+/// Direction in which a metric improves, for example `cer`, or `task.cer` of one task; `None` for an unknown name,
+/// because a guess could select the worst model.
 pub fn direction_of(metric: &str) -> Option<Direction> {
     let name = metric.rsplit('.').next().unwrap_or(metric);
     let other = || OTHERS.iter().find(|(known, _)| *known == name).map(|(_, direction)| *direction);
     lookup(name).map(|metric| metric.direction).or_else(other)
 }
 
-/// Metrics of something other than texts, and losses, by the names that logs call them: those that this project computes,
-/// and what it is usual to compute besides.
+/// Directions of metrics of other things than texts, and of losses, by their names in logs: those that Undertone
+/// computes, and other common ones.
 const OTHERS: [(&str, Direction); 9] = [
     ("loss", Direction::Lower),
     ("error", Direction::Lower),
@@ -207,7 +207,7 @@ const OTHERS: [(&str, Direction); 9] = [
     ("exact_match", Direction::Higher),
 ];
 
-/// Texts that are their reference to the letter, as a share of all.
+/// Share of texts that equal their reference exactly.
 #[derive(Clone, Copy, Debug, Default)]
 struct ExactTexts {
     exact: usize,
@@ -241,7 +241,7 @@ impl TextMetric for Bleu {
     }
 }
 
-/// A metric that is one figure of a sum over texts.
+/// Defines a metric that is one value of a sum over texts.
 macro_rules! figure_of_a_sum {
     ($type:ident($sum:ty): $name:literal, $direction:ident, $of:expr, $value:expr) => {
         #[derive(Clone, Debug, Default)]
@@ -309,7 +309,7 @@ mod tests {
         }
     }
 
-    /// Texts that are empty.
+    /// Number of empty texts.
     #[derive(Clone, Debug, Default)]
     struct Silent(usize);
 
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// A metric of a name that cannot be.
+    /// Defines a metric with an invalid name.
     macro_rules! called {
         ($type:ident, $name:literal) => {
             #[derive(Clone, Debug, Default)]

@@ -6,10 +6,10 @@ use crate::Score;
 use crate::porter::stem;
 use crate::tokens::{ngrams, shared};
 
-/// How much summaries share with their references, summed over a corpus.
+/// ROUGE scores of summaries, summed over a corpus.
 ///
 /// The scores of a corpus are the means of the scores of its texts (Lin, "ROUGE: A Package for Automatic Evaluation of
-/// Summaries", 2004). Every figure lies in `[0, 1]`; papers print it times 100.
+/// Summaries", 2004). Every value lies in `[0, 1]`; papers print it times 100.
 ///
 /// ```
 /// # use undertone_metrics::{Rouge, rouge};
@@ -19,21 +19,22 @@ use crate::tokens::{ngrams, shared};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rouge {
-    /// The sums of the texts' scores.
+    /// Sums of the texts' scores.
     unigrams: Score,
     bigrams: Score,
     subsequence: Score,
     texts: usize,
 }
 
-/// ROUGE of one summary, as the Python package `rouge-score` has it with `use_stemmer=True`.
+/// Returns the ROUGE scores of one summary, as the Python package `rouge-score` does with `use_stemmer=True`.
 ///
-/// A word is a run of ASCII letters and digits, in lower case; one of more than three characters stands for its stem.
-/// All other characters part words. An empty side scores 0.
+/// A word is a run of ASCII letters and digits, in lower case; words of more than three characters are replaced by
+/// their stems. All other characters separate words. An empty side scores 0.
 ///
-/// This is not ROUGE-1.5.5 to the digit. With `-m` that looks a word up in WordNet's lists of exceptions (`said` is
-/// `say`) before it asks Porter's stemmer, as first published, and so finds a little more: where it gives the lead
-/// baseline of XSum 16.30 ROUGE-1, 1.60 ROUGE-2 and 11.95 ROUGE-L (F1, times 100), this gives 16.01, 1.58 and 11.79.
+/// The values differ slightly from ROUGE-1.5.5. With `-m`, that looks a word up in WordNet's lists of exceptions
+/// (`said` is `say`) before it applies Porter's stemmer, in its first published version, and so matches a little more.
+/// For the lead baseline of XSum it gives 16.30 ROUGE-1, 1.60 ROUGE-2 and 11.95 ROUGE-L (F1, times 100); this gives
+/// 16.01, 1.58 and 11.79.
 pub fn rouge(reference: &str, summary: &str) -> Rouge {
     let (expected, found) = (tokenize(reference), tokenize(summary));
     let of_ngrams = |n: usize| {
@@ -45,7 +46,7 @@ pub fn rouge(reference: &str, summary: &str) -> Rouge {
 }
 
 impl Rouge {
-    /// How many texts were scored.
+    /// Number of scored texts.
     pub fn texts(&self) -> usize {
         self.texts
     }
@@ -62,7 +63,7 @@ impl Rouge {
 
     /// ROUGE-L, of the longest common subsequence of words; `None` without a text.
     ///
-    /// The subsequence is that of whole texts: sentences are not told apart (`rougeL`, not `rougeLsum`).
+    /// The subsequence is over whole texts, without sentence boundaries (`rougeL`, not `rougeLsum`).
     pub fn rouge_l(&self) -> Option<Score> {
         self.mean(self.subsequence)
     }
@@ -94,8 +95,8 @@ fn tokenize(text: &str) -> Vec<String> {
     tokens.map(|token| if token.len() > 3 { stem(token) } else { token.to_owned() }).collect()
 }
 
-/// The length of the longest common subsequence. One row of the table is kept: `row[j]` belongs to the first `j` tokens
-/// of `b`.
+/// Length of the longest common subsequence. One row of the table is kept: `row[j]` belongs to the first `j` tokens of
+/// `b`.
 fn common_subsequence<T: PartialEq>(a: &[T], b: &[T]) -> usize {
     let mut row = vec![0; b.len() + 1];
     for x in a {
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(rouge("", "").rouge_l(), Some(Score::default()));
     }
 
-    /// The lead baseline of XSum, where it is at hand in `../shared` beside the repository; skipped elsewhere.
+    /// The lead baseline of XSum, if it is available in `../shared` beside the repository; skipped elsewhere.
     ///
     /// The expected figures are those of rouge-score 0.1.2 over the same files.
     #[test]

@@ -1,20 +1,20 @@
 //! Precision, recall and F1.
 
-/// How well what was found agrees with what was expected; each figure in `[0, 1]`.
+/// Agreement of found with expected items; each value is in `[0, 1]`.
 ///
-/// A figure without anything to divide by is 0, as scikit-learn, seqeval and rouge-score have it.
+/// A value whose divisor is 0 is 0, as in scikit-learn, seqeval and rouge-score.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Score {
-    /// Of what was found, the part that was expected.
+    /// Share of the found items that were expected.
     pub precision: f64,
-    /// Of what was expected, the part that was found.
+    /// Share of the expected items that were found.
     pub recall: f64,
-    /// The harmonic mean of precision and recall.
+    /// Harmonic mean of precision and recall.
     pub f1: f64,
 }
 
 impl Score {
-    /// The score of `matched` things among `found` ones where `expected` were to be found.
+    /// Returns the score of `matched` items among `found` and `expected` ones.
     ///
     /// With `P = m/f` and `R = m/e`, `2PR / (P + R) = 2m / (e + f)`.
     pub fn of_counts(matched: usize, expected: usize, found: usize) -> Self {

@@ -1,11 +1,11 @@
-//! Sequences of tokens, as the metrics of written text count them.
+//! Token sequences for the text metrics.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The words of a text, by what Python's `str.split()` takes for white space.
+/// Words of a text, split at white space as by Python's `str.split()`.
 ///
-/// That is Unicode's white space and the four information separators, which Unicode leaves out.
+/// That is Unicode's white space plus the four information separators.
 pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(is_python_space).filter(|word| !word.is_empty())
 }
@@ -15,7 +15,7 @@ pub(super) fn is_python_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// How often each run of `n` tokens occurs; `n` is at least 1.
+/// Number of occurrences of each run of `n` tokens; `n` is at least 1.
 pub(super) fn ngrams<T: Hash + Eq>(tokens: &[T], n: usize) -> HashMap<&[T], usize> {
     let mut counts = HashMap::new();
     for ngram in tokens.windows(n) {
@@ -24,7 +24,7 @@ pub(super) fn ngrams<T: Hash + Eq>(tokens: &[T], n: usize) -> HashMap<&[T], usiz
     counts
 }
 
-/// How many occurrences two counts share.
+/// Number of occurrences that two counts share.
 pub(super) fn shared<K: Hash + Eq>(a: &HashMap<K, usize>, b: &HashMap<K, usize>) -> usize {
     a.iter().filter_map(|(ngram, count)| b.get(ngram).map(|other| *count.min(other))).sum()
 }

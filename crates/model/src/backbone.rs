@@ -1,4 +1,4 @@
-//! What tasks stand on: a stack of blocks over what was embedded, whatever the architecture.
+//! Backbones: a stack of blocks over an embedding, of any architecture.
 
 use crate::boxed::{Boxed, DynModule, Erase, Family};
 use crate::layers::Embedding;
@@ -9,22 +9,24 @@ use burn::tensor::{Bool, Int, Tensor};
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
-/// A network that tasks stand on: a `#[derive(Module)]` struct with this beside it. The router reads the states between two of
-/// its blocks, adapters go on the linear maps above ([`Adaptable`]), heads read its last states.
+/// A network that task heads are built on: a `#[derive(Module)]` struct that implements this trait. The router reads
+/// the states between two of its blocks, adapters are added to the linear maps above ([`Adaptable`]), and heads read
+/// its last states.
 pub trait Backbone: DynModule<Backbones> + Adaptable + Sync {
-    /// The table that turns tokens into vectors, `[vocabulary, d_model]`; heads that write text share it.
+    /// Returns the token embedding, `[vocabulary, d_model]`, which heads that write text share.
     fn token_embedding(&self) -> &Embedding;
 
-    /// How many blocks there are.
+    /// Number of blocks.
     fn block_count(&self) -> usize;
 
-    /// The stream before the first block, `[batch, time, d_model]`. `padding`: `[batch, time]`, true where an input has ended.
+    /// Returns the residual stream before the first block, `[batch, time, d_model]`. `padding`, `[batch, time]`, is
+    /// true behind an input's end.
     ///
     /// # Errors
-    /// When it reads something else.
+    /// When the backbone reads another kind of input.
     fn embed(&self, input: BackboneInput, padding: &Tensor<2, Bool>) -> Result<Tensor<3>, WrongInput>;
 
-    /// The stream after the given blocks, `[batch, time, d_model]` → the same, with the adapters that have a gate.
+    /// Applies the given blocks, with the adapters that `gates` selects: `[batch, time, d_model]` → the same shape.
     fn forward_blocks(
         &self,
         x: Tensor<3>,
@@ -33,40 +35,40 @@ pub trait Backbone: DynModule<Backbones> + Adaptable + Sync {
         gates: Option<&Gates>,
     ) -> Tensor<3>;
 
-    /// What is done to the stream after the last block: a norm, where there is one.
+    /// Applies the operations after the last block: a norm, if there is one.
     fn finish(&self, x: Tensor<3>) -> Tensor<3> {
         x
     }
 
-    /// What writes text of the last states, in a backbone that does so by itself.
+    /// Returns the backbone's own decoder, if it writes text by itself.
     fn decoder(&self) -> Option<&WhisperDecoder> {
         None
     }
 
-    /// The paths of parameters that no stage trains, like positions that are computed.
+    /// Paths of parameters that no stage trains, such as computed positions.
     fn constants(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Keeps only the input of every `every` blocks for the backward pass, which runs them again; none keeps everything, which
-    /// a backbone that cannot run blocks again does anyway.
+    /// Sets gradient checkpointing: only the input of every `every` blocks is kept for the backward pass, which runs
+    /// them again. With `None`, everything is kept, as always in a backbone that cannot run blocks again.
     fn set_gradient_checkpointing(&mut self, every: Option<NonZeroUsize>) {
         let _ = every;
     }
 
-    /// Floating-point operations of a sample's forward pass: `length` is frames of 10 ms or tokens, `written` the tokens of its
-    /// answer where the backbone writes it. What is not known is 0, and then no utilisation is shown.
+    /// Floating-point operations of a sample's forward pass. `length` is in frames of 10 ms or tokens; `written` is the
+    /// number of answer tokens if the backbone writes it. 0 if unknown: then no utilisation is shown.
     fn forward_flops(&self, length: usize, written: usize) -> f64 {
         let _ = (length, written);
         0.0
     }
 
-    /// What PEFT puts before the paths of its linear maps in an adapter's file.
+    /// PEFT's prefix for the paths of the backbone's linear maps in an adapter file.
     fn peft_prefix(&self) -> &'static str {
         "base_model.model."
     }
 
-    /// The width of its states.
+    /// Width of its states.
     fn d_model(&self) -> usize {
         self.token_embedding().weight.dims()[1]
     }
@@ -75,7 +77,7 @@ pub trait Backbone: DynModule<Backbones> + Adaptable + Sync {
 /// A backbone of any architecture, as models hold it. Its parameters' paths begin with the name that it is given.
 pub type BoxedBackbone = Boxed<Backbones>;
 
-/// That modules are held as backbones.
+/// Family of the modules that are held as backbones.
 #[derive(Debug)]
 pub struct Backbones;
 
@@ -89,31 +91,31 @@ impl<B: Backbone + Module + ModuleDisplay> Erase<B> for Backbones {
     }
 }
 
-/// What a backbone reads.
+/// Input of a backbone.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // there is one in a batch
 pub enum BackboneInput {
-    /// Log-mel features, `[batch, mel bins, frames]`, and the encoder position that they begin at.
+    /// Log-mel features, `[batch, mel bins, frames]`, and the encoder position of their first state.
     Mel(Tensor<3>, usize),
     /// Tokens and their types, `[batch, tokens]` each.
     Tokens(Tensor<2, Int>, Tensor<2, Int>),
 }
 
-/// A backbone was given what it does not read.
+/// The input is not of the kind that the backbone reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this backbone reads {expected}, and was given {found}: take a backbone for that, or other data")]
 pub struct WrongInput {
-    /// What it reads.
+    /// Kind of input that it reads.
     pub expected: &'static str,
-    /// What it was given.
+    /// Kind of input that it was given.
     pub found: &'static str,
 }
 
 impl BackboneInput {
-    /// Log-mel features and where they begin.
+    /// Returns log-mel features and their first position.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When the input is of another kind.
     pub fn mel(self) -> Result<(Tensor<3>, usize), WrongInput> {
         match self {
             Self::Mel(mel, start) => Ok((mel, start)),
@@ -121,10 +123,10 @@ impl BackboneInput {
         }
     }
 
-    /// Tokens and their types.
+    /// Returns tokens and their types.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When the input is of another kind.
     pub fn tokens(self) -> Result<(Tensor<2, Int>, Tensor<2, Int>), WrongInput> {
         match self {
             Self::Tokens(ids, types) => Ok((ids, types)),

@@ -1,8 +1,8 @@
-//! Modules of a type that is not known where they are held: a head that somebody else's crate defines, in a `Vec` with others.
+//! Modules behind a trait object: for example a head of another crate, in a `Vec` with other heads.
 //!
-//! Burn's [`Module`] cannot be made into a trait object: its visitors and mappers are generic over a parameter's rank.
-//! [`DynModule`] is its object-safe mirror, which every module has, and [`Boxed`] a module around such an object. What a
-//! crate wants of the modules beside that is a trait of its own, and a [`Family`] says which:
+//! Burn's [`Module`] is not object-safe: its visitors and mappers are generic over a parameter's rank. [`DynModule`] is
+//! its object-safe mirror, which every module implements, and [`Boxed`] is a module that holds such an object. A crate
+//! defines a trait for its modules' other methods, and a [`Family`] names that trait:
 //!
 //! ```
 //! use burn::module::Module;
@@ -58,26 +58,26 @@ use std::fmt::{Debug, Display, Formatter};
 use std::ops::{Deref, DerefMut};
 use traverse::{Typed, Untyped};
 
-/// Modules of many types that are held as one: which trait they have in common.
+/// Family of module types that share a trait.
 pub trait Family: Debug + Sized + 'static {
-    /// The trait's object, `dyn Layer` say; the trait has [`DynModule`] of this family above it.
+    /// Trait object, for example `dyn Layer`; the trait has [`DynModule`] of this family as a supertrait.
     type Object: ?Sized + DynModule<Self>;
 }
 
-/// That a module of type `M` is one of the family.
+/// Conversion of a module of type `M` to the family's trait object.
 pub trait Erase<M>: Family {
-    /// The module as an object. The body is `module`.
+    /// Returns the module as an object. The body is `module`.
     fn erase(module: Box<M>) -> Box<Self::Object>;
 }
 
-/// A module of a family, whatever its type: it stands in a `#[derive(Module)]` struct like any other. Its parameters are
-/// one step further down, below the name that it is given, as those of an enum's variants are.
+/// A module of a family, of any type. It can be a field of a `#[derive(Module)]` struct. Its parameters are one level
+/// deeper, below the name that it is given, like those of an enum's variants.
 pub struct Boxed<F: Family> {
     name: &'static str,
     module: Box<F::Object>,
 }
 
-/// What [`Boxed`] needs of a module: Burn's [`Module`] without generic methods. Every module that can be displayed has it.
+/// Burn's [`Module`] without generic methods, as [`Boxed`] needs it. Every module that can be displayed implements it.
 pub trait DynModule<F: Family>: Any + Debug + Send {
     /// As [`Module::collect_devices`].
     fn collect_devices_dyn(&self, devices: Devices) -> Devices;
@@ -101,15 +101,15 @@ pub trait DynModule<F: Family>: Any + Debug + Send {
     fn clone_dyn(&self) -> Box<F::Object>;
     /// As [`ModuleDisplay::format`].
     fn format_dyn(&self, settings: DisplaySettings) -> String;
-    /// The module itself, to ask for its type.
+    /// Returns the module as [`Any`], to query its type.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// What visitors are told that a [`Boxed`] is.
+/// Container type that a [`Boxed`] reports to visitors.
 const CONTAINER: &str = "Boxed";
 
 impl<F: Family> Boxed<F> {
-    /// A box around `module`, whose parameters' paths begin with `name`.
+    /// Creates a box around `module`, whose parameters' paths begin with `name`.
     pub fn new<M>(name: &'static str, module: M) -> Self
     where
         F: Erase<M>,
@@ -117,12 +117,12 @@ impl<F: Family> Boxed<F> {
         Self { name, module: F::erase(Box::new(module)) }
     }
 
-    /// The same under another name.
+    /// Returns the same module under another name.
     pub fn renamed(self, name: &'static str) -> Self {
         Self { name, ..self }
     }
 
-    /// The module, if it is of this type.
+    /// Returns the module, if it is of this type.
     pub fn downcast_ref<M: 'static>(&self) -> Option<&M> {
         self.module.as_any().downcast_ref()
     }

@@ -1,5 +1,5 @@
-//! Blocks one after another, and what the backward pass needs of them: everything between, or only what goes in, and the
-//! blocks run once more.
+//! Execution of consecutive blocks, with everything kept for the backward pass, or only their inputs and the blocks run
+//! again.
 
 use crate::lora::Gates;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
@@ -7,19 +7,19 @@ use burn::tensor::{Bool, Tensor};
 use std::num::NonZeroUsize;
 use undertone_ops::{AnyFloat, checkpoint, fork};
 
-/// What a block reads beside the stream.
+/// Inputs of a block besides the stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Beside {
-    /// How much each adapter counts.
+    /// Gates of the adapters.
     pub gates: Option<Gates>,
-    /// An encoder's states, which a decoder attends to, `[batch, time, d_model]`.
+    /// Encoder states that a decoder attends to, `[batch, time, d_model]`.
     pub states: Option<Tensor<3>>,
-    /// True where a key is padding, `[batch, keys]`.
+    /// Padding mask of the keys, `[batch, keys]`, true where a key is padding.
     pub padding: Option<Tensor<2, Bool>>,
 }
 
 impl Beside {
-    /// With its float tensors changed, always in the same order.
+    /// Applies `change` to its float tensors, always in the same order.
     fn map(self, change: &mut impl FnMut(AnyFloat) -> AnyFloat) -> Self {
         let gates = self.gates.map(|gates| match gates {
             Gates::Each(gates) => Gates::Each(change(gates.into()).tensor()),
@@ -33,12 +33,12 @@ impl Beside {
 /// A block's forward pass.
 pub(crate) type Forward<B> = fn(&B, Tensor<3>, &Beside) -> Tensor<3>;
 
-/// The stream after `blocks`. With `every`, only what enters each so many blocks is kept for the backward pass, in which
-/// they run again: the activations of n blocks become n / `every` inputs and the activations of `every` blocks, for one more
-/// forward pass.
+/// Returns the stream after `blocks`. With `every`, only the input of each group of `every` blocks is kept for the
+/// backward pass, in which they run again. The activations of n blocks become n / `every` inputs and the activations of
+/// `every` blocks, at the cost of one more forward pass.
 ///
-/// On the CPU gradients are the same to the bit, whatever `every` is. Only gates that want gradients of their own may have
-/// theirs, and those of what they gate, summed in another order.
+/// On the CPU gradients are bit-identical for any `every`. Exceptions are gates that need gradients: their gradients,
+/// and those of the tensors that they gate, may be summed in another order.
 pub(crate) fn run<B: Module + 'static>(
     blocks: &[B],
     x: Tensor<3>,
@@ -46,7 +46,7 @@ pub(crate) fn run<B: Module + 'static>(
     every: Option<NonZeroUsize>,
     forward: Forward<B>,
 ) -> Tensor<3> {
-    // Each block's own, so that gradients are summed within it first, whether or not it runs again.
+    // Forked for each block, so that gradients are summed within a block first, whether or not it runs again.
     let besides: Vec<Beside> = blocks.iter().map(|_| beside.clone().map(&mut AnyFloat::fork)).collect();
     let Some(every) = every.filter(|_| x.is_autodiff()) else { return pass(blocks, x, &besides, forward) };
     let segments = blocks.chunks(every.get()).zip(besides.chunks(every.get()));
@@ -57,11 +57,11 @@ fn pass<B>(blocks: &[B], x: Tensor<3>, besides: &[Beside], forward: Forward<B>) 
     blocks.iter().zip(besides).fold(x, |x, (block, beside)| forward(block, fork(x), beside))
 }
 
-/// As [`pass`], with nothing kept but what goes in.
+/// As [`pass`], but keeps only the inputs.
 fn rerun<B: Module + 'static>(blocks: &[B], x: Tensor<3>, besides: &[Beside], forward: Forward<B>) -> Tensor<3> {
     let mut inputs = vec![AnyFloat::from(fork(x))];
     blocks.iter().for_each(|block| block.visit(&mut Read(&mut inputs)));
-    // What the part itself holds must not hold on to the graph, so it has everything plain.
+    // Tensors that the part holds must not hold the graph, so all of them are plain.
     let blocks: Vec<B> = blocks.iter().map(|block| block.clone().map(&mut Replace(AnyFloat::plain))).collect();
     let besides = besides.iter().cloned().map(|beside| {
         beside.map(&mut |x| {
@@ -87,13 +87,13 @@ fn next(inputs: &mut impl Iterator<Item = AnyFloat>) -> AnyFloat {
     inputs.next().expect("a part gets as many inputs as were given")
 }
 
-/// `x` as it lies in a whole network: deeper than parameters and gates and what is made of them. Where gradients meet, Burn
-/// adds that of the deeper step first.
+/// Returns `x` at the depth that it has in a whole network: deeper than parameters, gates and values computed from
+/// them. Where gradients meet, Burn adds that of the deeper step first.
 fn deepened(x: Tensor<3>) -> Tensor<3> {
     (0..4).fold(x, |x, _| fork(x))
 }
 
-/// Collects parameters.
+/// Visitor that collects parameters.
 struct Read<'a>(&'a mut Vec<AnyFloat>);
 
 impl ModuleVisitor for Read<'_> {
@@ -102,7 +102,7 @@ impl ModuleVisitor for Read<'_> {
     }
 }
 
-/// Replaces parameters, in the order that [`Read`] has.
+/// Mapper that replaces parameters, in the order of [`Read`].
 struct Replace<F>(F);
 
 impl<F: FnMut(AnyFloat) -> AnyFloat> ModuleMapper for Replace<F> {
@@ -127,7 +127,7 @@ mod tests {
     const BLOCKS: usize = 3;
     const DROPOUT: f64 = 0.2;
 
-    /// How far apart gradients may be.
+    /// Allowed difference of gradients.
     #[derive(Clone, Copy, PartialEq)]
     enum Tolerance {
         Bits,
@@ -174,7 +174,7 @@ mod tests {
         config.init(device)
     }
 
-    /// Two adapters of unlike rank and dropout, on every map that is named.
+    /// Two adapters of different rank and dropout, on every named map.
     fn adapted<M: Module + Adaptable>(model: M, targets: &[&str], device: &Device) -> M {
         let target_modules: Vec<String> = targets.iter().map(|target| (*target).to_owned()).collect();
         let lora = |r, lora_dropout| LoraConfig {
@@ -186,7 +186,7 @@ mod tests {
         let mut model = model.no_grad();
         adapt(&mut model, &[lora(2, 0.3), lora(3, 0.0)], 1, device).expect("adapted");
         for (_, linear) in model.linears() {
-            // Not zero, or no gradient would pass.
+            // Not zero, or gradients would be zero too.
             let Some(bank) = linear.lora.as_mut() else { continue };
             let shape = bank.lora_b.dims();
             bank.lora_b = Param::from_tensor(normal(shape, device));
@@ -210,7 +210,7 @@ mod tests {
         Tensor::from_data(TensorData::new(hidden, [2, keys]), device)
     }
 
-    /// A loss to which every number counts otherwise.
+    /// Loss in which every number has a different weight.
     fn weighed(y: Tensor<3>) -> Tensor<1> {
         let device = y.device().inner();
         undertone_ops::seed(3);
@@ -230,7 +230,7 @@ mod tests {
         x.try_into_vec_as().expect("floats")
     }
 
-    /// Gradients of all parameters, and of `leaves`, after those the loss itself.
+    /// Returns the loss, and the gradients of all parameters and of `leaves`.
     fn found<M: Module>(model: &M, leaves: &[Tensor<2>], loss: impl Fn(&M) -> Tensor<1>) -> Vec<Option<Vec<f32>>> {
         undertone_ops::seed(7);
         let loss = loss(model);
@@ -241,7 +241,7 @@ mod tests {
         gradient.1.into_iter().chain(leaves).chain([Some(values(loss.inner()))]).collect()
     }
 
-    /// Whether the gradients are the plain ones, with as many blocks run again together as there are and other numbers.
+    /// Compares gradients with the plain ones, for different group sizes.
     fn compare<M: Module>(
         model: M,
         leaves: &[Tensor<2>],
@@ -257,7 +257,7 @@ mod tests {
                 assert_eq!(plain.is_some(), again.is_some(), "gradient {i} of every {every}");
                 let (Some(plain), Some(again)) = (plain, again) else { continue };
                 let largest = plain.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
-                // An accelerator's backend fuses what runs again otherwise, and rounds otherwise.
+                // An accelerator's backend fuses the rerun differently, and so rounds differently.
                 let allowed = match tolerance {
                     _ if undertone_ops::runs_ahead(&Device::default()) => 1e-4 * largest,
                     Tolerance::Bits => 0.0,
@@ -272,7 +272,7 @@ mod tests {
 
     fn whisper_loss(model: &Whisper, mel: &Tensor<3>, gates: Option<&Gates>) -> Tensor<1> {
         let encoder = &model.encoder;
-        // The stream in between and at the end is also read by something else, as an alignment loss does.
+        // The stream in between and at the end also has another reader, as with an alignment loss.
         let tapped = encoder.blocks(encoder.front_end(mel.clone(), 0), 0..1, gates);
         let states = encoder.layer_norm.forward(encoder.blocks(tapped.clone(), 1..BLOCKS, gates));
         let cache =

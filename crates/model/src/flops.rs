@@ -1,12 +1,12 @@
-//! How much arithmetic a forward pass is.
+//! Floating-point operations of a forward pass.
 
 use crate::layers::Linear;
 use crate::text::TextEncoder;
 use crate::whisper::{Whisper, WhisperDecoder, WhisperEncoder};
 
 impl WhisperEncoder {
-    /// Floating-point operations of the forward pass over a clip of `frames`: products alone, a multiplication and an
-    /// addition counted as two; adapters are left out.
+    /// Floating-point operations of the forward pass over a clip of `frames`. Only products count, with a
+    /// multiplication and an addition as two operations; adapters are left out.
     pub fn forward_flops(&self, frames: usize) -> f64 {
         let positions = frames.div_ceil(2);
         let d_model = self.layer_norm.weight.dims()[0];
@@ -22,7 +22,8 @@ impl WhisperEncoder {
 }
 
 impl WhisperDecoder {
-    /// Floating-point operations of the forward pass over `tokens` that look at `positions`, the output layer included.
+    /// Floating-point operations of the forward pass over `tokens` that attend to `positions`, the output layer
+    /// included.
     pub fn forward_flops(&self, tokens: usize, positions: usize) -> f64 {
         let [vocabulary, d_model] = self.embed_tokens.weight.dims();
         let block = self.layers.iter().map(|layer| {

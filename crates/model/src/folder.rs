@@ -1,5 +1,5 @@
-//! What every model's folder in the Hugging Face layout has in common: weights in one file or in shards, JSON objects, and
-//! small files that travel along.
+//! Common parts of model folders in the Hugging Face layout: weights in one file or in shards, JSON objects, and small
+//! files that are copied along.
 
 use burn::module::Module;
 use serde_json::{Map, Value};
@@ -9,50 +9,50 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, parameters, replace_directory, write_tensors};
 
-/// Why a folder is no model, or could not be written.
+/// Reason why a folder is not a model, or could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// The folder is not there.
+    /// The folder does not exist.
     #[error("`{}` is no folder: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json)", .0.display())]
     NoFolder(PathBuf),
     /// A file of the folder cannot be read.
     #[error("cannot read `{}`: {source}", path.display())]
     Io {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A small file is not small.
+    /// A small file is too large.
     #[error("`{}` has more than {most} bytes, which no such file of a model has: take the one that came with the model", path.display())]
     TooLarge {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// The most that it may have.
+        /// Maximum size in bytes.
         most: u64,
     },
     /// A JSON file is malformed.
     #[error("`{}` is not a JSON object: {reason}", path.display())]
     Json {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// What the parser said.
+        /// Message of the parser.
         reason: String,
     },
-    /// The configuration describes no such model, or the tokenizer is none of its kind.
+    /// The configuration does not describe such a model, or the tokenizer is of another kind.
     #[error("`{}`: {source}", path.display())]
     Content {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// Why not.
+        /// Reason.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Files of the folder contradict each other.
     #[error("`{}`: {reason}", path.display())]
     Mismatch {
-        /// The file at odds with `config.json`.
+        /// File that contradicts `config.json`.
         path: PathBuf,
-        /// How.
+        /// Description of the contradiction.
         reason: String,
     },
     /// The configuration gives another size than the weights have.
@@ -61,9 +61,9 @@ pub enum FolderError {
     /// The weights do not fit the model.
     #[error("`{}`: {source}", path.display())]
     Weights {
-        /// The folder.
+        /// Folder.
         path: PathBuf,
-        /// The tensor, and why.
+        /// Tensor, and reason.
         source: StoreError,
     },
     /// The weights cannot be read or written.
@@ -71,42 +71,42 @@ pub enum FolderError {
     Store(#[from] StoreError),
 }
 
-/// A size in a configuration that is not that of the weights.
+/// A size in a configuration that differs from that of the weights.
 #[derive(Debug, thiserror::Error)]
 #[error("`{}` says that `{key}` is {value}, and tensor `{tensor}` of the weights beside it has shape {found:?} instead of {expected:?}: take both from the same model", path.display())]
 pub struct WrongSize {
-    /// The configuration.
+    /// Path of the configuration.
     pub path: PathBuf,
-    /// The key.
+    /// Key of the size.
     pub key: &'static str,
-    /// Its value.
+    /// Value of the key.
     pub value: usize,
-    /// The tensor.
+    /// Name of the tensor.
     pub tensor: String,
-    /// Its shape by the configuration.
+    /// Shape by the configuration.
     pub expected: Vec<usize>,
-    /// Its shape in the file.
+    /// Shape in the file.
     pub found: Vec<usize>,
 }
 
 impl FolderError {
-    /// What is wrong with the content of `path`.
+    /// Creates the error for the content of `path`.
     pub(crate) fn content(path: PathBuf, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Content { path, source: Box::new(source) }
     }
 }
 
-/// The file of weights that are not in shards.
+/// File of weights that are not sharded.
 pub(crate) const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// The most bytes of what only says how something is used, and of what may hold a vocabulary: the largest there are have
-/// some hundred kB and 35 MB.
+/// Maximum size in bytes of files that hold settings, and of those that may hold a vocabulary. The largest existing
+/// ones have some hundred kB and 35 MB.
 const SETTINGS: u64 = 4 << 20;
 const VOCABULARY: u64 = 128 << 20;
 
-/// The small files of a model, each with the most bytes that it may have. Nothing else of a folder is read or written back:
-/// it may be where somebody keeps transcripts, too.
+/// Small files of a model, each with its maximum size in bytes. No other file of a folder is read or written back: the
+/// folder may also hold your transcripts, for example.
 const SMALL_FILES: [(&str, u64); 12] = [
     ("config.json", SETTINGS),
     ("generation_config.json", SETTINGS),
@@ -122,10 +122,10 @@ const SMALL_FILES: [(&str, u64); 12] = [
     ("merges.txt", VOCABULARY),
 ];
 
-/// The weights of a folder: one file, or shards with an index.
+/// Weights of a folder: one file, or shards with an index.
 pub(crate) struct Weights {
     files: BTreeMap<String, TensorFile>,
-    /// Tensor → file; empty when there is one file.
+    /// File of each tensor; empty if there is one file.
     index: BTreeMap<String, String>,
     origin: PathBuf,
 }
@@ -155,18 +155,18 @@ impl Weights {
         Ok(Self { files, index, origin: index_path })
     }
 
-    /// The weights of one file.
+    /// Opens the weights of one file.
     pub(crate) fn single(path: &Path) -> Result<Self, FolderError> {
         let files = BTreeMap::from([(WEIGHTS.to_owned(), TensorFile::open(path)?)]);
         Ok(Self { files, index: BTreeMap::new(), origin: path.to_owned() })
     }
 
-    /// The shape of a tensor, if there is one of that name.
+    /// Shape of a tensor, if there is one of that name.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
         self.file_of(name)?.shape(name)
     }
 
-    /// The error that there is none.
+    /// Creates the error for a missing tensor.
     pub(crate) fn missing(&self, name: &str) -> StoreError {
         StoreError::Missing { name: name.to_owned(), origin: format!("`{}`", self.origin.display()) }
     }
@@ -175,13 +175,13 @@ impl Weights {
         self.file_of(name).ok_or_else(|| self.missing(name))?.read(name)
     }
 
-    /// The file in which a tensor should be.
+    /// Returns the file in which a tensor should be.
     fn file_of(&self, name: &str) -> Option<&TensorFile> {
         self.files.get(if self.index.is_empty() { WEIGHTS } else { self.index.get(name)? })
     }
 }
 
-/// The tensor that has one of several names; when none is there, the error names the first.
+/// Reads the tensor that has one of several names; if none exists, the error names the first.
 pub(crate) fn first_named(
     names: impl IntoIterator<Item = String>,
     mut read: impl FnMut(&str) -> Result<HostTensor, StoreError>,
@@ -197,14 +197,14 @@ pub(crate) fn first_named(
     })
 }
 
-/// A model's parameters without those of its adapters.
+/// Returns a model's parameters without those of its adapters.
 pub(crate) fn base_parameters<M: Module>(model: &M) -> BTreeMap<String, HostTensor> {
     let mut found = parameters(&model.clone().valid());
     found.retain(|name, _| !name.contains(".lora."));
     found
 }
 
-/// The small files of a model that the folder has, by their names.
+/// Reads the small files of a model that the folder has, by name.
 pub(crate) fn read_files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, FolderError> {
     if !dir.is_dir() {
         return Err(FolderError::NoFolder(dir.to_owned()));
@@ -223,25 +223,25 @@ fn read_at_most(path: &Path, most: u64) -> Result<Vec<u8>, FolderError> {
     }
 }
 
-/// Takes a file that must be there.
+/// Removes a file from `files`; an error if it is missing.
 pub(crate) fn required(files: &mut BTreeMap<String, Vec<u8>>, dir: &Path, name: &str) -> Result<Vec<u8>, FolderError> {
     files
         .remove(name)
         .ok_or_else(|| FolderError::Io { path: dir.join(name), source: std::io::ErrorKind::NotFound.into() })
 }
 
-/// The JSON object of a file.
+/// Parses a file as a JSON object.
 pub(crate) fn object(path: &Path, bytes: &[u8]) -> Result<Map<String, Value>, FolderError> {
     serde_json::from_slice(bytes).map_err(|e| FolderError::Json { path: path.to_owned(), reason: e.to_string() })
 }
 
-/// A JSON file as people like to read it.
+/// Formats a JSON file with indentation.
 pub(crate) fn pretty(json: Map<String, Value>) -> Vec<u8> {
     format!("{:#}\n", Value::Object(json)).into_bytes()
 }
 
-/// Writes a folder, whole or not at all; of one that is there the model is replaced, and what else lies in it stays. `config.json`
-/// says which type the weights have.
+/// Writes a folder atomically. In an existing folder the model is replaced, and other files stay. `config.json` states
+/// the type of the weights.
 pub(crate) fn write(
     dir: &Path,
     mut config: Map<String, Value>,
@@ -266,8 +266,8 @@ pub(crate) fn write(
     })
 }
 
-/// Whether a file of this name in a folder of the Hugging Face layout is a part of the model: its weights, whole or in shards, or
-/// one of its small files. Everything else there is neither read nor written.
+/// Whether a file of this name in a folder of the Hugging Face layout is part of the model: its weights, whole or in
+/// shards, or one of its small files. Other files are neither read nor written.
 pub fn is_model_file(name: &str) -> bool {
     let is_shard = name.starts_with("model-") && name.ends_with(".safetensors");
     is_shard || [WEIGHTS, INDEX].contains(&name) || SMALL_FILES.iter().any(|(small, _)| *small == name)

@@ -1,7 +1,7 @@
-//! Heads of text tasks over an encoder's states: a label for a text, a span of it, a tag for each token.
+//! Heads for text tasks over an encoder's states: a label for a text, a span of it, a tag for each token.
 //!
-//! Module paths are those of transformers' models with such heads (`classifier`, `qa_outputs`); a head gives logits, and
-//! the loss is its caller's.
+//! Module paths are those of transformers' models with such heads (`classifier`, `qa_outputs`). A head returns logits;
+//! the caller computes the loss.
 
 use crate::layers::{Linear, mean_pool};
 use burn::module::Module;
@@ -9,8 +9,8 @@ use burn::tensor::{Bool, Device, Tensor};
 use serde::{Deserialize, Serialize};
 use undertone_ops::dropout;
 
-/// States → logits of a text's label: pooled, a dense layer with tanh, dropout, a linear map. It is BERT's pooler with
-/// the classifier over it, and RoBERTa's head without the dropout before the dense layer.
+/// Classification head, from states to logits of a text's label: pooling, a dense layer with tanh, dropout, a linear
+/// map. It equals BERT's pooler with a classifier, and RoBERTa's head without the dropout before the dense layer.
 #[derive(Module, Debug)]
 pub struct ClassifyHead {
     /// `[d_model, d_model]`.
@@ -21,17 +21,17 @@ pub struct ClassifyHead {
     config: ClassifyHeadConfig,
 }
 
-/// States → logits of a span's first and last token.
+/// Span head, from states to logits of a span's first and last token.
 #[derive(Module, Debug)]
 pub struct SpanHead {
-    /// `[2, d_model]`: start, then end. The bias is there for the checkpoints that have one: it shifts all positions
-    /// alike, and a softmax over them takes no notice.
+    /// `[2, d_model]`: start, then end. The bias exists for checkpoints that have one: it shifts all positions equally,
+    /// so a softmax over them does not change.
     pub qa_outputs: Linear,
     #[module(skip)]
     config: SpanHeadConfig,
 }
 
-/// States → logits of each token's tag.
+/// Tagging head, from states to logits of each token's tag.
 #[derive(Module, Debug)]
 pub struct TagHead {
     /// `[tags, d_model]`.
@@ -40,63 +40,63 @@ pub struct TagHead {
     config: TagHeadConfig,
 }
 
-/// Logits over the positions of a batch; minus infinity where a span may not begin or end.
+/// Logits over the positions of a batch; minus infinity where a span must not begin or end.
 #[derive(Clone, Debug)]
 pub struct SpanLogits {
-    /// Of the first token, `[batch, tokens]`.
+    /// Logits of the first token, `[batch, tokens]`.
     pub start: Tensor<2>,
-    /// Of the last, `[batch, tokens]`.
+    /// Logits of the last token, `[batch, tokens]`.
     pub end: Tensor<2>,
 }
 
-/// How a text is classified.
+/// Configuration of a classification head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClassifyHeadConfig {
-    /// Which states the label is read from.
+    /// States from which the label is read.
     pub pooling: Pooling,
-    /// Probability of dropping a number of the dense layer's output; acts in training only.
+    /// Dropout on the dense layer's output, in training.
     pub dropout: f64,
 }
 
-/// How spans are found.
+/// Configuration of a span head.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpanHeadConfig {
-    /// Probability of dropping a number of a state; acts in training only. BERT has none here: its last block has its own.
+    /// Dropout on the states, in training. BERT has none here because its last block has its own.
     pub dropout: f64,
 }
 
-/// How tokens are tagged.
+/// Configuration of a tagging head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TagHeadConfig {
-    /// Probability of dropping a number of a state; acts in training only.
+    /// Dropout on the states, in training.
     pub dropout: f64,
 }
 
-/// Which states a text's label is read from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// States from which a text's label is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pooling {
-    /// The first token's, `[CLS]` or `<s>`, as in BERT and RoBERTa. It stands for no word, so an encoder that is trained
-    /// along learns to gather there what the task asks for.
+    /// The state of the first token, `[CLS]` or `<s>`, as in BERT and RoBERTa. It stands for no word, so an encoder
+    /// trained along learns to collect there the features that the task needs.
     #[default]
     Cls,
-    /// The mean of all that are no padding: for encoders that were trained through it, as MiniLM's sentence encoders
-    /// were, and whose first state nothing was asked of.
+    /// The mean of all states that are not padding. Use it for encoders that were trained with mean pooling, such as
+    /// MiniLM's sentence encoders: their first state was not trained for anything.
     Mean,
 }
 
-/// Why a configuration describes no head.
+/// Reason why a configuration does not describe a head.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum HeadConfigError {
-    /// The dropout is no probability.
+    /// The dropout is not a probability below 1.
     #[error("`dropout` is {0}: it must be at least 0 and below 1")]
     Dropout(f64),
 }
 
-/// The standard deviation of fresh weights: BERT's and RoBERTa's `initializer_range`.
+/// Standard deviation of new weights: BERT's and RoBERTa's `initializer_range`.
 const STD: f64 = 0.02;
 
 impl Default for ClassifyHeadConfig {
@@ -112,28 +112,30 @@ impl Default for TagHeadConfig {
 }
 
 impl ClassifyHeadConfig {
-    /// From the first state, with dropout 0.1.
+    /// Creates a configuration that reads the first state, with dropout 0.1.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With other states to read from.
+    /// Sets the states to read from.
     pub fn with_pooling(self, pooling: Pooling) -> Self {
         Self { pooling, ..self }
     }
 
-    /// With another probability of dropping.
+    /// Sets the dropout.
     pub fn with_dropout(self, dropout: f64) -> Self {
         Self { dropout, ..self }
     }
 
+    /// Checks the values.
+    ///
     /// # Errors
-    /// Names the key that makes no sense.
+    /// Names the invalid key.
     pub fn validate(&self) -> Result<(), HeadConfigError> {
         check_dropout(self.dropout)
     }
 
-    /// A freshly initialised head for states of width `d_model` and so many labels.
+    /// Creates a head for states of width `d_model` and `labels` labels.
     pub fn init(&self, d_model: usize, labels: usize, device: &Device) -> ClassifyHead {
         ClassifyHead {
             dense: Linear::init(d_model, d_model, true, STD, device),
@@ -144,9 +146,11 @@ impl ClassifyHeadConfig {
 }
 
 impl ClassifyHead {
+    /// Returns the logits of the labels.
+    ///
     /// # Shapes
-    /// - `states`: `[batch, tokens, d_model]`; `padding`: `[batch, tokens]`, true where a token is padding, which is never
-    ///   the first
+    /// - `states`: `[batch, tokens, d_model]`; `padding`: `[batch, tokens]`, true where a token is padding, which is
+    ///   never the first
     /// - output: `[batch, labels]`
     pub fn forward(&self, states: Tensor<3>, padding: Option<&Tensor<2, Bool>>) -> Tensor<2> {
         let pooled = match self.config.pooling {
@@ -159,32 +163,34 @@ impl ClassifyHead {
 }
 
 impl SpanHeadConfig {
-    /// Without dropout.
+    /// Creates a configuration without dropout.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With another probability of dropping.
+    /// Sets the dropout.
     pub fn with_dropout(self, dropout: f64) -> Self {
         Self { dropout }
     }
 
+    /// Checks the values.
+    ///
     /// # Errors
-    /// Names the key that makes no sense.
+    /// Names the invalid key.
     pub fn validate(&self) -> Result<(), HeadConfigError> {
         check_dropout(self.dropout)
     }
 
-    /// A freshly initialised head for states of width `d_model`.
+    /// Creates a head for states of width `d_model`.
     pub fn init(&self, d_model: usize, device: &Device) -> SpanHead {
         SpanHead { qa_outputs: Linear::init(d_model, 2, true, STD, device), config: self.clone() }
     }
 }
 
 impl SpanHead {
-    /// Logits that are minus infinity where `hidden` is true: at padding, at special tokens and at the question. A row
-    /// needs a position that is not hidden, and its target must be one: where a text may have no answer, that is the
-    /// first token, which stands for having none.
+    /// Returns logits that are minus infinity where `hidden` is true: at padding, special tokens and the question. A
+    /// row needs a position that is not hidden, and its target must be one. If a text may have no answer, the first
+    /// token stands for that and must not be hidden.
     ///
     /// # Shapes
     /// - `states`: `[batch, tokens, d_model]`; `hidden`: `[batch, tokens]`
@@ -200,36 +206,40 @@ impl SpanHead {
 }
 
 impl TagHeadConfig {
-    /// With dropout 0.1.
+    /// Creates a configuration with dropout 0.1.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With another probability of dropping.
+    /// Sets the dropout.
     pub fn with_dropout(self, dropout: f64) -> Self {
         Self { dropout }
     }
 
+    /// Checks the values.
+    ///
     /// # Errors
-    /// Names the key that makes no sense.
+    /// Names the invalid key.
     pub fn validate(&self) -> Result<(), HeadConfigError> {
         check_dropout(self.dropout)
     }
 
-    /// A freshly initialised head for states of width `d_model` and so many tags.
+    /// Creates a head for states of width `d_model` and `tags` tags.
     pub fn init(&self, d_model: usize, tags: usize, device: &Device) -> TagHead {
         TagHead { classifier: Linear::init(d_model, tags, true, STD, device), config: self.clone() }
     }
 }
 
 impl TagHead {
-    /// `[batch, tokens, d_model]` → `[batch, tokens, tags]`. Padding has logits too; its labels are to be ignored.
+    /// Returns the logits of the tags: `[batch, tokens, d_model]` → `[batch, tokens, tags]`. Padding has logits too;
+    /// ignore its labels.
     pub fn forward(&self, states: Tensor<3>) -> Tensor<3> {
         forward_dropped(&self.classifier, states, self.config.dropout)
     }
 }
 
-/// A map of states some numbers of which are dropped where the map is in training, even if what made the states is not.
+/// Applies dropout and a map. The map's device decides about dropout, so it acts in training even if the states'
+/// network is not trained.
 fn forward_dropped(linear: &Linear, states: Tensor<3>, p: f64) -> Tensor<3> {
     let states = if linear.weight.val().is_autodiff() { states.autodiff() } else { states };
     linear.forward(dropout(states, p))
@@ -335,7 +345,7 @@ mod tests {
         })
     }
 
-    /// Whether a gradient is one, and more than what rounding leaves.
+    /// Whether a gradient exists and is larger than rounding errors.
     fn counts(gradient: &[f32]) -> bool {
         gradient.iter().all(|g| g.is_finite()) && gradient.iter().any(|g| g.abs() > 1e-6)
     }
@@ -357,7 +367,7 @@ mod tests {
         }
         let head = SpanHeadConfig::new().with_dropout(0.1).init(D_MODEL, &device).train();
         let SpanLogits { start, end } = head.forward(x.clone(), &bools(HIDDEN, &training));
-        // All that is open are the last two tokens of the first text.
+        // Only the last two tokens of the first text are not hidden.
         let open = |logits: &Tensor<2>| logits.clone().slice([0..1, 2..4]).sum();
         let [[_, bias]] = gradients(&head, open(&start) + open(&end), [&head.qa_outputs]);
         assert_eq!(bias, [2.0, 2.0]);
@@ -387,7 +397,7 @@ mod tests {
         let still = run(&classify, &span, &tag, &x);
         assert_eq!(still, run(&classify, &span, &tag, &x));
         let (classify, span, tag) = (classify.train(), span.train(), tag.train());
-        // States of an encoder that is trained along, and of one that is not.
+        // States of a trained encoder, and of a frozen one.
         for x in [x.clone().autodiff(), x.clone()] {
             let once = run(&classify, &span, &tag, &x);
             for (once, again) in once.iter().zip(run(&classify, &span, &tag, &x)) {

@@ -1,24 +1,24 @@
-//! Parameters over the operations of `undertone-ops`, named and laid out as Hugging Face stores them, so that a module's
-//! path is its tensor's name on disk.
+//! Layers over the operations of `undertone-ops`. Their parameters have the names and layouts of Hugging Face, so that
+//! a module's path is its tensor's name on disk.
 
 use crate::lora::{Gates, LoraBank};
 use burn::module::{Module, Param};
 use burn::tensor::{Bool, Device, Int, Tensor};
 use undertone_ops as ops;
 
-/// An affine map.
+/// Linear map.
 #[derive(Module, Debug)]
 pub struct Linear {
     /// `[out, in]`.
     pub weight: Param<Tensor<2>>,
     /// `[out]`; Whisper's key projections have none.
     pub bias: Option<Param<Tensor<1>>>,
-    /// Low-rank updates, where there are any.
+    /// Low-rank updates, if there are any.
     pub lora: Option<LoraBank>,
 }
 
 impl Linear {
-    /// Weights from N(0, `std`²), biases 0.
+    /// Creates weights from N(0, `std`²) and biases of 0.
     pub fn init(d_in: usize, d_out: usize, bias: bool, std: f64, device: &Device) -> Self {
         Self {
             weight: normal([d_out, d_in], std, device),
@@ -27,19 +27,19 @@ impl Linear {
         }
     }
 
-    /// `[.., in]` → `[.., out]`, without adapters.
+    /// Applies the map without adapters: `[.., in]` → `[.., out]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         ops::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 
-    /// `[batch, .., in]` → `[batch, .., out]`, with the adapters that have a gate.
+    /// Applies the map with the adapters that `gates` selects: `[batch, .., in]` → `[batch, .., out]`.
     pub fn forward_gated<const D: usize>(&self, x: Tensor<D>, gates: Option<&Gates>) -> Tensor<D> {
         let updates = self.lora.as_ref().zip(gates).map(|(bank, gates)| bank.updates(&x, gates)).unwrap_or_default();
         ops::lora_linear(x, self.weight.val(), self.bias.as_ref().map(Param::val), updates)
     }
 }
 
-/// Layer normalisation.
+/// Layer norm.
 #[derive(Module, Debug)]
 pub struct LayerNorm {
     /// `[d_model]`.
@@ -51,7 +51,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Scale 1, shift 0; ε is PyTorch's 1e-5.
+    /// Creates scale 1 and shift 0; ε is PyTorch's 1e-5.
     pub fn init(d_model: usize, device: &Device) -> Self {
         Self {
             weight: Param::from_tensor(Tensor::ones([d_model], device)),
@@ -60,12 +60,12 @@ impl LayerNorm {
         }
     }
 
-    /// With another ε, which is added to the variance.
+    /// Sets ε, which is added to the variance.
     pub fn with_epsilon(self, epsilon: f64) -> Self {
         Self { epsilon, ..self }
     }
 
-    /// Same shape in and out.
+    /// Normalises the last axis; the shape stays the same.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         ops::layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon)
     }
@@ -83,7 +83,7 @@ pub struct Conv1d {
 }
 
 impl Conv1d {
-    /// Weights from N(0, `std`²), biases 0.
+    /// Creates weights from N(0, `std`²) and biases of 0.
     pub fn init(d_in: usize, d_out: usize, stride: usize, std: f64, device: &Device) -> Self {
         Self {
             weight: normal([d_out, d_in, 3], std, device),
@@ -92,13 +92,13 @@ impl Conv1d {
         }
     }
 
-    /// `[batch, time, in]` → `[batch, ⌈time / stride⌉, out]`.
+    /// Applies the convolution: `[batch, time, in]` → `[batch, ⌈time / stride⌉, out]`.
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         ops::conv1d(x, self.weight.val(), self.bias.val(), self.stride, 1)
     }
 }
 
-/// A table of vectors.
+/// Embedding table.
 #[derive(Module, Debug)]
 pub struct Embedding {
     /// `[rows, d_model]`.
@@ -106,24 +106,24 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// Rows from N(0, `std`²).
+    /// Creates rows from N(0, `std`²).
     pub fn init(rows: usize, d_model: usize, std: f64, device: &Device) -> Self {
         Self { weight: normal([rows, d_model], std, device) }
     }
 
-    /// `[batch, time]` ids → `[batch, time, d_model]`.
+    /// Looks up ids: `[batch, time]` → `[batch, time, d_model]`.
     pub fn forward(&self, ids: Tensor<2, Int>) -> Tensor<3> {
         ops::embedding(self.weight.val(), ids)
     }
 
-    /// Rows `start .. start + count`: positions are read in order, so no look-up is needed.
+    /// Returns rows `start .. start + count`. Positions are consecutive, so they need no look-up.
     pub fn rows(&self, start: usize, count: usize) -> Tensor<2> {
         self.weight.val().narrow(0, start, count)
     }
 }
 
-/// The mean over time of the states that are no padding, `[batch, time, d_model]` → `[batch, d_model]`. `padding` is
-/// `[batch, time]`, true where a state is padding; a sequence of nothing else gives zeros.
+/// Returns the mean over time of the states that are not padding, `[batch, time, d_model]` → `[batch, d_model]`.
+/// `padding`, `[batch, time]`, is true where a state is padding. A sequence of padding alone gives zeros.
 pub fn mean_pool(states: Tensor<3>, padding: Option<&Tensor<2, Bool>>) -> Tensor<2> {
     let Some(padding) = padding else {
         return states.mean_dim(1).squeeze_dim(1);

@@ -1,10 +1,10 @@
-//! Whisper, BERT and RoBERTa on Burn: the networks, heads of text tasks, decoding, their tokenizers, adapters and a router
-//! over them, and the open formats they are loaded from and saved to.
+//! Whisper, BERT and RoBERTa on Burn: networks, heads for text tasks, decoding, tokenizers, adapters and a router over
+//! them, and the open formats in which they are loaded and saved.
 //!
-//! A model comes from a folder in the Hugging Face layout and goes back into one that transformers loads. Module paths
-//! are Hugging Face's tensor names, weights keep its `[out, in]` layout, configuration keys are its keys.
+//! Models are loaded from folders in the Hugging Face layout and saved to folders that transformers loads. Module paths
+//! are Hugging Face's tensor names, weights keep its `[out, in]` layout, and configurations use its keys.
 //!
-//! This crate deliberately knows neither data nor training: features come in as tensors, and a loss is its caller's.
+//! This crate knows neither data nor training: you pass features as tensors and compute the loss yourself.
 //!
 //! ```
 //! use burn::tensor::{Device, Int, Tensor};

@@ -1,7 +1,7 @@
-//! The router: which adapters an input goes through.
+//! Router: selects the adapters for an input.
 //!
-//! It reads the mean-pooled state at a layer below the adapters (the tap), so that one pass through the backbone is
-//! enough; the adapters lie above.
+//! It reads the mean-pooled states at a layer below the adapters (the tap), so that one pass through the backbone is
+//! enough.
 
 use crate::layers::{LayerNorm, Linear};
 use crate::limits::{MOST_ROUTER_LAYERS, WIDEST_ROUTER};
@@ -11,55 +11,56 @@ use burn::tensor::{Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
 use undertone_ops::{dropout, gelu};
 
-/// A perceptron from pooled states to a logit for each adapter, and one for its own confidence.
+/// Perceptron from pooled states to a logit for each adapter, and to one for its own confidence.
 #[derive(Module, Debug)]
 pub struct Router {
-    /// The hidden layers.
+    /// Hidden layers.
     pub layers: Vec<RouterLayer>,
-    /// The last hidden layer → one logit for each adapter.
+    /// Map from the last hidden layer to one logit per adapter.
     pub gate: Linear,
-    /// The last hidden layer → the logit that the choice is right.
+    /// Map from the last hidden layer to the logit that the choice is right.
     pub confidence: Linear,
-    /// The logarithm of what the gate's logits are divided by, above its floor: `[1]`.
+    /// Logarithm of the gate's temperature above its floor, `[1]`.
     pub log_temperature: Param<Tensor<1>>,
     #[module(skip)]
     config: RouterConfig,
 }
 
-/// A hidden layer: linear, norm, activation, dropout.
+/// Hidden layer: linear map, norm, activation, dropout.
 #[derive(Module, Debug)]
 pub struct RouterLayer {
-    /// The map.
+    /// Linear map.
     pub linear: Linear,
-    /// The norm after it, where the router has any.
+    /// Norm after the map, if the router has norms.
     pub norm: Option<LayerNorm>,
 }
 
-/// The `router` section of a configuration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Configuration of the router, the `router` section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RouterConfig {
-    /// After how many encoder blocks it listens; adapters lie above. 0 is the front end.
+    /// Number of encoder blocks below the tap, where the router reads; adapters lie above. 0 is the output of the front
+    /// end.
     pub tap: usize,
-    /// Widths of the hidden layers; none is a linear router.
+    /// Widths of the hidden layers; an empty list makes a linear router.
     pub hidden: Vec<usize>,
-    /// Between the layers.
+    /// Activation between the layers.
     pub activation: Activation,
     /// Whether each hidden layer is normalised.
     pub layer_norm: bool,
-    /// Probability of dropping a hidden number; acts in training only.
+    /// Dropout on hidden units, in training.
     pub dropout: f64,
-    /// What the logits are divided by at first.
+    /// Initial temperature, by which the logits are divided.
     pub temperature: f64,
-    /// Whether that is learned.
+    /// Whether the temperature is learned.
     pub learn_temperature: bool,
-    /// What it never falls below.
+    /// Lower bound of the temperature.
     pub temperature_floor: f64,
-    /// How gates are made of probabilities when the model is used.
+    /// Gates at inference, computed from the probabilities.
     pub gates: GateKind,
-    /// How many adapters count with `gates: top_k`.
+    /// Number of adapters that `gates: top_k` keeps.
     pub top_k: usize,
-    /// Inputs that the router is less sure of than this go through all adapters evenly; 0 trusts every choice.
+    /// Confidence below which an input uses all adapters with equal gates; 0 trusts every choice.
     pub confidence_threshold: f64,
 }
 
@@ -81,8 +82,8 @@ impl Default for RouterConfig {
     }
 }
 
-/// What lies between the router's layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Activation between the router's layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Activation {
     /// max(x, 0).
@@ -94,45 +95,45 @@ pub enum Activation {
     Tanh,
 }
 
-/// How gates are made of probabilities.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Computation of gates from probabilities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GateKind {
     /// The probabilities themselves.
     Soft,
-    /// 1 for the likeliest adapter.
+    /// 1 for the most probable adapter, 0 for the others.
     #[default]
     Hard,
-    /// The probabilities of the likeliest few, scaled to sum to 1.
+    /// The probabilities of the `top_k` most probable adapters, scaled to sum to 1.
     TopK,
-    /// A sample of the distribution, as 1 for one adapter, whose gradient is that of the relaxed sample (Jang et al.,
-    /// 2017). For training; without gradients it is `hard`.
+    /// A sample of the distribution, as 1 for one adapter, with the gradient of the relaxed sample (Jang et al., 2017).
+    /// For training; without gradients it is `hard`.
     Gumbel,
 }
 
-/// Why a configuration describes no router.
+/// Reason why a configuration does not describe a router.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("`{key}` is {value}: it must be {rule}")]
 pub struct RouterConfigError {
-    /// The key below `router`.
+    /// Key below `router`.
     pub key: &'static str,
-    /// Its value.
+    /// Value of the key.
     pub value: String,
-    /// What it must be.
+    /// Requirement on the value.
     pub rule: String,
 }
 
-/// What the router makes of a batch.
+/// Output of the router for a batch.
 #[derive(Clone, Debug)]
 pub struct Routing {
-    /// Logits over the adapters, divided by the temperature: `[batch, adapters]`.
+    /// Logits over the adapters, divided by the temperature, `[batch, adapters]`.
     pub logits: Tensor<2>,
-    /// The logit that the likeliest adapter is the right one: `[batch]`.
+    /// Logit that the most probable adapter is the right one, `[batch]`.
     pub confidence: Tensor<1>,
 }
 
 impl RouterConfig {
-    /// A router for states of width `d_model` over so many adapters.
+    /// Creates a router for states of width `d_model` over `adapters` adapters.
     pub fn init(&self, d_model: usize, adapters: usize, device: &Device) -> Router {
         let mut width = d_model;
         let mut layers = Vec::with_capacity(self.hidden.len());
@@ -188,7 +189,7 @@ impl RouterConfig {
 }
 
 impl Router {
-    /// Judges pooled states, `[batch, d_model]`.
+    /// Routes pooled states, `[batch, d_model]`.
     pub fn forward(&self, pooled: Tensor<2>) -> Routing {
         let hidden = self.layers.iter().fold(pooled, |x, layer| {
             let x = layer.linear.forward(x);
@@ -205,14 +206,14 @@ impl Router {
         });
         Routing {
             logits: self.gate.forward(hidden.clone()) / self.temperature().unsqueeze(),
-            // Its own judge must not change what it judges.
+            // Detached, so that training the confidence does not change the choice.
             confidence: self.confidence.forward(hidden.detach()).squeeze_dim(1),
         }
     }
 
-    /// What logits are divided by, `[1]`.
+    /// Temperature by which logits are divided, `[1]`.
     pub fn temperature(&self) -> Tensor<1> {
-        // Not a clamp: below one there would be no gradient to come back by.
+        // Not a clamp: below the floor it would have no gradient.
         self.log_temperature.val().exp().add_scalar(self.config.temperature_floor)
     }
 }
@@ -223,22 +224,22 @@ impl Routing {
         softmax(self.logits.clone(), 1)
     }
 
-    /// The likeliest adapter of each input.
+    /// Index of the most probable adapter of each input.
     pub fn choices(&self) -> Vec<usize> {
         self.choice_ids().into_data().iter::<i64>().map(|id| id as usize).collect()
     }
 
-    /// The same where they were found, `[batch]`.
+    /// The same, left on the device, `[batch]`.
     pub fn choice_ids(&self) -> Tensor<1, Int> {
         self.logits.clone().argmax(1).squeeze_dim(1)
     }
 
-    /// How likely each choice is right by the router's own judgement, `[batch]`.
+    /// Confidence of the router in each choice, as a probability, `[batch]`.
     pub fn confidences(&self) -> Tensor<1> {
         burn::tensor::activation::sigmoid(self.confidence.clone())
     }
 
-    /// Gates for training, `[batch, adapters]`; `temperature` is that of the Gumbel-softmax alone.
+    /// Gates for training, `[batch, adapters]`; `temperature` is only that of the Gumbel-softmax.
     pub fn training_gates(&self, kind: GateKind, top_k: usize, temperature: f64) -> Tensor<2> {
         if kind != GateKind::Gumbel {
             return self.gates(kind, top_k);
@@ -246,7 +247,7 @@ impl Routing {
         let uniform = undertone_ops::uniform(self.logits.dims(), 1e-7, 1.0 - 1e-7, &self.logits.device());
         let noise = uniform.log().neg().log().neg();
         let relaxed = softmax((self.logits.clone() + noise).div_scalar(temperature), 1);
-        // Straight through: the value is one-hot, the gradient that of the relaxed sample.
+        // Straight-through estimator: the value is one-hot, the gradient that of the relaxed sample.
         let hard = one_hot(relaxed.clone().detach());
         hard - relaxed.clone().detach() + relaxed
     }
@@ -266,7 +267,8 @@ impl Routing {
         }
     }
 
-    /// Gates as the configuration wants them when the model is used, with the even mix for inputs below the threshold.
+    /// Gates at inference as the configuration defines them, with equal gates for inputs below the confidence
+    /// threshold.
     pub fn inference_gates(&self, config: &RouterConfig) -> Tensor<2> {
         let gates = self.gates(config.gates, config.top_k);
         if config.confidence_threshold == 0.0 {
@@ -279,7 +281,7 @@ impl Routing {
     }
 }
 
-/// 1 at the first greatest entry of each row.
+/// Returns 1 at the first maximum of each row, 0 elsewhere.
 fn one_hot(x: Tensor<2>) -> Tensor<2> {
     let [_, columns] = x.dims();
     let best: Tensor<1, Int> = x.clone().argmax(1).squeeze_dim(1);

@@ -1,17 +1,18 @@
-//! The tensors that a configuration asks for, without a single one being made.
+//! Tensors that a configuration describes, without allocating any.
 
 use crate::folder::{FolderError, Weights, WrongSize};
 use std::path::Path;
 use undertone_store::StoreError;
 
-/// A tensor of a model: its path, and the lengths of its axes with the keys that say them; an empty key is none.
+/// A tensor of a model: its path, and the lengths of its axes, each with its configuration key; an empty key means
+/// none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub path: String,
     pub axes: Vec<(&'static str, usize)>,
 }
 
-/// A length with its key.
+/// Key and length of an axis.
 pub(crate) type Axis = (&'static str, usize);
 
 impl Asked {
@@ -23,7 +24,7 @@ impl Asked {
         self.axes.iter().map(|(_, length)| *length).collect()
     }
 
-    /// How many numbers it holds. Lengths are below 2²⁴ and axes at most three.
+    /// Number of elements. Lengths are below 2²⁴ and there are at most three axes.
     pub fn count(&self) -> u128 {
         self.axes.iter().map(|(_, length)| *length as u128).product()
     }
@@ -39,11 +40,11 @@ pub(crate) fn norm(path: &str, width: Axis) -> [Asked; 2] {
     ["weight", "bias"].map(|name| Asked::new(format!("{path}.{name}"), &[width]))
 }
 
-/// Makes sure that the weights are those that `config.json` describes, by their header: nothing is read, and nothing is
-/// allocated by the numbers of a configuration. `names` are what a file may call a tensor.
+/// Checks by the file header that the weights are those that `config.json` describes. Nothing is read, and the numbers
+/// of the configuration cause no allocation. `names` are the names that a file may use for a tensor.
 ///
 /// # Errors
-/// Names the first tensor that is missing or of another shape, and the key that is at odds with it.
+/// Names the first tensor that is missing or has another shape, and the configuration key that contradicts it.
 pub(crate) fn compare(
     dir: &Path,
     weights: &Weights,

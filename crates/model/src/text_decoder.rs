@@ -1,4 +1,4 @@
-//! A small decoder that writes text from the states of any encoder.
+//! Small decoder that writes text from the states of any encoder.
 
 use crate::layers::Embedding;
 use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_POSITIONS};
@@ -7,17 +7,17 @@ use burn::module::Param;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// The dimensions of a decoder over the token embeddings of a text encoder.
+/// Dimensions of a decoder over the token embeddings of a text encoder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TextDecoderConfig {
-    /// Blocks.
+    /// Number of blocks.
     pub layers: usize,
-    /// Attention heads; divides the width of the embeddings.
+    /// Number of attention heads; divides the width of the embeddings.
     pub heads: usize,
     /// Width of the feed-forward layers.
     pub ffn: usize,
-    /// The longest token sequence, prompt included.
+    /// Maximum length of a token sequence, prompt included.
     pub max_length: usize,
     /// Dropout after the embeddings and after attention and feed-forward blocks, in training.
     pub dropout: f64,
@@ -29,45 +29,45 @@ impl Default for TextDecoderConfig {
     }
 }
 
-/// Why a configuration describes no decoder.
+/// Reason why a configuration does not describe a decoder.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TextDecoderConfigError {
-    /// A number that must not be 0.
+    /// A number is 0 that must be positive.
     #[error("`{0}` is 0: it must be at least 1")]
     Zero(&'static str),
-    /// A number that is no size of a decoder.
+    /// A number exceeds its limit.
     #[error("`{key}` is {value}: it must be at most {most}")]
     Large {
-        /// The key.
+        /// Key of the number.
         key: &'static str,
-        /// Its value.
+        /// Value of the key.
         value: usize,
-        /// The most it may be.
+        /// Maximum value.
         most: usize,
     },
-    /// More parameters than are initialised.
+    /// More parameters than may be initialised.
     #[error(
         "`layers`, `ffn` and `max_length` make a decoder of {parameters} parameters, and at most {MOST_NEW_PARAMETERS} are initialised: make them smaller"
     )]
     TooLarge {
-        /// How many it would have.
+        /// Number of parameters.
         parameters: u128,
     },
-    /// The heads do not share the width evenly.
+    /// The number of heads does not divide the width.
     #[error("`heads` is {heads}: it must divide the width of the token embeddings, which is {d_model}")]
     Heads {
-        /// How many there are.
+        /// Number of heads.
         heads: usize,
-        /// The width.
+        /// Width of the embeddings.
         d_model: usize,
     },
-    /// The dropout is no probability.
+    /// The dropout is not a probability below 1.
     #[error("`dropout` is {0}: it must be at least 0 and below 1")]
     Dropout(f64),
 }
 
 impl TextDecoderConfig {
-    /// Checks that there is such a decoder over embeddings of width `d_model`.
+    /// Checks the values for embeddings of width `d_model`.
     ///
     /// # Errors
     /// Names the first key that does not fit.
@@ -87,7 +87,7 @@ impl TextDecoderConfig {
                 return Err(TextDecoderConfigError::Large { key, value, most });
             }
         }
-        // Two attentions and the wide layers of each block, and the positions.
+        // Two attentions and the feed-forward layers of each block, and the positions.
         let [d, layers, ffn, positions] = [d_model, self.layers, self.ffn, self.max_length].map(|n| n as u128);
         let parameters = layers.saturating_mul(8 * d * d + 2 * d * ffn) + positions * d;
         if parameters > u128::from(MOST_NEW_PARAMETERS) {
@@ -102,12 +102,13 @@ impl TextDecoderConfig {
         Ok(())
     }
 
-    /// A freshly initialised decoder with Whisper's blocks. The token embeddings, `[vocab_size, d_model]`, are those of the
-    /// encoder itself: shared, frozen, and the output layer as well; positions are learned. What it decodes against is of
-    /// the same width.
+    /// Creates a decoder with Whisper's blocks. The token embeddings, `[vocab_size, d_model]`, are those of the
+    /// encoder: shared, frozen, and also used as the output layer. Positions are learned. The states it decodes from
+    /// must have the same width.
     ///
-    /// Frozen rows cannot find the scale that logits need, so the last norm, which is trained, begins with it: at the
-    /// inverse of the rows' root mean square norm, a state that no row is akin to has logits of variance 1.
+    /// Frozen rows cannot learn the scale that logits need. So the last norm, which is trained, starts with that scale:
+    /// the inverse of the root mean square norm of the rows. A state that is unrelated to all rows then has logits of
+    /// variance 1.
     pub fn init(&self, embeddings: &Embedding, device: &Device) -> WhisperDecoder {
         let [vocab_size, d_model] = embeddings.weight.dims();
         let config = WhisperConfig {
@@ -118,7 +119,7 @@ impl TextDecoderConfig {
             vocab_size,
             max_target_positions: self.max_length,
             dropout: self.dropout,
-            // The deviation that PyTorch gives a linear map; 0.02, BERT's and Whisper's, at their width of 768.
+            // Standard deviation of PyTorch's linear maps; it is 0.02, as in BERT and Whisper, at their width of 768.
             init_std: (3.0 * d_model as f64).powf(-0.5),
             ..Default::default()
         };
@@ -132,7 +133,7 @@ impl TextDecoderConfig {
     }
 }
 
-/// The root mean square of the norms of a table's rows.
+/// Root mean square of the norms of a table's rows.
 pub fn row_norm(embeddings: &Embedding) -> f64 {
     let squares = embeddings.weight.val().inner().square().sum_dim(1);
     f64::from(squares.mean().into_scalar::<f32>()).sqrt()
@@ -153,7 +154,7 @@ mod tests {
     const START: u32 = 1;
     const END: u32 = 2;
 
-    /// Rows of the given norm around a common direction, as BERT's are.
+    /// Rows of the given norm around a common direction, as in BERT.
     fn embeddings(norm: f64, device: &Device) -> Embedding {
         let normal = |rows| undertone_ops::normal([rows, D_MODEL], 1.0, device);
         let rows = normal(VOCAB) + normal(1).mul_scalar(0.5);
@@ -161,7 +162,7 @@ mod tests {
         Embedding { weight: Param::from_tensor((rows / norms).mul_scalar(norm)) }
     }
 
-    /// Texts of two to nine tokens, their encoder states and which of those are padding.
+    /// Texts of two to nine tokens, with their encoder states and padding.
     struct Pairs {
         texts: Vec<Vec<u32>>,
         states: Tensor<3>,
@@ -244,7 +245,7 @@ mod tests {
             let embeddings = embeddings(norm, &device);
             let decoder = config().init(&embeddings, &device);
             let loss = Pairs::new(&embeddings, &device).loss(&decoder, &device).into_scalar::<f32>();
-            // Chance is ln 40 = 3.7; unscaled, a norm of 20 begins at 90.
+            // Chance is ln 40 = 3.7; unscaled, a norm of 20 starts at 90.
             assert!((3.0..6.0).contains(&loss), "loss {loss} with embeddings of norm {norm}");
         }
     }

@@ -8,13 +8,14 @@ mod template;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
-/// The longest entry of a vocabulary, in bytes: those there are have some hundred. An answer may be made of many of one.
+/// Maximum length of a vocabulary entry in bytes; existing ones have some hundred. An answer may consist of many copies
+/// of one.
 const LONGEST_TOKEN: usize = 8192;
 
-/// Reads one, or says what is wrong with it. The library that reads it panics at some of what is checked here first, and
-/// takes any memory for what makes much out of little text.
+/// Reads a `tokenizer.json`, or describes its error. The library panics at some of the errors that are checked here
+/// first, and allocates without limit for files that expand a short text.
 ///
-/// The file's own truncation and padding are set aside, as its last user left them there.
+/// The file's truncation and padding settings are ignored: they are those of its last user.
 pub(crate) fn read(bytes: &[u8]) -> Result<Tokenizer, String> {
     let json: Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     table::check_all(&json).map_err(|e| format!("`precompiled_charsmap`: {e}"))?;
@@ -28,10 +29,10 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Tokenizer, String> {
     Ok(tokenizer)
 }
 
-/// Refuses a vocabulary with an entry that is no token.
+/// Rejects a vocabulary with an entry that is too long.
 fn check_tokens(json: &Value) -> Result<(), String> {
     let vocabulary = &json["model"]["vocab"];
-    // Most have words with their ids, Unigram's has pairs of a word and its score.
+    // Most vocabularies map words to ids; Unigram's is a list of pairs of a word and its score.
     let words = vocabulary.as_object().into_iter().flat_map(|words| words.keys().map(String::as_str));
     let pairs = vocabulary.as_array().into_iter().flatten().filter_map(|pair| pair[0].as_str());
     let added = json["added_tokens"].as_array().into_iter().flatten().filter_map(|token| token["content"].as_str());

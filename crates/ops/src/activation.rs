@@ -19,8 +19,8 @@ use burn::tensor::Tensor;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use undertone_kernels::activation as kernels;
 
-/// The exact GELU, `x · Φ(x)` with Φ through the error function (not the tanh approximation): what Whisper uses. So is its
-/// gradient, `Φ(x) + x φ(x)`, for which Burn has the approximation's on most backends, off by up to 9e-4.
+/// Exact GELU, `x · Φ(x)` with Φ from the error function (not the tanh approximation), as in Whisper. Its gradient is
+/// exact too, `Φ(x) + x φ(x)`; on most backends Burn uses that of the approximation, which is off by up to 9e-4.
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     #[cfg(feature = "tch")]
     if Backing::of(&x.device()) == Backing::LibTorch {
@@ -55,13 +55,13 @@ pub fn dropout<const D: usize>(x: Tensor<D>, p: f64) -> Tensor<D> {
     let y = if fused(&device) {
         unary::<D, D>(Dropout { p: p as f32, seed }, x)
     } else {
-        // The mask is made again in the backward pass instead of being kept.
+        // The mask is recomputed in the backward pass instead of being kept.
         differentiated(x, |x| (drop_elements(x, p, seed), move |dy| drop_elements(dy, p, seed)))
     };
     host::restored(y, dtype)
 }
 
-/// `x` without the elements that this seed drops, off the CPU and without autodiff.
+/// Returns `x` without the elements that this seed drops, off the CPU and without autodiff.
 pub(crate) fn drop_elements<const D: usize>(x: Tensor<D>, p: f64, seed: u64) -> Tensor<D> {
     #[cfg(feature = "cube")]
     if Backing::of(&x.device()).is_cube() {
@@ -74,7 +74,7 @@ pub(crate) fn drop_elements<const D: usize>(x: Tensor<D>, p: f64, seed: u64) -> 
     x * kept
 }
 
-/// `residual + dropout(x, p)`: how a block adds to its stream.
+/// Returns `residual + dropout(x, p)`, the end of a residual block.
 pub fn residual_dropout<const D: usize>(residual: Tensor<D>, x: Tensor<D>, p: f64) -> Tensor<D> {
     let device = x.device();
     if p == 0.0 || !device.is_autodiff() {
@@ -92,7 +92,7 @@ pub fn residual_dropout<const D: usize>(residual: Tensor<D>, x: Tensor<D>, p: f6
     host::restored(binary::<D, D, D>(op, host::f32(residual), host::f32(x)), dtype)
 }
 
-/// Both in one kernel of CubeCL's.
+/// Both in one kernel for CubeCL.
 #[cfg(feature = "cube")]
 fn residual_step<const D: usize>(residual: Tensor<D>, x: Tensor<D>, p: f64) -> Tensor<D> {
     let (dtype, seed) = (x.dtype(), draw_seed());
@@ -205,7 +205,7 @@ mod tests {
             let x = pseudo_random(rows * columns, seed);
             let expected = kernels::dropout(&x, p, seed);
             let x = Tensor::<1>::from_floats(x.as_slice(), &device()).reshape([rows, columns]);
-            // Transposed and back, so that memory has another order than the tensor.
+            // Transposed and back, so that the memory order differs from the tensor's.
             let x = x.transpose().add_scalar(0.0).transpose();
             assert_close(drop_elements(x, f64::from(p), seed), &expected, 1e-6);
         }

@@ -1,4 +1,4 @@
-//! How much a device holds.
+//! Memory of a device.
 
 #[cfg(feature = "cube")]
 use burn::backend::DispatchDevice;
@@ -8,17 +8,17 @@ use burn_cubecl::cubecl::ir::DeviceProperties;
 #[cfg(feature = "cube")]
 use std::sync::Arc;
 
-/// What a device's memory can hold, in bytes, as far as its driver says. Nothing is known of the CPU's and LibTorch's here.
+/// Memory of a device in bytes, as far as its driver reports it. It is unknown for the CPU and for LibTorch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// Of everything together. CUDA and drivers of Vulkan and Metal say it; what runs through WGSL does not.
+    /// Total memory. CUDA and drivers of Vulkan and Metal report it; devices programmed in WGSL do not.
     pub total: Option<u64>,
-    /// Of one tensor.
+    /// Maximum size of one tensor.
     pub tensor: Option<u64>,
 }
 
 impl Capacity {
-    /// That of `device`.
+    /// Returns the capacity of `device`.
     pub fn of(device: &Device) -> Self {
         #[cfg(feature = "cube")]
         if let Some(properties) = properties(device) {
@@ -29,13 +29,13 @@ impl Capacity {
         Self::default()
     }
 
-    /// How many f32 numbers a tensor may have, which is `most` where the device holds as many.
+    /// Returns the maximum number of f32 elements of a tensor, at most `most`.
     pub(crate) fn numbers(self, most: usize) -> usize {
         self.tensor.map_or(most, |bytes| most.min(usize::try_from(bytes / 4).unwrap_or(most)))
     }
 }
 
-/// Bytes that the units of a cube have in common; nothing off CubeCL.
+/// Bytes of shared memory of a cube; `None` off CubeCL.
 #[cfg(feature = "cube")]
 pub(crate) fn shared_memory(device: &Device) -> Option<usize> {
     Some(properties(device)?.hardware.max_shared_memory_size)

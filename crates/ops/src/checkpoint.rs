@@ -1,10 +1,10 @@
-//! Parts of a network that keep nothing for the backward pass but their inputs, and are run again in it (Chen et al.,
-//! 2016).
+//! Gradient checkpointing: parts of a network keep only their inputs for the backward pass and run again in it (Chen et
+//! al., 2016).
 //!
-//! Burn's own strategy for this, `Device::gradient_checkpointing`, recomputes operations that are marked as bound by memory,
-//! and the products of matrices, the attention and the fused kernels that a block consists of are not. Here a whole part
-//! is one step of the graph. Its backward pass runs the part once more, on leaves that stand for its inputs, and hands on
-//! what their gradients are.
+//! Burn's own strategy for this, `Device::gradient_checkpointing`, recomputes operations that are marked as
+//! memory-bound. The matrix products, the attention and the fused kernels that a block consists of are not marked so.
+//! Here a whole part is one step of the graph. Its backward pass runs the part once more, on leaves that stand for its
+//! inputs, and passes their gradients on.
 
 use crate::graph::{AnyFloat, GraphOps, with_gradients};
 use crate::hook::without_hook;
@@ -13,14 +13,14 @@ use burn::backend::ops::FloatTensorOps;
 use burn::backend::{AutodiffBackend, Dispatch, DispatchTensor, TensorMetadata};
 use burn::tensor::Tensor;
 
-/// `part(inputs)`, of which only the inputs are kept for the backward pass, where `part` runs again.
+/// Returns `part(inputs)`. Only the inputs are kept for the backward pass, in which `part` runs again.
 ///
-/// `part` must do the same both times, must depend on no tracked tensor but its inputs, and gets them in the order of
-/// `inputs`. Gradients are those of the plain call: dropout drops the same numbers again, and inputs that want no gradient,
-/// like frozen parameters, cost none. An input that turns out to have no part in the output gets no gradient if it is a
-/// leaf, like a parameter, and zeros if it was computed.
+/// `part` must be deterministic, must depend on no tracked tensor except its inputs, and gets them in the order of
+/// `inputs`. Gradients equal those of a plain call: dropout drops the same elements again, and inputs that need no
+/// gradient, such as frozen parameters, cost none. If the output does not depend on an input, that input gets no
+/// gradient if it is a leaf, such as a parameter, and zeros if it was computed.
 ///
-/// Where no input is tracked, which is so outside training, this is a plain call.
+/// If no input is tracked, as outside training, this is a plain call.
 pub fn checkpoint<const D: usize>(
     inputs: Vec<AnyFloat>,
     part: impl Fn(Vec<AnyFloat>) -> Tensor<D> + Send + 'static,
@@ -45,11 +45,11 @@ pub fn checkpoint<const D: usize>(
     Tensor::from_dispatch(with_gradients(y.into_dispatch(), inputs, rerun))
 }
 
-/// An input of a part, as it is kept.
+/// Input of a part, as kept.
 struct Input {
     value: DispatchTensor,
     wanted: bool,
-    /// Whether other tensors lie behind it, which a gradient has to reach.
+    /// Whether it is computed from other tensors, which its gradient has to reach.
     computed: bool,
 }
 
@@ -60,17 +60,17 @@ impl Input {
         Self { value: input.clone().plain().0, wanted, computed }
     }
 
-    /// On the device with autodiff, without a place in a graph.
+    /// Returns it on the device with autodiff, untracked.
     fn constant(&self) -> DispatchTensor {
         Dispatch::from_inner(self.value.clone())
     }
 
-    /// The leaf of a graph of its own, if it wants a gradient.
+    /// Returns it as a leaf of a new graph, tracked if it needs a gradient.
     fn leaf(&self) -> DispatchTensor {
         Dispatch::float_set_require_grad(self.constant(), self.wanted)
     }
 
-    /// The gradient of an input that the output does not depend on.
+    /// Gradient of an input that the output does not depend on.
     fn absent(&self) -> Option<DispatchTensor> {
         let dtype = self.value.dtype();
         self.computed.then(|| Dispatch::float_zeros(self.value.shape(), &self.value.device(), dtype.into()))
@@ -86,7 +86,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
 
-    /// A block with dropout in three places.
+    /// Block with dropout in three places.
     fn block(x: Tensor<3>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<3> {
         let options = AttentionOptions::new(2).with_dropout(0.2);
         let x = residual_dropout(x.clone(), attention(x.clone(), x.clone(), x, options), 0.3);
@@ -106,8 +106,8 @@ mod tests {
         x.try_into_vec_as().expect("floats")
     }
 
-    /// The loss of two blocks with shared weights, the gradients of their inputs where they are wanted, and what the device
-    /// draws for the second block's successor.
+    /// Runs two blocks with shared weights. Returns the requested gradients of their inputs, the loss, and a random
+    /// number drawn after the second block.
     fn run(block: Block, half: bool, wanted: [bool; 3]) -> Vec<Option<Vec<f32>>> {
         let inputs = Inputs::default().half(half);
         let (x, weight, bias) = (inputs.tensor([2, 7, 6]), inputs.tensor([6, 6]), inputs.tensor([6]));
@@ -125,7 +125,7 @@ mod tests {
         found.into_iter().chain([Some(values(loss.inner())), Some(values(draw))]).collect()
     }
 
-    /// Equal on the CPU. Elsewhere what is fused with what differs by what lies around it, and with that the last digits.
+    /// Asserts equality on the CPU. Elsewhere fusion depends on the surrounding operations, and so do the last digits.
     fn assert_same(plain: &[Option<Vec<f32>>], again: &[Option<Vec<f32>>]) {
         if !runs_ahead(&device()) {
             assert_eq!(plain, again);
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn nothing_of_the_part_is_kept_between_the_passes() {
-        // What a plain square keeps is its input; the part's own squares are gone when it returns.
+        // A plain square keeps its input; the part's own squares are dropped when it returns.
         let held = Arc::new(Mutex::new(Vec::new()));
         let x = Tensor::<1>::ones([4], &device()).autodiff().require_grad();
         let seen = held.clone();

@@ -17,7 +17,7 @@ use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::Tensor;
 use undertone_kernels::conv::Conv1d;
 
-/// A one-dimensional convolution over time. Channels come last, as in everything after it.
+/// One-dimensional convolution over time. Channels are the last axis, as in the encoder that follows.
 ///
 /// # Shapes
 /// - `x`: `[batch, time, channels_in]`
@@ -43,8 +43,8 @@ fn product(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padd
     host::restored(ternary::<3, 3, 1, 3>(op, host::f32(x), host::f32(weight), host::f32(bias)), dtype)
 }
 
-/// One step of the graph: what each place meets is written side by side by a kernel for CubeCL, and again in the backward
-/// pass instead of being kept; the rest is products of matrices.
+/// One step of the graph: a kernel for CubeCL writes the inputs of each output position side by side (im2col), and
+/// again in the backward pass instead of keeping them. The rest is matrix products.
 #[cfg(feature = "cube")]
 fn step(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<3> {
     let ([batch, time, channels], [channels_out, _, kernel]) = (x.dims(), weight.dims());
@@ -88,7 +88,7 @@ fn step(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding
 fn composed(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<3> {
     let ([batch, time, channels_in], [channels_out, _, kernel]) = (x.dims(), weight.dims());
     let time_out = (time + 2 * padding - kernel) / stride + 1;
-    // Time as rows of `stride` steps: what one place in the kernel meets lies in rows that follow each other.
+    // Time as rows of `stride` steps: the inputs of one kernel position lie in consecutive rows.
     let rows = time_out + (kernel - 1) / stride;
     let zeros = |time: usize| Tensor::zeros([batch, time, channels_in], (&x.device(), x.dtype()));
     let kept = time.min(rows * stride - padding);
@@ -98,7 +98,7 @@ fn composed(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, pad
         let rows = padded.clone().narrow(1, place / stride, time_out);
         rows.narrow(2, place % stride * channels_in, channels_in)
     };
-    // Side by side, the whole is one product of matrices, in either pass.
+    // Side by side, the convolution is one matrix product in either pass.
     let columns = Tensor::cat((0..kernel).map(met).collect(), 2);
     let weight = weight.swap_dims(1, 2).reshape([channels_out, kernel * channels_in]);
     linear(columns, weight, Some(bias))
@@ -108,7 +108,7 @@ fn composed(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, pad
 struct HostConv1d(Conv1d);
 
 impl HostOp<3> for HostConv1d {
-    /// The input where the weight wants a gradient, and the weight.
+    /// Input if the weight needs a gradient, and weight.
     type Saved = (Option<FlexTensor>, FlexTensor);
 
     fn forward(

@@ -1,4 +1,4 @@
-//! The device a run is on, by the name a user gives it.
+//! Devices by the name that a user gives.
 
 #[cfg(feature = "tch")]
 use crate::libtorch;
@@ -17,7 +17,7 @@ use burn::tensor::StreamId;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// A device by name: `auto`, `cpu`, `cuda:0`, `wgpu:0`, `tch:cpu` or `tch:cuda:0`.
+/// Device by name: `auto`, `cpu`, `cuda:0`, `wgpu:0`, `tch:cpu` or `tch:cuda:0`.
 ///
 /// ```
 /// use undertone_ops::DeviceSpec;
@@ -27,18 +27,19 @@ use std::{fmt, str::FromStr};
 /// assert_eq!(DeviceSpec::of(&device), Some(spec));
 /// # Ok::<(), undertone_ops::DeviceError>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub enum DeviceSpec {
-    /// The first GPU that this build and machine have, through CUDA, LibTorch or wgpu in this order; else the CPU.
+    /// The first GPU that this build and machine have, through CUDA, LibTorch or wgpu, in this order; otherwise the
+    /// CPU.
     #[default]
     Auto,
     /// Flex, Burn's CPU backend in Rust.
     Cpu,
     /// A CUDA device through CubeCL; needs the feature `cuda`.
     Cuda(usize),
-    /// A device of Vulkan, Metal or DirectX 12 through CubeCL; needs the feature `wgpu`. GPUs are counted first, those with
-    /// memory of their own before the others; drivers that compute on the CPU, like lavapipe, come last.
+    /// A device of Vulkan, Metal or DirectX 12 through CubeCL; needs the feature `wgpu`. Discrete GPUs are numbered
+    /// first, then GPUs without memory of their own; drivers that compute on the CPU, such as lavapipe, come last.
     Wgpu(usize),
     /// LibTorch on the CPU; needs the feature `tch`.
     TchCpu,
@@ -46,59 +47,59 @@ pub enum DeviceSpec {
     TchCuda(usize),
 }
 
-/// The backends that are built in, by the features that bring them.
+/// Returns the compiled-in backends, by the names of their Cargo features.
 pub fn backends() -> Vec<&'static str> {
     let [cuda, wgpu, tch] = [cfg!(feature = "cuda"), cfg!(feature = "wgpu"), cfg!(feature = "tch")];
     let all = [("flex", true), ("cuda", cuda), ("wgpu", wgpu), ("tch", tch)];
     all.into_iter().filter(|(_, built_in)| *built_in).map(|(name, _)| name).collect()
 }
 
-/// Why a device cannot be had.
+/// Reason why a device cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The name is not one of the forms of [`DeviceSpec`].
     #[error("`{0}` names no device: use auto, cpu, cuda:N, wgpu:N, tch:cpu or tch:cuda:N")]
     Unknown(String),
-    /// The backend is not in this binary.
+    /// The backend is not compiled in.
     #[error(
         "device `{device}` is not in this build: rebuild with `--features {feature}` (cargo xtask --features {feature} …)"
     )]
     NotCompiled {
-        /// The device asked for.
+        /// Requested device.
         device: String,
-        /// The Cargo feature that brings it.
+        /// Cargo feature that adds it.
         feature: &'static str,
     },
-    /// The backend is there, the device is not.
+    /// The backend is available, the device is not.
     #[error("device `{device}` was not found on this machine, which has {found} of that kind: {advice}, or use `cpu`")]
     NotFound {
-        /// The device asked for.
+        /// Requested device.
         device: String,
-        /// How many devices of that kind there are.
+        /// Number of devices of that kind.
         found: usize,
-        /// What to look at.
+        /// Advice on what to check.
         advice: &'static str,
     },
-    /// The device is there, and its driver does not open it.
+    /// The device exists, but its driver does not open it.
     #[error("device `{device}` was found and cannot be opened: {reason}; check its driver, or use `cpu`")]
     NotOpened {
-        /// The device asked for.
+        /// Requested device.
         device: String,
-        /// What the driver said.
+        /// Message of the driver.
         reason: String,
     },
-    /// The device is there, and what compiles its kernels is not.
+    /// The device exists, but the compiler for its kernels is missing.
     #[error(
         "device `{device}` was found, and NVIDIA's compiler was not: {missing}; `cargo xtask cuda COMMAND …` installs it and runs \
          the command, or install a CUDA toolkit with NVRTC and let CUDA_PATH name it"
     )]
     NoCompiler {
-        /// The device asked for.
+        /// Requested device.
         device: String,
-        /// What was looked for.
+        /// Missing library or header.
         missing: String,
     },
-    /// A device of a backend that Undertone's operations were not written for.
+    /// The device belongs to a backend that Undertone's operations do not support.
     #[error(
         "{0} belongs to a backend that Undertone does not run on: use a device of Flex, CubeCL (features `cuda`, `wgpu`) or \
          LibTorch (feature `tch`)"
@@ -107,7 +108,7 @@ pub enum DeviceError {
 }
 
 impl DeviceSpec {
-    /// The Burn device, without autodiff; training wraps it by `.autodiff()`.
+    /// Returns the Burn device, without autodiff; training wraps it with `.autodiff()`.
     ///
     /// # Errors
     /// When the backend was not compiled in, the machine has no such device, or its driver does not open it.
@@ -115,8 +116,9 @@ impl DeviceSpec {
         self.resolve_for(0)
     }
 
-    /// As [`resolve`](Self::resolve), for process `number` of several on one machine, from 0: of the cards that `auto` finds through CUDA or
-    /// LibTorch each process takes its own, and again the first after the last.
+    /// As [`resolve`](Self::resolve), for process `number` of several on one machine, counted from 0. With `auto`, each
+    /// process takes its own card of those found through CUDA or LibTorch; numbers beyond the last card start again at
+    /// the first.
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve).
@@ -125,7 +127,7 @@ impl DeviceSpec {
         crate::kernel_cache::keep();
         match self {
             Self::Auto => match Self::Cuda(number % cuda_devices().max(1)).resolve() {
-                // A card is there, and whoever bought it does not want to train on the CPU.
+                // A card is there, so falling back to the CPU is not what the user wants.
                 Err(error @ DeviceError::NoCompiler { .. }) => Err(error),
                 cuda => Ok([cuda, Self::TchCuda(number % tch_cuda_devices().max(1)).resolve(), first_wgpu_gpu()]
                     .into_iter()
@@ -140,7 +142,8 @@ impl DeviceSpec {
         }
     }
 
-    /// What [`Self::resolve`] gives this device for; nothing where it gives none, as for a device that Burn chose.
+    /// Returns the spec that [`Self::resolve`] maps to this device; `None` if there is none, as for a device that Burn
+    /// chose.
     pub fn of(device: &Device) -> Option<Self> {
         let device = device.clone().inner();
         match Backing::of(&device) {
@@ -176,7 +179,7 @@ impl DeviceSpec {
         self.opened(index, devices.len(), WGPU_ADVICE, || devices[index].clone())
     }
 
-    /// The device if there are more than `index`, and if its driver opens it.
+    /// Returns the device if there are more than `index` of its kind and its driver opens it.
     #[cfg(feature = "cube")]
     fn opened(
         self,
@@ -189,7 +192,7 @@ impl DeviceSpec {
             return Err(DeviceError::NotFound { device: self.to_string(), found, advice });
         }
         let device = device();
-        // A driver that fails ends a thread of the backend by a panic, whose text is printed there.
+        // A failing driver ends a thread of the backend with a panic, which prints its message.
         let opened = std::panic::catch_unwind(|| device.identity());
         let reason = "its backend panicked, as printed above".to_owned();
         opened.map_err(|_| DeviceError::NotOpened { device: self.to_string(), reason })?;
@@ -241,7 +244,7 @@ const CUDA_ADVICE: &str = "check the index and NVIDIA's driver (`nvidia-smi` lis
 const WGPU_ADVICE: &str = "check the index and the graphics driver (Vulkan, Metal or DirectX 12; on Linux `vulkaninfo \
      --summary` lists what Vulkan's loader, libvulkan1, sees)";
 
-/// How many devices CUDA has.
+/// Number of CUDA devices.
 fn cuda_devices() -> usize {
     #[cfg(feature = "cuda")]
     return Device::enumerate(DeviceType::Cuda).into_vec().len();
@@ -249,7 +252,7 @@ fn cuda_devices() -> usize {
     0
 }
 
-/// How many of them LibTorch has.
+/// Number of CUDA devices that LibTorch finds.
 fn tch_cuda_devices() -> usize {
     #[cfg(feature = "tch")]
     return libtorch::cuda_devices();
@@ -257,7 +260,7 @@ fn tch_cuda_devices() -> usize {
     0
 }
 
-/// wgpu's devices in the order in which [`DeviceSpec::Wgpu`] counts them. None is opened.
+/// wgpu's devices in the order in which [`DeviceSpec::Wgpu`] numbers them. None is opened.
 #[cfg(feature = "wgpu")]
 fn wgpu_devices() -> Vec<Device> {
     let mut devices = Device::enumerate(DeviceType::Wgpu).into_vec();
@@ -279,7 +282,7 @@ fn wgpu_kind(device: &Device) -> Option<&WgpuDeviceKind> {
     }
 }
 
-/// `wgpu:0` if it is a GPU.
+/// Returns `wgpu:0` if it is a GPU.
 fn first_wgpu_gpu() -> Result<Device, DeviceError> {
     #[cfg(feature = "wgpu")]
     if wgpu_devices().first().and_then(wgpu_kind) == Some(&WgpuDeviceKind::Cpu) {
@@ -288,7 +291,8 @@ fn first_wgpu_gpu() -> Result<Device, DeviceError> {
     DeviceSpec::Wgpu(0).resolve()
 }
 
-/// Whether what the device holds is in the memory of this process: so of CPUs, and of graphics drivers that compute on them.
+/// Whether the device's data lies in the memory of this process: true for CPUs and for graphics drivers that compute on
+/// them.
 pub fn runs_on_host(device: &Device) -> bool {
     let device = device.clone().inner();
     match Backing::of(&device) {
@@ -301,7 +305,7 @@ pub fn runs_on_host(device: &Device) -> bool {
     }
 }
 
-/// What a device's driver calls it, like `NVIDIA H100 80GB HBM3`, where CubeCL runs it.
+/// Returns the driver's name for the device, such as `NVIDIA H100 80GB HBM3`, if CubeCL runs it.
 pub fn driver_name(device: &Device) -> Option<String> {
     #[cfg(feature = "cube")]
     if Backing::of(device).is_cube() {
@@ -322,8 +326,9 @@ pub fn compiles_kernels(device: &Device) -> bool {
     }
 }
 
-/// Runs `upload`, which copies data to the device, so that on CUDA the copies go on beside the kernels that were launched before: on
-/// a stream of their own. What uses the copies later waits for them, by an event that CubeCL puts between the streams.
+/// Runs `upload`, which copies data to the device. On CUDA the copies go to a stream of their own and overlap with
+/// kernels launched before. Later uses of the copies wait for them through an event that CubeCL records between the
+/// streams.
 pub fn on_upload_stream<T>(device: &Device, upload: impl FnOnce() -> T) -> T {
     #[cfg(feature = "cuda")]
     if Backing::of(device) == Backing::Cuda {
@@ -334,7 +339,7 @@ pub fn on_upload_stream<T>(device: &Device, upload: impl FnOnce() -> T) -> T {
     upload()
 }
 
-/// Refuses devices of backends that Undertone's operations were not written for.
+/// Rejects devices of backends that Undertone's operations do not support.
 ///
 /// # Errors
 /// For a device that neither Flex, CubeCL nor LibTorch runs, or whose feature this crate was built without.
@@ -345,7 +350,7 @@ pub fn check_backend(device: &Device) -> Result<(), DeviceError> {
     }
 }
 
-/// What runs a device's operations, as far as they differ by it.
+/// Backend of a device, as far as operations distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "no build has every backend")]
 pub(crate) enum Backing {
@@ -357,7 +362,7 @@ pub(crate) enum Backing {
     Cube,
     /// LibTorch.
     LibTorch,
-    /// A backend that another crate of the program brought.
+    /// A backend that another crate added.
     Unlisted,
 }
 
@@ -377,7 +382,7 @@ impl Backing {
         }
     }
 
-    /// Whether kernels for CubeCL run there.
+    /// Whether CubeCL's kernels run there.
     #[cfg(feature = "cube")]
     pub fn is_cube(self) -> bool {
         matches!(self, Self::Cuda | Self::Cube)

@@ -1,8 +1,8 @@
-//! Steps of Burn's graph with a backward pass of their own, on every backend.
+//! Steps of Burn's graph with their own backward pass, on every backend.
 //!
-//! A step of Burn's graph has a fixed number of inputs. [`with_gradients`] takes any number: its output goes through a chain
-//! of steps, one for each input that wants a gradient. The first of them that the backward pass reaches computes the
-//! gradients of all.
+//! A step of Burn's graph has a fixed number of inputs. [`with_gradients`] accepts any number: its output passes
+//! through a chain of steps, one for each input that needs a gradient. The first of them that the backward pass reaches
+//! computes the gradients of all.
 
 use crate::hook::{GradientsSoFar, passed_fork};
 #[cfg(feature = "cube")]
@@ -22,7 +22,7 @@ use burn::tensor::Tensor;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A float tensor with any number of axes.
+/// Float tensor with any number of axes.
 #[derive(Clone, Debug)]
 pub struct AnyFloat(pub(crate) DispatchTensor);
 
@@ -33,12 +33,12 @@ impl<const D: usize> From<Tensor<D>> for AnyFloat {
 }
 
 impl AnyFloat {
-    /// The tensor with its axes.
+    /// Returns the tensor with its number of axes.
     pub fn tensor<const D: usize>(self) -> Tensor<D> {
         Tensor::from_dispatch(self.0)
     }
 
-    /// Whether a gradient is wanted for it.
+    /// Whether it needs a gradient.
     pub(crate) fn is_tracked(&self) -> bool {
         Dispatch::is_tracked(&self.0)
     }
@@ -53,15 +53,15 @@ impl AnyFloat {
         Self(Dispatch::fork(self.0))
     }
 
-    /// Takes what a backward pass has found so far of the gradient of a parameter, flat, without autodiff. What it finds from
-    /// then on counts from zero, so that the sum of both is what it would have been.
+    /// Takes the gradient of a parameter that a backward pass has found so far, flat and without autodiff. Later
+    /// contributions start from zero, so the sum of both is the complete gradient.
     pub fn take_gradient(&self, so_far: &mut GradientsSoFar<'_>) -> Option<Tensor<1>> {
         let gradient = Dispatch::grad_remove(&self.0, so_far.0)?;
         let flat = [gradient.shape().num_elements()].into();
         Some(Tensor::from_dispatch(Dispatch::float_reshape(gradient, flat)))
     }
 
-    /// Without autodiff.
+    /// Returns it without autodiff.
     pub fn plain(self) -> Self {
         match self.0.autodiff {
             DispatchAutodiffContext::Disabled => self,
@@ -70,10 +70,11 @@ impl AnyFloat {
     }
 }
 
-/// `y` as a function of `inputs`: in the backward pass, `backward` makes their gradients, in their order, of that of `y`.
+/// Returns `y` as a function of `inputs`. In the backward pass, `backward` computes the gradients of the inputs, in
+/// their order, from the gradient of `y`.
 ///
-/// All that `backward` gets and gives is without autodiff. What it gives for inputs that are not tracked is not used; an
-/// input it gives nothing for gets no gradient.
+/// `backward` takes and returns tensors without autodiff. Gradients of untracked inputs are ignored; an input for which
+/// it returns `None` gets no gradient.
 pub(crate) fn with_gradients(
     y: DispatchTensor,
     inputs: Vec<AnyFloat>,
@@ -84,8 +85,9 @@ pub(crate) fn with_gradients(
     tracked.fold(y, |y, (index, input)| Dispatch::link(y, input.0, pass.clone(), index))
 }
 
-/// What `forward` makes of `x`, with a backward pass of its own: `forward` also gives what makes the gradient of `x` of that
-/// of its result, and this keeps what it needs. Both work in operations of any backend, without autodiff.
+/// Returns `forward` of `x` with its own backward pass: `forward` also returns the function that computes the gradient
+/// of `x` from the gradient of the result, with the tensors that it needs. Both are composed of operations of any
+/// backend, without autodiff.
 pub(crate) fn differentiated<const D: usize, const Y: usize, F>(
     x: Tensor<D>,
     forward: impl FnOnce(Tensor<D>) -> (Tensor<Y>, F),
@@ -103,15 +105,15 @@ where
     Tensor::from_dispatch(with_gradients(y, vec![input], pass))
 }
 
-/// `x` as a step of its own, which passes it on and back unchanged.
+/// Returns `x` as a separate step of the graph that passes values and gradients on unchanged.
 ///
-/// Sums of floats depend on their order, and Burn adds gradients in an order that depends on the whole graph. What goes
-/// into a part of a network by a step of its own gets the sum of that part's gradients, whatever lies around it.
+/// Float sums depend on their order, and Burn adds gradients in an order that depends on the whole graph. A fork at the
+/// entrance of a part of a network first sums that part's gradients, whatever the rest of the graph is.
 pub fn fork<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     AnyFloat::from(x).fork().tensor()
 }
 
-/// A backward pass that runs for the first input that asks for its gradient.
+/// Backward pass that runs when the first input asks for its gradient.
 #[derive(Clone)]
 pub(crate) struct BackwardPass(Arc<Mutex<Progress>>);
 
@@ -121,7 +123,7 @@ enum Progress {
 }
 
 impl BackwardPass {
-    /// The gradient of one input, given that of the output.
+    /// Returns the gradient of one input, given the gradient of the output.
     fn gradient(&self, index: usize, of_output: impl FnOnce() -> DispatchTensor) -> Option<DispatchTensor> {
         let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Progress::Ahead(_) = &*progress
@@ -142,20 +144,20 @@ impl fmt::Debug for BackwardPass {
     }
 }
 
-/// Steps of the graph, on every backend. Without autodiff they do nothing.
+/// Steps of the graph, on every backend. Without autodiff they are no-ops.
 #[backend_extension(Flex, Cube: cfg(feature = "cube"), LibTorch: cfg(feature = "tch"), Autodiff)]
 pub(crate) trait GraphOps: Backend {
-    /// `x`.
+    /// Returns `x`.
     fn fork(x: FloatTensor<Self>) -> FloatTensor<Self> {
         x
     }
 
-    /// `y`, on which `input` has an influence: the gradient that `pass` finds for it.
+    /// Returns `y`, which depends on `input`; `pass` computes the input's gradient.
     fn link(y: FloatTensor<Self>, _input: FloatTensor<Self>, _pass: BackwardPass, _index: usize) -> FloatTensor<Self> {
         y
     }
 
-    /// A root for a backward pass in which `y` has the given gradient.
+    /// Returns a root for a backward pass in which `y` has the given gradient.
     fn seeded(y: FloatTensor<Self>, _gradient: FloatTensor<Self>) -> FloatTensor<Self> {
         y
     }
@@ -252,7 +254,7 @@ impl<B: Backend> Backward<B, 1> for Seeded {
     }
 }
 
-/// A backend's tensor without autodiff, as [`Dispatch`] knows it.
+/// Wraps a backend's tensor without autodiff as a tensor of [`Dispatch`].
 pub(crate) fn erased<B: Backend>(x: FloatTensor<B>) -> DispatchTensor
 where
     DispatchTensor: DispatchKindConversion<B>,
@@ -260,7 +262,7 @@ where
     <DispatchTensor as DispatchKindConversion<B>>::from_backend(BackendTensor::Float(x))
 }
 
-/// The tensor of a backend that [`Dispatch`] knows so, without autodiff.
+/// Unwraps the backend's tensor of a tensor of [`Dispatch`], without autodiff.
 pub(crate) fn primitive<B: Backend>(x: DispatchTensor) -> FloatTensor<B>
 where
     DispatchTensor: DispatchKindConversion<B>,

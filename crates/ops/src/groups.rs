@@ -1,4 +1,4 @@
-//! What is done to all parameters, averages or gradients of a model at once: on CubeCL by a kernel for each group of them.
+//! Operations on all parameters, averages or gradients of a model at once: on CubeCL one kernel for each group of them.
 //! Tensors are f32, without autodiff.
 
 use crate::host::fused;
@@ -10,8 +10,8 @@ use crate::{cube, device::Backing};
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
-/// Running averages after a step, f32 and without autodiff, of each average and the value it takes in: `average · decay + value · (1 - decay)`; as
-/// they were where `control` says that no step was taken.
+/// Returns the running averages after a step: `average · decay + value · (1 - decay)` for each pair of an average and a
+/// value. Tensors are f32, without autodiff. If `control` did not take the step, averages stay unchanged.
 pub fn average(pairs: Vec<[Tensor<1>; 2]>, decay: f64, control: Option<&StepControl>) -> Vec<Tensor<1>> {
     #[cfg(feature = "cube")]
     if on_cube(&pairs) {
@@ -27,7 +27,7 @@ pub fn average(pairs: Vec<[Tensor<1>; 2]>, decay: f64, control: Option<&StepCont
     pairs.into_iter().map(averaged).collect()
 }
 
-/// The sums of pairs of f32 tensors without autodiff, each pair of one length.
+/// Returns the sum of each pair of f32 tensors of equal length, without autodiff.
 pub fn add(pairs: Vec<[Tensor<1>; 2]>) -> Vec<Tensor<1>> {
     #[cfg(feature = "cube")]
     if on_cube(&pairs) {
@@ -41,7 +41,7 @@ fn on_cube(pairs: &[[Tensor<1>; 2]]) -> bool {
     pairs.first().is_some_and(|[first, _]| Backing::of(&first.device()).is_cube())
 }
 
-/// `first · kept + second · share` of each pair, by few kernels.
+/// Returns `first · kept + second · share` of each pair, by few kernels.
 #[cfg(feature = "cube")]
 fn mixed(name: &str, pairs: Vec<[Tensor<1>; 2]>, factors: [f32; 2], control: Option<&StepControl>) -> Vec<Tensor<1>> {
     let shapes = pairs.iter().map(|[first, _]| first.shape()).collect();
@@ -55,7 +55,7 @@ fn mixed(name: &str, pairs: Vec<[Tensor<1>; 2]>, factors: [f32; 2], control: Opt
     made.into_iter().map(Tensor::from_dispatch).collect()
 }
 
-/// The sum of squares of all elements of all tensors, `[1]`, f32; nothing of nothing.
+/// Returns the sum of squares of all elements of all tensors, `[1]`, f32; `None` without tensors.
 pub fn sum_of_squares(tensors: Vec<Tensor<1>>) -> Option<Tensor<1>> {
     let device = tensors.first()?.device();
     #[cfg(feature = "cube")]

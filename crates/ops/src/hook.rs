@@ -1,24 +1,26 @@
-//! A look at the gradients while the backward pass goes on.
+//! Access to gradients during the backward pass.
 //!
-//! Burn runs a graph's steps from the deepest to the leaves and has no hooks of its own. A [`fork`](crate::fork) is a step
-//! that does nothing, and models have one at the entrance of each block: here it also tells whoever wants to know that the
-//! backward pass has come so far.
+//! Burn runs a graph's steps from the output to the leaves and has no hooks of its own. A [`fork`](crate::fork) is a
+//! step that passes its input on unchanged, and models have one at the entrance of each block. Here it also calls the
+//! hook with the gradients found so far.
 
 use burn::backend::autodiff::grads::Gradients;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Who is told how far a backward pass has come.
+/// Callback of a backward pass.
 pub trait BackwardHook {
-    /// The backward pass has passed a [`fork`](crate::fork): all that was computed from its output.
+    /// Called when the backward pass has passed a [`fork`](crate::fork): everything computed from its output is done.
     fn passed_fork(&mut self, gradients: &mut GradientsSoFar<'_>);
 }
 
-/// The gradients that a backward pass has found so far; [`AnyFloat::take_gradient`](crate::AnyFloat::take_gradient) takes them.
+/// Gradients that a backward pass has found so far; [`AnyFloat::take_gradient`](crate::AnyFloat::take_gradient) takes
+/// them.
 pub struct GradientsSoFar<'a>(pub(crate) &'a mut Gradients);
 
-/// What `backward` gives, which is a backward pass, and the hook that was told of its forks. Those within a part that
-/// [`checkpoint`](crate::checkpoint()) runs again are left out: gradients there are those of the part's own leaves.
+/// Runs `backward`, which is a backward pass, with a hook that is called at each fork. Returns its result and the hook.
+/// Forks within a part that [`checkpoint`](crate::checkpoint()) runs again are skipped: gradients there belong to the
+/// part's own leaves.
 pub fn with_backward_hook<H: BackwardHook + 'static, R>(hook: H, backward: impl FnOnce() -> R) -> (R, H) {
     let hook = Rc::new(RefCell::new(hook));
     let found = with(Some(hook.clone()), backward);
@@ -26,12 +28,12 @@ pub fn with_backward_hook<H: BackwardHook + 'static, R>(hook: H, backward: impl 
     (found, hook.into_inner())
 }
 
-/// What `run` gives, of which no hook is told.
+/// Runs `run` without a hook.
 pub(crate) fn without_hook<R>(run: impl FnOnce() -> R) -> R {
     with(None, run)
 }
 
-/// Tells the hook of a fork.
+/// Calls the hook for a fork.
 pub(crate) fn passed_fork(gradients: &mut Gradients) {
     if let Some(hook) = HOOK.with_borrow(Clone::clone) {
         hook.borrow_mut().passed_fork(&mut GradientsSoFar(gradients));
@@ -39,7 +41,7 @@ pub(crate) fn passed_fork(gradients: &mut Gradients) {
 }
 
 thread_local! {
-    /// That of this thread's backward pass: Burn runs it in the thread that asks for it.
+    /// Hook of this thread's backward pass: Burn runs the pass in the calling thread.
     static HOOK: RefCell<Option<Rc<RefCell<dyn BackwardHook>>>> = const { RefCell::new(None) };
 }
 
@@ -48,7 +50,7 @@ fn with<R>(hook: Option<Rc<RefCell<dyn BackwardHook>>>, run: impl FnOnce() -> R)
     run()
 }
 
-/// Puts back the hook that was there before, even where the backward pass fails.
+/// Restores the previous hook, even if the backward pass panics.
 struct Restore(Option<Rc<RefCell<dyn BackwardHook>>>);
 
 impl Drop for Restore {
@@ -87,7 +89,7 @@ mod tests {
         x.map(|x| x.into_scalar::<f32>())
     }
 
-    /// What is taken at each fork of two blocks, the first with 3 and the second with 5 as its parameter, and what is left.
+    /// Returns the gradients taken at each fork of two blocks, whose parameters are 3 and 5, and the remaining ones.
     fn taken(block: fn(Tensor<1>, Tensor<1>) -> Tensor<1>) -> (Vec<[Option<f32>; 2]>, [Option<f32>; 2]) {
         let (x, parameters) = (leaf(2.0), [leaf(3.0), leaf(5.0)]);
         let [a, b] = parameters.clone();
@@ -104,7 +106,7 @@ mod tests {
 
     #[test]
     fn what_is_found_after_that_is_left() {
-        // Each parameter is used before the fork, too.
+        // Each parameter is also used before the fork.
         let found = taken(|x, weight| fork(x * weight.clone()) * weight);
         assert_eq!(found, (vec![[None, Some(90.0)], [Some(150.0), Some(90.0)]], [Some(150.0), None]));
     }

@@ -1,7 +1,7 @@
-//! Operations with a backward pass of their own on Burn's CPU backend.
+//! Operations with their own backward pass on Burn's CPU backend.
 //!
-//! Burn's autodiff takes an operation apart into what it knows and keeps every intermediate result. A [`HostOp`] is one
-//! node of the graph instead: a kernel forward, a kernel backward, and only what the latter needs kept between them.
+//! Burn's autodiff decomposes an operation into its own primitives and keeps every intermediate result. A [`HostOp`] is
+//! one node of the graph instead: one kernel forward, one backward, and only the data that the latter needs is kept.
 
 use crate::device::Backing;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -16,20 +16,20 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use undertone_kernels::matrix::{Precision, set_precision};
 
-/// Which bodies operations have on the CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Implementation of operations on the CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kernels {
-    /// Fused kernels where there are any.
+    /// Fused kernels where they exist.
     #[default]
     Fused,
-    /// Compositions of Burn's operations: the reference that kernels are measured against.
+    /// Compositions of Burn's operations: the reference for tests of the kernels.
     Composed,
 }
 
 static COMPOSED: AtomicBool = AtomicBool::new(false);
 
-/// Chooses the bodies of all operations of this process that begin after the call.
+/// Selects the implementation of all operations of this process that begin after the call.
 pub fn set_kernels(kernels: Kernels) {
     COMPOSED.store(kernels == Kernels::Composed, Ordering::Relaxed);
 }
@@ -39,7 +39,7 @@ pub fn set_kernels(kernels: Kernels) {
 #[error("this processor has no AVX512-BF16 instructions, so bf16 would be slower than f32: compute in f32")]
 pub struct NoBf16;
 
-/// Chooses the precision of all products of this process that begin after the call, on the CPU.
+/// Sets the precision of all CPU products of this process that begin after the call.
 ///
 /// # Errors
 /// When the processor lacks the instructions.
@@ -52,24 +52,24 @@ pub(crate) fn fused(device: &Device) -> bool {
     !COMPOSED.load(Ordering::Relaxed) && Backing::of(device) == Backing::Flex
 }
 
-/// Whether work on this device goes on after the call that asked for it has returned.
+/// Whether work on this device is asynchronous: calls return before it is done.
 pub fn runs_ahead(device: &Device) -> bool {
     Backing::of(device) != Backing::Flex
 }
 
-/// An operation on contiguous f32 tensors in host memory, with `N` inputs and one output.
+/// Operation on contiguous f32 tensors in host memory, with `N` inputs and one output.
 pub(crate) trait HostOp<const N: usize>: Clone + Debug + Send + 'static {
-    /// What the backward pass needs.
+    /// Data that the backward pass needs.
     type Saved: Clone + Debug + Send + 'static;
 
-    /// The output. `wanted` says which inputs will want a gradient: nothing is kept for the others.
+    /// Returns the output. `wanted` marks the inputs that need a gradient: nothing is kept for the others.
     fn forward(&self, inputs: [FlexTensor; N], wanted: [bool; N]) -> (FlexTensor, Self::Saved);
 
-    /// The gradients of the inputs that are `wanted`, given that of the output.
+    /// Returns the gradients of the `wanted` inputs, given the gradient of the output.
     fn backward(self, saved: Self::Saved, gradient: FlexTensor, wanted: [bool; N]) -> [Option<FlexTensor>; N];
 }
 
-/// The way from Burn's dispatching tensors to a [`HostOp`].
+/// Conversion from Burn's dispatching tensors to a [`HostOp`].
 #[backend_extension(Flex, Autodiff)]
 pub(crate) trait HostOps: Backend {
     fn unary<O: HostOp<1>>(op: O, a: FloatTensor<Self>) -> FloatTensor<Self>;
@@ -182,12 +182,12 @@ fn record<O: HostOp<N>, C: CheckpointStrategy, const N: usize>(
     }
 }
 
-/// `op` of one tensor.
+/// Applies `op` to one tensor.
 pub(crate) fn unary<const A: usize, const Y: usize>(op: impl HostOp<1>, a: Tensor<A>) -> Tensor<Y> {
     Tensor::from_dispatch(Dispatch::unary(op, a.into_dispatch()))
 }
 
-/// `op` of two tensors.
+/// Applies `op` to two tensors.
 pub(crate) fn binary<const A: usize, const B: usize, const Y: usize>(
     op: impl HostOp<2>,
     a: Tensor<A>,
@@ -196,7 +196,7 @@ pub(crate) fn binary<const A: usize, const B: usize, const Y: usize>(
     Tensor::from_dispatch(Dispatch::binary(op, a.into_dispatch(), b.into_dispatch()))
 }
 
-/// `op` of three tensors.
+/// Applies `op` to three tensors.
 pub(crate) fn ternary<const A: usize, const B: usize, const C: usize, const Y: usize>(
     op: impl HostOp<3>,
     a: Tensor<A>,
@@ -206,7 +206,7 @@ pub(crate) fn ternary<const A: usize, const B: usize, const C: usize, const Y: u
     Tensor::from_dispatch(Dispatch::ternary(op, a.into_dispatch(), b.into_dispatch(), c.into_dispatch()))
 }
 
-/// `op` of four tensors.
+/// Applies `op` to four tensors.
 pub(crate) fn quaternary<const A: usize, const B: usize, const C: usize, const E: usize, const Y: usize>(
     op: impl HostOp<4>,
     a: Tensor<A>,
@@ -218,38 +218,38 @@ pub(crate) fn quaternary<const A: usize, const B: usize, const C: usize, const E
     Tensor::from_dispatch(Dispatch::quaternary(op, a, b, c, d))
 }
 
-/// In f32: kernels compute in nothing else. The cast is a node of the graph where `x` is tracked.
+/// Casts to f32, the only type of the kernels. The cast is a node of the graph if `x` is tracked.
 pub(crate) fn f32<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     if x.dtype() == DType::F32 { x } else { x.cast(DType::F32) }
 }
 
-/// Back in the type its input had.
+/// Casts back to the type of the input.
 pub(crate) fn restored<const D: usize>(y: Tensor<D>, dtype: DType) -> Tensor<D> {
     if y.dtype() == dtype { y } else { y.cast(dtype) }
 }
 
-/// Contiguous, as kernels read it.
+/// Makes a tensor contiguous, as kernels read it.
 fn ready(tensor: FlexTensor) -> FlexTensor {
     if tensor.is_contiguous() { tensor } else { tensor.to_contiguous() }
 }
 
-/// A tensor whose storage holds its elements in order and nothing else.
+/// Makes a tensor whose storage holds exactly its elements, in order.
 pub(crate) fn whole(x: FlexTensor) -> FlexTensor {
     let exact = x.is_contiguous() && x.storage::<f32>().len() == x.layout().num_elements();
     if exact { x } else { FlexTensor::from_data(x.into_data()) }
 }
 
-/// The elements of a tensor that [`HostOp`]s are given.
+/// Elements of a tensor that a [`HostOp`] gets.
 pub(crate) fn floats(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("host operations are given contiguous f32 tensors")
 }
 
-/// A tensor of `data`.
+/// Makes a tensor of `data`.
 pub(crate) fn tensor(data: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::new(Bytes::from_elems(data), Layout::contiguous(shape.into()), DType::F32)
 }
 
-/// A tensor of `data`, shaped as `like`.
+/// Makes a tensor of `data` in the shape of `like`.
 pub(crate) fn like(data: Vec<f32>, like: &FlexTensor) -> FlexTensor {
     tensor(data, like.layout().shape().clone())
 }

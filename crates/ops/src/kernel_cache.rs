@@ -1,15 +1,15 @@
-//! Where CubeCL keeps the kernels it has compiled and what tuning has chosen: for each card by itself, in the user's cache folder,
-//! so that a second run compiles and tries nothing. Whoever has a `cubecl.toml` (or `burn.toml`) decides by it instead.
+//! Cache of compiled kernels and tuning results of CubeCL, in the user's cache folder, separate for each card: a second
+//! run compiles and tunes nothing. A `cubecl.toml` (or `burn.toml`) takes precedence.
 
 use burn::tensor::Device;
 use burn_cubecl::cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};
 use burn_cubecl::cubecl::environment;
 use std::path::Path;
 
-/// The variable by which CubeCL takes the name of its folder from whoever starts the program.
+/// Environment variable from which CubeCL takes the name of its cache folder.
 const NAMED: &str = "CUBECL_ENVIRONMENT";
 
-/// Has compiled kernels kept. Before the first device is opened; later it changes nothing.
+/// Enables the cache. It must run before the first device is opened; later it has no effect.
 pub(crate) fn keep() {
     if is_configured() {
         return;
@@ -20,8 +20,8 @@ pub(crate) fn keep() {
     CubeClRuntimeConfig::try_set(config);
 }
 
-/// Goes on with what is kept for the card of `device`: CubeCL tells devices apart by their number alone, and what is fastest on one
-/// card is not on another.
+/// Selects the cache of the card of `device`. CubeCL distinguishes devices only by number, but the fastest kernel
+/// differs between cards.
 pub(crate) fn use_for(device: &Device) {
     let Some(identity) = device.identity() else { return };
     if !is_configured() && std::env::var_os(NAMED).is_none() {
@@ -32,7 +32,7 @@ pub(crate) fn use_for(device: &Device) {
     }
 }
 
-/// Whether a file in this folder or one above it configures CubeCL.
+/// Whether this folder or one above it has a file that configures CubeCL.
 fn is_configured() -> bool {
     let sections = CubeClRuntimeConfig::section_file_names().iter().map(|(file, _)| *file);
     let names: Vec<&str> = CubeClRuntimeConfig::file_names().iter().copied().chain(sections).collect();

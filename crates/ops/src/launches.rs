@@ -1,51 +1,51 @@
-//! Which kernels an accelerator was given.
+//! Counters and timers of kernel launches.
 
 use burn::tensor::Device;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Counts the kernels that CubeCL launches in this process, on all devices, for as long as it lives.
+/// Counter of the kernels that CubeCL launches in this process, on all devices, during its lifetime.
 pub struct LaunchCounter(Counter);
 
 impl LaunchCounter {
-    /// Begins to count; nothing in a build without CubeCL. Only one counts at a time: the last that was started.
+    /// Begins to count; `None` in a build without CubeCL. Only one counter is active at a time: the one started last.
     pub fn start() -> Option<Self> {
         Counter::start().map(Self)
     }
 
-    /// How many there were since the last call, once `device` has done its work, by the names that kernels give themselves.
+    /// Waits for `device` and returns the number of launches since the last call, by kernel name.
     pub fn take(&mut self, device: &Device) -> BTreeMap<&'static str, usize> {
-        // What failed is found where it is read.
+        // A failure of the device is reported by the next read.
         let _ = device.sync();
         self.0.take().into_iter().map(|(kernel, launched)| (kernel, launched.count)).collect()
     }
 
-    /// As [`take`](Self::take), of all kernels together.
+    /// As [`take`](Self::take), for all kernels together.
     pub fn count(&mut self, device: &Device) -> usize {
         self.take(device).values().sum()
     }
 }
 
-/// Times the kernels that CubeCL launches in this process, on all devices, for as long as it lives. Each is waited for, so that
-/// the sum of them is more than they take together.
+/// Timer of the kernels that CubeCL launches in this process, on all devices, during its lifetime. Each launch is
+/// waited for, so the sum exceeds the time that the kernels take together.
 pub struct LaunchTimer(Counter);
 
-/// Kernels of one name.
+/// Launches of kernels of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Launched {
-    /// How many there were.
+    /// Number of launches.
     pub count: usize,
-    /// How long they took together; nothing where they were only counted.
+    /// Total time; zero if they were only counted.
     pub time: Duration,
 }
 
 impl LaunchTimer {
-    /// Begins to time; nothing in a build without CubeCL. It takes the place of a [`LaunchCounter`].
+    /// Begins to time; `None` in a build without CubeCL. It replaces an active [`LaunchCounter`].
     pub fn start() -> Option<Self> {
         Counter::start_timing().map(Self)
     }
 
-    /// Those since the last call, once `device` has done its work, by the names that kernels give themselves.
+    /// Waits for `device` and returns the launches since the last call, by kernel name.
     pub fn take(&mut self, device: &Device) -> BTreeMap<&'static str, Launched> {
         // As above.
         let _ = device.sync();

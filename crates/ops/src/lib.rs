@@ -1,16 +1,18 @@
-//! The differentiable operations that Undertone's models are written against, and the devices they run on.
+//! Differentiable operations for Undertone's models, and the devices they run on.
 //!
-//! This is the only crate that may name a backend. Every operation here has one signature and a body composed from Burn's
-//! own operations. On the CPU it has a second one, a kernel of `undertone-kernels` with its own backward pass, that is
-//! tested against the first; no caller sees which one runs. [`set_kernels`] chooses the composed bodies there too. On
-//! CubeCL's backends (CUDA, Vulkan, Metal) there is a third where Burn's operations would keep more memory, launch more
-//! kernels or mean something else: kernels for CubeCL, in `cube`. On LibTorch what a step spends its time on is LibTorch's
-//! own, in `libtorch`.
+//! This is the only crate that may name a backend. Every operation has one signature and a reference body composed of
+//! Burn's own operations. Callers do not see which body runs:
 //!
-//! What a training step finds stays on an accelerator until it is asked for: [`StepControl`] decides there whether
-//! parameters move, and [`read_behind`] brings numbers back without waiting for them.
+//! - On the CPU, operations run as fused kernels of `undertone-kernels`, each with its own backward pass and tested
+//!   against the reference body. [`set_kernels`] selects the reference bodies instead.
+//! - On CubeCL's backends (CUDA, Vulkan, Metal), kernels for CubeCL in `cube` replace Burn's operations where those
+//!   would keep more memory, launch more kernels or compute something else.
+//! - On LibTorch, the operations that dominate a step are LibTorch's own, in `libtorch`.
 //!
-//! It is deliberately not a layer library: operations take tensors, hold no parameters and know no model.
+//! The results of a training step stay on the accelerator until they are read. [`StepControl`] decides there whether
+//! parameters are updated, and [`read_behind`] copies numbers to the host without blocking.
+//!
+//! This is not a layer library: operations take tensors, hold no parameters and know no model.
 //!
 //! Shapes are written as `[batch, time, d_model]`. Linear weights are `[out, in]`, as Hugging Face stores them.
 //!

@@ -1,9 +1,9 @@
 //! LibTorch's own kernels, forward and backward, where Burn's operations would make several passes over memory.
 //!
-//! Burn has no backend for LibTorch after 0.22. All that knows more of it than its name is in this file.
+//! Burn has no backend for LibTorch after 0.22. All code that uses more of it than its name is in this file.
 //!
-//! LibTorch has a graph of its own. [`derived`] has it record one operation, keeps that between the passes as one step of
-//! Burn's graph, and asks it for the gradients in the backward pass.
+//! LibTorch has its own autograd graph. [`derived`] has LibTorch record one operation and keeps that record between the
+//! passes, as one step of Burn's graph. In the backward pass it asks LibTorch for the gradients.
 
 use crate::graph::{AnyFloat, differentiated, erased, primitive, with_gradients};
 use burn::backend::libtorch::TchTensor;
@@ -15,23 +15,23 @@ use burn::tensor::{Bool, Device, DeviceType, Int, Tensor};
 use tch::{Kind, Tensor as Torch};
 use undertone_kernels::adamw::AdamW;
 
-/// The CPU.
+/// Returns the CPU.
 pub(crate) fn cpu() -> Device {
     Device::libtorch()
 }
 
-/// A CUDA device, or how many there are.
+/// Returns a CUDA device, or the number of devices if there is none of that index.
 pub(crate) fn cuda(index: usize) -> Result<Device, usize> {
     let found = cuda_devices();
     if index < found { Ok(Device::libtorch_cuda(index)) } else { Err(found) }
 }
 
-/// How many CUDA devices LibTorch has.
+/// Number of CUDA devices that LibTorch finds.
 pub(crate) fn cuda_devices() -> usize {
     Device::enumerate(DeviceType::LibTorch).into_vec().iter().filter(|device| **device != cpu()).count()
 }
 
-/// Which of LibTorch's CUDA devices it is.
+/// Index of a CUDA device of LibTorch.
 pub(crate) fn cuda_index(device: &Device) -> Option<usize> {
     match device.as_dispatch() {
         DispatchDevice::LibTorch(LibTorchDevice::Cuda(index)) => Some(*index),
@@ -39,8 +39,8 @@ pub(crate) fn cuda_index(device: &Device) -> Option<usize> {
     }
 }
 
-/// `softmax(q kᵀ / √d_head) v` per head, `[batch, queries, heads · d_head]`, by the fastest kernel that LibTorch has for these
-/// tensors. `padding` is true where a key is not to be seen, `[batch, keys]`; `causal` as in
+/// Returns `softmax(q kᵀ / √d_head) v` per head, `[batch, queries, heads · d_head]`, by the fastest kernel that
+/// LibTorch has for these tensors. `padding`, `[batch, keys]`, is true for padded keys; `causal` is as in
 /// [`AttentionOptions`](crate::AttentionOptions).
 pub(crate) fn attention(
     qkv: [Tensor<3>; 3],
@@ -51,7 +51,7 @@ pub(crate) fn attention(
     let ([_, queries, _], keys, heads) = (qkv[0].dims(), qkv[1].dims()[1], heads as i64);
     let causal = causal && queries > 1;
     let padding = padding.map(|padding| discrete(padding.inner().into_dispatch()));
-    // LibTorch has this case without a mask.
+    // LibTorch handles this case without a mask.
     let square = causal && queries == keys && padding.is_none();
     let mask = if square { None } else { seen([queries, keys], causal, padding, &qkv[0]) };
     let inputs = qkv.map(AnyFloat::from);
@@ -68,7 +68,8 @@ pub(crate) fn attention(
     }
 }
 
-/// True where a query sees a key, as small as it can be: LibTorch repeats it. Nothing where each sees all.
+/// Attention mask, true where a query sees a key, in its smallest shape, which LibTorch broadcasts; `None` if each
+/// query sees all keys.
 fn seen([queries, keys]: [usize; 2], causal: bool, padding: Option<Torch>, x: &Tensor<3>) -> Option<Torch> {
     let earlier = causal.then(|| {
         let device = torch(x.clone().into()).tensor.device();
@@ -81,9 +82,9 @@ fn seen([queries, keys]: [usize; 2], causal: bool, padding: Option<Torch>, x: &T
     }
 }
 
-/// NaN where a query has no scores, for it is no number itself or a key is none, else 0, in the shape of [`merged`] queries;
-/// nothing if all have scores. LibTorch's kernel for the CPU answers 0 there, as if such a query saw no key, and a model that
-/// has broken would seem to be whole.
+/// Returns a tensor in the shape of [`merged`] queries: NaN where a query has no finite scores because it or a key is
+/// not finite, else 0; `None` if all scores are finite. For such a query LibTorch's CPU kernel returns 0, as if it saw
+/// no key, which would hide that a model has diverged.
 fn broken_scores(query: &Torch, key: &Torch) -> Option<Torch> {
     if query.device() != tch::Device::Cpu {
         return None;
@@ -104,7 +105,7 @@ fn merged(x: &Torch) -> Torch {
     x.transpose(1, 2).flatten(2, 3)
 }
 
-/// Normalises the last axis of an f32 tensor, then scales and shifts it.
+/// Layer norm over the last axis of an f32 tensor, with scale and shift.
 pub(crate) fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64) -> Tensor<D> {
     let width = weight.dims()[0] as i64;
     let inputs = [x.into(), weight.into(), bias.into()];
@@ -117,7 +118,7 @@ pub(crate) fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
         let x = torch(x.into());
         let y = x.tensor.gelu("none");
         let backward = move |dy: Tensor<D>| {
-            // A closure keeps only the fields that it names, and without `storage` Burn would write to this memory.
+            // A closure captures only the fields that it names; without `storage` Burn would overwrite this memory.
             let kept: TchTensor = x;
             burns(kept.tensor.gelu_backward(&torch(dy.into()).tensor, "none"))
         };
@@ -131,8 +132,8 @@ pub(crate) fn affine(x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor
     burns(x.tensor.linear(&weight.tensor, Some(bias.tensor)))
 }
 
-/// The cross-entropy of each row of f32 logits, `[rows]`, and the gradient of the logits for the sum of all rows, `[rows,
-/// classes]`; 0 where the target is `ignored`. Without autodiff.
+/// Cross-entropy of each row of f32 logits, `[rows]`, and gradient of the logits for the sum of all rows, `[rows,
+/// classes]`; both are 0 where the target is `ignored`. Without autodiff.
 pub(crate) fn row_losses(
     logits: Tensor<2>,
     targets: Tensor<1, Int>,
@@ -157,30 +158,30 @@ pub(crate) fn row_losses(
     (burns(losses.masked_fill_(&ignored, 0.0)), burns(gradient))
 }
 
-/// A step of AdamW, and what all parameters that it moves have in common.
+/// AdamW step, with the values that all updated parameters share.
 ///
 /// tch 0.22 has no steps of many tensors at once (`_foreach`) and no fused one.
 pub(crate) struct AdamWStep {
     pub rule: AdamW,
-    /// What gradients are multiplied by, `[1]`, and whether the step is not taken; nothing where it is taken anyway.
+    /// Factor of the gradients, `[1]`, and whether the step is skipped; `None` if the step is always taken.
     control: Option<[Torch; 2]>,
-    /// Shares of the gradient and of its square that their means take in.
+    /// Shares of the gradient and of its square in their running means.
     of_mean: Torch,
     of_square: Torch,
-    /// The share of the parameter that weight decay leaves.
+    /// Share of the parameter that remains after weight decay.
     kept: Torch,
-    /// Added below the quotient that a parameter moves by.
+    /// Epsilon of the denominator, multiplied by [`below`].
     epsilon: Torch,
 }
 
 impl AdamWStep {
-    /// With `control`, gradients are multiplied by its first, `[1]`, instead of by the rule's scale, and nothing moves where its
-    /// second, `[1]`, is false.
+    /// With `control`, gradients are multiplied by its first tensor, `[1]`, instead of by the rule's scale, and nothing
+    /// is updated if its second tensor, `[1]`, is false.
     pub fn new(rule: AdamW, device: &Device, control: Option<(Tensor<1>, Tensor<1, Bool>)>) -> Self {
         let control =
             control.map(|(factor, taken)| [torch(factor.into()).tensor, discrete(taken.into_dispatch()).logical_not()]);
         let options = (Kind::Float, torch(Tensor::<1>::zeros([1], device).into()).tensor.device());
-        // A number, or another in a step that is not taken.
+        // Returns `number`, or `other` if the step is skipped.
         let unless = |number: f64, other: f64| match &control {
             None => Torch::full([1], number, options),
             Some([_, not_taken]) => Torch::full([1], number, options).masked_fill(not_taken, other),
@@ -196,8 +197,9 @@ impl AdamWStep {
         }
     }
 
-    /// A parameter, the mean of its gradient and that of its square after the step, of these and the gradient: all
-    /// `[elements]`, f32 and without autodiff. They are changed where they lie when nothing else holds them.
+    /// Takes a parameter, the mean of its gradient, the mean of its squared gradient, and the gradient. Returns the
+    /// first three after the step. All are `[elements]`, f32 and without autodiff, and are updated in place when
+    /// nothing else holds them.
     pub fn apply(&self, tensors: [Tensor<1>; 4]) -> [Tensor<1>; 3] {
         let [mut parameter, mut gradient, mut mean, mut square] = tensors.map(|x| owned(torch(x.into())));
         let rule = &self.rule;
@@ -222,17 +224,18 @@ impl AdamWStep {
     }
 }
 
-/// - rate · (mean / c₁) / (√(square / c₂) + ε) as a quotient of the mean: what √(square / c₂) + ε is multiplied by below it.
+/// The update -rate · (mean / c₁) / (√(square / c₂) + ε) is written as a quotient of the mean. Returns the factor of
+/// its denominator √(square / c₂) + ε.
 fn below(rule: &AdamW) -> f64 {
     -correction(rule.beta1, rule) / f64::from(rule.learning_rate)
 }
 
-/// Of a mean that began at 0.
+/// Bias correction of a mean that started at 0.
 fn correction(beta: f32, rule: &AdamW) -> f64 {
     1.0 - f64::from(beta).powf(rule.step as f64)
 }
 
-/// What `forward` makes of tensors of LibTorch, as one step of Burn's graph. LibTorch records it and finds its gradients.
+/// Returns `forward` of LibTorch tensors as one step of Burn's graph. LibTorch records it and computes its gradients.
 fn derived<const N: usize, const Y: usize>(
     inputs: [AnyFloat; N],
     forward: impl FnOnce(&[Torch; N]) -> Torch,
@@ -245,18 +248,18 @@ fn derived<const N: usize, const Y: usize>(
     let out = TchTensor::new(y.detach());
     let kept = out.clone();
     let backward = move |dy| {
-        // LibTorch begins a backward pass with ones: the gradient of `y · dy` with regard to `y` is `dy`.
+        // LibTorch starts a backward pass with ones: the gradient of `y · dy` with respect to `y` is `dy`.
         let root = y.flatten(0, -1).dot(&primitive::<LibTorch>(dy).tensor.flatten(0, -1));
         let leaves: Vec<&Torch> = leaves.iter().filter(|leaf| leaf.requires_grad()).collect();
         let mut found = Torch::run_backward(&[root], &leaves, false, false).into_iter();
-        // Burn writes to memory that none of its own tensors holds.
+        // Burn may overwrite memory that none of its own tensors holds.
         drop((held, kept));
         wanted.map(|wanted| if wanted { Some(erased::<LibTorch>(TchTensor::new(found.next()?))) } else { None }).into()
     };
     recorded(out, inputs.into(), backward)
 }
 
-/// `y` as a step of Burn's graph, where its inputs are in one.
+/// Returns `y` as a step of Burn's graph if its inputs are tracked.
 fn recorded<const Y: usize>(
     y: TchTensor,
     inputs: Vec<AnyFloat>,
@@ -269,12 +272,12 @@ fn recorded<const Y: usize>(
     Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y), inputs, backward))
 }
 
-/// A tensor without Burn's autodiff.
+/// Returns a tensor without Burn's autodiff.
 fn torch(x: AnyFloat) -> TchTensor {
     primitive::<LibTorch>(x.plain().0)
 }
 
-/// Truths or whole numbers.
+/// Returns a boolean or integer tensor.
 fn discrete(x: DispatchTensor) -> Torch {
     match <DispatchTensor as DispatchKindConversion<LibTorch>>::try_into_backend(x) {
         Ok(BackendTensor::Bool(x) | BackendTensor::Int(x)) => x.tensor,
@@ -282,12 +285,12 @@ fn discrete(x: DispatchTensor) -> Torch {
     }
 }
 
-/// Memory that nothing else holds, for writing to.
+/// Returns a tensor whose memory nothing else holds, to be written to.
 fn owned(x: TchTensor) -> Torch {
     if x.can_mut() { x.tensor } else { x.tensor.copy() }
 }
 
-/// Of memory that nothing else holds.
+/// Wraps memory that nothing else holds as a tensor of Burn.
 fn burns<const D: usize>(x: Torch) -> Tensor<D> {
     Tensor::from_dispatch(erased::<LibTorch>(TchTensor::new(x)))
 }
@@ -298,7 +301,8 @@ mod tests {
     use crate::{AttentionOptions, attention, gelu, layer_norm};
     use burn::tensor::Tensor;
 
-    /// Burn adds in place where it holds the only tensor of some memory. What LibTorch's graph keeps is not to be written to.
+    /// Burn adds in place if it holds the only tensor of some memory. Memory that LibTorch's graph keeps must not be
+    /// overwritten.
     #[test]
     #[ignore = "needs LibTorch: cargo xtask test --device tch"]
     fn what_the_backward_pass_reads_is_not_written_to_before_it() {
@@ -315,7 +319,7 @@ mod tests {
                 let y = operation(inner.clone()).add_scalar(1.0);
                 inner.add_scalar(100.0).add(y.mul_scalar(3.0))
             };
-            // The same with everything held to the end.
+            // The same, with everything held until the end.
             let held = std::cell::RefCell::new(Vec::new());
             let hold = |x: Tensor<3>| {
                 held.borrow_mut().push(x.clone());

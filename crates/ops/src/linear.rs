@@ -1,4 +1,4 @@
-//! Affine maps and embedding look-ups.
+//! Linear maps and embedding look-ups.
 
 #[cfg(any(feature = "cube", feature = "tch"))]
 use crate::device::Backing;
@@ -16,7 +16,7 @@ use burn::tensor::{Int, Tensor, module};
 use std::sync::Arc;
 use undertone_kernels::{embedding as embedding_kernels, linear as kernels};
 
-/// `x · weightᵀ + bias`.
+/// Returns `x · weightᵀ + bias`.
 ///
 /// # Shapes
 /// - `x`: `[.., in]`; `weight`: `[out, in]`; `bias`: `[out]`
@@ -43,8 +43,9 @@ fn product<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<
     host::restored(y, dtype)
 }
 
-/// One step of the graph on every other backend, whose products are made in the type of [`autocast`](crate::autocast). Burn's
-/// own would go through the transposed weight, whose gradient then has to be copied into order.
+/// One step of the graph on every other backend, whose products are computed in the type of
+/// [`autocast`](crate::autocast). Burn's own would use the transposed weight, whose gradient then has to be copied into
+/// order.
 fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
     let (x_shape, dtype, weight_dtype) = (x.dims(), x.dtype(), weight.dtype());
     let [d_out, d_in] = weight.dims();
@@ -56,7 +57,7 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
         [x.clone().into(), weight.clone().into()].into_iter().chain(bias.clone().map(AnyFloat::from)).collect();
     let wanted: Vec<bool> = inputs.iter().map(AnyFloat::is_tracked).collect();
     let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
-    // Types change in the shape of what comes before and after, with which that is fused.
+    // Casts happen in the shape of the neighbouring operations, so that they are fused with those.
     let x = lowered(AnyFloat::from(x).plain().tensor::<D>()).reshape([rows, d_in]);
     let weight = lowered(AnyFloat::from(weight).plain().tensor::<2>());
     let product_dtype = x.dtype();
@@ -93,13 +94,13 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
     Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs, backward))
 }
 
-/// `[columns]` of `[rows, columns]`, summed in f32.
+/// Column sums, `[columns]`, of `[rows, columns]`, in f32.
 pub(crate) fn column_sums(x: Tensor<2>) -> Tensor<1> {
     let dtype = x.dtype();
     host::restored(host::f32(x).sum_dim(0).squeeze_dim(0), dtype)
 }
 
-/// Rows of `weight` by index.
+/// Returns rows of `weight` by index.
 ///
 /// # Shapes
 /// - `weight`: `[vocabulary, d_model]`; `ids`: `[batch, time]`
@@ -118,7 +119,7 @@ pub fn embedding(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
     host::restored(unary::<2, 3>(op, host::f32(weight)), dtype)
 }
 
-/// With a gradient that adds in a fixed order.
+/// Embedding whose gradient is summed in a fixed order.
 #[cfg(feature = "cube")]
 fn embedding_step(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
     use burn::tensor::IntDType;
@@ -141,7 +142,7 @@ fn embedding_step(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
 #[derive(Clone, Debug)]
 struct Linear;
 
-/// The input where the weight wants a gradient, the weight where the input does, and both sides' widths.
+/// Input if the weight needs a gradient, weight if the input does, and the widths of both sides.
 #[derive(Clone, Debug)]
 struct SavedLinear {
     x: Option<FlexTensor>,
@@ -212,7 +213,7 @@ struct Embedding {
 }
 
 impl HostOp<1> for Embedding {
-    /// The weight's rows and columns.
+    /// Number of rows and columns of the weight.
     type Saved = [usize; 2];
 
     fn forward(&self, [weight]: [FlexTensor; 1], _: [bool; 1]) -> (FlexTensor, [usize; 2]) {

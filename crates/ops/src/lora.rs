@@ -1,4 +1,4 @@
-//! Low-rank updates of a linear map, gated sample by sample.
+//! Low-rank updates of a linear map, gated per sample.
 
 use crate::host::{self, HostOp, floats, fused, like, quaternary, tensor};
 use crate::linear;
@@ -7,11 +7,11 @@ use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 use undertone_kernels::lora as kernels;
 
-/// `((x · aᵀ) ⊙ gates) · bᵀ`: the updates of many adapters of a linear map, each counted by its sample's gate.
+/// Returns `((x · aᵀ) ⊙ gates) · bᵀ`: the updates of many adapters of a linear map, each weighted by its sample's gate.
 ///
-/// On the CPU a sample pays for the columns whose gate is not zero, in both passes; only gates that want a gradient of
-/// their own cost the products of all columns, in the backward pass. So a sample meets nothing of an adapter that it does not go
-/// through, not even a NaN.
+/// On the CPU a sample costs only the columns whose gate is not zero, in both passes. Only gates that need a gradient
+/// cost the products of all columns, in the backward pass. So an adapter with gate zero has no influence on a sample,
+/// not even by a NaN.
 ///
 /// # Shapes
 /// - `x`: `[batch, .., in]`; `a`: `[ΣR, in]`; `b`: `[out, ΣR]`
@@ -43,7 +43,7 @@ fn composed<const D: usize>(x: Tensor<D>, a: Tensor<2>, b: Tensor<2>, gates: Ten
 #[derive(Clone, Debug)]
 struct LoraBank;
 
-/// The input and the low-rank part where a gradient is made of them, and all else.
+/// Input and low-rank part if gradients need them, and the remaining tensors.
 #[derive(Clone, Debug)]
 struct SavedBank {
     x: Option<FlexTensor>,
@@ -131,7 +131,7 @@ mod tests {
             let inputs = Inputs::default().half(half);
             let x = inputs.tensor([batch, time, d_in]);
             let (a, b) = (inputs.tensor([1, columns, d_in]), inputs.tensor([1, d_out, columns]));
-            // Multiplied by ones and zeros, so that gates that vary among samples are leaves and sparse.
+            // Multiplied by ones and zeros, so that gates that vary among samples are sparse leaves.
             let open: Vec<f32> = (0..batch * columns)
                 .map(|i| f32::from((i % columns / 4 + i / columns).is_multiple_of(sparsity)))
                 .collect();
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_adapter_that_is_no_number_spoils_those_who_go_through_it() {
-        // The kernel's own promise.
+        // A guarantee of the kernel alone.
         let device = Device::flex();
         let x = Tensor::<3>::ones([2, 1, 1], &device);
         let a = Tensor::<2>::from_floats([[1.0], [f32::NAN]], &device);

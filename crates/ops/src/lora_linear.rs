@@ -11,31 +11,31 @@ use crate::{cube, device::Backing};
 use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::{DType, Tensor};
 
-/// What adapters add to a linear map: `((x · aᵀ) ⊙ gates) · bᵀ`.
+/// Low-rank update that adapters add to a linear map: `((x · aᵀ) ⊙ gates) · bᵀ`.
 #[derive(Clone, Debug)]
 pub struct LoraUpdate<const D: usize> {
-    /// What the adapters see of the map's input, `[batch, .., in]`, where dropout has changed it; else they see all of it.
+    /// The map's input after the adapters' dropout, `[batch, .., in]`; `None` if the adapters read the input itself.
     pub dropped: Option<Tensor<D>>,
-    /// `[ΣR, in]`.
+    /// Down projection, `[ΣR, in]`.
     pub a: Tensor<2>,
-    /// `[out, ΣR]`.
+    /// Up projection, `[out, ΣR]`.
     pub b: Tensor<2>,
-    /// How much each column counts.
+    /// Gates of the columns.
     pub gates: LoraGates,
 }
 
-/// How much each column of a [`LoraUpdate`] counts.
+/// Gates of the columns of a [`LoraUpdate`].
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "it is made once for a map and not kept")]
 pub enum LoraGates {
-    /// All of them so much, for every sample.
+    /// One factor for all columns of every sample.
     Same(f64),
-    /// Each sample's own, `[batch, ΣR]`, with scales.
+    /// A gate for each sample and column, `[batch, ΣR]`, multiplied by the adapters' scales.
     Each(Tensor<2>),
 }
 
 impl<const D: usize> LoraUpdate<D> {
-    /// The update alone, `[batch, .., out]`, for a map of `x`, `[batch, .., in]`.
+    /// Returns the update alone, `[batch, .., out]`, for an input `x`, `[batch, .., in]`.
     pub fn of(self, x: Tensor<D>) -> Tensor<D> {
         let x = self.dropped.unwrap_or(x);
         match self.gates {
@@ -45,8 +45,8 @@ impl<const D: usize> LoraUpdate<D> {
     }
 }
 
-/// `x · weightᵀ + bias`, and all updates of that. On accelerators the first update is one step of the graph with the map, which
-/// goes through the wide rows once less for it, and once less for its gradient.
+/// Returns `x · weightᵀ + bias` plus all updates. On accelerators the map and its first update are one step of the
+/// graph. That saves one pass over the wide rows in the forward pass and one in the backward pass.
 ///
 /// # Shapes
 /// - `x`: `[batch, .., in]`; `weight`: `[out, in]`; `bias`: `[out]`
@@ -57,7 +57,7 @@ pub fn lora_linear<const D: usize>(
     bias: Option<Tensor<1>>,
     mut updates: Vec<LoraUpdate<D>>,
 ) -> Tensor<D> {
-    // On the CPU, also without its kernels, bits are those of map and update one after the other.
+    // On the CPU, also without its kernels, results have the bits of map and update computed one after the other.
     if updates.is_empty() || !runs_ahead(&x.device()) || x.dtype() != DType::F32 {
         return composed(x, weight, bias, updates);
     }
@@ -82,8 +82,8 @@ fn sum_of<const D: usize>(updates: Vec<LoraUpdate<D>>, x: &Tensor<D>) -> Option<
     updates.into_iter().map(|update| update.of(x.clone())).reduce(|sum, update| sum + update)
 }
 
-/// One step of the graph. Products are made in the type of [`autocast`](crate::autocast), but for what [`Scaling::added`] adds,
-/// which like all else is f32.
+/// One step of the graph. Products are computed in the type of [`autocast`](crate::autocast). The product in
+/// [`Scaling::added`] and everything else is in f32.
 fn step<const D: usize>(
     x: Tensor<D>,
     weight: Tensor<2>,
@@ -109,7 +109,7 @@ fn step<const D: usize>(
     let wants = move |input: Option<usize>| input.is_some_and(|input| wanted[input]);
     let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let plain = |input: usize| inputs[input].clone().plain();
-    // Types change in the shape of what comes before and after, with which that is fused.
+    // Casts happen in the shape of the neighbouring operations, so that they are fused with those.
     let matrix = |input: usize| lowered(plain(input).tensor::<D>()).reshape([rows, d_in]);
 
     let [weight, a, b] = [1, 2, 3].map(|input| plain(input).tensor::<2>());
@@ -174,18 +174,18 @@ fn step<const D: usize>(
     Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs, backward))
 }
 
-/// What the narrow side of an update is multiplied by.
+/// Factors of the narrow side of an update.
 struct Scaling {
-    /// Where there are no gates.
+    /// Factor if there are no gates.
     scale: f64,
-    /// `[batch, ΣR]`.
+    /// Gates, `[batch, ΣR]`.
     gates: Option<Tensor<2>>,
-    /// Samples, and rows of each.
+    /// Number of samples; `time` is the number of rows of each.
     batch: usize,
     time: usize,
 }
 
-/// The wide matrix of an update.
+/// Wide matrix of an update.
 enum Wide {
     /// `[ΣR, width]`.
     Straight(Tensor<2>),
@@ -194,7 +194,7 @@ enum Wide {
 }
 
 impl Scaling {
-    /// `low`, `[rows, ΣR]`, with its gates.
+    /// Returns `low`, `[rows, ΣR]`, multiplied by its gates.
     fn scaled(&self, low: Tensor<2>) -> Tensor<2> {
         let Some(gates) = &self.gates else { return low.mul_scalar(self.scale) };
         let [rows, rank] = low.dims();
@@ -202,7 +202,7 @@ impl Scaling {
         (low * gates.clone().unsqueeze_dim(1)).reshape([rows, rank])
     }
 
-    /// `base + bias + scaled · wide`, `[rows, width]`, and [`scaled`](Self::scaled) of `low`. All in f32.
+    /// Returns `base + bias + scaled · wide`, `[rows, width]`, and [`scaled`](Self::scaled) of `low`. All in f32.
     fn added(&self, base: Tensor<2>, low: Tensor<2>, wide: Wide, bias: Option<Tensor<1>>) -> (Tensor<2>, Tensor<2>) {
         #[cfg(feature = "cube")]
         if Backing::of(&base.device()).is_cube() {
@@ -222,7 +222,7 @@ impl Scaling {
                 transposed,
                 biased,
             };
-            // What is not read may be any tensor.
+            // An input that is not read may be any tensor.
             let gates = self.gates.clone().unwrap_or_else(|| low.clone()).into_dispatch();
             let bias = bias.map_or_else(|| gates.clone(), |bias| host::f32(bias).into_dispatch());
             let inputs = [base.into_dispatch(), low.into_dispatch(), wide.into_dispatch(), bias, gates];
@@ -248,7 +248,7 @@ mod tests {
     use crate::{Compute, autocast};
     use proptest::prelude::*;
 
-    /// What a case has beside input, weight and matrices.
+    /// Optional parts of a test case besides input, weight and matrices.
     #[derive(Clone, Copy, Debug)]
     struct With {
         bias: bool,
@@ -258,13 +258,13 @@ mod tests {
 
     type Body = fn(Tensor<3>, Tensor<2>, Option<Tensor<1>>, Vec<LoraUpdate<3>>) -> Tensor<3>;
 
-    /// The step by itself.
+    /// Runs the step by itself.
     fn alone(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, mut updates: Vec<LoraUpdate<3>>) -> Tensor<3> {
         step(x, weight, bias, updates.remove(0))
     }
 
-    /// `[x, weight, a, b, dropped, bias, gates]`, of which what a case does not have counts beside the map, so that it has a
-    /// gradient.
+    /// Runs `body` on `[x, weight, a, b, dropped, bias, gates]`. Inputs that the case does not use are added beside the
+    /// map, so that each has a gradient.
     fn run(body: Body, with: With, inputs: [Tensor<3>; 7]) -> Tensor<3> {
         let [x, weight, a, b, dropped, bias, gates] = inputs;
         let unused = [(with.dropout, &dropped), (with.bias, &bias), (with.gates, &gates)];

@@ -19,28 +19,29 @@ use burn::tensor::{DType, Int, Tensor, activation::log_softmax};
 use std::sync::Arc;
 use undertone_kernels::loss as kernels;
 
-/// A loss before its division: the mean over several batches is the sum of sums over the sum of counts.
+/// Sum and count of a loss: the mean over several batches is the sum of sums over the sum of counts.
 #[derive(Clone, Debug)]
 pub struct LossSum {
-    /// The summed loss, `[1]`, f32.
+    /// Summed loss, `[1]`, f32.
     pub sum: Tensor<1>,
-    /// How many positions it sums over, `[1]`, f32.
+    /// Number of positions summed, `[1]`, f32.
     pub count: Tensor<1>,
 }
 
 impl LossSum {
-    /// The mean over this batch alone, `[1]`; 0 when nothing was counted.
+    /// Returns the mean over this batch alone, `[1]`; 0 if the count is 0.
     pub fn mean(self) -> Tensor<1> {
         self.sum / self.count.clamp_min(1.0)
     }
 }
 
-/// Which targets count and how sharp they are.
+/// Ignored targets and label smoothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossEntropyOptions {
-    /// Targets with this value are left out of sum and count.
+    /// Targets with this value are excluded from sum and count.
     pub ignore_index: i64,
-    /// The share ε of each target's mass that is spread evenly over all classes (Szegedy et al., 2016).
+    /// Label smoothing ε: the share of each target's probability that is spread evenly over all classes (Szegedy et
+    /// al., 2016).
     pub label_smoothing: f64,
 }
 
@@ -51,7 +52,7 @@ impl Default for CrossEntropyOptions {
     }
 }
 
-/// Cross-entropy of logits against class indices, summed.
+/// Returns the summed cross-entropy of logits against class indices.
 ///
 /// # Shapes
 /// - `logits`: `[rows, classes]`; `targets`: `[rows]`
@@ -68,7 +69,7 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossE
     composed(logits, targets, options)
 }
 
-/// In operations whose gradients Burn derives.
+/// The same, composed of operations whose gradients Burn derives.
 fn composed(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossEntropyOptions) -> LossSum {
     let ignored = targets.clone().equal_scalar(options.ignore_index);
     let counted = ignored.clone().bool_not().int().float();
@@ -82,18 +83,18 @@ fn composed(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossEntropyOpt
     LossSum { sum: sum(nll * counted.clone()), count: sum(counted) }
 }
 
-/// How many targets count, `[1]`.
+/// Number of targets that are not ignored, `[1]`.
 fn counted(targets: Tensor<1, Int>, options: CrossEntropyOptions) -> Tensor<1> {
     sum(targets.not_equal_scalar(options.ignore_index).float())
 }
 
-/// The loss of each row, `[rows]`, and the gradient of the logits, `[rows, classes]`, for a sum of all losses.
+/// Loss of each row, `[rows]`, and gradient of the logits, `[rows, classes]`, for the sum of all losses.
 struct RowLosses {
     losses: Tensor<1>,
     gradient: Tensor<2>,
 }
 
-/// Of f32 logits, off the CPU and without autodiff.
+/// Returns the losses of f32 logits, off the CPU and without autodiff.
 fn row_losses(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossEntropyOptions) -> RowLosses {
     #[cfg(feature = "cube")]
     if Backing::of(&logits.device()).is_cube() {
@@ -117,7 +118,7 @@ fn row_losses(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossEntropyO
     let of_target = log_p.clone().gather(1, at.clone()).squeeze_dim::<1>(1);
     let mean = log_p.clone().mean_dim(1).squeeze_dim::<1>(1);
     let mut losses = of_target.mul_scalar(smoothing - 1.0);
-    // Not 0 times the mean: with a class that cannot be, the mean is no number.
+    // Not 0 times the mean: if a class has the logit -∞, the mean is not finite.
     if smoothing > 0.0 {
         losses = losses - mean.mul_scalar(smoothing);
     }
@@ -128,19 +129,19 @@ fn row_losses(logits: Tensor<2>, targets: Tensor<1, Int>, options: CrossEntropyO
     let counted = ignored.clone().bool_not().float();
     RowLosses {
         losses: losses * counted.clone(),
-        // Not by multiplying: rows that do not count may have no numbers in them.
+        // Not by multiplication: ignored rows may contain values that are not finite.
         gradient: gradient.mask_fill(ignored.unsqueeze_dim::<2>(1).expand([rows, classes]), 0.0),
     }
 }
 
-/// Cross-entropy of `x · weightᵀ + bias` against class indices, summed: the output layer and the loss in one, so that
-/// `[rows, classes]` logits need not exist all at once.
+/// Returns the summed cross-entropy of `x · weightᵀ + bias` against class indices. Output layer and loss are one
+/// operation, so that the `[rows, classes]` logits need not exist all at once.
 ///
 /// # Shapes
 /// - `x`: `[rows, d_model]`; `weight`: `[classes, d_model]`; `bias`: `[classes]`; `targets`: `[rows]`
 ///
 /// # Panics
-/// On the CPU, if a counted target is no class.
+/// On the CPU, if a target that is not ignored is not a class index.
 pub fn linear_cross_entropy(
     x: Tensor<2>,
     weight: Tensor<2>,
@@ -149,7 +150,7 @@ pub fn linear_cross_entropy(
     options: CrossEntropyOptions,
 ) -> LossSum {
     let device = x.device();
-    // Logits and the loss are f32 all the same: the kernel sums in it, and elsewhere the layer gives it back.
+    // Logits and the loss stay in f32: the kernel accumulates in f32, and elsewhere the layer returns f32.
     let (x, weight, bias) = (lowered(x), lowered(weight), bias.map(lowered));
     if !fused(&device) {
         return step(x, weight, bias, targets, options);
@@ -167,12 +168,12 @@ pub fn linear_cross_entropy(
     LossSum { sum, count: Tensor::from_floats([count], &device) }
 }
 
-/// Logits that exist at a time on other backends: 256 MiB in f32, or less where no tensor may be so large; in tests so few
-/// that there is more than one piece.
+/// Number of logits that exist at a time on other backends: 256 MiB in f32, or less if a tensor cannot be as large. In
+/// tests it is small enough that there is more than one piece.
 const LOGITS: usize = if cfg!(test) { 1 << 7 } else { 1 << 26 };
 
-/// One step of the graph on every other backend, piece by piece of the rows. As on the CPU, gradients are found in the
-/// forward pass, for an upstream gradient of 1.
+/// One step of the graph on every other backend, which processes the rows in pieces. As on the CPU, gradients are
+/// computed in the forward pass, for an upstream gradient of 1.
 fn step(
     x: Tensor<2>,
     weight: Tensor<2>,
@@ -208,7 +209,7 @@ fn step(
     LossSum { sum: Tensor::from_dispatch(sum), count: Tensor::from_inner(count) }
 }
 
-/// The layer that logits come from, without autodiff, and which of input, weight and bias want a gradient.
+/// Output layer, without autodiff, and flags for which of input, weight and bias need a gradient.
 struct OutputLayer {
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
@@ -216,7 +217,7 @@ struct OutputLayer {
     options: CrossEntropyOptions,
 }
 
-/// In f32, for an upstream gradient of 1.
+/// Gradients in f32, for an upstream gradient of 1.
 #[derive(Default)]
 struct Gradients {
     x: Option<Tensor<2>>,
@@ -225,7 +226,7 @@ struct Gradients {
 }
 
 impl OutputLayer {
-    /// The sum of all losses, `[1]`, and its gradients.
+    /// Returns the sum of all losses, `[1]`, and its gradients.
     fn losses(&self, x: Tensor<2>, targets: Tensor<1, Int>) -> (Tensor<1>, Gradients) {
         let (rows, classes) = (x.dims()[0], self.weight.dims()[0]);
         let logits = Capacity::of(&x.device()).numbers(LOGITS);
@@ -244,7 +245,7 @@ impl OutputLayer {
         (sum(Tensor::cat(losses, 0)), gradients)
     }
 
-    /// The losses of some rows, and their gradients.
+    /// Returns the losses of some rows, and their gradients.
     fn piece(&self, x: Tensor<2>, targets: Tensor<1, Int>) -> (Tensor<1>, Gradients) {
         let [wants_x, wants_weight, wants_bias] = self.wanted;
         let dtype = x.dtype();
@@ -254,7 +255,8 @@ impl OutputLayer {
         }
         let RowLosses { losses, gradient } = row_losses(logits, targets, self.options);
         let bias = wants_bias.then(|| column_sums(gradient.clone()));
-        // Before the loss is scaled, most of these numbers are below what f16 has, and sums of them above: they stay in f32.
+        // Before the loss is scaled, most of these numbers are below the range of f16 and their sums above it: they
+        // stay in f32.
         let wide = dtype == DType::F16;
         let [x, to] = [x, self.weight.clone()].map(|factor| if wide { host::f32(factor) } else { factor });
         let gradient = if wide { gradient } else { host::restored(gradient, dtype) };
@@ -277,7 +279,7 @@ struct LinearCrossEntropy {
     smoothing: f32,
 }
 
-/// Gradients of inputs for an upstream gradient of 1.
+/// Gradients of the inputs for an upstream gradient of 1.
 type Unscaled<const N: usize> = [Option<FlexTensor>; N];
 
 impl LinearCrossEntropy {

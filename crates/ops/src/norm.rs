@@ -18,7 +18,8 @@ use undertone_kernels::norm as kernels;
 
 /// Normalises the last axis to mean 0 and variance 1, then scales and shifts it.
 ///
-/// The statistics are computed in f32 whatever the input's type: a bf16 sum over a thousand channels has no digits left.
+/// The statistics are computed in f32 whatever the input's type: a bf16 sum over a thousand channels has no significant
+/// digits left.
 ///
 /// # Shapes
 /// - `x`, output: `[.., d_model]`
@@ -51,7 +52,7 @@ fn composed<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, ep
     normal * weight.unsqueeze() + bias.unsqueeze()
 }
 
-/// One step of the graph, of kernels for CubeCL.
+/// One step of the graph, computed by kernels for CubeCL.
 #[cfg(feature = "cube")]
 fn step<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64) -> Tensor<D> {
     let dtype = x.dtype();

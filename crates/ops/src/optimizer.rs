@@ -1,4 +1,4 @@
-//! The arithmetic of an optimizer step, in one pass over each parameter's memory.
+//! Arithmetic of an optimizer step, in one pass over each parameter's memory.
 
 use crate::StepControl;
 #[cfg(feature = "cube")]
@@ -16,34 +16,34 @@ use undertone_kernels::{adafactor, adamw};
 /// One step of AdamW (Loshchilov and Hutter, 2019) for one parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct AdamWRule {
-    /// The learning rate.
+    /// Learning rate.
     pub learning_rate: f64,
-    /// Decay of the mean.
+    /// Decay of the mean of gradients.
     pub beta1: f64,
-    /// Decay of the mean square.
+    /// Decay of the mean of squared gradients.
     pub beta2: f64,
-    /// Added to the root of the mean square.
+    /// Added to the square root of the mean of squared gradients.
     pub epsilon: f64,
-    /// Decay of the parameter, times the learning rate.
+    /// Weight decay; it is multiplied by the learning rate.
     pub weight_decay: f64,
-    /// How many steps there will have been after this one.
+    /// Number of this step, from 1.
     pub step: u64,
-    /// What the gradient is multiplied by first.
+    /// Factor applied to the gradient first.
     pub gradient_scale: f64,
 }
 
-/// Running means of a parameter's gradient, `[elements]`.
+/// Running means of a parameter's gradient, each `[elements]`.
 #[derive(Clone, Debug)]
 pub struct Moments {
-    /// Of the gradient.
+    /// Mean of gradients.
     pub mean: Tensor<1>,
-    /// Of its square.
+    /// Mean of squared gradients.
     pub square: Tensor<1>,
 }
 
 impl AdamWRule {
-    /// The parameter and its moments after the step. All are `[elements]`, f32, without autodiff; on the CPU they are
-    /// changed where they lie when nothing else holds them.
+    /// Returns the parameter and its moments after the step. All tensors are `[elements]`, f32, without autodiff. On
+    /// the CPU they are updated in place when nothing else holds them.
     pub fn apply(&self, parameter: Tensor<1>, gradient: Tensor<1>, moments: Moments) -> (Tensor<1>, Moments) {
         #[cfg(feature = "tch")]
         if Backing::of(&parameter.device()) == Backing::LibTorch {
@@ -83,45 +83,47 @@ impl AdamWRule {
     }
 }
 
-/// One step of Adafactor (Shazeer and Stern, 2018) for one parameter, with a learning rate from outside, as in
+/// One step of Adafactor (Shazeer and Stern, 2018) for one parameter, with an external learning rate, as in
 /// transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct AdafactorRule {
-    /// The learning rate: the root mean square of a parameter's change at most, before `clip_threshold` and `scale`.
+    /// Learning rate: the upper bound of the root mean square of a parameter's update, before `clip_threshold` and
+    /// `scale`.
     pub learning_rate: f64,
-    /// Decay of the mean of changes, where there is one.
+    /// Decay of the running mean of updates, if one is kept.
     pub beta1: f64,
-    /// The power of the step that `1 - beta2` falls with; below 0.
+    /// Exponent of the step number in `1 - beta2 = step ^ decay_rate`; below 0.
     pub decay_rate: f64,
     /// Added to every squared gradient.
     pub epsilon: f64,
-    /// The longest root mean square of a parameter's change, in learning rates.
+    /// Maximum root mean square of a parameter's update, in units of the learning rate.
     pub clip_threshold: f64,
-    /// Whether the learning rate is multiplied by the root mean square of the parameter, and what that is at least.
+    /// Lower bound of the parameter's root mean square when the learning rate is multiplied by it; `None` for no such
+    /// scaling.
     pub scale: Option<f64>,
-    /// Decay of the parameter, times the learning rate.
+    /// Weight decay; it is multiplied by the learning rate.
     pub weight_decay: f64,
-    /// How many steps there will have been after this one.
+    /// Number of this step, from 1.
     pub step: u64,
-    /// What the gradient is multiplied by first.
+    /// Factor applied to the gradient first.
     pub gradient_scale: f64,
 }
 
-/// Running means of a parameter of `[batch, rows, columns]`; a vector is one row, of which every element is a column, and
-/// so has a mean of its own.
+/// Running means of a parameter of `[batch, rows, columns]`. A vector is one row, so each of its elements is a column
+/// with its own mean.
 #[derive(Clone, Debug)]
 pub struct FactoredMoments {
-    /// Of the squared gradients of each row: `[batch · rows]`.
+    /// Means of the squared gradients of each row, `[batch · rows]`.
     pub rows: Tensor<1>,
-    /// Of the squared gradients of each column: `[batch · columns]`.
+    /// Means of the squared gradients of each column, `[batch · columns]`.
     pub columns: Tensor<1>,
-    /// Of the changes, `[elements]`, where they are averaged.
+    /// Means of the updates, `[elements]`, if they are averaged.
     pub changes: Option<Tensor<1>>,
 }
 
 impl AdafactorRule {
-    /// As [`apply`](Self::apply). With `control`, the gradient is multiplied by what it says instead of by the rule's scale,
-    /// and nothing moves unless it says so.
+    /// As [`apply`](Self::apply). With `control`, the gradient is multiplied by the control's factor instead of by the
+    /// rule's scale, and the parameter is updated only if the control takes the step.
     pub fn controlled(
         &self,
         shape: [usize; 3],
@@ -142,8 +144,8 @@ impl AdafactorRule {
         (control.choose(old.0, parameter), moments)
     }
 
-    /// The parameter, `[batch · rows · columns]`, and its moments after the step. All are f32, without autodiff; on the
-    /// CPU they are changed where they lie when nothing else holds them.
+    /// Returns the parameter, `[batch · rows · columns]`, and its moments after the step. All tensors are f32, without
+    /// autodiff. On the CPU they are updated in place when nothing else holds them.
     pub fn apply(
         &self,
         shape: [usize; 3],
@@ -156,7 +158,7 @@ impl AdafactorRule {
             return self.composed(shape, parameter, gradient, moments);
         }
         let averaged = moments.changes.is_some();
-        // The kernel takes no elements for no mean.
+        // The kernel takes an empty slice if there is no mean of updates.
         let changes = moments.changes.unwrap_or_else(|| Tensor::zeros([0], &device));
         let [p, g] = [parameter, gradient].map(Tensor::into_dispatch);
         let [r, c, m] = [moments.rows, moments.columns, changes].map(Tensor::into_dispatch);
@@ -202,7 +204,7 @@ impl AdafactorRule {
         (parameter * kept - change, FactoredMoments { rows: row_means, columns: column_means, changes })
     }
 
-    /// `1 - beta2` of this step: 1 at the first, which forgets the zeros that means begin with.
+    /// `1 - beta2` at this step. It is 1 at the first step, which discards the zeros that means start with.
     fn add2(&self) -> f64 {
         (self.step as f64).powf(self.decay_rate)
     }
@@ -222,22 +224,22 @@ impl AdafactorRule {
     }
 }
 
-/// One step of AdamW for one parameter: the rule, the parameter, its gradient and its moments, as for [`AdamWRule::apply`].
+/// One step of AdamW for one parameter: rule, parameter, gradient and moments, as for [`AdamWRule::apply`].
 #[derive(Clone, Debug)]
 pub struct AdamWStep {
-    /// How it moves. All steps of a call have the same decays, epsilon and scale of the gradient.
+    /// Rule of the update. All steps of a call share decays, epsilon and the gradient scale.
     pub rule: AdamWRule,
-    /// What moves.
+    /// Parameter.
     pub parameter: Tensor<1>,
-    /// Its gradient.
+    /// Gradient of the parameter.
     pub gradient: Tensor<1>,
-    /// Its moments.
+    /// Moments of the parameter.
     pub moments: Moments,
 }
 
-/// Takes the steps of many parameters, on accelerators by few kernels; each parameter and its moments after it. With
-/// `control` gradients are multiplied by what it says instead of by their rule's scale, and nothing moves unless it says
-/// so.
+/// Takes the optimizer steps of many parameters, by few kernels on accelerators. Returns each parameter and its moments
+/// after the step. With `control`, gradients are multiplied by the control's factor instead of by their rule's scale,
+/// and parameters are updated only if the control takes the step.
 pub fn adamw(steps: Vec<AdamWStep>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Moments)> {
     #[cfg(feature = "cube")]
     if steps.first().is_some_and(|step| Backing::of(&step.parameter.device()).is_cube()) {
@@ -296,7 +298,7 @@ fn adamw_on_libtorch(steps: Vec<AdamWStep>, control: Option<&StepControl>) -> Ve
     let mut common: Option<libtorch::AdamWStep> = None;
     let moved = steps.into_iter().map(|AdamWStep { rule, parameter, gradient, moments }| {
         let rule = rule.kernel();
-        // Most parameters are moved by one rule: its numbers are made once.
+        // Most parameters share one rule: its numbers are computed once.
         let step = match common.take() {
             Some(step) if step.rule == rule => step,
             _ => libtorch::AdamWStep::new(rule, &parameter.device(), control.clone()),
@@ -308,7 +310,7 @@ fn adamw_on_libtorch(steps: Vec<AdamWStep>, control: Option<&StepControl>) -> Ve
     moved.collect()
 }
 
-/// What an optimizer asks of a backend; it works below autodiff.
+/// Operations that an optimizer needs of a backend, below autodiff.
 #[backend_extension(Flex)]
 pub(crate) trait OptimizerOps: Backend {
     fn adamw(
@@ -341,7 +343,7 @@ impl OptimizerOps for Flex {
         square: FloatTensor<Self>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
         let [mut parameter, gradient, mut mean, mut square] = [parameter, gradient, mean, square].map(whole);
-        // Storage that something else holds is copied here, once.
+        // Storage that something else holds is copied here once.
         let (p, m, v) = (parameter.storage_mut(), mean.storage_mut(), square.storage_mut());
         rule.kernel().update(p, m, v, floats(&gradient));
         (parameter, mean, square)

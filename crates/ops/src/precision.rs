@@ -8,31 +8,31 @@ use std::cell::Cell;
 use std::fmt;
 use undertone_kernels::matrix::{Precision, precision, set_precision};
 
-/// What forward and backward pass compute products in: linear maps, convolutions, attention.
+/// Precision of the products in forward and backward pass: linear maps, convolutions, attention.
 ///
-/// Parameters, the stream between blocks, norms, softmax and losses stay in f32, as under PyTorch's autocast.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Parameters, the residual stream, norms, softmax and losses stay in f32, as under PyTorch's autocast.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Compute {
-    /// The card's own: bf16 on CUDA since Ampere, f16 on CUDA since Volta, f32 on everything else.
+    /// The card's native type: bf16 on CUDA since Ampere, f16 on CUDA since Volta, f32 on all other devices.
     #[default]
     Auto,
-    /// 32 bits, also in each product.
+    /// 32 bits in all products.
     F32,
-    /// Numbers of 32 bits whose products round to 11 bits of precision first, as NVIDIA's matrix units do since Ampere:
-    /// several times as fast as f32 there. On other devices it is f32.
+    /// f32 numbers that are rounded to 11 bits of precision in products, as on NVIDIA's matrix units since Ampere,
+    /// where it is several times as fast as f32. On other devices it is f32.
     Tf32,
-    /// f32's range with 8 bits of precision. On a CPU with AVX512-BF16 the products are made of its instructions, and sums
-    /// are in f32; on other CPUs it is a rehearsal for a GPU, and slower than f32.
+    /// The range of f32 with 8 bits of precision. A CPU with AVX512-BF16 uses those instructions and accumulates in
+    /// f32. Other CPUs emulate it more slowly than f32, which serves to test a configuration for a GPU.
     Bf16,
-    /// 11 bits of precision and numbers up to 65504: the loss has to be scaled, or small gradients become 0. On a CPU a
-    /// rehearsal.
+    /// 11 bits of precision and numbers up to 65504: the loss has to be scaled, or small gradients become 0. CPUs
+    /// emulate it.
     F16,
 }
 
 impl Compute {
-    /// What products are computed in on `device`: this, or where the device has no such products the type that comes
-    /// nearest. f16 stands in for bf16, f32 for everything.
+    /// Returns the type that products use on `device`: this one, or the nearest one that the device supports. f16
+    /// replaces bf16, and f32 replaces any type.
     pub fn on(self, device: &Device) -> Self {
         let device = device.clone().inner();
         let has = |compute: Self| device.supports_dtype(compute.dtype()) && has_units(&device, compute);
@@ -46,7 +46,7 @@ impl Compute {
 
     fn dtype(self) -> DType {
         match self {
-            // What it stands for is known once there is a device: nothing is lowered before.
+            // `Auto` is resolved once the device is known; until then nothing is lowered.
             Self::Auto | Self::F32 | Self::Tf32 => DType::F32,
             Self::Bf16 => DType::BF16,
             Self::F16 => DType::F16,
@@ -66,7 +66,7 @@ impl fmt::Display for Compute {
     }
 }
 
-/// What [`Compute::Auto`] stands for, the best first. LibTorch does not say which card it has.
+/// Preferred types for [`Compute::Auto`], the best first. LibTorch does not report its card.
 fn automatic(device: &Device) -> &'static [Compute] {
     match Backing::of(device) {
         #[cfg(feature = "cuda")]
@@ -77,7 +77,7 @@ fn automatic(device: &Device) -> &'static [Compute] {
     }
 }
 
-/// Matrix units multiply f16 since Volta (sm_70) and bf16 since Ampere (sm_80).
+/// Preferred types by architecture: matrix units multiply f16 since Volta (sm_70) and bf16 since Ampere (sm_80).
 #[cfg(any(feature = "cuda", test))]
 fn by_architecture(architecture: Option<u32>) -> &'static [Compute] {
     match architecture {
@@ -87,7 +87,7 @@ fn by_architecture(architecture: Option<u32>) -> &'static [Compute] {
     }
 }
 
-/// Whether the device's processor multiplies this type by itself. CubeCL takes every card of NVIDIA's for one that has bf16.
+/// Whether the device's processor multiplies this type natively. CubeCL assumes that every NVIDIA card supports bf16.
 fn has_units(device: &Device, compute: Compute) -> bool {
     match Backing::of(device) {
         #[cfg(feature = "cuda")]
@@ -98,7 +98,7 @@ fn has_units(device: &Device, compute: Compute) -> bool {
     }
 }
 
-/// 80 of `ptx_sm80`, with which Ampere begins.
+/// Returns 80 for `ptx_sm80`, the first architecture of Ampere.
 #[cfg(any(feature = "cuda", test))]
 fn cuda_architecture(fingerprint: &str) -> Option<u32> {
     let digits = fingerprint.rsplit_once("sm")?.1;
@@ -109,7 +109,7 @@ thread_local! {
     static COMPUTE: Cell<Compute> = const { Cell::new(Compute::F32) };
 }
 
-/// Runs `run` with the products of this thread in `compute`. Its backward pass belongs inside as well.
+/// Runs `run` with this thread's products in `compute`. The backward pass must run inside it as well.
 ///
 /// On the CPU, bf16 products are a setting of the whole process, so two threads should not train in different types.
 pub fn autocast<T>(compute: Compute, run: impl FnOnce() -> T) -> T {
@@ -129,14 +129,14 @@ pub fn autocast<T>(compute: Compute, run: impl FnOnce() -> T) -> T {
     run()
 }
 
-/// `x` in the type that products are computed in; as it is outside of [`autocast`], or if it is no f32 already. The cast
-/// is a node of the graph where `x` is tracked, so gradients arrive in f32.
+/// Casts `x` to the type of products. `x` stays unchanged outside of [`autocast`] or if it is not f32. The cast is a
+/// node of the graph if `x` is tracked, so gradients arrive in f32.
 pub(crate) fn lowered<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     let dtype = product_type(&x.device());
     if x.dtype() == DType::F32 && dtype != DType::F32 { x.cast(dtype) } else { x }
 }
 
-/// Whether products of these numbers have to be kept from rounding to TF32.
+/// Whether products of these numbers must not be rounded to TF32.
 #[cfg(feature = "cube")]
 pub(crate) fn needs_exact_product<const D: usize>(x: &Tensor<D>) -> bool {
     COMPUTE.get() != Compute::Tf32 && x.dtype() == DType::F32
@@ -144,7 +144,7 @@ pub(crate) fn needs_exact_product<const D: usize>(x: &Tensor<D>) -> bool {
 
 fn product_type(device: &Device) -> DType {
     let compute = COMPUTE.get();
-    // Kernels round to bf16 as they read, where the processor multiplies it: nothing has to be cast for them.
+    // Kernels round to bf16 as they read if the processor multiplies it: nothing has to be cast for them.
     let by_kernels = compute == Compute::Bf16 && precision() == Precision::Medium && fused(device);
     if by_kernels { DType::F32 } else { compute.dtype() }
 }
@@ -161,7 +161,7 @@ mod tests {
         Tensor::<1>::from_floats(values.as_slice(), &device()).reshape(shape).autodiff().require_grad()
     }
 
-    /// Every product there is, and a sum over all of them.
+    /// A network with all kinds of products, and a sum over its outputs.
     fn network(x: Tensor<3>, w: Tensor<2>, loss_scale: f64) -> (f32, Tensor<3>, Tensor<2>) {
         let [batch, time, d] = x.dims();
         let kernel = w.clone().reshape([d, d, 1]);
@@ -182,7 +182,7 @@ mod tests {
         x.try_into_vec_as().expect("floats")
     }
 
-    /// The largest difference as a share of the largest value.
+    /// Largest difference as a share of the largest value.
     fn distance(a: &[f32], b: &[f32]) -> f32 {
         let largest = b.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
         a.iter().zip(b).fold(0.0_f32, |m, (a, b)| m.max((a - b).abs())) / largest
@@ -195,7 +195,7 @@ mod tests {
             [(Compute::Bf16, Compute::Bf16), (Compute::F16, Compute::F16), (Compute::Tf32, Compute::F32)]
         {
             assert_eq!(compute.on(&cpu), found);
-            // Whatever it is, products can be made in it.
+            // Products must be possible in the resolved type.
             let here = compute.on(&device());
             assert_eq!((here.on(&device()), device().supports_dtype(here.dtype())), (here, true));
         }
@@ -227,7 +227,7 @@ mod tests {
     fn small_gradients_vanish_in_f16_unless_the_loss_is_scaled() {
         let run = |scale| {
             let x = leaf([1, 4, 8], 1, 1.0);
-            // Through a factor of 1e-7: below f16's smallest number, unless there is a large one above it.
+            // Through a factor of 1e-7: below f16's smallest number, unless scaled up.
             let y = linear(x.clone(), leaf([8, 8], 2, 0.5), None).sum().mul_scalar(1e-9 * scale);
             values(x.grad(&y.backward()).expect("dx"))
         };

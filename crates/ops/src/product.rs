@@ -11,10 +11,10 @@ use crate::precision::needs_exact_product;
 use burn::tensor::DType;
 use burn::tensor::Tensor;
 
-/// `lhs · rhs` over the last two axes, in the type of its factors; the axes before them are the same in both.
+/// Returns `lhs · rhs` over the last two axes, in the type of its factors. The leading axes must be equal in both.
 ///
-/// f32 numbers are multiplied as they are, also where a GPU could round them to TF32; within [`autocast`](crate::autocast)
-/// to [`Compute::Tf32`](crate::Compute::Tf32) it may.
+/// f32 products are exact by default, also where a GPU could round them to TF32. Within [`autocast`](crate::autocast)
+/// to [`Compute::Tf32`](crate::Compute::Tf32) that rounding is allowed.
 ///
 /// # Shapes
 /// - `lhs`: `[.., m, k]`; `rhs`: `[.., k, n]`
@@ -28,8 +28,8 @@ pub fn matmul<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
     lhs.matmul(rhs)
 }
 
-/// The same in f32, of factors of any float type: nothing is rounded to their type between their products and the sum of those.
-/// Without gradients.
+/// The same with an f32 result, for factors of any float type: the products are accumulated in f32 and not rounded to
+/// the factors' type. It has no gradient.
 pub(crate) fn matmul_to_f32<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
     #[cfg(feature = "cube")]
     if lhs.dtype() != DType::F32 && Backing::of(&lhs.device()).is_cube() {
@@ -38,7 +38,7 @@ pub(crate) fn matmul_to_f32<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> T
     matmul(host::f32(lhs), host::f32(rhs))
 }
 
-/// Products on CubeCL by kernels that are launched from here.
+/// Matrix products on CubeCL, by kernels launched from here.
 #[cfg(feature = "cube")]
 mod kernel {
     use crate::cube::{self, Rounding};
@@ -46,7 +46,7 @@ mod kernel {
     use burn::backend::{AutodiffBackend, Dispatch};
     use burn::tensor::{DType, Tensor};
 
-    /// A product in the type of its factors.
+    /// Returns a product in the type of its factors.
     pub(crate) fn product<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, rounding: Rounding) -> Tensor<D> {
         let dtype = lhs.dtype();
         if !lhs.device().is_autodiff() {
@@ -67,7 +67,7 @@ mod kernel {
         Tensor::from_dispatch(with_gradients(y, inputs.into(), backward))
     }
 
-    /// A product in numbers of `dtype`, without gradients.
+    /// Returns a product in `dtype`, without gradients.
     pub(crate) fn plain<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, dtype: DType, rounding: Rounding) -> Tensor<D> {
         let shape = cube::product_shape(&lhs.shape(), &rhs.shape());
         let factors = [lhs.into_dispatch(), rhs.into_dispatch()];
@@ -84,7 +84,7 @@ mod tests {
 
     type Product = fn(Tensor<3>, Tensor<3>) -> Tensor<3>;
 
-    /// Holds a product and its gradients, for an upstream gradient of ones, against sums on the host.
+    /// Compares a product and its gradients, for an upstream gradient of ones, with sums on the host.
     fn check(product: Product, [batch, m, k, n]: [usize; 4]) {
         let inputs = Inputs::default();
         let (lhs, rhs) = (inputs.tensor([batch, m, k]), inputs.tensor([batch, k, n]));

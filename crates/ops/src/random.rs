@@ -1,7 +1,8 @@
-//! Random numbers: initial values, and what dropout drops.
+//! Random numbers for initial values and dropout.
 //!
-//! They come from a stream of the calling thread, on the host. So a seed gives the same ones on every device, whatever
-//! else the process does; Burn's backends each have one generator for the whole process, and no two draw alike.
+//! They come from a generator of the calling thread, on the host. So a seed gives the same numbers on every device,
+//! whatever else the process does. Each of Burn's backends has one generator for the whole process, and no two of them
+//! give the same numbers.
 
 use burn::tensor::{DType, Device, Distribution, Int, Shape, Tensor, TensorData};
 use rand::rngs::StdRng;
@@ -9,16 +10,16 @@ use rand::{SeedableRng, make_rng};
 use std::cell::RefCell;
 
 thread_local! {
-    /// None before the first seed or draw.
+    /// `None` before the first seed or draw.
     static STREAM: RefCell<Option<StdRng>> = const { RefCell::new(None) };
-    /// What is being recorded or replayed, the innermost last.
+    /// Scopes that record or replay seeds, the innermost last.
     static SCOPES: RefCell<Vec<Scope>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Begins the random numbers of this thread anew: what [`normal`], [`uniform`] and dropout draw from here on depends on
-/// `seed` alone. A thread that was never seeded draws other numbers in every process.
+/// Seeds this thread's generator: later values of [`normal`], [`uniform`] and dropout depend on `seed` alone. A thread
+/// that was never seeded draws different numbers in every process.
 ///
-/// `Device::seed` of Burn has no influence on them.
+/// Burn's `Device::seed` has no influence on them.
 ///
 /// ```
 /// use burn::tensor::Device;
@@ -34,12 +35,12 @@ pub fn seed(seed: u64) {
     STREAM.set(Some(StdRng::seed_from_u64(seed)));
 }
 
-/// Values of a normal distribution around 0 with a standard deviation of `std`, f32.
+/// Returns normally distributed values with mean 0 and standard deviation `std`, f32.
 pub fn normal<const D: usize>(shape: [usize; D], std: f64, device: &Device) -> Tensor<D> {
     Tensor::from_data(draw(shape, Distribution::Normal(0.0, std)), (device, DType::F32))
 }
 
-/// Values spread evenly over `[low, high)`, f32.
+/// Returns uniformly distributed values in `[low, high)`, f32.
 pub fn uniform<const D: usize>(shape: [usize; D], low: f64, high: f64, device: &Device) -> Tensor<D> {
     Tensor::from_data(draw(shape, Distribution::Uniform(low, high)), (device, DType::F32))
 }
@@ -51,20 +52,20 @@ fn draw(shape: impl Into<Shape>, distribution: Distribution) -> TensorData {
     })
 }
 
-/// A seed for dropout.
+/// Draws a seed for dropout.
 pub(crate) fn draw_seed() -> u64 {
     SCOPES.with_borrow_mut(|scopes| next(scopes))
 }
 
-/// What dropout multiplies by, in tensor operations: 0 with probability `p`, else `1 / (1 - p)`. The same values as the
-/// kernels of the CPU and of CubeCL have for this seed.
+/// Factors of dropout, in tensor operations: 0 with probability `p`, else `1 / (1 - p)`. They equal those of the
+/// kernels of the CPU and of CubeCL for this seed.
 pub(crate) fn kept<const D: usize>(shape: [usize; D], p: f64, seed: u64, device: &Device) -> Tensor<D> {
     let p = p as f32;
     let elements = shape.iter().product::<usize>() as i64;
     let index = Tensor::<1, Int>::arange(0..elements, (device, DType::I64));
     let (low, high) = (i64::from(seed as u32), (seed >> 32) as i64);
     let hash = mix(mix(index.bitwise_xor_scalar(low)).bitwise_xor_scalar(high));
-    // 24 bits of it are a number in [0, 1), times 2²⁴: f32 holds it exactly.
+    // 24 bits of the hash are a number in [0, 1), times 2²⁴: f32 holds it exactly.
     let least = (p * (1_u32 << 24) as f32).ceil() as i64;
     let kept = hash.bitwise_right_shift_scalar(8_i64).greater_equal_scalar(least);
     kept.float().cast(DType::F32).mul_scalar(1.0 / (1.0 - p)).reshape(shape)
@@ -72,7 +73,7 @@ pub(crate) fn kept<const D: usize>(shape: [usize; D], p: f64, seed: u64, device:
 
 /// The finaliser of `undertone_kernels`, in integers of 64 bits.
 fn mix(x: Tensor<1, Int>) -> Tensor<1, Int> {
-    // The lower 32 bits of a product, by halves of the factor: the whole one overflows a number with a sign.
+    // Lower 32 bits of a product, by halves of the factor: the whole product would overflow a signed integer.
     let times = |x: Tensor<1, Int>, factor: i64| {
         let upper = x.clone().mul_scalar(factor >> 16).bitwise_and_scalar(0xFFFF_i64).bitwise_left_shift_scalar(16_i64);
         (x.mul_scalar(factor & 0xFFFF) + upper).bitwise_and_scalar(0xFFFF_FFFF_i64)
@@ -81,12 +82,12 @@ fn mix(x: Tensor<1, Int>) -> Tensor<1, Int> {
     folded(times(folded(times(folded(x, 16), 0x7FEB_352D), 15), 0x846C_A68B), 16)
 }
 
-/// The seeds that were drawn while something ran, in their order.
+/// Seeds that were drawn while a function ran, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Draws(Vec<u64>);
 
 impl Draws {
-    /// What `run` gives, and the seeds it drew, which are those it would have drawn anyway.
+    /// Returns the result of `run` and the seeds that it drew. Recording does not change the seeds.
     pub fn record<T>(run: impl FnOnce() -> T) -> (T, Self) {
         let scope = Entered::new(Scope::default());
         let result = run();
@@ -96,7 +97,7 @@ impl Draws {
     /// Runs `run` with these seeds in place of new ones.
     ///
     /// # Panics
-    /// If `run` wants more seeds than there are.
+    /// If `run` draws more seeds than were recorded.
     pub fn replay<T>(self, run: impl FnOnce() -> T) -> T {
         let _scope = Entered::new(Scope { replaying: true, drawn: self, used: 0 });
         run()
@@ -107,11 +108,11 @@ impl Draws {
 struct Scope {
     drawn: Draws,
     replaying: bool,
-    /// How many of the drawn seeds were used again.
+    /// Number of the recorded seeds that were used again.
     used: usize,
 }
 
-/// The next seed: recorded by every scope it is drawn through, and replayed by the innermost one that replays.
+/// Returns the next seed: replayed by the innermost scope that replays, and recorded by every scope inside that.
 fn next(scopes: &mut [Scope]) -> u64 {
     let Some((scope, outer)) = scopes.split_last_mut() else { return fresh() };
     if !scope.replaying {
@@ -129,7 +130,7 @@ fn fresh() -> u64 {
     draws.iter::<f32>().fold(0, |seed, draw| (seed << 22) ^ draw as u64)
 }
 
-/// A scope that ends with this, also by a panic.
+/// Ends a scope when dropped, also on a panic.
 struct Entered;
 
 impl Entered {
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_numbers_that_burns_cpu_backend_gives() {
-        // Weights that were published with a seed begin as they did.
+        // Weights that were published with a seed must start from the same values.
         Device::flex().seed(11);
         let expected = Tensor::<2>::random([3, 5], Distribution::Normal(0.0, 0.5), &Device::flex());
         seed(11);
@@ -179,7 +180,7 @@ mod tests {
         let first = seeds(1);
         let others = std::thread::spawn(|| {
             seed(4);
-            // Burn's own generator is none of ours.
+            // Burn's generator has no influence.
             device().seed(9);
             seeds(2)
         });

@@ -1,7 +1,7 @@
-//! Numbers that come back from a device, and what is waited for.
+//! Reads from a device, and a counter of waits.
 //!
-//! An accelerator works through what it is asked for while the program asks for more. Who reads a number of it waits until
-//! everything before has been done, and the accelerator then waits for the program.
+//! An accelerator works asynchronously. A read blocks until all earlier work is done, and then the accelerator idles
+//! until the program gives it more.
 
 use crate::device::Backing;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -12,13 +12,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 
-/// How often this process has waited for an accelerator to do all it was asked for, by the functions of this crate.
+/// Returns the number of times this process has waited, through functions of this crate, for an accelerator to finish
+/// its queue.
 pub fn waits() -> u64 {
     WAITS.load(Ordering::Relaxed)
 }
 
-/// Returns when `device` has done all it was asked for. A device that has failed says so at the next read, where it is an
-/// error.
+/// Waits until `device` has finished its queue. A failure of the device is reported by the next read.
 pub fn wait(device: &Device) {
     if Backing::of(device) != Backing::Flex {
         WAITS.fetch_add(1, Ordering::Relaxed);
@@ -26,7 +26,7 @@ pub fn wait(device: &Device) {
     }
 }
 
-/// The numbers of `x` in their order, as soon as the device has found them: waits for all that it was asked for before.
+/// Returns the values of `x` in order. Waits for all earlier work of the device.
 pub fn read<const D: usize>(x: Tensor<D>) -> Vec<f32> {
     if Backing::of(&x.device()) != Backing::Flex {
         WAITS.fetch_add(1, Ordering::Relaxed);
@@ -34,19 +34,19 @@ pub fn read<const D: usize>(x: Tensor<D>) -> Vec<f32> {
     numbers(x.into_data())
 }
 
-/// Begins to read `x` and returns at once: a thread of its own waits for the numbers.
+/// Begins to read `x` and returns at once: a separate thread waits for the values.
 pub fn read_behind(x: Tensor<1>) -> Reading {
     let read: Read = match Backing::of(&x.device()) {
         Backing::Flex => return Reading { numbers: Numbers::Here(numbers(x.into_data())) },
-        // LibTorch waits where it is asked.
+        // LibTorch blocks in the calling thread.
         Backing::LibTorch | Backing::Unlisted => Box::new(move || numbers(x.into_data())),
-        // CubeCL begins the copy when the data is first looked at. Asking for it here puts what fusion still holds in the
-        // device's queue, always at the same place.
+        // CubeCL begins the copy when the data is first polled. Polling it here flushes the operations that fusion
+        // still holds, always at the same place.
         Backing::Cuda | Backing::Cube => {
             let data = x.clone().into_data();
             Box::new(move || {
                 let numbers = numbers(data);
-                // Held until then, so that nothing is written over it.
+                // Held until then, so that its memory is not reused.
                 drop(x);
                 numbers
             })
@@ -71,9 +71,9 @@ enum Numbers {
 }
 
 impl Reading {
-    /// The numbers, for who has given the device other work since, which it does meanwhile.
+    /// Returns the numbers. Call it after giving the device further work, so that the device does not idle.
     ///
-    /// # Panics
+    /// If the device has failed, as reading the tensor would.
     /// As reading the tensor would, if the device has failed.
     pub fn finish(self) -> Vec<f32> {
         match self.numbers {
@@ -84,7 +84,7 @@ impl Reading {
         }
     }
 
-    /// As [`finish`](Self::finish), with nothing else for the device to do, which counts in [`waits`].
+    /// As [`finish`](Self::finish), but without further work for the device. Counts in [`waits`].
     pub fn finish_now(self) -> Vec<f32> {
         if let Numbers::Coming(_) = self.numbers {
             WAITS.fetch_add(1, Ordering::Relaxed);
@@ -98,12 +98,12 @@ static WAITS: AtomicU64 = AtomicU64::new(0);
 type Read = Box<dyn FnOnce() -> Vec<f32> + Send>;
 type Answer = Sender<Result<Vec<f32>, Box<dyn Any + Send>>>;
 
-/// One thread for all reads of the process: to CubeCL each thread is a stream with memory of its own.
+/// One thread for all reads of the process: CubeCL gives each thread a stream with its own memory.
 static READER: LazyLock<Mutex<Sender<(Read, Answer)>>> = LazyLock::new(|| {
     let (sender, reads) = channel::<(Read, Answer)>();
     let run = move || {
         for (read, answer) in reads {
-            // Who no longer wants to know has left.
+            // The receiver may be gone.
             let _ = answer.send(catch_unwind(AssertUnwindSafe(read)));
         }
     };

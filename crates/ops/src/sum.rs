@@ -6,9 +6,9 @@ use crate::graph::differentiated;
 use crate::{cube, host};
 use burn::tensor::Tensor;
 
-/// The sum of all elements, `[1]`, with the same bits whenever it is taken on the same device.
+/// Returns the sum of all elements, `[1]`, with the same bits each time on the same device.
 ///
-/// Burn's `Tensor::sum` is fast on accelerators by adding in any order, through atomic operations.
+/// On accelerators Burn's `Tensor::sum` is fast because atomic operations add in any order.
 pub fn sum<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     if Backing::of(&x.device()) == Backing::Flex {
         return x.sum();
@@ -23,7 +23,7 @@ pub fn sum<const D: usize>(x: Tensor<D>) -> Tensor<1> {
         });
     }
     let (shape, elements) = (x.dims(), x.shape().num_elements());
-    // Rows to be summed side by side; what is left over of a length that is odd is one long row.
+    // Rows to be summed in parallel; for an odd length there is one long row.
     let rows = 1 << elements.trailing_zeros().min(10);
     differentiated(x, |x| {
         let sum = x.reshape([rows, elements / rows]).sum_dim(1).sum_dim(0).reshape([1]);

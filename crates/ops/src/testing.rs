@@ -5,7 +5,7 @@ use crate::runs_ahead;
 use burn::tensor::{DType, Device, Tensor};
 use std::cell::Cell;
 
-/// What the tests run on: Burn's default device, which `BURN_DEVICE` names (`flex`, `wgpu`, `cuda`, `tch`).
+/// Device of the tests: Burn's default device, which `BURN_DEVICE` names (`flex`, `wgpu`, `cuda`, `tch`).
 pub fn device() -> Device {
     Device::default()
 }
@@ -31,7 +31,7 @@ pub fn pseudo_random(n: usize, seed: u64) -> Vec<f32> {
         .collect()
 }
 
-/// Draws the inputs of a comparison.
+/// Generator of a comparison's inputs.
 #[derive(Clone, Debug)]
 pub struct Inputs {
     scale: f32,
@@ -58,7 +58,7 @@ impl Inputs {
         self
     }
 
-    /// The next input: a leaf that wants a gradient.
+    /// Returns the next input: a leaf that needs a gradient.
     pub fn tensor<const D: usize>(&self, shape: [usize; D]) -> Tensor<D> {
         self.drawn.set(self.drawn.get() + 1);
         let values = pseudo_random(shape.iter().product(), self.drawn.get());
@@ -96,15 +96,17 @@ pub fn compare<const N: usize, const D: usize, const Y: usize>(
         }
     }
     let plain = values(fused(inputs.map(Tensor::inner)));
-    // On the CPU both are one kernel; elsewhere, and in half precision, training and inference may take other ways.
+    // On the CPU both are one kernel; elsewhere, and in half precision, training and inference may use different
+    // kernels.
     let tolerance = if runs_ahead(&device()) || inputs_are_half { tolerance } else { 0.0 };
     for (plain, a) in plain.iter().zip(&a[0]) {
         assert!((plain - a).abs() <= tolerance, "with autodiff {a}, without {plain}");
     }
 }
 
-/// Asserts that a NaN or an infinity in any input, or in the output's gradient, makes the same values no numbers in two
-/// bodies of an operation, and of the gradients at least those that are none in the composition.
+/// Asserts how two bodies of an operation treat a NaN or an infinity in any input or in the output's gradient. Their
+/// outputs must be non-finite at the same places. The gradients of the first must be non-finite at least where those of
+/// the composition are.
 pub fn compare_not_finite<const N: usize, const D: usize, const Y: usize>(
     inputs: [Tensor<D>; N],
     fused: impl Fn([Tensor<D>; N]) -> Tensor<Y>,
@@ -113,7 +115,7 @@ pub fn compare_not_finite<const N: usize, const D: usize, const Y: usize>(
     compare_not_finite_but(false, inputs, fused, composed);
 }
 
-/// The same, of an operation that may leave inputs out, whose gradients are then 0.
+/// The same for an operation that may skip inputs, whose gradients are then 0.
 pub fn compare_not_finite_but<const N: usize, const D: usize, const Y: usize>(
     leaves_out: bool,
     inputs: [Tensor<D>; N],
@@ -138,10 +140,10 @@ pub fn compare_not_finite_but<const N: usize, const D: usize, const Y: usize>(
                 Some(poison)
             };
             let (a, b) = (run(&fused, &inputs, upstream), run(&composed, &inputs, upstream));
-            // A class whose logit is -∞ has the probability 0, and leaves none.
+            // A class whose logit is -∞ has probability 0, so the infinity may leave no trace.
             let traced = poison == f32::NEG_INFINITY || b.iter().flatten().any(|b| !b.is_finite());
             assert!(traced, "{poison} in {place} leaves no trace");
-            // LibTorch's kernels may find numbers for gradients of what is none itself.
+            // LibTorch's kernels may return finite gradients of an output that is not finite.
             let shown = Backing::of(&device()) == Backing::LibTorch && a[0].iter().any(|a| !a.is_finite());
             for (what, (a, b)) in a.iter().zip(&b).enumerate() {
                 for (i, (a, b)) in a.iter().zip(b).enumerate() {
@@ -154,7 +156,7 @@ pub fn compare_not_finite_but<const N: usize, const D: usize, const Y: usize>(
     }
 }
 
-/// With another value in the middle.
+/// Returns `x` with another value in the middle.
 fn poisoned<const D: usize>(x: &Tensor<D>, poison: f32) -> Tensor<D> {
     let (shape, device) = (x.dims(), x.device());
     let mut values = values(x.clone());

@@ -1,15 +1,16 @@
-//! What a synthesiser knows of its samples, as targets for the encoder.
+//! Targets for the encoder from the known timing of synthesised samples.
 //!
-//! From nothing, an encoder and a decoder teach each other slowly: until the encoder says something the decoder has
-//! nothing to align to. A synthesised sample comes with the time of every character, so the encoder can be told directly.
-//! Two linear heads, used in training only, read the character at each position from its output, and the Morse element
-//! (dit, dah, gap) from an early layer.
+//! From scratch, an encoder and a decoder learn slowly from each other: until the encoder output is informative, the
+//! decoder has nothing to align to. A synthesised sample has the time of every character, so the encoder can be
+//! supervised directly. Two linear heads, used in training only, predict the character at each position from the
+//! encoder's output, and the Morse element (dit, dah, gap) from an early layer.
 
 use crate::config::ConfigError;
 use serde::{Deserialize, Serialize};
 use undertone_cw::{CwMark, morse};
 
-/// Classes of the element head: silence, dit, dah, and the gaps inside a character, between characters, between words.
+/// Number of classes of the element head: silence, dit, dah, and the gaps inside a character, between characters,
+/// between words.
 pub const ELEMENTS: usize = 6;
 const SILENCE: i64 = 0;
 const DIT: i64 = 1;
@@ -17,18 +18,18 @@ const DAH: i64 = 2;
 const GAP_IN_CHARACTER: i64 = 3;
 const GAP_OF_LETTERS: i64 = 4;
 const GAP_OF_WORDS: i64 = 5;
-/// Positions that no loss counts.
+/// Label of positions without a loss.
 const IGNORED: i64 = -100;
 
 /// Loss terms on the encoder from known timing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlignmentConfig {
     /// Weight of the cross-entropy of the character at each position; 0 leaves it out.
     pub characters: f64,
     /// Weight of the cross-entropy of the Morse element at each position; 0 leaves it out.
     pub elements: f64,
-    /// After how many encoder blocks the elements are read.
+    /// Number of encoder blocks before the element head.
     pub elements_layer: usize,
 }
 
@@ -39,13 +40,13 @@ impl Default for AlignmentConfig {
 }
 
 impl AlignmentConfig {
-    /// Whether any term counts.
+    /// Whether any term has a weight above 0.
     pub fn is_on(&self) -> bool {
         self.characters > 0.0 || self.elements > 0.0
     }
 
     /// # Errors
-    /// When a weight is negative or no number.
+    /// When a weight is negative or not finite, or `elements_layer` is set without a weight for `elements`.
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (key, weight) in [("characters", self.characters), ("elements", self.elements)] {
             if !(weight.is_finite() && weight >= 0.0) {
@@ -63,14 +64,14 @@ impl AlignmentConfig {
 /// Targets at each encoder position (20 ms) of one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alignment {
-    /// The token of the character being sent, or the blank.
+    /// Token of the character being sent, or the blank.
     pub characters: Vec<i64>,
-    /// The Morse element being sent.
+    /// Morse element being sent.
     pub elements: Vec<i64>,
 }
 
 impl Alignment {
-    /// Reads the marks of a sample that is `positions` long.
+    /// Returns the targets for the marks of a sample with `positions` positions.
     pub fn new(marks: &[CwMark], positions: usize, blank: u32, token: impl Fn(char) -> u32) -> Self {
         let mut this = Self { characters: vec![i64::from(blank); positions], elements: vec![SILENCE; positions] };
         let mut previous_end: Option<f32> = None;
@@ -119,7 +120,7 @@ impl Alignment {
     }
 }
 
-/// Sets the positions whose middle lies between `start` and `end` seconds.
+/// Sets the positions whose centre is between `start` and `end`, in seconds.
 fn fill(targets: &mut [i64], start: f32, end: f32, value: i64) {
     let position = |seconds: f32| ((seconds * 50.0).round().max(0.0) as usize).min(targets.len());
     let range = position(start)..position(end).max(position(start));

@@ -1,7 +1,7 @@
-//! The architectures that `model.backbone` can name: Whisper, BERT, RoBERTa, and what other crates register.
+//! The architectures for `model.backbone`: Whisper, BERT, RoBERTa, and those that other crates register.
 //!
-//! An encoder of text of one's own is a module that implements [`Backbone`](undertone_model::backbone::Backbone), a function
-//! that reads it from a folder, and one line:
+//! To add your own text encoder, write a module that implements [`Backbone`](undertone_model::backbone::Backbone) and a
+//! function that reads it from a folder, and register it:
 //!
 //! ```no_run
 //! use undertone_phases::backbone;
@@ -14,8 +14,10 @@
 //! ```
 
 use burn::tensor::Device;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use undertone_model::FolderError;
@@ -26,48 +28,48 @@ use undertone_registry::{Kind, Registry};
 use undertone_tasks::{Framer, TextError};
 use undertone_train::BoxError;
 
-/// An architecture, by its name: `whisper`, which is for speech, or one for text.
+/// Name of an architecture: `whisper`, which is for speech, or one for text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Architecture(&'static str);
 
-/// An encoder of text with everything that travels with it.
+/// Text encoder with its tokenizer and dimensions.
 #[derive(Clone)]
 pub struct TextBackbone {
-    /// The network.
+    /// Network.
     pub network: BoxedBackbone,
-    /// Texts to tokens.
+    /// Tokenizer.
     pub tokenizer: TextTokenizer,
-    /// The same in parts, for rows of tokens whose parts are known.
+    /// The stages of that tokenizer, for rows of tokens whose parts are known.
     pub framer: Framer,
-    /// The most tokens that it reads at a time, special ones included.
+    /// Maximum number of tokens per input, special tokens included.
     pub max_tokens: usize,
-    /// Its dimensions as BERT's, which the estimate of memory goes by.
+    /// Dimensions in the form of BERT's, for memory estimates.
     pub dimensions: TextEncoderConfig,
 }
 
-/// Reads a backbone from the folder that `model.path` or `model.source.hub` stands for.
+/// Function that reads a backbone from the folder of `model.path` or `model.source.hub`.
 pub type LoadText = fn(&Path, &Device) -> Result<TextBackbone, BoxError>;
 
-/// Why there is no backbone of text.
+/// Reason why a text backbone cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum TextBackboneError {
-    /// The folder is no model.
+    /// The folder holds no valid model.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// It is another architecture.
+    /// The folder holds another architecture.
     #[error("`{}` holds a model of type `{found}`, and `model.backbone` is `{expected}`: set it to `{found}`", folder.display())]
     Architecture {
         /// The folder.
         folder: PathBuf,
-        /// What it holds.
+        /// Architecture in the folder.
         found: &'static str,
-        /// What was expected.
+        /// Expected architecture.
         expected: &'static str,
     },
-    /// Its tokenizer is no text encoder's.
+    /// The tokenizer is not that of a text encoder.
     #[error(transparent)]
     Tokenizer(#[from] TextError),
-    /// What a registered architecture said.
+    /// Error of a registered architecture.
     #[error("`{}` cannot be read as a backbone of type `{architecture}`: {source}", folder.display())]
     Registered {
         /// The folder.
@@ -79,8 +81,8 @@ pub enum TextBackboneError {
     },
 }
 
-/// Makes an architecture for text known to YAML: from then on, `model: {backbone: name, path: folder}` is one of these. To
-/// register the same again changes nothing.
+/// Registers an architecture for text. From then on, `model: {backbone: name, path: folder}` loads it. Registering the
+/// same one again has no effect.
 ///
 /// # Errors
 /// When another architecture has the name.
@@ -104,7 +106,7 @@ impl Architecture {
     /// Reads a backbone of this architecture from a folder.
     ///
     /// # Errors
-    /// When the folder is no such model.
+    /// When the folder holds no such model.
     pub(crate) fn load_text(self, folder: &Path, device: &Device) -> Result<TextBackbone, TextBackboneError> {
         match ARCHITECTURES.get(self.0).map(|entry| entry.read) {
             Ok(Read::Registered(load)) => load(folder, device).map_err(|source| TextBackboneError::Registered {
@@ -148,6 +150,17 @@ impl Serialize for Architecture {
     }
 }
 
+impl JsonSchema for Architecture {
+    fn schema_name() -> Cow<'static, str> {
+        "Architecture".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names: Vec<&str> = ARCHITECTURES.all().iter().map(|entry| entry.name).collect();
+        json_schema!({"type": "string", "enum": names})
+    }
+}
+
 impl<'de> Deserialize<'de> for Architecture {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
@@ -156,7 +169,7 @@ impl<'de> Deserialize<'de> for Architecture {
 }
 
 impl TextBackbone {
-    /// Around a network that reads at most `max_tokens`.
+    /// Returns a backbone with a network that reads at most `max_tokens` tokens.
     ///
     /// # Errors
     /// When the tokenizer does not enclose texts in a start and an end token.
@@ -166,7 +179,7 @@ impl TextBackbone {
             vocab_size,
             hidden_size,
             num_hidden_layers: network.block_count(),
-            // As BERT has it: heads of 64, and four times the width between the feed-forward layers.
+            // As in BERT: heads of width 64, and a feed-forward width of four times the hidden size.
             num_attention_heads: hidden_size.div_ceil(64),
             intermediate_size: 4 * hidden_size,
             max_position_embeddings: max_tokens,

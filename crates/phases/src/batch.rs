@@ -1,4 +1,4 @@
-//! Samples to batches in host memory.
+//! Collation of samples into batches, in host memory.
 
 use crate::{Pad, SampleAudio, SpeechSample};
 use undertone_data::augment::Augment;
@@ -6,67 +6,67 @@ use undertone_data::features::LogMel;
 use undertone_data::loader::{Collate, SampleError};
 use undertone_fit::BatchSize;
 
-/// A batch for Whisper, in host memory.
+/// Batch for Whisper, in host memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WhisperBatch {
     /// Names of the samples.
     pub names: Vec<String>,
-    /// What they say.
+    /// Reference texts of the samples.
     pub texts: Vec<String>,
     /// Log-mel features, `[batch, bins, frames]`.
     pub mel: Vec<f32>,
-    /// Mel bins.
+    /// Number of mel bins.
     pub bins: usize,
-    /// Frames of 10 ms.
+    /// Number of frames of 10 ms.
     pub frames: usize,
-    /// Each sample's tokens before its text.
+    /// Prompt of each sample: the tokens before its text.
     pub prompts: Vec<Vec<u32>>,
-    /// What the decoder reads, `[batch, tokens]`: everything but the last token, padded with the end token.
+    /// Input tokens of the decoder, `[batch, tokens]`: all but the last token, padded with the end token.
     pub inputs: Vec<i64>,
-    /// What it should say next, `[batch, tokens]`: the text and the end; -100 where the prompt or padding would follow.
+    /// Next tokens as labels, `[batch, tokens]`: the text and the end token, -100 for the prompt and padding.
     pub labels: Vec<i64>,
-    /// Tokens per row.
+    /// Number of tokens per row.
     pub tokens: usize,
-    /// Targets for the encoder, `[batch, positions]` each, where they are wanted.
+    /// Alignment targets of the encoder, `[batch, positions]` each, if they are needed.
     pub alignment: Option<(Vec<i64>, Vec<i64>)>,
-    /// The first sample's own number: what is random about the batch as a whole comes from it.
+    /// Random number of the first sample, which seeds the randomness of the batch as a whole.
     pub draw: u64,
 }
 
 impl WhisperBatch {
-    /// What the decoder should say next in a row.
+    /// Returns the labels of a row.
     pub fn row_labels(&self, row: usize) -> &[i64] {
         &self.labels[row * self.tokens..][..self.tokens]
     }
 
-    /// How large it is.
+    /// Returns the size of the batch.
     pub fn shape(&self) -> BatchSize {
         BatchSize { samples: self.names.len(), length: self.frames, speech: true, labels: self.tokens }
     }
 }
 
-/// Makes batches for one model.
+/// Collates batches for one model.
 pub struct WhisperCollate {
     log_mel: LogMel,
     augment: Option<Augment>,
     pad: Pad,
-    /// The longest input, in audio samples.
+    /// Maximum input length, in audio samples.
     window: usize,
-    /// The token that fills rows.
+    /// End token, which pads rows.
     end: u32,
 }
 
-/// Audio samples per encoder position.
+/// Number of audio samples per encoder position.
 pub(crate) const POSITION: usize = 320;
 const IGNORED: i64 = -100;
 
 impl WhisperCollate {
-    /// A collator for a model with these mel features and this window, in audio samples.
+    /// Returns a collator for a model with these mel features and this window, in audio samples.
     pub fn new(log_mel: LogMel, pad: Pad, window: usize, end: u32) -> Self {
         Self { log_mel, augment: None, pad, window, end }
     }
 
-    /// Masks features as this says.
+    /// Adds masking of features.
     pub fn with_augment(mut self, augment: Augment) -> Self {
         self.augment = Some(augment);
         self

@@ -1,14 +1,14 @@
-//! What a run that goes on may change of its configuration, and what it may not.
+//! Configuration changes that are allowed when a run is resumed.
 
 use crate::Experiment;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Keys with all that is below them whose change leaves what a run has stored as meaningful as it was. Every other key says
-/// what was learned, on what, or what a stored number is; `docs/resuming.md` lists these.
+/// Keys that may change when a run is resumed, each with all keys below it: stored results stay valid. All other keys
+/// affect the model, its training data, or the meaning of stored numbers. `docs/resuming.md` lists these keys.
 ///
-/// `train` stands for what changes it in phases, baselines and tasks too, `data.test` for that of tasks.
+/// `train` includes its changes in phases, baselines and tasks, `data.test` that of tasks.
 pub const CHANGEABLE: &[&str] = &[
     "device",
     "device_preset",
@@ -44,16 +44,16 @@ pub const CHANGEABLE: &[&str] = &[
     "phases.1.parallel",
 ];
 
-/// A key with another value than a run was begun with.
+/// Key with another value than the run was started with.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Change {
-    /// Its path, a task called by its name: `tasks.copy.lora.r`.
+    /// Path of the key, with tasks by name: `tasks.copy.lora.r`.
     pub key: String,
     before: Value,
     after: Value,
 }
 
-/// Every key in which `now` differs from `before`, but for those of `run`, which say where a run lies.
+/// Returns every key in which `now` differs from `before`, except for those of `run`, which only locate the run.
 pub(crate) fn changes(before: &Experiment, now: &Experiment) -> Vec<Change> {
     let [before, now] = [before, now].map(|experiment| serde_json::to_value(experiment).unwrap_or_default());
     let mut found = Vec::new();
@@ -80,7 +80,7 @@ fn compare(path: &str, before: &Value, after: &Value, found: &mut Vec<Change>) {
     }
 }
 
-/// The parts of an object, or of a list whose elements have names.
+/// Returns the fields of an object, or the elements of a list whose elements have names.
 fn fields(value: &Value) -> Option<Vec<(String, Value)>> {
     match value {
         Value::Object(fields) => Some(fields.iter().map(|(name, value)| (name.clone(), value.clone())).collect()),
@@ -92,14 +92,14 @@ fn fields(value: &Value) -> Option<Vec<(String, Value)>> {
 }
 
 impl Change {
-    /// Whether what is stored means the same afterwards.
+    /// Whether stored results stay valid with this change.
     pub fn is_harmless(&self) -> bool {
         let key = general(&self.key);
         key != "train.optimizer.name" && CHANGEABLE.iter().any(|changeable| is_below(&key, changeable))
     }
 }
 
-/// What a key is for all phases, baselines and tasks: `tasks.copy.train.max_steps` is `train.max_steps`.
+/// Returns the general form of a key of a phase, baseline or task: `tasks.copy.train.max_steps` is `train.max_steps`.
 fn general(key: &str) -> String {
     let parts: Vec<&str> = key.split('.').collect();
     match parts[..] {
@@ -115,7 +115,7 @@ pub(crate) fn is_below(key: &str, other: &str) -> bool {
     key.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// `key` before → after, each value as short as a line wants it.
+/// Writes `key` before → after, with long values truncated.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let short = |value: &Value| {
@@ -126,10 +126,10 @@ impl fmt::Display for Change {
     }
 }
 
-/// Characters of a value that are shown.
+/// Maximum number of characters of a value in a message.
 const LONGEST: usize = 40;
 
-/// The first of them in a sentence, and how many more there are.
+/// Returns the first changes for a message, and the number of further ones.
 pub(crate) fn listed(changes: &[Change]) -> String {
     let mut shown: Vec<String> = changes.iter().take(SHOWN).map(Change::to_string).collect();
     if changes.len() > SHOWN {
@@ -154,7 +154,7 @@ mod tests {
         Experiment::load(Some(&file), &settings.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()).expect("loaded")
     }
 
-    /// The keys that change, and whether the change is harmless.
+    /// Returns the keys that change, and whether each change is harmless.
     fn keys(settings: &[&str]) -> Vec<(String, bool)> {
         let changes = changes(&experiment(&[]), &experiment(settings));
         changes.into_iter().map(|change| (change.key.clone(), change.is_harmless())).collect()

@@ -1,4 +1,4 @@
-//! Why a run does not come about, or stops.
+//! Errors of a run.
 
 use crate::config::NONE;
 use crate::config::TaskConfig;
@@ -15,25 +15,25 @@ use undertone_store::{LockError, StoreError};
 use undertone_tasks::TextError;
 use undertone_train::{BoxError, TrainError};
 
-/// Why a run did not come about, or stopped.
+/// Reason why a run cannot start, or has stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The device cannot be had.
+    /// The device is not available.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A key of the configuration makes no sense.
+    /// A key of the configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The backbone cannot be had.
+    /// The backbone cannot be loaded.
     #[error(transparent)]
     Backbone(#[from] BackboneError),
-    /// The model's mel bins are none that Whisper has.
+    /// Whisper has no features with the model's number of mel bins.
     #[error(transparent)]
     Features(#[from] FeatureError),
     /// The data is unusable.
     #[error(transparent)]
     Data(#[from] SpeechError),
-    /// Spellings cannot be had.
+    /// The spelling map cannot be read.
     #[error(transparent)]
     Spellings(#[from] NormalizerError),
     /// The loader cannot be started.
@@ -42,85 +42,85 @@ pub enum RunError {
     /// Sources cannot be mixed.
     #[error("the data cannot be mixed: {0}")]
     Mixture(#[from] MixtureError),
-    /// There is no data that nothing was decided by.
+    /// There is no test data, and the validation data has selected the best checkpoint.
     #[error(
         "there is no `data.test`, and `data.valid` are recordings that chose the best checkpoint: name others with --set data.test.path=FILE"
     )]
     NoTest,
-    /// Nothing says what the model is to be judged by.
+    /// There is no validation data.
     #[error("`data.valid`: {NONE}")]
     NoValid,
-    /// There is a run of that name.
+    /// A run of that name exists.
     #[error(
         "there is a run in {0}: continue it with --resume, choose another name with --set run.name=NAME, or replace it with --set run.overwrite=true, which deletes what was trained there"
     )]
     Exists(String),
-    /// The directory to be replaced was not made by a run.
+    /// The directory to be replaced was not created by a run.
     #[error("`{}` holds something that is no run: choose another name with --set run.name=NAME, or an empty directory", .0.display())]
     NotARun(PathBuf),
-    /// A run that is to be replaced has files of somebody's own beside its own.
+    /// The directory of a run that is to be replaced contains other files.
     #[error("`{}` has files in it that no run writes ({files}): move them elsewhere before the run is replaced, or choose another name with --set run.name=NAME", directory.display())]
     Foreign {
-        /// The directory that would be cleared.
+        /// Directory that would be cleared.
         directory: PathBuf,
-        /// The first few.
+        /// First few files.
         files: String,
     },
-    /// A rank has a directory of its own.
+    /// A rank does not share the run's directory.
     #[error("`{}` is another directory for {rank} than for rank 0: processes that train together need one that all of them see, on a file system that their hosts share (--set run.dir=DIR)", directory.display())]
     NotShared {
-        /// Which one.
+        /// Rank.
         rank: String,
-        /// The directory.
+        /// Directory.
         directory: PathBuf,
     },
-    /// Another process trains there.
+    /// Another process is training in the run's directory.
     #[error("{0}: wait until it has ended, or choose another name with --set run.name=NAME")]
     Owned(LockError),
-    /// Something else is called like the lock of the run's directory.
+    /// Something other than a lock file has the name of the directory's lock file.
     #[error("{0}, like --set run.name=NAME")]
     NoLock(LockError),
-    /// The run to go on with was begun with a configuration that means something else.
+    /// The run to be resumed was started with an incompatible configuration.
     #[error(
         "`{}` cannot go on with another configuration than it was begun with: {changes}; set it back, begin a run of its own with --set run.name=NAME, or write the new value into that file if it means the same (data that was moved, say)",
         path.display()
     )]
     Changed {
-        /// The configuration it was begun with.
+        /// Configuration file that it was started with.
         path: PathBuf,
-        /// The keys with both values.
+        /// Changed keys with both values.
         changes: String,
     },
-    /// What the run was begun with is unknown.
+    /// The configuration that the run was started with cannot be read.
     #[error("`{}` cannot be read ({reason}): it says what the run was begun with, so repair it before you go on with --resume", path.display())]
     Recorded {
-        /// The configuration.
+        /// Configuration file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
-    /// There is no run to go on with.
+    /// There is no run to resume.
     #[error("there is no checkpoint to resume from in `{}`: start without --resume, and with --set run.overwrite=true if the directory exists", .0.display())]
     NothingToResume(PathBuf),
-    /// The alignment terms ask for a layer the encoder does not have.
+    /// The encoder lacks the layer of the alignment terms.
     #[error("`loss.alignment.elements_layer` is {layer}: the encoder has {layers} blocks")]
     Layer {
-        /// The layer asked for.
+        /// Configured layer.
         layer: usize,
-        /// The encoder's blocks.
+        /// Number of encoder blocks.
         layers: usize,
     },
-    /// An allocation failed: what was computed, and what helps.
+    /// An allocation failed. The message says what was computed, and what helps.
     #[error("{0}")]
     OutOfMemory(String),
-    /// The device or its driver failed, and took with it what was not saved.
+    /// The device or its driver failed. Training since the last checkpoint is lost.
     #[error("the device failed{}: {reason}; {}", at(*.step), kept(*.saved))]
     DeviceFailed {
-        /// The step that was being computed. A device says late what failed: it may have been the one before.
+        /// Step in progress. Devices report failures late, so the step before it may have failed.
         step: Option<u64>,
-        /// What the backend said.
+        /// Message of the backend.
         reason: String,
-        /// The step of the newest checkpoint.
+        /// Step of the newest checkpoint.
         saved: Option<u64>,
     },
     /// Training stopped.
@@ -129,10 +129,10 @@ pub enum RunError {
     /// The run's directory cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What was trained cannot be shown.
+    /// The report cannot be created.
     #[error("the report cannot be made: {0}")]
     Report(#[from] ReportError),
-    /// There is nothing to be done in phases.
+    /// The configuration has no tasks, so it has no phases.
     #[error("the configuration has no `tasks`: phases and baselines are for those; train without --phase")]
     NoTasks,
     /// A task's records cannot be used.
@@ -140,7 +140,7 @@ pub enum RunError {
     Records {
         /// The task.
         task: String,
-        /// Why not.
+        /// Reason.
         source: Box<TextDataError>,
     },
     /// A task's recordings cannot be used.
@@ -148,7 +148,7 @@ pub enum RunError {
     Speech {
         /// The task.
         task: String,
-        /// Why not.
+        /// Reason.
         source: Box<SpeechError>,
     },
     /// A head does not fit the backbone.
@@ -156,7 +156,7 @@ pub enum RunError {
     Head {
         /// The task.
         task: String,
-        /// Why not.
+        /// Reason.
         reason: String,
     },
     /// Adapters do not fit the backbone.
@@ -164,21 +164,21 @@ pub enum RunError {
     Adapt {
         /// The task, or the stage.
         task: String,
-        /// Why not.
+        /// Reason.
         source: AdaptError,
     },
-    /// The router listens above the last block.
+    /// The router's tap is above the last block.
     #[error("`router.tap` is {tap}: the encoder has {blocks} blocks, and adapters need at least one above the tap")]
     Tap {
         /// The tap.
         tap: usize,
-        /// Encoder blocks.
+        /// Number of encoder blocks.
         blocks: usize,
     },
-    /// A router over one task decides nothing.
+    /// A router needs at least two tasks.
     #[error("phase {0} needs at least two `tasks`: a router over one has nothing to decide")]
     OneTask(usize),
-    /// What a phase begins with is not there.
+    /// The phase that a phase starts from has not finished.
     #[error("phase {phase} begins with what phase {needs} found, and `{}` has not finished: run `cargo xtask train --phase {needs}` first (with --resume if it was interrupted)", directory.display())]
     Predecessor {
         /// The phase.
@@ -188,16 +188,16 @@ pub enum RunError {
         /// The unfinished stage.
         directory: PathBuf,
     },
-    /// An earlier phase is asked to go on that a later one was made from.
+    /// An earlier phase would be trained further, and a later one has started from it.
     #[error("`{}` was made from an earlier phase that is asked for more steps now: delete it, or let it be trained anew with --set run.overwrite=true", .0.display())]
     Outrun(PathBuf),
-    /// What it begins with does not fit.
+    /// The folder that a stage starts from does not fit.
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// There is no run.
     #[error("`{}` is no run: there is no `config.yaml` in it", .0.display())]
     NoRun(PathBuf),
-    /// The directory is in a run and none of its stages'.
+    /// The directory is in a run, but is not that of a stage.
     #[error("`{}` is no stage of its run: name the run, or a stage like phase1/TASK or phase3 in it", .0.display())]
     NoStage(PathBuf),
     /// The run has no task of this name.
@@ -205,45 +205,45 @@ pub enum RunError {
     NoSuchTask {
         /// The name.
         task: String,
-        /// Those there are.
+        /// Names of the tasks.
         known: String,
     },
-    /// The run has several tasks and nobody says which one is meant.
+    /// The run has several tasks, and none was named.
     #[error("the run has several tasks: say which one is meant with --task: {0}")]
     WhichTask(String),
-    /// Nothing has been exported yet.
+    /// No model has been exported yet.
     #[error("`{}` has no model yet: there is no `best` in it", .0.display())]
     NoModel(PathBuf),
-    /// A command for runs with tasks was given another one.
+    /// A command for runs with tasks was given a run without tasks.
     #[error("`{}` has no `tasks`: {instead}", directory.display())]
     OtherKind {
         /// The run.
         directory: PathBuf,
-        /// The command that it is for.
+        /// Command to use instead.
         instead: String,
     },
-    /// There is nothing that could be judged.
+    /// No phase has finished.
     #[error("`{}` has no finished phase: run `cargo xtask train --phase 1` first", .0.display())]
     NothingTrained(PathBuf),
     /// There is no router yet.
     #[error("`{}` has no router yet, and nobody says which task an input belongs to: run `cargo xtask train --phase 2`, or name one with --task", .0.display())]
     NoRouter(PathBuf),
-    /// The backbone takes something else.
+    /// The backbone takes another kind of input.
     #[error("the run's backbone takes {0}")]
     Modality(&'static str),
-    /// A question has nowhere to find its answer.
+    /// The router has chosen a task that needs a context, and there is none.
     #[error("the router took it for `{0}`, which finds answers in a context: give one with --context")]
     NoContext(String),
-    /// A text cannot become tokens.
+    /// A text cannot be tokenised.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// Audio cannot be read, or a prompt not be made.
+    /// Audio cannot be read, or a prompt cannot be created.
     #[error(transparent)]
     Input(#[from] TranscribeError),
-    /// A model could not be judged.
+    /// A model could not be evaluated.
     #[error("the model cannot be judged: {0}")]
     Evaluate(BoxError),
-    /// The numbers make no picture.
+    /// The analysis of the results failed.
     #[error(transparent)]
     Analysis(#[from] AnalysisError),
 }
@@ -274,7 +274,7 @@ impl From<LockError> for RunError {
 }
 
 impl RunError {
-    /// Of a task's recordings.
+    /// Returns the error for a task's recordings.
     pub(crate) fn of_speech(task: &TaskConfig, source: SpeechError) -> Self {
         match task.is_whole() {
             true => Self::Data(source),
@@ -282,13 +282,13 @@ impl RunError {
         }
     }
 
-    /// Of a file or folder that the system did not let us work on.
+    /// Returns the error for a failed operation on a file or folder.
     pub(crate) fn of_file(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| StoreError::Io { action, path, source }.into()
     }
 
-    /// Whether the user's wish ended it before there was anything to save.
+    /// Whether the user interrupted the run before there was anything to save.
     pub fn is_interruption(&self) -> bool {
         match self {
             Self::Data(SpeechError::Interrupted { .. }) => true,
@@ -297,12 +297,12 @@ impl RunError {
         }
     }
 
-    /// Of a split that nothing says the data of.
+    /// Returns the error for a split without configured data.
     pub(crate) fn unsaid(split: Split) -> Self {
         if split == Split::Test { Self::NoTest } else { Self::NoValid }
     }
 
-    /// Whether the cause is something the user gave: configuration, model or data.
+    /// Whether the cause is an input of the user: configuration, model or data.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Store(error) | Self::Train(TrainError::Store(error) | TrainError::Lock(LockError::Store(error))) => {

@@ -1,5 +1,4 @@
-//! Every number of a configuration, replaced by numbers that nobody means: each is refused by a sentence, or can be lived
-//! with.
+//! Tests with every number of a configuration replaced by extreme values: each is refused with a message, or works.
 
 use crate::run::TaskOrder;
 use crate::run::collate;
@@ -15,7 +14,7 @@ use undertone_data::loader::{Dataset, Loader, Mixture, Order, Workers};
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_train::peak_memory_bytes;
 
-/// What nobody means, in YAML, and what is only just allowed; each key is tried with the first `ALONE`.
+/// Extreme values in YAML, some of them just within limits. Each key is tried with the first `ALONE`.
 const EXTREMES: [&str; 10] = [
     "0",
     "10000000",
@@ -30,7 +29,7 @@ const EXTREMES: [&str; 10] = [
 ];
 const ALONE: usize = 6;
 
-/// Whole configurations, every default spelt out: the usual one, and those that come with the project.
+/// Returns complete configurations with all defaults: the default one, and those in `configs`.
 fn bases() -> &'static [Value] {
     static BASES: OnceLock<Vec<Value>> = OnceLock::new();
     BASES.get_or_init(|| {
@@ -44,7 +43,7 @@ fn bases() -> &'static [Value] {
     })
 }
 
-/// Where numbers stand, or could stand: a null is a key that is not given.
+/// Finds the paths of all numbers and nulls: a null is a key without a value, which could be a number.
 fn places(value: &Value, path: &[String], found: &mut Vec<Vec<String>>) {
     let below = |key: String| [path, &[key]].concat();
     match value {
@@ -70,7 +69,7 @@ fn set(value: &mut Value, path: &[String], number: &str) {
     }
 }
 
-/// Loads a configuration, and of one that is accepted computes what a run begins with.
+/// Loads a configuration and, if it is valid, computes the first things that a run would.
 fn try_out(yaml: &Value) -> Result<(), ConfigError> {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("extreme.yaml");
@@ -120,7 +119,7 @@ fn whisper() -> &'static PretrainedWhisper {
     WHISPER.get_or_init(|| crate::ModelConfig::default().load(&Device::flex(), 1).expect("the bundled model"))
 }
 
-/// What is computed of any configuration stays below it.
+/// Maximum memory for any configuration, in bytes.
 const MEMORY: u64 = 2 << 30;
 
 fn assert_modest() {
@@ -134,7 +133,7 @@ fn every_number_alone_may_be_anything() {
         let mut found = Vec::new();
         places(base, &[], &mut found);
         assert!(found.len() > 50, "{} numbers", found.len());
-        // A key is tried where it first comes up, and of a list of tasks or sources the first.
+        // Each key is tried at its first occurrence, and in lists of tasks or sources in the first element.
         let key =
             |path: &[String]| path.iter().filter(|part| part.parse::<usize>().is_err()).cloned().collect::<Vec<_>>();
         cases.extend(found.into_iter().filter(|path| tried.insert(key(path))).map(|path| (base, path)));

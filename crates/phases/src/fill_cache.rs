@@ -1,4 +1,4 @@
-//! What training keeps of samples between epochs, computed before it begins.
+//! Filling the sample cache before training.
 
 use crate::run::set_language;
 use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDataset, SpeechError, Split};
@@ -6,34 +6,34 @@ use std::sync::Mutex;
 use undertone_data::cache::{Cache, CacheError, CacheUsage, CacheWhat};
 use undertone_ops::{DeviceError, DeviceSpec};
 
-/// What filling a cache has done.
+/// Result of filling a cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filled {
-    /// What it holds now.
+    /// Current content of the cache.
     pub usage: CacheUsage,
-    /// Entries that were there already.
+    /// Number of entries that existed already.
     pub hits: u64,
-    /// Entries that were written.
+    /// Number of entries that were written.
     pub written: u64,
-    /// Entries that there was no room for, or that the disk refused.
+    /// Number of entries that were not written for lack of room or because of disk errors.
     pub declined: u64,
-    /// What could not be read, each with the reason: training meets it, too.
+    /// Samples that could not be read, each with the reason. Training will fail to read them, too.
     pub unreadable: Vec<(String, String)>,
 }
 
-/// Why a cache cannot be filled.
+/// Reason why a cache cannot be filled.
 #[derive(Debug, thiserror::Error)]
 pub enum FillError {
-    /// Nothing is to be kept.
+    /// The cache is off.
     #[error("`data.cache.what` is off, so there is no cache: set it to `audio` or `features`")]
     Off,
-    /// There is nothing that could be kept.
+    /// There are no recordings to cache.
     #[error("`data.cache` keeps what is read of recordings, and all training and validation data is synthesised")]
     Synthesised,
-    /// The device cannot be had.
+    /// The device is not available.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The model, whose window says what is cut, cannot be had.
+    /// The model, which determines the window, cannot be loaded.
     #[error(transparent)]
     Model(#[from] SourceError),
     /// The data is unusable.
@@ -44,16 +44,17 @@ pub enum FillError {
     Cache(#[from] CacheError),
 }
 
-/// Puts into the cache of an experiment what training and validation would: by the same code, so that they find it.
+/// Fills the cache of an experiment with the entries of training and validation, by the same code, so that they find
+/// them.
 ///
 /// # Errors
-/// When nothing is to be kept, or the data cannot be used. A sample that cannot be read is no error, but in the answer.
+/// When the cache is off, or the data cannot be used. Samples that cannot be read are listed in the result instead.
 pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Filled, FillError> {
     if experiment.data.cache.what == CacheWhat::Off {
         return Err(FillError::Off);
     }
     let mut experiment = experiment.clone();
-    // Only a model that is to say what it hears is worth an accelerator.
+    // An accelerator is only useful if the model has to transcribe recordings for alignment.
     if experiment.data.long_audio == LongAudio::Refuse {
         experiment.device = DeviceSpec::Cpu;
     }
@@ -86,12 +87,12 @@ pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Fi
         None => CacheUsage::default(),
     };
     let mut unreadable = unreadable.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    // In whatever order they were met.
+    // They were found in an arbitrary order.
     unreadable.sort();
     Ok(Filled { usage, hits, written, declined, unreadable })
 }
 
-/// Recordings of a split, as training opens them.
+/// Recordings of a split, opened as in training.
 struct Part {
     name: String,
     sources: Vec<SourceConfig>,

@@ -1,11 +1,12 @@
-//! An experiment from its YAML to its trained models.
+//! Experiments: from a YAML configuration to trained models.
 //!
-//! An [`Experiment`] is what a YAML file says, checked. A run of it is a list of stages over tasks: one stage with one task where a
-//! Whisper is fine-tuned; adapters, a router over them, and both together where there are `tasks` (DYNAMO). [`run::train`] trains
-//! them all; [`Experiment::build`] gives a stage's device, model, batches and objective to a loop of one's own. [`Transcriber`] and
-//! [`run::Predictor`] use what came out, and [`check`] looks at the data before.
+//! An [`Experiment`] is a validated configuration. Its run is a list of stages over tasks. Fine-tuning a Whisper is one
+//! stage with one task. With `tasks` (DYNAMO) the stages train adapters, then a router over them, then both together.
+//! [`run::train`] trains all stages. [`Experiment::build`] returns the device, model, batches and objective of a stage
+//! for your own training loop. [`check`] examines the data before training. [`Transcriber`] and [`run::Predictor`] use
+//! trained models.
 //!
-//! It deliberately has no arithmetic of its own: networks are in `undertone-model`, kinds of tasks in `undertone-tasks`, audio in
+//! This crate contains no arithmetic: networks are in `undertone-model`, kinds of tasks in `undertone-tasks`, audio in
 //! `undertone-data`, the training loop in `undertone-train`, pages and curves in `undertone-report`.
 //!
 //! ```

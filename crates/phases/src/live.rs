@@ -1,36 +1,36 @@
-//! Audio to text while it comes.
+//! Live transcription of audio.
 
 use crate::{Passage, Transcriber};
 use undertone_cw::listen::last_gap;
 
-/// Reads audio of any length while it comes, and keeps no more of it than fits the model's window. It is cut where
-/// [`Transcriber::audio`] cuts it, and how much comes at a time changes nothing.
+/// Live transcription of audio of any length. It keeps no more audio than fits the model's window, cuts it where
+/// [`Transcriber::audio`] does, and does not depend on the size of the blocks that it is given.
 ///
-/// Morse is read anew each second, as far as its characters are whole, and what three readings agree on is given out, so that
-/// text comes some seconds after it was sent; it stays, also where more context would have it read otherwise. Of
-/// other audio a text comes with each pause that the model's window is cut at.
+/// Morse is transcribed again each second, up to the last complete character. Text on which three transcriptions agree
+/// is returned, some seconds after it was sent. Returned text is final, even if more context would change it. For other
+/// audio, text is returned at each pause that the audio is cut at.
 pub struct LiveTranscriber<'a> {
     transcriber: &'a Transcriber,
-    /// From the beginning of the piece that is being read.
+    /// Audio from the start of the current piece.
     audio: Vec<f32>,
-    /// Samples that came since Morse was last read.
+    /// Number of samples since Morse was last transcribed.
     unread: usize,
-    /// How much of the audio is at the end of the piece before, too.
+    /// Number of samples that are also at the end of the piece before.
     shared: usize,
-    /// What has been given out of the audio that is kept.
+    /// Returned characters of the audio that is kept.
     given: Vec<char>,
-    /// What the audio was read as the last two times.
+    /// Last two transcriptions of the audio.
     last: [Vec<char>; 2],
     begins_word: bool,
     least_confidence: f32,
 }
 
-/// Samples between two readings: a second.
+/// Number of samples between two transcriptions: one second.
 const STEP: usize = 16_000;
 
 impl<'a> LiveTranscriber<'a> {
-    /// Before any audio has come. Characters that the model takes to be right with a probability below `least_confidence` are
-    /// given as `_`.
+    /// Returns a live transcriber without audio. Characters with a confidence below `least_confidence` are returned as
+    /// `_`.
     pub fn new(transcriber: &'a Transcriber, least_confidence: f32) -> Self {
         Self {
             transcriber,
@@ -44,7 +44,7 @@ impl<'a> LiveTranscriber<'a> {
         }
     }
 
-    /// Takes the next 16 kHz samples, and gives the text that is new.
+    /// Adds the next 16 kHz samples, and returns new text.
     pub fn push(&mut self, mut samples: &[f32]) -> String {
         let window = self.transcriber.window();
         let mut text = String::new();
@@ -65,18 +65,18 @@ impl<'a> LiveTranscriber<'a> {
         text
     }
 
-    /// The text of what is left.
+    /// Returns the text of the remaining audio.
     pub fn finish(mut self) -> String {
         let length = self.audio.len();
         if length == 0 { String::new() } else { self.settle(length).0 }
     }
 
-    /// Gives what is left of a piece, as soon as there is more than a window of audio, and goes on with the next one.
+    /// Returns the rest of a piece's text, once there is more than a window of audio, and starts the next piece.
     fn cut(&mut self) -> String {
         let pieces = self.transcriber.pieces(&self.audio);
         let (end, next) = (pieces[0].samples.end, pieces[1].samples.start);
         let mut text = String::new();
-        // A piece inside the gap that ends the one before it is none.
+        // A piece inside the gap at the end of the one before has no text.
         if end > self.shared {
             let ahead;
             (text, ahead) = self.settle(end);
@@ -90,8 +90,8 @@ impl<'a> LiveTranscriber<'a> {
         text
     }
 
-    /// Reads the first `length` samples, as they stay. What has not been given out of them, and how many of the characters that
-    /// have been lie behind them.
+    /// Transcribes the first `length` samples for the last time. Returns the text of them that has not been returned
+    /// before, and the number of returned characters that come after them.
     fn settle(&mut self, length: usize) -> (String, usize) {
         let read = self.transcriber.passage(&self.audio, 0..length, self.begins_word);
         let characters: Vec<char> = read.characters.iter().map(|(character, _)| *character).collect();
@@ -104,7 +104,7 @@ impl<'a> LiveTranscriber<'a> {
         (self.give(Passage { characters: read.characters[known..].to_vec(), ..read }), 0)
     }
 
-    /// Gives what of the whole characters so far has been read three times.
+    /// Returns new text on which three transcriptions of the complete characters so far agree.
     fn read_ahead(&mut self) -> String {
         if !self.transcriber.reads_morse() {
             return String::new();
@@ -121,7 +121,7 @@ impl<'a> LiveTranscriber<'a> {
         self.give(Passage { characters: read.characters[known..agreed].to_vec(), ..read })
     }
 
-    /// The text of characters that are new.
+    /// Returns the text of new characters, and records them as returned.
     fn give(&mut self, new: Passage) -> String {
         if new.characters.is_empty() {
             return String::new();
@@ -133,8 +133,8 @@ impl<'a> LiveTranscriber<'a> {
     }
 }
 
-/// How many of the characters that are `read` now are those that have been `given` out, some of which may have been read
-/// otherwise: the beginning that takes the fewest changes, and of such the longest; and how many changes.
+/// Returns the length of the prefix of `read` that corresponds to the returned characters `given`, and its edit
+/// distance to them. The two may differ, so it is the prefix with the smallest edit distance, and the longest of those.
 fn matching_prefix(given: &[char], read: &[char]) -> (usize, usize) {
     let mut changes: Vec<usize> = (0..=read.len()).collect();
     for (row, character) in given.iter().enumerate() {
@@ -173,7 +173,7 @@ mod tests {
         text.trim_start().to_owned()
     }
 
-    /// Morse at so many words per minute, so many decibels over the noise.
+    /// Returns Morse audio with a speed in words per minute and a signal-to-noise ratio in decibels.
     fn sent(text: &str, wpm: f32, snr_db: f32, seed: u64) -> Vec<f32> {
         let config = CwConfig {
             text: CwText { fixed: vec![text.into()], ..CwText::default() },

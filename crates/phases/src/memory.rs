@@ -1,10 +1,10 @@
-//! What of a configuration decides how much memory training takes.
+//! Settings that determine the memory of training.
 
 use crate::{Experiment, Pad, Trainable};
 use undertone_fit::RunSettings;
 use undertone_train::OptimizerName;
 
-/// The settings of a run that its memory depends on, for the advice where it does not suffice.
+/// Returns the settings that a run's memory depends on, for advice when memory does not suffice.
 pub(crate) fn run_settings(experiment: &Experiment) -> RunSettings {
     RunSettings {
         batch_size: experiment.data.batch_size,

@@ -1,14 +1,14 @@
-//! What is done to texts before they are compared, with what the model's folder has for it.
+//! Normalisation of texts before they are compared, with the spelling map of the model's folder.
 
 use crate::{DataConfig, Normalizer};
 use std::borrow::Cow;
 use undertone_data::text::{BasicNormalizer, EnglishNormalizer, NormalizerError};
 use undertone_model::whisper::PretrainedWhisper;
 
-/// A [`Normalizer`] that is ready to be used.
+/// [`Normalizer`] that is ready for use.
 #[derive(Clone, Debug)]
 pub enum TextNormalizer {
-    /// Nothing is done.
+    /// No normalisation.
     None,
     /// Whisper's basic normaliser.
     Basic,
@@ -16,10 +16,10 @@ pub enum TextNormalizer {
     English(EnglishNormalizer),
 }
 
-/// Gives `whisper` the spellings that `data` names, so that they are in every folder that is made of it.
+/// Sets the spelling map of `whisper` to the file that `data` names, so that it is saved with the model.
 ///
 /// # Errors
-/// When the file is no such map.
+/// When the file is not a spelling map.
 pub(crate) fn spells(whisper: &mut PretrainedWhisper, data: &DataConfig) -> Result<(), NormalizerError> {
     let Some(path) = &data.spellings else { return Ok(()) };
     let spellings = std::fs::read(path).map_err(|source| NormalizerError::Read { path: path.clone(), source })?;
@@ -29,10 +29,10 @@ pub(crate) fn spells(whisper: &mut PretrainedWhisper, data: &DataConfig) -> Resu
 }
 
 impl TextNormalizer {
-    /// The normaliser for what `whisper` writes, with its spellings.
+    /// Returns the normaliser for the texts of `whisper`, with its spelling map.
     ///
     /// # Errors
-    /// When the model's `normalizer.json` is no map of spellings.
+    /// When the model's `normalizer.json` is not a spelling map.
     pub fn new(kind: Normalizer, whisper: &PretrainedWhisper) -> Result<Self, NormalizerError> {
         Ok(match kind {
             Normalizer::None => Self::None,
@@ -44,7 +44,7 @@ impl TextNormalizer {
         })
     }
 
-    /// The text as it is compared.
+    /// Returns the normalised text.
     pub fn normalize<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match self {
             Self::None => text.into(),
@@ -53,7 +53,7 @@ impl TextNormalizer {
         }
     }
 
-    /// What is to be known of error rates that were counted with it.
+    /// Returns a remark on error rates that use it, if there is one.
     pub fn remark(&self) -> Option<String> {
         match self {
             Self::English(english) if !english.has_spellings() => Some(
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(error_rate(&whisper, Normalizer::English), (Some(0.0), false));
         assert_eq!(error_rate(&whisper, Normalizer::Basic), (Some(0.75), false));
         assert_eq!(error_rate(&whisper, Normalizer::None), (Some(1.0), false));
-        // They travel with the model.
+        // The map is saved with the model.
         let folder = dir.path().join("model");
         whisper.save(&folder, undertone_store::Dtype::F32).expect("saved");
         let loaded = PretrainedWhisper::load(&folder, &Device::default()).expect("loaded");

@@ -1,4 +1,4 @@
-//! What a probe's process does: a few real optimizer steps on the most demanding batch there can be.
+//! The process of a probe: a few real optimizer steps on the most demanding batch.
 
 use crate::{Experiment, RunError, run};
 use burn::tensor::Device;
@@ -8,11 +8,11 @@ use undertone_ops::runs_on_host;
 use undertone_train::tune::Outcome;
 use undertone_train::{BackendFailure, GradientCheckpointing, catch_backend_failure, peak_memory_bytes};
 
-/// Tries a batch within limits. This is the whole work of a process: where a limit is passed, `report` is called from
-/// another thread, and the process ends.
+/// Tries a batch within limits. Call it in a separate process: if a limit is exceeded, `report` is called from another
+/// thread and the process ends.
 ///
 /// # Errors
-/// When the configuration makes no run. Lack of memory is an outcome.
+/// When the configuration cannot be run. Lack of memory is an outcome, not an error.
 pub fn run_probe(
     experiment: &Experiment,
     attempt: Attempt,
@@ -44,7 +44,8 @@ fn attempted(
     })
 }
 
-/// What an accelerator's allocator has reserved, where that is known: it keeps what it once had. Of the process on a CPU.
+/// Returns the peak memory in bytes: on an accelerator the memory that its allocator has reserved, if known, because it
+/// never releases any; on a CPU that of the process.
 fn peak_bytes(device: &Device) -> Option<u64> {
     match runs_on_host(device) {
         true => peak_memory_bytes(),

@@ -1,16 +1,16 @@
-//! What watches work that takes a while.
+//! Progress of long operations.
 
-/// SharedAnswers what is being done and how far it is; a bar on a terminal, for example.
+/// Display of the progress of an operation, for example a bar on a terminal.
 pub trait Progress: Sync {
-    /// So many pieces of work begin.
+    /// Called when an operation with `of` pieces of work starts.
     fn begin(&self, what: &str, of: usize);
-    /// One of them is done.
+    /// Called when a piece is done.
     fn step(&self);
-    /// All are done.
+    /// Called when all pieces are done.
     fn end(&self);
 }
 
-/// Nobody is watching.
+/// Progress without a display.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 

@@ -1,4 +1,4 @@
-//! What a run's configuration tells its report and its monitor.
+//! Reports of a run, and the parts of its configuration for reports and the monitor.
 
 use crate::config::{phase_train, task_train};
 use crate::run::overview;
@@ -10,11 +10,11 @@ use undertone_report::ReportError;
 use undertone_report::monitor::{Settings, StagePlan};
 use undertone_train::TrainConfig;
 
-/// Writes the report of the run in a directory, or those of all its stages, and of a run that was analysed its own: see
-/// [`undertone_report::write_reports`].
+/// Writes the report of the run in a directory, or those of all its stages and, if it was analysed, that of the whole
+/// run. See [`undertone_report::write_reports`].
 ///
 /// # Errors
-/// As there. A configuration that this version cannot read keeps the run's own report from being made, not those of its
+/// As there. If this version cannot read the configuration, the report of the whole run fails, but not those of its
 /// stages.
 pub fn write_reports(run: &Path) -> Result<Vec<PathBuf>, ReportError> {
     undertone_report::write_reports(run, || {
@@ -24,8 +24,8 @@ pub fn write_reports(run: &Path) -> Result<Vec<PathBuf>, ReportError> {
     })
 }
 
-/// What the configuration of the run in `root` asks of the stage in the directory `stage`, for the monitor; nothing where
-/// there is none that this version understands.
+/// Returns the configured settings of the stage in the directory `stage` of the run in `root`, for the monitor; `None`
+/// if there is no configuration that this version can read.
 pub fn stage_plan(root: &Path, stage: &Path) -> Option<StagePlan> {
     let yaml: Value = serde_norway::from_str(&std::fs::read_to_string(root.join("config.yaml")).ok()?).ok()?;
     let checkpointing = checkpointing(&yaml);
@@ -55,7 +55,7 @@ pub fn stage_plan(root: &Path, stage: &Path) -> Option<StagePlan> {
     Some(StagePlan { settings, train, counted })
 }
 
-/// How the stage in the directory `parts` below the run's trains.
+/// Returns the training configuration of the stage in the directory `parts` below that of the run.
 fn stage_train(experiment: &Experiment, parts: &[&str]) -> Option<TrainConfig> {
     let (base, phases) = (&experiment.train, &experiment.phases);
     let task = |name: &str| experiment.tasks.iter().find(|task| task.name == name);
@@ -76,7 +76,8 @@ fn stage_train(experiment: &Experiment, parts: &[&str]) -> Option<TrainConfig> {
     }
 }
 
-/// The key of activation checkpointing and whether it is on: `true`, or a distance between kept activations.
+/// Returns the key of gradient checkpointing and whether it is on: `true`, or a number of blocks between kept
+/// activations.
 fn checkpointing(yaml: &Value) -> Option<(String, bool)> {
     const KEY: &str = "gradient_checkpointing";
     let (section, value) =

@@ -1,23 +1,23 @@
-//! How a session of training begins, ends and is watched.
+//! Options of a training session: resuming, interruption and display.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use undertone_train::{Display, ProcessGroup};
 
-/// What is a matter of one session and no part of the experiment.
+/// Options of one training session that are not part of the experiment.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
-    /// Whether it goes on from the newest checkpoint.
+    /// Whether to resume from the newest checkpoint.
     pub resume: bool,
-    /// Once asked for, training ends with a checkpoint: after the current step, or at once where it waits for a batch.
+    /// Interruption: training ends with a checkpoint, after the current step, or at once while it waits for a batch.
     pub interrupt: Interrupt,
-    /// What it is watched by.
+    /// Display of progress.
     pub display: Display,
-    /// The processes that train it together, of which all do the same and the first one writes.
+    /// Process group: all processes do the same work, and only the first one writes.
     pub process_group: ProcessGroup,
 }
 
-/// An interruption: asked for from outside, for example by a handler of Ctrl-C, and heeded by what can end in order.
+/// Interruption, requested for example by a handler of Ctrl-C. Work that can stop cleanly checks for it.
 ///
 /// ```
 /// use undertone_phases::Interrupt;
@@ -35,36 +35,36 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Asks for it; returns whether it had been asked for before.
+    /// Requests the interruption. Returns whether it had been requested before.
     pub fn ask(&self) -> bool {
         self.asked.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether somebody has asked for it.
+    /// Whether it has been requested.
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Whether something runs that ends in order once it is asked for: training, or a model that listens to long
-    /// recordings. What a session does before, such as fetching a model, may take long and has nothing to save: a program
-    /// that wants to end then should just end.
+    /// Whether work is running that stops cleanly on request: training, or the transcription of long recordings for
+    /// their alignment. Earlier work of a session, such as downloading a model, may take long and has nothing to save.
+    /// To end your program then, just exit.
     pub fn is_heeded(&self) -> bool {
         self.heeding.load(Ordering::Relaxed) > 0
     }
 
-    /// It is heeded for as long as the value lives.
+    /// Marks that work checks for the interruption as long as the returned value lives.
     pub(crate) fn heed(&self) -> Heeding {
         self.heeding.fetch_add(1, Ordering::Relaxed);
         Heeding(self.heeding.clone())
     }
 
-    /// What is set once it is asked for.
+    /// Returns the flag that is set on request.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         self.asked.clone()
     }
 }
 
-/// Something that heeds an interruption.
+/// Guard of work that checks for an interruption.
 pub(crate) struct Heeding(Arc<AtomicUsize>);
 
 impl Drop for Heeding {

@@ -1,4 +1,4 @@
-//! What training left out, on record in the run's directory.
+//! Record of skipped samples in the run's directory.
 
 use crate::RunError;
 use serde::{Deserialize, Serialize};
@@ -9,50 +9,50 @@ use undertone_data::loader::{Collate, Dataset, Loader, LoaderError, Skipped, Ski
 use undertone_store::{StoreError, write_atomically};
 use undertone_train::{BoxError, ProcessGroup};
 
-/// Keeps `bad_samples.json` up to date: how many samples could not be read, and the first of them with their reasons.
+/// Writer of `bad_samples.json`: the number of samples that could not be read, and the first of them with reasons.
 ///
-/// The file is about the whole run: a session that resumes goes on with what it finds there. A sample that an earlier
-/// session left out is known by its number in the data and not counted in `samples` again. `times` is the sum over all
-/// sessions, written with every new sample and when a session ends; a batch that is made again after a kill counts again.
-/// `max_bad_share` does not look at the file: it bounds each reading of an epoch, and a resumed one counts what lies before
-/// its start as seen and good.
+/// The file covers the whole run: a resumed session continues it. A sample that an earlier session skipped is
+/// identified by its index in the data and not counted in `samples` again. `times` is the sum over all sessions. It is
+/// written with every new sample and when a session ends. A batch that is loaded again after a kill counts again.
+/// `max_bad_share` does not use the file: it limits each pass over an epoch, and a resumed pass counts the samples
+/// before its start as seen and good.
 pub(crate) struct SkipRecord {
     path: PathBuf,
-    /// What sessions before this one left out.
+    /// Samples skipped by earlier sessions.
     earlier: RefCell<Record>,
-    /// This session's samples, and how many times they were left out, when the file was last written.
+    /// Number of this session's skipped samples, and of times they were skipped, when the file was last written.
     written: Cell<(usize, u64)>,
 }
 
-/// What the file says.
+/// Content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Record {
     samples: usize,
     times: u64,
     first: Vec<Entry>,
-    /// The others, by number and name.
+    /// Further samples, by index and name.
     #[serde(default)]
     more: Vec<(usize, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Entry {
-    /// Its number among all samples, counted from 0: names need not differ.
+    /// Index among all samples, from 0, because names need not be unique.
     index: usize,
     name: String,
     reason: String,
 }
 
-/// How many samples the file lists with their reasons, as a loader does.
+/// Maximum number of samples that the file lists with reasons, as in a loader.
 const LISTED: usize = 100;
 
 impl SkipRecord {
-    /// For a run's directory; empty, whatever is there.
+    /// Returns an empty record for a run's directory, even if the file exists.
     pub fn new(directory: &Path) -> Self {
         Self { path: directory.join("bad_samples.json"), earlier: RefCell::default(), written: Cell::default() }
     }
 
-    /// Goes on with what earlier sessions of the run have written, if they have.
+    /// Continues the file of earlier sessions of the run, if there is one.
     pub fn resume(&self) {
         let Ok(text) = std::fs::read_to_string(&self.path) else { return };
         match serde_json::from_str(&text) {
@@ -61,7 +61,7 @@ impl SkipRecord {
         }
     }
 
-    /// Writes what the loader has left out, if there is more of it than before.
+    /// Writes the file if the loader has skipped more samples than before.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -72,7 +72,7 @@ impl SkipRecord {
         self.write(&loader.skipped())
     }
 
-    /// Writes how many times it was in the end, on all ranks, and returns what to say, if anything was left out.
+    /// Writes the final counts of all ranks, and returns a message if any sample was skipped. Call it on all ranks.
     ///
     /// # Errors
     /// When the file cannot be written, or a rank is gone.
@@ -108,7 +108,7 @@ impl SkipRecord {
         }))
     }
 
-    /// An error of the loader, and where more is to be found where it is about more samples than it names.
+    /// Returns an error of the loader. If it concerns more samples than it names, it says where to find them.
     pub fn explained(&self, error: LoaderError) -> BoxError {
         match &error {
             LoaderError::NothingReadable { .. } | LoaderError::TooManyBad { .. } => format!(
@@ -132,14 +132,14 @@ impl SkipRecord {
 }
 
 impl Record {
-    /// As a session of its own.
+    /// Converts the record to the form of a session.
     fn into_skips(self) -> Skips {
         let skipped = |Entry { index, name, reason }| Skipped { index, name, epoch: 0, reason };
         let first = self.first.into_iter().map(skipped).collect();
         Skips { samples: self.samples, times: self.times, first, more: self.more }
     }
 
-    /// Together with what another session left out.
+    /// Returns the record with the skipped samples of another session added.
     fn with(&self, session: &Skips) -> Self {
         let listed = self.first.iter().map(|entry| entry.index);
         let known: HashSet<usize> = listed.chain(self.more.iter().map(|(index, _)| *index)).collect();
@@ -166,9 +166,9 @@ impl Record {
 mod tests {
     use super::*;
 
-    /// A session that left out the samples of these numbers, once each.
+    /// Returns a session that skipped the samples with these indices, once each.
     fn session(numbers: std::ops::Range<usize>) -> Skips {
-        // Recordings of different folders may be called the same.
+        // Recordings in different folders may have the same name.
         let name = |index: usize| format!("{}.wav", index / 2);
         let listed = numbers.start..numbers.end.min(numbers.start + LISTED);
         let skipped = |index| Skipped { index, name: name(index), epoch: 0, reason: "no audio".into() };

@@ -1,11 +1,11 @@
-//! Files on the hub as remote files of data: the crate of the hub knows no data, that of data no hub, and they meet here.
+//! Adapter from files on the hub to remote files of `undertone-data`. Neither of the two crates depends on the other.
 
 use std::io;
 use std::sync::Arc;
 use undertone_data::clips::Remote;
 use undertone_hub::RemoteFile;
 
-/// Files on the hub as [`Clips::stream`](undertone_data::clips::Clips::stream) takes them.
+/// Converts files on the hub to the type that [`Clips::stream`](undertone_data::clips::Clips::stream) takes.
 pub fn streamed(files: Vec<RemoteFile>) -> Vec<Arc<dyn Remote>> {
     files.into_iter().map(|file| Arc::new(Streamed(file)) as Arc<dyn Remote>).collect()
 }

@@ -1,4 +1,4 @@
-//! Audio files to text.
+//! Transcription of audio.
 
 use crate::speech::record::hex;
 use crate::{ModelConfig, SourceError};
@@ -17,7 +17,7 @@ use undertone_metrics::cer;
 use undertone_model::whisper::{PretrainedWhisper, TokenizerError, Whisper};
 use undertone_store::frozen_checksum;
 
-/// A Whisper that reads audio of any length.
+/// Whisper for transcription of audio of any length.
 pub struct Transcriber {
     whisper: PretrainedWhisper,
     log_mel: LogMel,
@@ -27,22 +27,22 @@ pub struct Transcriber {
     device: Device,
 }
 
-/// What was read of a stretch of audio.
+/// Transcription of a stretch of audio.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Passage {
-    /// Where it lies, in samples of 16 kHz.
+    /// Position in the audio, in samples of 16 kHz.
     pub samples: Range<usize>,
-    /// Each character, and how likely the model takes it to be right.
+    /// Characters, each with the model's confidence.
     pub characters: Vec<(char, f32)>,
-    /// Whether a word begins with it; otherwise it goes on with the last one of the passage before.
+    /// Whether it starts with a new word. Otherwise it continues the last word of the passage before.
     pub begins_word: bool,
 }
 
-/// What stands for a character that is not read with confidence.
+/// Replacement of a character with low confidence.
 const UNREAD: char = '_';
 
 impl Passage {
-    /// Its text, with `_` for each character below `least_confidence`.
+    /// Returns its text, with `_` for each character with a confidence below `least_confidence`.
     pub fn text(&self, least_confidence: f32) -> String {
         let read = |(character, confidence): &(char, f32)| match *confidence < least_confidence && *character != ' ' {
             true => UNREAD,
@@ -51,20 +51,20 @@ impl Passage {
         self.characters.iter().map(read).collect()
     }
 
-    /// Puts its text behind that of the passages before.
+    /// Appends its text to that of the passages before.
     pub fn append_to(&self, text: &mut String, least_confidence: f32) {
         let own = self.text(least_confidence);
         if self.begins_word { append(text, &own) } else { text.push_str(&own) }
     }
 }
 
-/// Why audio cannot be transcribed.
+/// Reason why audio cannot be transcribed.
 #[derive(Debug, thiserror::Error)]
 pub enum TranscribeError {
-    /// The model cannot be had.
+    /// The model is not available.
     #[error(transparent)]
     Model(#[from] SourceError),
-    /// The model's mel bins are none that Whisper has.
+    /// Whisper has no features with the model's number of mel bins.
     #[error(transparent)]
     Features(#[from] FeatureError),
     /// The language or task is not in the model's vocabulary.
@@ -76,11 +76,11 @@ pub enum TranscribeError {
 }
 
 impl Transcriber {
-    /// Loads the Whisper that is [`named`](ModelConfig::named) so onto a device: a folder, a run's directory or a bundled
-    /// model. Language and task matter to multilingual models only.
+    /// Loads the Whisper `name` (see [`ModelConfig::named`]) onto a device: a folder, a run's directory or a bundled
+    /// model. Language and task are for multilingual models only.
     ///
     /// # Errors
-    /// When there is no such Whisper, or it does not know the language.
+    /// When there is no such Whisper, or it does not support the language.
     pub fn load(
         name: &Path,
         device: &Device,
@@ -90,10 +90,10 @@ impl Transcriber {
         Self::new(ModelConfig::named(name).load(device, 0)?, device, language, task)
     }
 
-    /// Around a model that is already there.
+    /// Returns a transcriber with a model that is already loaded.
     ///
     /// # Errors
-    /// When it does not know the language.
+    /// When the model does not support the language.
     pub fn new(
         whisper: PretrainedWhisper,
         device: &Device,
@@ -106,7 +106,7 @@ impl Transcriber {
         Ok(Self { whisper, log_mel, language, task, prompt, device: device.clone() })
     }
 
-    /// The text of an audio file.
+    /// Transcribes an audio file.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -114,13 +114,13 @@ impl Transcriber {
         Ok(self.audio(&audio::load(path)?))
     }
 
-    /// The text of 16 kHz mono audio. What does not fit the model's window is cut in pauses, and
-    /// Morse between characters.
+    /// Transcribes 16 kHz mono audio. Audio longer than the model's window is cut in pauses, Morse between characters.
     pub fn audio(&self, audio: &[f32]) -> String {
         self.prompted(audio, &self.prompt)
     }
 
-    /// [`Transcriber::audio`] in another language, or for another task, where these are given; where the model knows them.
+    /// As [`Transcriber::audio`], in another language or for another task, if given. If the model does not support
+    /// them, its own prompt is used.
     pub(crate) fn audio_in(&self, audio: &[f32], language: Option<&str>, task: Option<&str>) -> String {
         self.prompted(audio, &self.prompt_in(language, task))
     }
@@ -131,12 +131,12 @@ impl Transcriber {
         prompt.unwrap_or_else(|_| self.prompt.clone())
     }
 
-    /// Whether its model writes in Morse characters and no others.
+    /// Whether its model has a vocabulary of Morse characters only.
     pub fn reads_morse(&self) -> bool {
         is_morse(&self.whisper)
     }
 
-    /// What is read of 16 kHz mono audio, window after window.
+    /// Returns the transcription of 16 kHz mono audio, window by window.
     pub fn passages<'a>(&'a self, audio: &'a [f32]) -> impl Iterator<Item = Passage> + 'a {
         self.prompted_passages(audio, self.prompt.clone())
     }
@@ -155,25 +155,25 @@ impl Transcriber {
         })
     }
 
-    /// The longest audio that the model hears at a time, in samples.
+    /// Returns the length of the model's window, in samples.
     pub(crate) fn window(&self) -> usize {
         window(&self.whisper)
     }
 
-    /// What it hears at a time of longer audio.
+    /// Cuts longer audio into pieces that fit the model's window.
     pub(crate) fn pieces(&self, audio: &[f32]) -> Vec<Piece> {
         pieces_for(&self.whisper, audio)
     }
 
-    /// What is read of some samples that fit the window.
+    /// Transcribes samples that fit the window.
     pub(crate) fn passage(&self, audio: &[f32], samples: Range<usize>, begins_word: bool) -> Passage {
         let characters = self.piece(&audio[samples.clone()], &self.prompt);
         Passage { samples, characters, begins_word }
     }
 
-    /// What its texts depend on besides the audio: the values of the weights, whatever file they are from and whether they
-    /// are trained, dimensions, vocabulary, prompt and way of decoding. The device is no part of it: a run that is
-    /// resumed on another is to find what was heard before.
+    /// Returns a checksum of everything besides the audio that its texts depend on: the values of the weights (not
+    /// their file, nor whether they are trained), dimensions, vocabulary, prompt and decoding settings. The device is
+    /// not part of it, so that a run that is resumed on another device finds earlier transcriptions.
     pub(crate) fn fingerprint(&self) -> String {
         let whisper = &self.whisper;
         let weights = frozen_checksum(&whisper.model.clone().no_grad());
@@ -183,9 +183,9 @@ impl Transcriber {
         format!("{weights:08x} {}", hex(rest))
     }
 
-    /// The characters of audio that fits the window, without spaces around them. Where a model of Morse doubts what it reads
-    /// and a tone is keyed, it reads that tone alone as well, and what it doubts less counts: other stations beside the tone
-    /// are what it is confused by most.
+    /// Returns the characters of audio that fits the window, without surrounding spaces. If a Morse model has low
+    /// confidence and the audio has a keyed tone, that tone alone is transcribed as well, and the better transcription
+    /// is used. The main source of confusion is other stations beside the tone.
     fn piece(&self, audio: &[f32], prompt: &[u32]) -> Vec<(char, f32)> {
         let mut read = self.read(audio, prompt);
         if read.is_doubtful() && self.reads_morse() && keyed_tone(audio).is_some() {
@@ -220,21 +220,23 @@ impl Transcriber {
     }
 }
 
-/// What a window was read as.
+/// Transcription of a window.
 struct Reading {
-    /// Each character, and how likely the model takes it to be right.
+    /// Characters, each with the model's confidence.
     characters: Vec<(char, f32)>,
-    /// The mean logarithm of the tokens' probabilities.
+    /// Mean log probability of the tokens.
     mean_log: f64,
 }
 
-/// A mean log probability below this is doubt: of recordings that are read without an error it is above.
+/// Mean log probability below which confidence is low. For recordings that are transcribed without error it is higher.
 const DOUBT: f64 = -0.02;
-/// Above this it is not so strong that another text would be taken: a stronger station may be beside the one that is read.
+/// Mean log probability below which a transcription may be replaced by a different text. Above it, the tone alone may
+/// be that of a stronger station beside the transcribed one.
 const MUCH_DOUBT: f64 = -0.25;
-/// Texts that differ in a smaller share of their characters are readings of the same station.
+/// Character error rate below which two texts count as transcriptions of the same station.
 const MOST_CHANGED: f64 = 0.4;
-/// Where nothing was read, what is read of the tone alone counts above this: speech and music have tones that seem keyed.
+/// Mean log probability above which the transcription of the tone alone is used if there is no other: speech and music
+/// have tones that seem keyed.
 const SURE: f64 = -0.1;
 
 impl Reading {
@@ -242,7 +244,7 @@ impl Reading {
         self.characters.is_empty() || self.mean_log < DOUBT
     }
 
-    /// Whether this is what was sent, where `other` was read before.
+    /// Whether this transcription of the tone alone replaces `other`.
     fn replaces(&self, other: &Self) -> bool {
         if self.characters.is_empty() || other.characters.is_empty() {
             return !self.characters.is_empty() && self.mean_log > SURE;
@@ -254,14 +256,15 @@ impl Reading {
     }
 }
 
-/// The mean of the logarithms, 0 of nothing.
+/// Returns the mean of the logarithms; 0 for an empty slice.
 fn mean_log(probabilities: &[f32]) -> f64 {
     let sum: f64 = probabilities.iter().map(|probability| f64::from(*probability).ln()).sum();
     sum / probabilities.len().max(1) as f64
 }
 
-/// The characters of a text, each with the confidence of the token that completes it. `so_far` is what the tokens up to each
-/// one spell, where a character that is not complete yet is another one or none.
+/// Returns the characters of a text, each with the confidence of the token that completes it. `so_far` is the text of
+/// the tokens up to and including each token, with its confidence. There an incomplete character is decoded differently
+/// or not at all.
 fn with_confidences(text: &str, so_far: impl Iterator<Item = (String, f32)>) -> Vec<(char, f32)> {
     let mut characters = Vec::new();
     for (spelled, confidence) in so_far {
@@ -272,13 +275,13 @@ fn with_confidences(text: &str, so_far: impl Iterator<Item = (String, f32)>) -> 
     characters
 }
 
-/// Whether a model writes in Morse characters and no others.
+/// Whether a model has a vocabulary of Morse characters only.
 fn is_morse(whisper: &PretrainedWhisper) -> bool {
     whisper.tokenizer.vocab_size() < MOST_MORSE_TOKENS
         && morse::alphabet().all(|c| whisper.tokenizer.encode(&c.to_string()).is_ok())
 }
 
-/// Cuts audio into pieces that fit a model's window: between characters where it reads Morse, otherwise in pauses.
+/// Cuts audio into pieces that fit a model's window: between characters for a Morse model, otherwise in pauses.
 pub(crate) fn pieces_for(whisper: &PretrainedWhisper, audio: &[f32]) -> Vec<Piece> {
     if is_morse(whisper) {
         return listen::pieces(audio, window(whisper));
@@ -291,7 +294,8 @@ fn window(whisper: &PretrainedWhisper) -> usize {
     whisper.config.max_frames() * HOP
 }
 
-/// Characters and special tokens of a vocabulary of Morse; those of languages have thousands.
+/// Limit on the size of a Morse vocabulary, special tokens included. Vocabularies of languages have thousands of
+/// tokens.
 const MOST_MORSE_TOKENS: usize = 128;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The largest batch that fits a configuration, and the configuration that comes of it: [`undertone_fit::tune`] searches,
-//! [`run_probe`] is what the process of a probe does.
+//! Tuning: the largest batch that fits, and the resulting configuration. [`undertone_fit::tune`] searches,
+//! [`run_probe`] is the work of a probe's process.
 
 pub use crate::probe::run_probe;
 
@@ -11,25 +11,25 @@ use undertone_fit::tune::{Attempt, TuneError, TuneOptions, TuneRequest, search, 
 use undertone_train::tune::{Outcome, Plan, Probe};
 use undertone_train::{GradientCheckpointing, LrScaling};
 
-/// What the search found.
+/// Result of tuning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuned {
-    /// Every probe, in the order in which they were made.
+    /// Probes, in order.
     pub probes: Vec<Probe>,
-    /// The largest batch that fitted.
+    /// Largest batch that fits.
     pub largest: usize,
-    /// How an optimizer step is split.
+    /// Split of an optimizer step into batches.
     pub plan: Plan,
-    /// The configuration with it.
+    /// Configuration with that split.
     pub experiment: Experiment,
-    /// What was changed and why, a sentence each.
+    /// Changes with their reasons, a sentence each.
     pub notes: Vec<String>,
 }
 
-/// What is trained in probes of this configuration.
+/// Returns a description of the stage that probes of this configuration train.
 ///
-/// Of a run with tasks that is phase 3, where all adapters, heads and the router are trained at once: `data.batch_size`
-/// holds for every phase, and no other keeps more. A run with a single task has only phase 1.
+/// In a run with tasks it is phase 3, which trains all adapters, heads and the router at once: `data.batch_size`
+/// applies to every phase, and phase 3 needs the most memory. A run with a single task has only phase 1.
 pub fn subject(experiment: &Experiment) -> String {
     let (stage, model) = (run::probed_stage(experiment), &experiment.model);
     match stage {
@@ -38,10 +38,11 @@ pub fn subject(experiment: &Experiment) -> String {
     }
 }
 
-/// Searches for the largest batch that fits, and chooses one. `probe` tries a batch; `found` hears of each result.
+/// Searches for the largest batch that fits, and chooses one. `probe` tries a batch, `found` is called with each
+/// result.
 ///
 /// # Errors
-/// When nothing fits, or `probe` cannot be had.
+/// When nothing fits, or `probe` fails.
 pub fn tune(
     experiment: &Experiment,
     options: &TuneOptions,
@@ -73,7 +74,7 @@ fn checkpointing(setting: GradientCheckpointing) -> String {
 }
 
 impl Tuned {
-    /// Puts the split into the configuration, and says what that changes.
+    /// Writes the split into the configuration, and adds notes on the changes.
     fn apply(&mut self, before: &Experiment, scaling: LrScaling) {
         let (was, now) = (before.data.batch_size * before.train.accumulation, self.plan.effective());
         self.experiment.data.batch_size = self.plan.batch;
@@ -98,7 +99,7 @@ impl Tuned {
         self.notes.extend(overrides(before, was != now));
     }
 
-    /// The keys that changed: name, before, after.
+    /// Returns the changed keys: name, value before, value after.
     pub fn changes(&self, before: &Experiment) -> Vec<(&'static str, String, String)> {
         let after = &self.experiment;
         let keys = [
@@ -114,7 +115,7 @@ impl Tuned {
         keys.into_iter().filter(|(_, before, after)| before != after).collect()
     }
 
-    /// A whole configuration, with what was found as its head.
+    /// Returns the complete configuration as YAML, with the results in a comment at the top.
     pub fn to_yaml(&self) -> String {
         let mut text = format!("{SIGNATURE}\n#\n");
         for line in table(&self.probes).lines().chain(self.notes.iter().map(String::as_str)) {
@@ -124,10 +125,10 @@ impl Tuned {
     }
 }
 
-/// The first line of what [`Tuned::to_yaml`] gives: such a file may be replaced.
+/// First line of the output of [`Tuned::to_yaml`]. A file that starts with it may be overwritten.
 pub const SIGNATURE: &str = "# Written by `cargo xtask tune`.";
 
-/// Stages whose own keys say otherwise.
+/// Returns a note for each stage or task whose own keys override the result.
 fn overrides(experiment: &Experiment, rate_changed: bool) -> Vec<String> {
     let phases = &experiment.phases;
     let sections = [
@@ -163,7 +164,7 @@ mod tests {
         experiment
     }
 
-    /// 100 bytes for the model and 10 for each sample; faster up to four samples.
+    /// Returns a probe with 100 bytes for the model and 10 for each sample, which is faster up to four samples.
     fn device(bytes: u64) -> impl FnMut(Attempt) -> Result<Outcome, TuneError> {
         move |attempt| {
             let peak = 100 + 10 * attempt.batch as u64;
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn blocks_run_again_where_nothing_fits_otherwise() {
-        // 40 bytes less, and half for each sample.
+        // With gradient checkpointing 40 bytes less for the model, and half for each sample.
         let device = |attempt: Attempt| {
             let (model, sample) = if attempt.checkpointing { (60, 5) } else { (100, 10) };
             let peak = model + sample * attempt.batch as u64;

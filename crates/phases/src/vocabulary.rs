@@ -1,4 +1,4 @@
-//! The Whisper that an experiment begins with, whose vocabulary may have to be trained on its texts first.
+//! The initial Whisper of an experiment. Its vocabulary may have to be trained on the texts first.
 
 use crate::config::TaskConfig;
 use crate::{Experiment, SourceConfig, SourceError, Split, Synth};
@@ -8,14 +8,14 @@ use undertone_data::source::{self, SourceRequest};
 use undertone_model::whisper::{PretrainedWhisper, WhisperTokenizer};
 use undertone_train::BoxError;
 
-/// Utterances of a registered source that a vocabulary is trained on at most: each is synthesised for it.
+/// Maximum number of utterances of a registered source for training a vocabulary. Each has to be synthesised for it.
 const MOST_UTTERANCES: usize = 10_000;
 
 impl Experiment {
-    /// Loads the Whisper that the experiment begins with onto `device`, or draws it.
+    /// Loads or initialises the initial Whisper of the experiment on `device`.
     ///
     /// # Errors
-    /// When it cannot be had, or its vocabulary is to be trained and the training data has no texts for that.
+    /// When it is not available, or its vocabulary has to be trained and the training data has no texts for that.
     pub fn load_whisper(&self, device: &Device) -> Result<PretrainedWhisper, SourceError> {
         let size = self.model.tokenizer.as_ref().and_then(|tokenizer| tokenizer.vocab_size);
         let trained = size.map(|size| self.trained_vocabulary(size)).transpose()?;
@@ -32,11 +32,11 @@ impl Experiment {
         }
         let positions = self.model.source.config.as_ref().map_or(0, |config| config.max_source_positions);
         let texts = texts.iter().map(String::as_str);
-        // One for each position, and one for the end of the last.
+        // One timestamp token for each position, and one for the end of the last.
         Ok(WhisperTokenizer::train(texts, vocab_size, &[&self.data.language], positions + 1)?)
     }
 
-    /// What is said in the training data of a task.
+    /// Returns the texts of a task's training data.
     fn texts(&self, task: &TaskConfig) -> Result<Vec<String>, BoxError> {
         let mut texts = Vec::new();
         for source in task.data.splits().sources(Split::Train).unwrap_or_default() {
@@ -61,7 +61,7 @@ fn recorded(source: &SourceConfig) -> Result<Vec<String>, BoxError> {
     let clips = source.clips()?;
     let text = |index| {
         let clip = clips.clip(index);
-        // Where times are known, the text is what is said in them.
+        // If times are known, the texts are those of the segments.
         if clip.segments.is_empty() {
             vec![clip.text.clone()]
         } else {

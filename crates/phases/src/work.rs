@@ -1,4 +1,4 @@
-//! How much there is to do in a batch, for throughput and utilisation.
+//! Amount of work of a batch, for throughput and utilisation.
 
 use crate::WhisperBatch;
 use burn::module::Module;
@@ -6,10 +6,10 @@ use undertone_model::backbone::BoxedBackbone;
 use undertone_tasks::TextBatch;
 use undertone_train::BatchStats;
 
-/// Seconds of a frame.
+/// Duration of a frame in seconds.
 const FRAME: f64 = 0.01;
 
-/// Of a batch of speech for a backbone, when `trainable` of 1 of all parameters are trained.
+/// Returns the work of a batch of speech for a backbone. `trainable` is the share of trained parameters, from 0 to 1.
 pub(crate) fn speech_work(backbone: &BoxedBackbone, batch: &WhisperBatch, trainable: f64) -> BatchStats {
     let rows = batch.names.len() as f64;
     BatchStats {
@@ -19,20 +19,20 @@ pub(crate) fn speech_work(backbone: &BoxedBackbone, batch: &WhisperBatch, traina
     }
 }
 
-/// Of a batch of texts.
+/// Returns the work of a batch of texts.
 pub(crate) fn text_work(backbone: &BoxedBackbone, batch: &TextBatch, trainable: f64) -> BatchStats {
     let targets: usize = batch.samples.iter().map(|sample| sample.target.count()).sum();
     let flops = batch.samples.len() as f64 * passes(trainable) * backbone.forward_flops(batch.tokens, 0);
     BatchStats { audio_seconds: None, tokens: Some(targets as f64), flops: (flops > 0.0).then_some(flops) }
 }
 
-/// What forward and backward pass cost in forward passes: the gradients of inputs are as much again, and those of weights
-/// are too, for the weights that have one.
+/// Returns the cost of forward and backward pass, in forward passes: the gradients of inputs cost one, and those of
+/// weights cost one for the share of weights that are trained.
 fn passes(trainable: f64) -> f64 {
     2.0 + trainable
 }
 
-/// The share of parameters that training changes.
+/// Returns the share of parameters that are trained.
 pub(crate) fn trainable_share<M: Module>(model: &M) -> f64 {
     let infos = undertone_store::parameter_infos(model);
     let elements = |only: bool| {

@@ -1,12 +1,12 @@
-//! Why ranks cannot go on together.
+//! Errors of collectives.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A rank as sentences name it: its number, and the host it is on where that has a name.
+/// A rank as messages name it: its number, and its host where that has a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Which one, from 0.
+    /// Number of the rank, from 0.
     pub rank: usize,
     host: String,
 }
@@ -26,41 +26,41 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Why ranks cannot go on together.
+/// Why a collective failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RankError {
-    /// Others have said nothing for too long.
+    /// No data or heartbeat came from other ranks for too long.
     #[error(
         "rank {rank} has heard nothing of {} for {} s: it has died, hangs, or computes for longer than that",
         named(missing), after.as_secs()
     )]
     Silent {
-        /// Who waited.
+        /// Rank that waited.
         rank: usize,
-        /// Of whom nothing was heard.
+        /// Ranks that were silent.
         missing: Vec<Peer>,
-        /// How long.
+        /// Time waited.
         after: Duration,
     },
     /// This process was stopped for longer than the others wait.
     #[error("{rank} was stopped for {} s, and the others have ended without it", stopped.as_secs())]
     Stopped {
-        /// Who was stopped.
+        /// Rank that was stopped.
         rank: Peer,
-        /// How long, about.
+        /// Approximate duration.
         stopped: Duration,
     },
-    /// Another rank has left.
+    /// Another rank has ended.
     #[error("rank {0} has ended before the others")]
     Gone(usize),
-    /// A rank asks for something else than the others.
+    /// A rank calls another collective than the others, or with another length.
     #[error("rank {rank} sent {found} bytes where {expected} were due: ranks no longer do the same")]
     OutOfStep {
-        /// Who sent them.
+        /// Rank that sent the bytes.
         rank: usize,
-        /// How many came.
+        /// Number of bytes received.
         found: usize,
-        /// How many were due.
+        /// Number of bytes expected.
         expected: usize,
     },
     /// MPI cannot be used.

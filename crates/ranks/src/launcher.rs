@@ -1,27 +1,28 @@
-//! Whether the process is one of several that a launcher started.
+//! Detection of launchers such as `mpirun` and `srun`.
 
 use std::env;
 
 /// One of several processes that a launcher started together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launched {
-    /// Which one, from 0.
+    /// Rank of this process, from 0.
     pub rank: usize,
-    /// How many there are; more than one.
+    /// Number of processes; more than one.
     pub count: usize,
-    /// Which one of those on its machine, from 0.
+    /// Index of this process among those on its machine, from 0.
     pub local: usize,
 }
 
-/// What launchers tell each process: which one it is, how many there are, and which one of those on its machine it is. OpenMPI, MPICH
-/// and Intel MPI, Slurm.
+/// Environment variables of launchers: rank, number of ranks, and local rank on the machine. For OpenMPI, for MPICH and
+/// Intel MPI, and for Slurm.
 const VARIABLES: [[&str; 3]; 3] = [
     ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
     ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"],
     ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"],
 ];
 
-/// This process among those that `mpirun` or `srun` started together with it; nothing where it was started by itself.
+/// Returns the place of this process among those that `mpirun` or `srun` started together; `None` if it was started
+/// alone.
 pub fn launched() -> Option<Launched> {
     of_variables(|name| env::var(name).ok())
 }

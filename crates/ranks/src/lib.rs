@@ -1,12 +1,12 @@
-//! What the processes of one training run say to each other.
+//! Collective communication between the processes of one training run.
 //!
-//! Each process is a rank, from 0. [`Ranks`] adds up numbers over all of them and gathers what each of them knows. A sum
-//! is made in the order of the ranks, so that the same number of ranks gives the same bits every time, and every rank the same
-//! ones. What carries it is a [`Transport`]: MPI with the feature `mpi`, or channels between threads of one process, which
-//! tests use.
+//! Each process is a rank, counted from 0. [`Ranks`] provides all-reduce, reduce-scatter and all-gather over all ranks.
+//! A sum is added up in rank order: the same number of ranks gives the same bits every time, and every rank gets the
+//! same ones. A [`Transport`] carries the bytes: MPI with the feature `mpi`, or channels between threads of one
+//! process, which tests use.
 //!
-//! It is no library of collectives for all purposes: there is what training needs, and every rank has to ask for the same
-//! things in the same order.
+//! This is not a general-purpose library of collectives. It has what training needs, and every rank has to call the
+//! same collectives in the same order.
 //!
 //! ```
 //! use undertone_ranks::{Timeouts, Ranks, threads};

@@ -1,4 +1,4 @@
-//! MPI as the transport.
+//! Transport over MPI.
 
 use crate::transport::{BEAT, Missing, Parcel};
 use crate::{RankError, Transport};
@@ -14,27 +14,27 @@ use std::time::{Duration, Instant};
 /// The processes that `mpirun` or `srun` started.
 pub struct Mpi {
     world: SimpleCommunicator,
-    /// When it last gave a sign of life, if it has.
+    /// Time of this process's last heartbeat, if it has sent one.
     last_sign: Cell<Option<Instant>>,
-    /// Ends MPI when it is dropped.
+    /// Finalizes MPI when dropped.
     _universe: Universe,
 }
 
-/// So long a thread that waits asks without a pause: MPI moves bytes only while it is asked.
+/// Time for which a waiting thread polls without a pause: MPI moves bytes only while it is polled.
 const EAGER: Duration = Duration::from_millis(5);
-/// The pause after that, which leaves the core to whoever computes.
+/// Pause between polls after that, which leaves the core to computation.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// What marks what is exchanged; received by a tag, for without one MPI takes any.
+/// Tag of exchanged data. Receives name a tag, because without one MPI takes any message.
 const DATA: i32 = 0;
-/// What marks a sign of life.
+/// Tag of heartbeats.
 const SIGN: i32 = 1;
 
 impl Mpi {
-    /// Joins the others. A process does that once, and uses what it gets in the same thread.
+    /// Initializes MPI. Call it once in a process, and use the result in the same thread.
     ///
     /// # Errors
-    /// When MPI has been begun before, or was built for programs without threads.
+    /// When MPI is already initialized, or was built without support for threads.
     pub fn init() -> Result<Self, RankError> {
         let refused = |why: &str| RankError::Mpi(why.to_owned());
         let (universe, threading) = mpi::initialize_with_threading(Threading::Funneled)
@@ -45,17 +45,17 @@ impl Mpi {
         Ok(Self { world: universe.world(), last_sign: Cell::new(None), _universe: universe })
     }
 
-    /// Waits until all are here.
+    /// Barrier over all ranks.
     pub(crate) fn meet(&self) {
         self.world.barrier();
     }
 
-    /// The sum over all ranks as MPI makes it.
+    /// Sum over all ranks by MPI's own all-reduce.
     pub(crate) fn sum_by_mpi(&self, values: &[f32], sums: &mut [f32]) {
         self.world.all_reduce_into(values, sums, SystemOperation::sum());
     }
 
-    /// Gives every other rank a sign of life.
+    /// Sends a heartbeat to every other rank.
     fn give_sign(&self) {
         self.last_sign.set(Some(Instant::now()));
         let own = self.world.rank();
@@ -64,7 +64,7 @@ impl Mpi {
         }
     }
 
-    /// Notes the signs of life that others gave.
+    /// Records the heartbeats that others sent.
     fn note_signs(&self, missing: &Missing) {
         while let Some(sign) = self.world.any_process().immediate_probe_with_tag(SIGN) {
             let sender = self.world.process_at_rank(sign.source_rank());
@@ -121,7 +121,7 @@ impl Transport for Mpi {
                 }
                 if began.elapsed() > EAGER {
                     if receives.is_empty() {
-                        // It is they who take nothing now.
+                        // Only sends are left, so the receivers are the ones that are waited for.
                         missing.expect(sends.iter().map(|(rank, _)| *rank));
                     }
                     self.note_signs(missing);

@@ -1,4 +1,4 @@
-//! One rank's view of all of them.
+//! A rank's handle on the collectives of the run.
 
 use crate::error::Peer;
 use crate::sum::{Group, gather, reduce_scatter, sum};
@@ -10,43 +10,44 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the others may take.
+/// Limits on how long a rank waits for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Until they have said what is due.
+    /// Maximum time until a collective has completed.
     pub answer: Duration,
-    /// Between two signs of life that their processes give, whatever they compute.
+    /// Maximum time between two heartbeats of another process. Processes send them whatever they compute.
     pub heartbeat: Duration,
 }
 
 impl Default for Timeouts {
-    /// Half an hour, for what takes some ranks longer than others, and 45 seconds between signs of life.
+    /// 30 minutes for an answer, because some work takes some ranks longer than others, and 45 seconds between
+    /// heartbeats.
     fn default() -> Self {
         Self { answer: Duration::from_secs(30 * 60), heartbeat: Duration::from_secs(45) }
     }
 }
 
-/// One rank of a run, and what it asks of all of them.
+/// Handle of one rank, through which it calls collectives over all ranks.
 ///
-/// Everything goes through a thread of its own, one after the other, so that what is asked for is done while the rank
-/// computes. All ranks have to ask for the same things in the same order.
+/// One background thread runs the collectives one after the other, so that they proceed while the rank computes. All
+/// ranks have to call the same collectives in the same order.
 #[derive(Debug)]
 pub struct Ranks {
-    /// The place of this one among them.
+    /// Index of this rank among `members`.
     rank: usize,
-    /// Which of all ranks they are.
+    /// Numbers of the members in the whole run.
     members: Arc<[usize]>,
-    /// Of each rank; empty where it has no name.
+    /// Host name of each rank of the whole run; empty where it has none.
     hosts: Arc<Vec<String>>,
     missing: Missing,
     broken: Broken,
-    /// In nanoseconds.
+    /// Nanoseconds spent on sums.
     on_the_way: Arc<AtomicU64>,
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is being found out.
+/// Result of a collective that is still running.
 #[derive(Debug)]
 pub struct Pending<T> {
     found: Receiver<Result<T, RankError>>,
@@ -56,13 +57,13 @@ pub struct Pending<T> {
     broken: Broken,
 }
 
-/// A process that wakes so much later than it wanted to was stopped itself, and has heard nothing for that reason.
+/// Delay of a wake-up from which on the process counts as stopped itself: it received nothing for that reason.
 const STOPPED: Duration = Duration::from_secs(1);
 
-/// Why nothing more can be asked, once something has failed: ranks that have missed something are out of step.
+/// Failure after which no collective can be called, because ranks that have missed one are out of step.
 type Broken = Arc<Mutex<Option<RankError>>>;
 
-/// What is asked of some ranks.
+/// A collective over some ranks.
 struct Job {
     members: Arc<[usize]>,
     what: Question,
@@ -72,15 +73,16 @@ enum Question {
     Sum(Vec<f32>, Sender<Result<Vec<f32>, RankError>>),
     ReduceScatter(Vec<f32>, Vec<usize>, Sender<Result<Vec<f32>, RankError>>),
     Gather(Vec<u8>, Sender<Result<Vec<Vec<u8>>, RankError>>),
-    /// No more is asked.
+    /// Ends the thread.
     Nothing,
 }
 
 impl Ranks {
-    /// The ranks of a transport, which is made in the thread that uses it; it waits until all are there.
+    /// Connects to all ranks through a transport, and waits until all are there. `make` runs in the thread that uses
+    /// the transport.
     ///
     /// # Errors
-    /// When there is no transport, or another rank does not come.
+    /// When `make` fails, or another rank does not come.
     pub fn over<T: Transport>(make: impl FnOnce() -> Result<T, RankError> + Send + 'static) -> Result<Self, RankError> {
         let (jobs, asked) = channel();
         let (ready, made) = channel();
@@ -90,7 +92,7 @@ impl Ranks {
         let counted = on_the_way.clone();
         let thread = std::thread::spawn(move || match make() {
             Ok(mut transport) => {
-                // Whoever asks may have gone by now, and then nobody waits.
+                // The caller may be gone by now; then nobody waits for this.
                 let _ = ready.send(Ok((transport.rank(), transport.count(), transport.host())));
                 work(&mut transport, &asked, &noted, &counted);
             }
@@ -106,20 +108,21 @@ impl Ranks {
         Ok(ranks)
     }
 
-    /// Which one this is, from 0.
+    /// Number of this rank, from 0.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// How many there are.
+    /// Number of ranks.
     pub fn count(&self) -> usize {
         self.members.len()
     }
 
-    /// Some of them by themselves, of which this is one: what is asked there is asked of those alone, by each of them.
+    /// Returns a subgroup of the ranks, which has to contain this one. Collectives of the subgroup run over its members
+    /// alone, and each of them has to call them. `members` are indices into this group.
     ///
     /// # Panics
-    /// If this rank is not in it.
+    /// If this rank is not in `members`.
     pub fn group(&self, members: &[usize]) -> Self {
         let rank = members.iter().position(|member| *member == self.rank).expect("a group is one of its members'");
         Self {
@@ -134,49 +137,49 @@ impl Ranks {
         }
     }
 
-    /// What a rank is called in sentences: its number, and the host it is on.
+    /// Returns the name of a rank for messages: its number in the whole run, and its host.
     pub fn name(&self, rank: usize) -> Peer {
         Peer::new(self.members[rank], &self.hosts)
     }
 
-    /// How long sums were on their way since this was asked last.
+    /// Returns the time that sums took in the background thread since the last call, and resets it.
     pub fn time_on_the_way(&self) -> Duration {
         Duration::from_nanos(self.on_the_way.swap(0, Ordering::Relaxed))
     }
 
-    /// Begins to add up numbers over all ranks, in the order of ranks. Every rank gives as many.
+    /// Starts an all-reduce (sum), added up in rank order. Every rank gives the same number of values.
     ///
     /// # Errors
-    /// When an earlier request has failed so that nothing more can be asked.
+    /// When an earlier collective has failed, after which none can be called.
     pub fn all_reduce(&self, values: Vec<f32>) -> Result<Pending<Vec<f32>>, RankError> {
         self.ask(|reply| Question::Sum(values, reply))
     }
 
-    /// Begins to add up numbers over all ranks, in the order of ranks, of which each finds a part alone: the first so many, the
-    /// next so many, and so on. Every rank gives the same lengths, as many as there are ranks.
+    /// Starts a reduce-scatter (sum), added up in rank order. Rank `i` receives the sums of the `i`-th part of the
+    /// values; `lengths` are the lengths of the parts. Every rank gives the same lengths, one for each rank.
     ///
     /// # Errors
-    /// When an earlier request has failed so that nothing more can be asked.
+    /// When an earlier collective has failed, after which none can be called.
     ///
     /// # Panics
-    /// If the lengths are not those of all values.
+    /// If there is not one length for each rank, or they do not add up to the number of values.
     pub fn reduce_scatter(&self, values: Vec<f32>, lengths: Vec<usize>) -> Result<Pending<Vec<f32>>, RankError> {
         assert_eq!((lengths.len(), lengths.iter().sum()), (self.count(), values.len()), "a part for each rank");
         self.ask(|reply| Question::ReduceScatter(values, lengths, reply))
     }
 
-    /// Begins to gather what each rank says, in the order of ranks.
+    /// Starts an all-gather of bytes. The result has one entry for each rank, in rank order; lengths may differ.
     ///
     /// # Errors
-    /// When an earlier request has failed so that nothing more can be asked.
+    /// When an earlier collective has failed, after which none can be called.
     pub fn all_gather(&self, said: Vec<u8>) -> Result<Pending<Vec<Vec<u8>>>, RankError> {
         self.ask(|reply| Question::Gather(said, reply))
     }
 
-    /// The sums of a few numbers over all ranks, in the order of ranks, where others may take so long.
+    /// All-reduces (sums) a few numbers in rank order, and waits for the result.
     ///
     /// # Errors
-    /// When a rank is gone, silent, or asks for something else.
+    /// When a rank is gone, silent or out of step.
     pub fn all_reduce_sum(&self, values: &[f64], timeouts: Timeouts) -> Result<Vec<f64>, RankError> {
         let said: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let due = said.len();
@@ -211,13 +214,13 @@ impl Ranks {
 
 impl Drop for Ranks {
     fn drop(&mut self) {
-        // A group has no thread, and lets the others go on.
+        // A subgroup owns no thread; the others continue.
         let Some(thread) = self.thread.take() else { return };
         if let Some(jobs) = self.jobs.take() {
             let _ = jobs.send(Job { members: self.members.clone(), what: Question::Nothing });
         }
-        // A thread that waits for a rank that is silent would never end, nor would one whose rank leaves the others waiting: that
-        // ends with the process, which the launcher sees.
+        // The thread is not joined if it waits for a silent rank, because it would never end, nor if this rank leaves
+        // the others waiting: the thread ends with the process, and the launcher sees that.
         let whole = locked(&self.broken).is_none() && !std::thread::panicking();
         let leaves = whole && self.missing.ranks().is_empty();
         if leaves {
@@ -227,10 +230,10 @@ impl Drop for Ranks {
 }
 
 impl<T> Pending<T> {
-    /// What was found, once it is there; others may take so long.
+    /// Waits for the result, within `timeouts`.
     ///
     /// # Errors
-    /// When a rank is gone, silent, or asks for something else.
+    /// When a rank is gone, silent or out of step.
     pub fn wait(self, timeouts: Timeouts) -> Result<T, RankError> {
         let (mut waited, mut stopped) = (Duration::ZERO, Duration::ZERO);
         let found = loop {
@@ -252,7 +255,7 @@ impl<T> Pending<T> {
             };
             if waited >= timeouts.answer || !silent.is_empty() {
                 let rank = Peer::new(self.rank, &self.hosts);
-                // They have not waited for this one either.
+                // The other ranks have not waited for this one either.
                 let is_own_fault = stopped >= after;
                 break Err(if is_own_fault {
                     RankError::Stopped { rank, stopped }
@@ -274,7 +277,7 @@ fn locked(broken: &Broken) -> MutexGuard<'_, Option<RankError>> {
     broken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does what is asked for until nobody asks any more, or something fails.
+/// Runs the collectives until none can follow, or one fails. Sends heartbeats while there is none to run.
 fn work(transport: &mut dyn Transport, asked: &Receiver<Job>, missing: &Missing, on_the_way: &AtomicU64) {
     let mut scratch = Vec::new();
     loop {
@@ -288,7 +291,7 @@ fn work(transport: &mut dyn Transport, asked: &Receiver<Job>, missing: &Missing,
         };
         let began = Instant::now();
         let group = &mut Group { transport, members: &job.members };
-        // Whoever asked need not wait for it.
+        // The caller need not wait for the result.
         let adds = !matches!(job.what, Question::Gather(..));
         let whole = match job.what {
             Question::Sum(mut values, reply) => {
@@ -364,7 +367,8 @@ mod tests {
                     let own = ranks.rank();
                     let members: &[usize] = if own < 2 { &[0, 1] } else { &[2, 3, 4] };
                     let group = ranks.group(members);
-                    let sums: Vec<_> = (0..3).map(|k| group.all_reduce(vec![own as f32, k as f32]).expect("asked")).collect();
+                    let sums: Vec<_> =
+                        (0..3).map(|k| group.all_reduce(vec![own as f32, k as f32]).expect("asked")).collect();
                     let sums: Vec<_> = sums.into_iter().map(|sum| sum.wait(LONG).expect("a sum")).collect();
                     let place = (group.rank(), group.count(), group.name(0).rank);
                     drop(group);
@@ -391,7 +395,7 @@ mod tests {
             .map(|ranks| {
                 std::thread::spawn(move || {
                     let first = ranks.all_reduce_sum(&[1.0], timeouts);
-                    // Nobody waits twice.
+                    // The second call fails at once.
                     let began = Instant::now();
                     assert_eq!(ranks.all_reduce_sum(&[1.0], timeouts), first);
                     assert!(began.elapsed() < Duration::from_millis(100));

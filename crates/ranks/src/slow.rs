@@ -1,10 +1,10 @@
-//! A transport that is as slow as a link between machines.
+//! Transport with the speed of a network link.
 
 use crate::transport::{Missing, Parcel};
 use crate::{RankError, Transport};
 use std::time::{Duration, Instant};
 
-/// A transport whose exchanges take at least as long as over a link, for measurements: of a cluster on one machine.
+/// A transport whose exchanges take at least as long as over a network link, for measuring a cluster on one machine.
 #[derive(Debug)]
 pub struct Slow<T> {
     transport: T,
@@ -13,7 +13,7 @@ pub struct Slow<T> {
 }
 
 impl<T: Transport> Slow<T> {
-    /// Over a link on which a message is so long on its way, and so many bytes leave a rank in a second.
+    /// Wraps `transport` in a link with this latency per exchange and this send bandwidth per rank.
     pub fn new(transport: T, latency: Duration, bytes_per_second: f64) -> Self {
         Self { transport, latency, bytes_per_second }
     }

@@ -1,30 +1,30 @@
-//! Sums and gathered bytes, made of exchanges.
+//! Collectives, built on exchanges between ranks.
 
 use crate::transport::{Missing, Parcel};
 use crate::{RankError, Transport};
 use std::ops::Range;
 
-/// Ranks that exchange something, which are some of all ranks or all of them.
+/// All ranks, or some of them.
 pub(crate) struct Group<'a> {
     pub transport: &'a mut dyn Transport,
-    /// In the order in which they count.
+    /// Numbers of the members, in the order in which sums are made.
     pub members: &'a [usize],
 }
 
 impl Group<'_> {
-    /// The place of this rank among the members.
+    /// Index of this rank among the members.
     pub fn rank(&self) -> usize {
         let own = self.transport.rank();
         self.members.iter().position(|member| *member == own).expect("a group is one of its members'")
     }
 
-    /// How many members there are.
+    /// Number of members.
     pub fn count(&self) -> usize {
         self.members.len()
     }
 
-    /// Sends each other member what `sent` has for its place, and fills what `received` has for it; it has something for each
-    /// place, of which that of this rank is left alone.
+    /// Sends `sent(i)` to member `i`, and fills the `i`-th item of `received` with what member `i` sends. `received`
+    /// has an item for each member; that of this rank is left as it is.
     fn exchange<'b>(
         &mut self,
         sent: impl Fn(usize) -> &'b [u8],
@@ -41,9 +41,9 @@ impl Group<'_> {
     }
 }
 
-/// The sum of each number over all ranks, in the order of ranks: each rank adds up a share of the numbers, and the shares are
-/// exchanged. What passes each rank's link is twice `(ranks - 1) / ranks` of the numbers, whatever their count. In `scratch`
-/// lies what the others send: memory that is used again costs less than fresh one.
+/// All-reduce (sum) in rank order: a reduce-scatter over equal shares, then an all-gather of the shares. Each rank
+/// sends `2 * (ranks - 1) / ranks` times the size of `values`, so traffic per link hardly depends on the number of
+/// ranks. `scratch` holds what the others send; reused memory costs less than fresh memory.
 pub(crate) fn sum(
     group: &mut Group<'_>,
     values: &mut [f32],
@@ -64,8 +64,8 @@ pub(crate) fn sum(
     group.exchange(|_| own, parts.into_iter().map(bytemuck::cast_slice_mut), missing)
 }
 
-/// Makes this rank's part of `values` the sum over all ranks, in the order of ranks, and says where it is; the parts have these
-/// lengths.
+/// Reduce-scatter (sum) in rank order. `lengths` are the lengths of the parts of `values`, one for each rank. Writes
+/// the sum of this rank's part in its place, and returns the range of that part.
 pub(crate) fn reduce_scatter(
     group: &mut Group<'_>,
     values: &mut [f32],
@@ -91,7 +91,8 @@ pub(crate) fn reduce_scatter(
     Ok(own)
 }
 
-/// Adds the others' numbers, one rank after the other, to those of a rank in its turn.
+/// Adds the values of all ranks in rank order and writes the sum to `own`, the values of rank `rank`. `others` is
+/// overwritten.
 fn add_up(own: &mut [f32], others: &mut [f32], rank: usize) {
     let length = own.len();
     if rank == 0 {
@@ -110,7 +111,7 @@ fn add(sum: &mut [f32], values: &[f32]) {
     sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }
 
-/// What each rank says, in the order of ranks.
+/// All-gather: the bytes of each rank, in rank order.
 pub(crate) fn gather(group: &mut Group<'_>, said: &[u8], missing: &Missing) -> Result<Vec<Vec<u8>>, RankError> {
     let (rank, count) = (group.rank(), group.count());
     let own_length = (said.len() as u64).to_le_bytes();
@@ -128,7 +129,7 @@ mod tests {
     use crate::{Threads, threads};
     use proptest::prelude::*;
 
-    /// What each of some ranks finds, all at the same time.
+    /// Runs `found` on each of `count` ranks at the same time, and returns the results.
     fn together<T: Send>(count: usize, found: impl Fn(&mut Group<'_>) -> T + Sync) -> Vec<T> {
         let members: Vec<usize> = (0..count).collect();
         std::thread::scope(|scope| {

@@ -1,10 +1,10 @@
-//! Ranks that are threads of one process, for tests.
+//! Transport between threads of one process, for tests.
 
 use crate::transport::{Missing, Parcel};
 use crate::{RankError, Transport};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// One end of channels between threads, each of which is a rank.
+/// Endpoint of one rank, which is a thread. Channels connect it to the others.
 #[derive(Debug)]
 pub struct Threads {
     rank: usize,
@@ -12,7 +12,7 @@ pub struct Threads {
     from: Vec<Receiver<Vec<u8>>>,
 }
 
-/// Ranks for so many threads.
+/// Returns connected endpoints for `count` threads.
 pub fn threads(count: usize) -> Vec<Threads> {
     let mut ranks: Vec<Threads> = (0..count).map(|rank| Threads { rank, to: Vec::new(), from: Vec::new() }).collect();
     for sender in 0..count {

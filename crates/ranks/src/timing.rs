@@ -1,4 +1,4 @@
-//! How long sums take beside MPI's own.
+//! Benchmark of all-reduce against MPI's own.
 
 use crate::mpi::Mpi;
 use crate::sum::{Group, sum};
@@ -6,19 +6,20 @@ use crate::transport::Missing;
 use crate::{RankError, Transport};
 use std::time::{Duration, Instant};
 
-/// How long the same sum over all ranks took, round by round.
+/// Times of the same all-reduce, one per round.
 #[derive(Clone, Debug, Default)]
 pub struct SumTimes {
-    /// In the order of ranks, as training adds gradients up.
+    /// [`Ranks::all_reduce`](crate::Ranks::all_reduce)'s algorithm, which adds in rank order, as training does.
     pub ours: Vec<Duration>,
-    /// By MPI's `MPI_Allreduce`, in whatever order it likes.
+    /// `MPI_Allreduce`, which adds in an order of its choice.
     pub bare: Vec<Duration>,
 }
 
-/// Times sums of so many numbers over the processes that were started together, here and by MPI, in turn.
+/// Times all-reduces of each number of values over the processes that were launched together, by this crate and by MPI
+/// in turn. Returns this rank, the number of ranks, and the times for each size.
 ///
 /// # Errors
-/// When there is no MPI, or a rank does something else.
+/// When MPI cannot be used, or a rank is out of step.
 pub fn time_sums(sizes: &[usize], rounds: usize) -> Result<(usize, usize, Vec<SumTimes>), RankError> {
     let mut mpi = Mpi::init()?;
     let members: Vec<usize> = (0..mpi.count()).collect();
@@ -27,7 +28,7 @@ pub fn time_sums(sizes: &[usize], rounds: usize) -> Result<(usize, usize, Vec<Su
         let mut times = SumTimes::default();
         let mut values = vec![1.0_f32; *size];
         let mut sums = vec![0.0_f32; *size];
-        // The first round warms up.
+        // The first round is a warm-up.
         for round in 0..=rounds {
             mpi.meet();
             let began = Instant::now();

@@ -1,87 +1,88 @@
-//! What carries bytes between ranks.
+//! Interface of transports between ranks.
 
 use crate::RankError;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What carries bytes between the ranks of a run. It lives in the thread that it was made in.
+/// Carries bytes between the ranks of a run. It stays in the thread that made it.
 pub trait Transport {
-    /// Which one this is, from 0.
+    /// Number of this rank, from 0.
     fn rank(&self) -> usize;
 
-    /// How many there are.
+    /// Number of ranks.
     fn count(&self) -> usize;
 
-    /// What the machine is called that it is on; nothing where all are in one process.
+    /// Host name of this rank's machine; empty where all ranks are in one process.
     fn host(&self) -> String {
         String::new()
     }
 
-    /// Gives the others a sign of life, and notes theirs. It is called every [`BEAT`] while nothing is exchanged; within an
-    /// exchange the transport does so itself. Nothing by default: threads of a process live and die together.
+    /// Sends heartbeats to the other ranks, and records theirs. It is called every [`BEAT`] while no exchange runs; an
+    /// exchange does it itself. The default does nothing, because threads of a process live and die together.
     fn beat(&mut self, _missing: &Missing) {}
 
-    /// Swaps parcels with other ranks, one with each, which call it too. It waits for as long as it takes, and notes of whom it
-    /// has signs.
+    /// Exchanges one parcel with each of some other ranks, which call it too. Blocks until all parcels have been sent
+    /// and received, and records in `missing` from which ranks data or heartbeats came.
     ///
     /// # Errors
     /// When another rank is gone or sends another length.
     fn exchange(&mut self, parcels: &mut [Parcel<'_>], missing: &Missing) -> Result<(), RankError>;
 }
 
-/// What goes to another rank, and what comes from it in return.
+/// Data to send to another rank, and a buffer for what it sends in return.
 #[derive(Debug)]
 pub struct Parcel<'a> {
-    /// The other rank.
+    /// Number of the other rank.
     pub rank: usize,
-    /// What is sent there.
+    /// Bytes to send.
     pub sent: &'a [u8],
-    /// Filled with what is sent here; it is as long as that.
+    /// Buffer for the bytes to receive, as long as they are.
     pub received: &'a mut [u8],
 }
 
-/// How often ranks give a sign of life.
+/// Interval between heartbeats.
 pub const BEAT: Duration = Duration::from_secs(2);
 
-/// The ranks of which nothing has been heard yet in the exchange that goes on, and when each gave its last sign of life.
+/// Ranks from which nothing has come yet in the current exchange, and the time of each rank's last heartbeat.
 #[derive(Clone, Debug, Default)]
 pub struct Missing(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     missing: Vec<usize>,
-    /// Of the ranks that ever gave one.
+    /// Time of the last heartbeat, for ranks that ever sent one.
     heartbeats: BTreeMap<usize, Instant>,
 }
 
 impl Missing {
-    /// A rank has sent what is due.
+    /// Records that a rank's data have arrived.
     pub fn received(&self, rank: usize) {
         let mut state = self.locked();
         state.missing.retain(|missing| *missing != rank);
         state.heartbeats.entry(rank).and_modify(|sign| *sign = Instant::now());
     }
 
-    /// A rank has given a sign of life.
+    /// Records a heartbeat.
     pub fn beat(&self, rank: usize) {
         self.locked().heartbeats.insert(rank, Instant::now());
     }
 
-    /// Those of the missing ranks that gave signs of life, and have given none for so long.
+    /// Returns the missing ranks that once sent heartbeats, but none for longer than `silence`.
     pub(crate) fn lifeless(&self, silence: Duration) -> Vec<usize> {
         let state = self.locked();
         let is_lifeless = |rank: &usize| state.heartbeats.get(rank).is_some_and(|sign| sign.elapsed() > silence);
         state.missing.iter().copied().filter(is_lifeless).collect()
     }
 
-    /// The missing ranks that give no signs of life any more, or else all of them: one that does may itself wait for another.
+    /// Returns the missing ranks without current heartbeats, or else all missing ranks: one with heartbeats may itself
+    /// wait for another.
     pub(crate) fn suspects(&self) -> Vec<usize> {
         let lifeless = self.lifeless(BEAT + BEAT / 4);
         if lifeless.is_empty() { self.ranks() } else { lifeless }
     }
 
-    /// Takes all that ever gave a sign of life to have given one now.
+    /// Sets the last heartbeat of every rank that ever sent one to now.
     pub(crate) fn begin_anew(&self) {
         self.locked().heartbeats.values_mut().for_each(|sign| *sign = Instant::now());
     }

@@ -1,28 +1,28 @@
 use std::path::PathBuf;
 use undertone_store::StoreError;
 
-/// Why an analysis cannot be made.
+/// Reason why an analysis cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum AnalysisError {
     /// There is nothing to count.
     #[error("a routing analysis needs at least one {0}: check that the test split is not empty")]
     Empty(&'static str),
-    /// A sample is not what a router gives.
+    /// A sample is not a valid router output.
     #[error("sample {sample}: {what}")]
     Sample {
-        /// Its position in the samples given.
+        /// Index of the sample among those given.
         sample: usize,
-        /// What is wrong with it, and the way out.
+        /// The error in the sample, and the remedy.
         what: String,
     },
-    /// A table was asked to hold what it has no place for.
+    /// The table has no such task or metric.
     #[error("the metrics table has no {kind} `{name}`: it has {known}")]
     Unknown {
-        /// A task or a metric.
+        /// `task` or `metric`.
         kind: &'static str,
-        /// What was asked for.
+        /// Requested name.
         name: String,
-        /// What there is.
+        /// Known names.
         known: String,
     },
     /// A picture could not be drawn.
@@ -30,13 +30,13 @@ pub enum AnalysisError {
     Picture(String),
 }
 
-/// Why there is no report.
+/// Reason why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// Nothing was trained there.
+    /// The directory contains no trained run.
     #[error("`{}` holds no run: give the directory of one, which has a `metrics.jsonl`, or whose stages have", .0.display())]
     NoRun(PathBuf),
-    /// The run's configuration is none.
+    /// The run's configuration is invalid.
     #[error(transparent)]
     Config(Box<dyn std::error::Error + Send + Sync>),
     /// The metrics cannot be read.
@@ -44,7 +44,7 @@ pub enum ReportError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// I/O error.
         source: std::io::Error,
     },
     /// A picture could not be drawn.
@@ -56,7 +56,7 @@ pub enum ReportError {
 }
 
 impl ReportError {
-    /// Whether the cause is something the user gave.
+    /// Whether the cause is an error in the user's input.
     pub fn is_bad_input(&self) -> bool {
         matches!(self, Self::NoRun(_) | Self::Config(_))
     }

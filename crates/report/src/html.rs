@@ -1,9 +1,9 @@
-//! What every page has: its head, its style, cards, tables of two columns and figures. Nothing on it is loaded.
+//! Elements of every page: head, style, cards, two-column tables and figures. A page loads no other files.
 
 use crate::draw::canvas::{FAINT, GRID, INK, colour, hex};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// The page's name in the directory of a run or stage.
+/// Name of the page in the directory of a run or stage.
 pub(crate) const REPORT: &str = "report.html";
 
 const STYLE: &str = "
@@ -52,7 +52,7 @@ summary { cursor: pointer; }
 const DARK: &str = ":root { --ink: #e4e4e4; --faint: #a0a0a0; --line: #414141; --ground: #1b1c1e; --band: #26282b;
   --good: #62c995; --wrong: #6d3417; --missing: #26415c; }";
 
-/// A whole page.
+/// Returns a complete page.
 pub(crate) fn page(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -69,8 +69,8 @@ pub(crate) fn page(title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// The style in the dark. Curves lie on the page's ground there, in lighter colours; pictures whose text lies on
-/// coloured ground remain as they are.
+/// Returns the style for dark mode. Curves are then on the page's background, in lighter colours. Pictures with text on
+/// a coloured background do not change.
 fn dark() -> String {
     let mut rules = vec![
         DARK.to_owned(),
@@ -88,7 +88,7 @@ fn dark() -> String {
     format!("@media (prefers-color-scheme: dark) {{\n{}\n}}\n", rules.join("\n"))
 }
 
-/// Numbers that sum up a run: what each is called, its value, and what else to say of it.
+/// Returns the key figures of a run: name, value and remark of each.
 pub(crate) fn cards(cards: &[(&str, String, String)]) -> Markup {
     html! {
         dl.cards {
@@ -99,7 +99,7 @@ pub(crate) fn cards(cards: &[(&str, String, String)]) -> Markup {
     }
 }
 
-/// Keys and their values.
+/// Returns a table of keys and values.
 pub(crate) fn settings(settings: &[(String, String)]) -> Markup {
     html! {
         div.wide {
@@ -110,18 +110,18 @@ pub(crate) fn settings(settings: &[(String, String)]) -> Markup {
     }
 }
 
-/// What pictures are, which decides how they are laid out and what becomes of them in the dark.
+/// Kind of pictures, which decides their layout and their look in dark mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pictures {
-    /// Large, with text on coloured ground: they remain as they are.
+    /// Large, with text on a coloured background: the same in dark mode.
     Charts,
-    /// Large curves: in the dark on dark ground.
+    /// Large curves, on a dark background in dark mode.
     Curves,
-    /// Small curves, more of them in a row.
+    /// Small curves, more per row.
     SmallCurves,
 }
 
-/// Pictures as SVG, which go in as they are, with what is said under them.
+/// Returns SVG pictures, inserted unescaped, with their captions.
 pub(crate) fn figures<'a>(pictures: impl Iterator<Item = (&'a str, &'a str)>, kind: Pictures) -> Markup {
     html! {
         div.pictures.curves[kind != Pictures::Charts].small[kind == Pictures::SmallCurves] {

@@ -1,12 +1,12 @@
-//! What is read from a run's directory: its page, the analysis of its routing, and the monitor.
+//! Reads the directory of a run: its HTML report, the analysis of its routing, and the monitor.
 //!
-//! [`write_report`] and [`write_reports`] make `report.html` of what a run or a stage logged. [`RoutingAnalysis`] counts
-//! how a router spread a test set over the adapters, and [`MetricsTable`] sets routers side by side; [`pictures`] draws
-//! both. [`monitor`] follows a run while it goes on and says what its numbers advise.
+//! [`write_report`] and [`write_reports`] write `report.html` from the logs of a run or a stage. [`RoutingAnalysis`]
+//! counts how a router distributed a test set over the adapters, [`MetricsTable`] compares routers, and [`pictures`]
+//! draws both. [`monitor`] follows a run while it trains and gives recommendations from its measurements.
 //!
-//! It deliberately knows no experiment: it reads `metrics.jsonl`, `performance.jsonl`, `summary.json` and what an analysis
-//! saved. What only the configuration tells is given to it as plain values, [`RunOverview`] and
-//! [`StagePlan`](monitor::StagePlan). It computes no metric and trains nothing.
+//! This crate deliberately does not depend on the experiment configuration: it reads `metrics.jsonl`,
+//! `performance.jsonl`, `summary.json` and the saved analysis. You pass what only the configuration contains as plain
+//! values, [`RunOverview`] and [`StagePlan`](monitor::StagePlan). It computes no metric and trains nothing.
 //!
 //! ```
 //! let run = tempfile::tempdir()?;

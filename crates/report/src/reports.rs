@@ -7,12 +7,12 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use undertone_store::write_atomically;
 
-/// Writes `report.html` to the directory of a training run, or of one stage of a run with tasks, and gives its path.
+/// Writes `report.html` to the directory of a training run, or of one stage of a run with tasks, and returns its path.
 ///
-/// What the directory does not hold is left out; only `metrics.jsonl` has to be there.
+/// Sections whose files are missing are left out; only `metrics.jsonl` is required.
 ///
 /// # Errors
-/// When there is no run, or its files cannot be read or written.
+/// If there is no run, or its files cannot be read or written.
 pub fn write_report(directory: &Path) -> Result<PathBuf, ReportError> {
     let records = RunRecords::read(directory)?;
     let path = directory.join(REPORT);
@@ -20,12 +20,12 @@ pub fn write_report(directory: &Path) -> Result<PathBuf, ReportError> {
     Ok(path)
 }
 
-/// Writes the report of a run, or those of all stages of a run with tasks; for a run that was analysed, its own report
-/// too, from what the analysis found. Only then `overview` is asked what the run's configuration says.
+/// Writes the report of a run, or those of all stages of a run with tasks. If the run was analysed, its own report is
+/// written too, from the results of the analysis; `overview`, which reads the run's configuration, is called only then.
 ///
 /// # Errors
-/// As for [`write_report`], and when nothing of a run with tasks was trained yet. An overview that cannot be had keeps the
-/// run's own report from being made, not those of its stages.
+/// As for [`write_report`], and if no stage of a run with tasks has been trained yet. If `overview` fails, the run's
+/// own report is not written, but those of its stages are.
 pub fn write_reports(
     run: &Path,
     overview: impl FnOnce() -> Result<RunOverview, Box<dyn Error + Send + Sync>>,
@@ -34,16 +34,16 @@ pub fn write_reports(
     if stages.is_empty() {
         return Err(ReportError::NoRun(run.to_owned()));
     }
-    // The stages lead to the run's own page if it is there, so it comes first.
+    // The pages of the stages link to the run's own page if it exists, so it is written first.
     let whole = whole(run, overview);
     let pages = stages.iter().map(|stage| write_report(stage)).collect::<Result<Vec<_>, _>>()?;
     Ok(whole?.into_iter().chain(pages).collect())
 }
 
-/// Folders from a run's to that of its deepest stage, `baselines/head/TASK`.
+/// Number of folders from a run's directory to its deepest stage, `baselines/head/TASK`.
 const DEEPEST: usize = 3;
 
-/// The directory itself if something was trained in it, or else those below it, in the order of their names.
+/// Returns the directory itself if it has a training log, or else those below it that have one, ordered by name.
 fn trained_below(directory: &Path, depth: usize) -> Vec<PathBuf> {
     if directory.join("metrics.jsonl").exists() {
         return vec![directory.to_owned()];
@@ -55,7 +55,7 @@ fn trained_below(directory: &Path, depth: usize) -> Vec<PathBuf> {
     below.iter().flat_map(|directory| trained_below(directory, depth)).collect()
 }
 
-/// The page of a run with tasks from what was saved of its analysis, if there was any.
+/// Writes the page of a run with tasks from its saved analysis, if there is one.
 fn whole(
     run: &Path,
     overview: impl FnOnce() -> Result<RunOverview, Box<dyn Error + Send + Sync>>,

@@ -1,48 +1,48 @@
-//! The numbers: where the gates went, how sure the router was, and how evenly the adapters were used.
+//! Routing statistics: distribution of the gates, confidence of the router, and balance of the adapters.
 
 use crate::error::AnalysisError;
 use serde::{Deserialize, Serialize};
 
 /// Bins of the histograms.
 const BINS: usize = 20;
-/// How far from 1 the gates of a sample may sum. A bf16 softmax rounds each gate by at most 2⁻⁹ of itself.
+/// Maximum deviation of the sum of a sample's gates from 1. A bf16 softmax rounds each gate by at most 2⁻⁹ of itself.
 const SUM_TOLERANCE: f64 = 0.01;
 
-/// What the router did with one sample of a test set.
+/// Router output for one sample of a test set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoutedSample {
-    /// The task that the sample belongs to.
+    /// Index of the sample's task.
     pub task: usize,
-    /// One weight per adapter, in the order of the tasks; they sum to 1.
+    /// Gate of each adapter, in the order of the tasks; they sum to 1.
     pub gates: Vec<f32>,
-    /// How sure the router was of its choice, in 0..=1.
+    /// Confidence of the router in its choice, in 0..=1.
     pub confidence: f32,
 }
 
-/// How a router spread a test set over the adapters. Adapter `k` is the one trained on task `k`.
+/// Distribution of a test set over the adapters. Adapter `k` is the one trained on task `k`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoutingAnalysis {
     /// Names of the tasks.
     pub tasks: Vec<String>,
-    /// Samples counted.
+    /// Number of samples.
     pub samples: usize,
-    /// Samples by true task (row) and adapter with the largest gate (column). Of equal gates the first counts, so the
-    /// column of a router with uniform gates says nothing.
+    /// Number of samples by true task (row) and adapter with the largest gate (column). Of equal gates the first
+    /// counts, so the columns are meaningless for a router with uniform gates.
     pub confusion: Vec<Vec<usize>>,
-    /// Share of the samples whose largest gate is their own task's.
+    /// Share of the samples whose largest gate is that of their own task.
     pub accuracy: f64,
-    /// The same by task; `None` for a task without samples.
+    /// Accuracy by task; `None` for a task without samples.
     pub task_accuracy: Vec<Option<f64>>,
     /// Mean gate of each adapter; sums to 1.
     pub usage: Vec<f64>,
-    /// The same by true task (outer); `None` for a task without samples.
+    /// Mean gates by true task (outer); `None` for a task without samples.
     pub task_usage: Vec<Option<Vec<f64>>>,
-    /// Variance of [`usage`](Self::usage) over the squared ideal share 1/K: 0 when all adapters are used alike, K − 1
-    /// when one does everything. It is the squared coefficient of variation of Shazeer et al. (2017).
+    /// Variance of [`usage`](Self::usage) over the squared ideal share 1/K: 0 if all adapters are used equally, K − 1
+    /// if only one is used. It is the squared coefficient of variation of Shazeer et al. (2017).
     pub load_imbalance: f64,
-    /// How undecided the gates are.
+    /// Entropy of the gates.
     pub entropy: GateEntropy,
-    /// How sure the router was when it was right and when it was wrong.
+    /// Confidence of right and of wrong decisions.
     pub confidence: Confidence,
 }
 
@@ -51,38 +51,38 @@ pub struct RoutingAnalysis {
 pub struct GateEntropy {
     /// Mean over the samples, in nats.
     pub mean: f64,
-    /// The mean over its maximum ln K: 0 for one adapter, 1 for all alike. 0 where there is one adapter only.
+    /// Mean divided by its maximum ln K: 0 for one adapter, 1 for equal gates. 0 if there is only one adapter.
     pub normalized_mean: f64,
-    /// Samples by normalised entropy.
+    /// Number of samples by normalised entropy.
     pub histogram: Histogram,
 }
 
-/// Confidence of the router, apart for samples routed to their own adapter and to another.
+/// Confidence of the router, separately for samples routed to their own adapter and to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Confidence {
-    /// Mean where the router was right; `None` when it never was.
+    /// Mean of right decisions; `None` if there is none.
     pub mean_right: Option<f64>,
-    /// Mean where it was wrong; `None` when it never was.
+    /// Mean of wrong decisions; `None` if there is none.
     pub mean_wrong: Option<f64>,
-    /// Samples by confidence where it was right.
+    /// Number of right decisions by confidence.
     pub right: Histogram,
-    /// Samples by confidence where it was wrong.
+    /// Number of wrong decisions by confidence.
     pub wrong: Histogram,
 }
 
-/// Counts in bins of equal width over 0..=1; the last bin holds 1 too.
+/// Counts in bins of equal width over 0..=1; the last bin includes 1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// Samples in each bin.
+    /// Number of samples in each bin.
     pub counts: Vec<usize>,
 }
 
 impl RoutingAnalysis {
-    /// Counts `samples` over `tasks`.
+    /// Computes the statistics of `samples` over `tasks`.
     ///
     /// # Errors
-    /// When there is no task or no sample, or a sample names no task, has another number of gates than there are tasks,
-    /// gates that are no distribution, or a confidence outside 0..=1.
+    /// If there is no task or no sample, or if a sample has a task that does not exist, another number of gates than
+    /// there are tasks, gates that are not a distribution, or a confidence outside 0..=1.
     pub fn new(tasks: Vec<String>, samples: &[RoutedSample]) -> Result<Self, AnalysisError> {
         if tasks.is_empty() {
             return Err(AnalysisError::Empty("task"));
@@ -99,7 +99,7 @@ impl RoutingAnalysis {
         Ok(tally.finish(tasks))
     }
 
-    /// Samples of each task.
+    /// Returns the number of samples of each task.
     pub fn task_samples(&self) -> Vec<usize> {
         self.confusion.iter().map(|row| row.iter().sum()).collect()
     }
@@ -114,7 +114,7 @@ impl Histogram {
         self.counts[((value * BINS as f64) as usize).min(BINS - 1)] += 1;
     }
 
-    /// All samples counted.
+    /// Returns the total count.
     pub fn total(&self) -> usize {
         self.counts.iter().sum()
     }
@@ -126,7 +126,7 @@ struct Tally {
     gates: Vec<Vec<f64>>,
     entropy: f64,
     entropies: Histogram,
-    /// Sum and histogram of the confidence: wrong, right.
+    /// Sum and histogram of the confidence: of wrong, and of right decisions.
     confidence: [(f64, Histogram); 2],
 }
 
@@ -199,7 +199,7 @@ impl Tally {
     }
 }
 
-/// The sample's gates, scaled to sum to 1 to the last bit, or what is wrong with the sample.
+/// Returns the sample's gates, rescaled to sum to exactly 1, or the error in the sample.
 fn checked_gates(sample: &RoutedSample, tasks: usize) -> Result<Vec<f64>, String> {
     let RoutedSample { task, gates, confidence } = sample;
     if *task >= tasks {
@@ -231,17 +231,17 @@ fn first_largest(gates: &[f64]) -> usize {
     largest
 }
 
-/// −Σ g ln g in nats, where 0 ln 0 is 0.
+/// Returns −Σ g ln g in nats, where 0 ln 0 is 0.
 fn entropy(gates: &[f64]) -> f64 {
     gates.iter().filter(|gate| **gate > 0.0).map(|gate| -gate * gate.ln()).sum()
 }
 
-/// Entropy over its maximum ln K; rounding may not carry it beyond 1.
+/// Returns the entropy divided by its maximum ln K, clamped to 1 against rounding.
 fn normalized(entropy: f64, tasks: usize) -> f64 {
     if tasks < 2 { 0.0 } else { (entropy / (tasks as f64).ln()).clamp(0.0, 1.0) }
 }
 
-/// Var(u) / (1/K)², with the variance around the ideal share, which is also the mean.
+/// Returns Var(u) / (1/K)², with the variance around the ideal share, which is also the mean.
 fn load_imbalance(usage: &[f64]) -> f64 {
     let ideal = 1.0 / usage.len() as f64;
     usage.iter().map(|share| (share / ideal - 1.0).powi(2)).sum::<f64>() * ideal

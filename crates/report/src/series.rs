@@ -1,31 +1,31 @@
-//! What training logged, step by step.
+//! Values that training logged, step by step.
 
-/// The name under which the router's temperature is logged where it changes.
+/// Name under which the router's temperature is logged if it changes.
 pub const GUMBEL_TEMPERATURE: &str = "gumbel_temperature";
 
 /// Values of one quantity over the steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
-    /// What the legend calls it.
+    /// Name in the legend.
     pub name: String,
     /// Step and value, in the order of the steps. A value that is not finite leaves a gap.
     pub points: Vec<(u64, f64)>,
 }
 
-/// The losses of one phase of training, and the temperature of its gates where that changes.
+/// Losses of one phase of training, and the temperature of its gates if it changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LossCurves {
-    /// What the phase is called.
+    /// Name of the phase.
     pub phase: String,
-    /// Losses by name: of the splits, of the tasks, of the terms.
+    /// Losses by name: of the splits, the tasks and the terms.
     pub losses: Vec<Series>,
-    /// Temperature that gates are drawn at; empty where it stays.
+    /// Temperature of the gates by step; empty if it is constant.
     pub temperature: Vec<(u64, f64)>,
 }
 
 impl Series {
-    /// The series in at most `count` points of each unbroken stretch: neighbours are averaged, since more points than
-    /// pixels would only make the file large. Stretches end where a value is not finite.
+    /// Returns the series in at most `count` points per unbroken stretch. Neighbours are averaged, because more points
+    /// than pixels would only make the file large. A stretch ends at a value that is not finite.
     pub(crate) fn stretches(&self, count: usize) -> Vec<Vec<(f64, f64)>> {
         let bucket = self.points.len().div_ceil(count).max(1);
         self.points
@@ -36,8 +36,8 @@ impl Series {
     }
 }
 
-/// The mean of each point and up to `reach` neighbours on either side, fewer at the ends. In the middle, so that the
-/// curve does not lag behind what it smooths.
+/// Returns the mean of each point and up to `reach` neighbours on either side, fewer at the ends. The window is
+/// centred, so that the curve does not lag behind the values.
 pub(crate) fn running_mean(points: &[(f64, f64)], reach: usize) -> Vec<(f64, f64)> {
     let mean = |at: usize| {
         let near = &points[at.saturating_sub(reach)..(at + reach + 1).min(points.len())];

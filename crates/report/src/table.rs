@@ -1,4 +1,4 @@
-//! Routers side by side: what each scored on each task.
+//! Comparison of routers: the metrics of each router on each task.
 
 use crate::error::AnalysisError;
 use maud::{Markup, html};
@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use undertone_metrics::Direction;
 
-/// More columns than this are turned into rows in the terminal.
+/// Maximum number of columns in the terminal; wider tables are transposed.
 const WIDEST_MARKDOWN: usize = 8;
 
-/// A metric and how to read it.
+/// A metric and its direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
-    /// Its name.
+    /// Name of the metric.
     pub name: String,
-    /// Which way it is better.
+    /// Whether lower or higher values are better.
     pub direction: Direction,
 }
 
-/// A task of the table.
+/// Column of a task in the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskColumn {
-    /// The task's name.
+    /// Name of the task.
     pub task: String,
-    /// The metric that the task is judged by.
+    /// Primary metric of the task.
     pub primary: String,
 }
 
@@ -35,19 +35,19 @@ pub struct MetricsTable {
     rows: Vec<Row>,
 }
 
-/// What one router scored.
+/// Values of one router.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Row {
     router: String,
-    /// Task to metric to value; `None` is a value that was measured and is not finite.
+    /// Value by task and metric; `None` for a measured value that is not finite.
     cells: BTreeMap<String, BTreeMap<String, Option<f64>>>,
 }
 
 impl MetricsTable {
-    /// A table without rows.
+    /// Creates a table without rows.
     ///
     /// # Errors
-    /// When a task's primary metric is not among `metrics`.
+    /// If a task's primary metric is not among `metrics`.
     pub fn new(metrics: Vec<Metric>, tasks: Vec<TaskColumn>) -> Result<Self, AnalysisError> {
         let table = Self { metrics, tasks, rows: vec![] };
         for task in &table.tasks {
@@ -56,10 +56,11 @@ impl MetricsTable {
         Ok(table)
     }
 
-    /// Notes what `router` scored on `task`; routers keep the order in which they first appear. A value that is not
-    /// finite is kept as such and shown as "n/a".
+    /// Records the value of `metric` for `router` on `task`; routers keep the order in which they first appear. A value
+    /// that is not finite is kept and shown as "n/a".
     ///
     /// # Errors
+    /// If the table has no such task or metric.
     /// When the table has no such task or metric.
     pub fn record(&mut self, router: &str, task: &str, metric: &str, value: f64) -> Result<(), AnalysisError> {
         self.metric(metric)?;
@@ -76,10 +77,10 @@ impl MetricsTable {
         Ok(())
     }
 
-    /// The metric of that name.
+    /// Returns the metric of that name.
     ///
     /// # Errors
-    /// When the table has no such metric.
+    /// If the table has no such metric.
     pub fn metric(&self, name: &str) -> Result<&Metric, AnalysisError> {
         self.metrics.iter().find(|metric| metric.name == name).ok_or_else(|| {
             let known = self.metrics.iter().map(|metric| metric.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -87,23 +88,23 @@ impl MetricsTable {
         })
     }
 
-    /// The routers, in their order.
+    /// Returns the names of the routers, in order.
     pub fn routers(&self) -> impl Iterator<Item = &str> {
         self.rows.iter().map(|row| row.router.as_str())
     }
 
-    /// The tasks, in their order.
+    /// Returns the tasks, in order.
     pub fn tasks(&self) -> &[TaskColumn] {
         &self.tasks
     }
 
-    /// What a router scored on a task; `None` when it was not measured or is not finite.
+    /// Returns the value of a router on a task; `None` if it was not measured or is not finite.
     pub fn value(&self, router: &str, task: &str, metric: &str) -> Option<f64> {
         self.rows.iter().find(|row| row.router == router)?.get(task, metric).flatten()
     }
 
-    /// Mean of the tasks' primary metrics. `None` when one is missing, or when some are better low and others high: such
-    /// a mean would say nothing.
+    /// Returns the mean of the tasks' primary metrics. `None` if one is missing, or if lower is better for some and
+    /// higher for others, because such a mean would be meaningless.
     pub fn mean(&self, router: &str) -> Option<f64> {
         self.mean_direction()?;
         let row = self.rows.iter().find(|row| row.router == router)?;
@@ -111,8 +112,8 @@ impl MetricsTable {
         sum.map(|sum| sum / self.tasks.len() as f64)
     }
 
-    /// As Markdown: one row per router, or one per task and metric where that would be too wide for a terminal. The
-    /// best of each column is bold.
+    /// Returns the table as Markdown: one row per router, or one per task and metric if that would be too wide for a
+    /// terminal. The best value of each column is bold.
     pub fn markdown(&self) -> String {
         let columns = self.columns();
         let mut grid = vec![vec!["Router".to_string()]];
@@ -132,7 +133,7 @@ impl MetricsTable {
         markdown_grid(&grid)
     }
 
-    /// As an HTML table, one row per router; the best of each column is bold. All text is escaped.
+    /// Returns the table as HTML, one row per router; the best value of each column is bold. All text is escaped.
     pub fn html(&self) -> String {
         self.markup().into_string()
     }
@@ -166,14 +167,14 @@ impl MetricsTable {
         }
     }
 
-    /// The direction of all primary metrics, where they agree.
+    /// Returns the direction of the primary metrics, if they all have the same.
     fn mean_direction(&self) -> Option<Direction> {
         let mut directions = self.tasks.iter().map(|column| self.metric(&column.primary).ok().map(|it| it.direction));
         let first = directions.next()??;
         directions.all(|direction| direction == Some(first)).then_some(first)
     }
 
-    /// The mean, then one column per task and metric that any router has, each task's primary first.
+    /// Returns the mean, then one column per task and metric that any router has, each task's primary metric first.
     fn columns(&self) -> Vec<Column> {
         let mut columns = vec![];
         if let Some(direction) = self.mean_direction() {
@@ -200,11 +201,11 @@ impl Row {
     }
 }
 
-/// A column as it is shown: measured or not, finite or not, by row.
+/// A column as it is shown: for each row, whether it was measured and whether it is finite.
 struct Column {
-    /// The task, or all of them.
+    /// Name of the task, or a label for all of them.
     group: String,
-    /// The metric and its direction.
+    /// Name of the metric, with its direction.
     metric: String,
     values: Vec<Option<Option<f64>>>,
     best: Option<f64>,
@@ -237,7 +238,7 @@ impl Column {
     }
 }
 
-/// Rows of cells as Markdown, the columns padded so that they align in a terminal.
+/// Returns rows of cells as Markdown, with columns padded so that they align in a terminal.
 fn markdown_grid(grid: &[Vec<String>]) -> String {
     let columns = grid[0].len();
     let widths: Vec<usize> =

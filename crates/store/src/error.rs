@@ -1,18 +1,18 @@
-//! What goes wrong with files of tensors.
+//! Errors of tensor files.
 
 use std::path::PathBuf;
 
-/// Why tensors could not be read or written. Each names the file or the tensor.
+/// Why tensors could not be read or written. Each message names the file or the tensor.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file system refused.
+    /// An operation of the file system failed.
     #[error("cannot {action} `{}`: {source}", path.display())]
     Io {
         /// `read`, `write`, `lock` or the like.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file is no safetensors file, or is cut short.
@@ -20,33 +20,33 @@ pub enum StoreError {
     Format {
         /// The file.
         path: PathBuf,
-        /// What the parser said.
+        /// The parser's message.
         reason: String,
     },
-    /// A tensor that the model needs is not there.
+    /// A tensor that the model needs is missing.
     #[error("tensor `{name}` is missing from {origin}: the file belongs to another model or is incomplete")]
     Missing {
-        /// The tensor.
+        /// Name of the tensor.
         name: String,
-        /// Where it was looked for.
+        /// Where it was searched.
         origin: String,
     },
-    /// A tensor has another shape than the model's.
+    /// A tensor's shape differs from the model's.
     #[error(
         "tensor `{name}` has shape {found:?} where the model has {expected:?}: the file belongs to another configuration"
     )]
     Shape {
-        /// The tensor.
+        /// Name of the tensor.
         name: String,
         /// The model's shape.
         expected: Vec<usize>,
         /// The file's shape.
         found: Vec<usize>,
     },
-    /// A tensor holds something that is not a float.
+    /// A tensor's elements are not floats.
     #[error("tensor `{name}` in `{}` holds {dtype}, not f32, f16 or bf16", path.display())]
     Type {
-        /// The tensor.
+        /// Name of the tensor.
         name: String,
         /// The file.
         path: PathBuf,

@@ -1,4 +1,4 @@
-//! Safetensors files: reading by name, writing whole.
+//! Safetensors files: reading by name, atomic writes.
 
 use crate::error::StoreError;
 use crate::header::Header;
@@ -29,7 +29,7 @@ impl TensorFile {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let io = |source| StoreError::Io { action: "read", path: path.to_owned(), source };
         let format = |reason: String| StoreError::Format { path: path.to_owned(), reason };
-        // Opening a pipe would wait for whoever writes into it.
+        // Opening a pipe would block until another process writes into it.
         if !std::fs::metadata(path).map_err(io)?.is_file() {
             return Err(format("it is no file but a folder, a pipe or a device".into()));
         }
@@ -41,20 +41,20 @@ impl TensorFile {
         Ok(Self { path: path.to_owned(), map, header })
     }
 
-    /// The names in the file, in the order of its tensors.
+    /// Tensor names in the order of the file.
     pub fn names(&self) -> Vec<String> {
         self.header.names()
     }
 
-    /// The shape of a tensor, if there is one of that name: what the header says, without reading any.
+    /// Shape of a tensor by name, from the header alone. `None` if there is no such tensor.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.header.find(name).map(|(info, _)| info.shape.as_slice())
     }
 
-    /// One tensor as f32.
+    /// Reads one tensor as f32.
     ///
     /// # Errors
-    /// When it is missing or no float tensor.
+    /// When it is missing or not a float tensor.
     pub fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
         let (info, place) = self.header.find(name).ok_or_else(|| StoreError::Missing {
             name: name.to_owned(),
@@ -69,7 +69,7 @@ impl TensorFile {
     }
 }
 
-/// Writes named tensors as one safetensors file, whole or not at all.
+/// Writes named tensors as one safetensors file. The write is atomic.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -82,7 +82,7 @@ pub fn write_tensors(path: &Path, tensors: &BTreeMap<String, HostTensor>, dtype:
         let view = TensorView::new(dtype.in_file(), tensor.shape.clone(), bytes).map_err(|e| format(e.to_string()))?;
         views.push((name.as_str(), view));
     }
-    // Transformers refuses files whose metadata does not say which framework's layout they hold.
+    // Transformers refuses files whose metadata does not name the framework whose layout they hold.
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     let bytes = safetensors::serialize(views, Some(metadata)).map_err(|e| format(e.to_string()))?;
     write_atomically(path, &bytes)
@@ -91,7 +91,7 @@ pub fn write_tensors(path: &Path, tensors: &BTreeMap<String, HostTensor>, dtype:
 /// Writes `bytes` to a file beside `path`, syncs it and renames it into place.
 ///
 /// # Errors
-/// When the file system refuses; then nothing is left behind.
+/// When the file system refuses; then no temporary file is left behind.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -103,20 +103,20 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     File::open(dir).and_then(|d| d.sync_all()).map_err(io)
 }
 
-/// Fills a directory beside `path` through `write`, syncs it and renames it into place. It replaces a directory that is
-/// there, of which only those files go that the new one has too: what somebody else has put there is moved over.
+/// Fills a directory beside `path` through `write`, syncs it and renames it into place. An existing directory is
+/// replaced: its files that the new one has too are deleted, and all others are moved over.
 ///
 /// # Errors
-/// The first error of `write`, or when the file system refuses; then what was at `path` is still there.
+/// The first error of `write`, or when the file system refuses; then what was at `path` is still there, or beside it where the error says.
 pub fn write_directory<E: From<StoreError>>(path: &Path, write: impl FnOnce(&Path) -> Result<(), E>) -> Result<(), E> {
     replace_directory(path, |_| false, write)
 }
 
-/// As [`write_directory`]; of what lies in a directory that is there, also goes what `is_replaced` by its name, whether the new
-/// one has it or not.
+/// Like [`write_directory`], but also deletes the entries of an existing directory for whose name `is_replaced` returns
+/// true, whether the new one has them or not.
 ///
 /// # Errors
-/// As there.
+/// As for [`write_directory`].
 pub fn replace_directory<E: From<StoreError>>(
     path: &Path,
     is_replaced: impl Fn(&str) -> bool,
@@ -127,38 +127,67 @@ pub fn replace_directory<E: From<StoreError>>(
     std::fs::create_dir_all(parent).map_err(io)?;
     let new = new_directory(parent).map_err(io)?;
     write(new.path())?;
-    for entry in std::fs::read_dir(new.path()).map_err(io)? {
-        File::open(entry.map_err(io)?.path()).and_then(|f| f.sync_all()).map_err(io)?;
-    }
+    sync_entries(new.path()).map_err(io)?;
     swap(new, path, &is_replaced).map_err(io)?;
     Ok(File::open(parent).and_then(|d| d.sync_all()).map_err(io)?)
 }
 
-/// Puts `new` in the place of `path`; of what was there, what `new` has too is deleted.
+/// Puts `new` in the place of `path`. Entries of the old directory that `new` has too are deleted.
 fn swap(new: tempfile::TempDir, path: &Path, is_replaced: &dyn Fn(&str) -> bool) -> std::io::Result<()> {
     if !path.exists() {
         return std::fs::rename(new.keep(), path);
     }
-    // A directory cannot be renamed over a full one. Linux exchanges two in one step, after which the old one is the
-    // temporary one; elsewhere the old one steps aside first, and a kill in between leaves it in `.old-…`.
+    // A directory cannot be renamed over a full one. Linux exchanges two in one step, after which the temporary name
+    // holds the old one. Elsewhere the old one is renamed first, and a kill in between leaves it in `.old-…`.
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
         if renameat_with(CWD, new.path(), CWD, path, RenameFlags::EXCHANGE).is_ok() {
-            return move_missing(new.path(), path, is_replaced);
+            let moved = move_missing(new.path(), path, is_replaced);
+            return moved.map_err(|error| kept(new.path(), path, error));
         }
     }
     let parent = new.path().parent().unwrap_or(Path::new(".")).to_owned();
     let old = old_directory(&parent)?;
     let replaced = old.path().join("replaced");
     std::fs::rename(path, &replaced)?;
-    std::fs::rename(new.keep(), path)?;
-    move_missing(&replaced, path, is_replaced)
+    if let Err(error) = std::fs::rename(new.path(), path) {
+        return Err(std::fs::rename(&replaced, path).err().map_or(error, |error| kept(&replaced, path, error)));
+    }
+    let moved = move_missing(&replaced, path, is_replaced);
+    moved.map_err(|error| kept(&replaced, path, error))
 }
 
-/// Moves what `from` has and `to` has not, but for what is replaced.
+/// Keeps `old`, the directory that was at `path`, beside it: some of its entries may be the user's, and could not be moved. Returns the
+/// error that says so.
+fn kept(old: &Path, path: &Path, error: std::io::Error) -> std::io::Error {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let place = |number: usize| path.with_file_name(format!("{name}-before-{number}"));
+    let place = (1..).map(place).find(|place| place.symlink_metadata().is_err());
+    match place.map(|place| std::fs::rename(old, &place).map(|()| place)) {
+        Some(Ok(place)) => {
+            let text = format!("{error}; the entries that could not be moved are in `{}`", place.display());
+            std::io::Error::new(error.kind(), text)
+        }
+        _ => error,
+    }
+}
+
+/// Writes everything below `dir` to the disk.
+fn sync_entries(dir: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_entries(&entry.path())?;
+        }
+        File::open(entry.path())?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Moves the entries that `from` has and `to` lacks, except those that are replaced.
 fn move_missing(from: &Path, to: &Path, is_replaced: &dyn Fn(&str) -> bool) -> std::io::Result<()> {
-    // A link to a directory is a thing of its own, and not followed.
+    // A link to a directory is an entry of its own, and not followed.
     if !from.symlink_metadata()?.is_dir() {
         return Ok(());
     }
@@ -178,8 +207,8 @@ fn move_missing(from: &Path, to: &Path, is_replaced: &dyn Fn(&str) -> bool) -> s
     Ok(())
 }
 
-/// Whether there is nothing in `dir`, or nothing but what a killed process was writing with this module's functions, and its
-/// lock.
+/// Whether `dir` is empty but for its lock file and for temporary files that this module left when a process was
+/// killed.
 pub fn is_blank(dir: &Path) -> bool {
     let leftover = |entry: std::fs::DirEntry| {
         let name = entry.file_name();
@@ -188,7 +217,8 @@ pub fn is_blank(dir: &Path) -> bool {
     std::fs::read_dir(dir).is_ok_and(|entries| entries.flatten().all(leftover))
 }
 
-/// Deletes what a killed process was writing into `dir` with this module's functions. Nobody else may be writing there.
+/// Deletes temporary files that this module left in `dir` when a process was killed. No other process may be writing
+/// there.
 ///
 /// # Errors
 /// When the file system refuses.
@@ -222,6 +252,19 @@ mod tests {
         assert!(!is_blank(dir.path()));
     }
 
+    #[test]
+    fn what_cannot_be_moved_out_of_a_replaced_directory_is_kept_beside_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (old, path) = (dir.path().join(".tmp-a1B2c3"), dir.path().join("best"));
+        std::fs::create_dir_all(old.join("mine")).expect("made");
+        std::fs::create_dir_all(dir.path().join("best-before-1")).expect("made");
+        let refused = std::io::Error::other("permission denied");
+        let error = kept(&old, &path, refused).to_string();
+        let place = dir.path().join("best-before-2");
+        assert!(place.join("mine").is_dir() && !old.exists(), "{error}");
+        assert!(error.contains("permission denied") && error.contains(&*place.to_string_lossy()), "{error}");
+    }
+
     fn tensor(data: &[f32]) -> HostTensor {
         HostTensor { shape: vec![data.len()], data: data.to_vec() }
     }
@@ -236,7 +279,7 @@ mod tests {
                 let back = TensorFile::open(&path).expect("opened").read("a.b").expect("read");
                 prop_assert_eq!(back.shape, vec![data.len()]);
                 for (x, y) in data.iter().zip(&back.data) {
-                    // Half of the last place, plus what denormals of f16 lose.
+                    // Half a unit in the last place, plus what subnormal f16 numbers lose.
                     let denormal = if step > 0.0 { 3e-8 } else { 0.0 };
                     prop_assert!((x - y).abs() <= x.abs() * step / 2.0 + denormal, "{x} came back as {y}");
                 }
@@ -259,7 +302,7 @@ mod tests {
         assert!(error.starts_with("cannot read"), "{error}");
     }
 
-    /// A file with this header before so many bytes.
+    /// Writes a file with this header and so many bytes after it.
     fn file_of(header: &str, bytes: usize, path: &Path) {
         let length = (header.len() as u64).to_le_bytes();
         std::fs::write(path, [&length[..], header.as_bytes(), &vec![0; bytes]].concat()).expect("written");
@@ -280,7 +323,7 @@ mod tests {
             assert_eq!(file.shape(&name), Some([1].as_slice()));
             assert_eq!(file.read(&name).expect("read"), tensors[&name]);
         }
-        // With a header that is read for every tensor it takes most of an hour.
+        // If the header were read again for every tensor, this would take most of an hour.
         assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
     }
 
@@ -367,7 +410,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "nothing is left beside it");
     }
 
-    /// The umask is a process's, so that another one is another process's.
+    /// The umask belongs to a process, so another umask needs another process.
     #[cfg(target_os = "linux")]
     #[test]
     fn others_may_do_with_files_what_the_umask_says() {

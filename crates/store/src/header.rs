@@ -7,26 +7,26 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
-/// The longest header, in bytes: what the safetensors library itself reads and writes at most.
+/// Maximum length of a header in bytes, which is also the limit of the safetensors library.
 const LONGEST: u64 = 100_000_000;
 
-/// The bytes before the header, which say how long it is.
+/// Length in bytes of the field before the header, which holds the header's length.
 const LENGTH: usize = 8;
 
-/// What a file holds: each tensor's type, shape and place.
+/// Content of a file: each tensor's type, shape and place.
 #[derive(Debug)]
 pub(crate) struct Header {
     metadata: Metadata,
-    /// Where the first tensor begins.
+    /// Offset of the first tensor.
     data: usize,
 }
 
 impl Header {
-    /// Reads the header of a whole file: once, because one of a million tensors takes seconds.
+    /// Parses and checks the header of a file. Do it once per file: with a million tensors it takes seconds.
     ///
     /// # Errors
-    /// In words, when it is none, or is not that of these bytes: a name stands in it twice, tensors overlap, or leave out
-    /// bytes of the file.
+    /// A message, when there is no header or it does not fit the file: a name occurs twice, tensors overlap, or bytes
+    /// of the file belong to no tensor.
     pub fn read(file: &[u8]) -> Result<Self, String> {
         let length = u64::from_le_bytes(*file.first_chunk().ok_or("it has less than 8 bytes")?);
         if length > LONGEST {
@@ -44,12 +44,12 @@ impl Header {
         Ok(Self { metadata, data })
     }
 
-    /// The names of the tensors, in the order in which they lie in the file.
+    /// Tensor names in the order of the file.
     pub fn names(&self) -> Vec<String> {
         self.metadata.offset_keys()
     }
 
-    /// A tensor's type and shape, and where in the file it lies.
+    /// Returns a tensor's type and shape, and its byte range in the file.
     pub fn find(&self, name: &str) -> Option<(&TensorInfo, Range<usize>)> {
         let info = self.metadata.info(name)?;
         let (start, end) = info.data_offsets;
@@ -57,8 +57,8 @@ impl Header {
     }
 }
 
-/// The tensors that a header lists. The library's own reader keeps the last of two with one name, and has the whole header
-/// in memory once more.
+/// The tensors that a header lists. The library's own reader keeps the last of two tensors with one name, and holds a
+/// second copy of the whole header in memory.
 struct Entries(Vec<(String, TensorInfo)>);
 
 impl<'de> Deserialize<'de> for Entries {

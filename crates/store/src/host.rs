@@ -6,21 +6,21 @@ use safetensors::Dtype as FileDtype;
 /// A float tensor in host memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTensor {
-    /// Lengths of its axes.
+    /// Length of each axis.
     pub shape: Vec<usize>,
-    /// Its values, the last axis fastest.
+    /// Values in row-major order.
     pub data: Vec<f32>,
 }
 
-/// How floats are stored in a file; in memory they are f32.
+/// Element type in a file. In memory, tensors are f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dtype {
-    /// 32 bits: what training state needs.
+    /// 32 bits. Training state needs them.
     #[default]
     F32,
-    /// 16 bits, 11 of them significant.
+    /// 16 bits with an 11-bit significand.
     F16,
-    /// 16 bits, 8 of them significant, with the range of f32.
+    /// 16 bits with an 8-bit significand and the range of f32.
     Bf16,
 }
 
@@ -42,7 +42,7 @@ impl Dtype {
     }
 }
 
-/// The f32 values of little-endian `bytes`; none for types that are not floats of at most 64 bits.
+/// Decodes little-endian `bytes` to f32. `None` for types other than f16, bf16, f32 and f64.
 pub(crate) fn decode(dtype: FileDtype, bytes: &[u8]) -> Option<Vec<f32>> {
     Some(match dtype {
         FileDtype::F32 => bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),

@@ -1,10 +1,11 @@
 //! A module's parameters by name, and named tensors on disk as safetensors.
 //!
-//! Models and checkpoints both need it, and know nothing of each other. A parameter's name is its path in the module
-//! (`encoder.layers.0.self_attn.q_proj.weight`); what a file calls it is the caller's to map. Files appear whole or not
-//! at all: they are written beside their place, synced and renamed. A [`DirectoryLock`] keeps a directory to one writer.
+//! Models and checkpoints both use this crate, and do not depend on each other. A parameter's name is its path in the
+//! module (`encoder.layers.0.self_attn.q_proj.weight`). If a file uses other names, the caller maps them. Writes are
+//! atomic: a file is written beside its place, synced and renamed. A [`DirectoryLock`] allows one writer per directory.
 //!
-//! It is deliberately not a checkpoint format: it knows neither steps nor optimizers, and neither models nor folders.
+//! This is deliberately not a checkpoint format: the crate has no notion of steps, optimizers, models or folder
+//! layouts.
 //!
 //! ```
 //! use burn::nn::LinearConfig;

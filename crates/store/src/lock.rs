@@ -1,4 +1,4 @@
-//! One owner per directory.
+//! Lock that gives a directory one owner.
 
 use crate::error::StoreError;
 use crate::temporary::new_file;
@@ -8,67 +8,69 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// A directory that nobody but the holder of this value writes into, for as long as it lives.
+/// Exclusive ownership of a directory for as long as this value lives.
 ///
-/// The operating system locks the file `.lock` in it (`flock` on Linux, which carries over NFS), so that a process lets go
-/// of the directory when it ends, whatever it ends of. The file says who the owner is. A file of that name that no
+/// The operating system locks the file `.lock` in the directory (`flock` on Linux, which works over NFS). The lock is
+/// released when the process ends, for whatever reason. The file names the owner. A file of that name that no
 /// `DirectoryLock` wrote, or a symbolic link, is left as it is and refused.
 #[derive(Debug)]
 pub struct DirectoryLock {
-    /// Holds the lock while it is open.
+    /// Holds the lock while open.
     file: File,
     path: PathBuf,
-    /// The directories that were made for it, the outermost first.
+    /// Directories that [`Self::acquire`] created, the outermost first.
     made: Vec<PathBuf>,
 }
 
-/// Why a directory cannot be owned.
+/// Why a directory cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody else owns it.
+    /// Another process owns the directory.
     #[error("`{}` is in use by {owner}", dir.display())]
     Owned {
         /// The directory.
         dir: PathBuf,
-        /// Process, machine and time, as far as they are known.
+        /// Process, host and time, as far as they are known.
         owner: String,
     },
-    /// What is called like the lock is something else.
+    /// The name of the lock file belongs to something else.
     #[error("`{}` is {what}, where a lock is to be: move it elsewhere, or choose another directory", path.display())]
     Foreign {
-        /// Where the lock would be.
+        /// Path of the lock file.
         path: PathBuf,
-        /// What is there.
+        /// Kind of thing that is there.
         what: &'static str,
     },
-    /// The directory or its lock cannot be made.
+    /// The directory or its lock file cannot be created.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl DirectoryLock {
-    /// The name of the file that is locked.
+    /// Name of the lock file.
     pub const FILE: &str = ".lock";
 
-    /// Owns `dir`, which is made if it is not there; one that nothing was put into goes away again with this value. Where
-    /// the file system has no locks, an event of `tracing` says so.
+    /// Locks `dir`, which is created if it does not exist. Directories that this call created are removed again when
+    /// the value is dropped, if they are empty. Where the file system has no locks, a `tracing` event warns of it.
     ///
     /// # Errors
-    /// At once, when another process (or another value in this one) owns it; names that owner. And when there is a file
-    /// called `.lock` that is no lock of this kind, which is not touched.
+    /// At once, when another process (or another value in this one) owns the directory; the error names the owner. Also
+    /// when a file called `.lock` is not a lock of this kind; that file is not touched.
     pub fn acquire(dir: &Path) -> Result<Self, LockError> {
         let path = dir.join(Self::FILE);
         let io = |source| StoreError::Io { action: "lock", path: path.clone(), source };
         let owned = || LockError::Owned { dir: dir.to_owned(), owner: owner(&path) };
         let mut made = Vec::new();
-        // An owner that lets go deletes the file, and perhaps the directory: in between, it is tried again.
+        // An owner deletes the file on release, and perhaps the directory. If that happens in between, this tries
+        // again.
         for _ in 0..ATTEMPTS {
             made.extend(make(dir).map_err(io)?);
             if let Some(left) = open_existing(&path)? {
                 if !lock(&left, dir).map_err(io)? {
                     return Err(owned());
                 }
-                // A killed process left it. Deleted while it is locked: who has opened it too sees that it is gone.
+                // A killed process left the file. It is deleted while locked: a process that has opened it too sees
+                // that.
                 if is_at(&left, &path) {
                     std::fs::remove_file(&path).map_err(io)?;
                 }
@@ -85,23 +87,23 @@ impl DirectoryLock {
     }
 }
 
-/// More than two processes would ever need.
+/// Number of attempts: more than two processes ever need.
 const ATTEMPTS: usize = 1000;
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        // Deleted while it is still locked: whoever has opened it sees that it is gone, and makes a new one.
+        // Deleted while still locked: a process that has opened it sees that it is gone, and creates a new one.
         if is_at(&self.file, &self.path) {
             let _ = std::fs::remove_file(&self.path);
         }
         for dir in self.made.iter().rev() {
-            // A directory with something in it stays.
+            // Fails on a directory that is not empty, which stays.
             let _ = std::fs::remove_dir(dir);
         }
     }
 }
 
-/// The lock that is there already, opened; nothing where there is none.
+/// Opens the existing lock file. `None` if there is none.
 fn open_existing(path: &Path) -> Result<Option<File>, LockError> {
     let io = |source| StoreError::Io { action: "lock", path: path.to_owned(), source };
     let foreign = |what| LockError::Foreign { path: path.to_owned(), what };
@@ -124,7 +126,7 @@ fn open_existing(path: &Path) -> Result<Option<File>, LockError> {
         opened => opened.map_err(io)?,
     };
     let mut text = String::new();
-    // More than a lock says is not read.
+    // A longer file is not a lock, so no more is read.
     let read = Read::by_ref(&mut file).take(LONGEST_OWNER).read_to_string(&mut text);
     if read.is_err() || named(&text).is_none() {
         return Err(foreign("a file of another program"));
@@ -132,10 +134,10 @@ fn open_existing(path: &Path) -> Result<Option<File>, LockError> {
     Ok(Some(file))
 }
 
-/// Bytes; a host's name has at most 253.
+/// Maximum length of a lock file in bytes. A host name has at most 253.
 const LONGEST_OWNER: u64 = 1024;
 
-/// Locks the file, if nobody else does.
+/// Locks the file. Returns false if another process holds the lock.
 fn lock(file: &File, dir: &Path) -> std::io::Result<bool> {
     match file.try_lock() {
         Ok(()) => Ok(true),
@@ -151,8 +153,7 @@ fn lock(file: &File, dir: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// Puts a lock in its place that says who owns it and is locked before anybody sees it; nothing where another one was
-/// faster.
+/// Creates the lock file with its owner's name, locked before it becomes visible. `None` if another process was faster.
 fn write_locked(dir: &Path, path: &Path) -> std::io::Result<Option<File>> {
     let mut file = new_file(dir)?;
     let owner = json!({ "pid": std::process::id(), "host": host(), "since": now() });
@@ -167,7 +168,7 @@ fn write_locked(dir: &Path, path: &Path) -> std::io::Result<Option<File>> {
     }
 }
 
-/// Makes `dir` and what it lies in; those that were not there before.
+/// Creates `dir` and its parents. Returns those that did not exist before.
 fn make(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     let missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
     let mut made: Vec<PathBuf> = dir.ancestors().take_while(missing).map(Path::to_owned).collect();
@@ -176,7 +177,7 @@ fn make(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(made)
 }
 
-/// Whether an open file is the one that `path` leads to now.
+/// Whether `path` still leads to this open file.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -184,26 +185,26 @@ fn is_at(file: &File, path: &Path) -> bool {
     matches!((file.metadata().map(id), path.symlink_metadata().map(id)), (Ok(ours), Ok(there)) if ours == there)
 }
 
-/// Elsewhere a file that is open is not deleted.
+/// Systems other than Unix do not delete a file that is open.
 #[cfg(not(unix))]
 fn is_at(_: &File, _: &Path) -> bool {
     true
 }
 
-/// Who has written the file.
+/// Returns the owner that the lock file names.
 fn owner(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     named(&text).unwrap_or_else(|| "another process".into())
 }
 
-/// The owner that the content of a lock names; nothing where it is no lock's.
+/// Returns the owner from the content of a lock file. `None` if the content is not that of a lock.
 fn named(text: &str) -> Option<String> {
     let value: Value = serde_json::from_str(text).ok()?;
     let (pid, host, since) = (value["pid"].as_u64()?, value["host"].as_str()?, value["since"].as_str()?);
     Some(format!("process {pid} on {host} since {since}"))
 }
 
-/// What the machine is called, where Linux or the environment says.
+/// Returns the host name, from Linux or the environment.
 fn host() -> String {
     let told = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let told = told.or_else(|| std::env::var("COMPUTERNAME").ok());

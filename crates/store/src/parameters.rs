@@ -7,24 +7,24 @@ use burn::tensor::{Tensor, TensorData};
 use crc32fast::Hasher;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of a parameter without reading its values.
+/// Description of a parameter without its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterInfo {
-    /// Its path in the module.
+    /// Path in the module.
     pub name: String,
-    /// Lengths of its axes.
+    /// Length of each axis.
     pub shape: Vec<usize>,
     /// Whether training changes it.
     pub trainable: bool,
 }
 
-/// Every float parameter of `module` by its path.
+/// Reads every float parameter of `module`, by path.
 pub fn parameters<M: Module>(module: &M) -> BTreeMap<String, HostTensor> {
     read(module, false)
 }
 
-/// Every float parameter that training changes, by its path: what a checkpoint of a partly frozen model holds. Frozen
-/// ones are not read from the device.
+/// Reads every trainable float parameter of `module`, by path. This is what a checkpoint of a partly frozen model
+/// holds. Frozen parameters are not read from the device.
 pub fn trainable_parameters<M: Module>(module: &M) -> BTreeMap<String, HostTensor> {
     read(module, true)
 }
@@ -35,18 +35,18 @@ fn read<M: Module>(module: &M, trainable_only: bool) -> BTreeMap<String, HostTen
     visitor.found
 }
 
-/// A CRC-32 of what training leaves alone: names, shapes and values of the frozen float parameters, whatever their order
-/// in the module. They are read from the device one after the other: on two CPU cores a fifth of a second for
-/// whisper-tiny's 38 million.
+/// CRC-32 of names, shapes and values of the frozen float parameters. Their order in the module does not matter. They
+/// are read from the device one after the other: on two CPU cores this takes a fifth of a second for whisper-tiny's 38
+/// million.
 ///
-/// It tells models apart that differ by accident (another file, another revision), for all but one pair in 2³²; it is no
-/// defence against an attacker.
+/// It detects accidental differences between models (another file, another revision), for all but one pair in 2³². It
+/// does not protect against an attacker.
 pub fn frozen_checksum<M: Module>(module: &M) -> u32 {
     let mut visitor = Frozen { found: BTreeMap::new() };
     visit(module, &mut visitor);
     let mut sum = Hasher::new();
     for (name, parameter) in visitor.found {
-        // The length first, or the end of a name could be taken for the beginning of what follows.
+        // The length first: otherwise the end of a name could be taken for the beginning of what follows.
         sum.update(&(name.len() as u64).to_le_bytes());
         sum.update(name.as_bytes());
         sum.update(&parameter.to_le_bytes());
@@ -54,14 +54,14 @@ pub fn frozen_checksum<M: Module>(module: &M) -> u32 {
     sum.finalize()
 }
 
-/// Name, shape and trainability of every float parameter, in the module's order.
+/// Returns name, shape and trainability of every float parameter, in the module's order.
 pub fn parameter_infos<M: Module>(module: &M) -> Vec<ParameterInfo> {
     let mut visitor = Describer { found: Vec::new() };
     visit(module, &mut visitor);
     visitor.found
 }
 
-/// Replaces every float parameter of `module` by what `source` gives for its path.
+/// Replaces every float parameter of `module` by the tensor that `source` returns for its path.
 ///
 /// # Errors
 /// The first error of `source`, or the first parameter whose shape differs.
@@ -74,7 +74,7 @@ pub fn load_parameters<M: Module>(
     mapper.error.map_or(Ok(module), Err)
 }
 
-/// As [`load_parameters`], for the parameters that training changes; frozen ones stay as they are.
+/// Like [`load_parameters`], but for trainable parameters only; frozen ones stay as they are.
 ///
 /// # Errors
 /// The first error of `source`, or the first parameter whose shape differs.
@@ -112,7 +112,7 @@ impl VisitParameter for Reader {
     }
 }
 
-/// The checksum of every frozen parameter by itself.
+/// Collects the checksum of each frozen parameter.
 struct Frozen {
     found: BTreeMap<String, u32>,
 }
@@ -147,7 +147,7 @@ impl VisitParameter for Describer {
     }
 }
 
-/// Replaces what its source has something for.
+/// Replaces the parameters for which its source returns a tensor.
 struct Writer<F> {
     source: F,
     error: Option<StoreError>,

@@ -1,22 +1,22 @@
-//! Every float parameter of a module with its path: the one place that knows how Burn tells paths.
+//! Traversal of a module's float parameters with their paths. No other module depends on how Burn reports paths.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
-/// What is done with each float parameter of a module: [`visit`] calls it. A trait and not a closure, for parameters have
+/// Visitor of the float parameters of a module, for [`visit`]. It is a trait and not a closure, because parameters have
 /// any number of dimensions.
 pub trait VisitParameter {
-    /// A parameter and its path in the module, such as `encoder.layers.0.fc1.weight`.
+    /// Visits a parameter with its path in the module, such as `encoder.layers.0.fc1.weight`.
     fn visit<const D: usize>(&mut self, path: &str, parameter: &Param<Tensor<D>>);
 }
 
-/// What is made of each float parameter of a module: [`map`] calls it.
+/// Mapper of the float parameters of a module, for [`map`].
 pub trait MapParameter {
-    /// What takes the place of a parameter, given its path in the module.
+    /// Returns the replacement of a parameter, given its path in the module.
     fn map<const D: usize>(&mut self, path: &str, parameter: Param<Tensor<D>>) -> Param<Tensor<D>>;
 }
 
-/// Shows every float parameter of `module` with its path, in the module's order.
+/// Visits every float parameter of `module` with its path, in the module's order.
 ///
 /// ```
 /// use burn::module::Param;
@@ -40,18 +40,18 @@ pub fn visit<M: Module>(module: &M, visitor: &mut impl VisitParameter) {
     module.visit(&mut WithPath { path: Vec::new(), each: visitor });
 }
 
-/// `module` with every float parameter replaced by what `mapper` makes of it.
+/// Returns `module` with every float parameter replaced by what `mapper` returns for it.
 pub fn map<M: Module>(module: M, mapper: &mut impl MapParameter) -> M {
     module.map(&mut WithPath { path: Vec::new(), each: mapper })
 }
 
-/// Keeps the path while Burn goes through a module.
+/// Tracks the path while Burn traverses a module.
 struct WithPath<'a, T> {
     path: Vec<String>,
     each: &'a mut T,
 }
 
-/// The `enter_module`/`exit_module` pair that keeps the path.
+/// The `enter_module`/`exit_module` pair that tracks the path.
 macro_rules! track_path {
     () => {
         fn enter_module(&mut self, name: &str, _container: &str) {

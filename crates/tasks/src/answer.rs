@@ -1,11 +1,11 @@
-//! What a model answers, and how answers are scored.
+//! Answers of a model, and their scores.
 
 use crate::{BoxError, TextSample};
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// What a head answered to a sample: a text, or a value of its kind's own, which says something with its sample only.
+/// A head's answer to a sample: a text, or a value of its kind, which is meaningful only together with the sample.
 #[derive(Clone, Debug)]
 pub struct Answer {
     text: String,
@@ -13,53 +13,54 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A text.
+    /// Creates a text answer.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), value: None }
     }
 
-    /// A value of a kind's own.
+    /// Creates an answer from a value of the kind.
     pub fn value<T: Any + Send + Sync>(value: T) -> Self {
         Self { text: String::new(), value: Some(Arc::new(value)) }
     }
 
-    /// The value, if it is of this type.
+    /// Returns the value, if it is of this type.
     pub fn get<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.value.as_ref()?.downcast_ref()
     }
 
-    /// The text, if it is one.
+    /// Returns the text, if the answer is a text.
     pub fn as_text(&self) -> Option<&str> {
         self.value.is_none().then_some(&self.text)
     }
 
-    /// What it says, as far as it says something by itself.
+    /// Returns the answer as text, or an empty text if it is a value of a kind.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
-/// What should have been said and what was.
+/// Reference and hypothesis of a sample, as texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScoredText {
-    /// What a person would call the sample.
+    /// Name of the sample, for display.
     pub name: String,
-    /// What should have been said.
+    /// Reference text.
     pub reference: String,
-    /// What was.
+    /// Hypothesis text.
     pub hypothesis: String,
 }
 
-/// What a task's answers have scored so far, in terms of its kind.
+/// Running score of a task's answers, defined by its kind.
 pub trait TaskScore: Debug + Send {
-    /// Counts the answer to a sample; none, where the router sent it to another task's head, is wrong. What was said may
-    /// be known at once, or when more samples have been seen.
+    /// Adds the answer to a sample. Without an answer, because the router sent the sample to another task's head, it
+    /// counts as wrong. Returns the texts of a scored sample, which may be known only when more samples have been
+    /// added.
     ///
     /// # Errors
     /// When the sample is of another kind.
     fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError>;
 
-    /// Scores what is still open.
+    /// Scores the samples that are still pending.
     ///
     /// # Errors
     /// As for [`add`](Self::add).
@@ -67,10 +68,10 @@ pub trait TaskScore: Debug + Send {
         Ok(None)
     }
 
-    /// The value of one of the kind's metrics, once there is one.
+    /// Value of one of the kind's metrics, once there is one.
     fn metric(&self, name: &str) -> Option<f64>;
 
-    /// The error where a metric has no value; unless it says that nothing was asked and nothing is wrong, no number.
+    /// Error if a metric has no value: NaN by default, or 0 where having nothing to score means that nothing is wrong.
     fn error_of_nothing(&self) -> f64 {
         f64::NAN
     }

@@ -1,4 +1,4 @@
-//! Labels and masks by name: made on the host by the loader's workers, then on a device.
+//! Labels and masks by name: made on the host by the data loader's workers, then copied to a device.
 
 use crate::BoxError;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostArrays(BTreeMap<&'static str, HostArray>);
 
-/// One of them.
+/// One array.
 #[derive(Clone, Debug, PartialEq)]
 struct HostArray {
     shape: Vec<usize>,
@@ -32,31 +32,31 @@ pub struct DeviceArrays {
 }
 
 impl HostArrays {
-    /// With whole numbers, row by row.
+    /// Adds an array of integers, in row-major order.
     ///
     /// # Panics
-    /// If they do not fill the shape.
+    /// If the values do not fill the shape.
     pub fn with_ints<const D: usize>(self, name: &'static str, shape: [usize; D], values: Vec<i64>) -> Self {
         self.with(name, shape, values.len(), Values::Ints(values))
     }
 
-    /// With numbers, row by row.
+    /// Adds an array of floats, in row-major order.
     ///
     /// # Panics
-    /// If they do not fill the shape.
+    /// If the values do not fill the shape.
     pub fn with_floats<const D: usize>(self, name: &'static str, shape: [usize; D], values: Vec<f32>) -> Self {
         self.with(name, shape, values.len(), Values::Floats(values))
     }
 
-    /// With truths, row by row.
+    /// Adds an array of booleans, in row-major order.
     ///
     /// # Panics
-    /// If they do not fill the shape.
+    /// If the values do not fill the shape.
     pub fn with_bools<const D: usize>(self, name: &'static str, shape: [usize; D], values: Vec<bool>) -> Self {
         self.with(name, shape, values.len(), Values::Bools(values))
     }
 
-    /// With all of `other`'s as well.
+    /// Adds all arrays of `other`.
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
@@ -68,7 +68,7 @@ impl HostArrays {
         self
     }
 
-    /// About how much memory they take, in bytes.
+    /// Approximate memory in bytes.
     pub fn bytes(&self) -> usize {
         let size = |values: &Values| match values {
             Values::Ints(values) => 8 * values.len(),
@@ -78,7 +78,7 @@ impl HostArrays {
         self.0.values().map(|array| size(&array.values)).sum()
     }
 
-    /// On `device`.
+    /// Copies the arrays to `device`.
     pub fn upload(&self, device: &Device) -> DeviceArrays {
         let mut arrays = DeviceArrays::default();
         for (name, HostArray { shape, values }) in &self.0 {
@@ -100,26 +100,26 @@ impl HostArrays {
 }
 
 impl DeviceArrays {
-    /// Whole numbers by name.
+    /// Returns integers by name.
     ///
     /// # Errors
-    /// When there are none of that name and rank.
+    /// When there is no such array of that name and rank.
     pub fn ints<const D: usize>(&self, name: &str) -> Result<Tensor<D, Int>, BoxError> {
         Ok(self.ints.get(name).ok_or_else(|| missing(name))?.clone().reshape(self.shape::<D>(name)?))
     }
 
-    /// Numbers by name.
+    /// Returns floats by name.
     ///
     /// # Errors
-    /// When there are none of that name and rank.
+    /// When there is no such array of that name and rank.
     pub fn floats<const D: usize>(&self, name: &str) -> Result<Tensor<D>, BoxError> {
         Ok(self.floats.get(name).ok_or_else(|| missing(name))?.clone().reshape(self.shape::<D>(name)?))
     }
 
-    /// Truths by name.
+    /// Returns booleans by name.
     ///
     /// # Errors
-    /// When there are none of that name and rank.
+    /// When there is no such array of that name and rank.
     pub fn bools<const D: usize>(&self, name: &str) -> Result<Tensor<D, Bool>, BoxError> {
         Ok(self.bools.get(name).ok_or_else(|| missing(name))?.clone().reshape(self.shape::<D>(name)?))
     }

@@ -1,45 +1,45 @@
-//! Batches of text samples, with what every task's loss compares with.
+//! Batches of text samples, with the labels of every task's loss.
 
 use crate::{BoxError, DeviceArrays, HeadConfig, HostArrays, TextSample};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-/// Rows of tokens, padded to the longest.
+/// Batch of token rows, padded to the longest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextBatch {
-    /// What it is made of.
+    /// Samples of the batch.
     pub samples: Vec<TextSample>,
-    /// `[batch, tokens]`.
+    /// Token ids, `[batch, tokens]`.
     pub ids: Vec<i64>,
-    /// `[batch, tokens]`.
+    /// Token types, `[batch, tokens]`.
     pub type_ids: Vec<i64>,
-    /// Tokens per row.
+    /// Number of tokens per row.
     pub tokens: usize,
-    /// For every task its part of the batch; nothing where no loss is asked for.
+    /// Part of each task in the batch; empty if no loss is needed.
     pub parts: Vec<TaskPart>,
 }
 
 /// A task's part of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskPart {
-    /// Its rows; there may be none.
+    /// Rows of the task; may be empty.
     pub rows: Vec<usize>,
-    /// What its head and its loss are given of them.
+    /// Arrays for the task's head and loss.
     pub arrays: HostArrays,
-    /// How many decisions they ask for: what its loss is divided by.
+    /// Number of decisions in these rows: the divisor of the loss.
     pub count: usize,
 }
 
 /// A task's part of a batch, on a device.
 #[derive(Clone, Debug)]
 pub struct DevicePart {
-    /// Its rows' numbers, where they are not the whole batch.
+    /// Indices of the task's rows; `None` for the whole batch.
     pub rows: Option<Tensor<1, Int>>,
-    /// What its head and its loss are given of them.
+    /// Arrays for the task's head and loss.
     pub arrays: DeviceArrays,
 }
 
 impl TextBatch {
-    /// Pads samples to a batch for a backbone that pads with the token `pad`.
+    /// Pads samples to a batch; `pad` is the backbone's padding token.
     pub fn new(samples: Vec<TextSample>, pad: u32) -> Self {
         let tokens = samples.iter().map(|sample| sample.ids.len()).max().unwrap_or_default();
         let padded = |row: fn(&TextSample) -> &[u32], with: u32| -> Vec<i64> {
@@ -50,7 +50,7 @@ impl TextBatch {
         Self { samples, ids, type_ids, tokens, parts: Vec::new() }
     }
 
-    /// With what the losses of `heads`, one for each task, compare with; `tasks` is each sample's own.
+    /// Adds the labels of the losses of `heads`, one for each task; `tasks` has the task of each sample.
     ///
     /// # Errors
     /// When a sample is not of its task's kind.
@@ -69,7 +69,7 @@ impl TextBatch {
         Ok(self)
     }
 
-    /// Every task's part on `device`; nothing for a task without rows.
+    /// Copies every task's part to `device`; `None` for a task without rows.
     pub fn upload_parts(&self, device: &Device) -> Vec<Option<DevicePart>> {
         let part = |part: &TaskPart| {
             let whole = part.rows.len() == self.samples.len();
@@ -80,19 +80,19 @@ impl TextBatch {
         self.parts.iter().map(|of| (!of.rows.is_empty()).then(|| part(of))).collect()
     }
 
-    /// Tokens that the longest text to be written asks for, after its first; 0 where none is.
+    /// Number of decoding steps for the longest written target: its tokens after the first; 0 without one.
     pub fn longest_written(&self) -> usize {
         self.samples.iter().map(|sample| sample.target.written().saturating_sub(1)).max().unwrap_or_default()
     }
 
-    /// About how much memory it takes, in bytes.
+    /// Approximate memory in bytes.
     pub fn bytes(&self) -> usize {
-        // Ids twice, and once more what each sample holds of its own.
+        // Ids twice, and once more for the samples' own copies.
         3 * 8 * self.ids.len() + self.parts.iter().map(|part| part.arrays.bytes()).sum::<usize>()
     }
 }
 
-/// A row of numbers, filled up to a length, or cut to it.
+/// Pads a row of numbers to a length, or truncates it.
 pub fn pad_row<T: Copy + Into<i64>>(row: &[T], length: usize, with: i64) -> impl Iterator<Item = i64> {
     row.iter().map(|x| (*x).into()).chain(std::iter::repeat(with)).take(length)
 }

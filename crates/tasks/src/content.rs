@@ -1,11 +1,11 @@
-//! A value that was read before anybody knows of what type it is to become.
+//! Deserialised values whose target type is not yet known.
 
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{Error, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, forward_to_deserialize_any};
 use std::fmt::{Display, Formatter};
 
-/// What a self-describing format can hold, numbers as exact as they came.
+/// A value of any self-describing format, with numbers kept exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Content {
     Nothing,
@@ -18,7 +18,7 @@ pub(crate) enum Content {
     Map(Vec<(String, Content)>),
 }
 
-/// Why a value is not what was asked for, in serde's terms, to be told as any format tells it.
+/// Type mismatch of a value, in serde's terms, so that any format can report it as its own error.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ContentError {
     UnknownVariant(String, &'static [&'static str]),
@@ -31,7 +31,7 @@ pub(crate) enum ContentError {
     Other(String),
 }
 
-/// What was there instead.
+/// Value that was found instead.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Found {
     Nothing,
@@ -46,7 +46,7 @@ pub(crate) enum Found {
 }
 
 impl Content {
-    /// The text under `key` of a map, and the rest of the map.
+    /// Removes the text under `key` from a map and returns it with the rest of the map.
     pub fn tagged(self, key: &'static str) -> Result<(String, Self), ContentError> {
         let Self::Map(mut entries) = self else {
             let expected = format!("a map with a `{key}`");
@@ -215,7 +215,7 @@ impl<'de> Deserializer<'de> for Content {
 }
 
 impl ContentError {
-    /// The same error of another format.
+    /// Converts the error to another format's.
     pub fn of<E: Error>(self) -> E {
         match self {
             Self::UnknownVariant(found, known) => E::unknown_variant(&found, known),

@@ -1,67 +1,67 @@
 use undertone_data::records::Origin;
 
-/// Why text could not become features, or a model's output an answer.
+/// Reason why a text could not become features, or a model's output an answer.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
-    /// A tokenizer that does not frame a text, or not as the model's special tokens say.
+    /// The tokenizer adds no special tokens to a text, or not those of the model.
     #[error(
         "the tokenizer has no post-processor that encloses a text in its tokens {cls} and {sep}; give the `tokenizer.json` \
          of a text encoder"
     )]
     NoFrame {
-        /// The token that should stand before a text.
+        /// Token that should stand before a text.
         cls: u32,
-        /// The token that should stand after it.
+        /// Token that should stand after it.
         sep: u32,
     },
-    /// The library refused a text.
+    /// The tokenizer library rejected a text.
     #[error("a text cannot be tokenised: {reason}")]
     Encode {
-        /// What it said.
+        /// Message of the library.
         reason: String,
     },
     /// No token of the text would fit.
     #[error("a length of {length} tokens leaves no room for text: the special tokens are {special}; give more")]
     Length {
-        /// As given.
+        /// Given length.
         length: usize,
-        /// Special tokens of a row.
+        /// Number of special tokens in a row.
         special: usize,
     },
-    /// A question that leaves no room for its context.
+    /// The question leaves no room for its context.
     #[error(
         "{origin}: the question has {tokens} tokens, so a window of {length} with {special} special tokens and an \
          overlap of {stride} has no room to move on in the context; shorten the question, raise `max_length` or lower \
          `doc_stride`"
     )]
     Question {
-        /// The record.
+        /// Record of the question.
         origin: Origin,
-        /// Tokens of the question.
+        /// Number of tokens of the question.
         tokens: usize,
         /// `max_length`.
         length: usize,
-        /// Special tokens of a row.
+        /// Number of special tokens in a row.
         special: usize,
         /// `doc_stride`.
         stride: usize,
     },
-    /// A key of the configuration does not fit.
+    /// A key of the configuration is invalid.
     #[error("{reason}")]
     Config {
-        /// Which, and what to do.
+        /// Key, and advice.
         reason: String,
     },
-    /// Numbers of things that should agree.
+    /// Two counts that should agree do not.
     #[error("there are {found} {what} for {expected} {of}; give as many")]
     Count {
-        /// What was counted.
+        /// Counted things.
         what: &'static str,
-        /// How many there are.
+        /// Number found.
         found: usize,
-        /// What it belongs to.
+        /// Things that they belong to.
         of: &'static str,
-        /// How many there should be.
+        /// Number expected.
         expected: usize,
     },
 }

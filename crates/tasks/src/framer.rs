@@ -3,23 +3,23 @@ use undertone_model::text::TextTokenizer;
 
 use crate::TextError;
 
-/// A model's tokenizer taken apart: text becomes tokens, a task cuts them to its length, and the post-processor frames
-/// what is left in special tokens.
+/// Stages of a model's tokenizer: text becomes tokens, a task truncates them, and the post-processor adds special
+/// tokens.
 #[derive(Clone)]
 pub struct Framer {
-    /// Without the post-processor: offsets that it has trimmed once must not be trimmed again.
+    /// Tokenizer without the post-processor: offsets that were trimmed once must not be trimmed again.
     tokenizer: Tokenizer,
     post: PostProcessorWrapper,
 }
 
-/// A token of no vocabulary, to see where a post-processor puts a text.
+/// Placeholder token outside of every vocabulary, to find where a post-processor puts a text.
 const WORD: u32 = u32::MAX;
 
 impl Framer {
-    /// Takes a copy of a tokenizer apart.
+    /// Splits a copy of a tokenizer into its stages.
     ///
     /// # Errors
-    /// If it has no post-processor that encloses a text in its start and its end token.
+    /// If it has no post-processor that puts a text between its start and its end token.
     pub fn new(tokenizer: &TextTokenizer) -> Result<Self, TextError> {
         let (cls, sep) = (tokenizer.cls(), tokenizer.sep());
         let mut tokenizer = tokenizer.inner().clone();
@@ -33,18 +33,18 @@ impl Framer {
         }
     }
 
-    /// Special tokens of a row of one text or two.
+    /// Number of special tokens in a row of one text or two.
     pub(crate) fn special(&self, pair: bool) -> usize {
         self.post.added_tokens(pair)
     }
 
-    /// The room for text in a row of `length` tokens.
+    /// Number of text tokens that fit in a row of `length` tokens.
     pub(crate) fn room(&self, length: usize, pair: bool) -> Result<usize, TextError> {
         let special = self.special(pair);
         length.checked_sub(special).filter(|room| *room > 0).ok_or(TextError::Length { length, special })
     }
 
-    /// Texts without special tokens, whole, with offsets in characters.
+    /// Tokenizes whole texts without special tokens, with offsets in characters.
     pub(crate) fn encode<'t>(
         &self,
         texts: impl IntoIterator<Item = impl Into<InputSequence<'t>>>,
@@ -53,13 +53,13 @@ impl Framer {
         self.tokenizer.encode_batch_char_offsets(texts, false).map_err(encode_error)
     }
 
-    /// A row of one text or two, with special tokens and the types that the post-processor gives.
+    /// Makes a row of one text or two, with the post-processor's special tokens and types.
     pub(crate) fn row(&self, text: Encoding, pair: Option<Encoding>) -> Result<Encoding, TextError> {
         self.post.process(text, pair, true).map_err(encode_error)
     }
 }
 
-/// Cuts to at most `length` tokens; says how many were lost.
+/// Truncates to at most `length` tokens; returns the number of removed tokens.
 pub(crate) fn cut(encoding: &mut Encoding, length: usize) -> usize {
     let lost = encoding.len().saturating_sub(length);
     encoding.truncate(length, 0, tokenizers::TruncationDirection::Right);

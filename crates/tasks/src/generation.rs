@@ -1,19 +1,19 @@
-//! How answers are decoded.
+//! Decoding settings of a task.
 
 use serde::{Deserialize, Serialize};
 use undertone_model::whisper::GenerateOptions;
 
-/// How a task's answers are decoded, in transformers' words.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Decoding settings of a task's answers, with transformers' keys.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GenerationSettings {
-    /// The most tokens an answer may have; as many as the decoder has positions for, if not given.
+    /// Maximum number of tokens of an answer; by default as many as the decoder has positions for.
     pub max_new_tokens: Option<usize>,
-    /// Hypotheses that are followed; 1 is greedy decoding.
+    /// Number of beams; 1 is greedy decoding.
     pub num_beams: usize,
-    /// The exponent of its length that a hypothesis' log probability is divided by; for beams.
+    /// Exponent of the length by which a hypothesis' log probability is divided; for several beams.
     pub length_penalty: f64,
-    /// No sequence of so many tokens comes twice; 0 allows all.
+    /// Size of n-grams that must not repeat; 0 allows all repetitions.
     pub no_repeat_ngram_size: usize,
 }
 
@@ -24,7 +24,7 @@ impl Default for GenerationSettings {
 }
 
 impl GenerationSettings {
-    /// `options` with what a task changes, for a decoder with so many positions and prompts of so many tokens.
+    /// Applies these settings to `options`, for a decoder with `positions` positions and prompts of `prompt` tokens.
     pub fn applied(&self, options: GenerateOptions, positions: usize, prompt: usize) -> GenerateOptions {
         GenerateOptions {
             max_length: self.max_new_tokens.map_or(positions, |tokens| prompt.saturating_add(tokens).min(positions)),

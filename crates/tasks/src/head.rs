@@ -1,4 +1,4 @@
-//! The network of a task.
+//! Network of a task.
 
 use crate::{Answer, BoxError, DeviceArrays, GenerationSettings, TextSample};
 use burn::module::{Module, ModuleDisplay};
@@ -7,22 +7,23 @@ use std::num::NonZeroUsize;
 use undertone_model::boxed::{Boxed, DynModule, Erase, Family};
 use undertone_model::text::TextTokenizer;
 
-/// The network that makes a task's answers of a backbone's states: a `#[derive(Module)]` struct with this beside it.
+/// Network that computes a task's answers from a backbone's states: a `#[derive(Module)]` struct that implements this
+/// trait.
 pub trait TaskHead: DynModule<TaskHeads> {
-    /// The loss on samples of its task, summed over their decisions.
+    /// Returns the loss on samples of its task, summed over their decisions.
     ///
     /// # Errors
-    /// When the batch lacks what it asks for.
+    /// When the batch lacks an array.
     fn loss(&self, input: HeadInput) -> Result<Tensor<1>, BoxError>;
 
-    /// Its answers to samples, which may be of another task where a router sent them here.
+    /// Answers samples, which may be of another task if a router sent them here.
     ///
     /// # Errors
-    /// When the batch lacks what it asks for.
+    /// When the batch lacks an array.
     fn answer(&self, input: HeadInput, context: &AnswerContext) -> Result<Vec<Answer>, BoxError>;
 
-    /// Keeps only the input of every `every` of its blocks for the backward pass, which runs them again; none keeps
-    /// everything. A head without blocks keeps everything anyway.
+    /// Sets gradient checkpointing: only the input of every `every` blocks is kept for the backward pass, which runs
+    /// them again. `None` keeps everything, as does a head without blocks.
     fn set_gradient_checkpointing(&mut self, every: Option<NonZeroUsize>) {
         let _ = every;
     }
@@ -31,7 +32,7 @@ pub trait TaskHead: DynModule<TaskHeads> {
 /// A head of any kind, as models hold it. Its parameters' paths begin with the name that it is given.
 pub type BoxedHead = Boxed<TaskHeads>;
 
-/// That modules are held as heads.
+/// Family of the modules that are held as heads.
 #[derive(Debug)]
 pub struct TaskHeads;
 
@@ -45,31 +46,31 @@ impl<H: TaskHead + Module + ModuleDisplay> Erase<H> for TaskHeads {
     }
 }
 
-/// What a head reads.
+/// Input of a head.
 #[derive(Clone, Debug)]
 pub struct HeadInput {
-    /// The backbone's last states, `[rows, tokens, d_model]`.
+    /// Last states of the backbone, `[rows, tokens, d_model]`.
     pub states: Tensor<3>,
-    /// True where a sample has ended, `[rows, tokens]`.
+    /// Padding mask, `[rows, tokens]`, true where a sample has ended.
     pub padding: Tensor<2, Bool>,
-    /// The tokens that the backbone read, `[rows, tokens]`.
+    /// Tokens that the backbone read, `[rows, tokens]`.
     pub ids: Tensor<2, Int>,
-    /// What its kind made of the samples: `inputs`, and for a loss `labels` as well.
+    /// Arrays of the kind's `inputs`, and for a loss of its `labels` as well.
     pub arrays: DeviceArrays,
 }
 
-/// What an answer is made with besides.
+/// Further inputs of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerContext<'a> {
-    /// The samples, in the order of the rows.
+    /// Samples, in the order of the rows.
     pub samples: &'a [&'a TextSample],
-    /// The backbone's tokenizer.
+    /// Tokenizer of the backbone.
     pub tokenizer: &'a TextTokenizer,
-    /// How text is decoded.
+    /// Decoding settings.
     pub generation: &'a GenerationSettings,
 }
 
-/// The column of each row's largest number.
+/// Index of each row's maximum.
 pub fn argmax(logits: Tensor<2>) -> Vec<usize> {
     logits.argmax(1).into_data().iter::<i64>().map(|column| column as usize).collect()
 }

@@ -1,10 +1,11 @@
-//! What a kind of task is.
+//! Kinds of tasks.
 
 use crate::{
     Answer, BaselineAnswer, BoxError, BoxedHead, Framer, HostArrays, ReadError, TaskScore, TextDataset, TextSample,
     TrivialBaseline, UserInput, UserInputError, UserSamples,
 };
 use burn::tensor::Device;
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,82 +16,90 @@ use undertone_data::records::{RecordsConfig, RecordsError};
 use undertone_metrics::{Direction, direction_of};
 use undertone_model::layers::Embedding;
 
-/// A kind of task, configured: what `head: {type: …}` of a task says, and everything that follows from it.
+/// A configured kind of task: the configuration in a task's `head: {type: …}`, with all functions that depend on it.
 ///
-/// It is the configuration itself, a struct that derives `Clone`, `PartialEq`, `Debug`, `Serialize` and `Deserialize` with
-/// `#[serde(default, deny_unknown_fields)]`. Once [registered](crate::register), YAML can name it. What samples are made
-/// of, from records to labels, stays on the host; the head's network computes.
+/// The implementing type is the configuration itself, a struct that derives `Clone`, `PartialEq`, `Debug`, `Serialize`
+/// and `Deserialize` with `#[serde(default, deny_unknown_fields)]`. Once [registered](crate::register), YAML can name
+/// it. Everything from records to labels happens on the host; the head's network computes on the device.
 ///
-/// A kind makes the targets of its samples and the values of its answers itself, so that it is given no others; where it is
-/// asked about somebody else's all the same, it says so with an error.
+/// A kind creates the targets of its samples and the values of its answers itself and should receive no others. If it
+/// does receive those of another kind, it returns an error.
 pub trait TaskKind: KindConfig {
-    /// Its name in YAML.
+    /// Name in YAML.
     fn name(&self) -> &'static str;
 
-    /// The metrics there are for it; the first is the one that decides where none is named.
+    /// Metrics of the kind; the first is the default for selecting the best model.
     fn metrics(&self) -> &'static [KindMetric];
 
-    /// Metrics that others have registered, by [`undertone_metrics::registry`] say, and that it can be judged by besides its
-    /// own; none by default.
+    /// Registered metrics, for example from [`undertone_metrics::registry`], by which the kind can also be evaluated;
+    /// none by default.
     fn registered_metrics(&self) -> Vec<KindMetric> {
         Vec::new()
     }
 
-    /// Tokens of an input at most.
+    /// JSON Schema of its configuration, without `type`; by default any keys.
+    fn schema(_: &mut SchemaGenerator) -> Schema
+    where
+        Self: Sized,
+    {
+        json_schema!({"type": "object"})
+    }
+
+    /// Maximum number of input tokens.
     fn max_input(&self) -> usize;
 
-    /// The key that says so.
+    /// Configuration key of that maximum.
     fn max_input_key(&self) -> &'static str {
         "max_length"
     }
 
-    /// Tokens of what it writes at most, special ones included; nothing for a kind that writes no text.
+    /// Maximum number of written tokens, special ones included; `None` for a kind that writes no text.
     fn max_target(&self) -> Option<usize> {
         None
     }
 
-    /// Whether the configuration makes sense on a text backbone; if not, why.
+    /// Checks the configuration for a text backbone.
     ///
     /// # Errors
-    /// Names the key.
+    /// Names the invalid key.
     fn validate(&self) -> Result<(), String>;
 
-    /// Whether it makes sense on a speech backbone, which writes with its own decoder; if not, why.
+    /// Checks the configuration for a speech backbone, which writes with its own decoder.
     ///
     /// # Errors
-    /// Names the key, or says that it does not.
+    /// Names the invalid key, or states that the kind does not work on speech.
     fn validate_on_speech(&self) -> Result<(), String> {
         Err(format!("`{}` is for text, and the backbone hears speech: use `seq2seq`", self.name()))
     }
 
-    /// Whether it fits a text backbone whose states are `d_model` wide; if not, why.
+    /// Checks that it fits a text backbone whose states are `d_model` wide.
     ///
     /// # Errors
-    /// Names the key.
+    /// Names the invalid key.
     fn fits(&self, d_model: usize) -> Result<(), String> {
         let _ = d_model;
         Ok(())
     }
 
-    /// What its weights were made for: itself, with defaults for what may change after training.
+    /// Configuration that the weights depend on: itself, with defaults for keys that may change after training.
     fn trained(&self) -> HeadConfig {
         self.to_head_config()
     }
 
-    /// Samples of records.
+    /// Reads records and makes samples of them.
     ///
     /// # Errors
-    /// Names the file and the line that does not fit.
+    /// Names the file and the invalid line.
     fn read(&self, records: &RecordsConfig, framer: &Framer) -> Result<TextDataset, ReadError>;
 
-    /// Where each record comes from, and what is read of it: for checks of the data.
+    /// Returns the origin and the text of each record, for checks of the data.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
     fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError>;
 
-    /// Of each record the texts that are a part of what is read, where others may have the same in another input: the passage of
-    /// a question, each text of a pair. For checks of the data; none by default.
+    /// Returns for each record the parts of its text that another record's input may share: the passage of a question,
+    /// each text of a pair. For checks of the data; none by default.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -99,100 +108,101 @@ pub trait TaskKind: KindConfig {
         Ok(Vec::new())
     }
 
-    /// How often each label is the answer, of a kind that has some.
+    /// Number of samples of each label, for a kind with labels.
     fn label_counts(&self, samples: &[TextSample]) -> BTreeMap<String, usize> {
         let _ = samples;
         BTreeMap::new()
     }
 
-    /// What its head is given besides the states, for a batch of rows of so many tokens: of samples of its own, and of
-    /// others that a router sent to it.
+    /// Makes the arrays that the head needs besides the states, for a batch of rows of `tokens` tokens. The samples may
+    /// belong to another task, if a router sent them to this head.
     fn inputs(&self, samples: &[&TextSample], tokens: usize) -> HostArrays {
         let _ = (samples, tokens);
         HostArrays::default()
     }
 
-    /// What the loss compares with, for a batch of rows of so many tokens: made by the loader's workers.
+    /// Makes the labels of the loss, for a batch of rows of `tokens` tokens. The data loader's workers call it.
     ///
     /// # Errors
     /// When a sample is of another kind.
     fn labels(&self, samples: &[&TextSample], tokens: usize) -> Result<HostArrays, BoxError>;
 
-    /// A fresh head on a text backbone with these word embeddings, `[vocabulary, d_model]`. Parameters whose path ends in
-    /// `embed_tokens.weight` are taken to be those embeddings: they are neither trained nor saved with the head.
+    /// Creates a head on a text backbone with these word embeddings, `[vocabulary, d_model]`. Parameters whose path
+    /// ends in `embed_tokens.weight` are assumed to be those embeddings: they are neither trained nor saved with the
+    /// head.
     fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead;
 
-    /// An empty score that is to be asked for these metrics.
+    /// Creates an empty score for these metrics.
     fn score(&self, metrics: &[String]) -> Box<dyn TaskScore>;
 
-    /// An answer of its head as text that [`unpack`](Self::unpack) makes the same answer of, so that processes that train together
-    /// each let the model answer a part of the samples. Nothing where that cannot be done: each then answers all of them. By
-    /// default answers that are text are their text, and values cannot be packed.
+    /// Serialises an answer of its head as text, from which [`unpack`](Self::unpack) restores it. So processes that
+    /// train together can share the evaluation: each answers a part of the samples. With `None`, each process answers
+    /// all of them. By default text answers are their text, and values cannot be serialised.
     fn pack(&self, answer: &Answer) -> Option<String> {
         answer.as_text().map(str::to_owned)
     }
 
-    /// The answer that was [packed](Self::pack); nothing if it was another kind's.
+    /// Restores a [serialised](Self::pack) answer; `None` if it belongs to another kind.
     fn unpack(&self, packed: &str) -> Option<Answer> {
         Some(Answer::text(packed))
     }
 
-    /// Answers that need no model, where there are such; what they have to know, they count in `train`.
+    /// Returns a baseline that needs no model, if the kind has one; it takes statistics from `train`.
     fn baseline(&self, trivial: TrivialBaseline, train: &[TextSample]) -> Option<BaselineAnswer> {
         let _ = (trivial, train);
         None
     }
 
-    /// A single text as its records are read.
+    /// Makes samples of user input, as of a record.
     ///
     /// # Errors
-    /// When there is no context and it needs one, or the text does not become tokens.
+    /// When it needs a context and there is none, or the tokenizer fails.
     fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError>;
 
-    /// What the head answered to the samples of a single text, as text.
+    /// Formats the head's answers to the samples of a user input as text.
     ///
     /// # Errors
     /// When the answers are not those of its head.
     fn answer_text(&self, text: &UserInput, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError>;
 }
 
-/// A metric of a kind of task.
+/// Metric of a kind of task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KindMetric {
-    /// What logs and tables call it.
+    /// Name in logs and tables.
     pub name: &'static str,
-    /// Which way it is better.
+    /// Direction in which it improves.
     pub direction: Direction,
 }
 
 impl KindMetric {
-    /// An error: lower is better. Errors of tasks are averaged to choose the best model, so one between 0 and 1 counts as
-    /// much as another's.
+    /// Creates a metric that is an error: lower is better. Errors of tasks are averaged to choose the best model, so a
+    /// range from 0 to 1 gives each task the same weight.
     pub const fn lower(name: &'static str) -> Self {
         Self { name, direction: Direction::Lower }
     }
 
-    /// A share between 0 and 1, 1 at best.
+    /// Creates a metric that is a share between 0 and 1: higher is better.
     pub const fn higher(name: &'static str) -> Self {
         Self { name, direction: Direction::Higher }
     }
 }
 
 impl dyn TaskKind {
-    /// Which way one of its metrics is better; of one that is not its own, what is known of the name.
+    /// Direction of a metric: its own, or the registered direction of that name.
     pub fn direction(&self, metric: &str) -> Option<Direction> {
         let own = self.metrics().iter().find(|own| own.name == metric);
         own.map(|own| own.direction).or_else(|| direction_of(metric))
     }
 }
 
-/// What every struct that is a [`TaskKind`] has from what it derives.
+/// Methods that every [`TaskKind`] struct gets from its derives.
 pub trait KindConfig: Any + Debug + Send + Sync + erased_serde::Serialize {
-    /// Whether another configuration says the same.
+    /// Whether it equals another configuration.
     fn is_equal(&self, other: &dyn Any) -> bool;
-    /// A copy, as a task has it.
+    /// Returns a copy as a [`HeadConfig`].
     fn to_head_config(&self) -> HeadConfig;
-    /// Itself, to ask for its type.
+    /// Returns itself as [`Any`], to query its type.
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -210,35 +220,35 @@ impl<K: TaskKind + Clone + PartialEq + Serialize> KindConfig for K {
     }
 }
 
-/// What a task's answers are made by: `head: {type: classify, labels: [negative, positive]}`. It is a [`TaskKind`] of
-/// whatever type is registered under the name.
+/// Configuration of a task's head, such as `head: {type: classify, labels: [negative, positive]}`: a [`TaskKind`] of
+/// the type that is registered under the name.
 #[derive(Clone)]
 pub struct HeadConfig(Arc<dyn TaskKind>);
 
 impl HeadConfig {
-    /// Of a kind that is configured in code.
+    /// Creates a head configuration from a kind in code.
     pub fn new<K: TaskKind>(kind: K) -> Self {
         Self(Arc::new(kind))
     }
 
-    /// The kind, if it is of this type.
+    /// Returns the kind, if it is of this type.
     pub fn downcast_ref<K: TaskKind>(&self) -> Option<&K> {
         self.0.as_any().downcast_ref()
     }
 
-    /// Whether it makes sense on a backbone of text or of speech; if not, why.
+    /// Checks the configuration for a text backbone, or for a speech backbone if `text` is false.
     ///
     /// # Errors
-    /// Names the key.
+    /// Names the invalid key.
     pub fn validate(&self, text: bool) -> Result<(), String> {
         let checked = if text { self.0.validate() } else { self.0.validate_on_speech() };
         checked.map_err(|reason| format!("`head`: {reason}"))
     }
 
-    /// Whether it fits a text backbone with states `d_model` wide that has positions for `longest` tokens; if not, why.
+    /// Checks that it fits a text backbone with states `d_model` wide and positions for `longest` tokens.
     ///
     /// # Errors
-    /// Names the key.
+    /// Names the invalid key.
     pub fn fits(&self, d_model: usize, longest: usize) -> Result<(), String> {
         self.0.fits(d_model)?;
         let (key, length) = (self.max_input_key(), self.max_input());
@@ -272,7 +282,7 @@ impl Debug for HeadConfig {
 }
 
 impl Serialize for HeadConfig {
-    /// The name as `type`, then the kind's own keys.
+    /// Writes the name as `type`, then the kind's own keys.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Named<'a> {

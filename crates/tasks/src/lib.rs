@@ -1,12 +1,14 @@
-//! What a task is: its configuration, features, labels, loss, answers and score, one file or folder for each kind.
+//! Tasks: configuration, features, labels, loss, answers and score of each kind of task, in one file or folder per
+//! kind.
 //!
-//! A [`TaskKind`] is what `head: {type: …}` of a task says, a [`TaskHead`] its network over a backbone's states. Four kinds
-//! are built in ([`kinds`]); another one, of whatever crate, is a struct with these two traits, and YAML can name it once
-//! it is [registered](register). Everything else asks the kind: how records become samples, what a batch's labels are,
-//! what the loss is, how answers are scored and said.
+//! A [`TaskKind`] is the configuration in a task's `head: {type: …}`; a [`TaskHead`] is its network over a backbone's
+//! states. Four kinds are built in ([`kinds`]). You can add another one in any crate: a struct that implements the
+//! first trait and a head that implements the second. YAML can name it once it is [registered](register). All other
+//! code asks the kind how records become samples, which labels a batch has, how the loss is computed, and how answers
+//! are scored and printed.
 //!
-//! It deliberately trains nothing and knows no experiment: which task a sample goes to, and what becomes of a loss, is its
-//! caller's. A speech backbone writes with its own decoder, so its networks are not here either.
+//! This crate trains nothing and knows no experiment: the caller assigns samples to tasks and uses the losses. A speech
+//! backbone writes with its own decoder, so its networks are not here either.
 //!
 //! ```
 //! use undertone_tasks::HeadConfig;

@@ -1,14 +1,14 @@
-//! Numbers of an answer as text, on their way to another process.
+//! Serialisation of an answer's numbers as text, to send them to another process.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// The numbers with spaces between them.
+/// Returns the numbers, separated by spaces.
 pub(crate) fn packed_numbers<T: Display>(numbers: &[T]) -> String {
     numbers.iter().map(T::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// The numbers that such a text is of; nothing if it is none.
+/// Parses such a text; `None` if it is invalid.
 pub(crate) fn unpacked_numbers<T: FromStr>(packed: &str) -> Option<Vec<T>> {
     packed.split_whitespace().map(|number| number.parse().ok()).collect()
 }

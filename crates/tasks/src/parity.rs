@@ -1,4 +1,5 @@
-//! The same features as transformers makes, where the real tokenizers are at hand; see `fixtures/make_features.py`.
+//! Tests that features equal those of transformers, if the real tokenizers are available; see
+//! `fixtures/make_features.py`.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -52,7 +53,7 @@ struct Tags {
     word_ids: Vec<Option<usize>>,
 }
 
-/// Each real tokenizer that is at hand with what transformers makes of it.
+/// Each available real tokenizer with the features of transformers.
 fn models() -> (Fixture, Vec<(Framer, Model)>) {
     let fixture: Fixture = serde_json::from_str(include_str!("fixtures/features.json")).unwrap();
     let model = |name: &str| {
@@ -90,8 +91,8 @@ fn windows_are_as_in_transformers() {
             for (window, expected) in windows.iter().zip(&model.spans) {
                 assert_eq!((&window.ids, &window.type_ids), (&expected.ids, &expected.type_ids));
                 assert_eq!(window.offsets, expected.offsets);
-                // Of a character of several tokens transformers takes any, and here the answer has all: so it is the
-                // characters that must agree.
+                // If a character has several tokens, transformers selects any of them, and here the answer has all. So
+                // the characters must agree.
                 let (first, last) = expected.targets[number];
                 let characters = |first: usize, last: usize| (window.offsets[first], window.offsets[last]);
                 assert_eq!(characters(window.start, window.end), characters(first, last), "{text}");

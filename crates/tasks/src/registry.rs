@@ -1,15 +1,17 @@
-//! The kinds of tasks that YAML can name.
+//! Registry of the kinds of tasks that YAML can name.
 
 use crate::content::{Content, ContentError};
 use crate::kinds::{classify::ClassifyConfig, seq2seq::Seq2seqConfig, span::SpanConfig, tag::TagConfig};
 use crate::{HeadConfig, TaskKind};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use std::any::TypeId;
+use std::borrow::Cow;
 use undertone_registry::{Kind, NameTaken, Registry};
 
-/// Makes a kind known to YAML under its name: from then on, `head: {type: name, …}` is one of these. To register a kind
-/// again changes nothing.
+/// Registers a kind under its name: from then on, `head: {type: name, …}` is parsed as this kind. Registering a kind
+/// again has no effect.
 ///
 /// # Errors
 /// When another kind has the name.
@@ -17,7 +19,7 @@ pub fn register<K: TaskKind + DeserializeOwned + Default>() -> Result<(), NameTa
     KINDS.register(Entry::of::<K>())
 }
 
-/// The names of all kinds there are: the built-in ones, then others in the order in which they were registered.
+/// Names of all kinds: the built-in ones, then others in the order of registration.
 pub fn names() -> Vec<&'static str> {
     KINDS.all().iter().map(|kind| kind.name).collect()
 }
@@ -31,18 +33,19 @@ static KINDS: Registry<Entry> = Registry::new("kind of task", || {
     ]
 });
 
-/// How a kind's configuration is read.
+/// Parser of a kind's configuration.
 #[derive(Clone)]
 struct Entry {
     name: &'static str,
     of: TypeId,
     read: fn(Content) -> Result<HeadConfig, ContentError>,
+    schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
 impl Entry {
     fn of<K: TaskKind + DeserializeOwned + Default>() -> Self {
         let read = |keys| K::deserialize(keys).map(HeadConfig::new);
-        Self { name: K::default().name(), of: TypeId::of::<K>(), read }
+        Self { name: K::default().name(), of: TypeId::of::<K>(), read, schema: K::schema }
     }
 }
 
@@ -61,6 +64,27 @@ impl PartialEq for Entry {
 impl Default for HeadConfig {
     fn default() -> Self {
         Self::new(Seq2seqConfig::default())
+    }
+}
+
+impl JsonSchema for HeadConfig {
+    fn schema_name() -> Cow<'static, str> {
+        "Head".into()
+    }
+
+    /// One of the kinds that are registered, by its `type`.
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let heads = KINDS.all().into_iter().map(|kind| {
+            let mut head = (kind.schema)(generator);
+            head.insert("required".into(), serde_json::json!(["type"]));
+            let head = head.ensure_object();
+            let properties = head.entry("properties").or_insert_with(|| serde_json::json!({}));
+            if let Some(properties) = properties.as_object_mut() {
+                properties.insert("type".into(), serde_json::json!({"const": kind.name}));
+            }
+            serde_json::Value::Object(head.clone())
+        });
+        json_schema!({"oneOf": heads.collect::<Vec<_>>()})
     }
 }
 
@@ -92,7 +116,7 @@ mod tests {
         let found: HeadConfig = serde_json::from_str(&text).expect("read");
         assert_eq!((found.name(), found.downcast_ref::<SpanConfig>()), ("span", Some(&span)));
         assert_ne!(found, HeadConfig::default());
-        // The type may come last, and what is not said is default.
+        // The type may come last, and missing keys have their defaults.
         let found = head(json!({"labels": ["a", "b"], "type": "classify"})).expect("read");
         let labels = vec!["a".to_owned(), "b".to_owned()];
         assert_eq!(found.downcast_ref::<ClassifyConfig>(), Some(&ClassifyConfig { labels, ..Default::default() }));

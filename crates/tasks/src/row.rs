@@ -1,25 +1,25 @@
-//! Rows of tokens of a text or a pair.
+//! Token rows of a text or a pair.
 
 use tokenizers::{TruncationParams, truncate_encodings};
 
 use crate::framer::encode_error;
 use crate::{Framer, TextError};
 
-/// A row of tokens of a text or a pair.
+/// Token features of a text or a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassifyFeatures {
-    /// The tokens, special ones included.
+    /// Token ids, special ones included.
     pub ids: Vec<u32>,
-    /// As many types: which of the two texts a token belongs to, as the tokenizer counts it.
+    /// Token type of each token: which of the two texts it belongs to, according to the tokenizer.
     pub type_ids: Vec<u32>,
-    /// Tokens that did not fit.
+    /// Number of tokens that did not fit.
     pub cut: usize,
 }
 
-/// Rows of at most `max_length` tokens from texts and their pairs. Of a pair, the longer text is cut first.
+/// Tokenizes texts or pairs into rows of at most `max_length` tokens. The longer text of a pair is truncated first.
 ///
 /// # Errors
-/// If `max_length` leaves no room for text, or the tokenizer refuses one.
+/// If `max_length` leaves no room for text, or the tokenizer rejects a text.
 pub fn classify_features(
     framer: &Framer,
     texts: &[(&str, Option<&str>)],

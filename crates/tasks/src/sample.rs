@@ -1,4 +1,4 @@
-//! Samples of text tasks: tokens for the backbone, and what should be answered.
+//! Samples of text tasks: tokens for the backbone, and targets.
 
 use crate::row::classify_features;
 use crate::{Framer, TextError};
@@ -7,20 +7,20 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use undertone_data::records::RecordsError;
 
-/// One row of tokens, and what should be answered.
+/// One row of tokens with its target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextSample {
-    /// What a person would call it: file and line.
+    /// Name for display: file and line.
     pub name: String,
-    /// Tokens, special ones included.
+    /// Token ids, special ones included.
     pub ids: Vec<u32>,
-    /// As many types.
+    /// Token type of each token.
     pub type_ids: Vec<u32>,
-    /// What should be answered.
+    /// Target.
     pub target: Target,
 }
 
-/// What should be answered, in terms of the sample's kind of task. Copies share it.
+/// Target of a sample, a value of its kind of task. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Target {
     value: Arc<dyn TargetValue>,
@@ -28,12 +28,12 @@ pub struct Target {
     written: usize,
 }
 
-/// A sample was given to a kind of task that it is not of.
+/// A sample was passed to another kind of task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a sample of one task was scored as another's")]
 pub struct ForeignSample;
 
-/// What can be a target.
+/// Requirements on a target's type.
 trait TargetValue: Any + Debug + Send + Sync {
     fn is_equal(&self, other: &dyn Any) -> bool;
     fn as_any(&self) -> &dyn Any;
@@ -50,35 +50,36 @@ impl<T: PartialEq + Debug + Send + Sync + 'static> TargetValue for T {
 }
 
 impl Target {
-    /// `value`, a type of the kind's own, which asks for so many decisions: what a loss over such samples is divided by.
+    /// Creates a target from `value`, of a type of the kind, with the number of its decisions, by which losses over
+    /// such samples are divided.
     pub fn new<T: PartialEq + Debug + Send + Sync + 'static>(value: T, decisions: usize) -> Self {
         Self { value: Arc::new(value), decisions, written: 0 }
     }
 
-    /// Nothing that is known: of a text that was typed.
+    /// Creates an empty target, for user input.
     pub fn unknown() -> Self {
         Self::new((), 0)
     }
 
-    /// With so many tokens that are to be written, special ones included.
+    /// Sets the number of tokens that are to be written, special ones included.
     pub fn with_written(self, tokens: usize) -> Self {
         Self { written: tokens, ..self }
     }
 
-    /// The value that it was made of.
+    /// Returns the value that it was created from.
     ///
     /// # Errors
-    /// When that is of another type: the sample is of another kind of task.
+    /// When the value is of another type: the sample belongs to another kind of task.
     pub fn get<T: 'static>(&self) -> Result<&T, ForeignSample> {
         (*self.value).as_any().downcast_ref().ok_or(ForeignSample)
     }
 
-    /// How many decisions it asks for: what its loss is divided by.
+    /// Number of decisions: the divisor of its loss.
     pub fn count(&self) -> usize {
         self.decisions
     }
 
-    /// How many tokens are to be written, special ones included; 0 where no text is to be written.
+    /// Number of tokens to be written, special ones included; 0 if no text is to be written.
     pub fn written(&self) -> usize {
         self.written
     }
@@ -92,11 +93,11 @@ impl PartialEq for Target {
 }
 
 impl TextSample {
-    /// A text or a pair of texts that nothing is known of but itself, as a row of at most `length` tokens, and how many
-    /// tokens did not fit.
+    /// Makes a row of at most `length` tokens from a text or a pair without a target, and returns it with the number of
+    /// tokens that did not fit.
     ///
     /// # Errors
-    /// When the length leaves no room for text, or the tokenizer refuses it.
+    /// When the length leaves no room for text, or the tokenizer rejects it.
     pub fn plain(
         name: String,
         text: &str,
@@ -116,54 +117,54 @@ pub struct TextDataset {
     cut: Cut,
 }
 
-/// What did not fit.
+/// Counts of truncated samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// Inputs that lost tokens.
+    /// Number of inputs that lost tokens.
     pub inputs: usize,
-    /// Texts that lost tokens, sentences that lost words, and answers that are whole in no window.
+    /// Number of texts that lost tokens, of sentences that lost words, and of answers that are whole in no window.
     pub targets: usize,
 }
 
-/// Why records do not become samples.
+/// Reason why records do not become samples.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// A file does not hold what the task needs.
+    /// A file lacks data that the task needs.
     #[error(transparent)]
     Records(#[from] RecordsError),
-    /// They do not become tokens.
+    /// The tokenizer failed.
     #[error(transparent)]
     Text(#[from] TextError),
 }
 
 impl TextDataset {
-    /// Of samples that have been made.
+    /// Creates a data set from samples.
     pub fn new(samples: Vec<TextSample>, cut: Cut) -> Self {
         Self { samples, cut }
     }
 
-    /// How many samples there are.
+    /// Number of samples.
     pub fn len(&self) -> usize {
         self.samples.len()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
 
-    /// A sample.
+    /// Returns a sample.
     pub fn get(&self, index: usize) -> TextSample {
         self.samples[index].clone()
     }
 
-    /// All of them.
+    /// All samples.
     pub fn samples(&self) -> &[TextSample] {
         &self.samples
     }
 
-    /// A sample with the longest input of all and, where it is text that is to be answered, the longest of those; none of
-    /// no samples.
+    /// Returns a sample with the longest input and, if targets are text, the longest target of all samples; `None`
+    /// without samples.
     pub fn most_demanding(&self) -> Option<TextSample> {
         let mut longest = self.samples.iter().max_by_key(|sample| sample.ids.len())?.clone();
         let written = |sample: &TextSample| sample.target.written();
@@ -173,7 +174,7 @@ impl TextDataset {
         Some(longest)
     }
 
-    /// What did not fit.
+    /// Counts of truncated samples.
     pub fn cut(&self) -> Cut {
         self.cut
     }

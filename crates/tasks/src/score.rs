@@ -1,9 +1,9 @@
-//! How a task is scored over an evaluation set.
+//! Score of a task over an evaluation set.
 
 use crate::{Answer, BoxError, HeadConfig, ScoredText, TaskScore, TextSample};
 use undertone_metrics::Direction;
 
-/// The metrics of one task over an evaluation set.
+/// Metrics of one task over an evaluation set.
 #[derive(Debug)]
 pub struct Score {
     head: HeadConfig,
@@ -11,7 +11,7 @@ pub struct Score {
 }
 
 impl Score {
-    /// Nothing scored yet, of a task that is judged by `metrics`.
+    /// Creates an empty score of a task that is evaluated by `metrics`.
     pub fn new(head: &HeadConfig, metrics: &[String]) -> Self {
         Self { head: head.clone(), score: head.score(metrics) }
     }
@@ -32,13 +32,13 @@ impl Score {
         self.score.finish()
     }
 
-    /// The value of a metric, no number where there is none.
+    /// Value of a metric; NaN if there is none.
     pub fn metric(&self, name: &str) -> f64 {
         self.score.metric(name).unwrap_or(f64::NAN)
     }
 
-    /// The metric as an error: lower is better. A metric of which nobody knows which way it is better makes no error, and
-    /// no model is the best by it.
+    /// Returns the metric as an error, where lower is better. A metric of unknown direction gives NaN, so it selects no
+    /// best model.
     pub fn error(&self, name: &str) -> f64 {
         let value = self.metric(name);
         if value.is_nan() {

@@ -1,4 +1,4 @@
-//! Small tokenizers for tests, and real ones where they are at hand beside the repository.
+//! Small tokenizers for tests, and real ones if they are available beside the repository.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -74,17 +74,17 @@ pub(crate) fn bytes_json() -> Value {
     })
 }
 
-/// A tokenizer of JSON, its special tokens by their usual names.
+/// A tokenizer from JSON, with special tokens of the usual names.
 pub(crate) fn tokenizer(json: &Value) -> TextTokenizer {
     TextTokenizer::from_bytes(json.to_string().into_bytes(), &[]).expect("a tokenizer")
 }
 
-/// A tokenizer taken apart.
+/// A framer of a tokenizer.
 pub(crate) fn framer(tokenizer: &TextTokenizer) -> Framer {
     Framer::new(tokenizer).expect("a framer")
 }
 
-/// A real tokenizer taken apart, if the folder of shared models is there.
+/// A framer of a real tokenizer, if the folder of shared models is there.
 pub(crate) fn real(name: &str) -> Option<Framer> {
     real_tokenizer(name).as_ref().map(framer)
 }
@@ -95,18 +95,18 @@ pub(crate) fn real_tokenizer(name: &str) -> Option<TextTokenizer> {
     Some(TextTokenizer::from_bytes(std::fs::read(path).expect("a file"), &[]).expect("a tokenizer"))
 }
 
-/// Where a record of a test comes from.
+/// Origin of a test's record.
 pub(crate) fn origin() -> Origin {
     Origin { path: Arc::from(Path::new("test.jsonl")), place: Place::Line(1) }
 }
 
-/// A sample of so many tokens.
+/// A sample of `length` tokens.
 pub(crate) fn sample(length: usize, target: Target) -> TextSample {
     TextSample { name: "s".into(), ids: (3..3 + length as u32).collect(), type_ids: vec![0; length], target }
 }
 
-/// That the loss of a head over two samples, of six and four tokens, is the sum of theirs, and about the logarithm of the
-/// choices there are before anything has been learned.
+/// Asserts that a head's loss over two samples, of six and four tokens, is the sum of their losses, and before training
+/// about the logarithm of the number of choices.
 pub(crate) fn assert_costs_what_samples_cost(head: &HeadConfig, [long, short]: [Target; 2]) {
     const D_MODEL: usize = 8;
     let device = Device::default();
@@ -137,7 +137,7 @@ pub(crate) fn assert_costs_what_samples_cost(head: &HeadConfig, [long, short]: [
     };
     let alone = alone(0, 6) + alone(1, 4);
     assert!(together.is_finite() && (together - alone).abs() < 1e-4, "{head:?}: {together} for {alone}");
-    // Untrained, a decision costs about the logarithm of the choices there are: 3, 4 and 2 open tokens, 2, 20.
+    // Untrained, a decision costs about the logarithm of the number of choices: 3, then 4 and 2 open tokens, 2, 20.
     let mean = f64::from(together) / counts as f64;
     assert!((0.3..4.5).contains(&mean), "{head:?}: {mean} for each of {counts}");
 }

@@ -1,56 +1,56 @@
-//! Single texts that somebody typed.
+//! Single texts as user input.
 
 use crate::{Answer, TextError, TextSample};
 use std::path::Path;
 use undertone_data::records::{Origin, Place};
 
-/// A text, or a text and what it is about: a question and its context.
+/// User input: a text, or a question and its context.
 #[derive(Clone, Copy, Debug)]
 pub struct UserInput<'a> {
-    /// The text.
+    /// Text or question.
     pub text: &'a str,
-    /// What it is about.
+    /// Context of the question.
     pub context: Option<&'a str>,
 }
 
-/// What a text became: one sample, or several where it is too long for one.
+/// Samples of a text: one, or several if it is too long for one.
 #[derive(Clone, Debug)]
 pub struct UserSamples {
-    /// The samples.
+    /// Samples.
     pub samples: Vec<TextSample>,
-    /// Tokens that are in none of them.
+    /// Number of tokens that are in none of them.
     pub cut: usize,
 }
 
-/// Why a text cannot be read as a task reads its records.
+/// Reason why user input cannot become samples of a task.
 #[derive(Debug, thiserror::Error)]
 pub enum UserInputError {
-    /// A question has nowhere to find its answer.
+    /// The task answers questions, but there is no context.
     #[error("it finds answers in a context: give one")]
     NoContext,
-    /// The text does not become tokens.
+    /// The tokenizer failed.
     #[error(transparent)]
     Text(#[from] TextError),
 }
 
-/// Where something that was typed comes from.
+/// Origin of user input, for error messages.
 pub fn user_input_origin() -> Origin {
     Origin { path: Path::new("the text").into(), place: Place::Line(1) }
 }
 
-/// Which answers need no model.
+/// Baselines that need no model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrivialBaseline {
-    /// The most frequent label, no entity, the source as it is.
+    /// The most frequent label, no entity, or the unchanged source.
     Copy,
-    /// The first sentence: of the source, or of the context.
+    /// The first sentence of the source or of the context.
     Lead,
 }
 
-/// Makes answers that need no model.
+/// Function that returns a baseline's answer to a sample.
 pub type BaselineAnswer = Box<dyn Fn(&TextSample) -> Answer>;
 
-/// Up to the first full stop, question or exclamation mark that white space follows.
+/// Returns the text up to the first full stop, question or exclamation mark that is followed by white space.
 pub fn first_sentence(text: &str) -> &str {
     let text = text.trim();
     let ends = text.char_indices().zip(text.chars().skip(1)).find_map(|((at, c), next)| {

@@ -1,9 +1,9 @@
-//! What tests of every crate share: how one says that it was skipped, and files that lie beside the repository.
+//! Shared test utilities: notes of skipped tests, and paths to files beside the repository.
 //!
-//! A Rust test that finds out on the way that it cannot run here can only return, and then it has passed. So it says
-//! [`skipped`] first, which leaves a line in the file that [`FILE`] names; `cargo xtask test` and `cargo xtask ci` name
-//! one and print what it says at the end. What is known when the test is compiled is `#[cfg_attr(…, ignore = "…")]`,
-//! which every test runner counts itself.
+//! A Rust test that finds at run time that it cannot run can only return, and then counts as passed. So it first calls
+//! [`skipped`], which adds a line to the file that [`FILE`] names; `cargo xtask test` and `cargo xtask ci` set that
+//! variable and print the lines at the end. If the reason is known at compile time, use `#[cfg_attr(…, ignore = "…")]`,
+//! which every test runner counts.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -12,14 +12,14 @@ use std::io::Write;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 
-/// The variable of the environment that names the file in which tests note that they were skipped. It does not begin with
-/// `UNDERTONE_`: such variables are keys of a configuration.
+/// Environment variable that names the file in which tests note that they were skipped. It does not begin with
+/// `UNDERTONE_`: such variables are configuration keys.
 pub const FILE: &str = "SKIPPED_TESTS";
 
-/// Notes that the test that calls it, or what is left of it, cannot run here. Call it once and return.
+/// Notes that the calling test, or the rest of it, cannot run here. Call it once and return.
 ///
 /// # Panics
-/// If the file that [`FILE`] names cannot be written: a skip that nobody hears of would be a test that passes.
+/// If the file that [`FILE`] names cannot be written: an unreported skip would count as a passed test.
 #[track_caller]
 pub fn skipped(reason: impl Display) {
     let skip = Skip { test: test_name(Location::caller()), reason: reason.to_string() };
@@ -29,8 +29,8 @@ pub fn skipped(reason: impl Display) {
     }
 }
 
-/// A file or folder in `../shared` beside the repository, like `data/squad`. Where it is not at hand the test is
-/// [`skipped`].
+/// Returns a file or folder in `../shared` beside the repository, such as `data/squad`. If it does not exist, the test
+/// is [`skipped`].
 #[track_caller]
 pub fn shared(path: &str) -> Option<PathBuf> {
     let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared").join(path);
@@ -41,17 +41,17 @@ pub fn shared(path: &str) -> Option<PathBuf> {
     None
 }
 
-/// A test that did not run, or not all of it.
+/// A test that was skipped, wholly or in part.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Skip {
-    /// The test, with the package in front.
+    /// Package and name of the test.
     pub test: String,
-    /// Why.
+    /// Reason.
     pub reason: String,
 }
 
 impl Skip {
-    /// What the tests have noted in `file`, each once; nothing if there is no such file.
+    /// Returns the notes in `file` without duplicates; none if there is no such file.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -67,18 +67,18 @@ impl Skip {
         Ok(text.lines().map(skip).collect())
     }
 
-    /// Adds it to `file`. Many tests may do so at once.
+    /// Appends the note to `file`. Many tests may do so at once.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn note(&self, file: &Path) -> std::io::Result<()> {
         let line = format!("{}\t{}\n", self.test, self.reason.replace('\n', " "));
-        // In one piece: lines of several processes do not mix.
+        // Written at once, so that lines of several processes do not mix.
         OpenOptions::new().append(true).create(true).open(file)?.write_all(line.as_bytes())
     }
 }
 
-/// The test that runs on this thread: a test's thread has its name. On another thread the place in the code must do.
+/// Name of the test on this thread: a test's thread has its name. On other threads it is the location in the code.
 fn test_name(place: &Location) -> String {
     let thread = std::thread::current();
     let test = thread.name().filter(|name| *name != "main").map_or(place.to_string(), str::to_owned);

@@ -1,4 +1,4 @@
-//! Checkpoints: directories that appear whole, and the choice of which stay.
+//! Checkpoints: atomically written directories, and the choice of which to keep.
 
 use crate::guard::GuardState;
 use crate::loss_scale::LossScale;
@@ -11,74 +11,73 @@ use std::path::{Path, PathBuf};
 use undertone_metrics::Direction;
 use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, replace_directory, write_atomically, write_tensors};
 
-/// Where training stands besides its tensors.
+/// State of training without its tensors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainState {
     /// Optimizer steps taken.
     pub step: u64,
-    /// The epoch the next batch comes from.
+    /// Epoch of the next batch.
     pub epoch: u64,
-    /// The next batch of that epoch.
+    /// Position of the next batch in its epoch.
     pub cursor: usize,
-    /// Batches per epoch and batches per step: what `cursor` counts in.
+    /// Unit of `cursor`: batches per epoch and batches per step.
     pub batching: Option<(usize, usize)>,
-    /// How many ranks the run was begun with: a step has the accumulation's batches for each of them. Older ones do not have
-    /// it, and had one.
+    /// Number of ranks at the beginning of the run; a step has `accumulation` batches for each of them. Absent from
+    /// older checkpoints, which come from one rank.
     #[serde(default)]
     pub ranks: Option<usize>,
     /// Samples trained on.
     pub samples: u64,
     /// Seconds trained, over all sessions.
     pub seconds: f64,
-    /// What the evaluation before the first step found.
+    /// Evaluation before the first step.
     pub before: Option<Evaluation>,
-    /// What the latest evaluation found.
+    /// Latest evaluation.
     pub latest: Option<Evaluation>,
-    /// The value of the deciding metric at this checkpoint, where it was evaluated there.
+    /// Value of the deciding metric at this checkpoint, if it was evaluated here.
     pub score: Option<f64>,
-    /// The best value so far and the step it was reached at.
+    /// Best value of the deciding metric so far, and its step.
     pub best: Option<(f64, u64)>,
-    /// The latest score that was better than the one before it by what early stopping asks for, turned so that lower is
-    /// better.
+    /// Last score that counted as an improvement for early stopping, with the sign that makes lower better.
     pub reference: Option<f64>,
-    /// Evaluations since.
+    /// Number of evaluations since then.
     pub stalled: u64,
-    /// Seed of the run: randomness in a step comes from it and the step's number.
+    /// Seed of the run. The randomness of a step follows from it and the step's number.
     pub seed: u64,
-    /// Checksum of the parameters that training leaves alone, which no checkpoint holds; older ones do not have it.
+    /// Checksum of the frozen parameters, which no checkpoint holds. Absent from older checkpoints.
     #[serde(default)]
     pub frozen: Option<u32>,
-    /// The factor on the loss, with `compute: f16`.
+    /// State of loss scaling, with `compute: f16`.
     #[serde(default)]
     pub loss_scale: Option<LossScale>,
-    /// What the guard remembers.
+    /// State of the guard.
     #[serde(default)]
     pub guard: GuardState,
-    /// The best value of the averaged weights and the step it was reached at.
+    /// Best value of the deciding metric for the averaged weights, and its step.
     #[serde(default)]
     pub best_ema: Option<(f64, u64)>,
-    /// Whether an interruption came before the evaluation at this step, which is then still to be made.
+    /// Whether an interrupt prevented the evaluation at this step, which is still to be done.
     #[serde(default)]
     pub unjudged: bool,
-    /// The loss since the last line of `metrics.jsonl`.
+    /// Loss since the last line of `metrics.jsonl`.
     #[serde(default)]
     pub losses: LossTally,
-    /// The newest step whose parameters are known to be sound: a later one found a loss with them that was a number and did
-    /// not leap. Older checkpoints do not have it.
+    /// Newest step whose parameters are known to be sound: with them a later step had a loss that is finite and no
+    /// spike. Absent from older checkpoints.
     #[serde(default)]
     pub sound: Option<u64>,
 }
 
-/// What a checkpoint holds.
+/// Contents of a checkpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    /// Where training stands.
+    /// State of training.
     pub state: TrainState,
     /// Trainable parameters by path.
     pub model: BTreeMap<String, HostTensor>,
     /// Optimizer state by name.
     pub optimizer: BTreeMap<String, HostTensor>,
-    /// Averages of the parameters by path, where they are kept.
+    /// Averages of the parameters by path, if there are any.
     pub ema: Option<BTreeMap<String, HostTensor>>,
 }
 
@@ -91,15 +90,15 @@ pub struct Checkpoints {
 /// An opened checkpoint.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// Where it lies.
+    /// Path of the checkpoint's directory.
     pub path: PathBuf,
-    /// Where training stood.
+    /// State of training.
     pub state: TrainState,
     /// Parameters by path.
     pub model: TensorFile,
     /// Optimizer state by name.
     pub optimizer: TensorFile,
-    /// Averages of the parameters by path, where they were kept.
+    /// Averages of the parameters by path, if there are any.
     pub ema: Option<TensorFile>,
 }
 
@@ -108,16 +107,16 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 const EMA: &str = "ema.safetensors";
 const STATE: &str = "state.json";
 const CHECKSUMS: &str = "checksums";
-/// The mark of a checkpoint that is not gone on from.
+/// Mark of a checkpoint that should not be resumed from.
 const DOUBTFUL: &str = "doubtful";
 
 impl Checkpoints {
-    /// The checkpoints below `dir`, which need not exist yet.
+    /// Returns the checkpoints in `dir`, which need not exist yet.
     pub fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
 
-    /// Saves one, whole or not at all.
+    /// Saves a checkpoint atomically.
     ///
     /// # Errors
     /// When the file system refuses; older checkpoints are untouched then.
@@ -144,8 +143,8 @@ impl Checkpoints {
         )
     }
 
-    /// The newest checkpoint that is whole, and a sentence for each newer one that is not. One that was marked as doubtful
-    /// is taken where there is no other.
+    /// Returns the newest complete checkpoint, and a sentence for each newer one that was passed over. A checkpoint
+    /// that is marked as doubtful is returned only if there is no other.
     pub fn newest(&self) -> (Option<Checkpoint>, Vec<String>) {
         let (mut complaints, mut doubtful) = (Vec::new(), None);
         for (_, path) in self.list().into_iter().rev() {
@@ -163,13 +162,13 @@ impl Checkpoints {
         (doubtful, complaints)
     }
 
-    /// The newest whole checkpoint of a step up to `step`.
+    /// Returns the newest complete checkpoint of a step up to `step`.
     pub(crate) fn newest_until(&self, step: u64) -> Option<Checkpoint> {
         let until = self.list().into_iter().rev().filter(|(at, _)| *at <= step);
         until.into_iter().find_map(|(_, path)| Checkpoint::open(&path).ok())
     }
 
-    /// Marks the checkpoints of later steps than `step` as doubtful: [`newest`](Self::newest) passes them over.
+    /// Marks the checkpoints after `step` as doubtful: [`newest`](Self::newest) passes them over.
     ///
     /// # Errors
     /// When the file system refuses.
@@ -178,7 +177,7 @@ impl Checkpoints {
         later.try_for_each(|(_, path)| write_atomically(&path.join(DOUBTFUL), b""))
     }
 
-    /// Deletes checkpoints of later steps than `step`.
+    /// Deletes the checkpoints after `step`.
     ///
     /// # Errors
     /// When the file system refuses.
@@ -186,13 +185,13 @@ impl Checkpoints {
         self.list().into_iter().filter(|(at, _)| *at > step).try_for_each(|(_, path)| delete(&path))
     }
 
-    /// Whether there is none, not even a damaged one.
+    /// Whether there is no checkpoint, not even a damaged one.
     pub fn is_empty(&self) -> bool {
         self.list().is_empty()
     }
 
-    /// Deletes all but the newest `keep_last`, the newest of a step up to `sound`, which training can go back to, and the
-    /// `keep_best` whose score is best by its `direction`.
+    /// Deletes all checkpoints but the newest `keep_last`, the newest of a step up to `sound`, for rollback, and the
+    /// `keep_best` with the best scores in `direction`.
     ///
     /// # Errors
     /// When the file system refuses.
@@ -221,7 +220,8 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Step and directory of every checkpoint, oldest first. A directory without any file of a checkpoint is none.
+    /// Lists the step and directory of every checkpoint, oldest first. A directory without any file of a checkpoint is
+    /// left out.
     fn list(&self) -> Vec<(u64, PathBuf)> {
         let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let mut found: Vec<(u64, PathBuf)> = entries
@@ -241,7 +241,7 @@ impl Checkpoints {
 }
 
 impl Checkpoint {
-    /// Opens one and compares every file with its checksum.
+    /// Opens a checkpoint, and compares every file with its checksum.
     ///
     /// # Errors
     /// Names the file that is missing, cut or changed.
@@ -252,7 +252,7 @@ impl Checkpoint {
             path: sums_path,
             source,
         })?;
-        // Damaged, the list could leave them out, and training would begin to average anew.
+        // A damaged list may lack the averages. Without this check, training would then start a new average.
         let averaged = path.join(EMA).exists() || sums.lines().any(|line| line.ends_with(EMA));
         for name in [MODEL, OPTIMIZER, STATE].into_iter().chain(averaged.then_some(EMA)) {
             let file = path.join(name);
@@ -271,10 +271,10 @@ impl Checkpoint {
     }
 }
 
-/// The files of a checkpoint. The first is the first to be deleted: what has none is not whole.
+/// Files of a checkpoint. The first one is deleted first: a checkpoint without it is incomplete.
 const FILES: [&str; 6] = [CHECKSUMS, MODEL, OPTIMIZER, EMA, STATE, DOUBTFUL];
 
-/// Deletes a checkpoint. What somebody else has put there stays, and its directory with it.
+/// Deletes a checkpoint. Files that it did not write stay, and its directory with them.
 fn delete(path: &Path) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { action: "delete", path: path.to_owned(), source };
     for file in FILES {
@@ -295,7 +295,7 @@ fn read_state(dir: &Path) -> Result<TrainState, StoreError> {
     serde_json::from_slice(&bytes).map_err(|e| StoreError::Format { path, reason: e.to_string() })
 }
 
-/// CRC-32: it finds every burst of up to 32 flipped bits, and a cut file; it is no defence against an attacker.
+/// CRC-32. It detects every burst of up to 32 flipped bits, and a cut file; it does not protect against an attacker.
 fn checksum(path: &Path) -> Result<u32, StoreError> {
     let bytes =
         std::fs::read(path).map_err(|source| StoreError::Io { action: "read", path: path.to_owned(), source })?;
@@ -319,7 +319,7 @@ mod tests {
         checkpoints.list().into_iter().map(|(step, _)| step).collect()
     }
 
-    /// Any finite number, the awkward ones included: those of which the nearest shorter decimal is another.
+    /// Any finite number, including those that differ from their nearest shorter decimal.
     fn number() -> impl Strategy<Value = f64> {
         use proptest::num::f64::{NEGATIVE, NORMAL, POSITIVE, SUBNORMAL, ZERO};
         POSITIVE | NEGATIVE | NORMAL | SUBNORMAL | ZERO
@@ -330,14 +330,14 @@ mod tests {
         metrics.prop_map(|metrics| Evaluation { metrics, ..Default::default() })
     }
 
-    /// A step's terms, of which the state keeps the sums.
+    /// Terms of a step, of which the state keeps the sums.
     fn terms() -> impl Strategy<Value = Vec<StepTerm>> {
         let term = (number(), number(), number());
         let term = term.prop_map(|(mean, weighted, count)| StepTerm { name: "text".into(), mean, weighted, count });
         prop::collection::vec(term, 0..3)
     }
 
-    /// Every number of a state, bit by bit: `==` takes 0 and -0 for the same.
+    /// The bits of every number in a state: `==` takes 0 and -0 for the same.
     fn bits(state: &TrainState) -> Vec<u64> {
         let evaluations =
             [&state.before, &state.latest].into_iter().flatten().flat_map(|e| e.metrics.values().copied());

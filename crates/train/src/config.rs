@@ -1,4 +1,4 @@
-//! How a training run goes, as a user writes it.
+//! The `train` section of a configuration.
 
 use crate::config_error::TrainConfigError;
 use crate::early_stopping::EarlyStoppingConfig;
@@ -12,47 +12,51 @@ use undertone_metrics::{Direction, direction_of};
 use undertone_ops::Compute;
 
 /// The `train` section of a configuration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
-    /// Optimizer steps to run; 1000 if neither this nor `epochs` is given. A run that is resumed with more goes on, with
-    /// the learning rate that the longer run has from there on.
+    /// Optimizer steps to run; 1000 if neither this nor `epochs` is given. A run that is resumed with more steps
+    /// continues with the learning rates that the longer run has from there on.
     pub max_steps: Option<u64>,
     /// Passes over the training data; give this or `max_steps`.
     pub epochs: Option<u64>,
-    /// Batches per optimizer step. Their loss is the sum over all their tokens by their count, as in one large batch.
+    /// Batches per optimizer step. The loss is the sum over all their tokens divided by the number of tokens, as in one
+    /// large batch.
     pub accumulation: usize,
-    /// What the forward and backward pass compute products in: by itself what suits the card; the model is judged in f32.
+    /// Number type of products in the forward and backward pass. `auto` picks the one that suits the device. Evaluation
+    /// is in f32.
     pub compute: Compute,
-    /// How the loss is scaled with `compute: f16`.
+    /// Loss scaling for `compute: f16`.
     pub loss_scale: LossScaleConfig,
-    /// What is done about losses that are no number, or that leap.
+    /// Reaction to losses that are not finite, and to loss spikes.
     pub guard: GuardConfig,
-    /// Decay of a moving average of the weights, which is judged as `valid_ema` and whose best lies in `best_ema`; 0.999
-    /// is usual for long runs. Without it none is kept.
+    /// Decay of an exponential moving average of the weights; 0.999 is usual for long runs. The average is evaluated as
+    /// `valid_ema`, and the best one is in `best_ema`. Without this setting there is none.
     pub ema_decay: Option<f64>,
-    /// Whether the backward pass runs blocks again instead of keeping what they computed.
+    /// Whether the backward pass computes blocks again instead of keeping their activations.
     pub gradient_checkpointing: GradientCheckpointing,
-    /// How parameters move.
+    /// Optimizer, learning rate and schedule.
     pub optimizer: OptimizerConfig,
-    /// Whether ranks that train together share out the optimizer's state (ZeRO, stage 1): each keeps that of its part of every
-    /// larger parameter, moves that part, and has the others' from them. Steps and checkpoints are the same.
+    /// Whether ranks shard the optimizer state (ZeRO, stage 1). Each rank keeps the state of its part of every larger
+    /// parameter, updates that part, and receives the other parts from the other ranks. Steps and checkpoints are the
+    /// same.
     pub shard_optimizer: bool,
-    /// How many seconds a rank may keep the others waiting within a step, or its process give no sign of life anywhere, before
-    /// they take it for dead, save and end.
+    /// Seconds that a rank may keep the others waiting within a step, or that its process may send no heartbeat at any
+    /// time. After that the others take it for dead, save a checkpoint and end; with `shard_optimizer` they end without one,
+    /// since parts of the optimizer state are missing.
     pub rank_timeout: u64,
-    /// When and by what the model is judged.
+    /// Interval and metrics of evaluation.
     pub evaluate: EvaluateConfig,
-    /// When the state is saved, and how much of it is kept.
+    /// When checkpoints are saved, and how many are kept.
     pub checkpoint: CheckpointConfig,
-    /// When training ends before its last step.
+    /// Conditions that end training before its last step.
     pub early_stopping: EarlyStoppingConfig,
-    /// Optimizer steps between two lines of `metrics.jsonl`. The loss in a line is that of all the steps since the line
-    /// before it, each term by what was counted in them.
+    /// Optimizer steps between two lines of `metrics.jsonl`. The loss in a line covers all steps since the line before
+    /// it: each term is its sum over these steps divided by its count.
     pub log_every: u64,
-    /// Whether what is logged is also written to event files in the run's directory, for `tensorboard --logdir runs`.
+    /// Whether logged values are also written to event files in the run's directory, for `tensorboard --logdir runs`.
     pub tensorboard: bool,
-    /// Whether what is logged is also written to `metrics.csv` in the run's directory, a column a name.
+    /// Whether logged values are also written to `metrics.csv` in the run's directory, with a column for each name.
     pub csv: bool,
 }
 
@@ -82,10 +86,10 @@ impl Default for TrainConfig {
 
 const DEFAULT_STEPS: u64 = 1000;
 
-/// The metric that decides where no other is asked for.
+/// Default of `checkpoint.metric`.
 const LOSS: &str = "loss";
 
-/// Refuses 0, and more than there can be.
+/// Checks that a value is at least 1 and at most `most`.
 fn in_range(key: &'static str, value: u64, most: u64) -> Result<(), TrainConfigError> {
     match (1..=most).contains(&value) {
         true => Ok(()),
@@ -93,13 +97,13 @@ fn in_range(key: &'static str, value: u64, most: u64) -> Result<(), TrainConfigE
     }
 }
 
-/// When and by what the model is judged.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Interval and metrics of evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvaluateConfig {
     /// Optimizer steps between evaluations; 0 evaluates only before and after training.
     pub every: u64,
-    /// Which metrics the objective is asked for. By default none: it is then judged by the `loss` that it reports unasked.
+    /// Metrics to compute. The default is none: the objective then reports its `loss` alone.
     pub metrics: Vec<String>,
 }
 
@@ -109,18 +113,18 @@ impl Default for EvaluateConfig {
     }
 }
 
-/// When the state is saved, and how much of it is kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// When checkpoints are saved, and how many are kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CheckpointConfig {
     /// Optimizer steps between checkpoints; 0 saves only at the end and on interruption.
     pub every: u64,
-    /// How many of the newest checkpoints are kept. One that is known to be sound is kept until a later one is: until a step
-    /// after it has found a loss that is a number and does not leap.
+    /// Number of newest checkpoints to keep. A checkpoint that is known to be sound is kept until a later one is. A
+    /// checkpoint is sound once a step after it has a loss that is finite and no spike.
     pub keep_last: usize,
-    /// How many of the best, by `metric`, are kept besides; the best one is never deleted.
+    /// Number of best checkpoints by `metric` to keep besides; the best one is never deleted.
     pub keep_best: usize,
-    /// The metric that decides which is best: the lowest or the highest, as that metric is better.
+    /// Metric that determines the best checkpoint: the lowest or the highest value, depending on the metric.
     pub metric: String,
 }
 
@@ -130,12 +134,12 @@ impl Default for CheckpointConfig {
     }
 }
 
-/// Which way what decides in a run is better.
+/// Direction (lower or higher is better) of the metrics that decide in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Directions {
-    /// Of the metric that decides which checkpoint is best.
+    /// Direction of the metric that determines the best checkpoint.
     pub deciding: Direction,
-    /// Of the metric that early stopping watches; it may be unknown where nothing is stopped early.
+    /// Direction of the metric that early stopping watches. It may be unknown if early stopping is off.
     pub watched: Option<Direction>,
 }
 
@@ -143,16 +147,16 @@ impl TrainConfig {
     /// Checks every value.
     ///
     /// # Errors
-    /// Names the first key that cannot be.
+    /// Names the first key with an invalid value.
     pub fn validate(&self) -> Result<(), TrainConfigError> {
         self.validate_beside(&Self::default())
     }
 
-    /// As [`validate`](Self::validate), where `usual` are the values that nobody has set: of a part of a run, what holds for
-    /// the whole. A setting without effect is refused where it is made, not where it is inherited.
+    /// Like [`validate`](Self::validate), with `usual` in place of the defaults; for a stage of a run, these are the
+    /// values of the whole run. A setting without effect is refused where it is made, not where it is inherited.
     ///
     /// # Errors
-    /// Names the first key that cannot be.
+    /// Names the first key with an invalid value.
     pub fn validate_beside(&self, usual: &Self) -> Result<(), TrainConfigError> {
         let error = |key: &'static str, value: &dyn Debug, rule: &str| Err(TrainConfigError::new(key, value, rule));
         match (self.max_steps, self.epochs) {
@@ -231,9 +235,9 @@ impl TrainConfig {
         self.validate_belonging(usual)
     }
 
-    /// Whether everything that differs from its usual value is read by what was chosen.
+    /// Checks that every setting that differs from `usual` has an effect with the options chosen.
     fn validate_belonging(&self, usual: &Self) -> Result<(), TrainConfigError> {
-        // What the card's own type is shows when there is a card.
+        // With `auto`, the type is known only when there is a device.
         let scaled = matches!(self.compute, Compute::F16 | Compute::Auto);
         let f16 = "it is for `compute: f16`: leave it out";
         let leaps = self.guard.on_spike != OnSpike::Ignore;
@@ -287,10 +291,10 @@ impl TrainConfig {
         self.early_stopping.metric.as_ref().unwrap_or(&self.checkpoint.metric)
     }
 
-    /// Which way what decides is better, where `known` tells it of a metric.
+    /// Returns the directions of the deciding metrics. `known` returns the direction of a metric, if it has one.
     ///
     /// # Errors
-    /// Names the key of a metric of which nobody does.
+    /// Names the key of a metric whose direction is unknown.
     pub(crate) fn directions(&self, known: impl Fn(&str) -> Option<Direction>) -> Result<Directions, TrainConfigError> {
         let nobody = |key: &'static str, metric: &str, way_out: &str| {
             let rule = format!("nobody says whether lower or higher is better: {way_out}");
@@ -307,7 +311,8 @@ impl TrainConfig {
         Ok(Directions { deciding, watched })
     }
 
-    /// How many optimizer steps the run has when an epoch has `batches` batches; each epoch's tail is a step of its own.
+    /// Returns the number of optimizer steps of the run if an epoch has `batches` batches. Each epoch's remainder is a
+    /// step of its own.
     pub fn steps(&self, batches: usize) -> u64 {
         match (self.max_steps, self.epochs) {
             (None, Some(epochs)) => epochs.saturating_mul(Self::steps_of(batches, self.accumulation)),
@@ -315,22 +320,22 @@ impl TrainConfig {
         }
     }
 
-    /// Of one epoch with so many batches.
+    /// Returns the optimizer steps of an epoch with so many batches.
     fn steps_of(batches: usize, window: usize) -> u64 {
         batches.div_ceil(window.max(1)) as u64
     }
 
-    /// The optimizer steps of a run of which nobody says how long an epoch is.
+    /// Returns the number of optimizer steps of a run whose epoch length is unknown.
     pub(crate) fn steps_without_epochs(&self) -> u64 {
         self.max_steps.unwrap_or(DEFAULT_STEPS).max(1)
     }
 
-    /// How many optimizer steps the run has when each epoch has so many batches.
+    /// Returns the number of optimizer steps of the run, where `batches` returns the number of batches of each epoch.
     pub fn steps_over(&self, batches: impl Fn(u64) -> usize) -> u64 {
         self.steps_of_windows(self.accumulation, batches)
     }
 
-    /// The same where a step has `window` batches, those of other ranks included.
+    /// Like [`steps_over`](Self::steps_over), with `window` batches per step over all ranks.
     pub(crate) fn steps_of_windows(&self, window: usize, batches: impl Fn(u64) -> usize) -> u64 {
         match (self.max_steps, self.epochs) {
             (Some(steps), _) => steps,

@@ -1,22 +1,22 @@
-//! What is wrong with a `train` section.
+//! Error of a `train` section.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
 
-/// A value that no run can be made of.
+/// An invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`train.{key}` is {value}: {rule}")]
 pub struct TrainConfigError {
-    /// The key below `train`.
+    /// Key below `train`.
     pub key: Cow<'static, str>,
-    /// Its value.
+    /// Value of the key.
     pub value: String,
-    /// What it must be.
+    /// Rule that the value breaks.
     pub rule: String,
 }
 
 impl TrainConfigError {
-    /// `rule` is what `value` breaks.
+    /// Makes the error that `value` breaks `rule`.
     pub(crate) fn new(key: impl Into<Cow<'static, str>>, value: &dyn Debug, rule: &str) -> Self {
         Self { key: key.into(), value: format!("{value:?}").replace('"', "`"), rule: rule.to_owned() }
     }

@@ -1,4 +1,4 @@
-//! Burn's terminal dashboard, fed by our training loop.
+//! Burn's terminal dashboard, driven by the Learner's training loop.
 
 use burn_train::Interrupter;
 use burn_train::logger::TrainingProgressLogger;
@@ -16,7 +16,7 @@ use undertone_metrics::{Direction, direction_of};
 
 /// The dashboard of one run, until it is closed or dropped.
 pub(crate) struct Dashboard {
-    /// What is drawn; nothing once it was closed.
+    /// The renderer; `None` once closed.
     screen: RefCell<Option<Screen>>,
     /// Steps taken before this session.
     first: u64,
@@ -33,21 +33,21 @@ struct Screen {
 }
 
 impl Dashboard {
-    /// Takes the terminal for a run that stands at `step` of `steps`. Its own quit (q, then s) sets `interrupt`.
+    /// Takes over the terminal for a run at `step` of `steps`. The dashboard's own quit (q, then s) sets `interrupt`.
     pub fn new(name: &str, step: u64, steps: u64, interrupt: Arc<AtomicBool>) -> Self {
         let stop = Interrupter::new();
         let mut renderer = TuiMetricsRendererWrapper::new(stop.clone(), None);
         keep_ctrl_c();
         let label = if step == 0 { name.to_owned() } else { format!("{name}, from step {step}") };
-        // One epoch of so many items: without epochs the dashboard's second bar would stand still. What it makes of its
-        // bars is an estimate of the time left, so they count the steps of this session.
+        // One epoch of so many items, because without epochs the dashboard's second bar would stand still. The
+        // dashboard estimates the time left from its bars, so they count the steps of this session.
         renderer.start(1, 1, None, Some(&label));
         renderer.start_split("train", (steps - step) as usize);
         let screen = RefCell::new(Some(Screen { renderer, known: Vec::new() }));
         Self { screen, first: step, stop, interrupt, later: RefCell::default() }
     }
 
-    /// Moves the bars, and passes on the wish to stop.
+    /// Updates the bars, and passes on a request to stop.
     pub fn step(&self, step: u64) {
         self.draw(|screen| screen.renderer.update_split((step - self.first) as usize));
         if self.stop.should_stop() {
@@ -55,17 +55,17 @@ impl Dashboard {
         }
     }
 
-    /// Draws a point of each metric.
+    /// Draws a point for each metric.
     pub fn metrics<'a>(&self, split: &str, values: impl IntoIterator<Item = (&'a str, f64)>) {
         self.draw(|screen| values.into_iter().for_each(|(name, value)| screen.point(split, name, value)));
     }
 
-    /// Keeps a line for the time after.
+    /// Keeps a line until the dashboard is closed.
     pub fn say(&self, line: &str) {
         self.later.borrow_mut().push(line.to_owned());
     }
 
-    /// Gives the terminal back and prints what was said.
+    /// Gives the terminal back, and prints the lines that were kept.
     pub fn close(&self) {
         let screen = self.screen.borrow_mut().take();
         leave_if_killed(|| drop(screen));
@@ -104,7 +104,7 @@ impl Screen {
                 description: None,
                 attributes: MetricAttributes::Numeric(NumericAttributes {
                     unit: None,
-                    // Of what is drawn, losses and rates among it, all else is shown by its lowest value.
+                    // Everything else that is drawn, losses and rates included, is summarized by its lowest value.
                     higher_is_better: direction_of(name) == Some(Direction::Higher),
                 }),
             });
@@ -119,27 +119,27 @@ impl Screen {
     }
 }
 
-/// The dashboard's "stop immediately" (q, then k) makes its next call panic, after it has given the terminal back. It
-/// leaves at once, as a second Ctrl-C does.
+/// Exits if `call` panics. The dashboard's "stop immediately" (q, then k) gives the terminal back and makes its next
+/// call panic; the process then exits at once, as with a second Ctrl-C.
 fn leave_if_killed(call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
         std::process::exit(130);
     }
 }
 
-/// Lets Ctrl-C be a signal again: while a terminal is drawn on it is a key like any other, and the dashboard has no use
-/// for it.
+/// Makes Ctrl-C a signal again. While the terminal is drawn on, Ctrl-C is a key like any other, and the dashboard
+/// ignores it.
 #[cfg(unix)]
 fn keep_ctrl_c() {
     use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
     use std::time::Duration;
     let terminal = std::io::stdin();
-    // The dashboard's thread takes the terminal when it comes to it: a second is more than it needs.
+    // The dashboard's thread takes over the terminal at some point; a second is more than it needs.
     for _ in 0..100 {
         let Ok(mut modes) = tcgetattr(&terminal) else { return };
         if !modes.local_modes.contains(LocalModes::ICANON) {
             modes.local_modes |= LocalModes::ISIG;
-            // Without it there is still the dashboard's own quit.
+            // If this fails, there is still the dashboard's own quit.
             let _ = tcsetattr(&terminal, OptionalActions::Now, &modes);
             return;
         }

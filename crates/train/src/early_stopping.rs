@@ -1,29 +1,31 @@
-//! Ending a run whose metric no longer gets better.
+//! Early stopping: ending a run whose metric no longer improves.
 
 use crate::config_error::TrainConfigError;
 use serde::{Deserialize, Serialize};
 use undertone_metrics::Direction;
 
-/// When training ends before its last step.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Early stopping.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EarlyStoppingConfig {
-    /// The metric that is watched; `checkpoint.metric` if none is named.
+    /// Metric to watch; the default is `checkpoint.metric`.
     pub metric: Option<String>,
-    /// Whether higher values of it are better; what is known of the metric by default. It is for research code's own
-    /// metrics: for one of which it is known, `loss` or `accuracy` say, another answer is refused.
+    /// Whether higher values of the metric are better. Give this only for metrics whose direction is unknown, such as
+    /// your own. For a metric whose direction is known, such as `loss` or `accuracy`, another value is refused.
     pub greater_is_better: Option<bool>,
-    /// Evaluations in a row that may be no better than the best before them; 0 never stops early.
+    /// Evaluations in a row without an improvement on the best before them, after which training ends; 0 never stops
+    /// early.
     pub patience: u64,
-    /// By how much one must be better to count.
+    /// Change of the metric that an improvement has to exceed.
     pub min_delta: f64,
 }
 
 impl EarlyStoppingConfig {
-    /// Which way `metric`, which it watches, is better, where `known` is what is known of that.
+    /// Returns the direction of the watched `metric`, from `known`, its known direction, or else from the
+    /// configuration.
     ///
     /// # Errors
-    /// When the configuration says otherwise.
+    /// When the configuration contradicts `known`.
     pub(crate) fn direction(
         &self,
         metric: &str,
@@ -39,13 +41,13 @@ impl EarlyStoppingConfig {
         }
     }
 
-    /// Whether so many evaluations in a row that were no better end a run.
+    /// Whether so many evaluations in a row without an improvement end a run.
     pub fn ends(&self, stalled: u64) -> bool {
         self.patience > 0 && stalled >= self.patience
     }
 
-    /// Takes an evaluation into account: `cost` is what is watched, lower for better, where it is a number; `reference` the
-    /// last one that counted as better, and `stalled` the evaluations since.
+    /// Records an evaluation. `cost` is the watched metric with the sign that makes lower better, if it is a number.
+    /// `reference` is the last cost that counted as an improvement, and `stalled` the number of evaluations since.
     pub(crate) fn observe(&self, cost: Option<f64>, reference: &mut Option<f64>, stalled: &mut u64) {
         let min_delta = self.min_delta;
         match cost.filter(|cost| reference.is_none_or(|reference| *cost < reference - min_delta)) {
@@ -54,7 +56,7 @@ impl EarlyStoppingConfig {
         }
     }
 
-    /// Whether a run ends that stands so; never before there was something to compare with.
+    /// Whether a run in this state ends; never before there is a reference.
     pub(crate) fn is_over(&self, reference: Option<f64>, stalled: u64) -> bool {
         self.ends(stalled) && reference.is_some()
     }

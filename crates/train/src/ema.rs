@@ -11,19 +11,20 @@ use undertone_store::{HostTensor, MapParameter, StoreError, VisitParameter, map,
 pub(crate) struct Ema {
     decay: f64,
     weights: BTreeMap<String, Tensor<1>>,
-    /// The step that it began with.
+    /// Step of the first update.
     began: Option<u64>,
 }
 
 impl Ema {
-    /// Of nothing yet.
+    /// Makes an average without values.
     pub fn new(decay: f64) -> Self {
         Self { decay, weights: BTreeMap::new(), began: None }
     }
 
-    /// Takes in `model` after optimizer step `step`, counted from 1, unless `control` says that no step was taken.
+    /// Updates the average with `model` after optimizer step `step`, counted from 1, unless `control` prevented the
+    /// step.
     pub fn update<M: Module>(&mut self, model: &M, step: u64, control: Option<&StepControl>) {
-        // Early on the first weights would weigh too much: TensorFlow's warm-up of the decay.
+        // Early on the first weights would count too much, so the decay is warmed up as in TensorFlow.
         let decay = self.decay.min((1.0 + step as f64) / (10.0 + step as f64));
         if self.weights.is_empty() {
             self.began = Some(step);
@@ -43,19 +44,19 @@ impl Ema {
         self.weights.extend(names.into_iter().zip(average(pairs, decay, control)));
     }
 
-    /// Forgets that it began with `step`, in which no parameter moved.
+    /// Clears the average if `step` was its first update, because that step did not update parameters.
     pub fn take_back(&mut self, step: u64) {
         if self.began == Some(step) {
             self.weights.clear();
         }
     }
 
-    /// `model` with the averages in place of its trainable parameters.
+    /// Returns `model` with the averages in place of its trainable parameters.
     pub fn of<M: Module>(&self, model: M) -> M {
         map(model, &mut Placer { weights: &self.weights })
     }
 
-    /// The averages, flattened, by name.
+    /// Returns the averages, flattened, by name.
     pub fn to_tensors(&self) -> BTreeMap<String, HostTensor> {
         let host = |tensor: &Tensor<1>| {
             let data: Vec<f32> = tensor.clone().try_into_vec_as().expect("weights are floats");
@@ -64,7 +65,7 @@ impl Ema {
         self.weights.iter().map(|(name, tensor)| (name.clone(), host(tensor))).collect()
     }
 
-    /// Restores what [`to_tensors`](Self::to_tensors) gave.
+    /// Restores the averages from the tensors of [`to_tensors`](Self::to_tensors).
     ///
     /// # Errors
     /// The first error of `source`.

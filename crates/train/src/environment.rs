@@ -1,4 +1,4 @@
-//! What a run was made with and on: `environment.json`.
+//! `environment.json`: the software and the machine of a run.
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
@@ -7,52 +7,52 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 use undertone_store::{StoreError, write_atomically};
 
-/// The Burn that this is built on; the workspace pins it.
+/// Version of Burn, which the workspace pins.
 const BURN: &str = "0.22.1";
-/// The file's name in a run's directory.
+/// Name of the file in a run's directory.
 const FILE: &str = "environment.json";
 
-/// The programme and the machine of one session of a run. A run that was resumed has several, perhaps on several machines.
+/// Software and machine of one session of a run. A resumed run has several sessions, perhaps on several machines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Environment {
-    /// When the session began, in UTC.
+    /// Start of the session, in UTC.
     pub started: String,
-    /// Optimizer steps that were taken before it.
+    /// Optimizer steps taken before the session.
     pub step: u64,
-    /// The command line.
+    /// Command line.
     pub command: Vec<String>,
-    /// Undertone's version.
+    /// Version of Undertone.
     pub undertone: String,
-    /// The git revision of Undertone's source, where Cargo has just built it from a checkout.
+    /// Git revision of Undertone's source, if Cargo has just built it from a checkout.
     ///
-    /// It is looked up when the session begins, and only in a process that Cargo started (`cargo xtask`, `cargo run`):
-    /// then what runs is what lies in the checkout. A binary started by itself may be older than its source, so nothing
-    /// is said of it.
+    /// It is read when the session begins, and only in a process that Cargo started (`cargo xtask`, `cargo run`),
+    /// because only then the program matches the checkout. A binary that was started directly may be older than its
+    /// source, so it has no revision.
     pub revision: Option<String>,
-    /// Whether that source had been changed since.
+    /// Whether that source differs from the revision.
     pub modified: Option<bool>,
-    /// The compiler.
+    /// Version of the compiler.
     pub rustc: String,
-    /// Burn's version.
+    /// Version of Burn.
     pub burn: String,
-    /// The backends that are built in.
+    /// Backends that are built in.
     pub backends: Vec<String>,
-    /// The device that was trained on, as Burn calls it.
+    /// Device of the training, by Burn's name.
     pub device: String,
-    /// The processor's model, where the system tells.
+    /// Model of the processor, if the system reports it.
     pub cpu: Option<String>,
-    /// Processors that the process may use at once.
+    /// Number of processors that the process may use at once.
     pub cores: usize,
-    /// Memory of the machine, in bytes, where the system tells.
+    /// Memory of the machine in bytes, if the system reports it.
     pub memory_bytes: Option<u64>,
-    /// The operating system and its kernel.
+    /// Operating system and kernel.
     pub os: String,
-    /// Models of the graphics cards, where a driver tells.
+    /// Models of the graphics cards, if a driver reports them.
     pub gpus: Vec<String>,
 }
 
-/// What the file holds.
+/// Contents of the file.
 #[derive(Default, Serialize, Deserialize)]
 struct Sessions {
     sessions: Vec<Environment>,
@@ -92,19 +92,19 @@ impl Environment {
         write_atomically(&directory.join(FILE), json.as_bytes())
     }
 
-    /// The sessions of the run in a directory, in their order; none where there is no file that can be read.
+    /// Reads the sessions of the run in a directory, in order. Empty if there is no readable file.
     pub fn sessions(directory: &Path) -> Vec<Self> {
         let bytes = std::fs::read(directory.join(FILE)).unwrap_or_default();
         serde_json::from_slice::<Sessions>(&bytes).unwrap_or_default().sessions
     }
 }
 
-/// Revision of the workspace this was built from, and whether its source differs from that.
+/// Returns the git revision of the workspace that this was built from, and whether the source differs from it.
 fn source_revision() -> Option<(String, bool)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?.canonicalize().ok()?;
-    // Cargo sets this for the programmes it starts.
+    // Cargo sets this for the programs that it starts.
     let package = Path::new(&std::env::var_os("CARGO_MANIFEST_DIR")?).canonicalize().ok()?;
-    // Without `.git` of its own, the source is a part of somebody else's repository.
+    // Without a `.git` of its own, the source is part of another repository.
     if !package.starts_with(&root) || !root.join(".git").exists() {
         return None;
     }
@@ -113,20 +113,21 @@ fn source_revision() -> Option<(String, bool)> {
     Some((revision, !git(&root, &source)?.is_empty()))
 }
 
-/// What git says, if it is there and content.
+/// Returns the output of git; `None` if git is missing or fails.
 fn git(directory: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").arg("-C").arg(directory).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
 }
 
-/// Burn's name without what it is wrapped in: `Device<Flex(FlexDevice)>` is `Flex(FlexDevice)`.
+/// Returns Burn's name of a device without its wrapper: `Device<Flex(FlexDevice)>` is `Flex(FlexDevice)`.
 fn device_name(device: &Device) -> String {
     let name = format!("{:?}", device.clone().inner());
     name.strip_prefix("Device<").and_then(|name| name.strip_suffix('>')).unwrap_or(&name).to_owned()
 }
 
-/// The system's own name for itself, its kernel and its architecture; at the least what this was built for.
+/// Returns the operating system's name, its kernel and its architecture. Without these files, those of the build
+/// target.
 fn operating_system() -> String {
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).map(|name| name.trim_matches('"'));
@@ -135,19 +136,19 @@ fn operating_system() -> String {
     format!("{}{kernel}, {}", name.unwrap_or(std::env::consts::OS), std::env::consts::ARCH)
 }
 
-/// The first value of a key in a file of lines like `key : value`, as Linux describes itself in.
+/// Returns the first value of a key in a file of lines `key : value`, as in Linux's `/proc`.
 fn value_of(path: &Path, key: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
 }
 
-/// `24630232 kB` in bytes.
+/// Converts a text like `24630232 kB` to bytes.
 fn kib(text: &str) -> Option<u64> {
     text.strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// The cards that NVIDIA's driver lists on Linux: a folder a card, with a file `information` in it.
+/// Lists the cards of NVIDIA's driver on Linux, which has a folder for each card with a file `information`.
 fn nvidia_gpus(folder: &Path) -> Vec<String> {
     let Ok(cards) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<_> = cards.flatten().map(|card| card.path().join("information")).collect();
@@ -155,7 +156,7 @@ fn nvidia_gpus(folder: &Path) -> Vec<String> {
     paths.iter().filter_map(|path| value_of(path, "Model")).collect()
 }
 
-/// Seconds since 1970 as `2026-11-21T18:38:16Z`.
+/// Formats seconds since 1970 as `2026-11-21T18:38:16Z`.
 fn utc(seconds: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + std::time::Duration::from_secs(seconds)).to_string()
 }
@@ -188,7 +189,7 @@ mod tests {
         }
         assert_eq!(here.started.len(), "2026-11-21T18:38:16Z".len());
         assert_eq!(here.command, std::env::args().collect::<Vec<_>>());
-        // A test is started by Cargo, from what has just been built; an archive of the source has no repository.
+        // Cargo starts a test from a fresh build. An archive of the source has no repository.
         let is_checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.git").exists();
         assert_eq!(here.revision.as_ref().map(String::len), is_checkout.then_some(40), "{:?}", here.revision);
         assert_eq!(here.modified.is_some(), is_checkout);

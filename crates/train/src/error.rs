@@ -1,4 +1,4 @@
-//! Why training stops.
+//! Errors of training.
 
 use crate::Amount;
 use crate::config_error::TrainConfigError;
@@ -9,7 +9,7 @@ use undertone_ops::{DeviceError, NcclError};
 use undertone_ranks::RankError;
 use undertone_store::{LockError, StoreError};
 
-/// Why training stopped short.
+/// Why training stopped early.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// A batch could not be loaded, or did not fit the model.
@@ -26,7 +26,7 @@ pub enum TrainError {
         /// Steps of the run.
         steps: u64,
     },
-    /// What the configuration says does not fit the model.
+    /// The configuration does not fit the model.
     #[error(transparent)]
     Config(#[from] TrainConfigError),
     /// Batches of one optimizer step have different loss terms.
@@ -39,11 +39,11 @@ pub enum TrainError {
         "the objective counts {counts} loss terms and gives {terms}: {uncounted} would be left out, so let `Objective::counts` say what each is divided by"
     )]
     Uncounted {
-        /// How many it counts.
+        /// Number of counts.
         counts: usize,
-        /// The terms' names.
+        /// Names of the terms.
         terms: String,
-        /// Those of them that have no count.
+        /// Names of the terms without a count.
         uncounted: String,
     },
     /// There are fewer loss terms than counts.
@@ -51,62 +51,62 @@ pub enum TrainError {
         "the objective counts {counts} loss terms and gives only {number} ({terms}): one that has nothing to say in a batch is a sum of 0 there"
     )]
     Unheard {
-        /// How many it counts.
+        /// Number of counts.
         counts: usize,
-        /// The terms' names.
+        /// Names of the terms.
         terms: String,
-        /// How many there are.
+        /// Number of terms.
         number: usize,
     },
-    /// Two loss terms have one name.
+    /// Two loss terms have the same name.
     #[error("two loss terms of the objective are called `{0}`: logs tell them apart by their names")]
     SameName(String),
-    /// The loss terms change their names within an optimizer step.
+    /// The names of the loss terms differ within an optimizer step.
     #[error(
         "batches of one optimizer step have the loss terms {0} and {1}: an objective gives the same terms for every batch"
     )]
     Renamed(String, String),
-    /// The loss is no number any more, or far above the ones before it, and it was asked for or came too often to go on.
+    /// The loss is not finite, or a spike, and the guard stops for that, or it was skipped or rolled back too often.
     #[error("{trouble}: lower `train.optimizer.lr` or look at those samples{}{}", after(*.incidents), from(.checkpoint.as_deref()))]
     Guard {
-        /// What happened, at which step and to which samples.
+        /// The step, its loss and its samples.
         trouble: Trouble,
-        /// How often it was skipped or rolled back before.
+        /// Number of skips and rollbacks before.
         incidents: u64,
-        /// The checkpoint that a run goes on from.
+        /// Checkpoint from which the run can be resumed.
         checkpoint: Option<PathBuf>,
     },
-    /// Early stopping watches a metric that is not there.
+    /// Early stopping watches a metric that the evaluation does not have.
     #[error("`train.early_stopping.metric` is `{metric}`, and an evaluation has {found}")]
     NoMetric {
-        /// The metric.
+        /// Name of the metric.
         metric: String,
-        /// Those there are.
+        /// Names of the metrics that there are.
         found: String,
     },
-    /// Parameters that should be trained take no part in the loss.
+    /// Trainable parameters take no part in the loss.
     #[error(
         "after {steps} steps these trainable parameters have never received a gradient: {names}; freeze them or use them in the loss"
     )]
     NoGradient {
-        /// Steps taken.
+        /// Optimizer steps taken.
         steps: u64,
         /// The first few names.
         names: String,
     },
-    /// A parameter is larger than the device takes in one piece.
+    /// A parameter is larger than the device's maximum allocation.
     #[error(
         "`{name}` of the model takes {needed} in one piece, and the device takes no more than {most}: train it on another device, or a smaller model"
     )]
     TooLarge {
-        /// The parameter.
+        /// Name of the parameter.
         name: String,
         /// Its size.
         needed: Amount,
-        /// The largest there can be.
+        /// Maximum size.
         most: Amount,
     },
-    /// There is nothing to train on.
+    /// There is no training data.
     #[error("the training data has no batch: give it samples, or a smaller `data.batch_size` where `drop_last` is set")]
     NoData,
     /// A checkpoint belongs to another run.
@@ -119,10 +119,10 @@ pub enum TrainError {
         /// The run's.
         expected: u64,
     },
-    /// What a checkpoint leaves out has changed since.
+    /// The frozen weights, which a checkpoint leaves out, differ from the run's.
     #[error("checkpoint `{}` was made with other frozen weights than this run has: resume with the model (and what earlier stages trained) that it was made with, or start anew without --resume", .0.display())]
     Frozen(PathBuf),
-    /// A checkpoint was made by another optimizer.
+    /// A checkpoint has the state of another optimizer.
     #[error("checkpoint `{}` holds the state of {found}, this run is trained with {expected}: resume with the `train.optimizer` it was made with, or start anew without --resume", path.display())]
     Optimizer {
         /// The checkpoint.
@@ -140,50 +140,50 @@ pub enum TrainError {
         /// Those of this run.
         expected: (usize, usize),
     },
-    /// The device is none that can be trained on.
+    /// The device cannot be used for training.
     #[error(transparent)]
     Backend(#[from] DeviceError),
-    /// The ranks cannot go on together.
+    /// Communication between the ranks failed.
     #[error(transparent)]
     Ranks(#[from] RankError),
-    /// The ranks' cards cannot add up gradients.
+    /// NCCL cannot sum gradients between the ranks' cards.
     #[error(transparent)]
     Cards(#[from] NcclError),
-    /// A run goes on with more ranks than a step has batches.
+    /// A run is resumed with more ranks than a step has batches.
     #[error(
         "each step of this run has {batches} batches, which is too few for {ranks} ranks: go on with at most {batches}"
     )]
     IdleRanks {
-        /// How many ranks there are.
+        /// Number of ranks.
         ranks: usize,
-        /// How many batches a step has.
+        /// Number of batches of a step.
         batches: usize,
     },
-    /// A rank has other parameters than the others.
+    /// The parameters of a rank differ from those of the others.
     #[error(
         "{rank} has other parameters than the others after step {step}, and what it computes cannot be trusted: go on without that \
          machine, with --resume from the checkpoint before"
     )]
     Diverged {
-        /// Which one.
+        /// Name of the rank.
         rank: String,
         /// The step.
         step: u64,
     },
-    /// A rank would train something else.
+    /// A rank would train something else than the others.
     #[error("{rank} has {what}, unlike the others")]
     RanksDiffer {
-        /// Which one.
+        /// Name of the rank.
         rank: String,
-        /// What it has.
+        /// Description of the difference.
         what: &'static str,
     },
     /// Another rank has failed.
     #[error("{rank} failed: {message}")]
     Rank {
-        /// Which one.
+        /// Name of the rank.
         rank: String,
-        /// What it said.
+        /// Error message of the rank.
         message: String,
     },
     /// Another process trains in the run's directory.
@@ -197,7 +197,7 @@ pub enum TrainError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }

@@ -1,31 +1,31 @@
-//! What is known of a model that was exported as the best of a run: `score.json` in its folder.
+//! `score.json`, the score of an exported model, in the model's folder.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use undertone_store::{StoreError, write_atomically};
 
-/// How good an exported model was found to be.
+/// Score of a model that was exported as the best of a run.
 ///
-/// It lies in the model's own folder, so that the two appear together: a run that goes back to an earlier checkpoint finds
-/// what its best model is, also where that was judged after the checkpoint.
+/// It is in the model's own folder, so that both appear together. A run that goes back to an earlier checkpoint finds
+/// its best model's score there, even if the evaluation was after the checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exported {
-    /// The metric that decided.
+    /// Name of the deciding metric.
     pub metric: String,
-    /// Its value on the validation data; nothing where no evaluation of the run could measure it.
+    /// Value of the metric on the validation split; `None` if no evaluation of the run could measure it.
     pub value: Option<f64>,
-    /// Optimizer steps that had been taken.
+    /// Number of optimizer steps taken.
     pub step: u64,
 }
 
-/// The folders of the model, and of the average of its weights, that scored best.
+/// Folders of the best model, and of the best average of the weights.
 pub(crate) const BEST: &str = "best";
 pub(crate) const BEST_EMA: &str = "best_ema";
 
 const FILE: &str = "score.json";
 
 impl Exported {
-    /// What the folder of an exported model says; nothing where there is none, or one without `score.json`.
+    /// Reads the score in the folder of an exported model; `None` without the folder or `score.json`.
     pub fn read(folder: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(folder.join(FILE)).ok()?).ok()
     }
@@ -34,11 +34,12 @@ impl Exported {
         write_atomically(&folder.join(FILE), serde_json::to_string_pretty(self).unwrap_or_default().as_bytes())
     }
 
-    /// The best value so far and its step, given what a checkpoint knows of them: those of the model in `folder`.
+    /// Returns the best score so far and its step: that of the model in `folder`, or else `known`, which is the
+    /// checkpoint's.
     pub(crate) fn best_known(folder: &Path, metric: &str, known: Option<(f64, u64)>) -> Option<(f64, u64)> {
         match Self::read(folder) {
             Some(found) if found.metric == metric => found.value.map(|value| (value, found.step)),
-            // Folders of earlier versions do not say; where there is no folder, there is no best model.
+            // Folders of earlier versions have no score. Without a folder there is no best model.
             _ => known.filter(|_| folder.exists()),
         }
     }

@@ -1,7 +1,7 @@
-//! What a backend says when it fails. It says so by a panic: tensor operations return tensors, and what fails on an
-//! accelerator is found at the next read.
+//! Failures of backends. A backend fails by a panic, because tensor operations return tensors, and an error on an
+//! accelerator surfaces at the next read.
 
-/// How a backend failed, and the line that says it.
+/// Kind of a backend's failure, with the line of its message that describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendFailure {
     /// Memory ran out.
@@ -10,33 +10,33 @@ pub enum BackendFailure {
     Device(String),
 }
 
-/// What backends and the runtime say when an allocation fails.
+/// Messages of backends and the runtime when an allocation fails.
 const OUT_OF_MEMORY: [&str; 9] = [
     // cubecl-runtime: `IoError::OutOfMemory`, `BufferTooBig`, `PageSizesExhausted` and `LaunchError::OutOfMemory`.
     "out of device memory allocating",
     "can't allocate buffer of size",
     "every page size the memory tracks still holds",
     "out-of-memory error",
-    // The driver's own name.
+    // The name in CUDA's driver.
     "CUDA_ERROR_OUT_OF_MEMORY",
     // LibTorch, on a GPU and on the CPU.
     "CUDA out of memory",
     "can't allocate memory",
     "not enough memory",
-    // Rust's allocator, before it aborts: seen in what a child process leaves behind.
+    // Rust's allocator, before it aborts; found in the output of a child process.
     "memory allocation of ",
 ];
 
-/// Whether a message of a panic, an error or a process says that memory ran out.
+/// Whether the message of a panic, an error or a process reports that memory ran out.
 pub fn says_out_of_memory(text: &str) -> bool {
     OUT_OF_MEMORY.iter().any(|said| text.contains(said))
 }
 
-/// What backends say where a device no longer does what it is told.
+/// Messages of backends when a device has failed.
 const DEVICE_FAILED: [&str; 9] = [
-    // wgpu, of what its driver refuses.
+    // wgpu, when its driver refuses something.
     "wgpu error: ",
-    // CubeCL: a device that is lost, a kernel that failed, and a thread of its own that ended by a panic.
+    // CubeCL: a lost device, a failed kernel, and a thread of its own that panicked.
     "The device is poisoned",
     "An error happened during execution",
     "bytes: host access failed",
@@ -45,21 +45,21 @@ const DEVICE_FAILED: [&str; 9] = [
     // CUDA's driver, through CubeCL and through LibTorch.
     "CUDA_ERROR_",
     "CUDA error: ",
-    // cudarc, of a library of NVIDIA's that is not there.
+    // cudarc, when one of NVIDIA's libraries is missing.
     "Unable to dynamically load",
 ];
 
-/// Whether a message of a panic says that the device failed.
+/// Whether the message of a panic reports that the device failed.
 fn says_device_failed(text: &str) -> bool {
     DEVICE_FAILED.iter().any(|said| text.contains(said))
 }
 
-/// Runs `work`; a panic by which a backend says that it failed becomes an error. Other panics go on.
+/// Runs `work`, and turns a panic by which a backend reports a failure into an error. Other panics are resumed.
 ///
 /// # Errors
-/// What the backend said.
+/// The backend's message.
 pub fn catch_backend_failure<T>(work: impl FnOnce() -> T) -> Result<T, BackendFailure> {
-    // Whoever gets the error drops what `work` was at: half a step's gradients are of no use to anybody.
+    // The caller drops whatever `work` was computing: half of a step's gradients is of no use.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|panic| match panic_text(&*panic) {
         Some(text) if says_out_of_memory(text) => BackendFailure::OutOfMemory(telling_line(text)),
         Some(text) if says_device_failed(text) => BackendFailure::Device(telling_line(text)),
@@ -67,7 +67,7 @@ pub fn catch_backend_failure<T>(work: impl FnOnce() -> T) -> Result<T, BackendFa
     })
 }
 
-/// Keeps such panics from being printed besides, for a binary that reports the error; all others are printed as before.
+/// Stops such panics from being printed as well, for a binary that reports the error. All others are printed as before.
 pub fn silence_backend_failures() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -81,7 +81,8 @@ fn panic_text(payload: &(dyn std::any::Any + Send)) -> Option<&str> {
     payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied())
 }
 
-/// The line of a message that says it, or what CUDA's driver says below it, in words: the rest are backtraces.
+/// Returns the line of a message that names the failure, or a description of a CUDA driver status below it. The rest
+/// are backtraces.
 pub fn telling_line(text: &str) -> String {
     if let Some(line) = text.lines().find(|line| says_out_of_memory(line)) {
         return line.trim().to_owned();
@@ -92,7 +93,7 @@ pub fn telling_line(text: &str) -> String {
     text.lines().find(|line| says_device_failed(line)).unwrap_or_default().trim().to_owned()
 }
 
-/// Statuses of CUDA's driver by number and name, and what they mean.
+/// Statuses of CUDA's driver: number, name and meaning.
 const STATUSES: [(&str, &str, &str); 5] = [
     (
         "214",
@@ -110,7 +111,7 @@ const STATUSES: [(&str, &str, &str); 5] = [
     ("719", "CUDA_ERROR_LAUNCH_FAILED", "a kernel failed"),
 ];
 
-/// What a line means that has a status of the driver, like `cuEventSynchronize failed with status 700`.
+/// Returns the meaning of a line with a driver status, such as `cuEventSynchronize failed with status 700`.
 fn in_words(line: &str) -> Option<String> {
     let number = line.trim().rsplit_once(" failed with status ").map(|(_, number)| number);
     let found = STATUSES.iter().find(|(known, name, _)| number == Some(known) || line.contains(name));

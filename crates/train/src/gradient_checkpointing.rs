@@ -1,24 +1,26 @@
-//! How much of the forward pass is kept for the backward pass.
+//! Gradient checkpointing: how much of the forward pass is kept for the backward pass.
 
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroUsize;
 
-/// `false`, `true` or `{every: n}`: whether a network keeps only what enters each so many of its blocks, and runs them
-/// again in the backward pass (Chen et al., 2016). Saves memory for one more forward pass; gradients stay the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// `false`, `true` or `{every: n}`: whether a network keeps only the input of every n-th of its blocks, and computes
+/// the blocks again in the backward pass (Chen et al., 2016). Saves memory for one more forward pass; gradients stay
+/// the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged, expecting = "must be true, false or {every: n}")]
 pub enum GradientCheckpointing {
     /// Every block, or none.
     Flag(bool),
-    /// Some blocks at a time.
+    /// Several blocks at a time.
     Segments(Segments),
 }
 
 /// `{every: n}`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Segments {
-    /// How many blocks run again together. What is kept is least where this is about the root of their number.
+    /// Number of blocks that are computed again together. Memory is least at about the square root of the number of
+    /// blocks.
     pub every: usize,
 }
 
@@ -29,7 +31,7 @@ impl Default for GradientCheckpointing {
 }
 
 impl GradientCheckpointing {
-    /// How many blocks run again together; nothing where everything is kept.
+    /// Returns the number of blocks that are computed again together; `None` if everything is kept.
     pub fn every(self) -> Option<NonZeroUsize> {
         match self {
             Self::Flag(false) => None,
@@ -38,7 +40,7 @@ impl GradientCheckpointing {
         }
     }
 
-    /// Whether it asks for segments of no blocks.
+    /// Whether this is `{every: 0}`, which is invalid.
     pub(crate) fn is_empty(self) -> bool {
         self == Self::Segments(Segments { every: 0 })
     }

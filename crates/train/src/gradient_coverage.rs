@@ -1,30 +1,30 @@
-//! Which trainable parameters no gradient has reached: after some steps that is a mistake, and training says so.
+//! Check that every trainable parameter receives a gradient.
 
 use crate::TrainError;
 use crate::tally::StepTerm;
 use std::collections::BTreeSet;
 
-/// After this many steps a trainable parameter without a gradient is a mistake, not a rare branch.
+/// Number of steps after which a trainable parameter without a gradient is a mistake and not a rare branch.
 const GRADIENT_PATIENCE: u64 = 20;
 
-/// The most names in the error.
+/// Maximum number of names in the error.
 const NAMED: usize = 5;
 
-/// What is still without a gradient in a session of training.
+/// Trainable parameters that have had no gradient in a session.
 #[derive(Clone, Debug)]
 pub(crate) struct GradientCoverage {
     missing: BTreeSet<String>,
-    /// Of each loss term whether any step has counted something in it.
+    /// Whether any step had a count above 0, for each loss term.
     counted: Vec<bool>,
 }
 
 impl GradientCoverage {
-    /// Of `parameters` that are trained and have had no gradient yet.
+    /// Starts with the trainable parameters that have had no gradient yet.
     pub fn new(parameters: impl IntoIterator<Item = String>) -> Self {
         Self { missing: parameters.into_iter().collect(), counted: Vec::new() }
     }
 
-    /// Takes a step into account: the parameters that have a gradient in it, and its loss terms.
+    /// Records a step: the parameters that have a gradient in it, and its loss terms.
     pub fn observe<'a>(&mut self, reached: impl IntoIterator<Item = &'a str>, terms: &[StepTerm]) {
         if !self.missing.is_empty() {
             for name in reached {
@@ -35,11 +35,11 @@ impl GradientCoverage {
         self.counted.iter_mut().zip(terms).for_each(|(counted, term)| *counted |= term.count > 0.0);
     }
 
-    /// Whether the run may go on with its step `step` of `steps`, counted from 1.
+    /// Checks whether the run may continue with step `step` of `steps`, counted from 1.
     ///
     /// # Errors
-    /// Names the first parameters without a gradient, after some steps and once every loss term has counted something: a
-    /// part of the model that only some samples go through can have no gradient before the first of them.
+    /// Names the first parameters without a gradient, after some steps and once every loss term has had a count above
+    /// 0. A part of the model that only some samples use has no gradient before the first of them.
     pub fn check(&self, step: u64, steps: u64) -> Result<(), TrainError> {
         let waits = !self.counted.iter().all(|counted| *counted) || step < GRADIENT_PATIENCE.min(steps);
         if self.missing.is_empty() || waits {

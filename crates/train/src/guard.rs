@@ -1,21 +1,21 @@
-//! What is done about a loss that is no number, or one far above those before it.
+//! Reaction to losses that are not finite, and to loss spikes.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// When training does not simply go on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Reaction to losses that are not finite, and to loss spikes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GuardConfig {
-    /// What is done when a loss or the length of its gradient is no finite number. With `compute: f16` this begins where
-    /// a smaller loss scale no longer helps.
+    /// Reaction to a loss or gradient norm that is not finite. With `compute: f16` it applies once a smaller loss scale
+    /// no longer helps.
     pub on_nan: OnNan,
-    /// What is done when a loss leaps.
+    /// Reaction to a loss spike.
     pub on_spike: OnSpike,
-    /// A loss leaps when it is this many deviations above the median of the last 64. The deviation is the median one
-    /// (scaled to a normal distribution's), and at least a twentieth of the median.
+    /// A loss is a spike when it is this many deviations above the median of the last 64 losses. The deviation is the
+    /// median absolute deviation (scaled to that of a normal distribution), and at least a twentieth of the median.
     pub spike_factor: f64,
-    /// How many skips and rollbacks a run may have; one more stops it.
+    /// Maximum number of skips and rollbacks in a run; one more stops it.
     pub limit: u64,
 }
 
@@ -25,27 +25,27 @@ impl Default for GuardConfig {
     }
 }
 
-/// What is done about a loss that is no number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Reaction to a loss that is not finite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnNan {
-    /// Training ends with the names of the samples; checkpoints stay as they are.
+    /// Ends training and names the samples; checkpoints stay as they are.
     #[default]
     Stop,
-    /// The step is taken without moving a parameter.
+    /// Counts the step, but does not update parameters.
     Skip,
-    /// Training goes back to the last checkpoint, and on from there with the data that comes after this step's: what led
-    /// up to the trouble is left out with it.
+    /// Goes back to the last sound checkpoint, and continues from there with the data that comes after this step. The
+    /// data between the checkpoint and this step are left out, because they led to the trouble.
     Rollback,
 }
 
-/// What is done about a loss that leaps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Reaction to a loss spike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnSpike {
-    /// Nothing.
+    /// Does nothing.
     Ignore,
-    /// A line says so.
+    /// Logs a line.
     #[default]
     Warn,
     /// As for [`OnNan::Skip`].
@@ -54,31 +54,31 @@ pub enum OnSpike {
     Rollback,
 }
 
-/// What the guard remembers of a run; part of its checkpoints.
+/// State of the guard; part of a run's checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GuardState {
     /// Skips and rollbacks so far.
     pub incidents: u64,
-    /// The last losses, oldest first.
+    /// Last losses, oldest first.
     pub recent: VecDeque<f64>,
 }
 
-/// A step that went wrong.
+/// A step whose loss is not finite, or a spike.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trouble {
-    /// The optimizer step, from 1.
+    /// Optimizer step, from 1.
     pub step: u64,
-    /// Its loss.
+    /// Loss of the step.
     pub loss: f64,
-    /// The length of its gradient.
+    /// Gradient norm.
     pub norm: f64,
-    /// The median of the losses before it, if it was a leap.
+    /// Median of the losses before it, if it was a spike.
     pub usual: Option<f64>,
-    /// The samples of the step.
+    /// Names of the samples in the step.
     pub samples: Vec<String>,
 }
 
-/// What to do about a step.
+/// Decision about a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Go,
@@ -88,11 +88,12 @@ pub(crate) enum Verdict {
     Stop,
 }
 
-/// Losses of which the median is taken; below half of them nothing is called a leap.
+/// Number of losses for the median. With fewer than half of them, no loss counts as a spike.
 const MEMORY: usize = 64;
 
 impl GuardConfig {
-    /// What to do about a step, and what went wrong with it. A loss that is gone on with is remembered.
+    /// Returns the decision about a step, and the median of the losses before it if it is a spike. The loss of a step
+    /// that is kept is recorded.
     pub(crate) fn judge(&self, state: &mut GuardState, loss: f64, norm: f64) -> (Verdict, Option<f64>) {
         let (verdict, usual) = if !(loss.is_finite() && norm.is_finite()) {
             let verdict = match self.on_nan {
@@ -126,13 +127,13 @@ impl GuardConfig {
         (verdict, usual)
     }
 
-    /// The median of the last losses, if `loss` is far above it.
+    /// Returns the median of the last losses, if `loss` is a spike.
     fn leap(&self, state: &GuardState, loss: f64) -> Option<f64> {
         let (usual, highest) = self.usual_and_highest(state)?;
         (loss > highest).then_some(usual)
     }
 
-    /// The highest loss that parameters move with.
+    /// Returns the highest loss with which parameters are updated.
     pub(crate) fn highest(&self, state: &GuardState) -> f64 {
         match self.on_spike {
             OnSpike::Ignore | OnSpike::Warn => f64::INFINITY,
@@ -142,19 +143,19 @@ impl GuardConfig {
         }
     }
 
-    /// The median of the last losses, and the highest loss that is none that leaps.
+    /// Returns the median of the last losses, and the highest loss that is no spike.
     fn usual_and_highest(&self, state: &GuardState) -> Option<(f64, f64)> {
         if state.recent.len() < MEMORY / 2 {
             return None;
         }
         let usual = median(state.recent.iter().copied());
-        // 1.4826: the ratio of a normal distribution's standard to its median deviation.
+        // 1.4826 is the ratio of a normal distribution's standard deviation to its median absolute deviation.
         let deviation = 1.4826 * median(state.recent.iter().map(|loss| (loss - usual).abs()));
         Some((usual, usual + self.spike_factor * deviation.max(usual.abs() / 20.0)))
     }
 }
 
-/// The largest f32 that is not above `value`: what a loss in f32 is not above, it is not above either.
+/// Returns the largest f32 that is not above `value`: an f32 loss is above it exactly if it is above `value`.
 fn at_most(value: f64) -> f64 {
     let near = value as f32;
     f64::from(if f64::from(near) > value { near.next_down() } else { near })

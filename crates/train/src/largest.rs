@@ -1,10 +1,11 @@
-//! Whether a device takes a model's parameters, each of which is one piece of memory.
+//! Check that each parameter of a model fits a device's maximum allocation.
 
 use crate::{Amount, TrainError};
 use undertone_ops::Capacity;
 use undertone_store::ParameterInfo;
 
-/// A device that is given more than it takes says so only where something is read, which may be after minutes.
+/// Checks the largest parameter. A device reports an allocation that is too large only at a read, perhaps minutes
+/// later.
 pub(crate) fn check_largest(parameters: &[ParameterInfo], capacity: Capacity) -> Result<(), TrainError> {
     let bytes = |parameter: &ParameterInfo| 4 * parameter.shape.iter().product::<usize>() as u64;
     let largest = parameters.iter().max_by_key(|parameter| bytes(parameter));

@@ -1,9 +1,9 @@
-//! The Learner: one training loop with exact accumulation, evaluation and checkpoints, for any model.
+//! The Learner: a training loop for any model, with exact gradient accumulation, evaluation and checkpoints.
 //!
-//! What is trained comes in as an [`Objective`] (loss terms of a batch, metrics, export) and [`Batches`]; the Learner
-//! adds precision, optimizer, schedule and clipping, guards against losses that are no number, records of what was learned
-//! and of where the time went, checkpoints and resume. [`tune`] searches for the largest batch, [`HardwareSampler`] watches
-//! the machine. It deliberately knows no architecture, no task and no dataset.
+//! You give it an [`Objective`] (loss terms of a batch, metrics, export) and [`Batches`]. The Learner adds precision,
+//! optimizer, schedule and clipping, guards against losses that are not finite, logs of metrics and of where the time
+//! went, checkpoints and resume. [`tune`] searches for the largest batch, [`HardwareSampler`] watches the machine. The
+//! crate deliberately knows no architecture, no task and no data set.
 //!
 //! ```
 //! use burn::nn::{Linear, LinearConfig};

@@ -1,14 +1,14 @@
-//! The factor that keeps small gradients from vanishing in f16.
+//! Loss scaling, which keeps small gradients from vanishing in f16.
 
 use serde::{Deserialize, Serialize};
 
-/// How the loss is scaled with `compute: f16` (Micikevicius et al., 2018).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Loss scaling for `compute: f16` (Micikevicius et al., 2018).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossScaleConfig {
-    /// The factor of the first step.
+    /// Scale of the first step.
     pub initial: f64,
-    /// It doubles after so many steps in a row without an overflow, and halves with each that has one.
+    /// Number of steps in a row without an overflow after which the scale doubles. It halves with each overflow.
     pub growth_interval: u64,
 }
 
@@ -18,18 +18,18 @@ impl Default for LossScaleConfig {
     }
 }
 
-/// Where it stands; part of a run's checkpoints.
+/// State of loss scaling; part of a run's checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
-    /// What the loss is multiplied by.
+    /// Factor on the loss.
     pub scale: f64,
-    /// Steps without an overflow since it changed.
+    /// Steps without an overflow since the scale changed.
     pub good_steps: u64,
-    /// Steps that were left out because a gradient overflowed.
+    /// Steps that were skipped because a gradient overflowed.
     pub skipped: u64,
 }
 
-/// Beyond it a loss of 1 would come near the end of f32.
+/// Maximum scale. Beyond it a loss of 1 would come near the maximum of f32.
 pub(crate) const LARGEST_SCALE: f64 = (1_u64 << 40) as f64;
 
 impl LossScale {
@@ -37,7 +37,7 @@ impl LossScale {
         Self { scale: config.initial, good_steps: 0, skipped: 0 }
     }
 
-    /// After a step whose gradient was finite.
+    /// Records a step whose gradient was finite.
     pub(crate) fn good(&mut self, config: &LossScaleConfig) {
         self.good_steps += 1;
         if self.good_steps >= config.growth_interval && self.scale < LARGEST_SCALE {
@@ -45,7 +45,7 @@ impl LossScale {
         }
     }
 
-    /// After a step whose gradient was not: whether a smaller factor is left to try.
+    /// Records a step whose gradient overflowed. Returns whether there is a smaller scale to try.
     pub(crate) fn overflow(&mut self) -> bool {
         if self.scale <= 1.0 {
             return false;

@@ -1,33 +1,34 @@
-//! How much memory there is, how much this process holds, and what running out of it looks like.
+//! Memory of the machine and of this process, and amounts of memory as text.
 
 use bytesize::Unit;
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// A limit as a user writes it: `6GB`, `512 MiB`, a plain number of bytes, or a share like `80%` of what is available.
+/// A limit in a configuration: `6GB`, `512 MiB`, a plain number of bytes, or a share like `80%` of the available
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MemoryBudget {
-    /// So many bytes.
+    /// Number of bytes.
     Bytes(u64),
-    /// A share, above 0 and at most 1.
+    /// Share of the available memory, above 0 and at most 1.
     Share(f64),
 }
 
-/// A text that is no limit.
+/// Error for a text that is not an amount of memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no amount of memory: write it like 6GB, 512MiB or 80%")]
 pub struct MemoryBudgetError(String);
 
 impl Default for MemoryBudget {
-    /// A fifth is left for the system's caches, and for what other programs will want in the meantime.
+    /// Leaves a fifth for the system's caches, and for what other programs need meanwhile.
     fn default() -> Self {
         Self::Share(0.8)
     }
 }
 
 impl MemoryBudget {
-    /// In bytes, where so many are available; nothing if that is unknown and a share of it is asked for.
+    /// Returns the limit in bytes. `None` for a share if `available` is unknown.
     pub fn bytes(self, available: Option<u64>) -> Option<u64> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -52,7 +53,7 @@ impl FromStr for MemoryBudget {
         // Decimal for `GB` and `G`, binary for `GiB`, as the units are defined (IEC 80000-13).
         let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let unit = match &lower[digits.len()..] {
-            // A letter alone is short for gigabytes only, and a number alone is one of bytes.
+            // A single letter is accepted for gigabytes only. A plain number is in bytes.
             unit @ ("kib" | "mib" | "gib" | "tib" | "kb" | "mb" | "gb" | "tb" | "g" | "b") => unit.parse::<Unit>().ok(),
             _ => None,
         };
@@ -66,7 +67,7 @@ impl FromStr for MemoryBudget {
     }
 }
 
-/// Bytes as a person reads them: `612 MB`, `5.31 GB`.
+/// Bytes in readable form: `612 MB`, `5.31 GB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount(pub u64);
 
@@ -81,13 +82,13 @@ impl Display for Amount {
     }
 }
 
-/// What this process could still have without anything being swapped out or killed: what the system calls available, or
-/// less where control groups (containers, batch systems) allow less. Known on Linux.
+/// Returns the memory that this process can still allocate without swapping or being killed: the system's available
+/// memory, or less if control groups (containers, batch systems) allow less. Known on Linux.
 pub fn available_memory_bytes() -> Option<u64> {
     available_below(Path::new("/"))
 }
 
-/// As [`available_memory_bytes`], in the file system below `root`.
+/// Like [`available_memory_bytes`], for the file system below `root`.
 fn available_below(root: &Path) -> Option<u64> {
     let meminfo = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let system = kib_field(&meminfo, "MemAvailable:")?;
@@ -95,28 +96,28 @@ fn available_below(root: &Path) -> Option<u64> {
     Some(memory_groups(&groups).into_iter().filter_map(|group| group.available(root)).fold(system, u64::min))
 }
 
-/// What this process holds now, in bytes. Known on Linux.
+/// Returns the memory that this process has resident, in bytes. Known on Linux.
 pub fn resident_memory_bytes() -> Option<u64> {
     kib_field(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
 }
 
-/// The number of KiB behind `name` in a file of the proc file system, in bytes.
+/// Returns the number of KiB after `name` in a file of the proc file system, in bytes.
 fn kib_field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// A control group that limits memory, by where it is mounted and what its files are called.
+/// A control group that limits memory: its mount point and its file names.
 struct MemoryGroup {
     mount: &'static str,
     path: PathBuf,
     limit: &'static str,
     usage: &'static str,
-    /// What of the usage are file pages that are given up first.
+    /// Field of the part of the usage that is file pages, which are reclaimed first.
     reclaimable: &'static str,
 }
 
-/// The groups that `/proc/self/cgroup` names: the unified one (`0::/path`) and that of version 1 (`4:memory:/path`).
+/// Returns the groups in `/proc/self/cgroup`: the unified one (`0::/path`) and that of version 1 (`4:memory:/path`).
 fn memory_groups(text: &str) -> Vec<MemoryGroup> {
     let group = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -144,14 +145,14 @@ fn memory_groups(text: &str) -> Vec<MemoryGroup> {
 }
 
 impl MemoryGroup {
-    /// The least that it and the groups around it leave. A container may see its own group at the mount itself, so a
-    /// path that is not there is no reason to stop.
+    /// Returns the minimum that this group and the groups around it leave. A container may see its own group at the
+    /// mount point itself, so a path that does not exist is skipped.
     fn available(&self, root: &Path) -> Option<u64> {
         let mount = root.join(self.mount);
         self.path.ancestors().filter_map(|path| self.left_in(&mount.join(path))).min()
     }
 
-    /// Nothing if there is no limit, which version 2 writes as `max`.
+    /// `None` without a limit, which version 2 writes as `max`.
     fn left_in(&self, dir: &Path) -> Option<u64> {
         let number = |file: &str| std::fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
         let (limit, usage) = (number(self.limit)?, number(self.usage)?);

@@ -1,4 +1,4 @@
-//! What the Learner is told about the thing it trains.
+//! Interface between the Learner and what it trains.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -9,45 +9,45 @@ use std::ops::AddAssign;
 use std::path::Path;
 use undertone_metrics::{Direction, direction_of};
 
-/// Any error of a dataset, a model or a file behind these traits.
+/// Any error of a data set, a model or a file behind these traits.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A model's loss on a batch, and how good the model is.
+/// A model's loss on a batch, and its evaluation.
 ///
-/// On the CPU the batches of one optimizer step may be computed at the same time, each by a thread of its own.
+/// On the CPU the batches of one optimizer step may be computed at the same time, each in a thread of its own.
 pub trait Objective: Sync {
     /// The network.
     type Model: Module;
     /// A batch in host memory.
     type Batch: Send;
-    /// What the network reads of it, on the device.
+    /// Inputs of the network from a batch, on the device.
     type Input;
 
-    /// How many samples are in `batch`.
+    /// Number of samples in `batch`.
     fn samples(&self, batch: &Self::Batch) -> usize;
 
-    /// What a person would call the samples of `batch`; nothing by default.
+    /// Names of the samples of `batch` for messages. None by default.
     fn names(&self, _batch: &Self::Batch) -> Vec<String> {
         Vec::new()
     }
 
-    /// How much there is in `batch` for `model` to do; unknown by default.
+    /// Amount of work in `batch` for `model`. Unknown by default.
     fn work(&self, _model: &Self::Model, _batch: &Self::Batch) -> BatchStats {
         BatchStats::default()
     }
 
-    /// Brings to `device` what the network reads of `batch`, and may move it there: each batch is uploaded once, and nobody
-    /// reads that part of it again.
+    /// Copies the network's inputs from `batch` to `device`. It may take them out of `batch`: each batch is uploaded
+    /// once, and that part of it is not read again.
     ///
     /// # Errors
     /// When the batch does not fit the model.
     fn upload(&self, batch: &mut Self::Batch, device: &Device) -> Result<Self::Input, BoxError>;
 
-    /// What each loss term of `batch` is divided by, in the order of [`losses`](Self::losses), which gives as many. It must
-    /// be known before the forward pass, so that the batches of one optimizer step can be averaged exactly.
+    /// Divisor of each loss term of `batch`, in the order of [`losses`](Self::losses), which returns as many terms.
+    /// Counts must be known before the forward pass, so that the batches of one optimizer step can be averaged exactly.
     fn counts(&self, batch: &Self::Batch) -> Vec<f64>;
 
-    /// The loss terms of `batch`, as sums: of every batch of an optimizer step the same ones, in the same order.
+    /// Loss terms of `batch`, as sums. All batches of an optimizer step have the same terms in the same order.
     ///
     /// # Errors
     /// When the batch does not fit the model.
@@ -59,32 +59,32 @@ pub trait Objective: Sync {
         device: &Device,
     ) -> Result<Vec<LossTerm>, BoxError>;
 
-    /// Numbers of a training step that are no loss, a temperature say, by the names that logs call them. Those of a
-    /// step's last batch stand in its line of `metrics.jsonl`, after the losses; none by default.
+    /// Values of a training step that are not losses, such as a temperature, with their names in logs. Those of a
+    /// step's last batch are in its line of `metrics.jsonl`, after the losses. None by default.
     fn gauges(&self, _batch: &Self::Batch) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
 
-    /// Judges `model`, which carries no gradients.
+    /// Evaluates `model`, which carries no gradients.
     ///
     /// # Errors
-    /// When the evaluation data cannot be read; or, once training is interrupted, would have to be waited for.
+    /// When the evaluation data cannot be read, or, after an interrupt, are not ready yet.
     fn evaluate(&self, model: &Self::Model, metrics: &[String]) -> Result<Evaluation, BoxError>;
 
-    /// Which way a metric of [`evaluate`](Self::evaluate) is better; by default what [`direction_of`] knows of its name. A
-    /// run does not begin where the metric that decides in it has no direction.
+    /// Direction of a metric of [`evaluate`](Self::evaluate): whether lower or higher is better. The default is that of
+    /// [`direction_of`] for its name. A run does not begin if the deciding metric has no direction.
     fn direction(&self, metric: &str) -> Option<Direction> {
         direction_of(metric)
     }
 
-    /// Writes `model` to a directory in the form its users load.
+    /// Writes `model` to a directory in the format that its users load.
     ///
     /// # Errors
     /// When the file system refuses.
     fn export(&self, model: &Self::Model, directory: &Path) -> Result<(), BoxError>;
 }
 
-/// How much there is in a batch, as far as that is known.
+/// Amount of work in a batch, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BatchStats {
     /// Seconds of audio.
@@ -104,37 +104,37 @@ impl AddAssign for BatchStats {
     }
 }
 
-/// One part of a loss.
+/// One term of a loss.
 #[derive(Clone, Debug)]
 pub struct LossTerm {
-    /// What logs call it.
+    /// Name in logs.
     pub name: Cow<'static, str>,
-    /// Its share in the total.
+    /// Weight in the total loss.
     pub weight: f64,
-    /// Summed over the batch, `[1]`.
+    /// Sum over the batch, `[1]`.
     pub sum: Tensor<1>,
 }
 
-/// What an evaluation found.
+/// Result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Metric → value.
     pub metrics: BTreeMap<String, f64>,
-    /// A few samples, always the same ones.
+    /// A few samples, the same ones in every evaluation.
     pub examples: Vec<Example>,
-    /// What is to be known of the metrics, in sentences; older checkpoints do not have it.
+    /// Remarks on the metrics, in sentences; older checkpoints have none.
     #[serde(default)]
     pub remarks: Vec<String>,
 }
 
-/// One sample as the model reads it.
+/// One sample with the model's output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Example {
-    /// What a person would call the sample.
+    /// Name of the sample for messages.
     pub name: String,
-    /// What it says.
+    /// Reference text.
     pub reference: String,
-    /// What the model made of it.
+    /// Hypothesis of the model.
     pub hypothesis: String,
 }
 
@@ -146,29 +146,29 @@ pub trait Batches {
     /// A batch in host memory.
     type Batch;
 
-    /// How many batches an epoch has; the first one, where epochs differ.
+    /// Number of batches of an epoch; of the first one, if epochs differ.
     fn per_epoch(&self) -> usize;
 
-    /// How many batches this epoch has: they differ where batches are cut by their samples' lengths.
+    /// Number of batches of this epoch. Epochs differ if batches are cut by the lengths of their samples.
     fn in_epoch(&self, _epoch: u64) -> usize {
         self.per_epoch()
     }
 
-    /// A number by which ranks that train together are told apart that would read other samples; by default nothing is known of
-    /// them.
+    /// Hash of the data, by which ranks detect that another rank would read other samples. The default is the same for
+    /// all data.
     fn fingerprint(&self) -> u64 {
         0
     }
 
-    /// The batches of an epoch from `start` on, each with the `start` that goes on after it: where batches are passed
-    /// over, that is more than one on.
+    /// Batches of an epoch from position `start` on. Each comes with the `start` that resumes after it, which is more
+    /// than one further where batches are left out.
     ///
-    /// Once training is interrupted, a batch that would have to be waited for may be an error instead: see
+    /// After an interrupt, a batch that is not ready yet may be an error instead: see
     /// [`LearnerBuilder::with_interrupt`](crate::LearnerBuilder::with_interrupt).
     fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, Self::Batch>;
 
-    /// Of the batches of an epoch from `start` on those of one of the ranks that train together. By default it makes all of
-    /// them and keeps its own: whoever can leave out the others saves that work.
+    /// Batches of one rank, from position `start` of an epoch on. The default makes all batches and keeps the rank's
+    /// own. An implementation that can leave out the others saves that work.
     fn share(&self, epoch: u64, start: usize, share: Share) -> BatchStream<'_, Self::Batch> {
         let own = move |item: &Result<(usize, Self::Batch), BoxError>| {
             item.as_ref().map_or(true, |(next, _)| share.has(next - 1))
@@ -177,19 +177,19 @@ pub trait Batches {
     }
 }
 
-/// Which batches of an epoch are those of one of the ranks that train together.
+/// Share of one rank in the batches of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// The rank, from 0.
+    /// Number of the rank, from 0.
     pub rank: usize,
-    /// How many ranks there are.
+    /// Number of ranks.
     pub count: usize,
-    /// How many batches an optimizer step has, of all ranks together.
+    /// Number of batches of an optimizer step, over all ranks.
     pub window: usize,
 }
 
 impl Share {
-    /// Whether the batch of this number in its epoch is this rank's.
+    /// Whether this rank has the batch at this position in its epoch.
     pub fn has(&self, batch: usize) -> bool {
         batch % self.count == self.rank
     }

@@ -1,6 +1,7 @@
-//! `performance.jsonl`: how fast a run trains and where its time goes, a line each time it logs.
+//! `performance.jsonl`: training speed and where the time goes, with a line each time that the run logs.
 //!
-//! It stands beside `metrics.jsonl`, which is the same for every run of a seed and so has nothing in it that depends on time.
+//! It is separate from `metrics.jsonl`, which is the same for every run of a seed and so holds nothing that depends on
+//! time.
 
 use crate::Hardware;
 use crate::report::open_lines;
@@ -12,66 +13,66 @@ use std::path::Path;
 /// A line of `performance.jsonl`: training steps since the line before, without evaluations and checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Performance {
-    /// The last of its optimizer steps.
+    /// Last optimizer step of the line.
     pub step: u64,
-    /// How many there were.
+    /// Number of optimizer steps.
     pub steps: u64,
-    /// How long they took.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Samples trained on per second.
     pub samples_per_second: f64,
     /// Seconds of audio per second; speech only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audio_seconds_per_second: Option<f64>,
-    /// Tokens per second, where the objective counts them.
+    /// Tokens per second, if the objective counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_second: Option<f64>,
-    /// Floating-point operations of forward and backward pass per second, where the objective counts them.
+    /// Floating-point operations of forward and backward pass per second, if the objective counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flops_per_second: Option<f64>,
-    /// Those as a share of what the device can do at most (model FLOPs utilisation; Chowdhery et al., 2022).
+    /// The same as a share of the device's peak (model FLOPs utilization, MFU; Chowdhery et al., 2022).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mfu: Option<f64>,
-    /// What the time went into.
+    /// Shares of the time.
     pub time: TimeSplit,
-    /// What several ranks that train together were like.
+    /// Comparison of the ranks, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<RankPerformance>,
-    /// What the machine did meanwhile, where it tells.
+    /// Load of the machine meanwhile, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<Hardware>,
 }
 
-/// What training steps spend their time on, in shares of it; they sum to 1.
+/// Time of training steps by section, as shares that sum to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeSplit {
-    /// Waiting for the loader to have a batch.
+    /// Waiting for the data loader.
     pub data_wait: f64,
-    /// Moving batches to the device.
+    /// Copying batches to the device.
     pub transfer: f64,
-    /// The forward pass and the losses.
+    /// Forward pass and losses.
     pub forward: f64,
-    /// The backward pass.
+    /// Backward pass.
     pub backward: f64,
-    /// Waiting for the other ranks, and adding up the gradients of all of them.
+    /// Waiting for the other ranks, and all-reduce of gradients.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub ranks: f64,
-    /// Clipping and the optimizer's step.
+    /// Clipping and optimizer step.
     pub optimizer: f64,
     /// Everything else.
     pub other: f64,
 }
 
-/// What several ranks that train together were like.
+/// Comparison of the ranks that train together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankPerformance {
-    /// How many there are.
+    /// Number of ranks.
     pub count: usize,
-    /// The share of the time in which gradients were on their way that the first rank spent on something else.
+    /// Share of the time of gradient sums that the first rank spent on something else.
     pub overlap: f64,
-    /// The rank whose forward and backward passes took longest.
+    /// Rank whose forward and backward passes took longest.
     pub slowest: usize,
-    /// How much longer they took than those of a rank on average, as a share of that.
+    /// Relative excess of its time over the mean of all ranks.
     pub imbalance: f64,
 }
 
@@ -80,7 +81,7 @@ fn is_nothing(share: &f64) -> bool {
 }
 
 impl RankPerformance {
-    /// Several as one: means, and the rank that was slowest most often.
+    /// Combines several lines: means, and the rank that was slowest most often.
     fn over(ranks: &[Self]) -> Option<Self> {
         let last = ranks.last()?;
         let mean = |value: &dyn Fn(&Self) -> f64| ranks.iter().map(value).sum::<f64>() / ranks.len() as f64;
@@ -106,15 +107,16 @@ impl TimeSplit {
 }
 
 impl Performance {
-    /// Several lines as one: rates and shares are those over all their time. Nothing of nothing.
+    /// Combines several lines: rates and shares over their total time. `None` without lines.
     pub fn over(lines: &[Self]) -> Option<Self> {
         let last = lines.last()?;
         let steps = lines.iter().map(|line| line.steps).sum();
         let seconds: f64 = lines.iter().map(|line| line.seconds).sum();
-        // A rate times its seconds is an amount; amounts add up. Over no time at all lines count the same.
+        // A rate times its seconds is an amount, and amounts add up. If the total time is zero, lines have equal
+        // weights.
         let weight = |line: &Self| if seconds > 0.0 { line.seconds / seconds } else { 1.0 / lines.len() as f64 };
         let mean = |value: &dyn Fn(&Self) -> f64| lines.iter().map(|line| weight(line) * value(line)).sum::<f64>();
-        // A rate that some lines lack is not known over all of them.
+        // A rate that some lines lack is unknown over all of them.
         let rate = |value: &dyn Fn(&Self) -> Option<f64>| {
             lines.iter().map(|line| value(line).map(|rate| weight(line) * rate)).sum::<Option<f64>>()
         };
@@ -141,7 +143,7 @@ impl Performance {
         })
     }
 
-    /// Every number of it by name, for records that know names and numbers alone.
+    /// Lists every value with its name, for logs that know only names and numbers.
     pub(crate) fn values(&self) -> Vec<(String, f64)> {
         let mut values = vec![("samples_per_second".to_owned(), self.samples_per_second)];
         let mut add = |name: &str, value: Option<f64>| values.extend(value.map(|value| (name.to_owned(), value)));
@@ -172,15 +174,15 @@ impl Performance {
     }
 }
 
-/// The file.
+/// Writer of `performance.jsonl`.
 #[derive(Debug)]
 pub(crate) struct PerformanceLog {
     file: File,
 }
 
 impl PerformanceLog {
-    /// Opens that of the run in `dir` for a session whose first step will be `from`, without the lines of that step and
-    /// later.
+    /// Opens the file of the run in `dir` for a session whose first step is `from`, and removes the lines of that step
+    /// and later.
     pub fn open(dir: &Path, from: u64) -> std::io::Result<Self> {
         Ok(Self { file: open_lines(&dir.join("performance.jsonl"), from)? })
     }

@@ -1,4 +1,4 @@
-//! The processes that train one run together.
+//! The group of processes that train one run together.
 
 use crate::TrainError;
 use crate::gradients::{AllReduce, GradientSum, ReceivedEarly, Sent, SentEarly};
@@ -13,43 +13,43 @@ use std::time::Duration;
 use undertone_ops::{Communicator, NcclError};
 use undertone_ranks::{RankError, Ranks, Timeouts};
 
-/// The ranks that train a run together; by default a process is alone.
+/// The ranks that train a run together. The default is a single process.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessGroup {
-    /// Nothing where there is no other.
+    /// `None` for a single process.
     ranks: Option<Arc<Ranks>>,
     state: Arc<Mutex<State>>,
 }
 
-/// How ranks state, and what came of it so far.
+/// State of the communication.
 #[derive(Debug, Default)]
 struct State {
     timeouts: Timeouts,
-    /// Whether one has failed: then nobody says or hears anything any more.
+    /// Whether a rank has failed, after which no rank sends or receives anything.
     ended: bool,
-    /// Whether ranks can no longer hear each other.
+    /// Whether ranks can no longer reach each other.
     broken: bool,
-    /// Those that were silent when they should have been heard.
+    /// Ranks that did not answer in time.
     silent: Vec<usize>,
-    /// Whether this process was stopped meanwhile, so that the others have named it.
+    /// Whether this process was stopped for so long that the others have reported it.
     stopped: bool,
-    /// Time spent on waiting for the sums of gradients.
+    /// Time spent waiting for gradient sums.
     waited: Duration,
-    /// The ranks' cards, once it is known whether they add up gradients by themselves.
+    /// NCCL communicator of the ranks' cards, once it is known whether they have one.
     cards: Option<Option<Arc<Communicator>>>,
 }
 
-/// What a rank says of its card.
+/// Report of a rank about its card.
 #[derive(Serialize, Deserialize)]
 enum Card {
-    /// It can be one of a group; the first rank's names the group.
+    /// Can join a communicator. The first rank's id is the communicator's.
     Ready(Vec<u8>),
-    /// It is none of CUDA's.
+    /// Not a CUDA device.
     None,
     Failed(String),
 }
 
-/// What a rank says, whatever the others wait for: one that fails need not know what that is.
+/// Message of a rank. A rank that fails can send it without knowing which value the others expect.
 #[derive(Serialize, Deserialize)]
 enum Message<T> {
     Value(T),
@@ -57,12 +57,13 @@ enum Message<T> {
 }
 
 impl ProcessGroup {
-    /// This process among the ranks.
+    /// Makes a process group of `ranks`.
     pub fn of(ranks: Arc<Ranks>) -> Self {
         Self { ranks: (ranks.count() > 1).then_some(ranks), state: Arc::default() }
     }
 
-    /// Its ranks in so many groups, as even as can be: which of them this one is in, and those that are in it with it.
+    /// Splits the ranks into so many subgroups of sizes as equal as possible. Returns the index of this rank's
+    /// subgroup, and the subgroup.
     pub fn split(&self, groups: usize) -> (usize, Self) {
         let Some(ranks) = &self.ranks else { return (0, Self::default()) };
         let group_of = |rank: usize| rank * groups / ranks.count();
@@ -71,72 +72,73 @@ impl ProcessGroup {
         (own, Self::of(Arc::new(ranks.group(&members))))
     }
 
-    /// Which one this is, from 0.
+    /// Number of this rank, from 0.
     pub fn rank(&self) -> usize {
         self.ranks.as_ref().map_or(0, |ranks| ranks.rank())
     }
 
-    /// How many there are.
+    /// Number of ranks.
     pub fn count(&self) -> usize {
         self.ranks.as_ref().map_or(1, |ranks| ranks.count())
     }
 
-    /// Whether there is no other.
+    /// Whether there is only one rank.
     pub fn is_alone(&self) -> bool {
         self.ranks.is_none()
     }
 
-    /// Whether it is the one that writes.
+    /// Whether this is the rank that writes files (rank 0).
     pub fn is_main_process(&self) -> bool {
         self.rank() == 0
     }
 
-    /// Whether it is the one that tells a person what went wrong, once [`all_ok`](Self::all_ok) has told all of them: the first
-    /// one that is still there.
+    /// Whether this rank reports errors to the user, once [`all_ok`](Self::all_ok) has sent them to all ranks. It is
+    /// the first rank that still answers.
     pub fn reports_errors(&self) -> bool {
         let state = self.state();
         !state.stopped && (0..self.rank()).all(|rank| state.silent.contains(&rank))
     }
 
-    /// Whether the first rank may still be saving what was learned, and cannot say when it has: ranks that no longer hear each other
-    /// must not leave before it, for a launcher ends all processes once one has failed.
+    /// Whether the first rank may still be saving, and cannot tell when it is done. Ranks that can no longer reach each
+    /// other must not exit before it, because a launcher ends all processes once one has failed.
     pub fn leaves_first_rank_behind(&self) -> bool {
         let state = self.state();
         state.broken && !self.is_main_process() && !state.silent.contains(&0)
     }
 
-    /// What a rank is called in sentences: its number, and the host it is on.
+    /// Returns the name of a rank for messages: its number, and its host.
     pub fn name(&self, rank: usize) -> String {
         self.ranks.as_ref().map_or_else(|| format!("rank {rank}"), |ranks| ranks.name(rank).to_string())
     }
 
-    /// Of the batches of steps that have `window` of them, those that this rank computes.
+    /// Returns this rank's share of the batches, for steps of `window` batches.
     pub(crate) fn share(&self, window: usize) -> Share {
         Share { rank: self.rank(), count: self.count(), window }
     }
 
-    /// Which part of the optimizer's state is this rank's, where it is shared out.
+    /// Returns this rank's shard of the optimizer state, for runs that shard it.
     pub(crate) fn shard(&self) -> Shard {
         Shard { rank: self.rank(), count: self.count() }
     }
 
-    /// Begins steps, in which ranks keep pace: others may take so long from now on.
+    /// Sets the timeouts of answers and heartbeats for training steps, in which ranks are never far apart.
     pub(crate) fn set_timeout(&self, seconds: u64) {
         let seconds = Duration::from_secs(seconds);
         self.state().timeouts = Timeouts { answer: seconds, heartbeat: seconds };
     }
 
-    /// Waits for others as long as they give signs of life: until each has trained something of its own.
+    /// Waits for answers without a limit, as long as heartbeats come, for ranks that each train something of their own.
     pub fn disable_timeout(&self) {
         self.state().timeouts.answer = Duration::MAX;
     }
 
-    /// Ends them: ranks may be far apart, as where one writes a large model. A process that has died is still found out.
+    /// Resets the timeout of answers to its default after steps, when ranks may be far apart, such as when one writes a
+    /// large model. A process that has died is still detected by its heartbeat.
     pub(crate) fn reset_timeout(&self) {
         self.state().timeouts.answer = Timeouts::default().answer;
     }
 
-    /// What every rank says, in the order of ranks.
+    /// All-gather: returns the value of each rank, in rank order.
     ///
     /// # Errors
     /// When a rank has failed, is gone or silent.
@@ -155,24 +157,25 @@ impl ProcessGroup {
         Ok(heard)
     }
 
-    /// Says to all what became of this rank's part, and waits for theirs: an error of any is one of all, wherever they are.
+    /// Sends the outcome of this rank's part to all ranks, and waits for theirs: an error of one rank becomes an error
+    /// of all, whatever they are doing.
     ///
     /// # Errors
-    /// That of this rank, or that of the first other one that has one.
+    /// That of this rank, or else that of the first other rank that failed.
     pub fn all_ok<T, E: From<TrainError> + ToString>(&self, part: Result<T, E>) -> Result<T, E> {
         let Some(ranks) = self.ranks.as_ref().filter(|_| !self.state().ended) else { return part };
         match part {
             Ok(part) => self.all_gather(()).map(|_| part).map_err(E::from),
             Err(error) => {
                 self.state().ended = true;
-                // What others wait for is no matter, and whether they are there.
+                // It does not matter which value the others expect, nor whether they are there.
                 let _ = self.exchange(ranks, &Message::<serde_json::Value>::Failed(error.to_string()));
                 Err(error)
             }
         }
     }
 
-    /// The sum of each number over all ranks.
+    /// All-reduce: the sum of each number over all ranks.
     ///
     /// # Errors
     /// When a rank is gone or silent.
@@ -183,8 +186,8 @@ impl ProcessGroup {
         }
     }
 
-    /// Has the ranks' cards add up gradients by themselves, by NCCL, where each rank has one of its own; where they cannot, says why,
-    /// and gradients go through the host.
+    /// Connects the ranks' cards by NCCL if each rank has a card of its own, so that gradients are summed from card to
+    /// card. Otherwise logs the reason, and gradients go through the host.
     ///
     /// # Errors
     /// When a rank is gone or silent.
@@ -235,13 +238,13 @@ impl ProcessGroup {
         Ok(cards)
     }
 
-    /// What adds up gradients on `device`, where there are several ranks.
+    /// Returns the means of summing gradients on `device`; `None` for a single rank.
     pub(crate) fn all_reduce(&self, device: &Device) -> Option<AllReduce> {
         let ranks = self.ranks.clone()?;
         Some(AllReduce { ranks, cards: self.state().cards.clone().flatten(), device: device.clone().inner() })
     }
 
-    /// Waits for the sums of what was sent while the backward pass went on.
+    /// Waits for the sums of gradients that were sent during the backward pass.
     ///
     /// # Errors
     /// When a rank is gone or silent.
@@ -263,8 +266,9 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// Adds up the gradients of all ranks, so that each has the sum; where the optimizer's state is shared out, of the
-    /// larger ones its own part. One that no rank has is in no sum. Some of them may have been added up early.
+    /// Sums the gradients of all ranks, so that each rank has the sums. If the optimizer state is sharded, a rank has
+    /// only its part of each larger gradient. A gradient that no rank has stays absent. Some gradients may have been
+    /// summed early.
     ///
     /// # Errors
     /// When a rank is gone or silent.
@@ -277,7 +281,7 @@ impl ProcessGroup {
     ) -> Result<(), TrainError> {
         let Some(sums) = self.all_reduce(device) else { return Ok(()) };
         let mut own = (gradients.sizes(), early.absent);
-        // Nearly always all have gradients of the same parameters, and a number says so.
+        // Nearly always all ranks have gradients of the same parameters, and a hash is enough to show it.
         let mut hasher = DefaultHasher::new();
         own.hash(&mut hasher);
         let hash = hasher.finish();
@@ -296,7 +300,7 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// What each rank has of some numbers, one list of numbers after the other.
+    /// All-gather of lists of numbers: for each list, the list of every rank.
     ///
     /// # Errors
     /// When a rank is gone or silent.
@@ -313,7 +317,7 @@ impl ProcessGroup {
         Ok(found.into_iter().map(|heard| heard.into_iter().map(|bytes| floats(&bytes)).collect()).collect())
     }
 
-    /// How long this rank waited for the sums of gradients since this was asked last, and how long they were on their way.
+    /// Returns the time that this rank waited for gradient sums since the last call, and the time that the sums took.
     pub(crate) fn time_on_the_way(&self) -> (Duration, Duration) {
         let busy = self.ranks.as_ref().map_or(Duration::ZERO, |ranks| ranks.time_on_the_way());
         (std::mem::take(&mut self.state().waited), busy)
@@ -330,7 +334,7 @@ impl ProcessGroup {
         self.noted(heard)?.iter().map(|bytes| serde_json::from_slice(bytes).map_err(data)).collect()
     }
 
-    /// Keeps in mind who was silent.
+    /// Records which ranks did not answer.
     fn noted<T, E: Into<TrainError>>(&self, found: Result<T, E>) -> Result<T, TrainError> {
         let found = found.map_err(E::into);
         if let Err(TrainError::Ranks(error)) = &found {
@@ -354,7 +358,7 @@ impl ProcessGroup {
     }
 }
 
-/// NCCL joins cards of one machine within seconds, and of several within some more.
+/// Maximum time to join. NCCL joins the cards of one machine within seconds, and those of several within some more.
 const LONGEST_JOIN: Duration = Duration::from_secs(120);
 
 fn floats(bytes: &[u8]) -> Vec<f32> {

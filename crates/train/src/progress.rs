@@ -1,4 +1,4 @@
-//! How a run is watched: a bar or lines, or Burn's dashboard.
+//! Display of progress: a bar, lines, or Burn's dashboard.
 
 #[cfg(feature = "tui")]
 use crate::dashboard::Dashboard;
@@ -8,20 +8,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What a run is watched by.
+/// Kind of display for a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Display {
-    /// A bar on standard error where that is a terminal, lines elsewhere, which are events of `tracing`.
+    /// A bar on standard error if that is a terminal, otherwise lines, which are `tracing` events.
     #[default]
     Lines,
-    /// Nothing: another process is watched.
+    /// Nothing, because another process shows the progress.
     Nothing,
     /// Burn's dashboard on a terminal, lines elsewhere.
     #[cfg(feature = "tui")]
     Dashboard,
 }
 
-/// Where training stands, for those who watch it.
+/// Display of a run's progress.
 #[derive(Debug)]
 pub struct Progress {
     view: View,
@@ -30,7 +30,7 @@ pub struct Progress {
 
 #[derive(Debug)]
 enum View {
-    /// Somebody else shows it.
+    /// Another process shows the progress.
     Nothing,
     Lines,
     Bar(ProgressBar),
@@ -39,7 +39,7 @@ enum View {
 }
 
 impl Progress {
-    /// Starts at `step` of `steps` of the run called `name`. A dashboard that is told to stop sets `interrupt`.
+    /// Starts at `step` of `steps` of the run called `name`. A dashboard that is closed by the user sets `interrupt`.
     pub fn new(display: Display, name: &str, step: u64, steps: u64, interrupt: &Arc<AtomicBool>) -> Self {
         let view = match display {
             Display::Lines if std::io::stderr().is_terminal() => View::Bar(bar(step, steps)),
@@ -55,22 +55,22 @@ impl Progress {
                 View::Lines
             }
         };
-        // Only a dashboard has a place for these.
+        // Only a dashboard uses these.
         let _ = (name, interrupt);
         Self { view, steps }
     }
 
-    /// Lines, for steps of which nobody knows how many there will be.
+    /// Makes a display of lines, for an unknown number of steps.
     pub fn lines() -> Self {
         Self { view: View::Lines, steps: 0 }
     }
 
-    /// Shows nothing, where another process does.
+    /// Makes a display that shows nothing, because another process does.
     pub fn silent() -> Self {
         Self { view: View::Nothing, steps: 0 }
     }
 
-    /// Shows where training stands. `log` asks for a line where there is no bar.
+    /// Shows the current step. `log` requests a line if there is no bar.
     pub fn step(&self, step: u64, message: &str, eta: Duration, log: bool) {
         match &self.view {
             View::Bar(bar) => {
@@ -84,7 +84,7 @@ impl Progress {
         }
     }
 
-    /// Shows what was measured on a split, where there is room for more than a line.
+    /// Shows metrics of a split, if there is room for more than a line.
     pub fn metrics<'a>(&self, split: &str, values: impl IntoIterator<Item = (&'a str, f64)>) {
         match &self.view {
             View::Lines | View::Bar(_) | View::Nothing => {
@@ -95,7 +95,7 @@ impl Progress {
         }
     }
 
-    /// Says a line that stays.
+    /// Prints a line that stays.
     pub fn say(&self, line: &str) {
         match &self.view {
             View::Bar(bar) => bar.suspend(|| tracing::info!("{line}")),
@@ -106,7 +106,7 @@ impl Progress {
         }
     }
 
-    /// What says a line that stays, from another thread; nothing where there is no place for such lines.
+    /// Returns a function that prints a line that stays, for another thread. `None` if such lines are not shown.
     pub(crate) fn speaker(&self) -> Option<impl Fn(&str) + Send + 'static> {
         let bar = match &self.view {
             View::Bar(bar) => Some(bar.clone()),
@@ -119,7 +119,7 @@ impl Progress {
         })
     }
 
-    /// As [`say`](Self::say), of something that went wrong.
+    /// Like [`say`](Self::say), as a warning.
     pub fn warn(&self, line: &str) {
         match &self.view {
             View::Bar(bar) => bar.suspend(|| tracing::warn!("{line}")),
@@ -130,7 +130,7 @@ impl Progress {
         }
     }
 
-    /// Takes away what would be in the way of other lines.
+    /// Removes the bar or the dashboard.
     pub fn finish(&self) {
         match &self.view {
             View::Bar(bar) => bar.finish_and_clear(),

@@ -1,5 +1,4 @@
-//! What a run writes down while it trains: `metrics.jsonl`, and if they are wanted `metrics.csv` and TensorBoard's event
-//! files.
+//! Logs of a run: `metrics.jsonl`, and optionally `metrics.csv` and TensorBoard's event files.
 
 use crate::performance::{Performance, PerformanceLog};
 use crate::report::{METRICS, MetricsLog};
@@ -9,7 +8,7 @@ use std::io::Result;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The records of a session, each value in all of them.
+/// Logs of a session. Each value goes to all of them.
 #[derive(Debug)]
 pub(crate) struct Records {
     dir: PathBuf,
@@ -20,8 +19,8 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Opens those of the run in `dir` for a session whose first step will be `from`; whatever earlier sessions left of
-    /// that step and later is dropped, for it will be written again.
+    /// Opens the logs of the run in `dir` for a session whose first step is `from`. Lines of that step and later from
+    /// earlier sessions are removed, because they will be written again.
     pub fn open(dir: &Path, from: u64, csv: bool, tensorboard: bool) -> Result<Self> {
         let path = dir.join(METRICS);
         let metrics = MetricsLog::open(&path, from)?;
@@ -31,19 +30,19 @@ impl Records {
         Ok(Self { dir: dir.to_owned(), metrics, performance, table, events })
     }
 
-    /// Drops what was written of step `from` and later.
+    /// Removes the lines of step `from` and later.
     pub fn rewind(&mut self, from: u64) -> Result<()> {
         *self = Self::open(&self.dir, from, self.table.is_some(), self.events.is_some())?;
         Ok(())
     }
 
-    /// Notes the configuration, where there is a place for it.
+    /// Logs the configuration, in logs that have a place for it.
     pub fn configuration(&mut self, from: u64, yaml: &str) -> Result<()> {
         let Some(events) = &mut self.events else { return Ok(()) };
         events.text(from, now(), "config", &format!("```yaml\n{yaml}\n```"))
     }
 
-    /// Adds how the last steps went; TensorBoard calls it `performance/name`.
+    /// Logs performance; TensorBoard shows it as `performance/name`.
     pub fn perform(&mut self, performance: &Performance) -> Result<()> {
         self.performance.write(performance)?;
         let Some(events) = &mut self.events else { return Ok(()) };
@@ -52,7 +51,7 @@ impl Records {
         events.scalars(performance.step, now(), tagged.iter().map(|(tag, value)| (tag.as_str(), *value)))
     }
 
-    /// Adds values of a step; TensorBoard calls them `split/name`.
+    /// Logs values of a step; TensorBoard shows them as `split/name`.
     pub fn write(&mut self, step: u64, split: &str, values: &[(&str, f64)]) -> Result<()> {
         self.metrics.write(step, split, values.iter().copied())?;
         if let Some(table) = &mut self.table {

@@ -1,4 +1,4 @@
-//! What a run leaves behind for people and scripts: `metrics.jsonl` and `summary.json`.
+//! Results of a run: `metrics.jsonl` and `summary.json`.
 
 use crate::TrainConfig;
 use crate::objective::Example;
@@ -11,79 +11,79 @@ use std::path::Path;
 use undertone_metrics::Direction;
 use undertone_store::write_atomically;
 
-/// What `summary.json` says.
+/// Contents of `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The run's name.
+    /// Name of the run.
     pub name: String,
-    /// Whether it ran to its end, or was interrupted.
+    /// Whether the run ended, as opposed to being interrupted.
     pub completed: bool,
     /// Optimizer steps taken.
     pub steps: u64,
     /// Samples trained on.
     pub samples: u64,
-    /// Parameters that training changed, and all of them.
+    /// Numbers of trainable and of all parameters.
     pub parameters: ParameterCount,
     /// Seconds of training, evaluations included, over all sessions.
     pub seconds: f64,
     /// Samples trained on per second spent in training steps, this session.
     pub samples_per_second: f64,
-    /// The share of the training steps' time spent waiting for batches, this session.
+    /// Share of the training steps' time spent waiting for batches, this session.
     pub data_wait: f64,
-    /// The most memory the process held, in bytes, where the system tells.
+    /// Peak memory of the process in bytes, if the system reports it.
     pub peak_memory_bytes: Option<u64>,
     /// Metrics before training.
     pub before: BTreeMap<String, f64>,
     /// Metrics of the latest evaluation: after the last step, if the run is complete.
     pub after: BTreeMap<String, f64>,
-    /// Which way those are better, as far as that is known; older summaries do not have it.
+    /// Directions of the metrics, as far as they are known. Absent from older summaries.
     #[serde(default)]
     pub directions: BTreeMap<String, Direction>,
-    /// The deciding metric's best value and its step.
+    /// Best value of the deciding metric, and its step.
     pub best: Option<(f64, u64)>,
-    /// Evaluations since the last one that was better by what early stopping asks for; older summaries do not have it.
+    /// Number of evaluations since the last improvement for early stopping. Absent from older summaries.
     #[serde(default)]
     pub stalled: u64,
-    /// What is to be known of the metrics, in sentences; older summaries do not have it.
+    /// Remarks on the metrics, in sentences. Absent from older summaries.
     #[serde(default)]
     pub remarks: Vec<String>,
-    /// A few samples as the model read them before and after.
+    /// A few samples with the model's output before and after training.
     pub examples: Vec<ExampleChange>,
 }
 
 impl Summary {
-    /// What the `summary.json` of a run's directory says; nothing where there is none that can be read.
+    /// Reads the `summary.json` in a run's directory. `None` if there is no readable one.
     pub fn read(directory: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(directory.join("summary.json")).ok()?).ok()
     }
 
-    /// Whether nothing is left to do of a run that `config` asks `steps` optimizer steps of by now: it has taken them, or
-    /// early stopping would end it where it stands.
+    /// Whether the run is finished under `config` with `steps` optimizer steps: it has taken them, or early stopping
+    /// would end it at its current state.
     pub fn is_finished(&self, config: &TrainConfig, steps: u64) -> bool {
         let stopped = config.early_stopping.ends(self.stalled) && self.best.is_some();
         self.completed && (self.steps >= steps || stopped)
     }
 }
 
-/// How many parameters there are.
+/// Numbers of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParameterCount {
-    /// Those that training changes.
+    /// Number of trainable parameters.
     pub trainable: usize,
-    /// All of them.
+    /// Number of all parameters.
     pub total: usize,
 }
 
 /// One sample before and after training.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExampleChange {
-    /// What a person would call the sample.
+    /// Name of the sample for messages.
     pub name: String,
-    /// What it says.
+    /// Reference text.
     pub reference: String,
-    /// What the model made of it before training.
+    /// Hypothesis before training.
     pub before: Option<String>,
-    /// What it makes of it now.
+    /// Hypothesis now.
     pub after: String,
 }
 
@@ -100,18 +100,18 @@ impl ExampleChange {
     }
 }
 
-/// The file's name in a run's directory.
+/// Name of the file in a run's directory.
 pub(crate) const METRICS: &str = "metrics.jsonl";
 
-/// `metrics.jsonl`: one JSON object a line with step, split, and name → value.
+/// Writer of `metrics.jsonl`: a JSON object per line with step, split, and name → value.
 #[derive(Debug)]
 pub struct MetricsLog {
     file: File,
 }
 
 impl MetricsLog {
-    /// Opens it for a session whose first step will be `from`: lines of that step and later, left by a session that was
-    /// lost after its last checkpoint, are dropped, for they will be written again.
+    /// Opens the file for a session whose first step is `from`. Lines of that step and later, from a session that was
+    /// lost after its last checkpoint, are removed, because they will be written again.
     ///
     /// # Errors
     /// When the file cannot be read or written.
@@ -122,7 +122,7 @@ impl MetricsLog {
     /// Appends a line.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When the line cannot be written.
     pub fn write<'a>(
         &mut self,
         step: u64,
@@ -139,19 +139,19 @@ impl MetricsLog {
     }
 }
 
-/// A file of JSON lines with steps, ready for more, without its lines of step `from` and later.
+/// Opens a file of JSON lines with steps for appending, and removes its lines of step `from` and later.
 pub(crate) fn open_lines(path: &Path, from: u64) -> std::io::Result<File> {
     retain_lines(path, |step, _| step < from)?;
     OpenOptions::new().append(true).open(path)
 }
 
-/// Drops what an evaluation at `step` wrote into `metrics.jsonl`, where that step is judged again: a session may have been
-/// lost between writing it down and saving that it had.
+/// Removes the lines of an evaluation at `step` from `metrics.jsonl`, because that step is evaluated again. A session
+/// may have been lost after logging the evaluation and before saving that it was done.
 pub(crate) fn drop_evaluation(path: &Path, step: u64) -> std::io::Result<()> {
     retain_lines(path, |at, line| at != step || line["split"] == "train")
 }
 
-/// Writes a file of JSON lines with steps again, without those that `keeps` is false of and those that are none.
+/// Rewrites a file of JSON lines with steps, without those for which `keeps` is false and without invalid lines.
 fn retain_lines(path: &Path, keeps: impl Fn(u64, &Value) -> bool) -> std::io::Result<()> {
     let mut kept = String::new();
     if path.exists() {
@@ -167,12 +167,12 @@ fn retain_lines(path: &Path, keeps: impl Fn(u64, &Value) -> bool) -> std::io::Re
     write_atomically(path, kept.as_bytes()).map_err(std::io::Error::other)
 }
 
-/// Seven significant digits: what an f32 has.
+/// Rounds to seven significant digits, the precision of an f32.
 pub(crate) fn rounded(value: f64) -> Value {
     format!("{value:.6e}").parse::<f64>().ok().and_then(serde_json::Number::from_f64).map_or(Value::Null, Value::Number)
 }
 
-/// The most memory this process has held, in bytes, where the system tells.
+/// Returns the peak memory of this process in bytes, if the system reports it.
 pub fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;

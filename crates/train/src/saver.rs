@@ -1,17 +1,17 @@
-//! Checkpoints written beside training.
+//! Writing of checkpoints in the background.
 
 use crate::checkpoint::{Checkpoints, Contents};
 use std::thread::JoinHandle;
 use undertone_metrics::Direction;
 use undertone_store::StoreError;
 
-/// Writes one checkpoint at a time in a thread of its own: training waits for the tensors' way to the host alone.
+/// Writes one checkpoint at a time in a thread of its own. Training waits only until the tensors are on the host.
 #[derive(Debug)]
 pub(crate) struct Saver {
     checkpoints: Checkpoints,
     keep_last: usize,
     keep_best: usize,
-    /// The step of the newest checkpoint, as long as no later step has shown it to be sound.
+    /// Step of the newest checkpoint, until a later step shows that it is sound.
     unproven: Option<u64>,
     writing: Option<JoinHandle<Result<(), StoreError>>>,
 }
@@ -21,8 +21,8 @@ impl Saver {
         Self { checkpoints, keep_last, keep_best, unproven: None, writing: None }
     }
 
-    /// Begins to write `contents`, and to delete what need not be kept any more, scores being better in `direction`; waits
-    /// first for the checkpoint before.
+    /// Starts to write `contents`, and to delete checkpoints that need not be kept. `direction` is that of the scores.
+    /// Waits for the checkpoint before.
     ///
     /// # Errors
     /// That of the checkpoint before.
@@ -37,8 +37,8 @@ impl Saver {
         Ok(())
     }
 
-    /// Takes note that the parameters of step `sound` are. What was only kept while the newest checkpoint was not known to
-    /// be is deleted, unless one is being written: then after a later step.
+    /// Records that the parameters of step `sound` are sound. Checkpoints that were kept only because the newest was
+    /// not known to be sound are deleted. If one is being written, this happens after a later step.
     pub fn prove(&mut self, sound: u64, direction: Direction) {
         let is_writing = self.writing.as_ref().is_some_and(|writing| !writing.is_finished());
         if is_writing || self.unproven.is_none_or(|newest| newest > sound) {
@@ -48,18 +48,18 @@ impl Saver {
         let (checkpoints, keep_last, keep_best) = (self.checkpoints.clone(), self.keep_last, self.keep_best);
         let before = self.writing.take();
         self.writing = Some(std::thread::spawn(move || {
-            // It has ended, and its error is not lost.
+            // The thread has ended; its error must not get lost.
             before.map_or(Ok(()), |before| before.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))?;
             checkpoints.rotate(keep_last, keep_best, direction, Some(sound))
         }));
     }
 
-    /// The error of a checkpoint that could not be written, as soon as that is known.
+    /// Returns the error of a checkpoint that could not be written, once it is known.
     pub fn check(&mut self) -> Result<(), StoreError> {
         if self.writing.as_ref().is_some_and(JoinHandle::is_finished) { self.wait() } else { Ok(()) }
     }
 
-    /// Returns when nothing is being written any more.
+    /// Waits until nothing is being written.
     pub fn wait(&mut self) -> Result<(), StoreError> {
         match self.writing.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
@@ -70,7 +70,7 @@ impl Saver {
 }
 
 impl Drop for Saver {
-    /// A checkpoint that was begun is finished, also when training ends with an error.
+    /// Waits for a checkpoint that is being written, even if training ends with an error.
     fn drop(&mut self) {
         if let Some(writing) = self.writing.take() {
             let _ = writing.join();

@@ -1,28 +1,30 @@
-//! The learning rate of every optimizer step.
+//! Learning rate schedules.
 
 use serde::{Deserialize, Serialize};
 
-/// How the rate falls after the warm-up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Decay of the learning rate after the warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
     /// Half a cosine from the peak to zero.
     #[default]
     Cosine,
-    /// A straight line from the peak to zero.
+    /// Linear decay from the peak to zero.
     Linear,
-    /// The peak, to the end.
+    /// The peak rate until the end.
     Constant,
-    /// Warm-up, stable, decay (Hu et al., 2024): the peak, and over the last steps `1 - √progress` down to zero, which
-    /// Hägele et al. (2024) found better than a line, and over a fifth of the steps as good as a cosine over all. A run
-    /// that is resumed with more steps before its decay begins is one that was as long from the start.
+    /// Warm-up, stable, decay (Hu et al., 2024): the peak rate, and over the last steps `1 - √progress` down to zero.
+    /// Hägele et al. (2024) found this better than a linear decay, and over a fifth of the steps as good as a cosine
+    /// over all. A run that is resumed with more steps before its decay begins equals one that was as long from the
+    /// start.
     Wsd,
 }
 
 impl Schedule {
-    /// The factor on the peak rate for optimizer step `step` (from 0) of `steps`: a linear warm-up over `warmup` steps
-    /// that starts above zero, then this curve. The last step's factor is small but above zero. `decay_share`, above 0 and
-    /// at most 1, is that of the steps after the warm-up over which [`Wsd`](Self::Wsd) decays.
+    /// Returns the factor on the peak rate for optimizer step `step` (from 0) of `steps`: a linear warm-up over
+    /// `warmup` steps that starts above zero, then this curve. The last step of a decay has a small factor above zero.
+    /// `decay_share`, above 0 and at most 1, is the share of the steps after the warm-up over which [`Wsd`](Self::Wsd)
+    /// decays.
     pub fn factor(self, step: u64, warmup: u64, steps: u64, decay_share: f64) -> f64 {
         if step < warmup {
             return (step + 1) as f64 / warmup as f64;

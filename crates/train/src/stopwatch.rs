@@ -1,4 +1,4 @@
-//! Where the time of training steps goes.
+//! Time of training steps by section.
 
 use crate::Hardware;
 use crate::objective::BatchStats;
@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use std::time::{Duration, Instant};
 use undertone_ops::wait;
 
-/// A section of a training step, by what its time is spent on.
+/// Section of a training step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     DataWait,
@@ -21,35 +21,35 @@ pub(crate) enum Section {
 
 const PARTS: usize = 7;
 
-/// What an optimizer step was like on several ranks.
+/// Times of an optimizer step on several ranks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RankStep {
-    /// Seconds that the forward and backward passes of each rank took.
+    /// Seconds of the forward and backward passes of each rank.
     pub computing: Vec<f64>,
-    /// How long this rank waited for sums of gradients.
+    /// Time that this rank waited for gradient sums.
     pub waited: Duration,
-    /// How long they were on their way.
+    /// Time that the sums took.
     pub on_the_way: Duration,
 }
 
-/// Time by section, data wait excepted.
+/// Time by section, without data wait.
 pub(crate) type Parts = [Duration; PARTS];
 
-/// Measures training steps, part by part, for a session and since the last line.
+/// Measures training steps by section, for the session and since the last line.
 ///
-/// A device that works behind the program's back is waited for after each part only in steps that are to be logged:
-/// waiting in all of them would cost what is measured.
+/// If the device runs asynchronously, the stopwatch waits for it after each section only in steps that are logged:
+/// waiting in every step would slow down what is measured.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
-    /// Whether work on the device goes on after the call that asked for it.
+    /// Whether the device continues to work after a call has returned.
     runs_ahead: bool,
-    /// Whether this step's parts are told apart.
+    /// Whether the sections of this step are measured.
     sampled: bool,
     began: Instant,
     lap: Instant,
     session: Totals,
     line: Totals,
-    /// Of sampled steps since the last line, data wait excepted.
+    /// Sections of measured steps since the last line, without data wait.
     parts: Parts,
 }
 
@@ -77,14 +77,14 @@ impl Stopwatch {
         }
     }
 
-    /// A step begins; `logged` says whether a line will come of it.
+    /// Begins a step. `logged` is whether it will be logged.
     pub fn begin(&mut self, logged: bool) {
         self.sampled = logged || !self.runs_ahead;
         self.began = Instant::now();
         self.lap = self.began;
     }
 
-    /// What was done since the last call was `part`.
+    /// Adds the time since the last call to section `part`.
     pub fn lap(&mut self, part: Section, device: &Device) {
         if self.sampled && self.runs_ahead && part != Section::DataWait {
             wait(device);
@@ -100,7 +100,7 @@ impl Stopwatch {
         }
     }
 
-    /// What was done since the last call was to add up the gradients of several ranks.
+    /// Adds the time since the last call to the all-reduce of gradients.
     pub fn lap_ranks(&mut self, step: RankStep, device: &Device) {
         self.lap(Section::Ranks, device);
         let sum = &mut self.line.ranks;
@@ -110,13 +110,13 @@ impl Stopwatch {
         sum.on_the_way += step.on_the_way;
     }
 
-    /// Where the time went since the watch was made, or since the last line.
+    /// Returns the time by section since the stopwatch was made, or since the last line.
     pub fn parts(&self) -> Parts {
         self.parts
     }
 
-    /// What was done since the last call were these parts, at the same time: what passed is shared out between sections as
-    /// theirs is.
+    /// Divides the time since the last call between the sections in the proportions of `others`, which ran at the same
+    /// time.
     pub fn lap_like(&mut self, others: &[Parts]) {
         let now = Instant::now();
         let passed = now - self.lap;
@@ -128,7 +128,7 @@ impl Stopwatch {
         }
     }
 
-    /// The step has ended.
+    /// Ends a step.
     pub fn end(&mut self, samples: usize, work: BatchStats, device: &Device) {
         self.lap(Section::Other, device);
         for totals in [&mut self.session, &mut self.line] {
@@ -139,27 +139,27 @@ impl Stopwatch {
         }
     }
 
-    /// Optimizer steps of this session.
+    /// Number of optimizer steps of this session.
     pub fn steps(&self) -> u64 {
         self.session.steps
     }
 
-    /// Of this session.
+    /// Samples per second in this session.
     pub fn samples_per_second(&self) -> f64 {
         self.session.samples as f64 / seconds(self.session.training)
     }
 
-    /// The share of this session's training steps that was spent waiting for batches.
+    /// Share of this session's training steps that was spent waiting for batches.
     pub fn data_wait(&self) -> f64 {
         self.session.waiting.as_secs_f64() / seconds(self.session.training)
     }
 
-    /// How long a step takes, over this session.
+    /// Mean time of a step in this session.
     pub fn step_time(&self) -> Duration {
         self.session.training.div_f64(self.session.steps.max(1) as f64)
     }
 
-    /// What the steps since the last line were like; the next line begins.
+    /// Returns the line of the steps since the last line, and begins the next one.
     pub fn line(&mut self, step: u64, hardware: Option<Hardware>, peak_flops: Option<f64>) -> Performance {
         let line = std::mem::take(&mut self.line);
         let parts = std::mem::take(&mut self.parts);
@@ -170,7 +170,7 @@ impl Stopwatch {
         let rate = |amount: Option<f64>| amount.map(|amount| amount / total);
         let flops_per_second = rate(line.work.flops);
         let ranks = line.ranks.performance();
-        // The work is that of all ranks, the peak that of a device.
+        // The work is that of all ranks, the peak that of one device.
         let devices = ranks.map_or(1, |ranks| ranks.count) as f64;
         Performance {
             step,

@@ -1,4 +1,4 @@
-//! `metrics.csv`: what is in `metrics.jsonl`, as a table for spreadsheets and data frames.
+//! `metrics.csv`: the contents of `metrics.jsonl` as a table for spreadsheets and data frames.
 
 use crate::report::rounded;
 use serde_json::{Map, Value};
@@ -11,15 +11,15 @@ use undertone_store::write_atomically;
 const KEYS: [&str; 2] = ["step", "split"];
 
 /// A wide table: `step`, `split`, then a column for every name, in the order in which the names first occur. A cell is
-/// empty where a line does not have the name, and `NaN` where its value was no finite number.
+/// empty if a line does not have the name, and `NaN` if its value is not finite.
 ///
-/// The table follows from `metrics.jsonl` alone. When a session begins, and when a name occurs for the first time, it is
-/// made anew from there: a resumed run ends with the table of one that never stopped, and the option may be set at any
-/// time.
+/// The table is made from `metrics.jsonl` alone. It is written again when a session begins, and when a name occurs for
+/// the first time. A resumed run therefore ends with the table of an uninterrupted one, and the option may be set at
+/// any time.
 #[derive(Debug)]
 pub(crate) struct MetricsTable {
     path: PathBuf,
-    /// The `metrics.jsonl` it follows.
+    /// The `metrics.jsonl` that it is made from.
     metrics: PathBuf,
     columns: Vec<String>,
     file: File,
@@ -33,7 +33,7 @@ impl MetricsTable {
         Ok(Self { path: path.to_owned(), metrics: metrics.to_owned(), columns, file })
     }
 
-    /// Adds the line that `metrics.jsonl` got last.
+    /// Adds the last line of `metrics.jsonl`.
     pub fn write(&mut self, step: u64, split: &str, values: &[(&str, f64)]) -> Result<()> {
         let is_new = |name: &str| !self.columns.iter().any(|column| column == name);
         if values.iter().any(|(name, _)| is_new(name)) {
@@ -50,7 +50,7 @@ impl MetricsTable {
     }
 }
 
-/// Makes the table anew and gives its columns.
+/// Writes the table again, and returns its columns.
 fn rewrite(path: &Path, metrics: &Path) -> Result<Vec<String>> {
     let text_of_lines = std::fs::read_to_string(metrics)?;
     let lines: Vec<Map<String, Value>> =
@@ -77,7 +77,7 @@ fn rows(rows: impl IntoIterator<Item = Vec<String>>) -> Result<Vec<u8>> {
     writer.into_inner().map_err(|error| std::io::Error::other(error.to_string()))
 }
 
-/// A value as a cell holds it.
+/// Formats a value for a cell.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => "NaN".into(),
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::report::MetricsLog;
 
-    /// A line of a session: its step, its split, what it says.
+    /// A line of a session: step, split, values.
     type Line<'a> = (u64, &'a str, &'a [(&'a str, f64)]);
 
     fn session(dir: &Path, from: u64, lines: &[Line]) {

@@ -6,31 +6,32 @@ use std::borrow::Cow;
 /// A loss term over the batches of one optimizer step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepTerm {
-    /// What logs call it.
+    /// Name in logs.
     pub name: Cow<'static, str>,
-    /// Its sum over them by its count over them.
+    /// Sum over the batches divided by the count over the batches.
     pub mean: f64,
-    /// The same, times the weight that each batch gave it.
+    /// The same, times the weight in each batch.
     pub weighted: f64,
-    /// What it was divided by, where that is at least 1.
+    /// Count, which is the divisor if it is at least 1.
     pub count: f64,
 }
 
-/// The loss of the optimizer steps since the last line of `metrics.jsonl`, term by term, but for those whose loss was no
-/// finite number. It is part of a run's checkpoints, so that an interrupted run writes the same lines.
+/// Loss of the optimizer steps since the last line of `metrics.jsonl`, by term, without steps whose loss was not
+/// finite. It is part of a run's checkpoints, so that an interrupted run writes the same lines.
 ///
-/// Each term is its sum over all those steps by its count over them: the loss that they would have had as one large step.
+/// Each term is its sum over all these steps divided by its count over them: the loss that they would have had as one
+/// large step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossTally {
     terms: Vec<TermTally>,
 }
 
-/// One term's part in it.
+/// Tally of one term.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct TermTally {
     name: String,
     sum: f64,
-    /// The sum times the weight that each step gave it.
+    /// Sum times the weight in each step.
     weighted: f64,
     count: f64,
 }
@@ -50,23 +51,23 @@ impl LossTally {
         }
     }
 
-    /// The weighted sum of the terms; nothing where there was no step.
+    /// Returns the weighted sum of the terms; `None` without a step.
     pub(crate) fn loss(&self) -> Option<f64> {
         (!self.terms.is_empty()).then(|| self.terms.iter().map(|term| term.weighted / term.count.max(1.0)).sum())
     }
 
-    /// Every number that it keeps.
+    /// Lists every number of the state.
     #[cfg(test)]
     pub(crate) fn numbers(&self) -> impl Iterator<Item = f64> {
         self.terms.iter().flat_map(|term| [term.sum, term.weighted, term.count])
     }
 
-    /// How many terms there are.
+    /// Number of terms.
     pub(crate) fn len(&self) -> usize {
         self.terms.len()
     }
 
-    /// The unweighted terms by name. A term that had nothing to say is not 0: it is not there.
+    /// Returns the unweighted terms by name. A term with a count of 0 is left out.
     pub(crate) fn means(&self) -> impl Iterator<Item = (&str, f64)> {
         let said = self.terms.iter().filter(|term| term.count > 0.0);
         said.map(|term| (term.name.as_str(), term.sum / term.count.max(1.0)))

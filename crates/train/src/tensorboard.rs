@@ -1,66 +1,66 @@
-//! Event files, as TensorBoard reads them: curves and notes of a run, to be watched while it trains.
+//! TensorBoard event files: curves and texts of a run, to be viewed while it trains.
 //!
-//! A file is a row of TFRecords: the data's length (u64), its masked CRC-32C, the data, and the data's masked CRC-32C,
-//! all little-endian (tensorflow/core/lib/io/record_writer.h). The data of each is one protobuf message,
-//! `tensorflow.Event`. We write about fifteen fields of it and their numbers are fixed for good, so that they are
-//! encoded here by hand: a protobuf compiler in the build, or generated types for graphs and devices that no run of
-//! ours has, would be more to keep than what they replace. A fixture made with TensorBoard's own messages and writer
-//! holds the bytes to it.
+//! A file is a sequence of TFRecords: the data's length (u64), its masked CRC-32C, the data, and the data's masked
+//! CRC-32C, all little-endian (tensorflow/core/lib/io/record_writer.h). The data of each record is one protobuf
+//! message, `tensorflow.Event`. This module writes about fifteen fields of it, whose numbers never change, so they are
+//! encoded here by hand: a protobuf compiler in the build, or generated types for graphs and devices that no run has,
+//! would need more maintenance. A fixture that was made with TensorBoard's own messages and writer checks the bytes.
 //!
-//! Each session of a run writes a file of its own, for a TensorBoard that is watching reads on where it was: of a file
-//! that is replaced, or shortened and written on, it shows nothing more until it is started again. What a lost session
-//! wrote beyond the checkpoint that the next one starts from is taken back twice:
+//! Each session of a run writes a file of its own, because a running TensorBoard continues to read at its last
+//! position: if a file is replaced, or shortened and continued, it shows nothing more until it is restarted. Values
+//! that a lost session wrote after the checkpoint of the next session are removed in two ways:
 //!
-//! - The older files are cut there, or where a record is torn or damaged. A TensorBoard that is started from now on
-//!   sees only what stands. Its data server, which reads by default, needs this: it heeds no session log, only a step
-//!   of a tag that is no later than the tag's last one, so that lost values which are not written again would stay.
-//! - The new file begins with a session log that says `START` at that step. By it the reader in Python
-//!   (`--load_fast=false`, and `EventAccumulator` in scripts) forgets lost values that it has read already; a running
-//!   data server forgets a tag's as soon as the tag is written again.
+//! - The older files are cut there, or at a torn or damaged record. A TensorBoard that is started later reads only what
+//!   remains. Its data server, which is the default reader, needs this: it ignores session logs, and drops values only
+//!   if a tag gets a step that is not after its last one, so lost values that are not written again would stay.
+//! - The new file begins with a session log `START` at that step. For this the Python reader (`--load_fast=false`, and
+//!   `EventAccumulator` in scripts) drops lost values that it has already read. A running data server drops those of a
+//!   tag once the tag is written again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Result, Write};
 use std::path::Path;
 
-/// The event file of one session. TensorBoard shows all sessions of a directory as one run.
+/// The event file of one session. TensorBoard shows all sessions in a directory as one run.
 ///
-/// A record is handed to the system whole and at once, so that TensorBoard sees it with its next look. After an error
-/// the last record may be torn, and the file should not be written any more; the next session mends it.
+/// Each record is passed to the system in one write, so TensorBoard sees it at its next poll. After an error the last
+/// record may be torn, and the file should not be written any more; the next session repairs it.
 #[derive(Debug)]
 pub struct EventFile {
     file: File,
 }
 
 impl EventFile {
-    /// Makes the file of a session whose first step will be `from`: 0 for a run that has nothing behind it, otherwise
-    /// one more than the step of the checkpoint it goes on from. Whatever earlier sessions left in `dir` of that step
-    /// and later is deleted, for it will be written again. Event files of other programs are left alone.
+    /// Creates the file of a session whose first step is `from`: 0 for a new run, otherwise one more than the step of
+    /// the checkpoint that it resumes from. Values of that step and later from earlier sessions in `dir` are deleted,
+    /// because they will be written again. Event files of other programs are not touched.
     ///
-    /// `wall_time`, here and below, is now, in seconds since 1970; TensorBoard drops what has none that is finite.
+    /// `wall_time`, here and below, is the current time in seconds since 1970. TensorBoard drops events whose time is
+    /// not finite.
     ///
     /// # Errors
-    /// When `dir` is not there, or cannot be read or written.
+    /// When `dir` does not exist, or cannot be read or written.
     pub fn open(dir: &Path, from: u64, wall_time: f64) -> Result<Self> {
         let mut second = wall_time as u64;
         for entry in std::fs::read_dir(dir)? {
             let entry = entry?;
             if let Some(earlier) = entry.file_name().to_str().and_then(second_of) {
                 cut(&entry.path(), from)?;
-                // TensorBoard reads files in the order of their names, whatever the clock did in between.
+                // TensorBoard reads files in the order of their names, even if the clock went back.
                 second = second.max(earlier.saturating_add(1));
             }
         }
         let path = dir.join(format!("{PREFIX}{second:010}{SUFFIX}"));
         let mut events = Self { file: OpenOptions::new().append(true).create_new(true).open(path)? };
-        // Version 2 is the one whose readers heed session logs.
+        // Readers use session logs from version 2 on.
         events.write(event_at(0, wall_time).bytes(event::FILE_VERSION, b"brain.Event:2"))?;
         let start = Message::default().integer(session_log::STATUS, session_log::START);
         events.write(event_at(from, wall_time).bytes(event::SESSION_LOG, &start.0))?;
         Ok(events)
     }
 
-    /// Adds a point to the curve of each tag. What lies before a tag's first `/` groups it with others. Steps must not
-    /// go back within a session. Values are kept as f32, NaN and infinities too.
+    /// Adds a point to the curve of each tag. Tags are grouped by what is before their first `/`. Steps must not
+    /// decrease within a session. Values are stored as f32, including NaN and infinities.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -70,7 +70,8 @@ impl EventFile {
         wall_time: f64,
         values: impl IntoIterator<Item = (&'a str, f64)>,
     ) -> Result<()> {
-        // `simple_value`, the oldest kind: every TensorBoard draws it, newer ones turn it into a tensor as they read.
+        // `simple_value` is the oldest kind. Every TensorBoard draws it, and newer ones convert it to a tensor on
+        // reading.
         let value = |tag: &str, value| {
             Message::default().bytes(value::TAG, tag.as_bytes()).float(value::SIMPLE_VALUE, value as f32)
         };
@@ -105,19 +106,19 @@ impl EventFile {
     }
 }
 
-/// TensorBoard takes every file whose name has `tfevents` in it; the usual host and process number tell writers apart
-/// that share a directory, which sessions of a run do not.
+/// TensorBoard reads every file whose name contains `tfevents`. Names usually have a host and a process number, to
+/// separate writers that share a directory; sessions of a run do not share it at the same time.
 const PREFIX: &str = "events.out.tfevents.";
 
-/// What is ours to cut.
+/// Suffix of the files that this module may cut.
 const SUFFIX: &str = ".undertone";
 
-/// The second in the name of one of our files.
+/// Returns the second in the name of such a file.
 fn second_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
-/// Shortens a file to the whole records before step `from`.
+/// Cuts a file after the last complete record before step `from`.
 fn cut(path: &Path, from: u64) -> Result<()> {
     let bytes = std::fs::read(path)?;
     let mut rest = &bytes[..];
@@ -130,14 +131,14 @@ fn cut(path: &Path, from: u64) -> Result<()> {
     Ok(())
 }
 
-/// One TFRecord.
+/// Encodes a TFRecord.
 fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     let checks = [&length[..], data].map(|bytes| masked_crc(bytes).to_le_bytes());
     [&length[..], &checks[0], data, &checks[1]].concat()
 }
 
-/// The data of the first record, and what follows it; nothing if it is torn or damaged.
+/// Returns the data of the first record and the rest after it; `None` if the record is torn or damaged.
 fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let checked = |bytes: &[u8], check: &[u8; 4]| (masked_crc(bytes) == u32::from_le_bytes(*check)).then_some(());
     let (length, rest) = bytes.split_first_chunk::<8>()?;
@@ -149,20 +150,20 @@ fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((data, rest))
 }
 
-/// A CRC-32C turned and shifted as LevelDB does it, for a CRC over data that holds CRCs says little.
+/// CRC-32C, rotated and shifted as in LevelDB, because a CRC of data that contains CRCs is weak.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// An `Event` that has yet to say something.
+/// Makes an `Event` without content.
 fn event_at(step: u64, wall_time: f64) -> Message {
     let event = Message::default().double(event::WALL_TIME, wall_time);
-    // A field that is 0 is left out, as protobuf does it.
+    // As in protobuf, a field with the value 0 is left out.
     if step == 0 { event } else { event.integer(event::STEP, step) }
 }
 
-/// The step of an event that [`event_at`] began: it lies behind the key and the eight bytes of the wall time, if
-/// anywhere.
+/// Returns the step of an event that [`event_at`] made. It is after the key and the eight bytes of the wall time, if
+/// present.
 fn step_of(event: &[u8]) -> u64 {
     let Some((&STEP_KEY, varint)) = event.get(9..).and_then(<[u8]>::split_first) else { return 0 };
     let length = varint.iter().take_while(|byte| **byte >= 0x80).count() + 1;
@@ -171,10 +172,10 @@ fn step_of(event: &[u8]) -> u64 {
 
 const STEP_KEY: u8 = event::STEP << 3 | VARINT;
 
-/// A protobuf message, to which fields are added in the order of their numbers.
+/// A protobuf message. Fields are added in the order of their numbers.
 ///
-/// A field is a key, its number times 8 plus how its value is laid out, and its value. All numbers here are below 16,
-/// so that a key is one byte.
+/// A field is a key and a value. The key is the field's number times 8 plus the type of its encoding. All numbers here
+/// are below 16, so that a key is one byte.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -202,7 +203,7 @@ impl Message {
         self
     }
 
-    /// A string, or another message.
+    /// Adds a string or another message.
     fn bytes(mut self, field: u8, value: &[u8]) -> Self {
         self.0.push(field << 3 | BYTES);
         self.varint(value.len() as u64);
@@ -210,7 +211,7 @@ impl Message {
         self
     }
 
-    /// Seven bits a byte, the lowest first; the eighth says that more follow.
+    /// Adds seven bits per byte, the lowest first; the eighth bit marks that more follow.
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push(value as u8 | 0x80);

@@ -1,7 +1,8 @@
-//! Finding the largest batch that fits, as arithmetic: nothing here runs anything.
+//! Search for the largest batch that fits, as pure arithmetic: nothing here runs a model.
 //!
-//! [`Search`] says which batch to try next, [`choose`] which of those that fit to take, [`Plan`] how many of them make an
-//! optimizer step, and [`LrScaling`](crate::LrScaling) what becomes of the learning rate where that changes.
+//! [`Search`] returns the batch size to try next, [`choose`] selects one of those that fit, [`Plan`] gives the number
+//! of batches in an optimizer step, and [`LrScaling`](crate::LrScaling) adapts the learning rate if the step's size
+//! changes.
 //!
 //! ```
 //! use undertone_train::tune::Search;
@@ -16,29 +17,31 @@
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// A search for the largest batch that fits: 1, then twice the last as long as that fits, then bisection.
+/// Search for the largest batch that fits: 1, then doubling as long as batches fit, then bisection.
 ///
-/// It asks for no batch twice, for none that is not between the largest that fitted and the smallest that did not, and so
-/// for at most twice the binary logarithm of its cap. What a probe finds need not be monotone: the answer always fitted.
+/// It tries no batch size twice, and only sizes between the largest that fitted and the smallest that did not. It
+/// therefore needs at most twice the binary logarithm of its cap. Probes need not be monotone: the result always
+/// fitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Search {
     cap: usize,
-    /// The largest that fitted; 0 before the first.
+    /// Largest batch that fitted; 0 before the first.
     fits: usize,
-    /// The smallest that did not.
+    /// Smallest batch that did not fit.
     fails: Option<usize>,
 }
 
-/// Bisection ends where what is left to gain is below this share of the batch: a probe costs more than that is worth.
+/// Bisection ends when the possible gain is below the batch divided by this number, because a probe costs more than
+/// that is worth.
 const RESOLUTION: usize = 16;
 
 impl Search {
-    /// A search for no more than `cap` samples.
+    /// Makes a search for at most `cap` samples.
     pub fn new(cap: usize) -> Self {
         Self { cap: cap.max(1), fits: 0, fails: None }
     }
 
-    /// The batch to try next; none when the answer is known.
+    /// Returns the batch size to try next; `None` when the search is done.
     #[allow(clippy::should_implement_trait)] // an iterator would have to be told in between
     pub fn next(&self) -> Option<usize> {
         match self.fails {
@@ -49,7 +52,7 @@ impl Search {
         }
     }
 
-    /// What a probe of `batch` found. One that crashed did not fit.
+    /// Records the result of a probe of `batch`. One that crashed did not fit.
     pub fn record(&mut self, batch: usize, fits: bool) {
         let possible = self.fails.is_none_or(|fails| batch < fails) && batch > self.fits;
         match fits {
@@ -59,62 +62,62 @@ impl Search {
         }
     }
 
-    /// The largest batch it may ask for.
+    /// Maximum batch size.
     pub fn cap(&self) -> usize {
         self.cap
     }
 
-    /// The largest batch that fitted so far.
+    /// Largest batch that fitted so far.
     pub fn largest(&self) -> Option<usize> {
         Some(self.fits).filter(|fits| *fits > 0)
     }
 }
 
-/// What a probe of one batch found.
+/// Outcome of a probe of one batch size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Outcome {
-    /// It trains.
+    /// It can be trained.
     Fits {
-        /// The most memory it held: of the process on a CPU, of the device's allocator elsewhere, where that tells.
+        /// Peak memory in bytes: of the process on a CPU, of the device's allocator elsewhere, if that reports it.
         peak_bytes: Option<u64>,
-        /// Of training steps after the first.
+        /// Samples per second of training steps after the first.
         samples_per_second: f64,
     },
-    /// It held more than it may, and stopped itself.
+    /// It exceeded its memory budget, and stopped itself.
     OverBudget {
-        /// What it held by then.
+        /// Memory by then, in bytes.
         peak_bytes: u64,
     },
-    /// An allocation failed, or the system ended it.
+    /// An allocation failed, or the system killed the process.
     OutOfMemory {
-        /// What was said.
+        /// Error message.
         reason: String,
     },
-    /// Its steps took longer than a probe may.
+    /// Its steps took longer than the limit of a probe.
     TooSlow {
-        /// When it was given up, in seconds.
+        /// Time until it was stopped, in seconds.
         seconds: f64,
     },
-    /// Something else went wrong.
+    /// It failed for another reason.
     Crashed {
-        /// What was said.
+        /// Error message.
         reason: String,
     },
 }
 
 impl Outcome {
-    /// Whether memory is what it lacked.
+    /// Whether it failed for lack of memory.
     pub fn wants_memory(&self) -> bool {
         matches!(self, Self::OverBudget { .. } | Self::OutOfMemory { .. })
     }
 
-    /// Whether a run can be made of it.
+    /// Whether the batch can be trained.
     pub fn fits(&self) -> bool {
         matches!(self, Self::Fits { .. })
     }
 
-    /// The most memory it held, where that is known.
+    /// Peak memory in bytes, if it is known.
     pub fn peak_bytes(&self) -> Option<u64> {
         match self {
             Self::Fits { peak_bytes, .. } => *peak_bytes,
@@ -123,7 +126,7 @@ impl Outcome {
         }
     }
 
-    /// How fast it trains, if it does.
+    /// Samples per second, if the batch can be trained.
     pub fn samples_per_second(&self) -> Option<f64> {
         match self {
             Self::Fits { samples_per_second, .. } => Some(*samples_per_second),
@@ -132,25 +135,26 @@ impl Outcome {
     }
 }
 
-/// A batch and what became of it.
+/// A batch size and its outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probe {
     /// Samples per batch.
     pub batch: usize,
     /// Batches per optimizer step in the probe.
     pub accumulation: usize,
-    /// What it found.
+    /// Outcome of the probe.
     pub outcome: Outcome,
 }
 
-/// What a batch is chosen for.
+/// Goal of the choice of a batch size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Goal {
-    /// Samples per second. Where accumulation keeps the effective batch, every split learns the same, so what is left to
-    /// choose is speed; of batches as fast as the fastest to within [`NOISE`], the smallest keeps most memory in reserve.
+    /// Samples per second. If accumulation keeps the effective batch, every split trains the same, so only speed is
+    /// left to choose. Of batches whose speed is within [`NOISE`] of the fastest, the smallest leaves the most memory
+    /// free.
     #[default]
     Throughput,
-    /// As many samples as fit.
+    /// Largest batch that fits.
     Largest,
 }
 
@@ -166,10 +170,10 @@ impl FromStr for Goal {
     }
 }
 
-/// Differences in speed below this share are the machine's, not the batch's.
+/// Relative differences in speed below this are noise of the machine.
 pub const NOISE: f64 = 0.03;
 
-/// The batch to take of those that fit and are no larger than `limit`; `limit` itself if none of them is.
+/// Returns the batch size to use, of those that fit and are at most `limit`; `limit` itself if there is none.
 pub fn choose(goal: Goal, probes: &[Probe], limit: usize) -> usize {
     let fitting = || {
         let fits = probes.iter().filter(|probe| probe.batch <= limit);
@@ -185,7 +189,7 @@ pub fn choose(goal: Goal, probes: &[Probe], limit: usize) -> usize {
     }
 }
 
-/// How the samples of an optimizer step are split.
+/// Split of the samples of an optimizer step into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Samples per batch.
@@ -195,8 +199,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The split of `effective` samples into batches of no more than `largest`. It divides evenly where that costs less
-    /// than half of the batch; otherwise a step has as few samples more as batches of one size allow.
+    /// Splits `effective` samples into batches of at most `largest`. It chooses a batch that divides `effective` evenly
+    /// if that reduces the batch by less than half. Otherwise a step gets as few additional samples as batches of one
+    /// size allow.
     pub fn of(effective: usize, largest: usize) -> Self {
         let (effective, largest) = (effective.max(1), largest.max(1));
         let divisor = (1..=largest.min(effective)).rev().find(|batch| effective.is_multiple_of(*batch)).unwrap_or(1);
@@ -218,7 +223,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Runs a search to its end: the batches it tried, and what it found.
+    /// Runs a search to its end. Returns the batches it tried, and the result.
     fn run(cap: usize, mut fits: impl FnMut(usize) -> bool) -> (Vec<(usize, bool)>, Option<usize>) {
         let mut search = Search::new(cap);
         let mut tried = Vec::new();
@@ -236,7 +241,7 @@ mod tests {
     }
 
     proptest! {
-        /// Memory as it is: something for the model, something for each sample.
+        /// Realistic memory: a part for the model, and a part for each sample.
         #[test]
         fn the_largest_that_fits_is_found_to_its_resolution(
             cap in 1_usize..5000, model in 0_u64..10_000, sample in 1_u64..500, budget in 1_u64..200_000,
@@ -253,8 +258,8 @@ mod tests {
             prop_assert!(tried.iter().all(|(batch, _)| (1..=cap).contains(batch)));
         }
 
-        /// Allocators round, fragment and cache, and probes crash: what was found did fit when it was tried, nothing is
-        /// tried twice, and nothing that failed is below what was found.
+        /// Allocators round, fragment and cache, and probes crash. The result still fitted when it was tried, nothing
+        /// is tried twice, and nothing that failed is below the result.
         #[test]
         fn noise_ends_the_search_with_something_that_fitted(
             cap in 1_usize..5000, budget in 1_u64..100_000, noise in prop::collection::vec(0_u64..40_000, 64),

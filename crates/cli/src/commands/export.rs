@@ -80,7 +80,7 @@ fn write_model(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     whisper.save(&args.out, args.dtype.into()).map_err(|e| Failure::Machine(e.to_string()))
 }
 
-/// Refuses to merge what has nothing to merge, and to leave out in silence what an adapter's own folder does not hold.
+/// Refuses to merge where there is no adapter, and refuses to write a model without its adapter.
 fn check_merge(merge: bool, choice: &Choice) -> Result<(), Failure> {
     let run = choice.experiment.directory();
     match (merge, choice.is_whole()) {

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod analyze;
+mod config;
 mod data;
 mod eval;
 mod export;
@@ -31,6 +32,12 @@ pub enum Command {
     Transcribe(transcribe::Args),
     /// Write a run's best model in another layout or type
     Export(export::Args),
+    /// Print what a configuration can contain
+    Config {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: config::Command,
+    },
     /// Create or check data
     Data {
         /// Subcommand
@@ -60,6 +67,7 @@ impl Command {
             Self::Predict(args) => predict::run(&args),
             Self::Transcribe(args) => transcribe::run(&args),
             Self::Export(args) => export::run(&args),
+            Self::Config { command } => config::run(&command),
             Self::Data { command } => data::run(&command),
             Self::Monitor(args) => monitor::run(&args),
             Self::Tune(args) => tune::run(&args),

@@ -46,7 +46,7 @@ pub fn run(args: &Args, log_format: LogFormat) -> Result<(), Failure> {
     if process_group.is_alone() {
         return Err(failure);
     }
-    // One sentence is enough of several processes; it is said before any of them leaves, for then the launcher ends all.
+    // One process of the group reports the error, before any of them exits, because the launcher then ends all.
     match &failure {
         Failure::BadInput(text) | Failure::Machine(text) if process_group.reports_errors() => {
             logging::complain(log_format, text)
@@ -119,7 +119,8 @@ fn process_group() -> Result<ProcessGroup, Failure> {
     Err(Failure::SaidByAnother(refused.status()))
 }
 
-/// Where a file is not there: that the comment at the head of the configuration says where it comes from, if it does.
+/// Adds to the error about a missing file that the comment at the head of the configuration says where the file comes
+/// from, if it does.
 fn with_origin(failure: Failure, config: &Path) -> Failure {
     let Failure::BadInput(error) = failure else { return failure };
     let text = std::fs::read_to_string(config).unwrap_or_default();
@@ -155,8 +156,8 @@ fn phases(text: &str) -> Result<Vec<Phase>, Failure> {
     }
 }
 
-/// What was achieved, on standard output: a line for each stage and one for each of its metrics; of a run without tasks also
-/// what it reads.
+/// Prints the results to standard output: a line for each stage and one for each of its metrics; for a run without
+/// tasks also its hypotheses.
 fn report(experiment: &Experiment, outcomes: &[StageOutcome]) -> Result<(), Failure> {
     let told = tell(experiment, outcomes);
     let is_complete = |outcome: &StageOutcome| outcome.summary.as_ref().is_none_or(|summary| summary.completed);

@@ -14,8 +14,8 @@ use undertone::phases::{LiveTranscriber, Passage, Transcriber};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// whisper-nano-cw, which is bundled and reads Morse code; a run's directory, for its best model, or that of one of its
-    /// stages; or a folder in the Hugging Face layout
+    /// Model: whisper-nano-cw, which is bundled and reads Morse code; the directory of a run or of one of its stages,
+    /// for its best model; or a folder in the Hugging Face layout
     #[arg(long, default_value = "whisper-nano-cw")]
     model: PathBuf,
     /// Language code for multilingual models; the model's own default if not given
@@ -39,8 +39,8 @@ pub struct Args {
     /// Sampling rate, if standard input is raw samples: 16 bits, little-endian, mono
     #[arg(long, value_name = "HZ")]
     rate: Option<u32>,
-    /// Audio files: WAV, FLAC, MP3 or Ogg Vorbis. `-` is standard input: WAV and, with --rate, samples alone are read while they
-    /// come, the others once they have ended
+    /// Audio files: WAV, FLAC, MP3 or Ogg Vorbis. `-` is standard input: WAV and, with --rate, raw samples are
+    /// transcribed while they arrive, the other formats at their end
     #[arg(required = true)]
     audio: Vec<PathBuf>,
 }

@@ -36,8 +36,8 @@ pub struct Args {
     /// Device: cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long)]
     device: Option<String>,
-    /// The most memory: 6GB, or a share of what is available like 80%, which is the default on a CPU. On a GPU an amount,
-    /// or what there is
+    /// Memory limit: an amount like 6GB, or a share of the available memory like 80%, the default on a CPU. On a GPU:
+    /// an amount, or all of its memory if not given
     #[arg(long, value_name = "BUDGET")]
     memory: Option<MemoryBudget>,
     /// Objective: `throughput`, or `largest` for the largest batch

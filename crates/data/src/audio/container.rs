@@ -1,20 +1,21 @@
-//! What bytes are, by how they begin.
+//! Detection of a file's format from its first bytes.
 
-/// A format that says of itself what it is.
+/// A format with a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Container {
-    /// What people call it.
+    /// Common name of the format.
     pub name: &'static str,
-    /// Whether it is read here.
+    /// Whether this crate reads the format.
     pub is_read: bool,
-    /// Whether nothing else begins so: of an MP3 without a tag that is eleven bits, which samples may begin with too.
+    /// Whether the signature is unique. That of an MP3 without a tag is eleven bits, which raw samples may begin with
+    /// too.
     pub is_certain: bool,
 }
 
-/// How many bytes tell what it is.
+/// Number of bytes needed to detect the format.
 pub(super) const TELLING: usize = 64;
 
-/// The beginnings of formats: where, what, and the format's name.
+/// Signatures of formats: offset, bytes, and the format's name.
 const READ: [(usize, &[u8], &str); 3] = [(0, b"fLaC", "FLAC"), (0, b"OggS", "Ogg"), (0, b"ID3", "MP3")];
 const NOT_READ: [(usize, &[u8], &str); 11] = [
     (0, b"RF64", "RF64"),
@@ -33,7 +34,7 @@ const NOT_READ: [(usize, &[u8], &str); 11] = [
 impl Container {
     pub const WAV: Self = Self { name: "WAV", is_read: true, is_certain: true };
 
-    /// What begins with these bytes, [`TELLING`] of them where there are so many.
+    /// Returns the format that begins with these bytes, [`TELLING`] of them if there are so many.
     pub fn of(first: &[u8]) -> Option<Self> {
         let is = |(at, magic, _): &&(usize, &[u8], &str)| first.get(*at..).is_some_and(|rest| rest.starts_with(magic));
         let named =
@@ -47,18 +48,18 @@ impl Container {
     }
 }
 
-/// Whether bytes are text: samples have zeros and other control characters among them.
+/// Returns whether bytes are text: samples contain zeros and other control characters.
 pub(super) fn is_text(first: &[u8]) -> bool {
     let text = match std::str::from_utf8(first) {
         Ok(text) => text,
-        // The end may cut through a character.
+        // The last character may be incomplete.
         Err(error) if error.error_len().is_none() => std::str::from_utf8(&first[..error.valid_up_to()]).unwrap_or(""),
         Err(_) => return false,
     };
     !text.is_empty() && text.chars().all(|character| !character.is_control() || "\t\r\n".contains(character))
 }
 
-/// Whether a frame of MP3 begins here: its eleven bits, and none of the values that a header never has.
+/// Returns whether an MP3 frame begins here: its eleven bits, and no value that is invalid in a header.
 fn is_mp3_frame(first: &[u8]) -> bool {
     let &[0xff, version_and_layer, rates, ..] = first else { return false };
     let [version, layer] = [version_and_layer >> 3 & 3, version_and_layer >> 1 & 3];

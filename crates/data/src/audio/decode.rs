@@ -21,32 +21,32 @@ use super::{AudioError, SAMPLE_RATE, Stored};
 use crate::guarded::guarded;
 use crate::limits::LONGEST_HOURS;
 
-/// How far past the file's end a segment may reach, in seconds: one hop, which manifests round away.
+/// Maximum distance of a segment's end from the file's end, in seconds: one hop, lost to rounding in manifests.
 pub(crate) const ROUNDING: f64 = 0.01;
 
-/// How much is decoded before the first sample that is wanted where packets depend on earlier ones, in seconds. Vorbis
-/// needs one packet (at most 8192 samples); MP3 may refer to 511 bytes back, which is half a second at 8 kbit/s.
+/// Length of the audio that is decoded before the first wanted sample if packets depend on earlier ones, in seconds.
+/// Vorbis needs one packet (at most 8192 samples); MP3 may refer to 511 bytes back, which is half a second at 8 kbit/s.
 const PREROLL: f64 = 1.0;
 
-/// How much more than its header promises a file may hold, in seconds and as a share: headers are a little wrong at
-/// times, and one that is very wrong is no reason to decode without end.
+/// Length of audio that a file may contain beyond the length in its header, in seconds and as a share. Headers are
+/// sometimes a little wrong; the limit prevents endless decoding if one is very wrong.
 const SLACK: (f64, f64) = (10.0, 0.1);
 
-/// How much of a file that promises nothing is decoded before it is counted how long it is, in seconds: what is too long is
-/// then refused at once, and short files are read once.
+/// Length that is decoded of a file without a known length before its packets are counted, in seconds. A file that is
+/// too long is then refused at once, and a short file is read only once.
 const UNCOUNTED: f64 = 60.0;
 
-/// Audio as it was decoded.
+/// Decoded audio.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// Samples of 16 kHz and one channel.
+    /// Samples at 16 kHz, one channel.
     pub samples: Vec<f32>,
-    /// What its samples went up to as they are written, where those are floats.
+    /// Range of the samples as stored, if they are floats.
     pub floats: Option<FloatRange>,
 }
 
 impl Stored {
-    /// From `start` to `end` in seconds as 16 kHz mono samples; `None` means the audio's own bound.
+    /// Decodes from `start` to `end` in seconds to 16 kHz mono samples; `None` means the audio's own bound.
     ///
     /// # Errors
     /// As [`load_segment`](super::load_segment).
@@ -54,7 +54,7 @@ impl Stored {
         Ok(self.decode(start, end)?.samples)
     }
 
-    /// As [`load`](Self::load), with what is known of samples that are floats.
+    /// As [`load`](Self::load), with the range of samples that are floats.
     ///
     /// # Errors
     /// As [`load_segment`](super::load_segment).
@@ -67,31 +67,31 @@ impl Stored {
         decode(self, from, end, LONGEST_HOURS * 3600.0)
     }
 
-    /// How long it is by its header, in seconds, without decoding: None where the header does not tell, as in an MP3
-    /// without an encoder's tag.
+    /// Returns the length by the header, in seconds, without decoding. None if the header does not give it, as in an
+    /// MP3 without an encoder's tag.
     ///
     /// # Errors
-    /// If it is missing, empty or no audio.
+    /// If the audio is missing, empty or not audio.
     pub fn seconds(&self) -> Result<Option<f64>, AudioError> {
         seconds(self)
     }
 
-    /// How long it is by the packets that it holds, in seconds: all of it is read, and nothing is decoded.
+    /// Returns the length by the packets, in seconds: all of them are read, and nothing is decoded.
     ///
     /// # Errors
-    /// If it is missing, empty or no audio, or is damaged on the way.
+    /// If the audio is missing, empty, not audio, or damaged.
     pub fn counted_seconds(&self) -> Result<f64, AudioError> {
         counted_seconds(self)
     }
 }
 
-/// Decodes from `start` to `end` in seconds (to the end of the file if `None`) to 16 kHz mono; the bounds are known to be
-/// sane. More than `longest` seconds are an error.
+/// Decodes from `start` to `end` in seconds (to the end of the file if `None`) to 16 kHz mono; the bounds must be
+/// valid. More than `longest` seconds are an error.
 pub(super) fn decode(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> Result<Decoded, AudioError> {
     caught(stored, || decode_part(stored, start, end, longest))
 }
 
-/// How long the audio is by its header, in seconds, if the header tells.
+/// Returns the length of the audio by its header, in seconds, if the header gives it.
 fn seconds(stored: &Stored) -> Result<Option<f64>, AudioError> {
     caught(stored, || {
         let source = Source::open(stored)?;
@@ -99,15 +99,15 @@ fn seconds(stored: &Stored) -> Result<Option<f64>, AudioError> {
     })
 }
 
-/// How long the audio is by the packets that it has, in seconds: all of it is read, and nothing is decoded.
+/// Returns the length of the audio by its packets, in seconds: all of them are read, and nothing is decoded.
 fn counted_seconds(stored: &Stored) -> Result<f64, AudioError> {
     caught(stored, || {
         let mut source = Source::open(stored)?;
         let (mut frames, mut before) = (0_u64, None);
         while let Some(packet) = source.next_packet(frames)? {
             let begins = u64::try_from(packet.pts.get()).unwrap_or(0);
-            // Where the length was guessed, packets say of what lies beyond the guess that it is padding; they are all of
-            // one size.
+            // If the length was guessed, packets beyond the guess are marked as padding; all packets have the same
+            // size.
             frames = match before {
                 Some(before) if !source.trims => begins.saturating_add(begins.saturating_sub(before)),
                 _ => frames.saturating_add(packet.dur.get()),
@@ -118,7 +118,7 @@ fn counted_seconds(stored: &Stored) -> Result<f64, AudioError> {
     })
 }
 
-/// A panic in somebody else's decoder as an error about the file.
+/// Turns a panic in the decoder into an error about the file.
 fn caught<T>(stored: &Stored, read: impl FnOnce() -> Result<T, AudioError>) -> Result<T, AudioError> {
     guarded(read).unwrap_or_else(|panic| {
         let reason = format!("the decoder gave up: {panic}");
@@ -149,7 +149,7 @@ fn decode_part(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> R
         return Err(AudioError::TooLong { path: path.into(), hours: longest / 3600.0 });
     }
 
-    // What precedes `first` is decoded and goes nowhere.
+    // Samples before `first` are decoded and discarded.
     let mut cut = Cut::new(&source, first..last.unwrap_or(u64::MAX), longest)?;
     match source.seek(first)? {
         Some((position, begun)) => {
@@ -187,16 +187,16 @@ fn decode_part(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> R
     cut.finish()
 }
 
-/// What is wanted of a file's samples, on its way to 16 kHz.
+/// Conversion of a part of a file's samples to 16 kHz.
 struct Cut<'a> {
     path: &'a Path,
     rate: u32,
     wanted: Range<u64>,
-    /// The most seconds that there may be.
+    /// Maximum length, in seconds.
     longest: f64,
-    /// The sample of the file that comes next.
+    /// Index of the file's next sample.
     position: u64,
-    /// Where samples are floats.
+    /// Scaling of samples that are floats.
     full_scale: Option<FullScale>,
     resampling: Resampling,
 }
@@ -210,7 +210,7 @@ impl<'a> Cut<'a> {
         Ok(Self { path, rate, wanted, longest, position: 0, full_scale, resampling })
     }
 
-    /// Takes the file's next samples, and of them what is wanted.
+    /// Takes the file's next samples, and keeps the wanted ones.
     fn push(&mut self, samples: &[f32]) -> Result<(), AudioError> {
         let place =
             |at: u64| usize::try_from(at.saturating_sub(self.position)).unwrap_or(usize::MAX).min(samples.len());
@@ -254,15 +254,16 @@ struct Source<'a> {
     decoder: Box<dyn AudioDecoder>,
     track: u32,
     rate: u32,
-    /// Samples per channel according to the header, where it can be trusted.
+    /// Number of samples per channel according to the header, if it can be trusted.
     promised: Option<u64>,
-    /// Whether packets decode independently and hold exactly the samples they say: WAV and FLAC.
+    /// Whether packets decode independently and contain exactly the declared number of samples: WAV and FLAC.
     exact: bool,
-    /// Whether samples stand in blocks (ADPCM), which the reader cannot look for: it takes a sample for a block.
+    /// Whether samples are stored in blocks (ADPCM). The reader cannot seek in them, because it takes a sample for a
+    /// block.
     in_blocks: bool,
-    /// Whether samples are written as floats, which have no largest.
+    /// Whether samples are stored as floats, which have no maximum.
     is_float: bool,
-    /// Whether the decoder leaves out what packets say is the encoder's delay and padding.
+    /// Whether the decoder drops the samples that packets mark as the encoder's delay and padding.
     trims: bool,
     interleaved: Vec<f32>,
 }
@@ -284,8 +285,8 @@ impl<'a> Source<'a> {
         let rate = rate.ok_or_else(|| unsupported("the header gives no sampling rate".into()))?;
 
         let format = reader.format_info().short_name;
-        // Without an encoder's tag (which also gives the delay) an MP3's length is a guess from its first frames. What
-        // lies beyond the guess is no padding.
+        // Without an encoder's tag (which also gives the delay) an MP3's length is a guess from its first frames.
+        // Packets beyond the guess are no padding.
         let guessed = format == "mp3" && track.delay.is_none();
         let decoder = symphonia::default::get_codecs()
             .make_audio_decoder(codec, &AudioDecoderOptions::default().gapless(!guessed))
@@ -299,8 +300,8 @@ impl<'a> Source<'a> {
         Ok(Self { path, reader, decoder, track, rate, promised, exact, in_blocks, is_float, trims, interleaved })
     }
 
-    /// Moves to sample `first` or to somewhere before it; says where, with what it had to decode on the way. None where
-    /// the audio can only be read from its beginning, which needs opening it again.
+    /// Seeks to sample `first` or to a sample before it. Returns the position, with the samples that were decoded on
+    /// the way. Returns `None` if the audio can only be read from its beginning, for which it must be opened again.
     fn seek(&mut self, first: u64) -> Result<Option<(u64, Vec<f32>)>, AudioError> {
         let preroll = if self.exact { 0 } else { (PREROLL * f64::from(self.rate)) as u64 };
         let target = first.saturating_sub(preroll);
@@ -319,13 +320,14 @@ impl<'a> Source<'a> {
                 let at = first as f64 / f64::from(self.rate);
                 Err(AudioError::Damaged { path: self.path.into(), at, reason: error.to_string() })
             }
-            // MP3 and Ogg tell where they end only by failing.
+            // MP3 and Ogg report their end only as an error.
             Err(_) => Ok(None),
         }
     }
 
-    /// Decodes up to the packet with sample `first`, whose position its own time stamp gives, and keeps that packet
-    /// alone: those before it only bring the decoder into the state it would be in. They may fail for what they lack.
+    /// Decodes up to the packet with sample `first`, whose position comes from its own time stamp, and keeps that
+    /// packet alone. The packets before it only bring the decoder into the right state; they may fail because data
+    /// before them are missing.
     fn preroll(&mut self, first: u64) -> Option<(u64, Vec<f32>)> {
         loop {
             let packet = self.reader.next_packet().ok().flatten()?;
@@ -345,7 +347,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The next packet of the track; `reached` is the sample of the file that it begins with.
+    /// Returns the next packet of the track; `reached` is the index of its first sample in the file.
     fn next_packet(&mut self, reached: u64) -> Result<Option<Packet>, AudioError> {
         loop {
             match self.reader.next_packet() {
@@ -360,7 +362,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Decodes one packet into `samples`, of which the first is sample `reached` of the file; false at the file's end.
+    /// Decodes one packet into `samples`, whose first sample is sample `reached` of the file; returns false at the
+    /// file's end.
     fn decode_packet(&mut self, reached: u64, samples: &mut Vec<f32>) -> Result<bool, AudioError> {
         samples.clear();
         let Some(packet) = self.next_packet(reached)? else { return Ok(false) };
@@ -369,7 +372,7 @@ impl<'a> Source<'a> {
                 mix_down(&buffer, &mut self.interleaved, samples);
                 Ok(true)
             }
-            // A packet that the end of the file cut through.
+            // The end of the file truncated a packet.
             Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => {
                 self.finish(reached).map(|()| false)
             }
@@ -377,9 +380,10 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The file ended: was that all of it?
+    /// Checks at the end of the file that it is complete.
     ///
-    /// The lossy formats count in packets and trim the encoder's delay, so there a tenth of a second is allowed.
+    /// The lossy formats count in packets and trim the encoder's delay, so for them a difference of a tenth of a second
+    /// is allowed.
     fn finish(&self, reached: u64) -> Result<(), AudioError> {
         let slack = if self.exact { 0 } else { u64::from(self.rate) / 10 };
         match self.promised {
@@ -398,7 +402,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What a file is that is not read, where its beginning tells.
+/// Returns the name of an unsupported format, if the file begins with its signature.
 fn unread_format(stored: &Stored) -> Option<String> {
     let mut first = Vec::new();
     stored.open().ok()?.take(TELLING as u64).read_to_end(&mut first).ok()?;
@@ -409,8 +413,8 @@ fn unread_format(stored: &Stored) -> Option<String> {
     }
 }
 
-/// Whether a WAV gives no length though its header has one: what is written to a pipe cannot go back to its header, and
-/// programs write the largest number there that they dare to, 2³² - 1 or about 2³¹.
+/// Returns whether the length in a WAV's header is only a placeholder. A program that writes to a pipe cannot return to
+/// the header, so it writes a very large number there, 2³² - 1 or about 2³¹.
 fn is_piped_wav(stored: &Stored) -> bool {
     let mut head = [0; 8];
     let mut read = || stored.open().ok()?.read_exact(&mut head).ok();

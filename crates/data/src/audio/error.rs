@@ -1,31 +1,31 @@
 use std::path::PathBuf;
 
-/// Why an audio file could not be read or written; times are in seconds from the file's beginning.
+/// Error of reading or writing an audio file; times are in seconds from the file's beginning.
 #[derive(Debug, thiserror::Error)]
 pub enum AudioError {
-    /// No such file.
+    /// The file does not exist.
     #[error("{path}: there is no such audio file; check the path, and the folder that its list is in")]
     Missing {
         /// The file.
         path: PathBuf,
     },
-    /// The file exists but the system does not let it be read.
+    /// The file exists but cannot be read.
     #[error("{path}: cannot be read: {source}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The content is no audio format known here.
+    /// The content is not in a known audio format.
     #[error("{path}: is not audio in a known format ({reason}); convert it to WAV, FLAC, MP3 or Ogg Vorbis")]
     UnknownFormat {
         /// The file.
         path: PathBuf,
-        /// What the decoder said.
+        /// Message of the decoder.
         reason: String,
     },
-    /// A stream that begins as no format that is known, without a word on what its samples are.
+    /// A stream does not begin with a known format, and no sample rate was given for raw samples.
     #[error(
         "{path}: does not begin as audio in a known format does; send WAV, FLAC, MP3 or Ogg Vorbis, or, if it is samples alone \
          (16 bits, little-endian, one channel), say how many a second has, as with `--rate 16000`"
@@ -34,44 +34,44 @@ pub enum AudioError {
         /// The stream.
         path: PathBuf,
     },
-    /// A stream that says how many samples a second has, and was said to have so many.
+    /// A sample rate was given for a stream that has a header with its own.
     #[error(
         "{path}: is {format}, which says its rate itself; leave out `--rate`, which is for samples without a header"
     )]
     OwnRate {
         /// The stream.
         path: PathBuf,
-        /// What it is.
+        /// Format of the stream.
         format: &'static str,
     },
-    /// A known format, but of a kind that cannot be decoded.
+    /// A known format, but of a variant that cannot be decoded.
     #[error("{path}: holds audio that cannot be decoded ({reason}); convert it to 16-bit WAV or FLAC")]
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// What exactly is unsupported.
+        /// Unsupported property.
         reason: String,
     },
-    /// No samples at all.
+    /// There are no samples.
     #[error("{path}: holds no audio (zero samples); remove it from the data or record it again")]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// A cell of a table that should hold audio, and is null.
+    /// A cell of a table that should contain audio is null.
     #[error("{path}: has no audio (its cell is null); remove the row from the data")]
     Null {
-        /// The file and its row.
+        /// File and row.
         path: PathBuf,
     },
-    /// The file ends before its header says.
+    /// The file ends before the length in its header.
     #[error("{path}: is cut short, it ends at {at:.2} s of the {promised:.2} s its header promises; copy it again")]
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Where it ends.
+        /// End of the file.
         at: f64,
-        /// Where its header says that it ends.
+        /// End according to the header.
         promised: f64,
     },
     /// The file cannot be decoded from some point on.
@@ -79,27 +79,27 @@ pub enum AudioError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// How far it could be decoded.
+        /// Position up to which it could be decoded.
         at: f64,
-        /// What the decoder said.
+        /// Message of the decoder.
         reason: String,
     },
-    /// The file holds far more than its header says.
+    /// The file contains far more audio than its header declares.
     #[error(
         "{path}: holds far more than the {promised:.2} s that its header promises, so the file is not what it says; write it again"
     )]
     MoreThanPromised {
         /// The file.
         path: PathBuf,
-        /// How long its header says that it is.
+        /// Length according to the header.
         promised: f64,
     },
-    /// More audio than is read at once.
+    /// The audio is longer than the limit.
     #[error("{path}: has more than the {hours} h of audio that are read at once; cut it, or give a start and an end")]
     TooLong {
         /// The file.
         path: PathBuf,
-        /// The most that is read at once.
+        /// Maximum length that is read at once.
         hours: f64,
     },
     /// A sample is NaN or infinite.
@@ -107,17 +107,17 @@ pub enum AudioError {
     NotFinite {
         /// The file.
         path: PathBuf,
-        /// Where the first such sample is.
+        /// Position of the first such sample.
         at: f64,
     },
-    /// The segment makes no sense whatever the file.
+    /// The segment is invalid for any file.
     #[error("{path}: the segment from {start} s to {} is empty or negative; make 0 <= start < end", Bound(*end))]
     BadSegment {
         /// The file.
         path: PathBuf,
-        /// Where the segment starts.
+        /// Start of the segment.
         start: f64,
-        /// Where the segment ends, if not with the file.
+        /// End of the segment, if not that of the file.
         end: Option<f64>,
     },
     /// The segment goes beyond the file.
@@ -125,11 +125,11 @@ pub enum AudioError {
     OutsideFile {
         /// The file.
         path: PathBuf,
-        /// Where the segment starts.
+        /// Start of the segment.
         start: f64,
-        /// Where the segment ends, if not with the file.
+        /// End of the segment, if not that of the file.
         end: Option<f64>,
-        /// Where the file ends.
+        /// End of the file.
         duration: f64,
     },
     /// The file could not be written.
@@ -137,7 +137,7 @@ pub enum AudioError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         reason: String,
     },
 }

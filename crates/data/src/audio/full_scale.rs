@@ -1,47 +1,48 @@
-//! What full scale is, of samples that are floats.
+//! Full scale of samples that are floats.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What floats of a recording go up to.
+/// Range of a recording's float samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FloatRange {
-    /// The largest, without its sign, as it is written.
+    /// Largest magnitude, as stored.
     pub peak: f32,
-    /// What they were divided by: 1, or the full scale of the integers that they are.
+    /// Divisor of the samples: 1, or the full scale of the integers that they are.
     pub full_scale: f32,
 }
 
-/// Brings floats to a full scale of 1. Up to eight times that is loud and stays as it is; programs that hand on integers as
-/// floats go up to 32,768 and further, and what they write is divided by the full scale of these integers.
+/// Scales floats to a full scale of 1. Values of up to eight times full scale are loud and stay as they are. Programs
+/// that store integers as floats write values of up to 32,768 and further; these are divided by the full scale of the
+/// integers.
 ///
-/// The first second tells which it is, and every sample after it that does not fit: so a stream, of which nobody knows what
-/// comes, becomes the same as a file.
+/// The first second decides the divisor; a later sample that is too large for it selects a larger divisor from there
+/// on. So a stream, whose later samples are not known, gives the same result as a file.
 pub(super) struct FullScale {
     path: PathBuf,
-    /// What is divided by; none in the first second.
+    /// Divisor; none in the first second.
     divisor: Option<f32>,
-    /// What waits for that.
+    /// Samples that wait for the divisor.
     held: Vec<f32>,
-    /// How many samples are waited for.
+    /// Number of samples to wait for.
     ahead: usize,
     peak: f32,
 }
 
-/// Beyond so many times full scale it is another.
+/// Maximum magnitude of samples relative to their full scale.
 const ROOM: f32 = 8.0;
 /// Full scale of floats, and of integers of 16, 24 and 32 bits.
 const FULL_SCALES: [f32; 4] = [1.0, 32_768.0, 8_388_608.0, 2_147_483_648.0];
-/// Whether it has been said that a recording is divided: a corpus of such is named by one of them.
+/// Whether a division has been reported: one warning is enough for a whole corpus of such recordings.
 static SAID: AtomicBool = AtomicBool::new(false);
 
 impl FullScale {
-    /// Before the first of `rate` samples a second.
+    /// State before the first sample, at `rate` samples per second.
     pub fn new(path: &Path, rate: u32) -> Self {
         Self { path: path.into(), divisor: None, held: Vec::new(), ahead: rate as usize, peak: 0.0 }
     }
 
-    /// Takes finite samples, and gives those of which the scale is known.
+    /// Takes finite samples, and returns those whose scale is known.
     pub fn push(&mut self, samples: Vec<f32>) -> Vec<f32> {
         if self.divisor.is_some() {
             return self.divided(samples);
@@ -50,7 +51,7 @@ impl FullScale {
         if self.held.len() < self.ahead { Vec::new() } else { self.finish() }
     }
 
-    /// What is still held.
+    /// Returns the samples that are still held.
     pub fn finish(&mut self) -> Vec<f32> {
         let held = std::mem::take(&mut self.held);
         if self.divisor.is_none() {
@@ -60,7 +61,7 @@ impl FullScale {
         self.divided(held)
     }
 
-    /// What there was so far.
+    /// Returns the range of the samples so far.
     pub fn range(&self) -> FloatRange {
         FloatRange { peak: self.peak, full_scale: self.divisor.unwrap_or(1.0) }
     }
@@ -91,7 +92,7 @@ impl FullScale {
     }
 }
 
-/// What floats of this size are fractions of.
+/// Returns the full scale of floats of this magnitude.
 fn full_scale_of(size: f32) -> f32 {
     FULL_SCALES.into_iter().find(|full_scale| size <= ROOM * full_scale).unwrap_or(size)
 }

@@ -1,4 +1,4 @@
-//! Audio that comes while it is read: from a pipe, a sound card, a radio.
+//! Audio that is read as it arrives: from a pipe, a sound card, a radio.
 
 use super::container::{Container, TELLING, is_text};
 use super::full_scale::FullScale;
@@ -8,9 +8,9 @@ use super::{AudioError, SAMPLE_RATE, Stored};
 use std::io::{Chain, Cursor, Read};
 use std::sync::Arc;
 
-/// A stream of audio, brought to 16 kHz and one channel: WAV, or 16-bit samples alone, little-endian and of one channel, which
-/// are read while they come; FLAC, MP3 and Ogg Vorbis, which are read once they have come to their end. A WAV header's promise
-/// of a length is ignored: who records does not know it yet.
+/// A stream of audio, converted to 16 kHz and one channel. WAV, and raw 16-bit samples (little-endian, one channel),
+/// are read as they arrive; FLAC, MP3 and Ogg Vorbis are read once the stream has ended. The length in a WAV header is
+/// ignored, because a recorder does not know it yet.
 ///
 /// ```
 /// use undertone_data::audio::LiveAudio;
@@ -26,32 +26,32 @@ pub struct LiveAudio<R>(Source<R>);
 
 enum Source<R> {
     Coming(Box<Coming<R>>),
-    /// All of it.
+    /// All samples of a stream that was read as a whole.
     Whole(std::vec::IntoIter<f32>),
 }
 
-/// Samples that are read while they come.
+/// Samples that are read as they arrive.
 struct Coming<R> {
     bytes: Chain<Cursor<Vec<u8>>, R>,
     format: Format,
-    /// Frames that have come.
+    /// Number of frames read so far.
     frames: u64,
-    /// Where samples are floats.
+    /// Scaling of samples that are floats.
     full_scale: Option<FullScale>,
     /// None after the last sample.
     resampling: Option<Resampling>,
 }
 
-/// The most bytes of a stream that is read as a whole: eight hours of the largest of such files.
+/// Maximum number of bytes of a stream that is read as a whole: eight hours of the largest of such files.
 const MOST_BYTES: u64 = 1 << 32;
 
 impl<R: Read> LiveAudio<R> {
-    /// Reads as much as tells what it is, or all of what cannot be read while it comes. `rate` is how many samples a second
-    /// has of a stream that has no header; without it there has to be one.
+    /// Reads enough to detect the format, or the whole stream if its format cannot be read as it arrives. `rate` is the
+    /// number of samples per second of a stream without a header; without it there has to be a header.
     ///
     /// # Errors
-    /// When the system does not let it be read; when it is nothing that is known or is no audio, compressed WAV, or damaged;
-    /// and for a `rate` where the stream says its own.
+    /// If the stream cannot be read; if it has no known format or is not audio, is compressed WAV, or is damaged; and
+    /// if a `rate` is given for a stream with a header.
     pub fn new(mut source: R, rate: Option<u32>) -> Result<Self, AudioError> {
         let mut first = Vec::new();
         source.by_ref().take(TELLING as u64).read_to_end(&mut first).map_err(unread)?;
@@ -77,10 +77,11 @@ impl<R: Read> LiveAudio<R> {
         Ok(Self(source))
     }
 
-    /// The next samples, about `most` of them, as soon as they are all there; at the end fewer, and at last none.
+    /// Returns the next samples, about `most` of them, as soon as all of them have arrived; at the end fewer, and
+    /// finally none.
     ///
     /// # Errors
-    /// When the system does not let it be read, or a sample is no finite number.
+    /// If the stream cannot be read, or a sample is not a finite number.
     pub fn next(&mut self, most: usize) -> Result<Vec<f32>, AudioError> {
         match &mut self.0 {
             Source::Coming(coming) => coming.next(most),
@@ -118,7 +119,7 @@ impl<R: Read> Coming<R> {
         Ok(Vec::new())
     }
 
-    /// Samples at full scale, as far as that is known.
+    /// Returns samples at full scale, as far as that is known.
     fn scaled(&mut self, samples: Vec<f32>, ended: bool) -> Result<Vec<f32>, AudioError> {
         let Some(full_scale) = &mut self.full_scale else { return Ok(samples) };
         if let Some(at) = samples.iter().position(|sample| !sample.is_finite()) {
@@ -134,7 +135,7 @@ impl<R: Read> Coming<R> {
     }
 }
 
-/// What a stream holds that has to be there as a whole.
+/// Reads a stream that has to be complete before it is decoded.
 fn whole(bytes: impl Read) -> Result<Vec<f32>, AudioError> {
     let mut all = Vec::new();
     bytes.take(MOST_BYTES).read_to_end(&mut all).map_err(unread)?;
@@ -166,7 +167,7 @@ mod tests {
         bytes.into_inner()
     }
 
-    /// All that a stream has, in blocks of `most`.
+    /// Returns all samples of a stream, in blocks of `most`.
     fn heard(bytes: impl Read, rate: Option<u32>, most: usize) -> Result<Vec<f32>, AudioError> {
         let mut live = LiveAudio::new(bytes, rate)?;
         let mut heard = Vec::new();
@@ -187,7 +188,7 @@ mod tests {
         std::fs::read(format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))).expect("a fixture")
     }
 
-    /// Gives a byte at a time, as a slow pipe does.
+    /// Returns a byte at a time, as a slow pipe does.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {
@@ -200,7 +201,7 @@ mod tests {
     #[test]
     fn channels_are_averaged_and_the_promised_length_ignored() {
         let mut bytes = wav(2, 16_000, 16, &[8192, 24_576, -8192, 0]);
-        // What a recorder writes that does not know how long it will record.
+        // Written by a recorder that does not know how long it will record.
         bytes[4..8].fill(0xff);
         let data = bytes.windows(4).position(|four| four == b"data").expect("a chunk");
         bytes[data + 4..data + 8].fill(0);
@@ -240,7 +241,7 @@ mod tests {
             let error = heard(bytes.as_slice(), None, 4_000).expect_err(culprit).to_string();
             assert!(error.contains(culprit), "{error}");
         }
-        // What a frame is said to take is what its samples take.
+        // The frame size in the header is ignored: it follows from the width of the samples.
         let odd = changed(32, &[0xff, 0xff]);
         assert_eq!(heard(odd.as_slice(), None, 10).expect("audio"), heard(good.as_slice(), None, 10).expect("audio"));
         assert!(LiveAudio::new(changed(16, &[0xff; 4]).as_slice(), None).is_err(), "a description of 4 GB");

@@ -1,7 +1,8 @@
-//! Audio files in and out: whatever the file holds, the rest of the crate sees 16 kHz mono `f32`.
+//! Reading and writing of audio files. Every file becomes 16 kHz mono `f32`, the only form that the rest of the crate
+//! handles.
 //!
 //! Reads WAV (8 to 32-bit integer, float, ADPCM), FLAC, MP3 and Ogg Vorbis, of any sampling rate and number of channels
-//! (which are averaged). The format is told from the content, not from the file's name.
+//! (which are averaged). The format is detected from the content, not from the file's name.
 
 mod container;
 mod decode;
@@ -24,30 +25,31 @@ pub use live::LiveAudio;
 pub(crate) use resample::to_16k;
 pub use stored::Stored;
 
-/// The sampling rate of everything downstream, in Hz.
+/// Sampling rate of all audio after decoding, in Hz.
 pub const SAMPLE_RATE: u32 = 16_000;
 
-/// The whole file as 16 kHz mono samples, full scale being `[-1, 1]`. Floats that go a little beyond it stay; such that go up
-/// to 32,768 or further are divided, as [`FloatRange`] says.
+/// Reads the whole file as 16 kHz mono samples with a full scale of `[-1, 1]`. Floats slightly beyond full scale are
+/// kept; floats up to 32,768 or further are divided, as described at [`FloatRange`].
 ///
-/// Fails if the file is missing, is not audio, is damaged or cut short, holds no samples, or holds NaN or infinity; and if
-/// it holds far more than its header promises, or more than [`LONGEST_HOURS`](crate::limits::LONGEST_HOURS).
+/// Fails if the file is missing, is not audio, is damaged or truncated, contains no samples, or contains NaN or
+/// infinity. Also fails if it contains far more than its header declares, or more than
+/// [`LONGEST_HOURS`](crate::limits::LONGEST_HOURS).
 pub fn load(path: &Path) -> Result<Vec<f32>, AudioError> {
     load_segment(path, None, None)
 }
 
-/// The part of the file from `start` to `end` in seconds, as [`load`] gives it; `None` means the file's own bound.
+/// Reads the part of the file from `start` to `end` in seconds, as [`load`] does; `None` means the file's own bound.
 ///
-/// Nothing before `start` is decoded, but for the second that MP3 and Vorbis need to come into step.
-/// Fails as [`load`] does, and if the segment is empty or lies outside the file. An `end` up to 10 ms past the end
-/// counts as rounding.
+/// Nothing before `start` is decoded, except for the second that MP3 and Vorbis decoders need to synchronise. Fails as
+/// [`load`] does, and if the segment is empty or lies outside the file. An `end` up to 10 ms after the end of the file
+/// counts as a rounding error.
 pub fn load_segment(path: &Path, start: Option<f64>, end: Option<f64>) -> Result<Vec<f32>, AudioError> {
     Stored::file(path).load(start, end)
 }
 
-/// Writes 16 kHz mono samples as a 16-bit WAV; what lies outside `[-1, 1]` is clipped.
+/// Writes 16 kHz mono samples as a 16-bit WAV; values outside `[-1, 1]` are clipped.
 ///
-/// The file appears under its name only once it is whole. Fails on NaN or infinity, and if the file cannot be written.
+/// The write is atomic. Fails on NaN or infinity, and if the file cannot be written.
 pub fn write_wav(path: &Path, samples: &[f32]) -> Result<(), AudioError> {
     if let Some(at) = samples.iter().position(|sample| !sample.is_finite()) {
         return Err(AudioError::NotFinite { path: path.into(), at: at as f64 / f64::from(SAMPLE_RATE) });
@@ -69,7 +71,7 @@ pub fn write_wav(path: &Path, samples: &[f32]) -> Result<(), AudioError> {
         Ok(std::fs::rename(&partial, path)?)
     };
     write().map_err(|source| {
-        // Best effort: the error that led here says more than a second one about the leftover.
+        // Best effort: the first error is more useful than a second one about the leftover file.
         let _ = std::fs::remove_file(&partial);
         AudioError::Write { path: path.into(), reason: source.to_string() }
     })

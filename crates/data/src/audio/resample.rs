@@ -5,22 +5,23 @@ use rubato::{Fft, FixedSync, Indexing, Resampler, WindowFunction};
 
 use super::SAMPLE_RATE;
 
-/// At least so many input samples per transform, and so in the low-pass filter. With 2048 it is flat to 7.8 kHz from
-/// 48 kHz and 140 dB down from 8 kHz on; a shorter one would eat into the top mel bins, a longer one ring further.
+/// Minimum number of input samples per transform, and so in the low-pass filter. With 2048 it is flat to 7.8 kHz from
+/// 48 kHz and 140 dB down from 8 kHz on. A shorter filter would attenuate the top mel bins, a longer one ring further.
 const MIN_CHUNK: u32 = 2048;
 
-/// Resamplers a thread keeps: to make one takes as long as to use it on two seconds of audio. The 21 speeds of up to 10 %
-/// fit, and some files' rates.
+/// Number of resamplers that a thread keeps: to make one takes as long as to resample two seconds of audio. The 21
+/// speeds of up to 10 % fit, and some files' rates.
 const KEPT: usize = 24;
-/// One of a longer transform, for a rate that has little in common with 16 kHz, is not kept: this one is 200 kB.
+/// Resamplers with a longer transform, for rates that have little in common with 16 kHz, are not kept: one of this
+/// length is 200 kB.
 const LONGEST: u32 = 4 * MIN_CHUNK;
 
 thread_local! {
-    /// This thread's, by rate, the last used first.
+    /// This thread's resamplers, by rate, the most recently used first.
     static RESAMPLERS: RefCell<Vec<(u32, Fft<f32>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Mono samples brought to 16 kHz: `ceil(len · 16000 / rate)` of them, without delay.
+/// Resamples mono samples to 16 kHz, without delay: `ceil(len · 16000 / rate)` samples.
 ///
 /// The error is a reason that fits after "holds audio that cannot be decoded".
 pub(crate) fn to_16k(samples: Vec<f32>, rate: u32) -> Result<Vec<f32>, String> {
@@ -32,28 +33,29 @@ pub(crate) fn to_16k(samples: Vec<f32>, rate: u32) -> Result<Vec<f32>, String> {
     resampling.finish()
 }
 
-/// Mono samples of one rate on their way to 16 kHz, piece by piece: only what comes out is ever in memory as a whole.
+/// Resampling of mono samples to 16 kHz piece by piece: only the output is ever in memory as a whole.
 pub(super) struct Resampling {
     rate: u32,
-    /// None where the rate is 16 kHz as it is.
+    /// None if the rate already is 16 kHz.
     resampler: Option<Fft<f32>>,
-    /// What does not fill a transform yet.
+    /// Samples that do not fill a transform yet.
     pending: Vec<f32>,
-    /// What one transform gives.
+    /// Output of one transform.
     scratch: Vec<f32>,
-    /// How much of what comes next is the filter's delay.
+    /// Number of the next output samples that are the filter's delay.
     delay: usize,
     taken: usize,
     made: Vec<f32>,
-    /// How much was taken away of what was made.
+    /// Number of output samples already taken.
     drained: usize,
 }
 
 impl Resampling {
     /// # Errors
-    /// For a rate that no recording has.
+    /// For a rate outside 1 to 768 kHz.
     pub fn begin(rate: u32) -> Result<Self, String> {
-        // The transform is as long as the rates' lowest common terms, so a header's nonsense rate must not set its size.
+        // The length of the transform depends on the ratio's lowest terms, so an invalid rate in a header must not set
+        // its size.
         if !(1_000..=768_000).contains(&rate) {
             return Err(format!("a sampling rate of {rate} Hz is outside 1 to 768 kHz"));
         }
@@ -98,18 +100,18 @@ impl Resampling {
         Ok(())
     }
 
-    /// How many samples of 16 kHz there are so far, to a transform.
+    /// Returns the number of output samples that are ready.
     pub fn len(&self) -> usize {
         self.made.len()
     }
 
-    /// Takes away what has come out so far.
+    /// Takes the output so far.
     pub fn drain(&mut self) -> Vec<f32> {
         self.drained += self.made.len();
         std::mem::take(&mut self.made)
     }
 
-    /// The rest of it: what is pending, and silence until the delay is out.
+    /// Returns the rest of the output: the pending samples, and silence until the delay has passed.
     pub fn finish(mut self) -> Result<Vec<f32>, String> {
         if let Some(ratio) = self.resampler.as_ref().map(Fft::resample_ratio) {
             let expected = ((ratio * self.taken as f64).ceil() as usize).saturating_sub(self.drained);
@@ -124,7 +126,7 @@ impl Resampling {
         Ok(self.made)
     }
 
-    /// Brings one transform's worth, or less and silence after it, to 16 kHz.
+    /// Resamples the input of one transform to 16 kHz; less input is padded with silence.
     fn transform(&mut self, samples: &[f32]) -> Result<(), String> {
         let Some(resampler) = &mut self.resampler else { return Ok(()) };
         let fail = |error: &dyn std::fmt::Display| format!("resampling from {} Hz failed: {error}", self.rate);
@@ -142,7 +144,7 @@ impl Resampling {
     }
 }
 
-/// Grows by a quarter where it must, not to the double: of hours of audio that is a gigabyte less.
+/// Grows by a quarter, not by doubling: for hours of audio that saves a gigabyte.
 fn append(samples: &mut Vec<f32>, more: &[f32]) {
     if samples.capacity() - samples.len() < more.len() {
         samples.reserve_exact(more.len().max(samples.len() / 4));
@@ -150,7 +152,7 @@ fn append(samples: &mut Vec<f32>, more: &[f32]) {
     samples.extend_from_slice(more);
 }
 
-/// This thread's resampler for a rate, as if it were new.
+/// Returns this thread's resampler for a rate, in its initial state.
 fn kept(rate: u32) -> Result<Fft<f32>, String> {
     let known = RESAMPLERS.with_borrow_mut(|kept| {
         let place = kept.iter().position(|(known, _)| *known == rate)?;
@@ -186,8 +188,8 @@ fn resampler(rate: u32) -> Result<Fft<f32>, String> {
     .map_err(|error| format!("resampling from {rate} Hz cannot be prepared: {error}"))
 }
 
-/// Input samples per transform: an even multiple of the ratio's terms, for the filter's delay is half a transform, which must
-/// be a whole sample.
+/// Returns the input samples per transform: an even multiple of the ratio's terms, because the filter's delay is half a
+/// transform and must be a whole number of samples.
 fn chunk(rate: u32) -> u32 {
     let unit = rate / gcd(rate, SAMPLE_RATE);
     unit * MIN_CHUNK.div_ceil(unit).next_multiple_of(2)

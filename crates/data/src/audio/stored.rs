@@ -7,7 +7,7 @@ use symphonia::core::io::MediaSource;
 
 use super::AudioError;
 
-/// Encoded audio, wherever it lies: a file of its own, a part of a larger file, or memory.
+/// Encoded audio, in a file of its own, a part of a larger file, or memory.
 #[derive(Clone)]
 pub struct Stored {
     name: PathBuf,
@@ -27,22 +27,22 @@ impl Stored {
         Self { name: path.into(), storage: Storage::File }
     }
 
-    /// `length` bytes of a file from `offset` on. The name is what errors call it.
+    /// `length` bytes of a file from `offset` on. Errors use the name.
     pub fn part(name: PathBuf, file: &Path, offset: u64, length: u64) -> Self {
         Self { name, storage: Storage::Part { file: file.into(), offset, length } }
     }
 
-    /// Bytes in memory. The name is what errors call them.
+    /// Bytes in memory. Errors use the name.
     pub fn memory(name: PathBuf, bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Self {
         Self { name, storage: Storage::Memory(bytes) }
     }
 
-    /// What errors call it: of a file its path.
+    /// Returns the name for errors: for a file its path.
     pub fn name(&self) -> &Path {
         &self.name
     }
 
-    /// How many bytes it has, where that can be known.
+    /// Returns the number of bytes, if it can be known.
     pub(super) fn bytes(&self) -> Option<u64> {
         match &self.storage {
             Storage::File => std::fs::metadata(&self.name).ok().map(|metadata| metadata.len()),
@@ -91,7 +91,7 @@ impl AsRef<[u8]> for Memory {
     }
 }
 
-/// A part of a file that reads as if it were the whole.
+/// A part of a file that reads like a whole file.
 struct FileRange {
     file: File,
     offset: u64,

@@ -1,20 +1,20 @@
-//! WAV that comes while it is read: its header, and what its samples are.
+//! WAV that is read as it arrives: its header and its samples.
 
 use super::AudioError;
 use std::fmt::Display;
 use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 
-/// How samples are written.
+/// Format of samples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Format {
-    /// From 1 to [`MOST_CHANNELS`].
+    /// Number of channels, from 1 to [`MOST_CHANNELS`].
     pub channels: usize,
     pub rate: u32,
     pub sample: Sample,
 }
 
-/// One sample, in so many bits.
+/// Encoding of one sample, by its number of bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sample {
     Unsigned8,
@@ -25,15 +25,15 @@ pub(super) enum Sample {
     Float64,
 }
 
-/// As many as files may have.
+/// Maximum number of channels, the same as for files.
 const MOST_CHANNELS: u16 = 26;
-/// The tags of integers and of floats, and the one that says that a longer description holds the tag.
+/// Tags of integers and of floats, and the tag of an extended description, which contains the actual tag.
 const PCM: u16 = 1;
 const FLOAT: u16 = 3;
 const EXTENSIBLE: u16 = 0xfffe;
 
 impl Format {
-    /// Samples of 16 bits and one channel, without a header.
+    /// Format of raw samples of 16 bits and one channel, without a header.
     pub fn alone(rate: u32) -> Self {
         Self { channels: 1, rate, sample: Sample::Signed16 }
     }
@@ -59,12 +59,12 @@ impl Format {
         }
     }
 
-    /// A sample of every channel, in bytes.
+    /// Returns the bytes of one sample of every channel.
     pub fn frame(&self) -> usize {
         self.channels * self.sample.bytes()
     }
 
-    /// The mean over the channels of each frame; half a frame at the end is none.
+    /// Returns the mean over the channels of each frame; an incomplete frame at the end is ignored.
     pub fn mixed(&self, bytes: &[u8]) -> Vec<f32> {
         let Self { channels, sample, .. } = self;
         let mean = |frame: &[u8]| {
@@ -101,7 +101,7 @@ impl Sample {
         }
     }
 
-    /// Integers from -1 to 1, and floats as they are.
+    /// Converts integers to -1 to 1, and returns floats unchanged.
     fn value(self, bytes: &[u8]) -> f32 {
         match (self, bytes) {
             (Self::Unsigned8, &[byte]) => (f32::from(byte) - 128.0) / 128.0,
@@ -115,7 +115,7 @@ impl Sample {
     }
 }
 
-/// What a description says that is `length` bytes long.
+/// Reads a format description of `length` bytes.
 fn described(bytes: &mut impl Read, length: u32) -> Result<Format, AudioError> {
     if length < 16 {
         return Err(refused(format!("the description of its samples has {length} bytes where it needs 16")));
@@ -126,7 +126,7 @@ fn described(bytes: &mut impl Read, length: u32) -> Result<Format, AudioError> {
     skip(bytes, length - known as u32)?;
     let two = |at: usize| u16::from_le_bytes([described[at], described[at + 1]]);
     let rate = u32::from_le_bytes([described[4], described[5], described[6], described[7]]);
-    // The longer description has the tag behind its own length, the bits that count, and the speakers.
+    // The extended description has the tag after its own length, the valid bits, and the speakers.
     let tag = if two(0) == EXTENSIBLE { two(24) } else { two(0) };
     let (channels, bits) = (two(2), two(14));
     match Sample::of(tag, bits).filter(|_| (1..=MOST_CHANNELS).contains(&channels)) {
@@ -135,14 +135,14 @@ fn described(bytes: &mut impl Read, length: u32) -> Result<Format, AudioError> {
     }
 }
 
-/// Chunks have an even length, whatever they say.
+/// Skips a chunk; chunks have an even length, whatever they declare.
 fn skip(bytes: &mut impl Read, length: u32) -> Result<(), AudioError> {
     let length = u64::from(length) + u64::from(length % 2);
     std::io::copy(&mut bytes.take(length), &mut std::io::sink()).map_err(unread)?;
     Ok(())
 }
 
-/// What errors call a stream.
+/// Returns the name of a stream in errors.
 pub(super) fn path() -> PathBuf {
     "standard input".into()
 }

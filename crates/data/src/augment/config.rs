@@ -1,5 +1,5 @@
-//! What is done to training samples, and how often. A pair of numbers is a range: each sample draws its own value from
-//! it, evenly.
+//! Settings for the augmentation of training samples. A pair of numbers is a range: each sample draws its own value
+//! from it, uniformly.
 
 use std::path::PathBuf;
 
@@ -11,130 +11,131 @@ use crate::random::Range;
 use crate::records::Paths;
 
 /// Augmentation of training samples. Everything is off by default: an effect is on when its probability `p` is above 0.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AugmentConfig {
-    /// Faster or slower.
+    /// Changes of speed.
     pub speed: SpeedConfig,
-    /// Echoes of a room.
+    /// Reverberation of a room.
     pub reverb: ReverbConfig,
     /// Background noise.
     pub noise: NoiseConfig,
-    /// What happens to a signal on the air.
+    /// Effects of a radio path.
     #[serde(rename = "cw")]
     pub radio: RadioChannel,
-    /// Louder or quieter.
+    /// Changes of level.
     pub volume: VolumeConfig,
-    /// Stripes taken out of the features.
+    /// Masking of the features.
     pub spec_augment: SpecAugmentConfig,
-    /// How the transcript is written.
+    /// Changes of the transcript.
     pub text: TextConfig,
 }
 
 /// Speed perturbation: the clip is resampled, so its length, its tempo and its pitch change together (Ko et al., "Audio
 /// Augmentation for Speech Recognition", Interspeech 2015; Kaldi and torchaudio do the same).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpeedConfig {
     /// Probability that a clip is resampled.
     pub p: f32,
-    /// The factor: above 1 is faster, shorter and higher. It is rounded to hundredths, which keeps the resampler's ratio
-    /// small. A clip that would outgrow the model's window is left as it is.
+    /// Range of the factor: above 1 is faster, shorter and higher. It is rounded to hundredths, which keeps the
+    /// resampler's ratio small. A clip that would exceed the model's window is left as it is.
     pub range: Range,
 }
 
 impl SpeedConfig {
-    /// By which factor a clip may become longer.
+    /// Returns the largest factor by which a clip may become longer.
     pub fn stretch(&self) -> f64 {
         let slowest = (f64::from(self.range[0]) * 100.0).round() / 100.0;
         if self.p > 0.0 { (1.0 / slowest).max(1.0) } else { 1.0 }
     }
 }
 
-/// A change of level. What would exceed full scale is raised to full scale only, so nothing is ever clipped.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Change of level. A clip is raised to full scale at most, so nothing is ever clipped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct VolumeConfig {
     /// Probability that the level changes.
     pub p: f32,
-    /// By how much, in decibels.
+    /// Range of the change, in decibels.
     pub db: Range,
 }
 
 /// Background noise, generated or from recordings.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NoiseConfig {
     /// Probability that noise is added.
     pub p: f32,
-    /// Power of the signal where there is one over the power of the noise, in decibels. Pauses do not count: the signal's
-    /// power is the mean over the pieces of 20 ms that are at most 30 dB below the loudest one. Silence gets no noise.
+    /// Power of the signal over the power of the noise, in decibels. Pauses do not count: the signal's power is the
+    /// mean over the pieces of 20 ms that are at most 30 dB below the loudest one. Noise is not added to silence.
     pub snr_db: Range,
-    /// Colour of generated noise; `white` where neither this nor `path` is given.
+    /// Colour of generated noise; `white` if neither this nor `path` is given.
     pub kind: Option<NoiseColour>,
-    /// Recordings of noise instead: an audio file, a folder (subfolders included), or a list of both. One that is longer
-    /// than the clip is cut at a random place, a shorter one is repeated from a random place on.
+    /// Recordings of noise to use instead: an audio file, a folder (subfolders included), or a list of both. A
+    /// recording longer than the clip is cut at a random place; a shorter one is repeated from a random place on.
     pub path: Option<Paths>,
 }
 
-/// How the power of noise falls with frequency.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Slope of the noise power over frequency.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NoiseColour {
-    /// Not at all: hiss.
+    /// Constant: hiss.
     #[default]
     White,
-    /// 3 dB per octave, as much power in every octave: rain.
+    /// Falls by 3 dB per octave, with equal power in every octave: rain.
     Pink,
-    /// 6 dB per octave: rumble.
+    /// Falls by 6 dB per octave: rumble.
     Brown,
 }
 
-/// Reverberation. The clip keeps its length and its energy, and the direct sound stays where it is in time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Reverberation. The clip keeps its length and its energy, and the direct sound keeps its position in time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReverbConfig {
-    /// Probability that a clip is put into a room.
+    /// Probability that a clip is reverberated.
     pub p: f32,
     /// Impulse responses of rooms: an audio file, a folder (subfolders included), or a list of both. Without any, rooms
-    /// are made up: after the direct sound comes Gaussian noise that dies away exponentially (Polack's model of late
-    /// reverberation, 1988), and `rt60_s` and `direct_db` say how.
+    /// are generated: after the direct sound comes Gaussian noise that decays exponentially (Polack's model of late
+    /// reverberation, 1988), with the parameters `rt60_s` and `direct_db`.
     pub path: Option<Paths>,
-    /// Time in which a made-up room's echo dies away by 60 dB, in seconds.
+    /// Time in which the echo of a generated room decays by 60 dB, in seconds.
     pub rt60_s: Range,
-    /// Energy of the direct sound over that of the echo in a made-up room, in decibels.
+    /// Energy of the direct sound over that of the echo in a generated room, in decibels.
     pub direct_db: Range,
 }
 
 /// SpecAugment without time warping (Park et al., Interspeech 2019): stripes of the log-mel features are set to the
 /// mean of the clip's features. The defaults are the paper's policy LD, and its bound `time_share` from policy SM.
 ///
-/// The paper normalises its features to mean zero and masks with zero, which is the mean. Whisper's features have no such
-/// mean: 0 there is a level of its own, louder than most of a quiet clip, and would be something to hear.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The paper normalises its features to mean zero and masks with zero, which is the mean. Whisper's features do not
+/// have mean zero: 0 is a level above most of a quiet clip, and masking with it would add an audible signal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpecAugmentConfig {
     /// Probability that a clip is masked.
     pub p: f32,
-    /// Stripes across time; they may overlap.
+    /// Number of stripes across time; they may overlap.
     pub time_masks: usize,
-    /// Widest stripe across time, in frames of 10 ms. Widths are drawn evenly from 0 on.
+    /// Maximum width of a stripe across time, in frames of 10 ms. Widths are drawn uniformly from 0 on.
     pub time_width: usize,
-    /// Widest stripe across time as a share of the clip without its padding: the narrower of both bounds counts.
+    /// Maximum width of a stripe across time as a share of the clip without its padding; the smaller of both bounds
+    /// applies.
     pub time_share: f32,
-    /// Stripes across frequency; they may overlap.
+    /// Number of stripes across frequency; they may overlap.
     pub freq_masks: usize,
-    /// Widest stripe across frequency, in mel bins. Widths are drawn evenly from 0 on.
+    /// Maximum width of a stripe across frequency, in mel bins. Widths are drawn uniformly from 0 on.
     pub freq_width: usize,
 }
 
-/// How the transcript is written: a model that is to write with and without capitals and punctuation sees both.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Changes of the transcript, for a model that is to write with and without capitals and punctuation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TextConfig {
     /// Probability that a transcript is written in lower case.
     pub lowercase: f32,
-    /// Probability that a transcript loses its punctuation, but for what belongs to a word or number: `don't`,
+    /// Probability that punctuation is removed from a transcript, except within a word or number: `don't`,
     /// `well-known`, `3.5`.
     pub strip_punctuation: f32,
 }
@@ -173,7 +174,7 @@ impl AugmentConfig {
     /// Checks everything that can be checked without the files.
     ///
     /// # Errors
-    /// Names the key that does not fit.
+    /// Returns an error that names the invalid key.
     pub fn validate(&self) -> Result<(), AugmentError> {
         let Self { speed, reverb, noise, radio, volume, spec_augment: spec, text } = self;
         probability("speed.p", speed.p)?;
@@ -201,7 +202,7 @@ impl AugmentConfig {
         probability("text.strip_punctuation", text.strip_punctuation)
     }
 
-    /// Whether any clip's audio can change: where it does, its features cannot come from a cache.
+    /// Returns whether any effect can change a clip's audio; if so, its features cannot come from a cache.
     pub fn changes_audio(&self) -> bool {
         [self.speed.p, self.reverb.p, self.noise.p, self.radio.p, self.volume.p].iter().any(|p| *p > 0.0)
     }

@@ -3,21 +3,21 @@ use std::path::PathBuf;
 use crate::audio::AudioError;
 use crate::bounds::BoundsError;
 
-/// Why augmentation cannot begin; keys are named from `augment` on.
+/// Error of an augmentation that cannot be set up; keys are given relative to `augment`.
 #[derive(Debug, thiserror::Error)]
 pub enum AugmentError {
-    /// A range is out of bounds, upside down or not a number.
+    /// A range is out of bounds, reversed or not a number.
     #[error("augment.{key} is [{low}, {high}]: give two numbers from {least} to {most}, the smaller one first")]
     Range {
         /// The key.
         key: &'static str,
-        /// The lower end as given.
+        /// Lower end, as given.
         low: f32,
-        /// The upper end as given.
+        /// Upper end, as given.
         high: f32,
-        /// Least that is accepted.
+        /// Smallest value accepted.
         least: f32,
-        /// Most that is accepted.
+        /// Largest value accepted.
         most: f32,
     },
     /// A whole number is out of bounds.
@@ -25,48 +25,48 @@ pub enum AugmentError {
     Count {
         /// The key.
         key: &'static str,
-        /// As given.
+        /// Value given.
         value: usize,
-        /// Least that is accepted.
+        /// Smallest value accepted.
         least: usize,
-        /// Most that is accepted.
+        /// Largest value accepted.
         most: usize,
     },
-    /// A probability or a share is not one.
+    /// A probability or a share is not between 0 and 1.
     #[error("augment.{key} is {value}: give a number from 0 (never, nothing) to 1 (always, all)")]
     Share {
         /// The key.
         key: &'static str,
-        /// As given.
+        /// Value given.
         value: f32,
     },
-    /// Noise cannot be generated and recorded.
+    /// Both generated and recorded noise are configured.
     #[error(
         "augment.noise has both a kind and a path: leave out kind for recorded noise, or path for noise of that kind"
     )]
     KindAndPath,
-    /// Recorded rooms together with how made-up ones sound.
+    /// Recorded rooms are configured together with parameters of generated ones.
     #[error("augment.reverb has both a path and {key}: leave out {key} for recorded rooms, or path for made-up ones")]
     RoomAndPath {
         /// The key.
         key: &'static str,
     },
-    /// SpecAugment is on and masks nothing.
+    /// SpecAugment is on, but its settings mask nothing.
     #[error("augment.spec_augment.p is above 0, but time_masks and freq_masks are both 0: raise one, or set p to 0")]
     NoMasks,
     /// One of the effects of a radio path is out of bounds.
     #[error("augment.cw.{0}")]
     Radio(#[from] BoundsError),
-    /// Other stations are wanted, and nobody was given who keys them.
+    /// Other stations are configured, but no synthesiser for them was given.
     #[error("augment.cw.qrm wants other stations, and nothing here can key them: set augment.cw.qrm.probability to 0")]
     NoStations,
-    /// A path that says nothing.
+    /// A path is empty.
     #[error("augment.{key} is empty: name an audio file, a folder, or a list of them, or leave it out")]
     EmptyPath {
         /// The key.
         key: &'static str,
     },
-    /// No audio where some is needed.
+    /// A path holds no audio.
     #[error("augment.{key}: {path} holds no audio: put .wav, .flac, .mp3 or .ogg files there, or leave {key} out")]
     NoFiles {
         /// The key.
@@ -81,7 +81,7 @@ pub enum AugmentError {
         key: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// A file cannot be decoded.
@@ -92,7 +92,7 @@ pub enum AugmentError {
         /// Which file, and why.
         source: AudioError,
     },
-    /// A recording that holds nothing but zeros.
+    /// A recording contains only zeros.
     #[error("augment.{key}: {path} is silent, every sample is 0; remove it")]
     Silent {
         /// The key.
@@ -100,22 +100,22 @@ pub enum AugmentError {
         /// The file.
         path: PathBuf,
     },
-    /// An impulse response that is none.
+    /// An impulse response decays too slowly.
     #[error("augment.{key}: {path} rings for {seconds:.1} s, too long for a room; remove what is no impulse response")]
     NotARoom {
         /// The key.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// How long it takes to fall by 60 dB.
+        /// Time in which it decays by 60 dB, in seconds.
         seconds: f64,
     },
-    /// More than should be held in memory.
+    /// The recordings exceed the limit of memory.
     #[error("augment.{key}: the files last more than {hours} h together, too much to keep in memory; name fewer")]
     TooMuch {
         /// The key.
         key: &'static str,
-        /// The most that is kept.
+        /// Maximum length that is kept, in hours.
         hours: usize,
     },
 }

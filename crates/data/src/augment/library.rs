@@ -9,12 +9,13 @@ use super::AugmentError;
 use crate::audio;
 use crate::records::Paths;
 
-/// The most noise that is kept, in hours: 0.9 GB in 16 bits.
+/// Maximum length of noise that is kept, in hours: 0.9 GB in 16 bits.
 pub(super) const HOURS: usize = 8;
-/// Files that are decoded at a time, so that too many are noticed before the memory is full.
+/// Number of files that are decoded at a time, so that the limit is noticed before the memory is full.
 const AT_ONCE: usize = 64;
 
-/// Every file under `paths` in the order of its path, decoded and passed through `keep`; no more than `most` samples.
+/// Reads every file under `paths` in the order of its path, decodes it and passes it through `keep`; at most `most`
+/// samples.
 pub(super) fn load<T: Send>(
     key: &'static str,
     paths: &Paths,
@@ -45,7 +46,7 @@ pub(super) fn load<T: Send>(
     Ok(kept)
 }
 
-/// The file itself, or the audio files in a folder and the folders in it; hidden ones are passed over.
+/// Returns the file itself, or the audio files in a folder and its subfolders; hidden ones are skipped.
 fn find(key: &'static str, path: &Path, files: &mut Vec<PathBuf>) -> Result<(), AugmentError> {
     let fail = |source| AugmentError::Folder { key, path: path.into(), source };
     if !fs::metadata(path).map_err(fail)?.is_dir() {

@@ -1,13 +1,14 @@
-//! Augmentation: what makes one recording into many, on the train split only.
+//! Data augmentation: random changes of training samples, on the train split only.
 //!
-//! A clip passes through its effects in the order in which the world applies them: somebody speaks faster ([`SpeedConfig`])
-//! in a room ([`ReverbConfig`]) with noise in the background ([`NoiseConfig`]), or over the air ([`RadioChannel`](crate::radio::RadioChannel)), and is
-//! recorded at some level ([`VolumeConfig`]). Features can be masked ([`SpecAugmentConfig`]) and transcripts written in
-//! another way ([`TextConfig`]).
+//! A clip passes through its effects in their physical order: somebody speaks faster ([`SpeedConfig`]) in a room
+//! ([`ReverbConfig`]) with noise in the background ([`NoiseConfig`]), or over the air
+//! ([`RadioChannel`](crate::radio::RadioChannel)), and is recorded at some level ([`VolumeConfig`]). Features can be
+//! masked ([`SpecAugmentConfig`]), and transcripts can be written in lower case or without punctuation
+//! ([`TextConfig`]).
 //!
-//! Everything random comes from one number per sample and epoch, its `draw`. Each effect derives a generator of its own
-//! from it (a stream of ChaCha8), so the same draw gives the same bits on any thread, and changing the settings of one
-//! effect changes no draw of another.
+//! All randomness comes from one number per sample and epoch, its `draw`. Each effect derives a generator of its own
+//! from it (a stream of ChaCha8). So the same draw gives the same bits on any thread, and a change in the settings of
+//! one effect does not change the draws of another.
 //!
 //! ```
 //! use undertone_data::augment::{Augment, AugmentConfig, NoiseConfig};
@@ -49,7 +50,7 @@ use crate::level;
 use crate::radio::OtherStations;
 use crate::random::{between, chance};
 
-/// Changes training samples; made once, with its recordings in memory, and shared among threads by reference.
+/// Augments training samples. It is made once, with its recordings in memory, and shared among threads by reference.
 pub struct Augment {
     config: AugmentConfig,
     noise: Noise,
@@ -59,12 +60,12 @@ pub struct Augment {
 }
 
 impl Augment {
-    /// Checks the configuration and decodes the recordings of noise and of rooms; nothing can fail after that.
+    /// Checks the configuration and decodes the recordings of noise and of rooms. After that nothing can fail.
     ///
-    /// `max_samples` is the model's window: no clip grows past it.
+    /// `max_samples` is the model's window: no clip becomes longer than it.
     ///
     /// # Errors
-    /// Names the key that does not fit, or the file that cannot be used. Other stations on the air (`cw.qrm`) need
+    /// Names the invalid key, or the file that cannot be used. Other stations on the air (`cw.qrm`) need
     /// [`Augment::with_stations`].
     pub fn new(config: &AugmentConfig, max_samples: usize) -> Result<Self, AugmentError> {
         if config.radio.has_stations() {
@@ -74,10 +75,10 @@ impl Augment {
         Self::build(config, max_samples, None)
     }
 
-    /// Like [`Augment::new`], with somebody who keys the other stations that recordings are disturbed by.
+    /// Like [`Augment::new`], with a synthesiser for the other stations that interfere with recordings.
     ///
     /// # Errors
-    /// Names the key that does not fit, or the file that cannot be used.
+    /// Names the invalid key, or the file that cannot be used.
     pub fn with_stations(
         config: &AugmentConfig,
         max_samples: usize,
@@ -96,16 +97,16 @@ impl Augment {
         Ok(Self { config: config.clone(), noise, reverb, stations, max_samples })
     }
 
-    /// What it was made with.
+    /// Returns the configuration it was made with.
     pub fn config(&self) -> &AugmentConfig {
         &self.config
     }
 
-    /// Passes a clip of 16 kHz through the effects, and says by what factor times in it have changed: 1 unless its speed
-    /// has.
+    /// Applies the effects to a clip of 16 kHz. Returns the factor by which times in it have changed: 1 unless its
+    /// speed has changed.
     ///
-    /// Nothing is clipped: a clip that an effect takes beyond full scale is scaled down as a whole, to full scale or to the
-    /// peak that it came with. Only speed changes the length.
+    /// Nothing is clipped: a clip that an effect takes beyond full scale is scaled down as a whole, to full scale or to
+    /// the clip's original peak. Only the change of speed changes the length.
     pub fn audio(&self, audio: &mut Vec<f32>, draw: u64) -> f64 {
         let before = level::peak(audio);
         let times = self.speed(audio, draw);
@@ -119,14 +120,14 @@ impl Augment {
         times
     }
 
-    /// Masks log-mel features, `[bins, frames]` of which the first `valid` frames are the clip; the padding after them is
-    /// never touched.
+    /// Masks log-mel features, `[bins, frames]`, of which the first `valid` frames are the clip. The padding after them
+    /// is never changed.
     pub fn features(&self, features: &mut [f32], bins: usize, frames: usize, valid: usize, draw: u64) {
         debug_assert_eq!(features.len(), bins * frames, "features are [bins, frames]");
         spec::mask(&self.config.spec_augment, features, frames, valid.min(frames), draw);
     }
 
-    /// The transcript as the model is to write it this time.
+    /// Returns the transcript that the model is to write for this draw.
     pub fn text(&self, text: &str, draw: u64) -> String {
         let TextConfig { lowercase, strip_punctuation } = self.config.text;
         let mut text = text.to_owned();
@@ -144,17 +145,17 @@ impl Augment {
         if !chance(rng, self.config.speed.p) || audio.is_empty() {
             return 1.0;
         }
-        // Played at so many samples a second, the clip is faster by the factor. A hundredth is 160 of them, so the
-        // ratio's terms stay below 200 and the resampler's transforms short.
+        // Played at this sample rate, the clip is faster by the factor. A hundredth is 160 Hz, so the ratio's terms
+        // stay below 200 and the resampler's transforms short.
         let step = SAMPLE_RATE / 100;
         let rate = (between(rng, self.config.speed.range) * 100.0).round() as u32 * step;
         let length = (audio.len() as u64 * u64::from(SAMPLE_RATE)).div_ceil(rate.into());
         if length > self.max_samples as u64 {
             return 1.0;
         }
-        // It fails for rates that are far outside of what the configuration admits.
+        // Resampling fails only for rates far outside of the range that the configuration allows.
         let Ok(mut resampled) = to_16k(audio.clone(), rate) else { return 1.0 };
-        // Where the length comes out whole, the resampler may round it up by one.
+        // If the exact length is a whole number, the resampler may round it up by one.
         resampled.truncate(length as usize);
         *audio = resampled;
         f64::from(SAMPLE_RATE) / f64::from(rate)

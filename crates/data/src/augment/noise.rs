@@ -12,7 +12,8 @@ use crate::fourier;
 use crate::level::{energy, peak, ratio, signal_power};
 use crate::random::{Range, between, chance};
 
-/// Below so many hertz coloured noise grows no further: nothing is heard there, and it would take up all the power.
+/// Below this frequency in hertz, coloured noise rises no further: such frequencies are inaudible, and would take up
+/// all the power.
 const LOWEST_HZ: f32 = 20.0;
 
 pub(super) struct Noise {
@@ -23,7 +24,7 @@ pub(super) struct Noise {
 
 enum Origin {
     Generated(NoiseColour),
-    /// Recordings in 16 bits, each scaled to its own peak: the level follows from the ratio to the signal anyway.
+    /// Recordings in 16 bits, each scaled to its own peak, because the level follows from the ratio to the signal.
     Recorded(Vec<Vec<i16>>),
 }
 
@@ -36,7 +37,7 @@ impl Noise {
         Ok(Self { p: config.p, snr_db: config.snr_db, origin })
     }
 
-    /// Adds noise, by chance; whether it did.
+    /// Adds noise with the configured probability; returns whether it did.
     pub fn apply(&self, audio: &mut [f32], rng: &mut ChaCha8Rng) -> bool {
         if !chance(rng, self.p) {
             return false;
@@ -73,7 +74,7 @@ fn recordings(path: &crate::records::Paths) -> Result<Vec<Vec<i16>>, AugmentErro
     })
 }
 
-/// `length` samples of one of the recordings, from a random place in it on.
+/// Returns `length` samples of one of the recordings, from a random position on.
 fn stretch(recordings: &[Vec<i16>], length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let recording = &recordings[rng.random_range(0..recordings.len())];
     let places = if recording.len() > length { recording.len() - length + 1 } else { recording.len() };
@@ -81,7 +82,7 @@ fn stretch(recordings: &[Vec<i16>], length: usize, rng: &mut ChaCha8Rng) -> Vec<
     recording.iter().cycle().skip(from).take(length).map(|sample| f32::from(*sample)).collect()
 }
 
-/// Gaussian noise whose spectrum is drawn bin by bin (Timmer & König, Astronomy and Astrophysics 300, 1995).
+/// Returns Gaussian noise whose spectrum is drawn bin by bin (Timmer & König, Astronomy and Astrophysics 300, 1995).
 fn coloured(colour: NoiseColour, length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let size = length.next_power_of_two().max(2);
     let hz = SAMPLE_RATE as f32 / size as f32;

@@ -13,21 +13,21 @@ use crate::fourier;
 use crate::level::{energy, ratio, scale};
 use crate::random::{between, chance};
 
-/// The echo of a made-up room begins so many samples after the direct sound: 2.5 ms, a detour of 0.9 m.
+/// Delay of a generated room's echo after the direct sound, in samples: 2.5 ms, a detour of 0.9 m.
 const FIRST_ECHO: usize = 40;
-/// The longest response, in samples: 10 s, more than any cathedral.
+/// Maximum length of a response, in samples: 10 s, more than any cathedral.
 const LONGEST: usize = 10 * SAMPLE_RATE as usize;
 const KEY: &str = "reverb.path";
 
 pub(super) struct Reverb {
     config: ReverbConfig,
-    /// Recorded impulse responses; none where rooms are made up.
+    /// Recorded impulse responses; empty if rooms are generated.
     recorded: Vec<Vec<f32>>,
 }
 
 impl Reverb {
     pub fn new(config: &ReverbConfig) -> Result<Self, AugmentError> {
-        // In 32 bits a sample takes twice the room of one of noise.
+        // A sample of 32 bits takes twice the memory of a noise sample.
         let most = HOURS / 2 * 3600 * SAMPLE_RATE as usize;
         let recorded = match &config.path {
             Some(path) if config.p > 0.0 => library::load(KEY, path, most, trimmed)?,
@@ -36,7 +36,7 @@ impl Reverb {
         Ok(Self { config: config.clone(), recorded })
     }
 
-    /// Puts the clip into a room, by chance; whether it did.
+    /// Reverberates the clip with the configured probability; returns whether it did.
     pub fn apply(&self, audio: &mut [f32], rng: &mut ChaCha8Rng) -> bool {
         if !chance(rng, self.config.p) || audio.is_empty() {
             return false;
@@ -49,7 +49,7 @@ impl Reverb {
         true
     }
 
-    /// The direct sound, and noise whose amplitude falls by 60 dB (a thousandth) in the drawn time.
+    /// Returns the direct sound, followed by noise whose amplitude falls by 60 dB (a thousandth) in the drawn time.
     fn made_up(&self, rng: &mut ChaCha8Rng) -> Vec<f32> {
         let rt60 = f64::from(between(rng, self.config.rt60_s)) * f64::from(SAMPLE_RATE);
         let direct_db = between(rng, self.config.direct_db);
@@ -69,8 +69,8 @@ impl Reverb {
     }
 }
 
-/// Convolves the clip with a response whose loudest sample is the direct sound, which neither delays the clip nor, as its
-/// energy is restored, changes how loud it is.
+/// Convolves the clip with a response. The response's loudest sample is the direct sound, so the clip is not delayed.
+/// The energy is restored, so its level does not change.
 fn put_into(taps: &[f32], audio: &mut [f32]) {
     let direct = (0..taps.len()).fold(0, |best, n| if taps[n].abs() > taps[best].abs() { n } else { best });
     let reverberant = fourier::convolve(audio, taps);
@@ -82,7 +82,7 @@ fn put_into(taps: &[f32], audio: &mut [f32]) {
     }
 }
 
-/// The response up to where all but a millionth of its energy (60 dB) has passed.
+/// Returns the response up to where all but a millionth of its energy (60 dB) has passed.
 fn trimmed(path: &Path, mut taps: Vec<f32>) -> Result<Vec<f32>, AugmentError> {
     let whole = energy(&taps);
     if whole == 0.0 {

@@ -9,7 +9,7 @@ use super::SpecAugmentConfig;
 use super::stream::Stream;
 use crate::random::chance;
 
-/// Masks the first `valid` columns of `[bins, frames]`, by chance.
+/// Masks the first `valid` columns of `[bins, frames]` with the configured probability.
 pub(super) fn mask(config: &SpecAugmentConfig, features: &mut [f32], frames: usize, valid: usize, draw: u64) {
     if valid == 0 || !chance(&mut Stream::SpecAugment.of(draw), config.p) {
         return;
@@ -32,7 +32,7 @@ pub(super) fn mask(config: &SpecAugmentConfig, features: &mut [f32], frames: usi
     }
 }
 
-/// A stripe of 0 to `widest` out of `length`, anywhere in it.
+/// Returns a stripe of 0 to `widest` out of `length`, at a random position.
 fn stripe(widest: usize, length: usize, rng: &mut ChaCha8Rng) -> Range<usize> {
     let width = rng.random_range(0..=widest);
     let start = rng.random_range(0..=length - width);

@@ -1,10 +1,10 @@
-//! What is random, and from where.
+//! Random generators of the effects.
 
 use rand_chacha::ChaCha8Rng;
 
 use crate::random;
 
-/// The generators that one draw is split into. Their numbers are part of what a seed means: they never change.
+/// Generators that one draw is split into. Their numbers never change, because a seed's results depend on them.
 #[derive(Clone, Copy)]
 pub(super) enum Stream {
     Speed = 1,
@@ -19,7 +19,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Its generator for a draw.
+    /// Returns the effect's generator for a draw.
     pub fn of(self, draw: u64) -> ChaCha8Rng {
         random::stream(draw, self as u64)
     }

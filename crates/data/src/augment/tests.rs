@@ -25,7 +25,7 @@ fn keyed(index: u64) -> Vec<f32> {
     audio
 }
 
-/// Whatever is on, other stations among it.
+/// Makes the augmentation of a configuration, including other stations.
 fn augment(config: &AugmentConfig) -> Augment {
     Augment::with_stations(config, WINDOW, Arc::new(SteadyStations)).unwrap()
 }
@@ -167,7 +167,7 @@ fn volume_is_within_its_decibels_and_never_clips() {
     let mut audio = vec![0.8, -0.4];
     loud.audio(&mut audio, 1);
     assert_eq!(audio, [1.0, -0.5]);
-    // What came louder than full scale is raised no further.
+    // A clip louder than full scale is not raised further.
     let mut audio = vec![2.0, -1.0];
     loud.audio(&mut audio, 1);
     assert_eq!(audio, [2.0, -1.0]);
@@ -212,7 +212,7 @@ fn texts_lose_capitals_and_punctuation() {
     assert_eq!(both.text("Well, Mr. Brown: DON'T!", 1), "well mr brown don't");
     let lowercase = only(|c| c.text = TextConfig { lowercase: 1.0, strip_punctuation: 0.0 });
     assert_eq!(lowercase.text("Well, NO.", 1), "well, no.");
-    // Each is drawn for itself.
+    // Each is drawn separately.
     let half = only(|c| c.text = TextConfig { lowercase: 0.5, strip_punctuation: 0.5 });
     let seen: std::collections::BTreeSet<String> = (0..100).map(|draw| half.text("A, b", draw)).collect();
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["A b", "A, b", "a b", "a, b"]);

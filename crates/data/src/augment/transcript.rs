@@ -6,10 +6,10 @@ use regex::Regex;
 
 use crate::text::is_unspaced;
 
-/// The text without its punctuation, in single spaces; as it was if there is nothing else in it.
+/// Returns the text without its punctuation, in single spaces; unchanged if it consists of punctuation alone.
 ///
-/// What stands inside of a word or number belongs to it: an apostrophe or hyphen between letters or digits, a point, comma
-/// or colon between digits. Other punctuation between two words parts them, unless their script has no spaces.
+/// Punctuation within a word or number is kept: an apostrophe or hyphen between letters or digits, a point, comma or
+/// colon between digits. Other punctuation between two words becomes a space, unless their script has no spaces.
 pub(super) fn without_punctuation(text: &str) -> String {
     static PUNCTUATION: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"^\p{P}$").expect("a built-in pattern is valid"));

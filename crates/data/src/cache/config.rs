@@ -1,32 +1,39 @@
-//! The cache's settings.
+//! Settings of the cache.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Cache, CacheError};
 
-/// What is kept on disk between epochs and runs, where, and how much of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Content, place and size of the cache on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
-    /// The folder; several processes may share it. Without one, `$XDG_CACHE_HOME/undertone/samples`, or
-    /// `~/.cache/undertone/samples`. What else lies in it is neither counted nor removed.
+    /// Folder of the cache; several processes may share it. By default `$XDG_CACHE_HOME/undertone/samples`, or
+    /// `~/.cache/undertone/samples`. Other files in it are neither counted nor removed.
     pub dir: Option<PathBuf>,
-    /// What is kept: `off`, `audio` or `features`.
+    /// Content of the cache: `off`, `audio` or `features`.
     pub what: CacheWhat,
-    /// The most it may take on disk: bytes, or a text like `20GB` or `512 MiB`. At least 1 MB.
+    /// Maximum size on disk: bytes, or a text like `20GB` or `512 MiB`. At least 1 MB.
     #[serde(deserialize_with = "bytes")]
+    #[schemars(schema_with = "bytes_schema")]
     pub max_bytes: u64,
 }
 
-/// What a cache keeps of each sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Bytes, or a text with a unit.
+fn bytes_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": ["integer", "string"]})
+}
+
+/// Content that a cache keeps of each sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheWhat {
-    /// Nothing: every sample is decoded and computed anew.
+    /// Nothing: every sample is decoded and computed again.
     #[default]
     Off,
     /// Decoded 16 kHz audio. It stays valid when augmentation or feature settings change.
@@ -41,11 +48,11 @@ impl Default for CacheConfig {
     }
 }
 
-/// A cap below this is a typing error (`20` for `20GB`), not a wish.
+/// Minimum of the cap. A smaller value is taken for a typing error (`20` for `20GB`).
 const LEAST: u64 = 1_000_000;
 
 impl CacheConfig {
-    /// Refuses a cap that could hold nothing.
+    /// Refuses a cap that is too small.
     pub fn validate(&self) -> Result<(), CacheError> {
         if self.max_bytes < LEAST {
             return Err(CacheError::Cap { given: self.max_bytes, least: LEAST });
@@ -53,7 +60,7 @@ impl CacheConfig {
         Ok(())
     }
 
-    /// The folder that is meant; fails if none is given and the environment has no default for it.
+    /// Returns the folder; fails if none is given and the environment has no default for it.
     pub fn folder(&self) -> Result<PathBuf, CacheError> {
         match &self.dir {
             Some(dir) => Ok(dir.clone()),
@@ -61,7 +68,8 @@ impl CacheConfig {
         }
     }
 
-    /// The cache, or nothing where `what` is `off`; fails as [`CacheConfig::validate`] and [`Cache::open`] do.
+    /// Opens the cache, or returns `None` if `what` is `off`; fails as [`CacheConfig::validate`] and [`Cache::open`]
+    /// do.
     pub fn open(&self) -> Result<Option<Cache>, CacheError> {
         self.validate()?;
         match self.what {
@@ -71,7 +79,7 @@ impl CacheConfig {
     }
 }
 
-/// The XDG base directory specification has relative paths ignored.
+/// The XDG base directory specification says that relative paths are ignored.
 fn default_folder(xdg: Option<OsString>, home: Option<PathBuf>) -> Result<PathBuf, CacheError> {
     let xdg = xdg.map(PathBuf::from).filter(|dir| dir.is_absolute());
     let home = home.filter(|dir| dir.is_absolute()).map(|dir| dir.join(".cache"));
@@ -79,7 +87,7 @@ fn default_folder(xdg: Option<OsString>, home: Option<PathBuf>) -> Result<PathBu
     Ok(base.join(Path::new("undertone/samples")))
 }
 
-/// Read as a size, written as a plain number: a rounded `18.6 GiB` would not be the same cap again.
+/// Sizes are read with units and written as plain numbers: a rounded `18.6 GiB` would be another cap.
 fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     ByteSize::deserialize(deserializer).map(|size| size.as_u64())
 }

@@ -1,17 +1,17 @@
-//! What an entry's file holds: a header of 64 bytes, then 16 bits a value.
+//! Format of an entry's file: a header of 64 bytes, then 16 bits per value.
 //!
 //! | bytes  |                                                                             |
 //! |--------|-----------------------------------------------------------------------------|
-//! | 0..4   | a magic number, which also tells the byte order                             |
-//! | 4..8   | what is held: 1 audio, 2 features                                           |
+//! | 0..4   | a magic number, which also shows the byte order                             |
+//! | 4..8   | content: 1 audio, 2 features                                                |
 //! | 8..16  | values (audio) or mel bins (features)                                       |
 //! | 16..24 | 1 (audio) or frames (features)                                              |
 //! | 24..28 | audio: its exponent e, where a value is the integer stored × 2⁻ᵉ            |
-//! | 28..60 | the key: an entry under another's name is no entry                          |
+//! | 28..60 | the key: a file under another key's name is no entry                        |
 //! | 60..64 | CRC-32C of the values, then of the bytes before these                       |
 //!
-//! Numbers are in the machine's byte order. A machine of the other order finds the magic number wrong and computes the
-//! entry anew.
+//! Numbers are in the machine's byte order. On a machine of the other order the magic number does not match, and the
+//! entry is computed again.
 
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
@@ -21,10 +21,10 @@ use crate::features::Mel;
 
 /// Bytes before the values.
 pub(super) const HEADER: usize = 64;
-/// Any number that no other file starts with, and that differs when its bytes are reversed.
+/// An arbitrary number that no other file starts with, and that differs when its bytes are reversed.
 const MAGIC: u32 = 0x554e_6331;
 
-/// What the cache can hold: audio (`Vec<f32>`) and features ([`Mel`]). No other type implements this.
+/// Types that the cache can hold: audio (`Vec<f32>`) and features ([`Mel`]). No other type implements this.
 pub trait Entry: Sized + sealed::Encode {}
 
 impl Entry for Vec<f32> {}
@@ -43,7 +43,7 @@ mod sealed {
     use crate::cache::CacheError;
     use crate::cache::entry::Record;
 
-    /// To 16 bits a value and back. Only what `encode` made is ever decoded.
+    /// Conversion to 16 bits per value and back. Only the output of `encode` is ever decoded.
     pub trait Encode {
         const KIND: u32;
         fn encode(&self) -> Result<Record, CacheError>;
@@ -77,7 +77,7 @@ impl sealed::Encode for Mel {
     }
 }
 
-/// 2¹²⁶, full scale being 1: beyond it, rounding to 16 bits could end at infinity.
+/// 2¹²⁶ times full scale: beyond it, rounding to 16 bits could give infinity.
 const LOUDEST: f32 = f32::from_bits(253 << 23);
 
 impl sealed::Encode for Vec<f32> {
@@ -89,7 +89,7 @@ impl sealed::Encode for Vec<f32> {
         }
         let exponent = exponent(self);
         let scale = power(exponent);
-        // The cast saturates, which the largest positive value may need: see `exponent`.
+        // The cast saturates, which the largest positive value may need: see [`exponent`].
         let values = self.iter().map(|value| (value * scale).round_ties_even() as i16 as u16).collect();
         Ok(Record { kind: Self::KIND, shape: [self.len() as u64, 1], exponent, values })
     }
@@ -100,27 +100,27 @@ impl sealed::Encode for Vec<f32> {
     }
 }
 
-/// The largest `e` for which all `values · 2ᵉ` are 16-bit integers once rounded.
+/// Returns the largest `e` for which all `values · 2ᵉ` are 16-bit integers once rounded.
 ///
-/// Powers of two only: then samples of a 16-bit source, which are integers times 2⁻¹⁵, stay what they are. With the
-/// peak in `[2ᵏ, 2ᵏ⁺¹)` that is `14 - k`, where a positive peak within half a step of `2ᵏ⁺¹` becomes 32 767; and
-/// `15 - k` if nothing lies beyond `-2ᵏ`, which as -32 768 is an integer that its positive twin is not.
+/// Only powers of two are used, so that the samples of a 16-bit source, integers times 2⁻¹⁵, are unchanged. With the
+/// peak in `[2ᵏ, 2ᵏ⁺¹)` the exponent is `14 - k`, where a positive peak within half a step of `2ᵏ⁺¹` becomes 32 767. It
+/// is `15 - k` if no value is beyond `-2ᵏ`, because -32 768 is a 16-bit integer and 32 768 is not.
 fn exponent(values: &[f32]) -> i32 {
     let (low, high) = values.iter().fold((0.0f32, 0.0f32), |(low, high), &value| (low.min(value), high.max(value)));
     // The exponent's bits; subnormal numbers, and silence, count as 2⁻¹²⁷.
     let k = (high.max(-low).to_bits() >> 23) as i32 - 127;
     let e = if low == -power(k) && high * power((15 - k).min(112)) <= 32767.0 { 15 - k } else { 14 - k };
-    // Beyond 112 the scale would not be a normal number's, and the quietest sound is far above 2⁻¹¹².
+    // Above 112 the scale would not be a normal number; the quietest sound is far above 2⁻¹¹².
     e.min(112)
 }
 
-/// 2ᵏ for a normal number, -126 to 127; 0 for the k of -127 that stands for silence.
+/// Returns 2ᵏ for a normal number, -126 to 127; 0 for the k of -127 that stands for silence.
 fn power(k: i32) -> f32 {
     f32::from_bits(((k + 127) as u32) << 23)
 }
 
 impl Record {
-    /// The whole file.
+    /// Returns the whole file.
     pub(super) fn file(&self, key: &Key) -> Vec<u8> {
         let values: &[u8] = bytemuck::cast_slice(&self.values);
         let mut file = Vec::with_capacity(HEADER + values.len());
@@ -135,7 +135,7 @@ impl Record {
         file
     }
 
-    /// What a file holds; nothing unless it is whole, unharmed and the one that `key` stands for.
+    /// Returns the content of a file; none unless it is complete, undamaged and stored under `key`.
     pub(super) fn read(key: &Key, header: &[u8; HEADER], values: Vec<u16>) -> Option<Self> {
         let (covered, checksum) = header.split_at(HEADER - 4);
         let sum = crc32c::crc32c_append(crc32c::crc32c(bytemuck::cast_slice(&values)), covered);
@@ -148,22 +148,22 @@ impl Record {
         whole.then(|| Self { kind: word(4), shape, exponent: word(24) as i32, values })
     }
 
-    /// Encoded.
+    /// Encodes a value.
     pub(super) fn of<T: Entry>(value: &T) -> Result<Self, CacheError> {
         value.encode()
     }
 
-    /// Decoded, if it is what is asked for.
+    /// Decodes the value, if it has the requested type.
     pub(super) fn value<T: Entry>(&self) -> Option<T> {
         (self.kind == T::KIND).then(|| T::decode(self))
     }
 
-    /// Decoded, as what it was encoded from.
+    /// Decodes the value as the type that it was encoded from.
     pub(super) fn decode<T: Entry>(&self) -> T {
         T::decode(self)
     }
 
-    /// The file's length.
+    /// Returns the length of the file.
     pub(super) fn bytes(&self) -> u64 {
         (HEADER + self.values.len() * 2) as u64
     }

@@ -1,31 +1,31 @@
-//! What the cache refuses.
+//! Errors of the cache.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a [`Cache`](super::Cache) cannot be opened, or cannot hold a value.
+/// Error of a [`Cache`](super::Cache) that cannot be opened, or of a value that it cannot hold.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// The cap leaves no room for even a few entries.
+    /// The cap is too small for even a few entries.
     #[error("the cache's `max_bytes` is {given}; set it to {least} or more, or switch the cache off with `what: off`")]
     Cap {
-        /// The cap given.
+        /// Cap, as given.
         given: u64,
-        /// The smallest cap accepted.
+        /// Smallest cap accepted.
         least: u64,
     },
     /// The cache's folder is not given and has no default here.
     #[error("neither XDG_CACHE_HOME nor HOME is set, so the cache has no default place; set the cache's `dir`")]
     NoHome,
-    /// A folder cannot be made or listed.
+    /// A folder cannot be created or listed.
     #[error("the cache folder {} cannot be used: {source}; make it writable, or set another `dir`", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// NaN, infinity, or a value beyond what 16 bits can say.
+    /// A value is NaN, infinite, or beyond the range of 16 bits.
     #[error(
         "value {at} of the {what} is {value}, which the cache cannot hold; \
          repair the sample, or switch the cache off with `what: off`"
@@ -33,19 +33,19 @@ pub enum CacheError {
     Value {
         /// Features or audio.
         what: &'static str,
-        /// Its place in the data.
+        /// Index of the value in the data.
         at: usize,
         /// The value.
         value: f32,
     },
-    /// The data are not as long as their shape says, or too long for the file's header.
+    /// The length of the data differs from their shape, or is too large for the file's header.
     #[error("{given} values were to be cached as {rows} × {columns}; the caller's shape is wrong")]
     Shape {
-        /// Values given.
+        /// Number of values given.
         given: usize,
-        /// Rows claimed.
+        /// Number of rows claimed.
         rows: usize,
-        /// Columns claimed.
+        /// Number of columns claimed.
         columns: usize,
     },
 }

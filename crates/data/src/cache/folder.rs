@@ -1,4 +1,4 @@
-//! The files: 256 folders, one file an entry, and unfinished ones beside them.
+//! Files of the cache: 256 folders with one file per entry, and the temporary files of unfinished ones.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
@@ -10,17 +10,18 @@ use std::time::{Duration, SystemTime};
 use super::entry::{HEADER, Record};
 use super::{CacheError, Key};
 
-/// What an unfinished file's name begins with.
+/// Prefix of an unfinished file's name.
 const PARTIAL: &str = ".partial-";
-/// An unfinished file this old was left by a process that was killed: writing an entry takes milliseconds.
+/// Age from which on an unfinished file was left by a killed process: writing an entry takes milliseconds.
 const LEFT_BEHIND: Duration = Duration::from_secs(3600);
-/// No entry is larger, so no damaged file makes the reader ask for more memory: 2³⁰ values are 18 hours of audio.
+/// Maximum length of an entry, so that no damaged file makes the reader allocate more memory: 2³⁰ values are 18 hours
+/// of audio.
 const LARGEST: u64 = HEADER as u64 + (1 << 31);
 
-/// Where entries are, and how they get there.
+/// Folder of the entries, with their reads and writes.
 pub(super) struct Folder {
     root: PathBuf,
-    /// Differs between any two handles, also on machines that share the folder.
+    /// Number that differs between any two handles, also on machines that share the folder.
     nonce: u64,
     serial: AtomicU64,
 }
@@ -28,50 +29,51 @@ pub(super) struct Folder {
 /// A file in the cache.
 pub(super) struct Found {
     pub path: PathBuf,
-    /// What it takes on disk.
+    /// Space on disk, in bytes.
     pub bytes: u64,
-    /// When it was last written, or marked as used.
+    /// Time at which it was last written, or marked as used.
     pub used: SystemTime,
-    /// An entry under its name, not an unfinished file.
+    /// Whether it is an entry under its name, not an unfinished file.
     pub finished: bool,
 }
 
-/// What reading a file led to.
+/// Result of reading a file.
 pub(super) enum Reading {
-    /// It is whole.
+    /// The file is complete.
     Whole(Record),
-    /// There is none, or none that this process can open now.
+    /// There is no file, or none that this process can open now.
     Absent,
-    /// It is not what was written.
+    /// The content is not what was written.
     Damaged,
 }
 
 impl Folder {
-    /// Makes the folder if it is not there; those inside it come with their first entry.
+    /// Creates the folder if it does not exist; its subfolders are created with their first entry.
     pub fn open(root: &Path) -> Result<Self, CacheError> {
         fs::create_dir_all(root).map_err(|source| CacheError::Folder { path: root.into(), source })?;
         Ok(Self { root: root.into(), nonce: RandomState::new().hash_one(()), serial: AtomicU64::new(0) })
     }
 
-    /// The entry's path: its first two digits name the folder.
+    /// Returns the entry's path: its first two digits name the folder.
     pub fn path(&self, key: &Key) -> PathBuf {
         let hex = key.hex();
         self.root.join(&hex[..2]).join(&hex[2..])
     }
 
-    /// The entry, which is marked as used now if it was last used before `since`.
+    /// Returns the entry, and marks it as used now if it was last used before `since`.
     pub fn read(&self, key: &Key, since: SystemTime) -> Reading {
         // No file, no permission, no descriptors left: in none of these cases is there a damaged file to remove.
         let Ok(file) = File::open(self.path(key)) else { return Reading::Absent };
         match read(&file, key, since) {
             Ok(Some(record)) => Reading::Whole(record),
-            // What the disk cannot read is as good as damaged.
+            // A file that the disk cannot read counts as damaged.
             Ok(None) | Err(_) => Reading::Damaged,
         }
     }
 
-    /// Writes the file beside its place and renames it: whenever the process is killed, the entry is there whole or
-    /// not at all. Nothing is synced. After a power failure a file may be torn, which its checksum tells.
+    /// Writes the file atomically: under a temporary name, which is then renamed. Whenever the process is killed, the
+    /// entry is whole or absent. Nothing is synced. After a power failure a file may be incomplete, which its checksum
+    /// shows.
     pub fn write(&self, key: &Key, file: &[u8]) -> io::Result<()> {
         let path = self.path(key);
         let name = format!("{PARTIAL}{:016x}-{}", self.nonce, self.serial.fetch_add(1, Relaxed));
@@ -81,12 +83,12 @@ impl Folder {
             fs::rename(&partial, &path)
         };
         write().inspect_err(|_| {
-            // Best effort: the error that led here says more than a second one about the leftover.
+            // Best effort: the first error is more useful than a second one about the leftover file.
             let _ = fs::remove_file(&partial);
         })
     }
 
-    /// Every file of the cache; what was left behind by killed processes is removed on the way.
+    /// Returns every file of the cache; files left by killed processes are removed.
     pub fn scan(&self) -> Result<Vec<Found>, CacheError> {
         let mut found = Vec::new();
         for shard in 0..=u8::MAX {
@@ -98,14 +100,14 @@ impl Folder {
 }
 
 impl Found {
-    /// The key that its name spells; nothing for a file that is no entry.
+    /// Returns the key that the file's name stands for; none for a file that is no entry.
     pub fn key(&self) -> Option<Key> {
         let shard = self.path.parent()?.file_name()?.to_str()?;
         Key::from_hex(&format!("{shard}{}", self.path.file_name()?.to_str()?))
     }
 }
 
-/// A new file, with the folder that it goes into.
+/// Creates a new file, with its folder.
 fn create(path: &Path) -> io::Result<File> {
     match (File::create_new(path), path.parent()) {
         (Err(error), Some(shard)) if error.kind() == ErrorKind::NotFound => {
@@ -116,7 +118,7 @@ fn create(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The entry in an open file, or nothing if it is damaged.
+/// Returns the entry in an open file, or none if it is damaged.
 fn read(mut file: &File, key: &Key, since: SystemTime) -> io::Result<Option<Record>> {
     let metadata = file.metadata()?;
     let values = metadata.len().checked_sub(HEADER as u64).filter(|bytes| bytes % 2 == 0);
@@ -126,7 +128,7 @@ fn read(mut file: &File, key: &Key, since: SystemTime) -> io::Result<Option<Reco
     file.read_exact(bytemuck::cast_slice_mut(&mut values))?;
     let record = Record::read(key, &header, values);
     if record.is_some() && metadata.modified()? < since {
-        // Best effort: in a folder that others own, entries simply keep their age.
+        // Best effort: in a folder of another user, entries keep their age.
         let _ = file.set_modified(SystemTime::now());
     }
     Ok(record)
@@ -146,7 +148,7 @@ fn scan_shard(path: &Path, found: &mut Vec<Found>) -> io::Result<()> {
         if !partial && (name.len() != 62 || !name.bytes().all(|digit| digit.is_ascii_hexdigit())) {
             continue;
         }
-        // Gone in the meantime: another process made room.
+        // The file has been removed in the meantime: another process made room.
         let Ok(metadata) = item.metadata() else { continue };
         let used = metadata.modified()?;
         if partial && now.duration_since(used).is_ok_and(|age| age > LEFT_BEHIND) {
@@ -158,7 +160,7 @@ fn scan_shard(path: &Path, found: &mut Vec<Found>) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a file; whether there was one.
+/// Removes a file; returns whether it existed.
 pub(super) fn remove(path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
@@ -167,7 +169,7 @@ pub(super) fn remove(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// What a file of this length takes: file systems hand out blocks of 4 KiB.
+/// Returns the space that a file of this length takes: file systems allocate blocks of 4 KiB.
 pub(super) fn on_disk(length: u64) -> u64 {
     length.next_multiple_of(4096)
 }

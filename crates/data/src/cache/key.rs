@@ -1,10 +1,10 @@
-//! What an entry is found by.
+//! Keys of the cache's entries.
 
-/// Names an entry: a BLAKE3 hash of everything that its value depends on.
+/// Key of an entry: a BLAKE3 hash of everything that its value depends on.
 ///
-/// That is the sample's content (its file's bytes and the segment, or the synthesiser's settings and the sample's
-/// number), what is kept of it, and the settings it was computed with. Whatever is left out of the key can change
-/// without the cache's noticing.
+/// That is the sample's content (the bytes of its file and the segment, or the synthesiser's settings and the sample's
+/// number), the kind of data that is kept, and the settings it was computed with. The cache does not notice changes of
+/// anything that is not in the key.
 ///
 /// ```
 /// use undertone_data::cache::Key;
@@ -17,32 +17,32 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key([u8; 32]);
 
-/// Changes whenever the file's layout, or the arithmetic behind what is kept, does: older entries are then no longer
-/// found, and go when room is needed.
+/// Changes whenever the file's layout or the arithmetic behind the values changes. Older entries are then no longer
+/// found, and are removed when room is needed.
 const VERSION: &str = "undertone sample cache, version 1";
 
 impl Key {
-    /// The key of what depends on these parts, in this order.
+    /// Returns the key of a value that depends on these parts, in this order.
     pub fn new(parts: &[&[u8]]) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(VERSION);
         for part in parts {
-            // With its length ahead of each part, no two lists of parts give the same bytes.
+            // Each part is preceded by its length, so no two lists of parts give the same bytes.
             hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
         }
         Self(hasher.finalize().into())
     }
 
-    /// As it stands in an entry's file.
+    /// Returns the key as written in an entry's file.
     pub(super) fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// As it stands in an entry's path: 64 hexadecimal digits.
+    /// Returns the key as written in an entry's path: 64 hexadecimal digits.
     pub(super) fn hex(&self) -> String {
         blake3::Hash::from_bytes(self.0).to_hex().to_string()
     }
 
-    /// The key that [`Key::hex`] spelt.
+    /// Parses a key from [`Key::hex`].
     pub(super) fn from_hex(hex: &str) -> Option<Self> {
         blake3::Hash::from_hex(hex).ok().map(|hash| Self(hash.into()))
     }

@@ -1,26 +1,28 @@
-//! What is slow to compute per sample, kept on disk between epochs and runs: decoded audio or log-mel features.
+//! On-disk cache for results that are slow to compute per sample, between epochs and runs: decoded audio or log-mel
+//! features.
 //!
-//! An entry is one file, named after a [`Key`] of all that it depends on, in one of 256 folders; 16 bits a value,
-//! unpadded, with a checksum. It is written beside its place and renamed, so a process killed at any moment leaves it
-//! whole or absent, and any number of processes may share the folder without a lock. A damaged entry is noticed,
-//! removed and computed anew.
+//! An entry is one file in one of 256 folders, named after a [`Key`] of everything it depends on. It has 16 bits per
+//! value, no padding, and a checksum. Writes are atomic (a temporary file that is renamed), so a process killed at any
+//! moment leaves an entry whole or absent, and any number of processes may share the folder without a lock. A damaged
+//! entry is detected, removed and computed again.
 //!
-//! **Rounding.** Features are `f16`. Audio is 16-bit integers times one power of two per clip: 16-bit recordings come
-//! back bit for bit, and others at 15 to 16 bits below their own peak, where `f16` would have 11 per sample. What
-//! [`Cache::get_or_compute`] has just computed passes through the same rounding, so that a sample is the same, to the
-//! last bit, whether it was in the cache or not.
+//! **Rounding.** Features are `f16`. Audio is 16-bit integers times one power of two per clip: 16-bit recordings are
+//! restored bit for bit, and others with 15 to 16 bits relative to their own peak, where `f16` would have 11 per
+//! sample. Values that [`Cache::get_or_compute`] has just computed pass through the same rounding, so that a sample has
+//! the same bits whether or not it came from the cache.
 //!
-//! **Room.** Before an entry is written that would exceed the cap, those not used since this cache was opened are
-//! removed, oldest first. What the run itself uses is never removed for its own sake: an epoch goes through all samples
-//! once, so the entry used least recently is the one needed soonest. With room for a share f of the samples, and a new
-//! order each epoch, evicting it would find f + (1 - f) ln(1 - f) of them (15 % for a half); keeping what is there
-//! finds f.
+//! **Eviction.** Before an entry is written that would exceed the cap, entries not used since this cache was opened are
+//! removed, oldest first. Entries used by the run itself are never evicted, because an epoch goes through all samples
+//! once, so the least recently used entry is the one needed soonest. With room for a share f of the samples and a new
+//! order each epoch, least-recently-used eviction would find f + (1 - f) ln(1 - f) of them (15 % for a half); keeping
+//! the present entries finds f.
 //!
-//! **Why files.** Beside them LMDB, redb and shards of safetensors were tried on 10,000 entries of 80 kB. Only files and LMDB
-//! take two processes that write, leave nothing corrupt after SIGKILL and hold no more than what was put in. LMDB reads and
-//! writes faster, by a few hundredths of a millisecond an entry, where features take whole ones. For that, a damaged page of
-//! its tree concerns more than one entry, eviction needs an index of ages, its map has to be as large as the cap from the
-//! start, and opening it is `unsafe`: no other process may ever cut the file short. `cargo run --example cache_bench -p undertone-cw` times these files.
+//! **Why files.** LMDB, redb and shards of safetensors were compared with files on 10,000 entries of 80 kB. Only files
+//! and LMDB support two writing processes, are intact after SIGKILL and take no more space than their content. LMDB
+//! reads and writes faster, by a few hundredths of a millisecond per entry, where computing features takes whole
+//! milliseconds. In return, a damaged page of its tree affects more than one entry, eviction needs an index of ages,
+//! its map has to be as large as the cap from the start, and opening it is `unsafe`, because no other process may ever
+//! truncate the file. `cargo run --example cache_bench -p undertone-cw` times the files.
 
 mod config;
 mod entry;
@@ -47,7 +49,7 @@ use folder::{Folder, Reading};
 use room::Room;
 use stats::{Counters, add};
 
-/// A folder of entries, shared among threads by reference; open one per run.
+/// A folder of entries, shared among threads by reference. Open one per run.
 ///
 /// ```
 /// use undertone_data::cache::{Cache, CacheError, Key};
@@ -69,20 +71,20 @@ pub struct Cache {
     /// Entries last used before this may be removed.
     opened: SystemTime,
     counters: Counters,
-    /// Done once writing has failed: from then on nothing is written.
+    /// Completed once a write has failed; from then on nothing is written.
     refused: Once,
 }
 
-/// How far the time of a file may be behind that of the clock: it is taken at the kernel's last tick, up to 10 ms ago.
+/// Maximum lag of a file's time behind the clock: the kernel takes it at its last tick, up to 10 ms ago.
 const TICK: Duration = Duration::from_millis(20);
 
 impl Cache {
-    /// The cache in this folder, which is made if it is not there, with at most `max_bytes` on disk.
+    /// Opens the cache in this folder, which is created if it does not exist, with at most `max_bytes` on disk.
     ///
-    /// A single process keeps to the cap. Each further process writing at the same time may exceed it by a sixteenth,
-    /// as it learns of the others' entries only when it has written that much itself.
+    /// A single process keeps to the cap. Each further process that writes at the same time may exceed it by a
+    /// sixteenth, because it notices the others' entries only after it has written that much itself.
     ///
-    /// Fails if the folder can be neither made nor used.
+    /// Fails if the folder cannot be created or used.
     pub fn open(dir: &Path, max_bytes: u64) -> Result<Self, CacheError> {
         Ok(Self {
             folder: Folder::open(dir)?,
@@ -93,7 +95,7 @@ impl Cache {
         })
     }
 
-    /// The entry, if it is there and whole. A damaged one is counted and removed.
+    /// Returns the entry, if it exists and is whole. A damaged one is counted and removed.
     pub fn get<T: Entry>(&self, key: &Key) -> Option<T> {
         let value = match self.folder.read(key, self.opened) {
             Reading::Absent => None,
@@ -102,7 +104,7 @@ impl Cache {
                     add(&self.counters.bytes_read, record.bytes());
                     Some(value)
                 }
-                // Audio where features are asked for: the key does not say which is meant.
+                // The entry holds audio where features are asked for: the key does not distinguish them.
                 None => self.discard(key),
             },
             Reading::Damaged => self.discard(key),
@@ -111,16 +113,16 @@ impl Cache {
         value
     }
 
-    /// Writes the entry; whether it is on disk now.
+    /// Writes the entry; returns whether it is on disk now.
     ///
-    /// It is not if there is no room, or if the disk refused this or an earlier one: then an event of `tracing`
-    /// says so, once, and this cache writes no more. Fails only on values that the cache cannot hold (NaN, infinity,
-    /// features of 65 520 and beyond, audio beyond 2¹²⁶ times full scale), never because of the disk.
+    /// It is not if there is no room, or if a write of this or an earlier entry failed. In the second case one
+    /// `tracing` event reports it, and this cache writes no more. Fails only on values that the cache cannot hold (NaN,
+    /// infinity, features of 65 520 and beyond, audio beyond 2¹²⁶ times full scale), never because of the disk.
     pub fn put<T: Entry>(&self, key: &Key, value: &T) -> Result<bool, CacheError> {
         Ok(self.write(key, &Record::of(value)?))
     }
 
-    /// The entry, or what `compute` gives, which is written. Either way the values are those of the entry, rounded.
+    /// Returns the entry, or computes and writes it. Either way the values are those of the entry, rounded.
     ///
     /// Fails as `compute` does, and on values that the cache cannot hold.
     pub fn get_or_compute<T: Entry, E: From<CacheError>>(
@@ -136,22 +138,22 @@ impl Cache {
         Ok(record.decode())
     }
 
-    /// What this cache did so far; other processes' doings are not in it.
+    /// Returns the counts of this cache so far, without those of other processes.
     pub fn counts(&self) -> CacheCounts {
         self.counters.counts()
     }
 
-    /// What is on disk now; fails if a folder cannot be listed.
+    /// Returns the current size on disk; fails if a folder cannot be listed.
     pub fn usage(&self) -> Result<CacheUsage, CacheError> {
         Ok(CacheUsage::of(&self.folder.scan()?))
     }
 
-    /// Reads every entry and removes those that are damaged, which it counts; then what is left.
+    /// Reads every entry, removes and counts the damaged ones, and returns the size of the rest.
     ///
     /// Fails if a folder cannot be listed.
     pub fn verify(&self) -> Result<CacheUsage, CacheError> {
         for found in self.folder.scan()? {
-            // Looking is not using: the entries keep their age.
+            // Checking does not count as use: the entries keep their age.
             if let Some(key) = found.key()
                 && let Reading::Damaged = self.folder.read(&key, SystemTime::UNIX_EPOCH)
             {
@@ -161,9 +163,9 @@ impl Cache {
         self.usage()
     }
 
-    /// Removes every entry and says what was there; fails if a file cannot be removed.
+    /// Removes every entry and returns the previous size; fails if a file cannot be removed.
     ///
-    /// Other processes may go on: they find nothing, and write anew.
+    /// Other processes may continue: they find no entries and write them again.
     pub fn clear(&self) -> Result<CacheUsage, CacheError> {
         let found = self.folder.scan()?;
         for file in found.iter().filter(|file| file.finished) {
@@ -173,7 +175,7 @@ impl Cache {
         Ok(CacheUsage::of(&found))
     }
 
-    /// Whether the entry is on disk now.
+    /// Writes a record; returns whether the entry is on disk now.
     fn write(&self, key: &Key, record: &Record) -> bool {
         let file = record.file(key);
         let bytes = file.len() as u64;
@@ -205,10 +207,10 @@ impl Cache {
         Ok(room.granted)
     }
 
-    /// Removes a damaged entry. Should another process have replaced it just now, a good one goes: that costs a miss.
+    /// Removes a damaged entry. If another process has just replaced it, a valid one is removed, which costs one miss.
     fn discard<T>(&self, key: &Key) -> Option<T> {
         add(&self.counters.corrupted, 1);
-        // Best effort: if it stays, it is found damaged again.
+        // Best effort: if the file stays, it is detected as damaged again.
         let _ = folder::remove(&self.folder.path(key));
         None
     }

@@ -1,4 +1,4 @@
-//! How much is on disk, and what goes when there is no room.
+//! Size of the cache on disk, and eviction when there is no room.
 
 use std::sync::Mutex;
 use std::time::SystemTime;
@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use super::CacheError;
 use super::folder::{Folder, Found, on_disk, remove};
 
-/// The cap divided by this is how much may be written before the folder is looked at again, and how much more than
-/// needed is removed: the folder is listed at most so many times while the cache fills up once.
+/// The cap divided by this is the amount that may be written before the folder is listed again, and the amount that is
+/// removed beyond what is needed. So the folder is listed at most this many times while the cache fills up once.
 const SHARE: u64 = 16;
 
 /// Keeps the folder below the cap.
@@ -16,22 +16,22 @@ pub(super) struct Room {
     ledger: Mutex<Ledger>,
 }
 
-/// What is known of the folder.
+/// Known state of the folder.
 #[derive(Debug, Default)]
 struct Ledger {
-    /// Bytes on disk: what the last look found, plus what was written since. Nothing before the first look.
+    /// Bytes on disk: the result of the last listing, plus what was written since. None before the first listing.
     bytes: Option<u64>,
-    /// Of these, what was written since the last look.
+    /// Bytes written since the last listing.
     unseen: u64,
-    /// A look found nothing old left to remove; nothing grows old while the cache is open.
+    /// Whether a listing found nothing old left to remove; no entry becomes old while the cache is open.
     exhausted: bool,
 }
 
-/// What asking for room led to.
+/// Result of a request for room.
 pub(super) struct Taken {
-    /// There is room, and it is taken.
+    /// Whether there is room, which is then reserved.
     pub granted: bool,
-    /// Entries that were removed for it.
+    /// Number of entries that were removed for it.
     pub evicted: u64,
 }
 
@@ -40,14 +40,14 @@ impl Room {
         Self { max_bytes, ledger: Mutex::default() }
     }
 
-    /// Room for a file of this length, where entries last used before `opened` may go for it; fails if the folder
-    /// cannot be listed or an entry cannot be removed.
+    /// Reserves room for a file of this length, for which entries last used before `opened` may be removed. Fails if
+    /// the folder cannot be listed or an entry cannot be removed.
     pub fn take(&self, length: u64, folder: &Folder, opened: SystemTime) -> Result<Taken, CacheError> {
         let needed = on_disk(length);
         if needed > self.max_bytes {
             return Ok(Taken { granted: false, evicted: 0 });
         }
-        // A panic in another thread left at worst a wrong sum, which the next look corrects.
+        // A panic in another thread left at worst a wrong sum, which the next listing corrects.
         let mut ledger = self.ledger.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let full = |bytes: u64| bytes + needed > self.max_bytes;
         let mut evicted = 0;
@@ -76,14 +76,14 @@ impl Room {
         Ok(Taken { granted: true, evicted })
     }
 
-    /// The folder was emptied: looks again next time.
+    /// Notes that the folder was emptied, so that it is listed next time.
     pub fn forget(&self) {
         *self.ledger.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Ledger::default();
     }
 }
 
-/// Removes the oldest of what was last used before `opened` until no more than `goal` bytes are left, if there are so
-/// many; what is left, and how many entries went.
+/// Removes the oldest of the files last used before `opened` until at most `goal` bytes are left or no such file
+/// remains. Returns the bytes that are left and the number of entries removed.
 fn make_room(mut found: Vec<Found>, mut bytes: u64, goal: u64, opened: SystemTime) -> Result<(u64, u64), CacheError> {
     found.retain(|file| file.finished && file.used < opened);
     found.sort_unstable_by_key(|file| file.used);
@@ -92,7 +92,8 @@ fn make_room(mut found: Vec<Found>, mut bytes: u64, goal: u64, opened: SystemTim
         if bytes <= goal {
             break;
         }
-        // A reader that has it open reads on. One that another process has removed is gone all the same.
+        // A reader that has it open can still read it. If another process has removed it already, its space is free as
+        // well.
         let removed = remove(&file.path).map_err(|source| CacheError::Folder { path: file.path, source })?;
         bytes -= file.bytes;
         evicted += u64::from(removed);

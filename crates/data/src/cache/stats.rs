@@ -1,21 +1,21 @@
-//! What a cache did, and what it holds.
+//! Statistics of a cache.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::folder::Found;
 
-/// What one [`Cache`](super::Cache) did since it was opened.
+/// Counts of one [`Cache`](super::Cache) since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheCounts {
     /// Entries read.
     pub hits: u64,
-    /// Entries asked for and not there (or not whole).
+    /// Entries requested that did not exist or were not complete.
     pub misses: u64,
-    /// Entries found damaged, and removed. Each is a miss too.
+    /// Entries that were damaged and removed. Each is a miss too.
     pub corrupted: u64,
     /// Entries written.
     pub written: u64,
-    /// Entries not written: there was no room, or the disk had refused one.
+    /// Entries not written: there was no room, or a write had failed.
     pub declined: u64,
     /// Older entries removed to make room.
     pub evicted: u64,
@@ -25,12 +25,12 @@ pub struct CacheCounts {
     pub bytes_written: u64,
 }
 
-/// What a cache's folder holds.
+/// Content of a cache's folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheUsage {
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
-    /// What they and unfinished files take on disk, in bytes: file lengths in whole blocks of 4 KiB.
+    /// Space on disk of the entries and unfinished files, in bytes: file lengths in whole blocks of 4 KiB.
     pub bytes: u64,
 }
 
@@ -43,7 +43,7 @@ impl CacheUsage {
     }
 }
 
-/// [`CacheCounts`] as all threads count them.
+/// Atomic counters behind [`CacheCounts`].
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub hits: AtomicU64,

@@ -25,7 +25,7 @@ fn mel(i: usize, frames: usize) -> Mel {
     Mel { bins: 80, frames, data }
 }
 
-/// What the cache makes of them.
+/// Returns the values as rounded by the cache.
 fn rounded(mel: Mel) -> Mel {
     Mel { data: mel.data.into_iter().map(|value| f16::from_f32(value).to_f32()).collect(), ..mel }
 }
@@ -58,7 +58,7 @@ fn make_older(path: &Path, seconds: u64) {
     File::open(path).unwrap().set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
 }
 
-/// A key of its own for each case.
+/// Returns a separate key for each case.
 fn fresh(serial: &Cell<usize>) -> Key {
     key(serial.replace(serial.get() + 1))
 }
@@ -300,13 +300,13 @@ fn a_disk_that_refuses_stops_the_writing_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::open(dir.path(), GB).unwrap();
     assert!(cache.put(&key(0), &mel(0, 10)).unwrap());
-    // A file where the folder was: nothing can be written there, not even by root.
+    // A file in place of the folder: nothing can be written there, not even by root.
     let shard = cache.folder.path(&key(1)).parent().unwrap().to_owned();
     assert_ne!(shard, cache.folder.path(&key(0)).parent().unwrap());
     fs::write(&shard, "").unwrap();
     assert_eq!(compute(&cache, 1, 10), rounded(mel(1, 10)));
     assert!(!cache.put(&key(1), &mel(1, 10)).unwrap());
-    // No second try, even where there would be room; what is there is still read.
+    // No second attempt, even if there is room; existing entries are still read.
     assert!(!cache.put(&key(2), &mel(2, 10)).unwrap());
     assert!(cache.get::<Mel>(&key(0)).is_some());
     assert_eq!((cache.counts().written, cache.counts().declined), (1, 3));
@@ -378,7 +378,7 @@ fn hammer(cache: &Cache, seed: usize, go_on: impl Fn(usize) -> bool) {
 const CHILD_DIR: &str = "UNDERTONE_TEST_CACHE_DIR";
 const CHILD_CAP: &str = "UNDERTONE_TEST_CACHE_CAP";
 
-/// Hammers the folder that the environment names, clearing it now and then so that there is always something to write.
+/// Writes to the folder that the environment names, and clears it sometimes so that there is always something to write.
 #[test]
 #[ignore = "started as a process of its own by the tests below"]
 fn child_process() {
@@ -406,7 +406,7 @@ fn spawn(dir: &Path, cap: u64) -> Child {
 #[test]
 fn processes_and_threads_share_a_folder_that_is_too_small_for_them() {
     let dir = tempfile::tempdir().unwrap();
-    // A third of what they want; every entry of an earlier handle may be driven out by a later one.
+    // A third of the required room; every entry of an earlier handle may be evicted by a later one.
     let cap = 600 * 4096;
     let mut children = [spawn(dir.path(), cap), spawn(dir.path(), cap)];
     let (done, evicted) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -464,7 +464,7 @@ fn a_process_killed_while_writing_leaves_entries_whole_or_absent() {
     }
     assert!(found > 0, "no child ever wrote");
 
-    // What they left unfinished is no entry, counts until it is old, and then goes.
+    // Their unfinished files are no entries; they count until they are old, and are then removed.
     let cache = Cache::open(dir.path(), GB).unwrap();
     fs::create_dir_all(dir.path().join("00")).unwrap();
     fs::write(dir.path().join("00/.partial-test"), [0; 5000]).unwrap();

@@ -4,12 +4,11 @@ use undertone_kernels::seeds;
 
 use crate::loader::{Order, epoch_order};
 
-/// An order that is nearly random and reads nearly in sequence, for samples that lie in blocks: the row groups of
-/// Parquet files, or tar shards.
+/// An order that is nearly random and reads nearly sequentially, for samples that are stored in blocks: the row groups
+/// of Parquet files, or tar shards.
 ///
-/// The blocks are shuffled, and then the samples of every few blocks among themselves. Reading needs no more than those
-/// few blocks at a time, and a batch holds samples of all of them. As with every order, it comes from seed and epoch
-/// alone.
+/// The blocks are shuffled, and then the samples within every few blocks. Reading needs only those few blocks at a
+/// time, and a batch contains samples of all of them. As every order, it depends on seed and epoch alone.
 #[derive(Clone, Debug)]
 pub struct BlockShuffle {
     blocks: Vec<Range<usize>>,
@@ -18,8 +17,8 @@ pub struct BlockShuffle {
 }
 
 impl BlockShuffle {
-    /// Shuffles within `window` blocks at a time (at least 1). The blocks are those of
-    /// [`Clips::blocks`](super::Clips::blocks): together they hold each sample once.
+    /// Returns an order that shuffles within `window` blocks at a time (at least 1). The blocks are those of
+    /// [`Clips::blocks`](super::Clips::blocks): together they contain each sample once.
     pub fn new(blocks: &[Range<usize>], window: usize, seed: u64) -> Self {
         Self { blocks: blocks.to_vec(), window: window.max(1), seed }
     }

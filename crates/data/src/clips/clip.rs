@@ -8,47 +8,47 @@ use crate::text::append;
 
 use super::source::Source;
 
-/// A piece of audio and what is said in it. Times count in seconds from the beginning of its file.
+/// A piece of audio and its transcript. Times are in seconds from the beginning of its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clip {
-    /// What a person would call it: its file, and where it starts there.
+    /// Readable name: its file, and its start there.
     pub name: String,
-    /// What is said in it; may be empty.
+    /// Transcript; may be empty.
     pub text: String,
-    /// Its language, if given.
+    /// Language, if given.
     pub language: Option<String>,
-    /// The task it belongs to, if given.
+    /// Task that it belongs to, if given.
     pub task: Option<String>,
-    /// Where it starts, at least 0; the file's beginning if absent.
+    /// Start, at least 0; the file's beginning if absent.
     pub start: Option<f64>,
-    /// Where it ends, after `start`; the file's end if absent.
+    /// End, after `start`; the file's end if absent.
     pub end: Option<f64>,
-    /// What is said when, in order and without overlap, in seconds of the file too; empty if not known.
+    /// Segments of the transcript, in order and without overlap, also in seconds of the file; empty if not known.
     pub segments: Vec<TimedText>,
-    /// Where it is listed.
+    /// Origin of the clip in its list.
     pub origin: Origin,
-    /// Where its audio lies.
+    /// Location of its audio.
     pub(super) source: Source,
 }
 
-/// Fields of a clip.
+/// Optional fields of a clip.
 const OPTIONAL: [&str; 7] = ["language", "task", "start", "end", "offset", "duration", "segments"];
 
-/// What fields are called where people publish speech: NeMo, Common Voice, AudioFolder of Hugging Face, VoxPopuli.
+/// Names of fields in published speech data: NeMo, Common Voice, AudioFolder of Hugging Face, VoxPopuli.
 const ALIASES: Aliases = &[
     ("audio", &["audio_filepath", "file_name", "file", "path"]),
     ("text", &["sentence", "transcription", "transcript"]),
 ];
 
-/// How far a segment may begin before the one before it ends, in seconds: what rounding to hundredths makes.
+/// Maximum overlap of a segment with the one before it, in seconds: the effect of rounding to hundredths.
 const ROUNDING: f64 = 0.011;
 
-/// The fields of clips in the files of a configuration.
+/// Returns the fields of clips in the files of a configuration.
 pub(super) fn task(config: &RecordsConfig) -> TaskFields<'_> {
     TaskFields { config, required: &["audio", "text"], optional: &OPTIONAL, aliases: ALIASES, shared: None }
 }
 
-/// What a row says about a clip, apart from its audio.
+/// Reads a clip from a row, except for its audio.
 pub(super) fn read(task: &TaskFields, row: &Row, name: String, source: Source) -> Result<Clip, RecordsError> {
     check_keys(task, row)?;
     let (start, end) = bounds(task, row)?;
@@ -68,7 +68,7 @@ pub(super) fn read(task: &TaskFields, row: &Row, name: String, source: Source) -
     Ok(Clip { name, text, language, task, start, end, segments, origin: row.origin.clone(), source })
 }
 
-/// The path in a row, for audio that is a file.
+/// Returns the path in a row, for audio in a file of its own.
 pub(super) fn audio_path(task: &TaskFields, row: &Row) -> Result<String, RecordsError> {
     if !task.config.columns.contains_key("audio") && matches!(row.content, Content::Fields(_)) {
         let mut given = task.spellings("audio").filter_map(|name| row.key(name)).filter(|key| !is_null(row, key));
@@ -79,7 +79,7 @@ pub(super) fn audio_path(task: &TaskFields, row: &Row) -> Result<String, Records
         }
     }
     let value = task.required(row, "audio")?;
-    // As Hugging Face writes audio that is not in the file itself.
+    // The form in which Hugging Face writes audio that is not in the file itself.
     let value = value.get("path").unwrap_or(value);
     match value.as_str().map(str::trim) {
         None => Err(task.mistyped(row, "audio", value, "the path of an audio file")),
@@ -92,8 +92,8 @@ fn is_null(row: &Row, key: &str) -> bool {
     row.get(&Column::from(key)).is_none_or(Value::is_null)
 }
 
-/// Where a clip starts and ends: `start` and `end`, or NeMo's `offset` with `duration`. A `duration` alone is the whole
-/// file's length, and means nothing.
+/// Returns the start and end of a clip: `start` and `end`, or NeMo's `offset` with `duration`. A `duration` alone is
+/// the length of the whole file, and is ignored.
 fn bounds(task: &TaskFields, row: &Row) -> Result<(Option<f64>, Option<f64>), RecordsError> {
     let (start, end) = (seconds(task, row, "start")?, seconds(task, row, "end")?);
     let Some(offset) = seconds(task, row, "offset")? else { return sane(row, start, end) };
@@ -115,7 +115,7 @@ fn sane(row: &Row, start: Option<f64>, end: Option<f64>) -> Result<(Option<f64>,
     ))
 }
 
-/// A number of seconds; an empty cell is as if absent.
+/// Returns a number of seconds; an empty cell counts as absent.
 fn seconds(task: &TaskFields, row: &Row, field: &'static str) -> Result<Option<f64>, RecordsError> {
     let Some(value) = task.optional(row, field)? else { return Ok(None) };
     match value {
@@ -127,13 +127,14 @@ fn seconds(task: &TaskFields, row: &Row, field: &'static str) -> Result<Option<f
     }
 }
 
-/// An optional text; an empty cell is as if absent.
+/// Returns an optional text; an empty cell counts as absent.
 fn filled(task: &TaskFields, row: &Row, field: &'static str) -> Result<Option<String>, RecordsError> {
     let text = task.optional_text(row, field)?;
     Ok(text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()))
 }
 
-/// A list of objects as Whisper writes it, an object of lists as datasets on the hub store that, or the JSON text of either.
+/// Reads a list of objects as Whisper writes it, an object of lists as datasets on the Hub store it, or the JSON text
+/// of either.
 fn segments(
     task: &TaskFields,
     row: &Row,
@@ -175,7 +176,7 @@ fn segment(item: &Value) -> Option<TimedText> {
     timed(item.get("start")?, item.get("end")?, item.get("text")?)
 }
 
-/// Segments by column; none where a column is missing or they are not equally long.
+/// Returns segments given by column; none if a column is missing or they differ in length.
 fn segments_of(columns: &Value) -> Option<Vec<Option<TimedText>>> {
     let column = |key: &str| columns.get(key)?.as_array();
     let (starts, ends, texts) = (column("start")?, column("end")?, column("text")?);
@@ -187,8 +188,8 @@ fn timed(start: &Value, end: &Value, text: &Value) -> Option<TimedText> {
     Some(TimedText { start: start.as_f64()?, end: end.as_f64()?, text: text.as_str()?.to_owned() })
 }
 
-/// Refuses a name that nearly is that of an optional field: whoever writes `strat` would train on whole files and never
-/// know. Other names are none of our business, and with `columns` the user has said what is what.
+/// Refuses a name that is almost that of an optional field: with `strat`, training would silently use whole files.
+/// Other names are ignored, and with `columns` the mapping is explicit.
 fn check_keys(task: &TaskFields, row: &Row) -> Result<(), RecordsError> {
     if !task.config.columns.is_empty() {
         return Ok(());
@@ -207,8 +208,8 @@ fn check_keys(task: &TaskFields, row: &Row) -> Result<(), RecordsError> {
     Ok(())
 }
 
-/// Whether a word differs from another by one letter that is wrong, missing or too many, or by two that are swapped, or
-/// says the same in the words of other tools.
+/// Returns whether a word differs from another by one letter that is wrong, missing or extra, or by two swapped
+/// letters, or is the name of the field in other tools.
 fn is_nearly(word: &str, field: &str) -> bool {
     const SYNONYMS: [(&str, &str); 10] = [
         ("lang", "language"),

@@ -10,7 +10,7 @@ use crate::records::lines::read_error;
 use crate::records::row::{Content, Row};
 use crate::records::{Format, Origin, RecordsConfig, RecordsError, find};
 
-/// What data sets call the parts that should not be mixed.
+/// Usual names of splits, which must not be mixed.
 const SPLITS: [&str; 11] = [
     "train",
     "training",
@@ -25,10 +25,10 @@ const SPLITS: [&str; 11] = [
     "reported",
 ];
 
-/// Endings of compressed tar files.
+/// Extensions of compressed tar files.
 const COMPRESSED: [&str; 6] = [".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4"];
 
-/// The files of a configuration and what they are, in order.
+/// Returns the files of a configuration and their formats, in order.
 pub(super) fn files(config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>, ClipsError> {
     if config.target_path.is_some() || matches!(config.format, Format::Text | Format::Conll) {
         let reason = "`target_path` and `format: text` or `conll` are for text: speech comes as a list of audio files \
@@ -49,7 +49,7 @@ pub(super) fn files(config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>, Cl
     Ok(files)
 }
 
-/// What a single file is.
+/// Returns the format of a single file.
 fn file(path: &Path, config: &RecordsConfig) -> Result<Format, ClipsError> {
     let name = file_name(path);
     if is_compressed(&name) {
@@ -72,7 +72,7 @@ fn file(path: &Path, config: &RecordsConfig) -> Result<Format, ClipsError> {
     }
 }
 
-/// What there is in a folder.
+/// Content of a folder.
 #[derive(Default)]
 struct Found {
     /// Lists called `metadata`, as in LJSpeech and AudioFolder.
@@ -123,7 +123,7 @@ fn folder(path: &Path, config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>,
     Ok(files)
 }
 
-/// Refuses to read `train` and `test` as if they were one.
+/// Refuses to read `train` and `test` as one data set.
 fn check_splits(path: &Path, files: &[(Format, PathBuf)]) -> Result<(), ClipsError> {
     let split = |file: &PathBuf| {
         let name = file_name(file).to_ascii_lowercase();
@@ -169,8 +169,8 @@ fn look(path: &Path) -> Result<Found, ClipsError> {
     Ok(found)
 }
 
-/// The rows of a folder of audio: the file's name as `audio`, that without its ending as `name`, the parts of it between
-/// `_`, `-` and spaces as `parts`, and as `text` what the `.txt` of the same name holds.
+/// Returns the rows of a folder of audio: the file's name as `audio`, without its extension as `name`, its parts
+/// between `_`, `-` and spaces as `parts`, and the content of the `.txt` of the same name as `text`.
 pub(super) fn audio_rows(path: &Path) -> Result<Vec<Result<Row, RecordsError>>, RecordsError> {
     let found = look(path).map_err(|error| read_error(path, error))?;
     let folder = path.into();
@@ -222,7 +222,7 @@ fn names<'p>(files: impl Iterator<Item = &'p PathBuf>) -> Vec<String> {
     files.map(|file| file_name(file)).collect()
 }
 
-/// The first names, and how many more there are.
+/// Returns the first names, and the number of the others.
 fn several(names: &[String]) -> String {
     match names {
         [] => "nothing".into(),

@@ -1,40 +1,41 @@
-//! Clips: pieces of audio and what is said in them, from wherever data sets keep them.
+//! Clips: pieces of audio with their transcripts, in any of the usual layouts of data sets.
 //!
-//! The same [`RecordsConfig`](crate::records::RecordsConfig) that reads the records of text tasks reads speech; [`Clips::open`] tells what there is:
+//! The same [`RecordsConfig`](crate::records::RecordsConfig) that reads the records of text tasks reads speech.
+//! [`Clips::open`] detects the layout:
 //!
-//! | `path` | what it is |
+//! | `path` | content |
 //! |---|---|
-//! | `.jsonl`, `.json`, `.csv`, `.tsv` | a list of audio files with their texts, one a row |
+//! | `.jsonl`, `.json`, `.csv`, `.tsv` | a list of audio files with their texts, one per row |
 //! | `.csv` with pipes | `FILE\|TRANSCRIPT`, as in LJSpeech; a third field is the text in another form (`columns: {text: 2}`) |
-//! | `.parquet` | rows with the audio in them, as on Hugging Face (`struct<bytes, path>`, or bytes), or with paths |
+//! | `.parquet` | rows that contain the audio, as on Hugging Face (`struct<bytes, path>`, or bytes), or with paths |
 //! | `.tar` | a shard of WebDataset: members `KEY.flac` (`.wav`, `.mp3`, `.ogg`) and `KEY.txt` or `KEY.json` |
 //! | a folder with `metadata.csv` or `.jsonl` | LJSpeech, AudioFolder |
 //! | a folder of other lists, `.parquet` or `.tar` | all of them, as if they were one; not `train` and `test` at once |
 //! | a folder of audio files | the text of `a.wav` is in `a.txt` (`format: audio` if there are lists, too) |
 //!
-//! Several paths are read one after the other. A row has these fields; [`columns`](crate::records::RecordsConfig::columns) says where a file has
-//! them if not under these names:
+//! Several paths are read one after the other. A row has these fields;
+//! [`columns`](crate::records::RecordsConfig::columns) maps them to columns with other names:
 //!
 //! | field | meaning |
 //! |---|---|
 //! | `audio` (or `audio_filepath`, `file_name`, `file`, `path`) | the audio: a path, or the audio itself |
-//! | `text` (or `sentence`, `transcription`, `transcript`) | what is said in it; may be empty |
-//! | `language` | its language, such as `en` |
-//! | `task` | the task that the clip belongs to |
-//! | `start`, `end` | the part of the file that counts, in seconds; or NeMo's `offset` and `duration` |
+//! | `text` (or `sentence`, `transcription`, `transcript`) | the transcript; may be empty |
+//! | `language` | language of the clip, such as `en` |
+//! | `task` | task that the clip belongs to |
+//! | `start`, `end` | the part of the file to use, in seconds; or NeMo's `offset` and `duration` |
 //! | `segments` | a list of `{start, end, text}` as Whisper writes it, or equally long lists of each, in seconds of the file |
 //!
-//! Names may be written in upper case, and empty cells are as if absent. Other columns are passed over, but a name that
-//! is nearly one of these, such as `strat` or `lang`, is refused unless `columns` is given: a typing error there would
-//! train on the wrong audio in silence. A `duration` without `offset` is the length of the whole file, as NeMo and many
-//! tables have it, and cuts nothing.
+//! Names may be in upper case, and an empty cell counts as absent. Other columns are ignored. A name that is almost one
+//! of these, such as `strat` or `lang`, is refused unless `columns` is given, because a typing error would silently
+//! train on the wrong audio. A `duration` without `offset` is the length of the whole file, as in NeMo and many tables,
+//! and has no effect.
 //!
-//! A path is looked for beside its list, and then in the folders `clips` (Common Voice), `wavs` (LJSpeech) and `audio`
-//! there; one without an ending also with `.wav`, `.flac`, `.mp3` or `.ogg`. In a folder of audio files each row has
-//! the columns `name` and `parts`: of `3_anna_07.wav` they are `3_anna_07` and `3`, `anna`, `07`. So
+//! A path is looked up in the folder of its list, and then in the folders `clips` (Common Voice), `wavs` (LJSpeech) and
+//! `audio` there; a path without an extension also with `.wav`, `.flac`, `.mp3` or `.ogg`. In a folder of audio files
+//! each row has the columns `name` and `parts`: for `3_anna_07.wav` they are `3_anna_07` and `3`, `anna`, `07`. So
 //! `columns: {text: parts.0}` takes a text from the name, and `part: {to: 0.8, by: parts.1}` splits by speaker.
 //!
-//! Of the audio nothing is read before it is asked for.
+//! Audio is only read when it is asked for.
 //!
 //! ```
 //! use undertone_data::audio;
@@ -75,99 +76,102 @@ use crate::audio::{AudioError, Decoded, ROUNDING, Stored};
 use parquet::{Pages, Shard};
 use source::{AudioFile, HeaderLength, Length, Source};
 
-/// How much audio of Parquet files is kept in memory, in bytes, unless [`Clips::with_memory`] says otherwise.
+/// Default of [`Clips::with_memory`]: size of the audio from Parquet files that is kept in memory, in bytes.
 pub const DEFAULT_MEMORY: usize = 256 << 20;
 
 /// Clips of speech in the order of their files; there is at least one.
 ///
-/// Holds the texts and where the audio lies. Any number of threads may load clips at the same time.
+/// Holds the texts and the location of the audio. Any number of threads may load clips at the same time.
 pub struct Clips {
     clips: Vec<Clip>,
     files: Vec<AudioFile>,
     shards: Vec<Shard>,
     blocks: Option<Vec<Range<usize>>>,
     pages: Pages,
-    /// Of each clip, unless all are files of their own, which know it themselves.
+    /// Length of each clip's recording, except for clips in files of their own, which store it themselves.
     lengths: Vec<Length>,
 }
 
-/// A clip that cannot be loaded as it is listed.
+/// A clip that cannot be loaded.
 #[derive(Debug)]
 pub struct ClipProblem {
-    /// Its index.
+    /// Index of the clip.
     pub index: usize,
-    /// Its name.
+    /// Name of the clip.
     pub name: String,
-    /// What is wrong.
+    /// Error of the clip.
     pub error: AudioError,
 }
 
 impl Clips {
-    /// Keeps at most so many bytes of audio from Parquet files in memory; one page of such a file is always kept.
+    /// Sets the maximum size of audio from Parquet files in memory, in bytes; one page of such a file is always kept.
     pub fn with_memory(self, bytes: usize) -> Self {
         Self { pages: Pages::new(bytes), ..self }
     }
 
-    /// How many there are.
+    /// Returns the number of clips.
     pub fn len(&self) -> usize {
         self.clips.len()
     }
 
-    /// Never: [`Clips::open`] refuses data without clips.
+    /// Returns false: [`Clips::open`] refuses data without clips.
     pub fn is_empty(&self) -> bool {
         self.clips.is_empty()
     }
 
-    /// What is known about a clip. Panics if there is no such clip, as do the others that take an index.
+    /// Returns a clip without its audio. Panics if the index is out of range, as do the other methods that take an
+    /// index.
     pub fn clip(&self, index: usize) -> &Clip {
         &self.clips[index]
     }
 
-    /// A clip's length: from its `start` to its `end`, or to where the file's header says that it ends. None where the
-    /// header does not tell, as in an MP3 without an encoder's tag, or cannot be read. Nothing is decoded; but the
-    /// header of audio in a Parquet file is read with the audio around it, so go through those in order.
+    /// Returns a clip's length in seconds: from its `start` to its `end`, or to the end according to the file's header.
+    /// None if the header does not give it, as in an MP3 without an encoder's tag, or cannot be read. Nothing is
+    /// decoded, but the header of audio in a Parquet file is read together with the audio around it, so read those in
+    /// order.
     pub fn seconds(&self, index: usize) -> Option<f64> {
         let clip = &self.clips[index];
-        let end = clip.end.or_else(|| match self.from_header(index) {
+        let end = clip.end.or_else(|| match self.header_length(index) {
             HeaderLength::Seconds(seconds) => Some(seconds),
             HeaderLength::Nothing | HeaderLength::Unreadable => None,
         });
         self.length_to(index, end)
     }
 
-    /// As [`Clips::seconds`], and where the header does not tell, by reading all of the recording, once: its packets are
-    /// counted, not decoded. None where it cannot be read.
+    /// Returns the length as [`Clips::seconds`] does. If the header does not give it, the whole recording is read once
+    /// and its packets are counted, not decoded. None if it cannot be read.
     pub fn counted_seconds(&self, index: usize) -> Option<f64> {
         let clip = &self.clips[index];
-        if clip.end.is_some() || self.from_header(index) != HeaderLength::Nothing {
+        if clip.end.is_some() || self.header_length(index) != HeaderLength::Nothing {
             return self.seconds(index);
         }
         let count = || self.stored(index).ok()?.counted_seconds().ok();
         self.length_to(index, *self.length(index).counted.get_or_init(count))
     }
 
-    /// Whether only [`Clips::counted_seconds`] tells a clip's length: its header can be read, and does not say.
+    /// Returns whether only [`Clips::counted_seconds`] gives a clip's length: its header can be read, but has no
+    /// length.
     pub fn is_untold(&self, index: usize) -> bool {
-        self.clips[index].end.is_none() && self.from_header(index) == HeaderLength::Nothing
+        self.clips[index].end.is_none() && self.header_length(index) == HeaderLength::Nothing
     }
 
-    /// From a clip's start to where it ends, in seconds, if that is behind it.
+    /// Returns the seconds from a clip's start to its end, if the end is after the start.
     fn length_to(&self, index: usize, end: Option<f64>) -> Option<f64> {
         let start = self.clips[index].start.unwrap_or(0.0);
         end.map(|end| end - start).filter(|seconds| *seconds > 0.0)
     }
 
-    /// What the header of a clip's recording says, read once.
-    fn from_header(&self, index: usize) -> HeaderLength {
+    /// Returns the length in the header of a clip's recording, which is read once.
+    fn header_length(&self, index: usize) -> HeaderLength {
         let read = || match self.stored(index).and_then(|stored| stored.seconds()) {
             Ok(Some(seconds)) => HeaderLength::Seconds(seconds),
             Ok(None) => HeaderLength::Nothing,
             Err(_) => HeaderLength::Unreadable,
         };
-        *self.length(index).from_header.get_or_init(read)
+        *self.length(index).header_length.get_or_init(read)
     }
 
-    /// What is known so far of how long a clip's recording is.
+    /// Returns the known length of a clip's recording.
     fn length(&self, index: usize) -> &Length {
         match &self.clips[index].source {
             Source::File { file } => &self.files[*file].length,
@@ -175,13 +179,14 @@ impl Clips {
         }
     }
 
-    /// Whether [`Clips::seconds`] costs no more than reading a header: not so where the audio around it is read with it.
+    /// Returns whether [`Clips::seconds`] only reads a header. It does not if the audio around the header is read as
+    /// well.
     pub fn header_is_near(&self, index: usize) -> bool {
         let Clip { end, source, .. } = &self.clips[index];
         end.is_some() || !matches!(source, Source::Cell { .. })
     }
 
-    /// Whether a clip goes on where the one before it ends: both lie in one file, with less than two seconds between them.
+    /// Returns whether a clip follows the previous one: both are in one file, with less than two seconds between them.
     pub fn continues(&self, index: usize) -> bool {
         const PAUSE: f64 = 2.0;
         let clip = &self.clips[index];
@@ -193,7 +198,7 @@ impl Clips {
         one_file && before.end.is_some_and(|end| (end - ROUNDING..=end + PAUSE).contains(&start))
     }
 
-    /// A clip's audio: 16 kHz mono, from its `start` to its `end`.
+    /// Returns a clip's audio: 16 kHz mono, from its `start` to its `end`.
     ///
     /// # Errors
     /// As [`audio::load_segment`](crate::audio::load_segment), and for a cell that is null or a Parquet file that is
@@ -203,7 +208,7 @@ impl Clips {
         self.load_between(index, *start, *end)
     }
 
-    /// As [`Clips::load`], with what is known of samples that are floats.
+    /// Returns the audio as [`Clips::load`] does, with the range of samples that are floats.
     ///
     /// # Errors
     /// As [`Clips::load`].
@@ -212,7 +217,7 @@ impl Clips {
         self.stored(index)?.decode(*start, *end)
     }
 
-    /// Another part of the file that a clip lies in, in seconds of the file: one of its segments, for example.
+    /// Returns another part of the file that contains a clip, in seconds of the file: for example one of its segments.
     ///
     /// # Errors
     /// As [`Clips::load`].
@@ -220,18 +225,19 @@ impl Clips {
         self.stored(index)?.load(start, end)
     }
 
-    /// What the audio of a clip is known by in a cache: the file's absolute path, size and time of change, the place in
-    /// the file where it holds many clips, and `start` and `end`. A [`Remote`] is known by its name and size.
+    /// Returns the cache key of a clip's audio: the file's absolute path, size and modification time, the location
+    /// within the file if it contains many clips, and `start` and `end`. For a [`Remote`] it contains the name and
+    /// size.
     ///
-    /// A hash of the content would need every byte of the data read before training starts. A file that is changed
-    /// changes its time or size, as `make` and `rsync` rely on, too; one that is only moved is computed again.
+    /// A hash of the content would require reading all data before training starts. A changed file has another time or
+    /// size, which `make` and `rsync` rely on, too; a file that was only moved is computed again.
     pub fn key(&self, index: usize) -> String {
         let Clip { start, end, .. } = &self.clips[index];
         let bound = |bound: &Option<f64>| bound.map(|at| at.to_string()).unwrap_or_default();
         format!("{}|{}|{}", self.recording(index), bound(start), bound(end))
     }
 
-    /// What the recording that a clip is a part of is known by: [`Clips::key`] without `start` and `end`.
+    /// Returns the key of the recording that a clip is a part of: [`Clips::key`] without `start` and `end`.
     pub fn recording(&self, index: usize) -> String {
         let source = &self.clips[index].source;
         let AudioFile { path, size, modified, is_remote, .. } = &self.files[source.file()];
@@ -245,16 +251,17 @@ impl Clips {
         format!("{}|{size}|{modified}|{place}", path.display())
     }
 
-    /// The clips that lie together: the row groups of Parquet files and whole tar files, in order, with all others in
-    /// between; None if every clip is a file of its own, so that any order is as good. For [`BlockShuffle`].
+    /// Returns the clips that are stored together: the row groups of Parquet files and whole tar files, in order, with
+    /// all other clips in between. None if every clip is a file of its own, so that any order is equally fast. For
+    /// [`BlockShuffle`].
     pub fn blocks(&self) -> Option<&[Range<usize>]> {
         self.blocks.as_deref()
     }
 
-    /// Looks at the header of every audio file for what would fail later: audio that is missing, empty or no audio, and
-    /// clips or segments that end past the file by more than the 10 ms that pass for rounding, or begin there. A file whose
-    /// header does not tell its length is read for it. Of audio in Parquet files only that with times is looked at, for it
-    /// has to be read as a whole.
+    /// Reads the header of every audio file and returns errors that would occur later: audio that is missing, empty or
+    /// not audio, and clips or segments that end more than the 10 ms of rounding after the end of the file, or begin
+    /// there. A file whose header has no length is read completely. Of the audio in Parquet files only clips with times
+    /// are checked, because their pages have to be read as a whole.
     pub fn problems(&self) -> Vec<ClipProblem> {
         let problem = |index: usize| {
             let error = self.check(index).err()?;
@@ -271,7 +278,7 @@ impl Clips {
             return Ok(());
         }
         let stored = self.stored(index)?;
-        let duration = match self.from_header(index) {
+        let duration = match self.header_length(index) {
             HeaderLength::Seconds(seconds) => Some(seconds),
             HeaderLength::Unreadable => stored.seconds()?,
             HeaderLength::Nothing => {
@@ -297,7 +304,7 @@ impl Clips {
         }
     }
 
-    /// Where a clip's audio can be read.
+    /// Returns the location of a clip's audio.
     fn stored(&self, index: usize) -> Result<Stored, AudioError> {
         let clip = &self.clips[index];
         let path = &self.files[clip.source.file()].path;

@@ -17,13 +17,13 @@ use crate::records::lines::{Rows, read_error};
 use crate::records::row::Row;
 use crate::records::{Format, RecordsConfig, RecordsError, parquet as record_parquet};
 
-/// Folders beside a list that audio may be in: itself, Common Voice's, LJSpeech's, and a common name.
+/// Subfolders beside a list that may contain its audio: Common Voice's, LJSpeech's, and a common name.
 const FOLDERS: [&str; 3] = ["clips", "wavs", "audio"];
 
-/// Clips that are files of their own come in blocks of so many where others come in row groups or shards.
+/// Number of clips in files of their own that form a block, if other clips are in row groups or shards.
 const FILES_PER_BLOCK: usize = 256;
 
-/// Where the audio of a list's rows lies.
+/// Location of the audio of a list's rows.
 #[derive(Clone)]
 enum Holder {
     /// In files, in one of these folders.
@@ -34,32 +34,32 @@ enum Holder {
     Members(Rc<[Member]>),
 }
 
-/// What is known about the lists that have been opened so far, each of which is when its turn comes.
+/// State of the lists that have been opened so far; each is opened when its rows are needed.
 #[derive(Default)]
 struct Opened {
-    /// Those that are not files here.
+    /// Files that are not local.
     remotes: HashMap<PathBuf, Arc<dyn Remote>>,
     holders: HashMap<PathBuf, Holder>,
     shards: Vec<Shard>,
 }
 
 impl Clips {
-    /// Reads what there is to know about clips without decoding audio, and makes sure that every audio file exists.
+    /// Reads all data about clips without decoding audio, and checks that every audio file exists.
     ///
     /// # Errors
-    /// Names the file and the line or row: for a file that is missing, not in its format or empty, a folder of which it
-    /// is not clear how to read it, a field that is missing or of another type, times or segments that make no sense,
-    /// and an audio file that does not exist.
+    /// The error names the file and the line or row. It is returned for a file that is missing, empty or not in its
+    /// format, a folder whose layout is ambiguous, a field that is missing or of another type, invalid times or
+    /// segments, and an audio file that does not exist.
     pub fn open(config: &RecordsConfig) -> Result<Self, ClipsError> {
         config.validate()?;
         read(config, layout::files(config)?, Vec::new(), Err)
     }
 
-    /// As [`Clips::open`], but what a row lacks, or audio that does not exist, is no reason to stop: the clips that can be
-    /// used, and what is wrong with the others.
+    /// As [`Clips::open`], but an invalid row or missing audio does not stop the reading. Returns the usable clips, and
+    /// the errors of the others.
     ///
     /// # Errors
-    /// As [`Clips::open`], for whole files, and the first row's if no row can be used.
+    /// As [`Clips::open`], for errors of whole files; and the error of the first row if no row can be used.
     pub fn open_usable(config: &RecordsConfig) -> Result<(Self, Vec<ClipsError>), ClipsError> {
         let mut problems = Vec::new();
         config.validate()?;
@@ -73,11 +73,11 @@ impl Clips {
         }
     }
 
-    /// As [`Clips::open`], of Parquet files that lie elsewhere; the `path` of the configuration means nothing. Their ends
-    /// and their columns without the audio are read now, and pages of the audio when a clip in them is asked for.
+    /// As [`Clips::open`], for remote Parquet files; the `path` of the configuration is ignored. The footers and the
+    /// columns without audio are read now, the pages of the audio when a clip in them is asked for.
     ///
     /// # Errors
-    /// As [`Clips::open`], and for a file whose rows do not have the audio in them.
+    /// As [`Clips::open`], and for a file whose rows do not contain the audio.
     pub fn stream(config: &RecordsConfig, shards: Vec<Arc<dyn Remote>>) -> Result<Self, ClipsError> {
         let names: Vec<PathBuf> = shards.iter().map(|shard| PathBuf::from(shard.name())).collect();
         let config = RecordsConfig { path: names.clone().into(), format: Format::Parquet, ..config.clone() };
@@ -86,7 +86,7 @@ impl Clips {
     }
 }
 
-/// The clips of all rows but those that `on_problem` passes over.
+/// Returns the clips of all rows except those that `on_problem` accepts as skipped.
 fn read(
     config: &RecordsConfig,
     lists: Vec<(Format, PathBuf)>,
@@ -104,7 +104,7 @@ fn read(
         let rows = list_rows(&task, format, path.into(), &opened);
         rows.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
     });
-    // What is cut from one file is known by that file, which a share does not divide.
+    // Pieces that are cut from one file are identified by that file, which a share does not divide.
     let recording = |row: &Row| match opened.borrow().holders.get(&*row.origin.path) {
         Some(Holder::Folders(_)) if config.share.is_some() => clip::audio_path(&task, row).ok(),
         _ => None,
@@ -115,7 +115,7 @@ fn read(
     });
 
     let clips = task.select(rows, |row| {
-        // A list that has rows has been opened.
+        // The list of a row has been opened already.
         let holder = opened.borrow().holders.get(&*row.origin.path).cloned();
         let holder = holder.unwrap_or_else(|| Holder::Folders(Rc::new([])));
         let clip = source(&task, row, &holder, &mut files)
@@ -130,7 +130,7 @@ fn read(
     Ok(Clips { clips, files: files.list, shards, blocks, pages: Pages::new(DEFAULT_MEMORY), lengths })
 }
 
-/// The rows of one list, without the audio; notes where that lies.
+/// Returns the rows of one list, without the audio, and records the location of the audio.
 fn list_rows(
     task: &TaskFields,
     format: Format,
@@ -170,14 +170,14 @@ fn list_rows(
     Ok(rows)
 }
 
-/// The folders in which a list's audio may be.
+/// Returns the folders that may contain a list's audio.
 fn beside(list: &Path) -> Holder {
     let folder = list.parent().unwrap_or(Path::new(""));
     let others = FOLDERS.map(|name| folder.join(name)).into_iter().filter(|folder| folder.is_dir());
     Holder::Folders(std::iter::once(folder.to_path_buf()).chain(others).collect())
 }
 
-/// What a row's audio is called, and where it lies.
+/// Returns the name and location of a row's audio.
 fn source(task: &TaskFields, row: &Row, holder: &Holder, files: &mut Files) -> Result<(String, Source), ClipsError> {
     let list = &row.origin.path;
     let number = match row.origin.place {
@@ -217,7 +217,7 @@ fn source(task: &TaskFields, row: &Row, holder: &Holder, files: &mut Files) -> R
     }
 }
 
-/// Where an audio file may be, in this order. Joining an absolute path gives that path.
+/// Returns the possible paths of an audio file, in this order. Joining an absolute path gives that path.
 fn candidates<'p>(folders: &'p [PathBuf], path: &'p str) -> impl Iterator<Item = PathBuf> + 'p {
     let ending = Path::new(path).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let bare = !AUDIO.iter().any(|known| ending.eq_ignore_ascii_case(known));
@@ -226,7 +226,7 @@ fn candidates<'p>(folders: &'p [PathBuf], path: &'p str) -> impl Iterator<Item =
     folders.iter().flat_map(move |folder| endings.clone().map(move |ending| folder.join(format!("{path}{ending}"))))
 }
 
-/// The clips that lie together.
+/// Returns the clips that are stored together.
 fn blocks(clips: &[Clip], shards: &[Shard]) -> Option<Vec<Range<usize>>> {
     let place = |clip: &Clip| match clip.source {
         Source::File { .. } => (0, 0, 0),

@@ -21,23 +21,23 @@ use crate::records::lines::read_error;
 use crate::records::parquet::guarded;
 use crate::records::row::Row;
 
-/// A Parquet file whose audio is in its rows. Holds what its footer says, none of the audio.
+/// A Parquet file with audio in its rows. Holds the content of its footer, and none of the audio.
 pub(super) struct Shard {
-    /// What messages call it.
+    /// Name of the file in messages.
     path: Arc<Path>,
     place: ParquetFile,
     metadata: Arc<ParquetMetaData>,
-    /// The column of the audio's bytes.
+    /// Index of the column with the audio's bytes.
     leaf: usize,
-    /// The first row of each row group, and the number of rows at the end.
+    /// First row of each row group, and the number of rows at the end.
     pub starts: Vec<usize>,
-    /// The data pages of each row group, once they were asked for.
+    /// Data pages of each row group, once they were needed.
     pages: Vec<OnceLock<Vec<PageLocation>>>,
 }
 
 impl Shard {
-    /// The shard, what to read its rows from, and its schema without the audio; None if it has no column of audio but, at
-    /// most, paths.
+    /// Returns the shard, its file for reading rows, and its schema without the audio. None if it has no column of
+    /// audio, or only paths.
     pub fn open(
         task: &TaskFields,
         path: &Arc<Path>,
@@ -47,7 +47,8 @@ impl Shard {
             let end = place.ahead(Vec::new())?;
             let reader = ParquetMetaDataReader::new().with_offset_index_policy(PageIndexPolicy::Optional);
             let metadata = reader.parse_and_finish(&end)?;
-            // It panics where a damaged file has a column begin or last below zero: here that is an error, later it is not.
+            // The reader panics if a column begins or ends below zero in a damaged file. Forced here, the panic becomes
+            // an error; later it would not.
             metadata.row_groups().iter().flat_map(|group| group.columns()).for_each(|column| _ = column.byte_range());
             Ok((end, Arc::new(metadata)))
         })?;
@@ -70,12 +71,12 @@ impl Shard {
         Ok(Some((Self { path: path.clone(), place, metadata, leaf, starts, pages }, rows, rest)))
     }
 
-    /// The row group of a row.
+    /// Returns the row group of a row.
     pub fn group(&self, row: usize) -> usize {
         self.starts.partition_point(|start| *start <= row).saturating_sub(1).min(self.pages.len().saturating_sub(1))
     }
 
-    /// Reads one page of the audio: a cell for each of its rows.
+    /// Reads one page of the audio: one cell for each of its rows.
     fn page(&self, group: usize, rows: Range<usize>) -> Result<Vec<Option<ByteArray>>, RecordsError> {
         let pages = self.pages(group)?.to_vec();
         guarded(&self.path, || {
@@ -103,7 +104,7 @@ impl Shard {
         })
     }
 
-    /// The page of a row, both counted within the row group, and the page's rows.
+    /// Returns the page of a row and the page's rows, all of them counted within the row group.
     fn page_of(&self, group: usize, row: usize) -> Result<(usize, Range<usize>), RecordsError> {
         let pages = self.pages(group)?;
         let first_row = |page: usize| pages[page].first_row_index as usize;
@@ -116,7 +117,7 @@ impl Shard {
         self.starts[group + 1] - self.starts[group]
     }
 
-    /// Where the data pages of a row group lie: what the file's index says, or else what the pages' headers say.
+    /// Returns the locations of the data pages of a row group, from the file's index or else from the pages' headers.
     fn pages(&self, group: usize) -> Result<&[PageLocation], RecordsError> {
         if let Some(pages) = self.pages[group].get() {
             return Ok(pages);
@@ -164,7 +165,7 @@ impl Shard {
         Ok(pages)
     }
 
-    /// Whether these can be the pages of a row group: in order, in its column, from the first row on.
+    /// Returns whether these can be the pages of a row group: in order, in its column, from the first row on.
     fn add_up(&self, group: usize, pages: &[PageLocation]) -> bool {
         let (start, length) = self.metadata.row_group(group).column(self.leaf).byte_range();
         let (start, end) = (start as i64, (start + length) as i64);
@@ -190,7 +191,7 @@ impl Shard {
     }
 }
 
-/// Notes where a reader begins; one that looks for pages begins at each header.
+/// Records the positions at which a reader begins. A reader that looks for pages begins at each header.
 struct Noted {
     place: ParquetFile,
     start: Mutex<u64>,
@@ -215,7 +216,7 @@ impl ChunkReader for Noted {
     }
 }
 
-/// The column that holds audio rather than paths: the mapped one, or the first that is called so.
+/// Returns the column that contains audio rather than paths: the mapped one, or the first with a known name.
 fn audio_column(task: &TaskFields, schema: &Type) -> Option<String> {
     let mapped = task.config.columns.get("audio").map(|column| column.to_string());
     let names: Vec<&str> = match &mapped {
@@ -237,7 +238,8 @@ fn audio_column(task: &TaskFields, schema: &Type) -> Option<String> {
     binary.then(|| found.name().to_owned())
 }
 
-/// A schema without the bytes of the audio's column, and of others like it: pictures, or the audio in another form.
+/// Returns a schema without the bytes of the audio's column, and of similar columns: pictures, or audio in another
+/// form.
 fn without(schema: &Type, name: &str) -> Result<Type, ParquetError> {
     let mut fields: Vec<TypePtr> = Vec::new();
     for field in schema.get_fields() {
@@ -255,7 +257,7 @@ fn without(schema: &Type, name: &str) -> Result<Type, ParquetError> {
     Type::group_type_builder(schema.name()).with_fields(fields).build()
 }
 
-/// Whether a column is a `struct<bytes, path>`, as Hugging Face stores audio and pictures.
+/// Returns whether a column is a `struct<bytes, path>`, as Hugging Face stores audio and pictures.
 fn holds_bytes(field: &Type) -> bool {
     let children = || field.get_fields().iter();
     children().any(|child| child.name() == "path")
@@ -264,7 +266,7 @@ fn holds_bytes(field: &Type) -> bool {
         })
 }
 
-/// Where the columns of a part of the schema lie.
+/// Returns the byte ranges of the columns of a part of the schema.
 fn chunks(metadata: &ParquetMetaData, part: &Type) -> Vec<Range<u64>> {
     let is_wanted = |path: &[String]| {
         let mut within = part;
@@ -278,7 +280,7 @@ fn chunks(metadata: &ParquetMetaData, part: &Type) -> Vec<Range<u64>> {
     wanted.map(|column| column.byte_range()).map(|(start, length)| start..start.saturating_add(length)).collect()
 }
 
-/// The path in the cell of a row, for a name.
+/// Returns the path in the cell of a row, to be used as a name.
 pub(super) fn cell_path<'r>(task: &TaskFields, row: &'r Row) -> Option<&'r str> {
     row.get(&task.column(row, "audio"))?.get("path")?.as_str()
 }
@@ -286,13 +288,13 @@ pub(super) fn cell_path<'r>(task: &TaskFields, row: &'r Row) -> Option<&'r str> 
 /// A page of audio in memory.
 type Page = Arc<Vec<Option<ByteArray>>>;
 
-/// Pages in memory by shard, row group and page.
+/// Key of a page in memory: shard, row group and page.
 type Key = (usize, usize, usize);
 
-/// The pages that were read last, up to a number of bytes, for all threads together.
+/// Cache of the pages that were read last, up to a number of bytes, shared by all threads.
 ///
-/// A page is the least that Parquet lets one read: it is compressed as a whole. Writers make pages of about 1 MiB, or of
-/// a whole row group, for some look at the size only after a thousand rows.
+/// A page is the smallest unit that can be read from Parquet, because it is compressed as a whole. Writers make pages
+/// of about 1 MiB, or of a whole row group, because some check the size only after a thousand rows.
 pub(super) struct Pages {
     budget: usize,
     state: Mutex<State>,
@@ -306,19 +308,19 @@ struct State {
 }
 
 struct Slot {
-    /// Held by the thread that reads the page, so that others wait rather than read it, too.
+    /// Locked by the thread that reads the page, so that others wait instead of reading it, too.
     page: Arc<Mutex<Option<Page>>>,
     bytes: usize,
     used: u64,
 }
 
 impl Pages {
-    /// Keeps at most so many bytes, but always the page that was read last.
+    /// Returns a cache of at most this number of bytes; the page that was read last is always kept.
     pub fn new(budget: usize) -> Self {
         Self { budget, state: Mutex::default() }
     }
 
-    /// The audio of a row; None where the cell is null.
+    /// Returns the audio of a row; none if the cell is null.
     pub fn cell(&self, shard: &Shard, number: usize, row: usize) -> Result<Option<ByteArray>, RecordsError> {
         let group = shard.group(row);
         let row = row - shard.starts[group];
@@ -339,7 +341,7 @@ impl Pages {
         Ok(page.get(row - rows.start).cloned().flatten())
     }
 
-    /// The bytes in memory.
+    /// Returns the number of bytes in memory.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.state.lock().unwrap().bytes
@@ -354,7 +356,7 @@ impl Pages {
         slot.page.clone()
     }
 
-    /// Counts a page that was read, and lets go of those that were used least recently.
+    /// Counts a page that was read, and drops the least recently used pages.
     fn account(&self, key: Key, bytes: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = state.slots.get_mut(&key) {
@@ -362,7 +364,7 @@ impl Pages {
             state.bytes = state.bytes + bytes - before;
         }
         while state.bytes > self.budget {
-            // Those without bytes are being read.
+            // Slots without bytes are being read.
             let others = state.slots.iter().filter(|(other, slot)| **other != key && slot.bytes > 0);
             let Some(oldest) = others.min_by_key(|(_, slot)| slot.used).map(|(oldest, _)| *oldest) else { break };
             let freed = state.slots.remove(&oldest).map_or(0, |slot| slot.bytes);

@@ -8,49 +8,51 @@ use bytes::{Buf, Bytes};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
-/// A file that lies elsewhere, of which parts can be read: on a server, for example.
+/// A remote file, of which parts can be read: on a server, for example.
 pub trait Remote: Send + Sync {
-    /// What messages call it and caches know it by: an address that always means the same content.
+    /// Returns the name for messages and cache keys: an address whose content never changes.
     fn name(&self) -> &str;
 
-    /// How many bytes it has.
+    /// Returns the size in bytes.
     fn size(&self) -> u64;
 
-    /// Exactly `length` bytes from `offset` on; any number of threads may read at the same time.
+    /// Returns exactly `length` bytes from `offset` on; any number of threads may read at the same time.
     ///
     /// # Errors
-    /// When they cannot be had.
+    /// If they cannot be read.
     fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>>;
 }
 
-/// What the end of a remote file is read with: most footers fit, and so need one request.
+/// Number of bytes that are read from the end of a remote file at first: most footers fit, and so need one request.
 const TAIL: u64 = 64 << 10;
 
-/// What a page's header is read with; it has some 30 bytes, or twice 64 more where it says the least and largest value.
+/// Number of bytes that are read for a page's header; it has about 30, or twice 64 more if it contains the minimum and
+/// maximum.
 const HEADER: usize = 1 << 10;
 
-/// How many spans are fetched at the same time, and how many bytes together: opening waits for the server otherwise.
+/// Number of spans that are fetched at the same time, and their total size in bytes; otherwise opening would wait for
+/// each request.
 const AT_ONCE: usize = 8;
 const BYTES_AT_ONCE: u64 = 8 << 20;
 
-/// Spans are fetched together if no more than so many bytes lie between them, up to so many bytes.
+/// Spans are fetched together if at most this number of bytes is between them, up to a total size in bytes.
 const GAP: u64 = 16 << 10;
 const LONGEST_SPAN: u64 = 4 << 20;
 
-/// A Parquet file, wherever it lies. Its readers are independent of each other, so that many threads may have one.
+/// A Parquet file, local or remote. Its readers are independent of each other, so that many threads may have one.
 #[derive(Clone)]
 pub(super) enum ParquetFile {
     File(Arc<Path>),
     Remote(Arc<dyn Remote>),
-    /// A remote file of which certain parts will be needed.
+    /// A remote file with parts that will be needed.
     Ahead(Arc<Ahead>),
 }
 
 impl ParquetFile {
-    /// The same file, ready to read its end or, once that is known, `wanted` parts of it in their order.
+    /// Returns the same file, ready to read its end or, once that is known, the `wanted` parts in their order.
     ///
     /// # Errors
-    /// When the end cannot be had.
+    /// If the end cannot be read.
     pub fn ahead(&self, wanted: Vec<Range<u64>>) -> io::Result<Self> {
         Ok(match self {
             Self::File(_) => self.clone(),
@@ -91,7 +93,7 @@ impl ChunkReader for ParquetFile {
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
         match self {
             Self::File(path) => {
-                // A damaged footer may ask for more than there is.
+                // A damaged footer may request more than the file contains.
                 let left = self.len().saturating_sub(start);
                 let mut bytes = Vec::with_capacity(length.min(usize::try_from(left).unwrap_or(usize::MAX)));
                 opened(path, start)?.take(length as u64).read_to_end(&mut bytes)?;
@@ -115,7 +117,7 @@ fn opened(path: &Path, start: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// A part of a remote file; a damaged footer may ask for one that it does not have.
+/// Reads a part of a remote file; a damaged footer may request one that the file does not contain.
 fn read(remote: &dyn Remote, start: u64, length: usize) -> io::Result<Vec<u8>> {
     match start.checked_add(length as u64) {
         Some(end) if end <= remote.size() => remote.read(start, length),
@@ -123,7 +125,7 @@ fn read(remote: &dyn Remote, start: u64, length: usize) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads the little that a page's header is, and more if it is asked for.
+/// Reader for a page's header, which is short; it reads more if necessary.
 struct Headers {
     remote: Arc<dyn Remote>,
     at: u64,
@@ -144,14 +146,14 @@ impl Read for Headers {
     }
 }
 
-/// The parts of a remote file that are read one after the other, fetched before they are asked for.
+/// Parts of a remote file that are read one after the other, and prefetched.
 pub(super) struct Ahead {
     remote: Arc<dyn Remote>,
     /// In order and without overlap.
     spans: Vec<Range<u64>>,
-    /// The end of the file.
+    /// End of the file.
     tail: (u64, Bytes),
-    /// The spans that were fetched last, and where they begin.
+    /// Spans that were fetched last, and their offsets.
     held: Mutex<Vec<(u64, Bytes)>>,
 }
 
@@ -162,7 +164,7 @@ impl Ahead {
         Self { remote, spans, tail, held: Mutex::default() }
     }
 
-    /// What is in memory from `start` on, fetched if a span begins or goes on there.
+    /// Returns the data in memory from `start` on, fetched if a span begins or continues there.
     fn held(&self, start: u64) -> io::Result<Option<Bytes>> {
         let from = |(begin, bytes): &(u64, Bytes)| {
             let skipped = usize::try_from(start.checked_sub(*begin)?).ok()?;
@@ -180,7 +182,7 @@ impl Ahead {
         Ok(held.iter().find_map(from))
     }
 
-    /// The first of these spans, and as many more as are fetched at once.
+    /// Fetches the first of these spans, and as many more as are fetched at once.
     fn fetch(&self, spans: &[Range<u64>]) -> io::Result<Vec<(u64, Bytes)>> {
         let mut bytes = 0;
         let few = spans.iter().take(AT_ONCE).take_while(|span| {
@@ -201,7 +203,7 @@ impl Ahead {
     }
 }
 
-/// Ranges in order, those with little between them together.
+/// Sorts ranges and merges those with small gaps.
 fn spans(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_by_key(|range| range.start);
     let mut spans: Vec<Range<u64>> = Vec::new();
@@ -222,7 +224,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes in memory that stand for a remote file, and what was read of them.
+    /// Bytes in memory that represent a remote file, and a record of the reads.
     struct Memory {
         name: String,
         bytes: Vec<u8>,
@@ -269,7 +271,7 @@ mod tests {
         }
         let mut read = remote.read.lock().unwrap().clone();
         read.sort_by_key(|range| range.start);
-        // The last one lies in the end of the file, which is read first of all.
+        // The last one is in the end of the file, which is read first.
         assert_eq!(read, [100..300, 100_000..100_050, 334_464..400_000]);
     }
 
@@ -294,7 +296,7 @@ mod tests {
                 let expected = &remote.bytes[start as usize..][..length];
                 prop_assert_eq!(&ahead.get_bytes(start, length).unwrap()[..], expected);
                 let mut read = vec![0; length];
-                // A reader may end where its span ends, for what follows is not what it was asked for.
+                // A read may stop at the end of its span, because what follows was not requested.
                 let count = ahead.get_read(start).unwrap().read(&mut read).unwrap();
                 prop_assert_eq!(&read[..count], &expected[..count]);
                 prop_assert!(count > 0 || length == 0);

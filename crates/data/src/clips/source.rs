@@ -3,19 +3,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
-/// Where a clip's audio lies; files are numbered.
+/// Location of a clip's audio; files are numbered.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Source {
     /// A file of its own.
     File { file: usize },
-    /// A cell of a Parquet file: its row from 0, and the number of that file's [`Shard`](super::parquet::Shard).
+    /// A cell of a Parquet file: its row from 0, and the index of that file's [`Shard`](super::parquet::Shard).
     Cell { file: usize, shard: usize, row: usize },
     /// A member of a tar file.
     Member { file: usize, name: Arc<str>, offset: u64, length: u64 },
 }
 
 impl Source {
-    /// The file that holds it.
+    /// Returns the file that contains it.
     pub fn file(&self) -> usize {
         match self {
             Self::File { file } | Self::Cell { file, .. } | Self::Member { file, .. } => *file,
@@ -23,38 +23,38 @@ impl Source {
     }
 }
 
-/// A file with audio, as it was when it was opened.
+/// A file with audio, in its state when it was opened.
 #[derive(Debug)]
 pub(super) struct AudioFile {
     pub path: PathBuf,
     pub size: u64,
-    /// When it was last changed, in nanoseconds since 1970; 0 where the system does not tell.
+    /// Modification time, in nanoseconds since 1970; 0 if the system does not give it.
     pub modified: u128,
     /// Whether `path` is the name of a remote file, which always has the same content.
     pub is_remote: bool,
-    /// How long it is, where it holds a single recording.
+    /// Length, if the file contains a single recording.
     pub length: Length,
 }
 
-/// How long a recording is, once it was asked for.
+/// Length of a recording, once it was asked for.
 #[derive(Debug, Default)]
 pub(super) struct Length {
-    /// By its header.
-    pub from_header: OnceLock<HeaderLength>,
-    /// By its packets, in seconds; none if they cannot be read.
+    /// Length according to the header.
+    pub header_length: OnceLock<HeaderLength>,
+    /// Length according to the packets, in seconds; none if they cannot be read.
     pub counted: OnceLock<Option<f64>>,
 }
 
-/// What the header of a recording says about its length.
+/// Result of reading the length from a recording's header.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum HeaderLength {
     Seconds(f64),
-    /// It is a good header, and does not say.
+    /// The header is valid, but has no length.
     Nothing,
     Unreadable,
 }
 
-/// Files by number, each once.
+/// Numbered files, each once.
 #[derive(Default)]
 pub(super) struct Files {
     pub list: Vec<AudioFile>,
@@ -62,7 +62,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// The file's number; None if there is no such file.
+    /// Returns the file's number; none if there is no such file.
     pub fn number(&mut self, path: &Path) -> Option<usize> {
         if let Some(number) = self.numbers.get(path) {
             return Some(*number);
@@ -77,7 +77,7 @@ impl Files {
         Some(number)
     }
 
-    /// Notes a remote file, which [`Files::number`] then knows by its name.
+    /// Adds a remote file, which [`Files::number`] then finds by its name.
     pub fn note_remote(&mut self, name: &str, size: u64) {
         let path = PathBuf::from(name);
         self.numbers.insert(path.clone(), self.list.len());

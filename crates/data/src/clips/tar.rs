@@ -10,13 +10,13 @@ use crate::records::lines::{open, read_error};
 use crate::records::row::{Content, Row};
 use crate::records::{Origin, RecordsError};
 
-/// Endings of audio that can be decoded.
+/// Extensions of audio that can be decoded.
 pub(super) const AUDIO: [&str; 5] = ["wav", "flac", "mp3", "ogg", "oga"];
 
-/// Endings of audio that cannot.
+/// Extensions of audio that cannot be decoded.
 const UNDECODED: [&str; 6] = ["opus", "m4a", "aac", "wma", "webm", "mp4"];
 
-/// Where the audio of a sample lies in its shard.
+/// Location of a sample's audio in its shard.
 #[derive(Clone)]
 pub(super) struct Member {
     pub name: Arc<str>,
@@ -24,9 +24,9 @@ pub(super) struct Member {
     pub length: u64,
 }
 
-/// What an archive is made of, in bytes.
+/// Size of the blocks of a tar file, in bytes.
 const BLOCK: u64 = 512;
-/// A text that is larger than this is none.
+/// Maximum size of a text.
 const MAX_TEXT: u64 = 16 << 20;
 
 #[derive(Default)]
@@ -38,8 +38,8 @@ struct Sample {
     audio: Option<Member>,
 }
 
-/// The samples of a shard of WebDataset, by one pass over its headers: members whose names are the same up to the first
-/// dot belong together. Of the audio nothing is read but its place.
+/// Returns the samples of a WebDataset shard, in one pass over its headers: members with the same name up to the first
+/// dot belong together. Only the location of the audio is recorded.
 pub(super) fn samples(path: &Arc<Path>) -> Result<Vec<(Row, Member)>, RecordsError> {
     let mut samples: Vec<Sample> = Vec::new();
     let mut numbers = HashMap::new();
@@ -101,11 +101,11 @@ pub(super) fn samples(path: &Arc<Path>) -> Result<Vec<(Row, Member)>, RecordsErr
                     "its member {name} is audio that cannot be decoded here; convert it to FLAC, Ogg Vorbis or WAV"
                 )));
             }
-            // Numbers, pictures and whatever else a set has.
+            // Numbers, pictures and other members.
             _ => {}
         }
     }
-    // Empty blocks say that nothing follows. Without them the file may have been cut between two members.
+    // Empty blocks mark the end. Without them the file may have been truncated between two members.
     if size < end.saturating_add(BLOCK) {
         return Err(fail("ends without the mark at an archive's end: it was cut off; copy it again".into()));
     }
@@ -127,8 +127,8 @@ fn row(path: &Arc<Path>, number: u64, sample: Sample) -> Result<(Row, Member), R
     Ok((Row { repeated, ..Row::new(origin, Content::Fields(fields)) }, member))
 }
 
-/// A member's name up to the first dot of its last part, and its ending in lower case; None for hidden files and those
-/// without an ending.
+/// Returns a member's name up to the first dot of its last part, and its extension in lower case. None for hidden files
+/// and those without an extension.
 fn split(name: &str) -> Option<(&str, String)> {
     let base = name.rfind('/').map_or(0, |at| at + 1);
     let dot = base + name[base..].find('.')?;

@@ -13,7 +13,7 @@ use crate::records::{Column, Format, PartConfig, Paths, RecordsConfig, Share};
 
 mod folders;
 
-/// A folder that ends with its test.
+/// A temporary folder of a test.
 struct Folder(TempDir);
 
 impl Folder {
@@ -32,14 +32,14 @@ impl Folder {
         at(path)
     }
 
-    /// A WAV of so many seconds at a level that tells it from others.
+    /// Writes a WAV of this many seconds at a level that distinguishes it from others.
     fn wav(&self, name: &str, seconds: f64, level: f32) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         write_wav(&path, &vec![level; (seconds * 16_000.0) as usize]).unwrap();
     }
 
-    /// The error without the folder's name.
+    /// Returns the error without the folder's name.
     #[track_caller]
     fn error(&self, config: &RecordsConfig) -> String {
         let error = Clips::open(config).unwrap_err().to_string();
@@ -299,7 +299,7 @@ fn shares_of_a_list_have_no_recording_in_common() {
         folder.error(&sliver),
         "m.jsonl: none of its 150 records falls into a share of 0.01 %; make it larger, or give each split files of its own"
     );
-    // Rows that hold their audio themselves are recordings of their own, whatever their names.
+    // Rows that contain their audio are recordings of their own, independent of their names.
     let clips = |from, to| {
         let share = Some(Share { from, to, by: None });
         Clips::open(&RecordsConfig { share, ..at(fixture("speech.parquet")) }).map_or(0, |clips| clips.len())

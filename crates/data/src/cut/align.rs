@@ -1,11 +1,11 @@
-//! The alignment of two sequences with the fewest insertions, deletions and substitutions.
+//! Alignment of two sequences with the fewest insertions, deletions and substitutions.
 
-/// Cells of a table that is filled in whole, one byte each.
+/// Maximum number of cells of a table that is computed as a whole, one byte each.
 const TABLE: usize = 1 << 20;
 
-/// The pairs of equal elements, by their places, in an alignment of least cost.
+/// Returns the pairs of equal elements, by their indices, in an alignment of least cost.
 ///
-/// The time is that of the textbook's table, the memory only that of its rows: Hirschberg's algorithm (Communications of
+/// The time is that of the standard table, the memory only that of its rows: Hirschberg's algorithm (Communications of
 /// the ACM 18, 1975), down to halves whose tables are small. Two transcripts of 30,000 words take less than 2 MB.
 pub(super) fn matches(a: &[u32], b: &[u32]) -> Vec<(usize, usize)> {
     let mut pairs = Vec::new();
@@ -13,13 +13,13 @@ pub(super) fn matches(a: &[u32], b: &[u32]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// The number of insertions, deletions and substitutions between two sequences.
+/// Returns the number of insertions, deletions and substitutions between two sequences.
 pub(super) fn distance(a: &[u32], b: &[u32]) -> usize {
     last_row(a.iter(), b.iter())[b.len()] as usize
 }
 
 fn align(a: &[u32], b: &[u32], from_a: usize, from_b: usize, pairs: &mut Vec<(usize, usize)>) {
-    // What both begin and end with is aligned in some best alignment.
+    // A common beginning and end are aligned in some optimal alignment.
     let head = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     pairs.extend((0..head).map(|n| (from_a + n, from_b + n)));
     let (a, b, from_a, from_b) = (&a[head..], &b[head..], from_a + head, from_b + head);
@@ -27,7 +27,7 @@ fn align(a: &[u32], b: &[u32], from_a: usize, from_b: usize, pairs: &mut Vec<(us
     let (a, b) = (&a[..a.len() - tail], &b[..b.len() - tail]);
 
     if a.is_empty() || b.is_empty() {
-        // Nothing is left in common.
+        // There are no more elements in common.
     } else if let [only] = a {
         pairs.extend(b.iter().position(|other| other == only).map(|at| (from_a, from_b + at)));
     } else if a.len().saturating_mul(b.len()) <= TABLE {
@@ -44,7 +44,7 @@ fn align(a: &[u32], b: &[u32], from_a: usize, from_b: usize, pairs: &mut Vec<(us
     pairs.extend((0..tail).map(|n| (from_a + a.len() + n, from_b + b.len() + n)));
 }
 
-/// The costs of aligning all of `a` with each beginning of `b`.
+/// Returns the costs of aligning all of `a` with each prefix of `b`.
 fn last_row<'a>(
     a: impl ExactSizeIterator<Item = &'a u32>,
     b: impl ExactSizeIterator<Item = &'a u32> + Clone,
@@ -69,7 +69,7 @@ enum Step {
     Left,
 }
 
-/// The matches by a table of the way back from each cell.
+/// Returns the matches from a table with the way back from each cell.
 fn trace(a: &[u32], b: &[u32]) -> Vec<(usize, usize)> {
     let width = b.len() + 1;
     let mut steps = vec![Step::Left; (a.len() + 1) * width];
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What an alignment with these matches costs at least: between two of them, the longer of both gaps.
+    /// Minimum cost of an alignment with these matches: between two of them, the longer of both gaps.
     fn cost(pairs: &[(usize, usize)], a: usize, b: usize) -> usize {
         let ends = pairs.iter().map(|(i, j)| (i + 1, j + 1)).chain([(a + 1, b + 1)]);
         let mut last = (0, 0);

@@ -1,54 +1,54 @@
-//! A transcript, divided among the pieces of its audio.
+//! Division of a transcript among the pieces of its audio.
 
 use std::ops::Range;
 
 use super::align::{distance, matches};
 use super::units::{Numbers, Units};
 
-/// So many words of the transcript that nobody heard are lost at an edge rather than said in a piece in which nothing was
-/// heard.
+/// Maximum number of unmatched words of the transcript that are taken for words lost at an edge. More of them are assigned
+/// to a piece with an empty hypothesis.
 const STRAY: usize = 4;
 
 /// A transcript in parts, one for each piece of the audio.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Division {
-    /// The parts, in the order of the pieces. Together they are the transcript.
+    /// Parts, in the order of the pieces. Together they are the transcript.
     pub parts: Vec<TranscriptPart>,
 }
 
 /// The part of a transcript that belongs to one piece.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TranscriptPart {
-    /// Its text; empty where nothing is said.
+    /// Text; empty if nothing is said in the piece.
     pub text: String,
-    /// Where the text is in the transcript, in bytes.
+    /// Byte range of the text in the transcript.
     pub range: Range<usize>,
-    /// Words of it after normalisation; characters for scripts without spaces.
+    /// Number of its words after normalisation; of its characters for scripts without spaces.
     pub words: usize,
-    /// Insertions, deletions and substitutions between it and what was heard.
+    /// Number of insertions, deletions and substitutions between it and the hypothesis.
     pub errors: usize,
 }
 
 impl TranscriptPart {
-    /// Errors per word, 1 word at least: above a few tenths the piece and its text do not belong together, or the model
-    /// does not know the language.
+    /// Returns the errors per word, of at least 1 word. Above a few tenths, the piece and its text do not belong
+    /// together, or the model does not know the language.
     pub fn error_rate(&self) -> f64 {
         self.errors as f64 / self.words.max(1) as f64
     }
 }
 
-/// Divides the transcript of a long recording among its pieces, given what a model heard in each.
+/// Divides the transcript of a long recording among its pieces, with a model's hypothesis for each piece.
 ///
-/// The words of both, in lower case and without punctuation and diacritics, are aligned with the fewest errors
-/// (characters instead of words in scripts without spaces). A border between two pieces falls between the matched words
-/// next to it. Words between those two that nobody heard right are shared out as what was heard instead of them is, or
-/// evenly where nothing was; if a piece in between is empty and more than four words are missing, it gets them.
+/// The words of reference and hypotheses, in lower case and without punctuation and diacritics, are aligned with the
+/// fewest errors (characters instead of words in scripts without spaces). The border between two pieces is between the
+/// matched words next to it. Unmatched words between those two are distributed in proportion to the unmatched words of
+/// the hypotheses, or evenly if there are none. If a piece in between has an empty hypothesis and more than four words
+/// are unmatched, it gets them.
 ///
-/// Every word of the transcript, punctuation included, is in exactly one part. `None` means that there is nothing to go by:
-/// no pieces, or no word of the transcript among what was heard.
+/// Every word of the transcript, punctuation included, is in exactly one part. Returns `None` if no division is
+/// possible: without pieces, or if the hypotheses contain no word of the transcript.
 ///
-/// It takes time in proportion to the product of both lengths, some seconds for 30,000 words, and memory in proportion to
-/// their sum.
+/// The time is proportional to the product of both lengths, some seconds for 30,000 words; the memory to their sum.
 pub fn divide(reference: &str, heard: &[String]) -> Option<Division> {
     let mut numbers = Numbers::default();
     let reference_units = Units::new(reference, &mut numbers);
@@ -73,7 +73,7 @@ pub fn divide(reference: &str, heard: &[String]) -> Option<Division> {
 }
 
 impl Units {
-    /// The border between words that is nearest to the one in front of a unit.
+    /// Returns the border between words that is nearest to the border before a unit.
     fn word_at(&self, unit: usize) -> usize {
         let Some(&word) = self.word_of.get(unit) else { return self.words.len() };
         let before = self.word_of[..unit].iter().rev().take_while(|other| **other == word).count();
@@ -95,7 +95,7 @@ impl Units {
     }
 }
 
-/// For each piece but the last, the unit of the transcript before which it ends.
+/// Returns, for each piece but the last, the unit of the transcript before which it ends.
 fn borders(pairs: &[(usize, usize)], lengths: &[usize], units: usize) -> Vec<usize> {
     let mut starts = vec![0];
     starts.extend(lengths.iter().scan(0, |sum, length| {
@@ -104,14 +104,14 @@ fn borders(pairs: &[(usize, usize)], lengths: &[usize], units: usize) -> Vec<usi
     }));
     let total = starts[lengths.len()];
     let mut borders = Vec::new();
-    // The first unit and word after the last match.
+    // First unit and word after the last match.
     let (mut unit, mut word) = (0, 0);
     for (at, (to_unit, to_word)) in pairs.iter().copied().chain([(units, total)]).enumerate() {
         let piece = borders.len();
         let ended = starts[piece + 1..lengths.len()].iter().take_while(|end| **end <= to_word).count();
         if ended > 0 {
             let gap = Gap { missed: to_unit - unit, first: at == 0, last: at == pairs.len() };
-            // What each piece at the gap has of the words in it.
+            // Number of the gap's words in each piece at the gap.
             let inside = |n: usize| starts[n + 1].min(to_word).saturating_sub(starts[n].max(word));
             let pieces: Vec<(usize, bool)> = (piece..=piece + ended).map(|n| (inside(n), lengths[n] == 0)).collect();
             borders.extend(gap.shares(&pieces).into_iter().map(|share| unit + share));
@@ -121,9 +121,9 @@ fn borders(pairs: &[(usize, usize)], lengths: &[usize], units: usize) -> Vec<usi
     borders
 }
 
-/// What lies between two matches.
+/// Gap between two matches.
 struct Gap {
-    /// Units of the transcript that nobody heard.
+    /// Number of unmatched units of the transcript.
     missed: usize,
     /// Whether there is no match before it.
     first: bool,
@@ -132,8 +132,8 @@ struct Gap {
 }
 
 impl Gap {
-    /// How many of the missed units are before each border. Of each piece it takes the words heard in the gap, and whether
-    /// nothing was heard in it at all.
+    /// Returns the number of unmatched units before each border. `pieces` gives, for each piece, the number of its
+    /// hypothesis' words in the gap, and whether its whole hypothesis is empty.
     fn shares(&self, pieces: &[(usize, bool)]) -> Vec<usize> {
         let heard: usize = pieces.iter().map(|(words, _)| words).sum();
         let silent = pieces.iter().filter(|(_, silent)| *silent).count();
@@ -228,7 +228,7 @@ mod tests {
         assert!(off.iter().filter(|off| **off > 2).count() * 100 <= off.len(), "{off:?}");
     }
 
-    /// A word as often as in real text: by Zipf's law, the n-th most frequent has a share in proportion to 1/n.
+    /// A word with the frequency of real text: by Zipf's law, the n-th most frequent has a share in proportion to 1/n.
     fn vocabulary(rng: &mut ChaCha8Rng) -> usize {
         (5000f64.powf(rng.random::<f64>())) as usize
     }
@@ -248,7 +248,7 @@ mod tests {
         pieces
     }
 
-    /// Of the errors half are substitutions, a quarter deletions and a quarter insertions.
+    /// Half of the errors are substitutions, a quarter deletions and a quarter insertions.
     fn misheard(words: &[usize], errors: f64, rng: &mut ChaCha8Rng) -> Vec<usize> {
         let mut heard = Vec::new();
         for word in words {
@@ -263,7 +263,7 @@ mod tests {
         heard
     }
 
-    /// By how many words each border is off.
+    /// Returns the distance of each border from the right one, in words.
     fn off(division: &Division, pieces: &[Range<usize>]) -> Vec<usize> {
         let mut end = 0;
         let ends = division.parts.iter().map(|part| {

@@ -1,31 +1,32 @@
-//! Segment times as Whisper writes them.
+//! Segment times as Whisper's timestamps.
 
 use super::TimedText;
 
-/// What one step of a timestamp is, in seconds.
+/// Step of a timestamp, in seconds.
 pub const STEP_S: f64 = 0.02;
-/// The last timestamp that Whisper has, `<|30.00|>`, in steps.
+/// Whisper's last timestamp, `<|30.00|>`, in steps.
 const LAST: u32 = 1500;
 
 /// A timestamp or a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark<'a> {
-    /// The token `<|t|>`, by its number: steps of 20 ms from the start of the window. `<|0.00|>` is 0, `<|30.00|>` 1500.
+    /// The token `<|t|>`, as a number of steps of 20 ms from the start of the window. `<|0.00|>` is 0, `<|30.00|>`
+    /// 1500.
     Time(u32),
-    /// What is said between two of them, trimmed.
+    /// The text between two timestamps, trimmed.
     Text(&'a str),
 }
 
-/// The order in which Whisper writes segments down: start, text, end for each.
+/// Returns the segments in the order in which Whisper writes them: start, text, end for each.
 ///
-/// Times are seconds from the start of the window. They are rounded to 20 ms, held within the window of `window_s` seconds
-/// (and 30 s, which Whisper's timestamps end at), and never go back: a segment that begins before the one in front of it
-/// has ended begins where that ends. Segments without text are left out.
+/// Times are in seconds from the start of the window. They are rounded to 20 ms, clamped to the window of `window_s`
+/// seconds (and to 30 s, the end of Whisper's timestamps), and never decrease: a segment that begins before the end of
+/// the previous one begins at that end. Segments without text are left out.
 pub fn marks(segments: &[TimedText], window_s: f64) -> Vec<Mark<'_>> {
     let last = ((window_s / STEP_S).floor() as u32).min(LAST);
     let mut now = 0;
     let mut at = |seconds: f64| {
-        // Of a number that is negative or none, the conversion makes 0.
+        // The conversion turns negative numbers and NaN into 0.
         now = ((seconds / STEP_S).round() as u32).clamp(now, last);
         Mark::Time(now)
     };

@@ -1,9 +1,9 @@
-//! Long audio, cut into pieces that fit a model's window.
+//! Division of long audio into pieces that fit a model's window.
 //!
-//! Where the transcript comes in segments with times, [`group`] packs them. Where it does not, [`pieces`] cuts the audio
-//! at its silences, some model writes down what it hears in each piece, and [`divide`] finds the part of the transcript
-//! that belongs to each, with an error rate that tells pieces whose text fits from those that are better left out.
-//! [`marks`] turns segment times into the timestamps that Whisper is trained on.
+//! If the transcript consists of segments with times, [`group`] packs them. Otherwise [`pieces`] cuts the audio at its
+//! silences, a model transcribes each piece, and [`divide`] finds the part of the transcript that belongs to each
+//! piece. Its error rate shows which pieces have a matching text and which should be left out. [`marks`] converts
+//! segment times into the timestamps that Whisper is trained on.
 //!
 //! ```
 //! use undertone_data::cut::{TimedText, divide, group, marks, Mark};

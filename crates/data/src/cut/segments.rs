@@ -1,33 +1,33 @@
-//! Segments of a transcript, packed into pieces.
+//! Packing of a transcript's segments into pieces.
 
 use serde::{Deserialize, Serialize};
 
 use crate::text::append;
 
-/// Rounding that is not counted as being too long, in seconds: half a sample at 16 kHz.
+/// Excess over the window that counts as rounding, in seconds: half a sample at 16 kHz.
 const ROUNDING: f64 = 0.5 / 16_000.0;
-/// Characters of a segment that an error shows.
+/// Number of a segment's characters that an error shows.
 const SHOWN: usize = 40;
 
-/// What is said, and when.
+/// A text with its times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimedText {
-    /// Where it begins, in seconds.
+    /// Start, in seconds.
     pub start: f64,
-    /// Where it ends, in seconds.
+    /// End, in seconds.
     pub end: f64,
-    /// What is said.
+    /// Text.
     pub text: String,
 }
 
 impl TimedText {
-    /// The same so many seconds later.
+    /// Returns the segment shifted to a later time, in seconds.
     pub fn later(&self, seconds: f64) -> Self {
         Self { start: self.start + seconds, end: self.end + seconds, text: self.text.clone() }
     }
 
-    /// The same in a clip whose times have all changed by a factor, as they do when its speed does.
+    /// Returns the segment with its times multiplied by a factor, for a clip whose speed was changed.
     pub fn scaled(&self, factor: f64) -> Self {
         Self { start: self.start * factor, end: self.end * factor, text: self.text.clone() }
     }
@@ -36,65 +36,65 @@ impl TimedText {
 /// Consecutive segments that fit a window together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SegmentGroup {
-    /// Where the first segment begins, in seconds of the whole audio.
+    /// Start of the first segment, in seconds of the whole audio.
     pub start: f64,
-    /// Where the last segment ends, in seconds of the whole audio.
+    /// End of the last segment, in seconds of the whole audio.
     pub end: f64,
-    /// The texts, joined by spaces where their script has any.
+    /// Texts of the segments, joined by spaces if their script has any.
     pub text: String,
-    /// The segments, in seconds from `start` on.
+    /// Segments, in seconds from `start` on.
     pub segments: Vec<TimedText>,
 }
 
-/// Why segments cannot be packed; they count from 1.
+/// Error of segments that cannot be packed; they count from 1.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SegmentError {
-    /// A segment makes no sense by itself.
+    /// The times of a segment are not `0 <= start < end`, or not finite.
     #[error("segment {number} goes from {start} s to {end} s: make 0 <= start < end")]
     Empty {
-        /// Which one.
+        /// Number of the segment.
         number: usize,
-        /// Where it begins.
+        /// Start of the segment.
         start: f64,
-        /// Where it ends.
+        /// End of the segment.
         end: f64,
     },
-    /// A segment begins before the one in front of it.
+    /// A segment begins before the previous one.
     #[error("segment {number} begins at {start} s, before the one in front of it at {before} s: sort them by time")]
     Order {
-        /// Which one.
+        /// Number of the segment.
         number: usize,
-        /// Where it begins.
+        /// Start of the segment.
         start: f64,
-        /// Where the one in front of it begins.
+        /// Start of the previous segment.
         before: f64,
     },
-    /// A segment does not fit a window.
+    /// A segment is longer than the window.
     #[error(
         "segment {number}, {text:?}, lasts {seconds:.2} s, from {start} s on, and the model hears {window:.2} s at \
          once: split it in two, or leave it out"
     )]
     TooLong {
-        /// Which one.
+        /// Number of the segment.
         number: usize,
-        /// How its text begins.
+        /// Beginning of its text.
         text: String,
-        /// Where it begins.
+        /// Start of the segment.
         start: f64,
-        /// How long it is.
+        /// Length of the segment.
         seconds: f64,
-        /// The window.
+        /// Length of the window.
         window: f64,
     },
 }
 
-/// Packs segments, in order, into as few groups as possible of at most `window` seconds each, silences between them
-/// included.
+/// Packs segments, in order, into as few groups as possible of at most `window` seconds each, including the silences
+/// between them.
 ///
 /// Segments may overlap a little, as subtitles do; a group lasts until the last of its segments has ended.
 ///
 /// # Errors
-/// Names the segment that is empty, out of order or alone longer than the window.
+/// If a segment is empty, out of order or alone longer than the window; the error names it.
 pub fn group(segments: &[TimedText], window: f64) -> Result<Vec<SegmentGroup>, SegmentError> {
     let mut groups: Vec<SegmentGroup> = Vec::new();
     let mut before = 0.0;

@@ -1,31 +1,34 @@
-//! Where audio can be cut.
+//! Search for places where audio can be cut.
 
 use std::ops::Range;
 
 use crate::features::HOP;
 use crate::level::energy;
 
-/// Hops of 10 ms that a level is the mean of: 50 ms smooth out the single periods of a voice and keep its pauses.
+/// Number of hops of 10 ms over which the level is averaged: 50 ms smooth out the single periods of a voice and keep
+/// its pauses.
 const SMOOTH: usize = 5;
-/// A silence lasts at least so many hops, 150 ms: longer than the closure of a stop consonant.
+/// Minimum length of a silence in hops, 150 ms: longer than the closure of a stop consonant.
 const SHORTEST: usize = 15;
-/// What is more than this below the loud parts is silence even where most of the clip is quieter still, in decibels.
+/// Distance below the loud parts from which on audio is silence, in decibels, even if most of the clip is quieter
+/// still.
 const DEEPEST_DB: f64 = 50.0;
-/// Where loud and quiet differ by less, in decibels, nothing is silence.
+/// Minimum difference between loud and quiet, in decibels; with less, nothing is silence.
 const LEAST_CONTRAST_DB: f64 = 10.0;
-/// A silence begins when the level falls below this share of the way from quiet to loud, and ends above the second.
+/// A silence begins when the level falls below the first share of the way from quiet to loud, and ends above the
+/// second.
 const ENTER_LEAVE: [f64; 2] = [0.25, 0.4];
 
 /// Cuts 16 kHz audio into pieces of at most `window` samples, at silences where there are any.
 ///
-/// Every sample is in exactly one piece, and the pieces are in order; nothing is trimmed. Audio that fits is one piece, and
-/// no audio none. Each piece ends in the middle of the longest silence of the last third of the window, or else of the
-/// last silence before that; only a stretch as long as the window without any silence is cut where it is quietest in its
-/// last third.
+/// Every sample is in exactly one piece, and the pieces are in order; nothing is trimmed. Audio that fits is one piece,
+/// and empty audio has no pieces. Each piece ends in the middle of the longest silence of the last third of the window,
+/// or else of the last silence before that. Only a stretch as long as the window without any silence is cut at the
+/// quietest place in its last third.
 ///
-/// Silence is relative to the audio itself: a hundredth of the time it is quieter than its quiet level, and a twentieth
-/// louder than its loud one. A silence begins a quarter of the way, in decibels, from quiet to loud, ends at two fifths,
-/// and lasts 150 ms or more.
+/// Silence is relative to the audio itself. The quiet level is the one that the audio is below for a hundredth of the
+/// time, the loud level the one that it is above for a twentieth. A silence begins at a quarter of the way, in
+/// decibels, from quiet to loud, ends at two fifths, and lasts 150 ms or more.
 pub fn pieces(audio: &[f32], window: usize) -> Vec<Range<usize>> {
     let window = window.max(1);
     if audio.len() <= window {
@@ -43,24 +46,24 @@ pub fn pieces(audio: &[f32], window: usize) -> Vec<Range<usize>> {
     pieces
 }
 
-/// The end of the piece that starts at a sample: after it, and at most a window away.
+/// Returns the end of the piece that starts at a sample: after the start, and at most a window away.
 fn cut(levels: &[f64], silences: &[Range<usize>], start: usize, window: usize) -> usize {
     let late = (start + window - window / 3).div_ceil(HOP)..(start + window) / HOP;
     let within = |silence: &Range<usize>| silence.start.max(late.start)..silence.end.min(late.end);
-    // At the very edge of a silence the last sound still dies away.
+    // At the very start of a silence the last sound still decays.
     let longest = silences.iter().map(within).filter(|silence| silence.len() > SHORTEST / 2).max_by_key(Range::len);
-    // A silence in which the piece itself begins would leave a piece of nothing.
+    // A silence in which the piece begins would give an empty piece.
     let reachable = |silence: &&Range<usize>| silence.start * HOP > start && silence.end <= late.end;
     let found = longest.or_else(|| silences.iter().rfind(reachable).cloned());
     let hop = match found {
         Some(silence) => silence.start + silence.len() / 2,
         None => late.clone().min_by(|a, b| levels[*a].total_cmp(&levels[*b])).unwrap_or(late.end),
     };
-    // A window shorter than a few hops has no hop to be cut at.
+    // A window shorter than a few hops contains no hop to cut at.
     if hop * HOP > start { (hop * HOP).min(start + window) } else { start + window }
 }
 
-/// The level around each hop, in decibels.
+/// Returns the level around each hop, in decibels.
 fn levels(audio: &[f32]) -> Vec<f64> {
     let mut sums = vec![0.0];
     for hop in audio.chunks(HOP) {
@@ -69,14 +72,14 @@ fn levels(audio: &[f32]) -> Vec<f64> {
     let hops = sums.len() - 1;
     let level = |hop: usize| {
         let around = hop.saturating_sub(SMOOTH / 2)..(hop + SMOOTH / 2 + 1).min(hops);
-        // Sums that grow lose digits, and their difference may come out below zero.
+        // Large running sums lose precision, and their difference may be negative.
         let power = (sums[around.end] - sums[around.start]).max(0.0) / (around.len() * HOP) as f64;
         10.0 * (power + 1e-10).log10()
     };
     (0..hops).map(level).collect()
 }
 
-/// The silences, in hops.
+/// Returns the silences, in hops.
 fn silences(levels: &[f64]) -> Vec<Range<usize>> {
     let mut sorted = levels.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -109,8 +112,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A second of sound or of quiet for each character: `s` speech, `.` silence, a digit speech and then so many tenths of
-    /// a second of silence.
+    /// Returns a second of sound or silence for each character: `s` is speech, `.` silence, a digit speech that ends
+    /// with this number of tenths of a second of silence.
     fn audio(plan: &str) -> Vec<f32> {
         let mut state = 1u32;
         let mut noise = move || {

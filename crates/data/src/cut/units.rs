@@ -1,4 +1,4 @@
-//! What is compared: words, or characters where words are not separated.
+//! Units of comparison: words, or characters in scripts without spaces between words.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -7,17 +7,18 @@ use unicode_normalization::char::is_combining_mark;
 
 use crate::text::{BasicNormalizer, is_unspaced};
 
-/// Numbers for normalised words, the same for the same word.
+/// Numbers of normalised words; equal words have equal numbers.
 #[derive(Default)]
 pub(super) struct Numbers(HashMap<String, u32>);
 
-/// A text as it is compared.
+/// A text as a sequence of units.
 pub(super) struct Units {
-    /// The numbers of what it says, in order.
+    /// Numbers of the units, in order.
     pub numbers: Vec<u32>,
-    /// For each number, the word that it is in: a hyphenated word has several.
+    /// Index of the word that contains each unit: a hyphenated word has several.
     pub word_of: Vec<usize>,
-    /// The words, in bytes of the text, with the punctuation that goes with them: together everything but white space.
+    /// Words as byte ranges of the text, with the punctuation that belongs to them: together everything but white
+    /// space.
     pub words: Vec<Range<usize>>,
 }
 
@@ -29,7 +30,7 @@ impl Units {
         for Range { start, end } in words(text) {
             let normal = normalizer.normalize(&text[start..end]);
             if normal.trim().is_empty() {
-                // Punctuation by itself goes with the word before it, or at the beginning with the one after.
+                // Separate punctuation belongs to the word before it, or at the beginning to the word after it.
                 match units.words.last_mut() {
                     Some(word) => word.end = end,
                     None => pending = pending.or(Some(start)),
@@ -47,11 +48,11 @@ impl Units {
     }
 }
 
-/// The words between white space; of a script without spaces, each character is one.
+/// Returns the words between white space; in a script without spaces, each character is one.
 fn words(text: &str) -> Vec<Range<usize>> {
     let mut words: Vec<Range<usize>> = Vec::new();
     let mut after_space = true;
-    // What the current word begins with, once that is more than an opening bracket or quote.
+    // First character of the current word that is not an opening bracket or quote.
     let mut core: Option<char> = None;
     for (at, character) in text.char_indices() {
         if character.is_whitespace() {

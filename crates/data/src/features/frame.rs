@@ -1,4 +1,4 @@
-//! How a signal is cut.
+//! Division of a signal into frames.
 
 /// Samples between two frames: 10 ms at 16 kHz.
 pub const HOP: usize = 160;

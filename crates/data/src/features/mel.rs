@@ -4,10 +4,10 @@ use super::frame::FRAME;
 use crate::audio::SAMPLE_RATE;
 use undertone_kernels::filter_bank::Filter;
 
-/// Frequencies in a spectrum, 0 to 8 kHz in steps of 40 Hz.
+/// Number of frequencies in a spectrum, 0 to 8 kHz in steps of 40 Hz.
 const FREQUENCIES: usize = FRAME / 2 + 1;
 
-/// `bins` triangles, evenly spaced in mel between 0 and half the sampling rate.
+/// Returns `bins` triangles, evenly spaced in mel between 0 and half the sampling rate.
 ///
 /// Of 80 × 201 weights all but some 400 are zero.
 pub(super) fn filters(bins: usize) -> Vec<Filter> {
@@ -17,7 +17,7 @@ pub(super) fn filters(bins: usize) -> Vec<Filter> {
     (0..bins).map(|i| triangle(corner(i), corner(i + 1), corner(i + 2))).collect()
 }
 
-/// Rises from `low` to `centre` and falls to `high`, in Hz.
+/// Returns a triangle that rises from `low` to `centre` and falls to `high`, in Hz.
 fn triangle(low: f64, centre: f64, high: f64) -> Filter {
     let area = 2.0 / (high - low);
     let weight = |frequency: usize| {

@@ -1,9 +1,9 @@
-//! Log-mel spectrograms, number for number those of Hugging Face's `WhisperFeatureExtractor`.
+//! Log-mel spectrograms with the same values as Hugging Face's `WhisperFeatureExtractor`.
 //!
-//! A frame is 400 samples (25 ms) under a periodic Hann window, frames are 160 samples (10 ms) apart and centred
-//! (the signal is mirrored at both ends), and the last frame is dropped, so `n` samples give `n / 160` frames.
-//! Each frame's power spectrum passes through Slaney-normalised triangles from 0 to 8 kHz; the base-10 logarithm is
-//! held to at most 8 below the loudest value of the whole window, then mapped by `(x + 4) / 4`.
+//! A frame is 400 samples (25 ms) under a periodic Hann window. Frames are 160 samples (10 ms) apart and centred (the
+//! signal is mirrored at both ends), and the last frame is dropped, so `n` samples give `n / 160` frames. Each frame's
+//! power spectrum passes through Slaney-normalised triangular filters from 0 to 8 kHz. The base-10 logarithm is clamped
+//! to at most 8 below the maximum of the whole window, then mapped by `(x + 4) / 4`.
 
 mod frame;
 mod mel;
@@ -20,28 +20,28 @@ use undertone_kernels::filter_bank::{FilterBank, LANES, Scratch, log10_above};
 pub use frame::{FRAME, HOP};
 use padded::Padded;
 
-/// Powers below this count as silence (-100 dB), so that the logarithm stays finite.
+/// Minimum power (-100 dB), so that the logarithm stays finite.
 const SILENCE: f32 = 1e-10;
-/// The quietest value kept, relative to the loudest: 8 in base-10 logarithm, or 80 dB.
+/// Smallest power kept, relative to the largest: 8 in base-10 logarithm, or 80 dB.
 const RANGE: f32 = 1e-8;
 
-/// Why features could not be computed.
+/// Error of features that could not be computed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FeatureError {
-    /// Whisper has filter banks of 80 and of 128 bins, no others.
+    /// The number of bins is neither 80 nor 128, the only ones that Whisper has.
     #[error("{0} mel bins are not supported: use 80 (Whisper up to large-v2) or 128 (large-v3 and turbo)")]
     Bins(usize),
-    /// A buffer that does not fit the features.
+    /// The size of a buffer is not that of the features.
     #[error("the buffer holds {given} values where {needed} are needed: make it mel bins × frames × clips long")]
     Buffer {
-        /// Values the buffer holds.
+        /// Number of values in the buffer.
         given: usize,
-        /// Values the features need.
+        /// Number of values in the features.
         needed: usize,
     },
 }
 
-/// What a [`LogMel`] is built from; the other constants are the same for every Whisper.
+/// Settings of a [`LogMel`]; the other constants are the same for every Whisper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogMelConfig {
@@ -64,7 +64,7 @@ impl LogMelConfig {
         }
     }
 
-    /// The extractor that this describes; fails as [`LogMelConfig::validate`] does.
+    /// Makes the extractor of these settings; fails as [`LogMelConfig::validate`] does.
     pub fn init(&self) -> Result<LogMel, FeatureError> {
         LogMel::new(self.bins)
     }
@@ -82,12 +82,14 @@ pub struct Mel {
 }
 
 impl Mel {
-    /// Of [`LogMel::features_and_silence`]: the samples of the audio at most, less than 10 ms too many.
+    /// Returns an upper bound of the audio's number of samples, less than 10 ms too high. Valid for features of
+    /// [`LogMel::features_and_silence`].
     pub fn samples(&self) -> usize {
         (self.frames.saturating_sub(1) * HOP).saturating_sub(FRAME / 2)
     }
 
-    /// Of [`LogMel::features_and_silence`]: `[bins, frames]` of a window, filled up with that silence, or cut.
+    /// Writes `[bins, frames]` of a window, filled up with silence or cut. Valid for features of
+    /// [`LogMel::features_and_silence`].
     pub fn pad_into(&self, frames: usize, out: &mut [f32]) {
         for (row, out) in self.data.chunks_exact(self.frames.max(1)).zip(out.chunks_exact_mut(frames.max(1))) {
             let kept = self.frames.min(frames);
@@ -99,13 +101,13 @@ impl Mel {
 
 /// Computes log-mel features; build it once, then share it among threads by reference.
 ///
-/// Audio is 16 kHz mono, nominally in `[-1, 1]`, and finite ([`crate::audio::load`] sees to all three).
+/// Audio is 16 kHz mono, nominally in `[-1, 1]`, and finite, as [`crate::audio::load`] returns it.
 pub struct LogMel {
     bank: FilterBank,
 }
 
 impl LogMel {
-    /// An extractor for 80 or 128 mel bins; any other number is an error.
+    /// Returns an extractor for 80 or 128 mel bins; any other number is an error.
     pub fn new(bins: usize) -> Result<Self, FeatureError> {
         LogMelConfig { bins }.validate()?;
         let turn = std::f64::consts::TAU / FRAME as f64;
@@ -118,21 +120,22 @@ impl LogMel {
         self.bank.filters()
     }
 
-    /// Frames in `n_samples` of audio: one per whole hop, as Whisper counts them (480 000 samples give 3000).
+    /// Returns the number of frames in `n_samples` of audio: one per whole hop, as Whisper counts them (480 000 samples
+    /// give 3000).
     pub fn frames(n_samples: usize) -> usize {
         n_samples / HOP
     }
 
-    /// The features of the audio as it is: `[bins, audio.len() / 160]`, whatever its length.
+    /// Returns the features of the audio, unpadded: `[bins, audio.len() / 160]`, for any length.
     ///
-    /// The same as `WhisperFeatureExtractor` called with `padding=False` (its 30 s limit aside): the mirrored edge is
-    /// the clip's own end, not the silence that a padded window puts there. A tail shorter than 10 ms gets no frame
-    /// of its own, and audio shorter than that gives no frames; pad it first where that matters.
+    /// The same as `WhisperFeatureExtractor` called with `padding=False`, except for its 30 s limit: the mirrored edge
+    /// is the clip's own end, not the silence of a padded window. A tail shorter than 10 ms gets no frame of its own,
+    /// and audio shorter than that gives no frames; pad it first if it must be kept.
     pub fn features(&self, audio: &[f32]) -> Mel {
         self.features_padded(audio, audio.len())
     }
 
-    /// The features of the audio padded with silence, or cut, to `n_samples`: `[bins, n_samples / 160]`.
+    /// Returns the features of the audio padded with silence, or cut, to `n_samples`: `[bins, n_samples / 160]`.
     ///
     /// With 480 000 samples (30 s) this is what `WhisperFeatureExtractor` does by default.
     pub fn features_padded(&self, audio: &[f32], n_samples: usize) -> Mel {
@@ -142,15 +145,16 @@ impl LogMel {
         Mel { bins: self.bins(), frames, data }
     }
 
-    /// The features of the audio as silence follows it, and of a frame of that silence: what [`Mel::pad_into`] makes
-    /// features of any longer window from, without the audio.
+    /// Returns the features of the audio followed by silence, and of one frame of that silence. From them
+    /// [`Mel::pad_into`] makes the features of any longer window without the audio.
     pub fn features_and_silence(&self, audio: &[f32]) -> Mel {
-        // The frame after the last one that overlaps the audio.
+        // Up to and including the frame after the last one that overlaps the audio.
         let frames = (audio.len() + FRAME / 2).div_ceil(HOP) + 1;
         self.features_padded(audio, frames * HOP)
     }
 
-    /// [`LogMel::features_padded`] into a buffer of exactly `bins · (n_samples / 160)` values; fails on another size.
+    /// Writes [`LogMel::features_padded`] to a buffer of exactly `bins · (n_samples / 160)` values; fails on another
+    /// size.
     pub fn features_padded_into(&self, audio: &[f32], n_samples: usize, out: &mut [f32]) -> Result<(), FeatureError> {
         let needed = self.bins() * Self::frames(n_samples);
         if out.len() != needed {
@@ -160,9 +164,10 @@ impl LogMel {
         Ok(())
     }
 
-    /// [`LogMel::features_padded`] of several clips at once, on rayon's threads: `[clips, bins, n_samples / 160]`.
+    /// Returns [`LogMel::features_padded`] of several clips at once, on rayon's threads: `[clips, bins, n_samples /
+    /// 160]`.
     ///
-    /// The values do not depend on how many threads there are.
+    /// The values do not depend on the number of threads.
     pub fn batch_padded<C: AsRef<[f32]> + Sync>(&self, clips: &[C], n_samples: usize) -> Vec<f32> {
         let size = self.bins() * Self::frames(n_samples);
         let mut out = vec![0.0; size * clips.len()];
@@ -173,8 +178,8 @@ impl LogMel {
 
     /// Writes `[bins, frames]` to `out`, which has that size.
     ///
-    /// The clamp needs the loudest value of the whole window, so the first pass leaves powers in `out` and the second
-    /// takes their logarithm. Clamping before the logarithm is the same, as the logarithm is monotonic.
+    /// The clamp needs the maximum of the whole window. So the first pass writes powers to `out`, and the second takes
+    /// their logarithm. Clamping before the logarithm gives the same result, because the logarithm is monotonic.
     fn write(&self, audio: &[f32], n_samples: usize, out: &mut [f32]) {
         thread_local!(static SCRATCH: RefCell<Scratch> = RefCell::default());
 

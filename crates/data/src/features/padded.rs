@@ -1,6 +1,6 @@
-//! Audio as the frames of a window see it.
+//! Padded and mirrored audio for the frames of a window.
 
-/// Audio seen as a window of `len` samples: silence after its end, mirrored beyond the window's edges.
+/// Audio as a window of `len` samples: silence after its end, mirrored beyond the window's edges.
 pub(super) struct Padded<'a> {
     audio: &'a [f32],
     len: usize,
@@ -11,12 +11,13 @@ impl<'a> Padded<'a> {
         Self { audio: &audio[..audio.len().min(len)], len }
     }
 
-    /// Samples before the padding starts.
+    /// Returns the number of samples before the padding.
     pub(super) fn sounding(&self) -> usize {
         self.audio.len()
     }
 
-    /// As many samples from `start` as `edge` holds; it is written to where they are not all of the audio.
+    /// Returns as many samples from `start` as `edge` holds. `edge` is only written if they are not all samples of the
+    /// audio.
     pub(super) fn around<'s>(&'s self, start: isize, edge: &'s mut [f32]) -> &'s [f32] {
         let inside = usize::try_from(start).ok().and_then(|start| self.audio.get(start..start + edge.len()));
         inside.unwrap_or_else(|| {
@@ -27,7 +28,8 @@ impl<'a> Padded<'a> {
         })
     }
 
-    /// The sample at any index. Mirroring leaves the edge itself single, so it repeats every `2(len - 1)` samples.
+    /// Returns the sample at any index. Mirroring does not repeat the edge itself, so the period is `2(len - 1)`
+    /// samples.
     fn at(&self, index: isize) -> f32 {
         let period = 2 * self.len.saturating_sub(1).max(1);
         let index = index.rem_euclid(period as isize) as usize;

@@ -12,20 +12,21 @@ type Upload<B, O> = dyn Fn(B, &Device) -> O + Send + Sync;
 
 /// A [`Loader`] as Burn's `DataLoader`: every call of `iter` is the next epoch.
 ///
-/// Samples are loaded and collated on the loader's threads; `upload` makes tensors of a batch on the thread that reads.
+/// Samples are loaded and collated on the loader's threads; `upload` converts a batch to tensors on the thread that
+/// reads.
 ///
-/// A batch that cannot be made comes out as `Err`, with the sample's name and the way out, and the next call goes on with
-/// the batch after it; where the loader leaves bad samples out, they are left out here too ([`Loader::skipped`]). Nothing
+/// A batch that cannot be made is returned as `Err`, with the sample's name and a remedy, and the next call continues
+/// with the batch after it. If the loader skips bad samples, they are skipped here too ([`Loader::skipped`]). Nothing
 /// panics.
 ///
-/// `slice` and `to_device` share the loader and its threads. A slice cuts the *epoch's order*, not the data set: each batch
-/// belongs to the slice in which its first sample lies, so slices that lie side by side have every batch once. With
-/// batches of different sizes (a budget, `drop_last`, samples left out) progress may end below the number of samples.
+/// `slice` and `to_device` share the loader and its threads. A slice cuts the *epoch's order*, not the dataset: each
+/// batch belongs to the slice that contains its first sample, so adjoining slices have every batch once. With batches
+/// of different sizes (a budget, `drop_last`, skipped samples) the progress may end below the number of samples.
 pub struct BurnDataLoader<D: Dataset, C: Collate<D::Item>, O> {
     loader: Arc<Loader<D, C>>,
     upload: Arc<Upload<C::Batch, O>>,
     device: Device,
-    /// Of each epoch's order, in samples.
+    /// Range of each epoch's order, in samples.
     range: Range<usize>,
     epoch: AtomicU64,
 }
@@ -42,12 +43,12 @@ impl<D: Dataset, C: Collate<D::Item>, O> BurnDataLoader<D, C, O> {
         Self { loader, upload: Arc::new(upload), device, range, epoch: AtomicU64::new(0) }
     }
 
-    /// Begins with this epoch, as a run does that goes on where it was interrupted.
+    /// Starts with this epoch, for a run that is resumed.
     pub fn from_epoch(self, epoch: u64) -> Self {
         Self { epoch: AtomicU64::new(epoch), ..self }
     }
 
-    /// The loader underneath: what it left out, for example.
+    /// Returns the underlying loader, for example for its skipped samples.
     pub fn loader(&self) -> &Loader<D, C> {
         &self.loader
     }
@@ -89,7 +90,7 @@ where
 
 struct Batches<'a, B, O> {
     batches: Epoch<'a, B>,
-    /// The first batch that is another slice's.
+    /// First batch that belongs to another slice.
     end: usize,
     upload: &'a Upload<B, O>,
     device: &'a Device,
@@ -100,12 +101,12 @@ impl<B, O> Iterator for Batches<'_, B, O> {
     type Item = Result<O, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // At the end of the epoch the loader has the last word: that nothing at all could be read.
+        // At the end of the epoch the loader is asked once more, because it may report that no sample was readable.
         if self.batches.cursor() >= self.end && self.range.end < self.batches.samples() {
             return None;
         }
         let batch = self.batches.next()?;
-        // A batch that loses all of its samples is passed over; the one after it may be another slice's.
+        // A batch that loses all of its samples is skipped; the next one may belong to another slice.
         if self.batches.cursor() > self.end {
             return None;
         }

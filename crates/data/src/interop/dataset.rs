@@ -2,10 +2,11 @@ use std::marker::PhantomData;
 
 use crate::loader::{Collate, Dataset, SampleError};
 
-/// A data set of Burn's as one of ours.
+/// Adapter that makes a dataset of Burn a dataset of this crate.
 ///
-/// Burn's data sets know no epochs: a sample is the same in each. What Burn's `get` refuses is a bad sample, which the
-/// loader treats as [`LoaderConfig::on_bad_sample`](crate::loader::LoaderConfig::on_bad_sample) says.
+/// Burn's datasets have no epochs: a sample is the same in each. A sample for which Burn's `get` returns an error is a
+/// bad sample, which the loader handles as [`LoaderConfig::on_bad_sample`](crate::loader::LoaderConfig::on_bad_sample)
+/// says.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -29,13 +30,13 @@ pub struct BurnDataset<D, I> {
 }
 
 impl<D: burn::data::dataset::Dataset<I>, I> BurnDataset<D, I> {
-    /// Takes over a data set; its samples are called `name[index]` in error messages.
+    /// Wraps a dataset; its samples are called `name[index]` in error messages.
     pub fn new(name: impl Into<String>, dataset: D) -> Self {
         Self { dataset, name: name.into(), lengths: None, item: PhantomData }
     }
 
-    /// Says how long each sample is, in a unit of one's own, for batches that go by length. A sample beyond the end of
-    /// the list has no length, which such a loader refuses.
+    /// Sets the length of each sample, in a unit of your choice, for batches that depend on length. A sample beyond the
+    /// end of the list has no length, which such a loader refuses.
     pub fn with_lengths(mut self, lengths: Vec<f64>) -> Self {
         self.lengths = Some(lengths);
         self
@@ -62,7 +63,7 @@ impl<D: burn::data::dataset::Dataset<I>, I: Send> Dataset for BurnDataset<D, I> 
     }
 }
 
-/// Batches that are the samples themselves, for a Burn `Batcher` to make tensors of.
+/// Collator that returns the samples themselves, for a Burn `Batcher` to convert to tensors.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Items;
 
@@ -73,7 +74,7 @@ impl<I: Send> Collate<I> for Items {
         Ok(items)
     }
 
-    /// The samples as they lie in the list; what they point to is not counted.
+    /// The size of the samples in the list; memory that they point to is not counted.
     fn bytes(batch: &Vec<I>) -> usize {
         size_of_val(batch.as_slice())
     }

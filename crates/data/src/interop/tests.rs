@@ -25,7 +25,7 @@ fn as_burn<D: Dataset + 'static>(loader: Arc<Loader<D, Items>>) -> BurnDataLoade
     BurnDataLoader::new(loader, Device::flex(), |items, _| items)
 }
 
-/// Numbers of which every seventh cannot be had.
+/// Numbers of which every seventh cannot be read.
 struct Holes;
 
 impl burn::data::dataset::Dataset<u32> for Holes {

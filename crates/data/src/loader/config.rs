@@ -1,47 +1,50 @@
 //! The loader's settings.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::thread::available_parallelism;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::limits::{MOST_BATCH, MOST_PREFETCHED, MOST_WORKERS};
 
-/// How the [`Loader`](super::Loader) batches, orders and prefetches.
+/// Settings for batching, order and prefetching of a [`Loader`](super::Loader).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoaderConfig {
-    /// Samples per batch; with a `budget`, the most that a batch may hold.
+    /// Samples per batch; with a `budget`, the maximum.
     pub batch_size: usize,
-    /// What a batch may cost, so that it holds many short samples or few long ones. Needs [`Dataset::length`].
+    /// Maximum cost of a batch, so that it holds many short samples or few long ones. Needs [`Dataset::length`].
     ///
     /// [`Dataset::length`]: super::Dataset::length
     pub budget: Option<Budget>,
-    /// Puts samples of like length into a batch, so that little of it is padding. The order still decides which
-    /// samples meet: only those of the same stretch of about fifty batches do. Needs [`Dataset::length`].
+    /// Whether batches are made of samples of similar length, so that there is little padding. Only samples from the
+    /// same stretch of about fifty batches of the order are grouped. Needs [`Dataset::length`].
     ///
     /// [`Dataset::length`]: super::Dataset::length
     pub group_by_length: bool,
-    /// Threads that load samples: `auto`, or a number. It changes the speed and nothing else.
+    /// Number of threads that load samples: `auto`, or a number. It affects the speed alone.
     pub workers: Workers,
-    /// How many batches may be ready or in work ahead of the training loop. No more workers than this are ever busy.
+    /// Maximum number of batches that are ready or in work ahead of the training loop. At most this many workers are
+    /// busy.
     pub prefetch_batches: usize,
-    /// How many bytes those batches may hold. A batch in work counts as much as the largest batch so far, and until
-    /// one batch has been seen only one is made. The batch needed next is always allowed, however large it is.
+    /// Maximum number of bytes that those batches hold. A batch in work counts as much as the largest batch so far, and
+    /// until one batch is known only one is made. The batch needed next is always allowed, however large it is.
     pub prefetch_bytes: usize,
-    /// Draws a new order for each epoch. Otherwise every epoch goes through the dataset from first to last.
+    /// Whether each epoch has a new random order. Otherwise every epoch goes through the dataset from first to last.
     pub shuffle: bool,
-    /// Leaves out samples at the end of an epoch's order that do not fill a batch. With a `budget`, a batch is full
-    /// when one more sample as long as its longest would be too much.
+    /// Whether samples at the end of an epoch's order that do not fill a batch are left out. With a `budget`, a batch
+    /// is full when one more sample as long as its longest would exceed it.
     pub drop_last: bool,
-    /// What the order of each epoch is drawn from.
+    /// Seed of the order of each epoch.
     pub seed: u64,
-    /// What happens when a sample cannot be loaded.
+    /// Behaviour when a sample cannot be loaded.
     pub on_bad_sample: OnBadSample,
-    /// With `skip`: the share of an epoch's samples, from 0 to 1, that may be bad. More of them are an error, which
-    /// comes with the batch that goes over it; until 1000 samples have been seen (all of them if the epoch has fewer)
-    /// the share is of those 1000. A resumed epoch counts what lies before its start as seen and good.
+    /// With `skip`: maximum share of bad samples in an epoch, from 0 to 1. A higher share is an error, which is
+    /// returned with the batch that exceeds it. Until 1000 samples have been seen (all of them if the epoch has fewer)
+    /// the share is relative to those 1000. In a resumed epoch the samples before its start count as seen and good.
     pub max_bad_share: f64,
 }
 
@@ -64,7 +67,7 @@ impl Default for LoaderConfig {
 }
 
 impl LoaderConfig {
-    /// Refuses settings that no loader can work with.
+    /// Refuses invalid settings.
     pub fn validate(&self) -> Result<(), LoaderConfigError> {
         let counts = [
             ("batch_size", self.batch_size),
@@ -92,36 +95,36 @@ impl LoaderConfig {
     }
 }
 
-/// What a batch may cost when it is padded to its longest sample.
+/// Maximum cost of a batch that is padded to its longest sample.
 ///
 /// A sample of length `l` costs `l + quadratic · l²`, and `n` samples of which the longest has length `l` cost
-/// `n · (l + quadratic · l²)`. The first term is all that grows with the length alone: convolutions, projections, the
-/// memory of activations. The second is self-attention, which compares each position with every other: with
-/// `quadratic = 1 / L`, a sample of length `L` costs as much for it as for everything else. Lengths have the unit of
-/// [`Dataset::length`](super::Dataset::length), seconds say, and the cost has it too.
+/// `n · (l + quadratic · l²)`. The first term is everything that grows linearly with the length: convolutions,
+/// projections, the memory of activations. The second is self-attention, which compares each position with every other:
+/// with `quadratic = 1 / L`, self-attention on a sample of length `L` costs as much as everything else. Lengths have
+/// the unit of [`Dataset::length`](super::Dataset::length), for example seconds, and so has the cost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
-    /// The most that a batch may cost. A sample that costs more is a batch of its own.
+    /// Maximum cost of a batch. A sample that costs more is a batch of its own.
     pub max: f64,
-    /// How much the square of the length costs: per unit of length, 0 for models without self-attention.
+    /// Weight of the squared length, per unit of length; 0 for models without self-attention.
     pub quadratic: f64,
 }
 
 impl Default for Budget {
-    /// Sixteen windows of 30 s, at the cost of their length alone.
+    /// Sixteen windows of 30 s, with a cost linear in their length.
     fn default() -> Self {
         Self { max: 480.0, quadratic: 0.0 }
     }
 }
 
 impl Budget {
-    /// The cost of one sample of this length.
+    /// Returns the cost of one sample of this length.
     pub fn cost(&self, length: f64) -> f64 {
         length + self.quadratic * length * length
     }
 
-    /// Refuses a budget without room, and costs that make no sense.
+    /// Refuses a maximum or a weight that is out of range.
     pub fn validate(&self) -> Result<(), LoaderConfigError> {
         let Self { max, quadratic } = *self;
         if !(max.is_finite() && max > 0.0) {
@@ -134,19 +137,19 @@ impl Budget {
     }
 }
 
-/// What happens when [`Dataset::get`](super::Dataset::get) returns an error. A panic is always an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Behaviour when [`Dataset::get`](super::Dataset::get) returns an error. A panic is always an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnBadSample {
-    /// Its batch is an error that names it.
+    /// Its batch is an error that names the sample.
     #[default]
     Stop,
-    /// It is left out of its batch, and noted: see [`Loader::skipped`](super::Loader::skipped). The next epoch tries it
-    /// again.
+    /// It is left out of its batch and recorded: see [`Loader::skipped`](super::Loader::skipped). The next epoch tries
+    /// it again.
     Skip,
 }
 
-/// What is wrong with a [`LoaderConfig`].
+/// Error of an invalid [`LoaderConfig`].
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LoaderConfigError {
     /// A size that must be positive is zero.
@@ -155,48 +158,48 @@ pub enum LoaderConfigError {
         /// The key.
         field: &'static str,
     },
-    /// A size that no machine has a use for.
+    /// A size is larger than the limit.
     #[error("the loader's `{field}` is {count}; set it to at most {most}")]
     TooMany {
         /// The key.
         field: &'static str,
-        /// The number given.
+        /// Value given.
         count: usize,
-        /// The most there may be.
+        /// Largest value accepted.
         most: usize,
     },
-    /// A budget that is not positive and finite.
+    /// The budget is not positive and finite.
     #[error("the loader's `budget.max` is {max}; set it to a positive number, such as the seconds that fit in memory")]
     Budget {
-        /// The number given.
+        /// Value given.
         max: f64,
     },
-    /// Attention that costs less than nothing.
+    /// The cost of attention is negative or not finite.
     #[error("the loader's `budget.quadratic` is {quadratic}; set it to 0 or more, such as 0.03 (1 / 30 s)")]
     Quadratic {
-        /// The number given.
+        /// Value given.
         quadratic: f64,
     },
-    /// A share that is none.
+    /// The share is not a number from 0 to 1.
     #[error(
         "the loader's `max_bad_share` is {share}; set it to a number from 0 to 1, such as 0.01 for one in a hundred"
     )]
     Share {
-        /// The number given.
+        /// Value given.
         share: f64,
     },
-    /// No threads, or absurdly many.
+    /// The number of threads is zero or above the limit.
     #[error("the loader's `workers` is {count}; set it to `auto` or to a number from 1 to {MOST_WORKERS}")]
     Workers {
-        /// The number given.
+        /// Value given.
         count: usize,
     },
 }
 
-/// How many threads load samples: in YAML `auto` or a number.
+/// Number of threads that load samples: in YAML `auto` or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Workers {
-    /// The cores less two, which the training loop and the system keep; at least 1 and at most 8.
+    /// Number of cores less two, which are left to the training loop and the system; at least 1 and at most 8.
     #[default]
     Auto,
     /// Exactly this many.
@@ -204,7 +207,7 @@ pub enum Workers {
 }
 
 impl Workers {
-    /// The number of threads on this machine.
+    /// Returns the number of threads on this machine.
     pub fn count(self) -> usize {
         match self {
             Self::Auto => available_parallelism().map_or(1, |cores| cores.get().saturating_sub(2).clamp(1, 8)),
@@ -219,6 +222,16 @@ impl Serialize for Workers {
             Self::Auto => serializer.serialize_str("auto"),
             Self::Count(count) => serializer.serialize_u64(*count as u64),
         }
+    }
+}
+
+impl JsonSchema for Workers {
+    fn schema_name() -> Cow<'static, str> {
+        "Workers".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 0}]})
     }
 }
 

@@ -1,36 +1,36 @@
-//! What can go wrong while loading.
+//! Errors of loading.
 
 use std::io;
 
 use super::LoaderConfigError;
 
-/// Why a sample could not be loaded or collated: any error, or just a text.
+/// Error of a sample that could not be loaded or collated: any error type, or a text.
 pub type SampleError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the [`Loader`](super::Loader) reports.
+/// Errors of a [`Loader`](super::Loader).
 #[derive(Debug, thiserror::Error)]
 pub enum LoaderError {
-    /// The settings make no sense.
+    /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] LoaderConfigError),
-    /// The system refused a thread.
+    /// The operating system could not start a thread.
     #[error("loader thread {index} could not be started: {source}; set fewer `workers`")]
     Spawn {
-        /// How many had been started before it.
+        /// Number of threads started before it.
         index: usize,
-        /// The system's reason.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// `Dataset::get` returned an error.
     #[error("sample `{name}` (index {index}, epoch {epoch}) cannot be loaded: {source}; repair it or remove it")]
     Sample {
-        /// What the dataset calls it.
+        /// Name of the sample in the dataset.
         name: String,
-        /// Its index in the dataset.
+        /// Index of the sample in the dataset.
         index: usize,
         /// The epoch it was loaded for.
         epoch: u64,
-        /// The dataset's reason.
+        /// Error of the dataset.
         source: SampleError,
     },
     /// More samples were left out than `max_bad_share` allows.
@@ -40,82 +40,82 @@ pub enum LoaderError {
         100.0 * share
     )]
     TooManyBad {
-        /// Samples left out so far.
+        /// Number of samples left out so far.
         skipped: usize,
-        /// Samples so far, those left out included.
+        /// Number of samples so far, including those left out.
         seen: usize,
-        /// Samples in the epoch.
+        /// Number of samples in the epoch.
         samples: usize,
         /// The epoch.
         epoch: u64,
-        /// The share that may be left out.
+        /// Maximum share of samples that may be left out.
         share: f64,
-        /// The first few, each with its reason.
+        /// The first few of them, each with its reason.
         first: String,
     },
     /// All samples of an epoch were left out.
     #[error("not one of the {samples} samples of epoch {epoch} can be loaded: {first}; repair or replace them")]
     NothingReadable {
-        /// Samples in the epoch.
+        /// Number of samples in the epoch.
         samples: usize,
         /// The epoch.
         epoch: u64,
-        /// The first few, each with its reason.
+        /// The first few of them, each with its reason.
         first: String,
     },
-    /// A batch was not ready, and [`Loader::until`](super::Loader::until) says that nobody waits for it.
+    /// A batch was not ready, and the condition of [`Loader::until`](super::Loader::until) ended the wait.
     #[error("batch {batch} of epoch {epoch} was not ready, and is no longer waited for")]
     GivenUp {
-        /// The batch's place in the epoch.
+        /// Index of the batch in the epoch.
         batch: usize,
         /// The epoch.
         epoch: u64,
     },
-    /// Batches go by length, and a sample has none.
+    /// Batches depend on length, and a sample has none.
     #[error(
         "sample `{name}` (index {index}) has no length that batches could go by; give its length, or set neither \
          `budget` nor `group_by_length`"
     )]
     Length {
-        /// What the dataset calls it.
+        /// Name of the sample in the dataset.
         name: String,
-        /// Its index in the dataset.
+        /// Index of the sample in the dataset.
         index: usize,
     },
     /// `Dataset::get` panicked.
     #[error("loading sample `{name}` (index {index}, epoch {epoch}) panicked: {message}; remove it and report the bug")]
     SamplePanic {
-        /// What the dataset calls it.
+        /// Name of the sample in the dataset.
         name: String,
-        /// Its index in the dataset.
+        /// Index of the sample in the dataset.
         index: usize,
         /// The epoch it was loaded for.
         epoch: u64,
-        /// What the panic said.
+        /// Message of the panic.
         message: String,
     },
     /// `Collate::collate` returned an error.
     #[error("batch {batch} of epoch {epoch} cannot be put together: {source}; its samples are {names}")]
     Collate {
-        /// The batch's place in the epoch.
+        /// Index of the batch in the epoch.
         batch: usize,
         /// The epoch.
         epoch: u64,
-        /// The names of its samples.
+        /// Names of its samples.
         names: String,
-        /// The collator's reason.
+        /// Error of the collator.
         source: SampleError,
     },
     /// `Collate::collate` or `Collate::bytes` panicked.
     #[error("putting batch {batch} of epoch {epoch} together panicked: {message}; its samples are {names}")]
     CollatePanic {
-        /// The batch's place in the epoch.
+        /// Index of the batch in the epoch.
         batch: usize,
         /// The epoch.
         epoch: u64,
-        /// The names of its samples.
+        /// Names of its samples.
         names: String,
-        /// What the panic said.
+        /// Message of the panic.
         message: String,
     },
 }

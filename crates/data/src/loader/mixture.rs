@@ -4,34 +4,35 @@ use std::iter::repeat_n;
 
 use super::order::{Order, epoch_order};
 
-/// An order over several sources that lie one behind the other in a dataset: each has its share of an epoch.
+/// Order over several sources, concatenated in one dataset, each of which has a share of the epoch.
 ///
-/// An epoch is as long as all sources together. Of a source it takes as many samples as its share of that says, rounded
-/// up or down, and mixes them evenly. A source goes on in the next epoch where this one stopped: none of its samples
-/// comes again before all the others have come, and each pass over it has an order of its own ([`epoch_order`]).
+/// An epoch is as long as all sources together. It takes from each source the number of samples that its share gives,
+/// rounded up or down, and mixes them evenly. In the next epoch a source continues where this one stopped: none of its
+/// samples comes again before all the others have come, and each pass over it has an order of its own
+/// ([`epoch_order`]).
 #[derive(Debug, Clone)]
 pub struct Mixture {
     sizes: Vec<usize>,
-    /// Samples of each source in an epoch.
+    /// Samples of each source per epoch.
     takes: Vec<usize>,
     seed: u64,
 }
 
-/// Why sources cannot be mixed.
+/// Error of sources that cannot be mixed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum MixtureError {
-    /// Not one weight for each source.
+    /// The number of weights is not that of sources.
     #[error("{weights} weights are given for {sources} sources; give one for each")]
     Count {
-        /// How many sources there are.
+        /// Number of sources.
         sources: usize,
-        /// How many weights.
+        /// Number of weights.
         weights: usize,
     },
     /// A weight that is negative or not a number.
     #[error("the weight of source {source_index} is {weight}; set it to a finite number, 0 or more")]
     Weight {
-        /// The source.
+        /// Index of the source.
         source_index: usize,
         /// Its weight.
         weight: f64,
@@ -39,42 +40,43 @@ pub enum MixtureError {
     /// All weights are zero.
     #[error("every source has the weight 0; give at least one of them more")]
     Nothing,
-    /// A source that is to give samples has none.
+    /// A source with a positive weight has no samples.
     #[error("source {source_index} has no samples but the weight {weight}; set the weight to 0 or remove the source")]
     Empty {
-        /// The source.
+        /// Index of the source.
         source_index: usize,
         /// Its weight.
         weight: f64,
     },
-    /// A share so small that it would never come.
+    /// A share is too small to give even one sample.
     #[error(
         "source {source_index} would give no sample at all: its share is {share} of an epoch's {samples}; weigh it \
          higher, or set its weight to 0"
     )]
     Unheard {
-        /// The source.
+        /// Index of the source.
         source_index: usize,
-        /// Its part of an epoch, from 0 to 1.
+        /// Its share of an epoch, from 0 to 1.
         share: f64,
-        /// Samples in an epoch.
+        /// Number of samples in an epoch.
         samples: usize,
     },
-    /// A temperature that is not positive and finite.
+    /// The temperature is not positive and finite.
     #[error("the temperature is {temperature}; set it to 1 for sizes as they are, higher for more even shares")]
     Temperature {
-        /// The number given.
+        /// Value given.
         temperature: f64,
     },
 }
 
 impl Mixture {
-    /// Every sample of every source once in an epoch.
+    /// Returns an order with every sample of every source once in an epoch.
     pub fn whole(sizes: Vec<usize>, seed: u64) -> Self {
         Self { takes: sizes.clone(), sizes, seed }
     }
 
-    /// Sources of these sizes with shares in proportion to `weights`. Sources that are all empty make empty epochs.
+    /// Returns an order over sources of these sizes with shares in proportion to `weights`. If all sources are empty,
+    /// epochs are empty.
     pub fn weighted(sizes: Vec<usize>, weights: &[f64], seed: u64) -> Result<Self, MixtureError> {
         if weights.len() != sizes.len() {
             return Err(MixtureError::Count { sources: sizes.len(), weights: weights.len() });
@@ -92,14 +94,14 @@ impl Mixture {
         if heaviest == 0.0 && samples > 0 {
             return Err(MixtureError::Nothing);
         }
-        // By the heaviest first, so that the sum of huge weights stays finite.
+        // Weights are divided by the largest one, so that the sum of huge weights stays finite.
         let total: f64 = weights.iter().map(|weight| weight / heaviest).sum();
         let (mut reached, mut taken) = (0.0, 0);
         let mut takes = Vec::with_capacity(sizes.len());
         for (source_index, weight) in weights.iter().enumerate().filter(|_| samples > 0) {
             let share = weight / heaviest / total;
             reached += share;
-            // Each take ends where the running sum of shares is, rounded, so that all together are the total.
+            // Each take ends at the rounded running sum of shares, so that the takes add up to the total.
             let end = (reached * samples as f64).round() as usize;
             if end == taken && *weight > 0.0 {
                 return Err(MixtureError::Unheard { source_index, share, samples });
@@ -111,8 +113,9 @@ impl Mixture {
         Ok(Self { sizes, takes, seed })
     }
 
-    /// Sources of these sizes with shares in proportion to the `temperature`-th root of their sizes (Devlin et al.,
-    /// 2018, for languages): as they are with 1, evenly where it is large. Empty sources have no share.
+    /// Returns an order over sources of these sizes with shares in proportion to the `temperature`-th root of their
+    /// sizes (Devlin et al., 2018, for languages): proportional to their sizes with 1, nearly equal with a large
+    /// temperature. Empty sources have no share.
     pub fn tempered(sizes: Vec<usize>, temperature: f64, seed: u64) -> Result<Self, MixtureError> {
         if !(temperature.is_finite() && temperature > 0.0) {
             return Err(MixtureError::Temperature { temperature });
@@ -123,12 +126,12 @@ impl Mixture {
         Self::weighted(sizes, &weights, seed)
     }
 
-    /// How many samples of each source an epoch takes; as many together as the sources have.
+    /// Returns the number of samples of each source in an epoch; their sum is the number of all samples.
     pub fn takes(&self) -> &[usize] {
         &self.takes
     }
 
-    /// The samples that each source gives to an epoch, in its own order, as indices into the whole dataset.
+    /// Returns the samples that each source gives to an epoch, in its own order, as indices into the whole dataset.
     ///
     /// The passes over source `s` are [`epoch_order`]s with the seed `seed + s`.
     pub fn sources(&self, epoch: u64) -> Vec<Vec<usize>> {
@@ -147,7 +150,7 @@ impl Mixture {
         if take == 0 {
             return samples;
         }
-        // Where the epoch before has stopped, in passes over the source.
+        // Position at which the previous epoch stopped, in samples over all passes.
         let from = u128::from(epoch) * take as u128;
         let (mut pass, mut skip) = ((from / size as u128) as u64, (from % size as u128) as usize);
         while samples.len() < take {
@@ -164,7 +167,7 @@ impl Order for Mixture {
         let sources = self.sources(epoch);
         let turns: Vec<usize> = (0..sources.len()).flat_map(|source| repeat_n(source, sources[source].len())).collect();
         let mut sources: Vec<_> = sources.into_iter().map(Vec::into_iter).collect();
-        // The seeds before this one are those of the sources.
+        // The seeds below this one belong to the sources.
         let seed = self.seed.wrapping_add(sources.len() as u64);
         epoch_order(turns.len(), seed, epoch).into_iter().filter_map(|turn| sources[turns[turn]].next()).collect()
     }
@@ -206,7 +209,7 @@ mod tests {
                     prop_assert_eq!(pass.len(), drawn);
                 }
             }
-            // From an epoch far on as from the first.
+            // From a late epoch on as well as from the first.
             prop_assert_eq!(mixture.epoch(u64::MAX - first).len(), total);
         }
 

@@ -1,10 +1,10 @@
-//! The loader: batches in a fixed order, made ahead of time by persistent threads.
+//! The data loader: batches in a fixed order, prefetched by persistent worker threads.
 //!
 //! The order of an epoch comes from `(seed, epoch)` alone ([`epoch_order`], or an [`Order`] such as a [`Mixture`] of
-//! sources), and it is cut into batches before any of them is made: by number, by cost ([`Budget`]), by like length. A
-//! worker takes the next batch, loads its samples one after the other and collates them; finished batches wait until
-//! their turn. So the stream is the same for any number of workers, and an epoch resumes at any batch without replaying
-//! the ones before.
+//! sources). It is cut into batches before any of them is made: by number of samples, by cost ([`Budget`]), or by
+//! similar length. A worker takes the next batch, loads its samples one after the other and collates them; finished
+//! batches wait until their turn. So the stream is the same for any number of workers, and an epoch resumes at any
+//! batch without replaying the batches before it.
 //!
 //! ```text
 //! delivered          claimed                                  end of the epoch
@@ -42,11 +42,11 @@ use queue::{GivenUp, Queue};
 use skip::{Ledger, Tally, lock};
 use worker::Worker;
 
-/// How long dropping a [`Loader`] waits for a worker that is in the middle of a sample. Workers look at the stop flag
-/// between samples; one whose sample takes longer than this is left to end by itself.
+/// Longest time that dropping a [`Loader`] waits for a worker in the middle of a sample. Workers check the stop flag
+/// between samples; a worker whose sample takes longer than this ends by itself later.
 const PATIENCE: Duration = Duration::from_millis(800);
 
-/// A dataset, a way to collate it, and the threads that do both.
+/// A dataset, a collator for it, and the threads that run both.
 ///
 /// The threads start in [`Loader::new`], serve every epoch, and are joined when the loader is dropped.
 pub struct Loader<D: Dataset, C: Collate<D::Item>> {
@@ -54,7 +54,7 @@ pub struct Loader<D: Dataset, C: Collate<D::Item>> {
     config: LoaderConfig,
     order: Option<Box<dyn Order>>,
     planner: Planner,
-    /// The batches of the epoch asked for last.
+    /// Batches of the epoch requested last.
     plan: Mutex<Option<Arc<Plan>>>,
     ledger: Arc<Mutex<Ledger>>,
     queue: Arc<Queue<C::Batch>>,
@@ -68,7 +68,7 @@ where
     C: Collate<D::Item> + 'static,
     C::Batch: 'static,
 {
-    /// Checks the config, asks for the lengths if batches go by them, and starts the workers.
+    /// Checks the config, reads the lengths of the samples if batches depend on them, and starts the workers.
     pub fn new(dataset: Arc<D>, collate: Arc<C>, config: LoaderConfig) -> Result<Self, LoaderError> {
         config.validate()?;
         let by_length = config.group_by_length || config.budget.is_some();
@@ -99,33 +99,34 @@ where
 }
 
 impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
-    /// Takes samples in this order instead of the one that `shuffle` means. Its indices are below the dataset's length.
+    /// Takes samples in this order instead of the one that `shuffle` selects. Its indices must be below the dataset's
+    /// length.
     ///
-    /// Batches are still cut as the config says: grouping by length moves samples within a stretch of the order, and
-    /// `shuffle` is then whether the batches of a stretch are shuffled.
+    /// Batches are still cut as the config says. Grouping by length moves samples within a stretch of the order;
+    /// `shuffle` then only decides whether the batches of a stretch are shuffled.
     pub fn with_order(mut self, order: impl Order + 'static) -> Self {
         self.order = Some(Box::new(order));
         self.plan = Mutex::default();
         self
     }
 
-    /// Waits for batches only until `given_up` is true, which is asked ten times a second while there is one to wait for:
-    /// from then on a batch that is not ready is [`LoaderError::GivenUp`]. A sample may take for ever, one read from a
-    /// network for example, and this is the way out of waiting for it.
+    /// Waits for batches only until `given_up` returns true. It is called ten times a second during a wait; from then
+    /// on a batch that is not ready is [`LoaderError::GivenUp`]. This ends a wait that could last for ever, for example
+    /// for a sample that is read from a network.
     pub fn until(mut self, given_up: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.given_up = Some(Box::new(given_up));
         self
     }
 
-    /// A number by which two loaders are told apart that have other samples: it is of their names, in the dataset's order.
+    /// Returns a hash of the samples' names in the dataset's order, which tells loaders with different samples apart.
     pub fn fingerprint(&self) -> u64 {
-        // The same for the same names in every process of one program.
+        // The hasher gives the same result for the same names in every process of one program.
         let mut hasher = DefaultHasher::new();
         (0..self.dataset.len()).for_each(|index| self.dataset.name(index).hash(&mut hasher));
         hasher.finish()
     }
 
-    /// The batches of one epoch from `start_batch` on; loading begins at once, before the first `next`.
+    /// Returns the batches of one epoch from `start_batch` on; loading begins at once, before the first `next`.
     ///
     /// A `start_batch` at or past the end gives an empty iterator. Several epochs may be read at the same time, each
     /// with a prefetch budget of its own.
@@ -133,11 +134,11 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
         self.share(epoch, start_batch, BatchShare::default())
     }
 
-    /// Of an epoch's batches from `start_batch` on those of one of the processes that share it. The others are neither read nor
-    /// made.
+    /// Returns the batches of an epoch from `start_batch` on that belong to one of the ranks that share it. The other
+    /// batches are neither read nor made.
     ///
     /// # Panics
-    /// If there are no processes, or a step has no batches.
+    /// If `rank` is not below `count`, or a step has no batches.
     pub fn share(&self, epoch: u64, start_batch: usize, share: BatchShare) -> Epoch<'_, C::Batch> {
         let plan = self.plan(epoch);
         let numbers: Arc<[usize]> = self.planner.share(&plan, start_batch, share).into();
@@ -149,30 +150,31 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
             plan,
             numbers,
             next: 0,
-            // Of a part of an epoch it is no wonder that nothing can be read.
+            // In a part of an epoch it can happen without an error that no sample is readable.
             answered: start_batch > 0 || share.count > 1,
             tally,
             given_up: self.given_up.as_deref(),
         }
     }
 
-    /// How many batches an epoch has, those included that lose all of their samples because they are bad.
+    /// Returns the number of batches of an epoch, including those that lose all of their samples because they are bad.
     ///
-    /// It is the same for every epoch unless there is a `budget`. The first call for an epoch makes its order.
+    /// It is the same for every epoch unless there is a `budget`. The first call for an epoch computes its order.
     pub fn batches(&self, epoch: u64) -> usize {
-        // Those of any epoch, so that nobody waits for the orders of a thousand.
+        // Without a budget the plan of any epoch will do, so that the orders of a thousand epochs need not be computed.
         let known = if self.config.budget.is_none() { lock(&self.plan).clone() } else { None };
         known.unwrap_or_else(|| self.plan(epoch)).batches()
     }
 
-    /// The first batch of an epoch that begins with the sample at this place of the epoch's order, or with a later one.
+    /// Returns the first batch of an epoch that begins with the sample at this place of the epoch's order, or with a
+    /// later one.
     pub fn first_batch_from(&self, epoch: u64, place: usize) -> usize {
         let plan = self.plan(epoch);
         (0..plan.batches()).find(|batch| plan.before(*batch) >= place).unwrap_or(plan.batches())
     }
 
-    /// How many samples an optimizer step has in the mean, if each takes so many batches of this epoch. The last step, which
-    /// the epoch may leave short, counts only where it is the only one.
+    /// Returns the mean number of samples per optimizer step, if each step takes this many batches of the epoch. The
+    /// last step, which may be incomplete, counts only if it is the only one.
     pub fn samples_per_step(&self, epoch: u64, batches: usize) -> f64 {
         let plan = self.plan(epoch);
         match (plan.batches().div_ceil(batches), plan.batches()) {
@@ -182,12 +184,12 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
         }
     }
 
-    /// What was left out of the batches delivered so far, by all epochs together.
+    /// Returns the samples left out of the batches delivered so far, in all epochs together.
     pub fn skipped(&self) -> Skips {
         lock(&self.ledger).skips()
     }
 
-    /// How many samples that is: [`Skips::samples`], for those who ask after every batch.
+    /// Returns [`Skips::samples`] alone, which is cheap enough to call after every batch.
     pub fn skipped_samples(&self) -> usize {
         lock(&self.ledger).samples()
     }
@@ -205,12 +207,12 @@ impl<D: Dataset, C: Collate<D::Item>> Loader<D, C> {
         last.insert(Arc::new(self.planner.plan(epoch, order))).clone()
     }
 
-    /// The dataset.
+    /// Returns the dataset.
     pub fn dataset(&self) -> &D {
         &self.dataset
     }
 
-    /// The config that the loader was made with.
+    /// Returns the config that the loader was made with.
     pub fn config(&self) -> &LoaderConfig {
         &self.config
     }
@@ -220,13 +222,13 @@ impl<D: Dataset, C: Collate<D::Item>> Drop for Loader<D, C> {
     fn drop(&mut self) {
         let all_left = self.queue.stop(PATIENCE);
         for thread in self.threads.drain(..).filter(|thread| all_left || thread.is_finished()) {
-            // Workers catch every panic of a dataset or a collator, so there is nothing to learn from the result.
+            // Workers catch every panic of a dataset or a collator, so the result holds no information.
             let _ = thread.join();
         }
     }
 }
 
-/// The length of every sample.
+/// Returns the length of every sample.
 fn lengths<D: Dataset>(dataset: &D) -> Result<Vec<f64>, LoaderError> {
     let length = |index| {
         let length = dataset.length(index).filter(|length| length.is_finite() && *length >= 0.0);
@@ -235,39 +237,40 @@ fn lengths<D: Dataset>(dataset: &D) -> Result<Vec<f64>, LoaderError> {
     (0..dataset.len()).map(length).collect()
 }
 
-/// The batches of one epoch, in order. Dropping it midway gives up what was prefetched.
+/// Iterator over the batches of one epoch, in order. Dropping it midway discards the prefetched batches.
 ///
-/// An error stands for its batch alone: the next call goes on with the batch after it, or asks for the same one again
-/// where waiting for it was given up. A batch that loses all of its samples is passed over; an epoch that loses all of its
-/// batches so ends with [`LoaderError::NothingReadable`], or whoever reads epoch after epoch would do so for ever.
+/// An error concerns its batch alone: the next call continues with the batch after it, or, after
+/// [`LoaderError::GivenUp`], waits for the same batch again. A batch that loses all of its samples is passed over. An
+/// epoch that loses all of its batches in this way ends with [`LoaderError::NothingReadable`]; otherwise a caller that
+/// reads epoch after epoch would do so for ever.
 pub struct Epoch<'a, B> {
     queue: &'a Queue<B>,
     run: u64,
     plan: Arc<Plan>,
-    /// The batches of this reader, and how many of them it has had.
+    /// Batches of this reader, and the number of them delivered.
     numbers: Arc<[usize]>,
     next: usize,
-    /// The batches before this one are behind.
+    /// Batches before this one are done.
     behind: usize,
-    /// Whether anything came of it: a batch, or an error.
+    /// Whether the epoch has given a batch or an error.
     answered: bool,
     tally: Tally,
     given_up: Option<&'a GivenUp>,
 }
 
 impl<B> Epoch<'_, B> {
-    /// How many batches of the epoch are behind this point, those passed over included: what a checkpoint stores to go
-    /// on from here.
+    /// Returns the number of batches of the epoch before this point, including those passed over. A checkpoint stores
+    /// it to resume from here.
     pub fn cursor(&self) -> usize {
         self.behind
     }
 
-    /// How many samples of the epoch are behind this point, those left out included.
+    /// Returns the number of samples of the epoch before this point, including those left out.
     pub fn samples_before(&self) -> usize {
         self.plan.before(self.behind)
     }
 
-    /// How many samples the epoch has in all of its batches.
+    /// Returns the number of samples in all batches of the epoch.
     pub fn samples(&self) -> usize {
         self.plan.len()
     }
@@ -295,7 +298,7 @@ impl<B> Iterator for Epoch<'_, B> {
         unreadable.map(Err)
     }
 
-    /// At most the batches that are left, or the error that there was none.
+    /// At most the remaining batches, or the error that there was none.
     fn size_hint(&self) -> (usize, Option<usize>) {
         let left = self.numbers.len() - self.next;
         (0, Some(left.max(usize::from(!self.answered))))

@@ -1,15 +1,15 @@
-//! Which samples make which batch of an epoch.
+//! Assignment of samples to the batches of an epoch.
 
 use super::order::{generator, shuffle};
 use super::{Budget, LoaderConfig};
 
-/// Within how many batches' worth of samples [`Planner`] groups by length. More would leave less padding, and less to
-/// chance.
+/// Length of the stretches within which [`Planner`] groups by length, in batches. A larger value would leave less
+/// padding and less randomness.
 const STRETCH: f64 = 50.0;
-/// An epoch has at least so many stretches, or samples of like length would meet again in every epoch.
+/// Minimum number of stretches in an epoch. With fewer, the same samples of similar length would meet in every epoch.
 const STRETCHES: f64 = 4.0;
 
-/// The batches of one epoch: its samples in order, and where each batch ends.
+/// Batches of one epoch: its samples in order, and the end of each batch.
 pub(super) struct Plan {
     pub epoch: u64,
     order: Vec<usize>,
@@ -17,22 +17,22 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// How many batches there are.
+    /// Returns the number of batches.
     pub fn batches(&self) -> usize {
         self.ends.len()
     }
 
-    /// The samples of one batch.
+    /// Returns the samples of one batch.
     pub fn samples(&self, batch: usize) -> &[usize] {
         &self.order[self.before(batch)..self.ends[batch]]
     }
 
-    /// How many samples the batches before this one have.
+    /// Returns the number of samples in the batches before this one.
     pub fn before(&self, batch: usize) -> usize {
         batch.checked_sub(1).map_or(0, |last| self.ends[last])
     }
 
-    /// How many samples all batches have.
+    /// Returns the number of samples in all batches.
     pub fn len(&self) -> usize {
         self.order.len()
     }
@@ -46,18 +46,18 @@ pub(super) struct Planner {
     shuffle: bool,
     drop_last: bool,
     seed: u64,
-    /// Of each sample, where batches go by length.
+    /// Length of each sample; empty if batches do not depend on length.
     lengths: Vec<f64>,
 }
 
 impl Planner {
-    /// A planner for samples of these lengths; none are needed where batches do not go by length.
+    /// Returns a planner for samples of these lengths; none are needed if batches do not depend on length.
     pub fn new(config: &LoaderConfig, lengths: Vec<f64>) -> Self {
         let LoaderConfig { batch_size, budget, group_by_length: group, shuffle, drop_last, seed, .. } = *config;
         Self { batch_size, budget, group, shuffle, drop_last, seed, lengths }
     }
 
-    /// The batches of an epoch whose samples have this order.
+    /// Returns the batches of an epoch whose samples have this order.
     pub fn plan(&self, epoch: u64, mut order: Vec<usize>) -> Plan {
         if self.group {
             return self.grouped(epoch, order);
@@ -70,8 +70,8 @@ impl Planner {
         Plan { epoch, order, ends }
     }
 
-    /// Takes the order a stretch at a time, sorts each by length, cuts it into batches and shuffles those: samples
-    /// move within their stretch alone. A batch that a stretch does not fill goes on to the next.
+    /// Takes the order one stretch at a time, sorts each stretch by length, cuts it into batches and shuffles those.
+    /// Samples move within their stretch alone. A batch that a stretch does not fill continues in the next.
     fn grouped(&self, epoch: u64, mut order: Vec<usize>) -> Plan {
         if self.drop_last && self.budget.is_none() {
             order.truncate(order.len() - order.len() % self.batch_size);
@@ -98,7 +98,7 @@ impl Planner {
             }
             batches.extend(cut);
         }
-        // With the longest sample first, memory runs out at once or not at all.
+        // With the longest sample first, the program runs out of memory at once or not at all.
         let size = |batch: &Vec<usize>| (self.longest(batch), batch.len());
         let larger = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
         // The first of equals: `max_by` would return the last.
@@ -113,8 +113,9 @@ impl Planner {
         Plan { epoch, ends: ends.collect(), order: batches.concat() }
     }
 
-    /// The samples of a stretch in batches, from the longest down. If all are to be `full`, the last ones of the stretch
-    /// as it came are left out: chance decides, not their length, which would always be the shortest.
+    /// Returns the samples of a stretch in batches, from the longest down. If all batches must be `full`, the last
+    /// samples of the unsorted stretch are left out, so that the choice is random. By length it would always be the
+    /// shortest ones.
     fn sorted(&self, samples: Vec<usize>, full: bool) -> Vec<Vec<usize>> {
         let mut keep = samples.len();
         let mut sorted: Vec<(usize, usize)> = samples.into_iter().enumerate().collect();
@@ -130,7 +131,7 @@ impl Planner {
         }
     }
 
-    /// What each batch costs, where its samples have lengths: as many samples as it has, padded to the longest.
+    /// Returns the cost of each batch, if its samples have lengths: its number of samples, padded to the longest.
     pub fn costs(&self, plan: &Plan) -> Option<Vec<f64>> {
         let cost = |batch: usize| {
             let samples = plan.samples(batch);
@@ -140,7 +141,7 @@ impl Planner {
         (!self.lengths.is_empty()).then(|| (0..plan.batches()).map(cost).collect())
     }
 
-    /// Where batches end that hold as many of the samples, one after the other, as they may.
+    /// Returns the ends of batches that each hold as many consecutive samples as allowed.
     fn cut(&self, samples: &[usize]) -> Vec<usize> {
         let mut ends = Vec::new();
         let (mut count, mut longest) = (0, 0.0);
@@ -158,7 +159,7 @@ impl Planner {
         ends
     }
 
-    /// Whether the last batch is full, or there is none.
+    /// Returns whether the last batch is full, or there is none.
     fn ends_full(&self, samples: &[usize], ends: &[usize]) -> bool {
         match ends {
             [] => true,
@@ -167,17 +168,17 @@ impl Planner {
         }
     }
 
-    /// Whether one more sample as long as the longest would be too much.
+    /// Returns whether one more sample as long as the longest would exceed the maximum.
     fn full(&self, batch: &[usize]) -> bool {
         self.exceeds(batch.len() + 1, self.longest(batch))
     }
 
-    /// Whether so many samples, padded to this length, are too much for a batch.
+    /// Returns whether this many samples, padded to this length, exceed the maximum of a batch.
     fn exceeds(&self, count: usize, length: f64) -> bool {
         count > self.batch_size || self.budget.is_some_and(|budget| count as f64 * budget.cost(length) > budget.max)
     }
 
-    /// The part of a batch that a sample fills.
+    /// Returns the fraction of a batch that a sample fills.
     fn worth(&self, index: usize) -> f64 {
         let share = 1.0 / self.batch_size as f64;
         self.budget.map_or(share, |budget| (budget.cost(self.length(index)) / budget.max).clamp(share, 1.0))
@@ -187,7 +188,7 @@ impl Planner {
         batch.iter().map(|&index| self.length(index)).fold(0.0, f64::max)
     }
 
-    /// A sample's length; none where the order names a sample that is not there, which loading it will report.
+    /// Returns the length of a sample; none if the order names an invalid index, which loading it will report.
     fn length(&self, index: usize) -> f64 {
         self.lengths.get(index).copied().unwrap_or_default()
     }

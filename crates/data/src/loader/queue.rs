@@ -1,4 +1,4 @@
-//! What the workers and the training loop share: which batch to make next, and the ones that are done.
+//! State shared by the workers and the training loop: the next batch to make, and the finished batches.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,10 +22,10 @@ pub(super) struct Queue<B> {
     left: Condvar,
 }
 
-/// Whether nobody wants to wait for a batch any longer.
+/// Whether the caller no longer wants to wait for a batch.
 pub(super) type GivenUp = dyn Fn() -> bool + Send + Sync;
 
-/// How long a wait goes on before it is asked whether it still should.
+/// Interval of a wait after which `given_up` is called again.
 const SLICE: Duration = Duration::from_millis(100);
 
 /// One batch to make.
@@ -37,17 +37,17 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Whether nobody wants the batch any more.
+    /// Whether the batch is no longer needed.
     pub fn cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
 }
 
-/// What became of a [`Job`].
+/// Result of a [`Job`].
 pub(super) struct Made<B> {
     /// The batch, or nothing if all of its samples were left out.
     pub batch: Result<Option<B>, LoaderError>,
-    /// What the batch holds.
+    /// Bytes that the batch holds.
     pub bytes: usize,
     /// The samples that were left out.
     pub skipped: Vec<Skipped>,
@@ -56,22 +56,22 @@ pub(super) struct Made<B> {
 struct State<B> {
     runs: Vec<Run<B>>,
     next_run: u64,
-    /// The largest batch so far, the estimate for batches in work; none before the first one is known.
+    /// Bytes of the largest batch so far, the estimate for batches in work; none before the first batch is known.
     largest: Option<usize>,
     stopped: bool,
     workers: usize,
 }
 
-/// One epoch that somebody reads.
+/// One open epoch.
 struct Run<B> {
     id: u64,
     plan: Arc<Plan>,
     cancelled: Arc<AtomicBool>,
-    /// The batches that are made, in their order.
+    /// Batches to make, in their order.
     numbers: Arc<[usize]>,
-    /// How many of them the training loop has.
+    /// Number of batches that the training loop has received.
     delivered: usize,
-    /// How many workers have begun.
+    /// Number of batches that workers have begun.
     claimed: usize,
     ready: BTreeMap<usize, Made<B>>,
     ready_bytes: usize,
@@ -90,7 +90,7 @@ impl<B> Queue<B> {
         }
     }
 
-    /// Begins an epoch, of which these batches are made, and returns the key to them.
+    /// Begins an epoch of which these batches are made, and returns its key.
     pub fn open(&self, plan: Arc<Plan>, numbers: Arc<[usize]>) -> u64 {
         let mut state = self.lock();
         let id = state.next_run;
@@ -109,8 +109,8 @@ impl<B> Queue<B> {
         id
     }
 
-    /// Waits for the next batch of an open epoch; `None` where it is not ready and `given_up` is true, which is asked
-    /// every [`SLICE`]. The caller asks no more often than the epoch has batches.
+    /// Waits for the next batch of an open epoch. Returns `None` if it is not ready and `given_up` returns true, which
+    /// is called every [`SLICE`]. The caller must not ask for more batches than the epoch has.
     pub fn take(&self, run: u64, given_up: Option<&GivenUp>) -> Option<Made<B>> {
         let mut state = self.lock();
         loop {
@@ -119,7 +119,8 @@ impl<B> Queue<B> {
                 run.delivered += 1;
                 run.ready_bytes -= made.bytes;
                 drop(state);
-                // One worker: more would take the cores from the training loop only to find that there is nothing to do.
+                // Wakes one worker only: more would take cores from the training loop only to find that there is
+                // nothing to do.
                 self.work.notify_one();
                 return Some(made);
             }
@@ -131,7 +132,7 @@ impl<B> Queue<B> {
         }
     }
 
-    /// Ends an epoch, read to its end or not.
+    /// Ends an epoch, whether or not it was read to its end.
     pub fn close(&self, run: u64) {
         let mut state = self.lock();
         let found = state.runs.iter().position(|candidate| candidate.id == run);
@@ -143,18 +144,18 @@ impl<B> Queue<B> {
         }
     }
 
-    /// A worker begins; it counts until `leave`.
+    /// Counts a worker that begins, until `leave`.
     pub fn enter(&self) {
         self.lock().workers += 1;
     }
 
-    /// A worker is gone.
+    /// Counts a worker that ends.
     pub fn leave(&self) {
         self.lock().workers -= 1;
         self.left.notify_all();
     }
 
-    /// Waits for a batch that may be made; `None` once the loader stops.
+    /// Waits for a batch that may be made; returns `None` once the loader stops.
     pub fn claim(&self) -> Option<Job> {
         let mut state = self.lock();
         loop {
@@ -166,7 +167,7 @@ impl<B> Queue<B> {
                 let (plan, cancelled) = (run.plan.clone(), run.cancelled.clone());
                 let job = Job { batch: run.numbers[run.claimed], plan, run: run.id, cancelled };
                 run.claimed += 1;
-                // Whoever finds work wakes the next worker, if there is more of it.
+                // A worker that finds work wakes the next worker, if there is more work.
                 if state.runs.iter().any(|run| self.allows(run, largest)) {
                     self.work.notify_one();
                 }
@@ -176,7 +177,7 @@ impl<B> Queue<B> {
         }
     }
 
-    /// Takes in a batch. If its epoch is closed by now, it comes to nothing.
+    /// Stores a finished batch, or drops it if its epoch is closed.
     pub fn complete(&self, job: Job, made: Made<B>) {
         let mut state = self.lock();
         if matches!(made.batch, Ok(Some(_))) {
@@ -191,11 +192,12 @@ impl<B> Queue<B> {
         };
         drop(state);
         self.done.notify_all();
-        // Its size may have been smaller than reserved, or the first one known: the worker that made it looks for more.
+        // The batch may be smaller than the estimate, or the first one known. The worker that made it looks for more
+        // work.
         drop(late);
     }
 
-    /// Tells the workers to leave and waits for them, though no longer than `patience`. Returns whether all have left.
+    /// Tells the workers to stop and waits for them, at most for `patience`. Returns whether all of them have ended.
     pub fn stop(&self, patience: Duration) -> bool {
         let mut state = self.lock();
         state.stopped = true;
@@ -208,14 +210,14 @@ impl<B> Queue<B> {
         !timeout.timed_out()
     }
 
-    /// Whether the next unclaimed batch of `run` may be made now.
+    /// Returns whether the next unclaimed batch of `run` may be made now.
     fn allows(&self, run: &Run<B>, largest: Option<usize>) -> bool {
         if run.claimed >= run.numbers.len() {
             return false;
         }
         let ahead = run.claimed - run.delivered;
         if ahead == 0 {
-            // The training loop needs this one: refusing it for want of budget would wait for ever.
+            // The training loop needs this batch: refusing it because of the budget would block for ever.
             return true;
         }
         let in_work = ahead - run.ready.len();
@@ -227,7 +229,7 @@ impl<B> Queue<B> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<B>> {
-        // Nothing that runs under the lock leaves the state half-changed.
+        // No code under the lock leaves the state inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,16 +1,16 @@
-//! Which batches of an epoch are those of one of several processes.
+//! Division of an epoch's batches among ranks.
 
 use super::plan::{Plan, Planner};
 
-/// One of several processes that share an epoch; by default the only one.
+/// One of the ranks that share an epoch; by default the only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchShare {
-    /// Which one, from 0.
+    /// Rank, from 0.
     pub rank: usize,
-    /// How many there are.
+    /// Number of ranks.
     pub count: usize,
-    /// How many batches a step has, of all processes together. A share is dealt out step by step, and an epoch is read from the
-    /// beginning of a step on.
+    /// Number of batches per step, of all ranks together. Batches are divided step by step, and an epoch is read from
+    /// the beginning of a step on.
     pub window: usize,
 }
 
@@ -21,8 +21,9 @@ impl Default for BatchShare {
 }
 
 impl Planner {
-    /// The batches from `start` on that are this share's, in their order: of each step as many for each process, to one. Where
-    /// samples have lengths, they are dealt out by what they cost, so that processes wait less for each other; else in turn.
+    /// Returns the batches from `start` on that belong to this share, in their order. In each step every rank has the
+    /// same number of batches, give or take one. If samples have lengths, batches are divided by cost, so that ranks
+    /// wait less for each other; otherwise they are divided in turn.
     pub fn share(&self, plan: &Plan, start: usize, share: BatchShare) -> Vec<usize> {
         let BatchShare { rank, count, window } = share;
         assert!(rank < count && window > 0, "a share of something");
@@ -34,7 +35,8 @@ impl Planner {
         let mut own = Vec::new();
         for begin in all.step_by(window) {
             let mut batches: Vec<usize> = (begin..plan.batches().min(begin + window)).collect();
-            // The costliest first, to and fro: who has the first of one round has the last of the next.
+            // Batches in descending order of cost, dealt back and forth: the rank that is first in one round is last in
+            // the next.
             batches.sort_by(|a, b| costs[*b].total_cmp(&costs[*a]).then(a.cmp(b)));
             let dealt = batches.chunks(count).enumerate().filter_map(|(round, batches)| {
                 let turn = if round % 2 == 0 { rank } else { count - 1 - rank };

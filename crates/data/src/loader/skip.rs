@@ -1,44 +1,46 @@
-//! What is known of samples that were left out.
+//! Record of the samples that were left out.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::LoaderError;
 
-/// How many samples left out are listed, each with its reason.
+/// Number of skipped samples that are listed with their reason.
 const LISTED: usize = 100;
-/// How many of them an error names.
+/// Number of them that an error names.
 const NAMED: usize = 3;
-/// Samples seen before the share of bad ones is taken of those seen: three bad ones of the first ten are no rate.
+/// Number of samples from which on the share of bad samples is relative to those seen: three bad samples among the
+/// first ten are no reliable rate.
 const ENOUGH: usize = 1000;
 
 /// A sample that was left out because it could not be loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    /// Its index in the dataset.
+    /// Index of the sample in the dataset.
     pub index: usize,
-    /// What the dataset calls it.
+    /// Name of the sample in the dataset.
     pub name: String,
-    /// The epoch it was first left out of.
+    /// Epoch in which it was first left out.
     pub epoch: u64,
-    /// Why it could not be loaded.
+    /// Reason why it could not be loaded.
     pub reason: String,
 }
 
-/// The samples that a [`Loader`](super::Loader) has left out of the batches it delivered.
+/// Samples that a [`Loader`](super::Loader) has left out of the batches it delivered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Skips {
-    /// How many different samples.
+    /// Number of different samples.
     pub samples: usize,
-    /// How many times: a sample is tried again in each epoch, and every reading of an epoch counts.
+    /// Number of times that samples were left out: each epoch tries a sample again, and every reading of an epoch
+    /// counts.
     pub times: u64,
-    /// The first hundred samples, in the order in which they were missed.
+    /// The first hundred samples, in the order in which they were left out.
     pub first: Vec<Skipped>,
-    /// The others' indices and names, in the same order.
+    /// Indices and names of the others, in the same order.
     pub more: Vec<(usize, String)>,
 }
 
-/// All that a loader has left out so far.
+/// Record of all samples that a loader has left out so far.
 #[derive(Default)]
 pub(super) struct Ledger {
     indices: HashSet<usize>,
@@ -67,14 +69,14 @@ impl Ledger {
     }
 }
 
-/// Counts in the order of delivery what one reading of an epoch leaves out, so that the same batch goes over the share
-/// for any number of workers.
+/// Counts the samples left out in one reading of an epoch, in the order of delivery, so that the same batch exceeds the
+/// share for any number of workers.
 pub(super) struct Tally {
     ledger: Arc<Mutex<Ledger>>,
     epoch: u64,
-    /// Samples in the epoch.
+    /// Number of samples in the epoch.
     samples: usize,
-    /// The share of them that may be left out.
+    /// Maximum share of them that may be left out.
     share: f64,
     skipped: usize,
     first: Vec<String>,
@@ -85,7 +87,7 @@ impl Tally {
         Self { ledger, epoch, samples, share, skipped: 0, first: Vec::new() }
     }
 
-    /// Notes what a batch has lost, when it and those before it together have `seen` samples.
+    /// Records the samples that a batch has lost, when it and the batches before it together have `seen` samples.
     pub fn count(&mut self, seen: usize, skipped: Vec<Skipped>) -> Result<(), LoaderError> {
         if skipped.is_empty() {
             return Ok(());
@@ -112,13 +114,13 @@ impl Tally {
         })
     }
 
-    /// The error for an epoch of which nothing is left; none where nothing was left out either.
+    /// Returns the error for an epoch without a readable sample; none if nothing was left out.
     pub fn nothing_readable(&self) -> Option<LoaderError> {
         let Self { samples, epoch, .. } = *self;
         (self.skipped > 0).then(|| LoaderError::NothingReadable { samples, epoch, first: self.named() })
     }
 
-    /// The first few that were left out, and how many more there are.
+    /// Returns the first few samples that were left out, and the number of the others.
     fn named(&self) -> String {
         let more = self.skipped - self.first.len();
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -126,7 +128,7 @@ impl Tally {
     }
 }
 
-/// The value, even if a thread panicked while it held the lock.
+/// Returns the value, even if a thread panicked while it held the lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

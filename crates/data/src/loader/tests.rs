@@ -11,11 +11,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Samples that are their own index, take a while that differs from one to the next, and may be bad.
+/// Samples that are their own index, take different times to load, and may be bad.
 #[derive(Default)]
 struct Numbers {
     len: usize,
-    /// The longest a sample takes, in microseconds.
+    /// Maximum time that a sample takes, in microseconds.
     delay: u64,
     fails: HashSet<usize>,
     lengths: Vec<f64>,
@@ -58,7 +58,7 @@ impl Dataset for Numbers {
     }
 }
 
-/// Collects the samples; every sample counts for 100 bytes.
+/// Collects the samples; every sample counts as 100 bytes.
 #[derive(Default)]
 struct Collect {
     fails: bool,
@@ -97,7 +97,7 @@ fn read(loader: &Numbered, epoch: u64, start: usize) -> Vec<Vec<(usize, u64)>> {
     loader.epoch(epoch, start).map(Result::unwrap).collect()
 }
 
-/// Waits for `count` to get to `expected`, and makes sure that it then stays there.
+/// Waits until `count` reaches `expected`, and checks that it then stays there.
 fn assert_settles(count: &AtomicUsize, expected: usize) {
     let start = Instant::now();
     while count.load(Ordering::SeqCst) < expected && start.elapsed() < Duration::from_secs(10) {
@@ -304,7 +304,7 @@ fn a_batch_that_cannot_be_collated_names_its_samples() {
     }
 }
 
-/// Its samples take for ever once `begun` was sent, until `release` is set.
+/// Dataset whose samples block after `begun` was sent, until `release` is set.
 struct Stuck {
     begun: mpsc::SyncSender<()>,
     release: Arc<AtomicBool>,
@@ -395,7 +395,7 @@ fn dropping_joins_workers_that_wait_behind_finished_batches_and_errors() {
     let loader = Loader::new(numbers.clone(), collect.clone(), config).unwrap();
     let mut epoch = loader.epoch(0, 0);
     assert!(matches!(epoch.next(), Some(Err(LoaderError::Sample { index: 0, .. }))));
-    // Of the batches 1 to 12, which fill the budget, 3, 6, 9 and 12 are errors: eight are made, then every worker waits.
+    // Batches 1 to 12 fill the budget; 3, 6, 9 and 12 are errors: eight are made, then every worker waits.
     assert_settles(&collect.made, 8);
     let start = Instant::now();
     drop(epoch);

@@ -1,4 +1,4 @@
-//! What a loader thread does.
+//! The worker threads of a loader.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use super::queue::{Job, Made, Queue};
 use super::{Collate, Dataset, LoaderError, OnBadSample, SampleError, Skipped};
 use crate::guarded::caught;
 
-/// How many samples of a batch an error lists by name.
+/// Number of samples of a batch that an error lists by name.
 const NAMES: usize = 8;
 
-/// One loader thread: it makes batches until the queue stops.
+/// A worker thread, which makes batches until the queue stops.
 pub(super) struct Worker<D: Dataset, C: Collate<D::Item>> {
     dataset: Arc<D>,
     collate: Arc<C>,
@@ -31,7 +31,7 @@ impl<D: Dataset, C: Collate<D::Item>> Worker<D, C> {
         }
     }
 
-    /// One batch; `None` if nobody waits for it any more.
+    /// Makes one batch; returns `None` if it is no longer needed.
     fn make(&self, job: &Job) -> Option<Made<C::Batch>> {
         let epoch = job.plan.epoch;
         let samples = job.plan.samples(job.batch);
@@ -74,7 +74,7 @@ impl<D: Dataset, C: Collate<D::Item>> Worker<D, C> {
         }
     }
 
-    /// The batch and the bytes it holds.
+    /// Returns the batch and the number of bytes it holds.
     fn collate(&self, items: Vec<D::Item>) -> Result<(C::Batch, usize), Failure> {
         let made = caught(|| {
             let batch = self.collate.collate(items)?;
@@ -84,7 +84,7 @@ impl<D: Dataset, C: Collate<D::Item>> Worker<D, C> {
         made.map_err(Failure::Panic)?.map_err(Failure::Error)
     }
 
-    /// The names of the first few samples and the number of the others, for an error about all of them.
+    /// Returns the names of the first few samples and the number of the others, for an error message.
     fn names<'a>(&self, samples: impl Iterator<Item = &'a usize>) -> String {
         let samples: Vec<_> = samples.collect();
         let shown = samples.iter().take(NAMES).map(|&&index| format!("`{}`", self.name(index)));
@@ -95,7 +95,7 @@ impl<D: Dataset, C: Collate<D::Item>> Worker<D, C> {
         names
     }
 
-    /// The dataset's name for a sample, even if naming it panics as well.
+    /// Returns the dataset's name for a sample, even if computing the name panics.
     fn name(&self, index: usize) -> String {
         caught(|| self.dataset.name(index)).unwrap_or_else(|_| format!("#{index}"))
     }
@@ -107,7 +107,7 @@ impl<D: Dataset, C: Collate<D::Item>> Drop for Worker<D, C> {
     }
 }
 
-/// Why samples could not be put together.
+/// Error of samples that could not be collated.
 enum Failure {
     Error(SampleError),
     Panic(String),

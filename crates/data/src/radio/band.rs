@@ -1,4 +1,4 @@
-//! What a receiver lets through: steep filters, and the end of an audio band.
+//! Passband of a receiver: steep filters, and the limits of an audio band.
 
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -8,35 +8,36 @@ use crate::bounds::{BoundsError, probability, range};
 use crate::fourier;
 use crate::random::{Range, between, chance, either_way};
 
-/// A steep filter around or beside the wanted pitch (`receiver.band`), as of crystals or a signal processor. It does not
-/// delay, and where it is narrow and steep it rings before and after, as linear-phase filters do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A steep filter around or beside the wanted pitch (`receiver.band`), as of crystals or a signal processor. It does
+/// not delay, and a narrow and steep one rings before and after, as linear-phase filters do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SteepBand {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// Width between the -6 dB points, in hertz; each doubling of it is equally likely.
+    /// Width between the -6 dB points, in hertz, drawn uniformly on a logarithmic scale.
     pub width_hz: Range,
-    /// How far the pitch lies from the middle, upwards or downwards: 0 in the middle, 1 at a -6 dB point.
+    /// Distance of the pitch from the middle, upwards or downwards: 0 in the middle, 1 at a -6 dB point.
     pub offset: Range,
     /// Shape factor: the width between the -60 dB points over that between the -6 dB points. 1.2 is a good signal
     /// processor, 2 a good crystal filter.
     pub shape: Range,
-    /// What is left far outside, relative to the middle, in decibels.
+    /// Level far outside of the band, relative to the middle, in decibels.
     pub floor_db: Range,
 }
 
-/// Where the sound of a receiver or a recording begins and ends (`receiver.audio`), and which way it slopes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Lower and upper limit of the sound of a receiver or a recording (`receiver.audio`), and its spectral tilt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AudioBand {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
     /// Lower -6 dB point, in hertz.
     pub low_hz: Range,
     /// Upper -6 dB point, in hertz; a clip's pitch always passes.
     pub high_hz: Range,
-    /// How much louder (bright) or weaker (dull) each octave is than the one below, in decibels, either way.
+    /// Level of each octave relative to the one below, in decibels: louder (bright) or weaker (dull), with equal
+    /// probability.
     pub tilt_db: Range,
 }
 
@@ -49,7 +50,7 @@ pub struct DrawnBand {
     pub width_hz: f32,
     /// Shape factor.
     pub shape: f32,
-    /// Stopband, in decibels.
+    /// Stopband level, in decibels.
     pub floor_db: f32,
 }
 
@@ -60,9 +61,9 @@ pub struct DrawnAudioBand {
     pub low_hz: f32,
     /// Upper -6 dB point, in hertz.
     pub high_hz: f32,
-    /// Slope, in decibels an octave.
+    /// Tilt, in decibels per octave.
     pub tilt_db: f32,
-    /// The pitch, whose level the slope leaves alone, in hertz.
+    /// The pitch, whose level the tilt does not change, in hertz.
     pub pitch_hz: f32,
 }
 
@@ -88,7 +89,7 @@ impl SteepBand {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `receiver` on.
+    /// Returns an error that names the invalid key, starting with `receiver`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("receiver.band.probability", self.probability)?;
         range("receiver.band.width_hz", self.width_hz, 20.0, 8000.0)?;
@@ -114,7 +115,7 @@ impl AudioBand {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `receiver` on.
+    /// Returns an error that names the invalid key, starting with `receiver`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("receiver.audio.probability", self.probability)?;
         range("receiver.audio.low_hz", self.low_hz, 0.0, 2000.0)?;
@@ -133,8 +134,8 @@ impl AudioBand {
 }
 
 impl DrawnBand {
-    /// The gain at a frequency: 6 dB down at a distance of 1 from the middle, half the width, and 60 dB at the shape
-    /// factor s. An attenuation of 6 d^n decibels does that with s^n = 10.
+    /// Returns the gain at a frequency: 6 dB down at a distance d of 1 from the middle, half the width, and 60 dB down
+    /// at the shape factor s. An attenuation of 6 d^n decibels has both properties if s^n = 10.
     pub(super) fn gain(&self, hz: f64) -> f64 {
         let power = 10f64.ln() / f64::from(self.shape).ln();
         let distance = 2.0 * (hz - f64::from(self.centre_hz)).abs() / f64::from(self.width_hz);
@@ -147,8 +148,8 @@ impl DrawnBand {
 }
 
 impl DrawnAudioBand {
-    /// Steepness of the ends, in decibels an octave below and in decibels per hundredth of the frequency above: audio
-    /// stages are coupled by capacitors, and end in a sampler's steep filter.
+    /// Steepness of the limits, in decibels per octave below and in decibels per hundredth of the frequency above:
+    /// audio stages are coupled by capacitors, and end in a sampler's steep filter.
     const LOW_DB: f64 = 36.0;
     const HIGH_DB: f64 = 6.0;
 
@@ -165,7 +166,7 @@ impl DrawnAudioBand {
     }
 }
 
-/// A value from the range, each octave equally likely.
+/// Returns a value from the range, uniformly distributed on a logarithmic scale.
 pub(super) fn octaves(rng: &mut ChaCha8Rng, range: Range) -> f32 {
     between(rng, range.map(f32::log2)).exp2().clamp(range[0], range[1])
 }

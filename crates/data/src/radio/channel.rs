@@ -1,6 +1,6 @@
 //! Signal processing of a radio path: fading, drift, static and noise.
 //!
-//! Amplitudes are relative to the wanted carrier's, unfaded, which is 1 here; its power is therefore 1/2.
+//! Amplitudes are relative to the wanted carrier's without fading, which is 1; its power is therefore 1/2.
 
 use std::f64::consts::TAU;
 
@@ -14,30 +14,30 @@ use crate::fourier;
 /// Samples per second.
 pub const RATE: f64 = 16_000.0;
 
-/// Samples between updates: pitch and fading are recomputed every millisecond, far faster than they change; in between, the carrier is a
-/// rotating phasor, which costs four multiplications a sample instead of a sine.
+/// Number of samples between updates: pitch and fading are recomputed every millisecond, far faster than they change.
+/// In between, the carrier is a rotating phasor, which costs four multiplications per sample instead of a sine.
 pub const BLOCK: usize = 16;
 
-/// Where a carrier stays whatever its drift, in hertz.
+/// Minimum frequency of a carrier, whatever its drift, in hertz.
 const LOWEST_HZ: f64 = 50.0;
 const HIGHEST_HZ: f64 = 7900.0;
 
-/// The nearest pitch that a carrier may have, in hertz.
+/// Clamps a pitch to the frequencies that a carrier may have, in hertz.
 pub fn carrier_hz(pitch_hz: f64) -> f64 {
     pitch_hz.clamp(LOWEST_HZ, HIGHEST_HZ)
 }
 
-/// An amplitude ratio from decibels.
+/// Converts decibels to an amplitude ratio.
 pub fn amplitude(db: f32) -> f64 {
     10f64.powf(f64::from(db) / 20.0)
 }
 
-/// A standard normal draw.
+/// Draws from the standard normal distribution.
 pub fn normal(rng: &mut ChaCha8Rng) -> f64 {
     rng.sample(StandardNormal)
 }
 
-/// What the amplitude is multiplied by at `time` seconds: 1 without fading.
+/// Returns the factor of the amplitude at `time` seconds: 1 without fading.
 pub fn fading(qsb: Option<DrawnFading>, time: f64) -> f64 {
     qsb.map_or(1.0, |qsb| {
         let turn = TAU * (time / f64::from(qsb.period_s) + f64::from(qsb.phase));
@@ -59,8 +59,8 @@ pub fn fade(qsb: Option<DrawnFading>, audio: &mut [f32]) {
     }
 }
 
-/// Moves the pitch of a whole recording, as a receiver does that wanders: the analytic signal is turned by the phase
-/// that the drift adds up to. `pitch_hz` itself stays where a carrier's may be.
+/// Shifts the pitch of a whole recording, as a drifting receiver does: the analytic signal is rotated by the
+/// accumulated phase of the drift. `pitch_hz` itself is clamped to the frequencies of a carrier.
 pub fn wander(drift: DrawnDrift, pitch_hz: f64, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
     let (mut phase, mut walked) = (0.0, 0.0);
     let turning = fourier::analytic(audio);
@@ -76,13 +76,14 @@ pub fn wander(drift: DrawnDrift, pitch_hz: f64, rng: &mut ChaCha8Rng, audio: &mu
     }
 }
 
-/// The step in hertz of a random walk over one block of [`BLOCK`] samples. Steps add up in power: after a second of them the deviation is `walk_hz`.
+/// Returns the step in hertz of a random walk over one block of [`BLOCK`] samples. The variances of the steps add up:
+/// after a second the standard deviation is `walk_hz`.
 pub fn walk(drift: DrawnDrift, rng: &mut ChaCha8Rng) -> f64 {
     f64::from(drift.walk_hz) * (BLOCK as f64 / RATE).sqrt() * normal(rng)
 }
 
-/// Adds white noise that is `snr_db` below the carrier in `bandwidth_hz`. All of it, from 0 to 8 kHz, is then
-/// 8000/bandwidth times as strong.
+/// Adds white noise that is `snr_db` below the carrier in `bandwidth_hz`. The whole noise, from 0 to 8 kHz, then has
+/// 8000/bandwidth times that power.
 pub fn add_noise(snr_db: f32, bandwidth_hz: f32, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
     let in_band = 0.5 / 10f64.powf(f64::from(snr_db) / 10.0);
     let deviation = (in_band * RATE / 2.0 / f64::from(bandwidth_hz)).sqrt() as f32;
@@ -91,7 +92,7 @@ pub fn add_noise(snr_db: f32, bandwidth_hz: f32, rng: &mut ChaCha8Rng, audio: &m
     }
 }
 
-/// Adds bursts of static. The time from one to the next is exponential, as it is between independent events.
+/// Adds bursts of static. The time between bursts is exponentially distributed, as for independent events.
 pub fn add_static(qrn: DrawnStatic, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
     if qrn.rate_per_s == 0.0 {
         return;

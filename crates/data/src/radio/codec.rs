@@ -1,4 +1,4 @@
-//! Codecs: what is left of audio after a telephone, a voice recorder or a web stream had it.
+//! Codecs of telephones, voice recorders and web streams, and their loss.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use super::mdct::TransformCodec;
 use crate::random::{Range, between, pick, weighted, whole};
 
-/// Kinds of codecs, each by its weight among them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Kinds of codecs, each with its weight.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodecKinds {
-    /// 8 bits a sample by a logarithmic law, µ or A (ITU-T G.711): noise that follows the signal 38 dB below it.
+    /// 8 bits per sample with a logarithmic law, µ or A (ITU-T G.711): noise that follows the signal 38 dB below it.
     pub logarithmic: f32,
-    /// Whole steps of 6 to 12 bits, with or without dither: noise of one level.
+    /// Uniform quantisation with 6 to 12 bits, with or without dither: noise of constant level.
     pub linear: f32,
-    /// 4 bits a sample by the difference from the one before (IMA ADPCM): noise at attacks.
+    /// 4 bits per sample for the difference from the previous one (IMA ADPCM): noise at attacks.
     pub adpcm: f32,
-    /// MP3, Vorbis, Opus: noise around loud lines, holes elsewhere, echoes before attacks.
+    /// MP3, Vorbis, Opus: noise around loud spectral lines, holes elsewhere, echoes before attacks.
     pub transform: f32,
 }
 
@@ -29,9 +29,9 @@ pub enum DrawnCodec {
     MuLaw,
     /// A-law.
     ALaw,
-    /// Whole steps.
+    /// Uniform quantisation.
     Linear {
-        /// Bits a sample.
+        /// Bits per sample.
         bits: u32,
         /// Whether noise of triangular density, two steps wide, is added before rounding.
         dither: bool,
@@ -40,9 +40,9 @@ pub enum DrawnCodec {
     Adpcm,
     /// A transform codec.
     Transform {
-        /// Lines of a frame.
+        /// Number of spectral lines per frame.
         lines: usize,
-        /// How far noise stays below the signal of its band, in decibels.
+        /// Level of the noise below the signal of its band, in decibels.
         mask_db: f32,
     },
 }
@@ -53,7 +53,7 @@ impl Default for CodecKinds {
     }
 }
 
-/// What [`DrawnCodec::Transform`] may be, in decibels, and [`DrawnCodec::Linear`], in bits.
+/// Range of [`DrawnCodec::Transform`], in decibels, and of [`DrawnCodec::Linear`], in bits.
 const MASK_DB: Range = [4.0, 22.0];
 const BITS: [u32; 2] = [6, 12];
 
@@ -84,7 +84,7 @@ impl CodecKinds {
 }
 
 impl DrawnCodec {
-    /// Codes and decodes in place; full scale is 1, and `rate` the samples per second.
+    /// Encodes and decodes in place; full scale is 1, and `rate` is in samples per second.
     pub(super) fn apply(self, rate: f64, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
         match self {
             Self::MuLaw => by_table(&table(mu_law), audio),
@@ -96,21 +96,22 @@ impl DrawnCodec {
     }
 }
 
-/// Sizes from 0 to 1 that a table holds the decoded value of: 14 bits with the sign, as the laws are defined for.
+/// Number of magnitudes from 0 to 1 in a table of decoded values: 14 bits with the sign, for which the laws are
+/// defined.
 const SIZES: usize = 8192;
 
-/// The 128 sizes of 7 bits by the µ law: ln(1 + 255 x)/ln 256.
+/// The 128 magnitudes of 7 bits by the µ law: ln(1 + 255 x)/ln 256.
 fn mu_law(size: f64) -> f64 {
     let code = ((1.0 + 255.0 * size).ln() / 256f64.ln() * 127.0).round() / 127.0;
     (256f64.powf(code) - 1.0) / 255.0
 }
 
-/// The 128 sizes of 7 bits by the A law: a line up to 1/87.6, from there a logarithm.
+/// The 128 magnitudes of 7 bits by the A law: linear up to 1/87.6, then logarithmic.
 fn a_law(size: f64) -> f64 {
     const A: f64 = 87.6;
     let whole = 1.0 + A.ln();
     let code = if size < 1.0 / A { A * size / whole } else { (1.0 + (A * size).ln()) / whole };
-    // There is no code for 0: each step is as far from it as from its neighbour.
+    // There is no code for 0: the smallest values are half a step away from it on either side.
     let code = ((code * 127.5 - 0.5).round() + 0.5) / 127.5;
     if code < 1.0 / whole { code * whole / A } else { (code * whole - 1.0).exp() / A }
 }
@@ -134,8 +135,8 @@ fn linear(bits: u32, dither: bool, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
     }
 }
 
-/// IMA ADPCM (Interactive Multimedia Association, 1992): 4 bits of the difference from the sample before, in steps that
-/// grow where it is large and shrink where it is small.
+/// IMA ADPCM (Interactive Multimedia Association, 1992): 4 bits for the difference from the previous sample, in steps
+/// that grow if it is large and shrink if it is small.
 #[derive(Default)]
 struct Adpcm {
     predicted: i32,
@@ -149,7 +150,7 @@ const STEPS: [i32; 89] = [
     1282, 1411, 1552, 1707, 1878, 2066, 2272, 2499, 2749, 3024, 3327, 3660, 4026, 4428, 4871, 5358, 5894, 6484, 7132, 7845,
     8630, 9493, 10442, 11487, 12635, 13899, 15289, 16818, 18500, 20350, 22385, 24623, 27086, 29794, 32767,
 ];
-/// How far a code moves the step, by its three bits without the sign.
+/// Change of the step index by a code's three bits without the sign.
 const MOVES: [i32; 8] = [-1, -1, -1, -1, 2, 4, 6, 8];
 
 impl Adpcm {
@@ -163,7 +164,7 @@ impl Adpcm {
         let step = STEPS[self.index as usize];
         let difference = sample - self.predicted;
         let code = (4 * difference.abs() / step).min(7);
-        // The decoder's sum: step/8 and a half, a quarter and an eighth of 2 steps where the bits say so.
+        // The decoder's sum: step/8, plus a half, a quarter and an eighth of 2 steps for the bits that are set.
         let size = (2 * code + 1) * step / 8;
         let next = self.predicted + if difference < 0 { -size } else { size };
         self.predicted = next.clamp(-32_768, 32_767);

@@ -1,16 +1,16 @@
-//! Which effects of a radio path a clip has, and how strong. A pair of numbers is a range: each clip draws its own value
-//! from it, evenly. Keys are amateurs' Q-codes: QSB is fading, QRN static, QRM other stations.
+//! Settings of the effects of a radio path. A pair of numbers is a range: each clip draws its own value from it,
+//! uniformly. Keys are the Q-codes of amateur radio: QSB is fading, QRN static, QRM other stations.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{BoundsError, count, probability, range};
 use crate::random::Range;
 
-/// A carrier or receiver whose frequency wanders.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Drift of the frequency of a carrier or receiver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Drift {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
     /// Steady drift, in hertz per second, upwards or downwards.
     pub hz_per_s: Range,
@@ -19,38 +19,38 @@ pub struct Drift {
 }
 
 /// Slow fading (`qsb`): the carrier's level in decibels follows a sine between 0 and minus the depth.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fading {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// How deep it fades, in decibels.
+    /// Depth of the fading, in decibels.
     pub depth_db: Range,
     /// Time from peak to peak, in seconds.
     pub period_s: Range,
 }
 
-/// Impulsive static (`qrn`): bursts of noise that start at once and die away.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Impulsive static (`qrn`): bursts of noise that start at once and decay.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Static {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
     /// Bursts per second, at random times.
     pub rate_per_s: Range,
     /// Level at the start of a burst relative to the carrier (root mean square each), in decibels.
     pub level_db: Range,
-    /// Time constant with which a burst dies away, in milliseconds.
+    /// Time constant with which a burst decays, in milliseconds.
     pub decay_ms: Range,
 }
 
 /// Interference from other stations (`qrm`).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Interference {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// Least and most stations.
+    /// Minimum and maximum number of stations.
     pub stations: [usize; 2],
     /// Distance of their pitch from the wanted one, in hertz, upwards or downwards.
     pub offset_hz: Range,
@@ -60,12 +60,12 @@ pub struct Interference {
     pub level_db: Range,
 }
 
-/// A receiver filter around the wanted pitch, through which everything passes: carrier, noise, static and the others.
-/// The signal-to-noise ratio is that before the filter.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A receiver filter around the wanted pitch. The whole signal passes through it: carrier, noise, static and other
+/// stations. The signal-to-noise ratio is that before the filter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReceiverFilter {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
     /// Width between the -3 dB points, in hertz.
     pub width_hz: Range,
@@ -111,7 +111,7 @@ impl Drift {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `drift` on.
+    /// Returns an error that names the invalid key, starting with `drift`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("drift.probability", self.probability)?;
         range("drift.hz_per_s", self.hz_per_s, 0.0, 50.0)?;
@@ -123,7 +123,7 @@ impl Fading {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `qsb` on.
+    /// Returns an error that names the invalid key, starting with `qsb`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("qsb.probability", self.probability)?;
         range("qsb.depth_db", self.depth_db, 0.0, 60.0)?;
@@ -135,7 +135,7 @@ impl Static {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `qrn` on.
+    /// Returns an error that names the invalid key, starting with `qrn`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("qrn.probability", self.probability)?;
         range("qrn.rate_per_s", self.rate_per_s, 0.0, 50.0)?;
@@ -148,7 +148,7 @@ impl Interference {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `qrm` on.
+    /// Returns an error that names the invalid key, starting with `qrm`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("qrm.probability", self.probability)?;
         count("qrm.stations", self.stations, 0, 16)?;
@@ -162,7 +162,7 @@ impl ReceiverFilter {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `filter` on.
+    /// Returns an error that names the invalid key, starting with `filter`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("filter.probability", self.probability)?;
         range("filter.width_hz", self.width_hz, 20.0, 3000.0)

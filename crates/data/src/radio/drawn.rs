@@ -1,4 +1,4 @@
-//! What one clip drew from the ranges of the configuration.
+//! Parameters of one clip, drawn from the ranges of the configuration.
 
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{Drift, Fading, Interference, Static};
 use crate::random::{between, chance, either_way, whole};
 
-/// How the frequency wanders in one clip.
+/// Drift of the frequency in one clip.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DrawnDrift {
     /// Steady drift, in hertz per second.
@@ -22,7 +22,7 @@ pub struct DrawnFading {
     pub depth_db: f32,
     /// Time from peak to peak, in seconds.
     pub period_s: f32,
-    /// Where in that time the clip starts, from 0 (a peak) to 1.
+    /// Position in that period at which the clip starts, from 0 (a peak) to 1.
     pub phase: f32,
 }
 
@@ -49,7 +49,7 @@ pub struct DrawnStation {
 }
 
 impl DrawnDrift {
-    /// Draws whether a clip has it, and how strong.
+    /// Draws whether a clip has this effect, and its strength.
     pub fn draw(drift: &Drift, rng: &mut ChaCha8Rng) -> Option<Self> {
         chance(rng, drift.probability)
             .then(|| Self { hz_per_s: either_way(rng, drift.hz_per_s), walk_hz: between(rng, drift.walk_hz) })
@@ -57,7 +57,7 @@ impl DrawnDrift {
 }
 
 impl DrawnFading {
-    /// Draws whether a clip has it, and how strong.
+    /// Draws whether a clip has this effect, and its strength.
     pub fn draw(qsb: &Fading, rng: &mut ChaCha8Rng) -> Option<Self> {
         chance(rng, qsb.probability).then(|| Self {
             depth_db: between(rng, qsb.depth_db),
@@ -68,7 +68,7 @@ impl DrawnFading {
 }
 
 impl DrawnStatic {
-    /// Draws whether a clip has it, and how strong.
+    /// Draws whether a clip has this effect, and its strength.
     pub fn draw(qrn: &Static, rng: &mut ChaCha8Rng) -> Option<Self> {
         chance(rng, qrn.probability).then(|| Self {
             rate_per_s: between(rng, qrn.rate_per_s),
@@ -90,7 +90,7 @@ impl DrawnStation {
 
     fn draw_one(qrm: &Interference, wanted_hz: f32, rng: &mut ChaCha8Rng) -> Self {
         let offset = either_way(rng, qrm.offset_hz);
-        // Below 100 Hz a receiver's audio ends; such a station is moved to the same distance above.
+        // A receiver's audio ends at 100 Hz; a station below that is moved to the same distance above the wanted pitch.
         let pitch_hz = if wanted_hz + offset < 100.0 { wanted_hz - offset } else { wanted_hz + offset };
         Self { pitch_hz, wpm: between(rng, qrm.wpm), level_db: between(rng, qrm.level_db) }
     }

@@ -4,11 +4,12 @@ use std::f64::consts::{PI, TAU};
 
 use super::RATE;
 
-/// The receiver's band-pass filter, four equal resonators in a row: close to a Gaussian filter, so it does not ring however narrow it is.
+/// The receiver's band-pass filter, four equal resonators in series: close to a Gaussian filter, so it does not ring
+/// even if it is narrow.
 pub struct Filter {
     /// Gain of each resonator's zeros, at 0 Hz and half the sample rate.
     zeros: f32,
-    /// Feedback of the last sample and the one before.
+    /// Feedback of the last sample and of the one before.
     feedback: [f32; 2],
     /// Delay at the centre, in samples.
     pub delay: usize,
@@ -17,9 +18,9 @@ pub struct Filter {
 impl Filter {
     const RESONATORS: usize = 4;
 
-    /// A filter that is 3 dB down at both ends of `width_hz` around `centre_hz`.
+    /// Returns a filter that is 3 dB down at both ends of `width_hz` around `centre_hz`.
     pub fn new(centre_hz: f64, width_hz: f64) -> Self {
-        // n equal resonators in a row are sqrt(2^(1/n) - 1) as wide as one of them: 0.435 for four.
+        // n equal resonators in series have sqrt(2^(1/n) - 1) times the width of one of them: 0.435 for four.
         let each_hz = width_hz / (2f64.powf(1.0 / Self::RESONATORS as f64) - 1.0).sqrt();
         let half = (PI * each_hz / RATE).tan();
         let radius = (1.0 - half) / (1.0 + half);
@@ -30,7 +31,7 @@ impl Filter {
         }
     }
 
-    /// Filters in place; what comes out is `delay` samples late.
+    /// Filters in place; the output is `delay` samples late.
     pub fn apply(&self, audio: &mut [f32]) {
         let Self { zeros, feedback: [last, before], .. } = *self;
         let mut state = [[0f32; 2]; Self::RESONATORS];

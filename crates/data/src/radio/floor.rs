@@ -1,4 +1,4 @@
-//! What is heard while nobody sends: noise of any colour, and hum.
+//! Background of a receiver: noise of any colour, and hum.
 
 use std::f64::consts::TAU;
 
@@ -14,40 +14,40 @@ use crate::bounds::{BoundsError, probability, range};
 use crate::random::{Range, between, chance, pick};
 use crate::{fourier, level};
 
-/// Noise behind the receiver's filters (`receiver.floor`), of a spectrum that each clip draws: white, pink, brown, blue, a
-/// band of any place and width, or everything but such a band. Its level knows nothing of `snr_db`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Noise after the receiver's filters (`receiver.floor`), with a spectrum that each clip draws: white, pink, brown,
+/// blue, a band of any position and width, or everything but such a band. Its level is independent of `snr_db`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Floor {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// Its power over all frequencies relative to the carrier's, in decibels.
+    /// Its power over all frequencies relative to that of the carrier, in decibels.
     pub level_db: Range,
 }
 
 /// Hum of the mains (`receiver.hum`): 50 or 60 Hz and its harmonics.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Hum {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// Its power relative to the carrier's, in decibels.
+    /// Its power relative to that of the carrier, in decibels.
     pub level_db: Range,
 }
 
-/// The spectrum of a floor.
+/// Spectrum of a noise floor.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Colour {
-    /// Falls by this many decibels an octave: 0 is white, 3 pink, 6 brown, -3 blue.
+    /// Falls by this many decibels per octave: 0 is white, 3 pink, 6 brown, -3 blue.
     Slope(f32),
-    /// Nothing but this band.
+    /// Only this band.
     Band(DrawnBand),
     /// Everything but this band.
     Hollow(DrawnBand),
 }
 
-/// A floor in one clip.
+/// Noise floor of one clip.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DrawnFloor {
     /// Its spectrum.
@@ -81,7 +81,7 @@ impl Floor {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `receiver` on.
+    /// Returns an error that names the invalid key, starting with `receiver`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("receiver.floor.probability", self.probability)?;
         range("receiver.floor.level_db", self.level_db, -120.0, 20.0)
@@ -109,7 +109,7 @@ impl Hum {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `receiver` on.
+    /// Returns an error that names the invalid key, starting with `receiver`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("receiver.hum.probability", self.probability)?;
         range("receiver.hum.level_db", self.level_db, -100.0, 20.0)
@@ -121,7 +121,7 @@ impl Hum {
     }
 }
 
-/// Where slopes of noise turn level, in hertz: below, receivers pass nothing.
+/// Frequency below which sloped noise has a constant level, in hertz: receivers pass nothing below it.
 const LOWEST_HZ: f64 = 50.0;
 
 impl Colour {
@@ -135,7 +135,8 @@ impl Colour {
 }
 
 impl DrawnFloor {
-    /// Adds it to a carrier of amplitude 1. The bins of Gaussian noise are Gaussian, so half of the transforms is saved.
+    /// Adds the noise to a carrier of amplitude 1. The spectrum of Gaussian noise is Gaussian too, which saves half of
+    /// the transforms.
     pub(super) fn add(&self, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
         let length = fourier::padded(audio.len());
         let mut normal = || rng.sample::<f32, _>(StandardNormal);
@@ -147,12 +148,12 @@ impl DrawnFloor {
 }
 
 impl DrawnHum {
-    /// Harmonics that it has; each is up to 30 dB below the strongest possible.
+    /// Number of harmonics; each is up to 30 dB below the strongest possible.
     const HARMONICS: usize = 12;
-    /// As many samples hold 5 periods of 50 Hz, and 6 of 60 Hz.
+    /// Length of a table in samples, which contains 5 periods of 50 Hz, or 6 of 60 Hz.
     const TABLE: usize = 1600;
 
-    /// Adds it to a carrier of amplitude 1.
+    /// Adds the hum to a carrier of amplitude 1.
     pub(super) fn add(&self, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
         let mut table = vec![0.0; Self::TABLE];
         for harmonic in 1..=Self::HARMONICS {

@@ -1,4 +1,4 @@
-//! What follows the level of a signal: gain control and noise gate.
+//! Effects that follow the level of a signal: gain control and noise gate.
 
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -7,29 +7,30 @@ use super::channel::{RATE, amplitude};
 use crate::bounds::{BoundsError, probability, range};
 use crate::random::{Range, between, chance};
 
-/// Automatic gain control (`receiver.agc`): between marks the noise comes up, and the next mark pushes it down again.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Automatic gain control (`receiver.agc`): between marks the noise is amplified, and the next mark attenuates it
+/// again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Agc {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
     /// Time constant with which the gain falls, in milliseconds.
     pub attack_ms: Range,
-    /// Time constant with which it comes up again, in milliseconds.
+    /// Time constant with which the gain rises again, in milliseconds.
     pub release_ms: Range,
-    /// Most by which it rises above what the carrier needs, in decibels.
+    /// Maximum gain relative to that of the carrier, in decibels.
     pub depth_db: Range,
 }
 
-/// A noise gate (`receiver.gate`): what is weaker than a threshold becomes digital silence.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A noise gate (`receiver.gate`): a signal below a threshold becomes digital silence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gate {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// Level below which it shuts, relative to the carrier, in decibels.
+    /// Level below which it closes, relative to the carrier, in decibels.
     pub threshold_db: Range,
-    /// How long it stays open after the last sound above the threshold, in milliseconds.
+    /// Time for which it stays open after the last sound above the threshold, in milliseconds.
     pub hold_ms: Range,
 }
 
@@ -69,7 +70,7 @@ impl Agc {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `receiver` on.
+    /// Returns an error that names the invalid key, starting with `receiver`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("receiver.agc.probability", self.probability)?;
         range("receiver.agc.attack_ms", self.attack_ms, 0.1, 1000.0)?;
@@ -90,7 +91,7 @@ impl Gate {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `receiver` on.
+    /// Returns an error that names the invalid key, starting with `receiver`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("receiver.gate.probability", self.probability)?;
         range("receiver.gate.threshold_db", self.threshold_db, -100.0, 0.0)?;
@@ -103,13 +104,13 @@ impl Gate {
     }
 }
 
-/// Share of the way that something with this time constant goes in one sample.
+/// Returns the coefficient of a first-order filter with this time constant, per sample.
 fn share(time_ms: f32) -> f32 {
     (1.0 - (-1000.0 / (f64::from(time_ms) * RATE)).exp()) as f32
 }
 
 impl DrawnAgc {
-    /// The carrier, of amplitude 1, keeps its level; what is weaker is raised towards it.
+    /// Applies the gain control. The carrier, of amplitude 1, keeps its level; weaker signals are amplified towards it.
     pub(super) fn apply(&self, audio: &mut [f32]) {
         let (attack, release) = (share(self.attack_ms), share(self.release_ms));
         let least = amplitude(-self.depth_db) as f32;
@@ -123,7 +124,7 @@ impl DrawnAgc {
 }
 
 impl DrawnGate {
-    /// Time constants of the level that is compared, up and down, and the time in which the gate moves, in milliseconds.
+    /// Time constants of the measured level, rising and falling, and of the gate's movement, in milliseconds.
     const UP_MS: f32 = 1.0;
     const DOWN_MS: f32 = 10.0;
     const MOVE_MS: f32 = 3.0;

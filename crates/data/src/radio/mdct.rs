@@ -1,8 +1,8 @@
-//! A model of codecs that transform: MP3, Vorbis, Opus and AAC.
+//! A model of transform codecs: MP3, Vorbis, Opus and AAC.
 //!
-//! They all cut audio into frames that overlap by half, take the modified discrete cosine transform of each (Princen,
-//! Johnson and Bradley, ICASSP 1987), and write its lines with as few steps as masking hides. What is heard of it here is
-//! what is heard of them: noise around every loud line, holes where nothing stood out, and echoes before each attack.
+//! They all cut audio into frames that overlap by half, compute the modified discrete cosine transform of each
+//! (Princen, Johnson and Bradley, ICASSP 1987), and quantise its lines as coarsely as masking allows. This model has
+//! their audible artefacts: noise around every loud line, holes where nothing stood out, and echoes before each attack.
 
 use std::f64::consts::PI;
 
@@ -14,27 +14,27 @@ use crate::fourier;
 /// A transform codec.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TransformCodec {
-    /// Lines of a frame.
+    /// Number of spectral lines per frame.
     pub lines: usize,
-    /// How far noise stays below the signal of its band, in decibels: some 6 at the lowest bit rates, 20 at high ones.
+    /// Level of the noise below the signal of its band, in decibels: about 6 at the lowest bit rates, 20 at high ones.
     pub mask_db: f32,
-    /// Samples per second of what is coded, for the width of the ear's bands.
+    /// Sample rate of the audio, for the width of the critical bands.
     pub rate: f64,
 }
 
-/// How much masking falls from a band to the next one above and below, in decibels: a tone hides what is above it.
+/// Decrease of masking from a band to the next one above and below, in decibels: a tone masks higher frequencies more.
 const ABOVE_DB: f64 = 12.0;
 const BELOW_DB: f64 = 27.0;
-/// What is that far below full scale is not coded: the threshold of hearing at usual loudness.
+/// Level relative to full scale below which nothing is coded: the threshold of hearing at usual loudness.
 const SILENCE_DB: f64 = -90.0;
 
 impl TransformCodec {
-    /// Codes and decodes in place; full scale is 1.
+    /// Encodes and decodes in place; full scale is 1.
     pub fn apply(&self, audio: &mut [f32]) {
         let lines = self.lines;
         let transform = Mdct::new(lines);
         let edges = self.band_edges();
-        // Half a frame before and a whole one after, so that every sample is in two frames.
+        // Padding of half a frame before and a whole one after, so that every sample is in two frames.
         let mut padded = vec![0.0; lines];
         padded.extend_from_slice(audio);
         padded.resize((audio.len() + lines).next_multiple_of(lines) + lines, 0.0);
@@ -47,7 +47,8 @@ impl TransformCodec {
         audio.copy_from_slice(&decoded[lines..lines + audio.len()]);
     }
 
-    /// Where bands begin and end, in lines: 100 Hz wide at first, then a fifth of their frequency, as the ear's (Zwicker).
+    /// Returns the edges of the bands, in lines: 100 Hz wide at first, then a fifth of their frequency, as the critical
+    /// bands of the ear (Zwicker).
     fn band_edges(&self) -> Vec<usize> {
         let line_hz = self.rate / 2.0 / self.lines as f64;
         let mut edges = vec![0];
@@ -59,7 +60,7 @@ impl TransformCodec {
         edges
     }
 
-    /// Rounds each line to steps whose noise is hidden by the energy of its band and of its neighbours.
+    /// Rounds each line to steps whose noise is masked by the energy of its band and of its neighbours.
     fn quantise(&self, edges: &[usize], coded: &mut [f32]) {
         // An orthonormal transform of a sine at full scale, power 1/2, has about this energy in its band.
         let full = self.lines as f64 / 2.0;
@@ -78,7 +79,7 @@ impl TransformCodec {
         for (band, energy) in edges.windows(2).zip(hidden) {
             let width = (band[1] - band[0]) as f64;
             let noise = (energy * ratio(self.mask_db.into())).max(silence) / width;
-            // Rounding to steps of d leaves noise of the power d²/12.
+            // Rounding to steps of d gives noise of the power d²/12.
             let step = (12.0 * noise).sqrt() as f32;
             for line in &mut coded[band[0]..band[1]] {
                 *line = (*line / step).round() * step;
@@ -87,8 +88,8 @@ impl TransformCodec {
     }
 }
 
-/// A modified discrete cosine transform with a sine window, by a complex transform of twice its size: the cosine of
-/// (n + n0)(k + 1/2) π/M is the real part of a turn by n/2 before, and one by n0 (k + 1/2) after.
+/// A modified discrete cosine transform with a sine window, by a complex transform of twice its size: the cosine of (n
+/// + n0)(k + 1/2) π/M is the real part of a rotation by n/2 before, and one by n0 (k + 1/2) after.
 struct Mdct {
     window: Vec<f32>,
     before: Vec<Complex<f32>>,
@@ -114,7 +115,7 @@ impl Mdct {
         bins.iter().zip(&self.after).map(|(bin, turn)| (bin * turn).re).collect()
     }
 
-    /// Adds a frame to those it overlaps with.
+    /// Adds a frame to those that it overlaps.
     fn inverse(&self, coded: &[f32], frame: &mut [f32]) {
         let mut bins: Vec<Complex<f32>> =
             coded.iter().zip(&self.after).map(|(line, turn)| turn.conj() * *line).collect();

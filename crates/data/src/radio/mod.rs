@@ -1,11 +1,12 @@
-//! A radio path: what happens to a signal between the transmitter and the loudspeaker.
+//! Simulation of a radio path: the effects on a signal between the transmitter and the loudspeaker.
 //!
-//! The frequency drifts ([`Drift`]), the signal fades ([`Fading`]), lightning crashes ([`Static`]), other stations send
-//! nearby ([`Interference`]) and the receiver filters ([`ReceiverFilter`]). It flutters and echoes on its way ([`Path`]), a real
-//! [`Receiver`] does much more to it than filter, and a [`Recorder`] has a sample rate and a codec. [`RadioChannel`] does all of
-//! that to a recording; a synthesiser draws from the same settings and calls the same functions.
+//! The frequency drifts ([`Drift`]), the signal fades ([`Fading`]), lightning causes static ([`Static`]), other
+//! stations send nearby ([`Interference`]) and the receiver filters ([`ReceiverFilter`]). The signal flutters and
+//! echoes on its way ([`Path`]), a real [`Receiver`] has further effects besides its filter, and a [`Recorder`] has a
+//! sample rate and a codec. [`RadioChannel`] applies all of them to a recording; a synthesiser uses the same settings
+//! and functions.
 //!
-//! What other stations send is not known here: who can key a station implements [`OtherStations`].
+//! This crate cannot synthesise the other stations; a synthesiser implements [`OtherStations`].
 
 mod band;
 pub mod channel;
@@ -39,9 +40,9 @@ pub use recording::{RadioChannel, carrier_pitch};
 
 use rand_chacha::ChaCha8Rng;
 
-/// Puts other stations on the air: the signals of [`Interference`].
+/// Synthesiser of other stations: the signals of [`Interference`].
 pub trait OtherStations: Send + Sync {
-    /// Adds every station's signal to `audio` at 16 kHz, in which the wanted carrier has amplitude 1. All that is random
+    /// Adds every station's signal to `audio` at 16 kHz, in which the wanted carrier has amplitude 1. All randomness
     /// comes from `rng`.
     fn add(&self, stations: &[DrawnStation], rng: &mut ChaCha8Rng, audio: &mut [f32]);
 }

@@ -1,4 +1,4 @@
-//! The way between two antennas, beyond slow fading: fluttering and echoing signals.
+//! Propagation between two antennas, beyond slow fading: flutter and echoes.
 
 use std::f64::consts::TAU;
 
@@ -13,37 +13,37 @@ use crate::bounds::{BoundsError, count, probability, range};
 use crate::fourier;
 use crate::random::{Range, between, chance, either_way, whole};
 
-/// What the ionosphere does to a signal (`path`). Both effects are off by default.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Effects of the ionosphere on a signal (`path`). Both are off by default.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Path {
     /// Fast fading.
     pub flutter: Flutter,
-    /// The same signal once more, later.
+    /// Delayed copies of the signal.
     pub echo: Echo,
 }
 
 /// Fast fading, as over the poles: part of the signal arrives by many ways whose lengths change.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Flutter {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// Most that a way shifts the frequency, in hertz; the level changes about as often a second.
+    /// Maximum frequency shift of a way, in hertz; the level changes about as often per second.
     pub hz: Range,
-    /// Share of the power that is scattered so: 0 is a steady signal, 1 has no steady part (Rayleigh fading).
+    /// Share of the power that is scattered: 0 is a steady signal, 1 has no steady part (Rayleigh fading).
     pub scattered: Range,
 }
 
 /// Echoes: a signal that went round the earth (138 ms) or took a second hop (milliseconds).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Echo {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// Least and most echoes.
+    /// Minimum and maximum number of echoes.
     pub echoes: [usize; 2],
-    /// How much later each arrives, in milliseconds.
+    /// Delay of each echo, in milliseconds.
     pub delay_ms: Range,
     /// Level of each relative to the signal, in decibels.
     pub level_db: Range,
@@ -52,7 +52,7 @@ pub struct Echo {
 /// Flutter in one clip.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DrawnFlutter {
-    /// Most that a way shifts the frequency, in hertz.
+    /// Maximum frequency shift of a way, in hertz.
     pub hz: f32,
     /// Share of the power that is scattered.
     pub scattered: f32,
@@ -63,7 +63,7 @@ pub struct DrawnFlutter {
 pub struct DrawnEcho {
     /// Delay, in milliseconds.
     pub delay_ms: f32,
-    /// Amplitude relative to the signal's; negative where it arrives upside down.
+    /// Amplitude relative to the signal's; negative if the echo is inverted.
     pub gain: f32,
 }
 
@@ -92,7 +92,7 @@ impl Path {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `path` on.
+    /// Returns an error that names the invalid key, starting with `path`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("path.flutter.probability", self.flutter.probability)?;
         range("path.flutter.hz", self.flutter.hz, 0.1, 100.0)?;
@@ -121,12 +121,12 @@ impl Path {
 }
 
 impl DrawnPath {
-    /// Whether it leaves a signal as it is.
+    /// Returns whether it leaves a signal unchanged.
     pub fn is_clear(&self) -> bool {
         self.flutter.is_none() && self.echoes.is_empty()
     }
 
-    /// Sends a signal along it; `draw` is the clip's.
+    /// Applies the path to a signal; `draw` is that of the clip.
     pub fn apply(&self, draw: u64, audio: &mut [f32]) {
         if let Some(flutter) = self.flutter {
             scatter(flutter, &mut Stream::Ways.of(draw), audio);
@@ -143,8 +143,8 @@ impl DrawnPath {
     }
 }
 
-/// Multiplies the analytic signal by a steady part and a sum of turning phasors, one for each way (Jakes' model:
-/// Microwave Mobile Communications, 1974). Mean power stays.
+/// Multiplies the analytic signal by the sum of a steady part and one rotating phasor per way (Jakes' model: Microwave
+/// Mobile Communications, 1974). The mean power stays the same.
 fn scatter(flutter: DrawnFlutter, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
     const WAYS: usize = 8;
     let scattered = f64::from(flutter.scattered);
@@ -200,7 +200,7 @@ mod tests {
         Path { flutter, ..Path::default() }.draw(3).apply(3, &mut audio);
         assert!((level::energy(&audio) / level::energy(&tone(160_000)) - 1.0).abs() < 0.5);
         let levels: Vec<bool> = audio.chunks(160).map(|piece| level::energy(piece) > 40.0).collect();
-        // Rayleigh fading crosses half its mean power upwards 1.5 times per hertz of shift: 2.5 f sqrt(r) exp(-r), r = 1/2.
+        // Rayleigh fading rises through half its mean power 1.1 times per hertz of shift: 2.5 sqrt(r) exp(-r), r = 1/2.
         let crossings = levels.windows(2).filter(|pair| !pair[0] && pair[1]).count();
         assert!((50..250).contains(&crossings), "{crossings} in 10 s");
     }

@@ -10,44 +10,44 @@ use super::{
 use crate::bounds::{BoundsError, probability, range};
 use crate::random::{Range, between, chance, either_way};
 
-/// What a receiver does to all that it hears (`receiver`), in this order. Every effect is off by default.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Effects of a receiver on everything it receives (`receiver`), in this order. Every effect is off by default.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Receiver {
     /// A steep filter.
     pub band: SteepBand,
     /// Automatic gain control.
     pub agc: Agc,
-    /// Noise of its own.
+    /// Noise of the receiver itself.
     pub floor: Floor,
     /// Hum of the mains.
     pub hum: Hum,
     /// A noise gate.
     pub gate: Gate,
-    /// An amplifier that is driven too far.
+    /// An overloaded amplifier.
     pub overload: Overload,
-    /// Where its sound begins and ends.
+    /// Lower and upper limit of its sound.
     pub audio: AudioBand,
 }
 
-/// An amplifier that clips (`receiver.overload`), and whose zero may lie elsewhere.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// An amplifier that clips (`receiver.overload`), with an optional offset.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Overload {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// How far the carrier goes beyond where it clips, in decibels.
+    /// Level of the carrier above the clipping point, in decibels.
     pub drive_db: Range,
-    /// Constant that is added before, relative to the carrier's amplitude, upwards or downwards.
+    /// Constant that is added before clipping, relative to the carrier's amplitude, upwards or downwards.
     pub offset: Range,
 }
 
 /// Overload in one clip.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DrawnOverload {
-    /// How far the carrier goes beyond where it clips, in decibels.
+    /// Level of the carrier above the clipping point, in decibels.
     pub drive_db: f32,
-    /// Constant that is added before, relative to the carrier's amplitude.
+    /// Constant that is added before clipping, relative to the carrier's amplitude.
     pub offset: f32,
 }
 
@@ -58,15 +58,15 @@ pub struct DrawnReceiver {
     pub band: Option<DrawnBand>,
     /// Automatic gain control.
     pub agc: Option<DrawnAgc>,
-    /// Noise of its own.
+    /// Noise of the receiver itself.
     pub floor: Option<DrawnFloor>,
     /// Hum of the mains.
     pub hum: Option<DrawnHum>,
     /// A noise gate.
     pub gate: Option<DrawnGate>,
-    /// An amplifier that is driven too far.
+    /// An overloaded amplifier.
     pub overload: Option<DrawnOverload>,
-    /// Where its sound begins and ends.
+    /// Lower and upper limit of its sound.
     pub audio: Option<DrawnAudioBand>,
 }
 
@@ -80,7 +80,7 @@ impl Receiver {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `receiver` on.
+    /// Returns an error that names the invalid key, starting with `receiver`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         self.band.validate()?;
         self.agc.validate()?;
@@ -112,12 +112,12 @@ impl Receiver {
 }
 
 impl DrawnReceiver {
-    /// Whether it leaves a signal as it is.
+    /// Returns whether it leaves a signal unchanged.
     pub fn is_perfect(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Receives a signal whose carrier has the amplitude 1; `draw` is the clip's.
+    /// Applies the receiver to a signal whose carrier has amplitude 1; `draw` is that of the clip.
     pub fn apply(&self, draw: u64, audio: &mut [f32]) {
         let noise = &mut Stream::Noise.of(draw);
         if let Some(band) = self.band {

@@ -1,4 +1,4 @@
-//! What a sound was recorded with: a sample rate, and a codec.
+//! Equipment that a sound is recorded with: a sample rate, and a codec.
 
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,8 @@ use crate::bounds::{BoundsError, number, probability, range};
 use crate::random::{Range, between, chance, pick};
 use crate::{fourier, level};
 
-/// How what is heard came into a file (`recorder`). Both effects are off by default.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Effects of the recording (`recorder`). Both are off by default.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Recorder {
     /// A sample rate below 16 kHz.
@@ -20,26 +20,26 @@ pub struct Recorder {
     pub codec: Codec,
 }
 
-/// A recording at 5512, 6000, 8000, 11025 or 12000 samples per second, which ends below half of that; more often than any
-/// other it is 8000.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A recording at 5512, 6000, 8000, 11025 or 12000 samples per second, which is band-limited to half of that; 8000 is
+/// the most frequent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LowRate {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// Level of the mirror image above half of that rate that the way back to 16 kHz leaves, in decibels.
+    /// Level of the mirror image above half of that rate that resampling to 16 kHz leaves, in decibels.
     pub image_db: Range,
 }
 
 /// A codec, at the recording's sample rate.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Codec {
-    /// Probability that a clip has it.
+    /// Probability that a clip has this effect.
     pub probability: f32,
-    /// Level of the loudest instant that it is given, in decibels relative to full scale.
+    /// Peak level of the codec's input, in decibels relative to full scale.
     pub level_dbfs: Range,
-    /// Which one.
+    /// Weights of the kinds of codecs.
     pub kinds: CodecKinds,
 }
 
@@ -52,12 +52,12 @@ pub struct DrawnRate {
     pub image_db: f32,
 }
 
-/// What one clip was recorded with.
+/// Recorder of one clip.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DrawnRecorder {
     /// A low sample rate.
     pub rate: Option<DrawnRate>,
-    /// A codec, and the level of the loudest instant that it is given, in decibels relative to full scale.
+    /// A codec, and the peak level of its input, in decibels relative to full scale.
     pub codec: Option<(DrawnCodec, f32)>,
 }
 
@@ -73,14 +73,14 @@ impl Default for Codec {
     }
 }
 
-/// The lowest, half of 11025, still holds every pitch that a carrier may have, 2000 Hz.
+/// The lowest rate, half of 11025, still contains every pitch that a carrier may have, 2000 Hz.
 const RATES_HZ: [f32; 8] = [5512.5, 6000.0, 8000.0, 8000.0, 8000.0, 8000.0, 11_025.0, 12_000.0];
 
 impl Recorder {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit, from `recorder` on.
+    /// Returns an error that names the invalid key, starting with `recorder`.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("recorder.rate.probability", self.rate.probability)?;
         range("recorder.rate.image_db", self.rate.image_db, -120.0, 0.0)?;
@@ -89,11 +89,11 @@ impl Recorder {
         let weights = self.codec.kinds.weights();
         weights.iter().try_for_each(|(field, weight)| number(field, *weight, 0.0, 1e6))?;
         let sum = weights.iter().map(|(_, weight)| weight).sum();
-        // A codec of no kind cannot be drawn.
+        // Without a kind, no codec can be drawn.
         if self.codec.probability > 0.0 { number("the sum of recorder.codec.kinds", sum, 1e-3, 4e6) } else { Ok(()) }
     }
 
-    /// Draws what a clip is recorded with.
+    /// Draws the recorder of a clip.
     pub fn draw(&self, draw: u64) -> DrawnRecorder {
         let (slowing, coding) = (&mut Stream::Rate.of(draw), &mut Stream::Codec.of(draw));
         DrawnRecorder {
@@ -106,12 +106,12 @@ impl Recorder {
 }
 
 impl DrawnRecorder {
-    /// Whether it leaves a signal as it is.
+    /// Returns whether it leaves a signal unchanged.
     pub fn is_perfect(&self) -> bool {
         self.rate.is_none() && self.codec.is_none()
     }
 
-    /// Records in place; `draw` is the clip's.
+    /// Records in place; `draw` is that of the clip.
     pub fn apply(&self, draw: u64, audio: &mut [f32]) {
         let dither = &mut Stream::Dither.of(draw);
         match self.rate {
@@ -133,14 +133,14 @@ impl DrawnRecorder {
 }
 
 impl DrawnRate {
-    /// Does something to the audio at the low rate, and comes back with the mirror image that a plain interpolation leaves:
-    /// what is at f there is heard at the rate less f too.
+    /// Changes the audio at the low rate, and returns to 16 kHz with the mirror image that a simple interpolation
+    /// leaves: a frequency f appears at the rate less f too.
     fn apply(&self, audio: &mut [f32], change: impl FnOnce(&mut [f32])) {
         let length = fourier::padded(audio.len());
         let slow_length = (length as f64 * f64::from(self.hz) / RATE).round() as usize / 2 * 2;
         let mut padded = audio.to_vec();
         padded.resize(length, 0.0);
-        // Anti-aliasing: nothing is left from 0.49 of the rate on.
+        // Anti-aliasing: the gain is zero from 0.49 of the rate on.
         let end = f64::from(self.hz) / RATE;
         fourier::filter(&mut padded, |frequency| ((0.98 * end - frequency) / (0.06 * end)).clamp(0.0, 1.0));
         padded.resize(length, 0.0);

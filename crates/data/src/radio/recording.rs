@@ -1,4 +1,4 @@
-//! A recording that is sent over the air once more.
+//! Radio path for recordings, as if they were transmitted again.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,25 +10,25 @@ use crate::bounds::{BoundsError, probability};
 use crate::random::{between, chance};
 use crate::{fourier, level};
 
-/// The pitch of a recording is looked for between these, in hertz.
+/// Range in which the pitch of a recording is searched, in hertz.
 const PITCH_HZ: [f64; 2] = [200.0, 2000.0];
-/// Power within so many hertz counts as one pitch: keying at 60 wpm widens a carrier to about that.
+/// Width within which power counts as one pitch, in hertz: keying at 60 wpm widens a carrier to about that.
 const LINE_HZ: f64 = 50.0;
 
-/// The effects of a radio path on recordings of one station. Levels are relative to the recording's own carrier,
-/// whose amplitude and pitch are taken from the recording: its power where there is a signal is that of a sine, and its
-/// pitch is where its spectrum is strongest between 200 and 2000 Hz.
+/// Effects of a radio path on recordings of one station. Levels are relative to the recording's own carrier, whose
+/// amplitude and pitch are estimated from the recording. Its power while there is a signal is taken for that of a sine,
+/// and its pitch is the maximum of its spectrum between 200 and 2000 Hz.
 ///
-/// Each effect has a probability of its own among the clips that are sent over the air at all. White noise is not among
-/// them: `noise` adds it, and 0 dB over the whole band are 12 dB in a bandwidth of 500 Hz.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Each effect has a probability of its own among the clips that pass through a radio path at all. White noise is not
+/// one of them: `noise` adds it, and 0 dB over the whole band are 12 dB in a bandwidth of 500 Hz.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RadioChannel {
-    /// Probability that a clip is sent over the air once more.
+    /// Probability that a clip passes through a radio path.
     pub p: f32,
-    /// A receiver that wanders: everything in the recording moves with it.
+    /// Drift of the receiver, which shifts everything in the recording.
     pub drift: Drift,
-    /// Slow fading, of the recording's noise with its signal.
+    /// Slow fading, of the recording's noise together with its signal.
     pub qsb: Fading,
     /// Other stations.
     pub qrm: Interference,
@@ -38,9 +38,9 @@ pub struct RadioChannel {
     pub filter: ReceiverFilter,
     /// Flutter and echoes.
     pub path: Path,
-    /// The rest of the receiver, behind the filter.
+    /// Receiver effects after the filter.
     pub receiver: Receiver,
-    /// What it is recorded with once more.
+    /// Recorder, with which the result is recorded again.
     pub recorder: Recorder,
 }
 
@@ -48,7 +48,7 @@ impl RadioChannel {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the key that does not fit.
+    /// Returns an error that names the invalid key.
     pub fn validate(&self) -> Result<(), BoundsError> {
         probability("p", self.p)?;
         self.drift.validate()?;
@@ -61,13 +61,13 @@ impl RadioChannel {
         self.recorder.validate()
     }
 
-    /// Whether a clip can come to have other stations in it, which somebody has to key.
+    /// Returns whether a clip can contain other stations, which need a synthesiser.
     pub fn has_stations(&self) -> bool {
         self.p > 0.0 && self.qrm.probability > 0.0 && self.qrm.stations[1] > 0
     }
 
-    /// Sends a clip over the air, by chance; whether anything happened to it. Its length stays. `stations` keys the other
-    /// stations; without it there are none.
+    /// Passes a clip through the radio path with the configured probability; returns whether it was changed. Its length
+    /// stays the same. `stations` synthesises the other stations; without it there are none.
     pub fn apply(&self, stations: Option<&dyn OtherStations>, audio: &mut [f32], draw: u64) -> bool {
         if !chance(&mut Stream::Channel.of(draw), self.p) {
             return false;
@@ -93,7 +93,7 @@ impl RadioChannel {
             return false;
         }
 
-        // The channel's unit is the carrier, and what the filter delays comes after the end.
+        // Levels are relative to the carrier, and samples after the end are needed for the filter's delay.
         let mut air = audio.to_vec();
         level::scale(&mut air, 1.0 / amplitude);
         air.resize(audio.len() + filter.as_ref().map_or(0, |filter| filter.delay), 0.0);
@@ -120,7 +120,7 @@ impl RadioChannel {
     }
 }
 
-/// Where the clip's spectrum is strongest between 200 and 2000 Hz, in hertz.
+/// Returns the frequency between 200 and 2000 Hz at which the clip's spectrum is strongest, in hertz.
 pub fn carrier_pitch(audio: &[f32]) -> f64 {
     let size = audio.len().next_power_of_two().max(2);
     let bin = |hz: f64| (hz * size as f64 / RATE).round() as usize;
@@ -187,7 +187,7 @@ mod tests {
         let mut audio = clean.clone();
         assert!(channel.apply(None, &mut audio, 5));
         assert_eq!(audio.len(), clean.len());
-        // Whatever the phase of the carrier, it is keyed at the same time.
+        // The keying must have the same timing for any phase of the carrier.
         let with = |shift: usize| {
             let shifted = fourier::analytic(&audio[shift..]);
             let product = shifted.iter().zip(&clean).map(|(a, b)| a * b).sum::<rustfft::num_complex::Complex<f32>>();
@@ -226,7 +226,7 @@ mod tests {
         }
         let mut audio = tone(700.0, 4.0);
         assert!(channel.apply(None, &mut audio, 77));
-        // As it was before there were a path, a receiver and a recorder.
+        // Values from before path, receiver and recorder existed.
         let known = [0.022853058, 0.06651531, 0.054638922, 0.07398655];
         for (at, known) in [9_000, 20_000, 33_333, 50_000].into_iter().zip(known) {
             assert!((audio[at] - known).abs() < 1e-4, "{}", audio[at]);

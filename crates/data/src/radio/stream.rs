@@ -1,11 +1,11 @@
-//! What is random, and from where.
+//! Random generators of the radio path.
 
 use rand_chacha::ChaCha8Rng;
 
 use crate::random;
 
-/// The generators of one clip's radio path, so that one effect does not change the draws of another. Their numbers are
-/// part of what a seed means, lie apart from those of other augmentations, and never change.
+/// Generators of one clip's radio path, so that one effect does not change the draws of another. Their numbers are
+/// distinct from those of other augmentations, and never change, because a seed's results depend on them.
 #[derive(Clone, Copy)]
 pub(super) enum Stream {
     Channel = 32,
@@ -31,7 +31,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Its generator for a draw.
+    /// Returns the effect's generator for a draw.
     pub fn of(self, draw: u64) -> ChaCha8Rng {
         random::stream(draw, self as u64)
     }

@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{DrawnStation, OtherStations, RATE};
 
-/// A carrier at half of full scale that is keyed at random: pieces of 60 ms to 180 ms, with pauses in between.
+/// A carrier at half of full scale that is keyed at random: marks of 60 ms to 180 ms, with pauses in between.
 pub(crate) fn keyed_tone(hz: f64, samples: usize) -> Vec<f32> {
     let mut elements = [1, 3, 1, 1, 3, 3, 1, 3, 3, 1, 3, 1, 1, 1, 3].into_iter().cycle();
     let mut keyed: Vec<f32> = Vec::with_capacity(samples);

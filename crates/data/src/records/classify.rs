@@ -1,25 +1,25 @@
 use super::fields::{TaskFields, check_set, index_of};
 use super::{Origin, RecordsConfig, RecordsError};
 
-/// A text, or a pair of them, and its class.
+/// A text, or a pair of texts, and its class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassifyRecord {
     /// The text.
     pub text: String,
     /// The second text, for tasks on pairs.
     pub text_pair: Option<String>,
-    /// The class: its number in the task's labels.
+    /// Class, as an index into the task's labels.
     pub label: usize,
-    /// Where the record comes from.
+    /// Origin of the record.
     pub origin: Origin,
 }
 
 impl ClassifyRecord {
-    /// Reads records whose labels are names out of `labels` or numbers of them.
+    /// Reads records whose labels are names from `labels` or indices into them.
     ///
     /// # Errors
-    /// Names the file and, where there is one, the line or row: for a file that is missing, not in its format or empty,
-    /// a field that is missing or no text, and a label that is none of `labels`.
+    /// The error names the file and, where there is one, the line or row. It is returned for a file that is missing,
+    /// empty or not in its format, a field that is missing or not a text, and a label that is not in `labels`.
     pub fn read(config: &RecordsConfig, labels: &[String]) -> Result<Vec<Self>, RecordsError> {
         check_set("label", labels)?;
         let task = TaskFields {

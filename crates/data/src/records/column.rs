@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-/// Where a file has a field.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Column of a file that holds a field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum Column {
     /// The column's number, from 0.

@@ -5,55 +5,56 @@ use serde::{Deserialize, Serialize};
 
 use super::{Column, PartConfig, Paths, RecordsError, Share};
 
-/// Which records of which files, and where those files have what a task needs.
+/// Selection of records from files, and the columns that hold the fields of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordsConfig {
-    /// The file, a folder of files, or a list of such: they are read one after the other as if they were one.
+    /// The file, a folder of files, or a list of both. Several files are read one after the other as if they were one.
     pub path: Paths,
     /// The second file of two plain text files: translations, labels or tags, line by line.
     pub target_path: Option<PathBuf>,
-    /// How it is written: `auto`, which goes by the extension, `jsonl`, `json`, `csv`, `tsv`, `conll`, `text` or
+    /// Format of the files: `auto`, which goes by the extension, `jsonl`, `json`, `csv`, `tsv`, `conll`, `text` or
     /// `parquet`; speech may also be `tar` or `audio`.
     pub format: Format,
-    /// From a field that the task needs, such as `text` or `answers`, to the column that holds it: its name, a dotted
-    /// path for something nested (`translation.en`, `target.0`), or its number from 0.
+    /// Mapping from a field that the task needs, such as `text` or `answers`, to the column that holds it: its name, a
+    /// dotted path for something nested (`translation.en`, `target.0`), or its number from 0.
     pub columns: BTreeMap<String, Column>,
-    /// Whether the first row of a CSV or TSV file names the columns. By default it does if it holds the name of a field
-    /// or of a mapped column. Of several files each has its own.
+    /// Whether the first row of a CSV or TSV file names the columns. By default it does if it contains the name of a
+    /// field or of a mapped column. Each of several files has its own header.
     pub header: Option<bool>,
-    /// At most so many records of all files: the first ones, of the part if there is one.
+    /// Maximum number of records from all files: the first ones, of the part if there is one.
     pub limit: Option<usize>,
-    /// A fixed share of the records, so that training, validation and test can be cut from one file; all by default.
+    /// Fixed part of the records, so that training, validation and test splits can come from one file; all by default.
     pub part: Option<PartConfig>,
-    /// A share of what that leaves, of which another split takes the rest.
+    /// Share of the records that remain, of which another split takes the rest.
     pub share: Option<Share>,
 }
 
-/// How a file is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Format of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// By its extension, which must be the same throughout a folder; `text` where there are two files. A `.json` file of one object a line is JSON Lines.
+    /// Given by the extension, which must be the same throughout a folder; `text` if there are two files. A `.json`
+    /// file with one object per line is JSON Lines.
     #[default]
     Auto,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Jsonl,
     /// A JSON array, alone or as the only array in an object.
     Json,
-    /// Cells separated by commas; text that holds one is quoted.
+    /// Cells separated by commas; text that contains a comma is quoted.
     Csv,
     /// Cells separated by tabs; quotes are part of the text.
     Tsv,
-    /// A word and its tag a line, and blank lines between sentences.
+    /// A word and its tag per line, and blank lines between sentences.
     Conll,
     /// Two plain files, line by line.
     Text,
     /// Parquet.
     Parquet,
-    /// Shards of WebDataset: speech alone.
+    /// Shards of WebDataset; for speech only.
     Tar,
-    /// A folder of audio files with their texts beside them: speech alone.
+    /// A folder of audio files with their texts beside them; for speech only.
     Audio,
 }
 
@@ -61,7 +62,7 @@ impl RecordsConfig {
     /// Checks everything that can be checked without the files.
     ///
     /// # Errors
-    /// Names the key that does not fit.
+    /// Returns an error that names the invalid key.
     pub fn validate(&self) -> Result<(), RecordsError> {
         let fail = |reason: String| Err(RecordsError::Config { reason });
         let paths = self.path.as_slice();
@@ -90,7 +91,7 @@ impl RecordsConfig {
         Ok(())
     }
 
-    /// The columns whose equal values keep records together.
+    /// Returns the columns whose equal values keep records together.
     pub(super) fn groups(&self) -> impl Iterator<Item = &Column> {
         let part = self.part.as_ref().and_then(|part| part.by.as_ref());
         part.into_iter().chain(self.share.as_ref().and_then(|share| share.by.as_ref()))
@@ -114,12 +115,12 @@ impl RecordsConfig {
         Ok(())
     }
 
-    /// Whether two plain files are read.
+    /// Returns whether two plain files are read.
     pub(crate) fn is_text(&self) -> bool {
         self.format == Format::Text || self.format == Format::Auto && self.target_path.is_some()
     }
 
-    /// A file's format as given or as the extension tells it.
+    /// Returns a file's format: the configured one, or that of its extension.
     pub(crate) fn format_of(&self, path: &Path) -> Option<Format> {
         match self.format {
             _ if self.is_text() => Some(Format::Text),
@@ -129,7 +130,7 @@ impl RecordsConfig {
     }
 }
 
-/// What the extensions of files mean.
+/// Formats of file extensions.
 const EXTENSIONS: [(&str, Format); 9] = [
     ("jsonl", Format::Jsonl),
     ("ndjson", Format::Jsonl),
@@ -143,13 +144,13 @@ const EXTENSIONS: [(&str, Format); 9] = [
 ];
 
 impl Format {
-    /// The format of files with this one's extension.
+    /// Returns the format of this file's extension.
     pub(crate) fn by_extension(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?;
         EXTENSIONS.iter().find(|(known, _)| extension.eq_ignore_ascii_case(known)).map(|(_, format)| *format)
     }
 
-    /// The extensions of a format's files, for an error message; all there are for `auto`.
+    /// Returns the extensions of a format's files, for an error message; all known ones for `auto`.
     pub(crate) fn extensions(self) -> String {
         let names = EXTENSIONS.iter().filter(|(_, format)| self == Self::Auto || self == *format);
         names.map(|(name, _)| format!(".{name}")).collect::<Vec<_>>().join(", ")

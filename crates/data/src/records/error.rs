@@ -2,164 +2,164 @@ use std::path::PathBuf;
 
 use super::{Origin, Paths, Share};
 
-/// Why records could not be read; lines and rows count from 1, columns from 0.
+/// Error of reading records; lines and rows count from 1, columns from 0.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
-    /// A key of the configuration does not fit.
+    /// A key of the configuration is invalid.
     #[error("{reason}")]
     Config {
-        /// Which, and what to do.
+        /// The key, and how to correct it.
         reason: String,
     },
-    /// No such file or folder.
+    /// The file or folder does not exist.
     #[error("{}: there is no such file of records; check the path", path.display())]
     Missing {
         /// The file.
         path: PathBuf,
     },
-    /// The file exists but cannot be read, or is not what its format says.
+    /// The file exists but cannot be read, or is not in its format.
     #[error("{}: cannot be read: {reason}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system or the format's reader said.
+        /// Message of the operating system or of the format's reader.
         reason: String,
     },
-    /// The extension names no format.
+    /// The extension belongs to no format.
     #[error("{}: the extension tells no format; give it under `format`: jsonl, json, csv, tsv, conll, text or parquet", path.display())]
     Format {
         /// The file.
         path: PathBuf,
     },
-    /// A format of speech where text is wanted.
+    /// A format of speech was given for text.
     #[error("{}: `format: tar` and `audio` are for speech; text comes as jsonl, json, csv, tsv, conll, text or parquet", path.display())]
     Speech {
         /// The file.
         path: PathBuf,
     },
-    /// A folder without files of records.
+    /// A folder holds no files of records.
     #[error("{}: is a folder without files of records ({extensions}); name one that has some", path.display())]
     EmptyFolder {
         /// The folder.
         path: PathBuf,
-        /// The extensions that were looked for.
+        /// Extensions that were looked for.
         extensions: String,
     },
-    /// A folder that holds more than one format.
+    /// A folder holds more than one format.
     #[error("{}: is a folder with files of several formats, such as {first} and {other}; say under `format` which to read", path.display())]
     Formats {
         /// The folder.
         path: PathBuf,
-        /// The name of its first file.
+        /// Name of its first file.
         first: String,
-        /// The name of one in another format.
+        /// Name of a file in another format.
         other: String,
     },
-    /// No records at all.
+    /// There are no records.
     #[error("{path}: holds no records; give a file that has some")]
     Empty {
         /// The files.
         path: Paths,
     },
-    /// Records, but none in the part.
+    /// There are records, but none in the part.
     #[error("{path}: none of its {records} records is in the part from {from} to {to}; widen it")]
     EmptyPart {
         /// The files.
         path: Paths,
-        /// Records in them.
+        /// Number of records in them.
         records: u64,
-        /// Where the part begins.
+        /// Start of the part.
         from: f64,
-        /// Where it ends.
+        /// End of the part.
         to: f64,
     },
-    /// Records, but none in the share.
+    /// There are records, but none in the share.
     #[error(
         "{path}: none of its {records} records falls into a share of {share}; make it larger, or give each split files of its own"
     )]
     EmptyShare {
         /// The files.
         path: Paths,
-        /// Records in them.
+        /// Number of records in them.
         records: u64,
-        /// How much was wanted.
+        /// The share.
         share: Share,
     },
-    /// Two files that should belong together line by line, and do not.
+    /// Two files that are read line by line differ in length.
     #[error("{} has {lines} lines and {} has {target_lines}: line n of one must belong to line n of the other", path.display(), target_path.display())]
     Unequal {
         /// The first file.
         path: PathBuf,
-        /// Its lines.
+        /// Number of its lines.
         lines: usize,
         /// The second file.
         target_path: PathBuf,
-        /// Its lines.
+        /// Number of its lines.
         target_lines: usize,
     },
-    /// Bytes that are no text.
+    /// The bytes are not valid text.
     #[error("{origin} is not UTF-8; save the file as UTF-8")]
     Encoding {
-        /// The file, and the line or row in it.
+        /// File, and line or row in it.
         origin: Origin,
     },
-    /// A line or row that cannot be understood.
+    /// A line or row cannot be parsed.
     #[error("{origin} {reason}")]
     Malformed {
-        /// The file, and the line or row in it.
+        /// File, and line or row in it.
         origin: Origin,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
-    /// A record without the fields that the task needs.
+    /// A record lacks fields that the task needs.
     #[error("{origin} has {found}; the task needs {needs}: map them under `columns`")]
     Fields {
-        /// The file, and the line or row in it.
+        /// File, and line or row in it.
         origin: Origin,
-        /// The fields that there are.
+        /// Fields that the record has.
         found: String,
-        /// The fields that the task needs.
+        /// Fields that the task needs.
         needs: String,
     },
-    /// A field that holds something of another type.
+    /// A field has a value of the wrong type.
     #[error("{origin} has {found} in {field}, where the task needs {needs}; map another column or correct the file")]
     Type {
-        /// The file, and the line or row in it.
+        /// File, and line or row in it.
         origin: Origin,
-        /// The field and its column.
+        /// Name of the field and its column.
         field: String,
-        /// The type of value that is there, in words.
+        /// Type of the value, in words.
         found: String,
-        /// What should be there.
+        /// Expected type.
         needs: String,
     },
-    /// A label or tag that is none of the task's.
+    /// A label or tag is not in the task's set.
     #[error("{origin} has the {kind} `{label}`, which is none of the task's: {set} {hint}")]
     Label {
-        /// The file, and the line or row in it.
+        /// File, and line or row in it.
         origin: Origin,
         /// `label` or `tag`.
         kind: &'static str,
-        /// As the file has it.
+        /// Label as in the file.
         label: String,
-        /// The task's.
+        /// Set of the task.
         set: String,
-        /// How they may be given.
+        /// Accepted forms of labels.
         hint: &'static str,
     },
-    /// An answer that does not stand where it should.
+    /// An answer is not at its place in the context.
     #[error(
         "{origin} has the answer `{answer}` at character {start} of the context, where there is `{found}`; starts count \
          characters (not bytes or words) from 0"
     )]
     Span {
-        /// The file, and the line or row in it.
+        /// File, and line or row in it.
         origin: Origin,
-        /// The answer's text.
+        /// Text of the answer.
         answer: String,
-        /// Where it should start.
+        /// Position where it should start.
         start: usize,
-        /// What the context has there.
+        /// Text of the context at this position.
         found: String,
     },
 }

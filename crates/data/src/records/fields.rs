@@ -6,28 +6,28 @@ use serde_json::Value;
 use super::row::{Content, Row};
 use super::{Column, Origin, Place, RecordsConfig, RecordsError, Share};
 
-/// The fields of a task, and where a configuration says they are.
+/// Fields of a task, and the configuration that maps them to columns.
 pub(crate) struct TaskFields<'c> {
-    /// What is read.
+    /// Configuration of the files.
     pub config: &'c RecordsConfig,
     /// Fields that every record has; in files without names they are the columns from 0.
     pub required: &'static [&'static str],
     /// Fields that a record may have.
     pub optional: &'static [&'static str],
-    /// Other names of fields, in this order, where a field is neither mapped nor there under its own name. A task that
-    /// has some takes CSV files that are separated by pipes.
+    /// Other names of fields, in this order, for a field that is neither mapped nor present under its own name. A task
+    /// that has such names accepts CSV files that are separated by pipes.
     pub aliases: Aliases,
-    /// The field that records may share with others, such as the passage of questions: by default a share of the records
-    /// has all records that share it, or none of them.
+    /// Field that several records may share, such as the passage of questions. By default a share of the records
+    /// contains all records with the same value of it, or none of them.
     pub shared: Option<&'static str>,
 }
 
-/// Fields and what else they may be called.
+/// Fields and their other names.
 pub(crate) type Aliases = &'static [(&'static str, &'static [&'static str])];
 
 impl TaskFields<'_> {
-    /// The records of the configured part, up to the limit, each made by `record`; at least one. The rows are numbered
-    /// from 1.
+    /// Returns the records of the configured part, up to the limit, each made by `record`; at least one. The rows are
+    /// numbered from 1.
     pub fn select<T, E: From<RecordsError>>(
         &self,
         rows: impl Iterator<Item = Result<Row, RecordsError>>,
@@ -65,7 +65,7 @@ impl TaskFields<'_> {
         }
     }
 
-    /// A field that the row must have.
+    /// Returns a field that the row must have.
     pub fn required<'r>(&self, row: &'r Row, field: &str) -> Result<&'r Value, RecordsError> {
         row.get(&self.column(row, field)).ok_or_else(|| {
             let needs: Vec<_> = self.required.iter().map(|field| self.label(field)).collect();
@@ -73,7 +73,7 @@ impl TaskFields<'_> {
         })
     }
 
-    /// A field that it may have; a mapped one must be there, if only as null.
+    /// Returns a field that the row may have. A mapped field must be present, even if only as null.
     pub fn optional<'r>(&self, row: &'r Row, field: &str) -> Result<Option<&'r Value>, RecordsError> {
         match row.get(&self.column(row, field)) {
             Some(Value::Null) => Ok(None),
@@ -82,19 +82,19 @@ impl TaskFields<'_> {
         }
     }
 
-    /// A required text; a list of texts is joined by spaces.
+    /// Returns a required text; a list of texts is joined by spaces.
     pub fn text(&self, row: &Row, field: &str) -> Result<String, RecordsError> {
         let value = self.required(row, field)?;
         text(value).ok_or_else(|| self.mistyped(row, field, value, "text"))
     }
 
-    /// An optional text; a list of texts is joined by spaces.
+    /// Returns an optional text; a list of texts is joined by spaces.
     pub fn optional_text(&self, row: &Row, field: &str) -> Result<Option<String>, RecordsError> {
         let Some(value) = self.optional(row, field)? else { return Ok(None) };
         text(value).map(Some).ok_or_else(|| self.mistyped(row, field, value, "text"))
     }
 
-    /// The error for a field of another type.
+    /// Returns the error for a field of the wrong type.
     pub fn mistyped(&self, row: &Row, field: &str, value: &Value, needs: &str) -> RecordsError {
         let found = match value {
             Value::Null => "null",
@@ -108,7 +108,7 @@ impl TaskFields<'_> {
         RecordsError::Type { origin, field, found: found.into(), needs: needs.into() }
     }
 
-    /// Every name that a header row could hold.
+    /// Returns every name that a header row could contain.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let mapped = self.config.columns.values().chain(self.config.groups());
         let aliases = self.aliases.iter().flat_map(|(_, names)| names.iter().copied());
@@ -118,23 +118,23 @@ impl TaskFields<'_> {
         }))
     }
 
-    /// Whether a row's cells are names of columns rather than values.
+    /// Returns whether a row's cells are names of columns rather than values.
     pub fn is_header<S: AsRef<str>>(&self, cells: &[S]) -> bool {
         self.config.header.unwrap_or_else(|| self.has_names(cells))
     }
 
-    /// Whether a name that is looked for is among a row's cells, in upper or lower case.
+    /// Returns whether one of the names is among a row's cells, in upper or lower case.
     pub fn has_names<S: AsRef<str>>(&self, cells: &[S]) -> bool {
         self.names().any(|name| cells.iter().any(|cell| cell.as_ref().eq_ignore_ascii_case(name)))
     }
 
-    /// Refuses a header in which a column that is used is there twice: nothing says which one is meant.
+    /// Refuses a header that contains a used column twice, because it is ambiguous.
     pub fn check_header(&self, path: &Arc<Path>, header: Option<&Arc<[String]>>) -> Result<(), RecordsError> {
         let Some(header) = header else { return Ok(()) };
         let origin = Origin::line(path, 1);
         let row = Row::new(origin.clone(), Content::Cells { header: Some(header.clone()), cells: Vec::new() });
         for (name, key) in self.used(&row) {
-            // Upper and lower case are alike where the name is not there as it is.
+            // Upper and lower case are equal where the exact name is not in the header.
             let exact = self.aliases.is_empty() && self.fields().any(|field| field == name);
             let alike = !exact && !self.config.columns.values().any(|column| *column == name.as_str().into());
             let same = |cell: &String| *cell == name || alike && cell.eq_ignore_ascii_case(&name);
@@ -150,7 +150,7 @@ impl TaskFields<'_> {
         Ok(())
     }
 
-    /// Refuses an object that has a name twice which is used: of its two values there would be the last, in silence.
+    /// Refuses an object that contains a used name twice: otherwise the last of the two values would be taken silently.
     fn check_repeated(&self, row: &Row) -> Result<(), RecordsError> {
         if row.repeated.is_empty() {
             return Ok(());
@@ -169,7 +169,8 @@ impl TaskFields<'_> {
         }
     }
 
-    /// The names of the columns that are used of a row, and how a configuration begins to say which column that is.
+    /// Returns the names of the row's columns that are used, each with the beginning of a configuration that selects
+    /// the column.
     fn used(&self, row: &Row) -> impl Iterator<Item = (String, String)> {
         let fields = self.fields().map(|field| (self.column(row, field), format!("columns: {{{field}")));
         let by = self.config.groups().cloned();
@@ -199,7 +200,7 @@ impl TaskFields<'_> {
         Ok(in_part && share.as_ref().is_none_or(in_share))
     }
 
-    /// Where a row has a field.
+    /// Returns the column of a row that holds a field.
     pub fn column(&self, row: &Row, field: &str) -> Column {
         if let Some(column) = self.config.columns.get(field) {
             return column.clone();
@@ -212,14 +213,14 @@ impl TaskFields<'_> {
         }
     }
 
-    /// A field's own name, then its others.
+    /// Returns a field's own name, then its other names.
     pub fn spellings<'f>(&self, field: &'f str) -> impl Iterator<Item = &'f str> + use<'f> {
         let aliases = self.aliases;
         let others = aliases.iter().filter(move |(of, _)| *of == field).flat_map(|(_, names)| names.iter().copied());
         std::iter::once(field).chain(others)
     }
 
-    /// A field for an error message, with its column if that is called otherwise.
+    /// Returns a field for an error message, with its column if that has another name.
     fn label(&self, field: &str) -> String {
         match self.config.columns.get(field) {
             Some(column) if *column != Column::from(field) => format!("{field} (as `{column}`)"),
@@ -236,7 +237,7 @@ impl TaskFields<'_> {
     }
 }
 
-/// A text, or several joined by spaces.
+/// Returns a text, or several joined by spaces.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -248,8 +249,8 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// The number of a label or tag in a set, given by name or, where no name is a number itself, by its place in the set. Where
-/// one is, nothing tells a place from a name.
+/// Returns the index of a label or tag in a set. It is given by name or, if no name is a number itself, by its index.
+/// If a name is a number, an index and a name cannot be told apart.
 pub(super) fn index_of(
     set: &[String],
     value: &Value,
@@ -270,7 +271,7 @@ pub(super) fn index_of(
     };
     let index = match value {
         _ if let Some(index) = named(&name) => Some(index),
-        // The names 0 and 1 are what true and false are as numbers.
+        // As numbers, true and false correspond to the names 1 and 0.
         Value::Bool(truth) if numbers => named("0").zip(named("1")).map(|(no, yes)| if *truth { yes } else { no }),
         _ if numbers => None,
         _ => place().filter(|place| *place < set.len()),
@@ -284,17 +285,17 @@ pub(super) fn index_of(
     })
 }
 
-/// What of a set of labels is read.
+/// Accepted forms of labels from a set.
 const NAMES_OR_PLACES: &str = "(or their numbers from 0)";
 const NAMES_ALONE: &str =
     "(some of these are numbers, so a number is a name here and no place in the list: name them as the data does)";
 
-/// Whether a name is a number; `nan` and `inf` are words.
+/// Returns whether a name is a number; `nan` and `inf` are words.
 fn is_number(name: &str) -> bool {
     name.trim().parse().is_ok_and(f64::is_finite)
 }
 
-/// Where the `index`th line of a record is, for records that have a line an item.
+/// Returns the origin of a record's item at `index`, for records with one line per item.
 pub(super) fn item_origin(row: &Row, index: usize) -> Origin {
     match (&row.content, row.origin.place) {
         (Content::Sentence(_), Place::Line(line)) => {
@@ -304,7 +305,7 @@ pub(super) fn item_origin(row: &Row, index: usize) -> Origin {
     }
 }
 
-/// Checks a label set before anything is read.
+/// Checks a label set before any file is read.
 pub(super) fn check_set(kind: &str, set: &[String]) -> Result<(), RecordsError> {
     let fail = |reason: String| Err(RecordsError::Config { reason });
     if set.is_empty() {

@@ -3,21 +3,22 @@ use serde_json::{Map, Value};
 use super::fields::TaskFields;
 use super::{Origin, RecordsConfig, RecordsError};
 
-/// A record with fields that the reader names: for kinds of tasks of one's own.
+/// A record with fields that the caller names, for your own kinds of tasks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldsRecord {
-    /// Its fields by name; of optional ones those that are there.
+    /// Fields by name; of the optional ones those that are present.
     pub fields: Map<String, Value>,
-    /// Where the record comes from.
+    /// Origin of the record.
     pub origin: Origin,
 }
 
 impl FieldsRecord {
-    /// Reads records that have all of `required` and may have `optional` fields, wherever `columns` says they are.
+    /// Reads records that have all `required` and may have `optional` fields, in the columns that `columns` maps them
+    /// to.
     ///
     /// # Errors
-    /// Names the file and, where there is one, the line or row: for a file that is missing, not in its format or empty,
-    /// and for a field that is missing.
+    /// The error names the file and, where there is one, the line or row. It is returned for a file that is missing,
+    /// empty or not in its format, and for a field that is missing.
     pub fn read(
         config: &RecordsConfig,
         required: &'static [&'static str],
@@ -38,18 +39,18 @@ impl FieldsRecord {
         })
     }
 
-    /// A text.
+    /// Returns a text field.
     ///
     /// # Errors
-    /// When the field is something else, or not there.
+    /// If the field has another type or is missing.
     pub fn text(&self, field: &str) -> Result<&str, RecordsError> {
         self.fields.get(field).and_then(Value::as_str).ok_or_else(|| self.mistyped(field, "text"))
     }
 
-    /// A number, which files without types have as text.
+    /// Returns a number, or a text that is a number, for files without types.
     ///
     /// # Errors
-    /// When the field is something else, or not there.
+    /// If the field has another type or is missing.
     pub fn number(&self, field: &str) -> Result<f64, RecordsError> {
         let number = match self.fields.get(field) {
             Some(Value::Number(number)) => number.as_f64(),

@@ -14,14 +14,14 @@ use super::starts::Starts;
 use super::{Format, Origin, RecordsError, parquet};
 
 impl TaskFields<'_> {
-    /// The records of the configured part, up to the limit, each made by `record`; at least one.
+    /// Returns the records of the configured part, up to the limit, each made by `record`; at least one.
     pub fn read<T>(&self, record: impl FnMut(&Row) -> Result<T, RecordsError>) -> Result<Vec<T>, RecordsError> {
         self.config.validate()?;
         self.select(rows(self)?, record)
     }
 }
 
-/// The rows of a task's files with their numbers, one file after the other; each is opened when its turn comes.
+/// Returns the numbered rows of a task's files, one file after the other; each file is opened when its rows are needed.
 fn rows(task: &TaskFields) -> Result<impl Iterator<Item = Result<Row, RecordsError>>, RecordsError> {
     let rows = find::files(task.config)?.into_iter().flat_map(|(format, path)| {
         file_rows(task, format, path.into()).unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
@@ -48,7 +48,8 @@ pub(crate) fn file_rows(task: &TaskFields, format: Format, path: Arc<Path>) -> R
     }
 }
 
-/// Whether a file begins with one complete object a line, rather than with one object on many lines or with an array.
+/// Returns whether a file begins with one complete object per line, rather than with one object on many lines or an
+/// array.
 fn is_jsonl(path: &Arc<Path>) -> Result<bool, RecordsError> {
     let mut lines = lines(path)?.filter(|line| !is_blank(line));
     let Some((_, first)) = lines.next().transpose()? else { return Ok(false) };
@@ -61,7 +62,7 @@ fn jsonl(path: Arc<Path>) -> Result<Rows, RecordsError> {
         let (number, text) = line?;
         let origin = Origin::line(&path, number);
         let Noted { value, repeated } = json::parse(&text).map_err(|error| {
-            // It counts lines within the one line it was given, so only the column means anything.
+            // The parser counts lines within the one line it was given, so only the column is meaningful.
             let reason = error.to_string();
             let reason = reason.split(" at line ").next().unwrap_or(&reason);
             let reason = format!(
@@ -123,7 +124,7 @@ fn json(path: Arc<Path>) -> Result<Rows, RecordsError> {
     })))
 }
 
-/// A row from an object, or from an array of cells.
+/// Makes a row from an object, or from an array of cells.
 fn json_row(origin: Origin, value: Value) -> Result<Row, RecordsError> {
     match value {
         Value::Object(fields) => Ok(Row::new(origin, Content::Fields(fields))),
@@ -132,7 +133,8 @@ fn json_row(origin: Origin, value: Value) -> Result<Row, RecordsError> {
     }
 }
 
-/// A line behind the last of a table: where it stands in a cell, the quote that the cell begins with was never closed.
+/// A line added after the last line of a table. If it ends up inside a cell, the quote at the start of that cell was
+/// never closed.
 const END: &str = "\0 end of table \0";
 
 fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsError> {
@@ -141,9 +143,9 @@ fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8) -> Result<Rows, Reco
     let mut records = csv::ReaderBuilder::new()
         .delimiter(delimiter)
         .has_headers(false)
-        // The number of cells is checked here, for the last line has one.
+        // The number of cells is checked here, because the last line has only one.
         .flexible(true)
-        // Between tabs quotes belong to the text.
+        // In files separated by tabs, quotes belong to the text.
         .quoting(delimiter != b'\t')
         .from_reader(bytes)
         .into_records();
@@ -181,8 +183,8 @@ fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8) -> Result<Rows, Reco
     })))
 }
 
-/// Whether a CSV file is separated by semicolons, as Excel writes it where the comma is that of decimals: its first line has
-/// the names of columns between them, or no comma where a task needs several columns.
+/// Returns whether a CSV file is separated by semicolons, as Excel writes it where the comma is the decimal separator.
+/// Then its first line has the names of columns between semicolons, or no comma where a task needs several columns.
 fn has_semicolons(task: &TaskFields, path: &Arc<Path>) -> Result<bool, RecordsError> {
     let Some((_, first)) = lines(path)?.find(|line| !is_blank(line)).transpose()? else { return Ok(false) };
     let between = |separator| first.split(separator).map(|cell| cell.trim().trim_matches('"')).collect::<Vec<_>>();
@@ -191,15 +193,16 @@ fn has_semicolons(task: &TaskFields, path: &Arc<Path>) -> Result<bool, RecordsEr
     Ok(first.contains(';') && !named(',') && (named(';') || one_cell))
 }
 
-/// Whether a CSV file is separated by pipes: its first line has some, and is no header of commas.
+/// Returns whether a CSV file is separated by pipes: its first line contains some, and is no header separated by
+/// commas.
 fn has_pipes(task: &TaskFields, path: &Arc<Path>) -> Result<bool, RecordsError> {
     let Some((_, first)) = lines(path)?.find(|line| !is_blank(line)).transpose()? else { return Ok(false) };
     let commas: Vec<_> = first.split(',').map(|cell| cell.trim().trim_matches('"')).collect();
     Ok(first.contains('|') && !(commas.len() > 1 && task.is_header(&commas)))
 }
 
-/// Cells separated by pipes, as in LJSpeech: quotes are part of the text. Without a header a third cell, the text in
-/// another form, may be missing.
+/// Reads cells separated by pipes, as in LJSpeech: quotes are part of the text. Without a header a third cell, the text
+/// in another form, may be missing.
 fn pipes(task: &TaskFields, path: Arc<Path>) -> Result<Rows, RecordsError> {
     let mut lines = lines(&path)?.filter(|line| !is_blank(line)).peekable();
     let split = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
@@ -232,7 +235,7 @@ fn table_error(path: &Arc<Path>, line: u64, error: &csv::Error) -> RecordsError 
     }
 }
 
-/// Sentences; the columns of a line are separated by tabs, or by white space where there are none.
+/// Reads sentences. The columns of a line are separated by tabs, or by white space if there are none.
 fn conll(path: Arc<Path>) -> Result<Rows, RecordsError> {
     let mut lines = lines(&path)?;
     Ok(Box::new(std::iter::from_fn(move || {
@@ -275,9 +278,9 @@ fn conll(path: Arc<Path>) -> Result<Rows, RecordsError> {
     })))
 }
 
-/// Two files, line by line.
+/// Reads two files line by line.
 fn parallel(path: Arc<Path>, target: Arc<Path>) -> Result<Rows, RecordsError> {
-    // Before anything else, for a limit could end the reading before the shorter one ends.
+    // Counted first, because a limit could end the reading before the end of the shorter file.
     let (here, there) = (lines(&path)?.count(), lines(&target)?.count());
     if here != there {
         let (path, target_path) = (path.to_path_buf(), target.to_path_buf());

@@ -1,4 +1,4 @@
-//! The files that a configuration means.
+//! Search for the files of a configuration.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::lines::read_error;
 use super::{Format, RecordsConfig, RecordsError};
 
-/// Every file of a configuration, with its format.
+/// Returns every file of a configuration, with its format.
 pub(crate) fn files(config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>, RecordsError> {
     let mut files = Vec::new();
     for path in config.path.as_slice() {
@@ -26,7 +26,7 @@ pub(crate) fn files(config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>, Re
     Ok(files)
 }
 
-/// The files of records in a folder, in the order of their names; at least one, and all of one format.
+/// Returns the files of records in a folder, ordered by name; at least one, and all of one format.
 pub(crate) fn folder(path: &Path, config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>, RecordsError> {
     if matches!(config.format, Format::Tar | Format::Audio) {
         return Err(RecordsError::Speech { path: path.into() });

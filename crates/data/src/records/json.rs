@@ -1,4 +1,4 @@
-//! JSON that does not hide a name that an object has twice: readers take the last one in silence.
+//! JSON parsing that detects names that occur twice in an object: other parsers silently take the last one.
 
 use std::fmt::{Formatter, Result as FmtResult};
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// A value, and where its objects have a name twice: dotted paths, in lists with numbers.
+/// A value, and the names that its objects contain twice: dotted paths, with numbers for list items.
 pub(crate) struct Noted {
     pub value: Value,
     pub repeated: Vec<String>,
@@ -25,11 +25,11 @@ impl<'de> Deserialize<'de> for Noted {
     }
 }
 
-/// Reads a value and notes what is repeated in it.
+/// Reads a value and records the repeated names in it.
 struct Reader<'a>(&'a mut Vec<String>);
 
 impl Reader<'_> {
-    /// What is read of a part of the value, which is called `name` there.
+    /// Reads a part of the value that is called `name` there.
     fn within<T, E>(&mut self, name: impl ToString, read: impl FnOnce(Reader) -> Result<T, E>) -> Result<T, E> {
         let before = self.0.len();
         let read = read(Reader(self.0))?;

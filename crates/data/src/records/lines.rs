@@ -1,4 +1,4 @@
-//! Files as lines, and what every format's reader shares.
+//! Lines of files, and functions that all formats share.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use super::row::Row;
 use super::{Origin, RecordsError};
 
-/// The rows of one file, read as they are asked for.
+/// Rows of one file, read on demand.
 pub(crate) type Rows = Box<dyn Iterator<Item = Result<Row, RecordsError>>>;
 
-/// Opens a file to read from.
+/// Opens a file for reading.
 pub(crate) fn open(path: &Path) -> Result<File, RecordsError> {
     File::open(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => RecordsError::Missing { path: path.into() },
@@ -19,13 +19,13 @@ pub(crate) fn open(path: &Path) -> Result<File, RecordsError> {
     })
 }
 
-/// An error of the system or of a format's reader.
+/// Makes an error of the operating system or of a format's reader.
 pub(crate) fn read_error(path: &Path, error: impl ToString) -> RecordsError {
     RecordsError::Read { path: path.into(), reason: error.to_string() }
 }
 
-/// Lines with their numbers, without line ends and byte order mark. Only a line feed ends a line, after a carriage
-/// return or not: other separators of Unicode may be part of a text.
+/// Returns lines with their numbers, without line ends and byte order mark. Only a line feed ends a line, with or
+/// without a carriage return before it: other separators of Unicode may be part of a text.
 pub(crate) fn lines(
     path: &Arc<Path>,
 ) -> Result<impl Iterator<Item = Result<(u64, String), RecordsError>> + use<>, RecordsError> {

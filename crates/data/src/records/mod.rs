@@ -1,17 +1,19 @@
-//! Records of text tasks: classification, spans, tags and pairs, read from the formats that data sets come in.
+//! Records of text tasks: classification, spans, tags and pairs, read from the usual formats of data sets.
 //!
-//! | format | what it is |
+//! | format | content |
 //! |---|---|
-//! | `jsonl` | one JSON object a line; blank lines are skipped |
+//! | `jsonl` | one JSON object per line; blank lines are skipped |
 //! | `json` | one array of objects, alone or as the only array in an object |
-//! | `csv`, `tsv` | cells with or without a header row, in CSV between commas or semicolons; quotes mean something in CSV only |
-//! | `conll` | a word and its tag a line, separated by a tab; blank lines between sentences; `-DOCSTART-` is skipped |
-//! | `text` | two plain files: line n of one belongs to line n of the other |
+//! | `csv`, `tsv` | cells with or without a header row, in CSV between commas or semicolons; quotes are special in CSV
+//! only |
+//! | `conll` | a word and its tag per line, separated by a tab; blank lines between sentences; `-DOCSTART-` is skipped
+//! |
+//! | `text` | two plain files: line n of the first belongs to line n of the second |
 //! | `parquet` | as published on Hugging Face, with nested lists and structs |
 //!
-//! Where a data set comes as several files, [`RecordsConfig::path`] is their folder or a list of them.
+//! If a data set consists of several files, [`RecordsConfig::path`] is their folder or a list of them.
 //!
-//! What a task needs is named by its fields, and [`RecordsConfig::columns`] says where a file has them:
+//! A task reads its inputs from named fields, and [`RecordsConfig::columns`] maps them to the columns of a file:
 //!
 //! | record | fields |
 //! |---|---|
@@ -19,11 +21,11 @@
 //! | [`SpanRecord`] | `question`, `context`, `answers`; `id` if there is one |
 //! | [`TagRecord`] | `words`, `tags` |
 //! | [`PairRecord`] | `source`, `target` |
-//! | [`FieldsRecord`] | those that the reader names |
+//! | [`FieldsRecord`] | those that the caller names |
 //!
-//! A field that is not mapped is looked for under its own name, and in files without names at its place in the list
-//! above, from column 0 (in CoNLL files the tags are the last column). Where a text is wanted and a list of texts is
-//! found, they are joined by spaces; `target.0` takes the first alone.
+//! A field that is not mapped is looked for under its own name. In files without names it is the column at its place in
+//! the list above, from column 0 (in CoNLL files the tags are the last column). Where a text is expected and a list of
+//! texts is found, they are joined by spaces; `target.0` takes the first alone.
 //!
 //! ```
 //! use undertone_data::records::{PairRecord, RecordsConfig};

@@ -1,14 +1,14 @@
 use super::fields::TaskFields;
 use super::{Origin, RecordsConfig, RecordsError};
 
-/// A text and what it should become: a translation, a summary, code.
+/// A source text and its target text: a translation, a summary, code.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PairRecord {
-    /// The text.
+    /// Source text.
     pub source: String,
-    /// What it should become.
+    /// Target text.
     pub target: String,
-    /// Where the record comes from.
+    /// Origin of the record.
     pub origin: Origin,
 }
 
@@ -16,8 +16,8 @@ impl PairRecord {
     /// Reads pairs.
     ///
     /// # Errors
-    /// Names the file and, where there is one, the line or row: for a file that is missing, not in its format or empty,
-    /// for two files of unequal length, and for a field that is missing or no text.
+    /// The error names the file and, where there is one, the line or row. It is returned for a file that is missing,
+    /// empty or not in its format, for two files of unequal length, and for a field that is missing or not a text.
     pub fn read(config: &RecordsConfig) -> Result<Vec<Self>, RecordsError> {
         let task =
             TaskFields { config, required: &["source", "target"], optional: &[], aliases: &[], shared: Some("source") };

@@ -13,13 +13,13 @@ use super::row::{Content, Row};
 use super::{Origin, RecordsError};
 use crate::guarded;
 
-/// The rows of a Parquet file: of all its columns, or of those in a projection of its schema.
+/// Returns the rows of a Parquet file, with all columns or those in a projection of its schema.
 pub(crate) fn rows(path: Arc<Path>, projection: Option<Type>) -> Result<Rows, RecordsError> {
     let file = open(&path)?;
     rows_in(path, file, projection)
 }
 
-/// The rows of a Parquet file that can be read wherever it lies; errors name `path`.
+/// Returns the rows of Parquet data in any readable source; errors name `path`.
 pub(crate) fn rows_in(
     path: Arc<Path>,
     file: impl ChunkReader + 'static,
@@ -35,7 +35,7 @@ pub(crate) fn rows_in(
     })))
 }
 
-/// What the reader of the format returns; where a file is damaged it may also panic, and that is then an error, too.
+/// Runs the format's reader. It may panic on damaged files, which becomes an error, too.
 pub(crate) fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, RecordsError> {
     match guarded::guarded(read) {
         Ok(result) => result.map_err(|error| read_error(path, error)),
@@ -47,7 +47,7 @@ fn fields(row: &ParquetRow) -> serde_json::Map<String, Value> {
     row.get_column_iter().map(|(name, field)| (name.clone(), value(field))).collect()
 }
 
-/// A field as JSON would have it; what JSON has no type for becomes text.
+/// Converts a field to JSON; types that JSON does not have become text.
 fn value(field: &Field) -> Value {
     match field {
         Field::Null => Value::Null,

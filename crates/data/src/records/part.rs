@@ -5,44 +5,45 @@ use serde_json::Value;
 
 use super::Column;
 
-/// A share of the records, the same in every run.
+/// A part of the records, the same in every run.
 ///
-/// Every record belongs to a group, and a group's place between 0 and 1 is a hash of its name; the part has the groups
-/// from `from` (included) to `to` (excluded). So adjoining parts never share a group, and whether a record belongs to a
-/// part depends on its own group alone: a file may be sorted, shuffled or extended, and the same article in another
-/// file falls into the same part. The price is that shares are approximate, the more so the fewer groups there are.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Every record belongs to a group. The position of a group between 0 and 1 is a hash of its name, and the part
+/// contains the groups from `from` (included) to `to` (excluded). So adjoining parts never share a group. Whether a
+/// record belongs to a part depends on its own group alone: a file may be sorted, shuffled or extended, and the same
+/// article in another file belongs to the same part. In return, the size of a part is approximate, the more so the
+/// fewer groups there are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PartConfig {
-    /// Where it begins, from 0.
+    /// Start of the part, from 0.
     pub from: f64,
-    /// Where it ends, to 1.
+    /// End of the part, up to 1.
     pub to: f64,
-    /// The column whose equal values make a group, such as the title of an article. By default each record is a group
-    /// of its own, named by its number among the records of all files.
+    /// Column whose equal values form a group, such as the title of an article. By default each record is a group of
+    /// its own, named by its number among the records of all files.
     pub by: Option<Column>,
 }
 
-/// A share of the records, the same in every run, in which what belongs together stays together: records with the same value
-/// in the column `by`, otherwise those of a group of [`PartConfig::by`], otherwise those that are cut from one audio file, or
-/// share their passage or text.
+/// A share of the records, the same in every run, that keeps related records together: those with the same value in the
+/// column `by`, otherwise those of a group of [`PartConfig::by`], otherwise those cut from one audio file, or with the
+/// same passage or text.
 ///
-/// As for a [`PartConfig`], a hash of a group's name is its place between 0 and 1. It is another hash, so that a share of a
-/// part is as large a share of it as of the whole.
+/// As for a [`PartConfig`], the position of a group between 0 and 1 is a hash of its name. It is another hash, so that
+/// a share contains the same fraction of a part as of the whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
-    /// Where it begins, from 0.
+    /// Start of the share, from 0.
     pub from: f64,
-    /// Where it ends, to 1.
+    /// End of the share, up to 1.
     pub to: f64,
-    /// The column whose equal values stay together, such as the speaker.
+    /// Column whose equal values stay together, such as the speaker.
     #[serde(default)]
     pub by: Option<Column>,
 }
 
 impl std::fmt::Display for Share {
-    /// How much it is: `5 %`.
+    /// Size of the share: `5 %`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} %", (1e4 * (self.to - self.from)).round() / 1e2)
     }
@@ -55,20 +56,20 @@ impl Default for PartConfig {
 }
 
 impl PartConfig {
-    /// Whether the group with this name is in the part.
+    /// Returns whether the group with this name is in the part.
     pub(super) fn has(&self, group: &Value) -> bool {
         (self.from..self.to).contains(&place(&name(group)))
     }
 }
 
 impl Share {
-    /// Whether the group with this name is in the share.
+    /// Returns whether the group with this name is in the share.
     pub(super) fn has(&self, group: &Value) -> bool {
         (self.from..self.to).contains(&place(&format!("share of {}", name(group))))
     }
 }
 
-/// A group's name; of a number its text, so that it means the same in JSON and CSV.
+/// Returns a group's name; a number becomes its text, so that JSON and CSV give the same group.
 fn name(group: &Value) -> Cow<'_, str> {
     match group {
         Value::String(name) => name.into(),
@@ -76,8 +77,9 @@ fn name(group: &Value) -> Cow<'_, str> {
     }
 }
 
-/// A name's place in [0, 1): FNV-1a, whose low bits are good, then MurmurHash3's finaliser, which spreads them to the
-/// high ones. Written out here because it may never change: the standard library's hash may, with any release.
+/// Returns a name's position in [0, 1): FNV-1a, whose low bits are well distributed, then MurmurHash3's finaliser,
+/// which spreads them to the high bits. Implemented here because it must never change: the standard library's hash may,
+/// with any release.
 fn place(name: &str) -> f64 {
     let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let mut hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);

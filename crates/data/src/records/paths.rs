@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 /// Files, and folders of files, that are read one after the other as if they were one.
 ///
-/// Of a folder, the files with the extension of the format are read in the order of their names. Others, such as a
-/// README, are passed over, and so are hidden files and folders in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// In a folder, the files with the extension of the format are read, ordered by name. Other files, such as a README,
+/// are skipped, and so are hidden files and folders.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged, expecting = "a path, or a list of paths")]
 pub enum Paths {
     /// A file or a folder.
@@ -18,7 +18,7 @@ pub enum Paths {
 }
 
 impl Paths {
-    /// The paths as they are given.
+    /// Returns the paths as given.
     pub fn as_slice(&self) -> &[PathBuf] {
         match self {
             Self::One(path) => slice::from_ref(path),
@@ -46,7 +46,7 @@ impl From<Vec<PathBuf>> for Paths {
 }
 
 impl Display for Paths {
-    /// The first, and how many more.
+    /// The first path, and the number of the others.
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         match self.as_slice() {
             [] => Ok(()),

@@ -5,40 +5,41 @@ use serde_json::{Map, Value};
 
 use super::Column;
 
-/// Where a record comes from; reads as `data/train.jsonl line 7`.
+/// Origin of a record; displayed as `data/train.jsonl line 7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The file.
     pub path: Arc<Path>,
-    /// Where in it.
+    /// Place in the file.
     pub place: Place,
 }
 
 /// A place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A line, from 1; the first of a record that has several.
+    /// A line, from 1; the first line of a record that has several.
     Line(u64),
     /// A row of an array or table without lines, from 1.
     Row(u64),
 }
 
-/// One record as its file has it.
+/// One record as it is in its file.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Row {
     pub origin: Origin,
-    /// Its number among the records of all files, from 1; 0 before they are counted.
+    /// Number among the records of all files, from 1; 0 before they are counted.
     pub number: u64,
-    /// The audio file that it is a part of, or all of; none of text, and where a row holds its audio itself.
+    /// Audio file that the record is a part of, or all of; none for text, and for rows that contain their audio.
     pub recording: Option<String>,
-    /// The audio file that it stands for, in a folder of them: its name need not be text.
+    /// Audio file of this record in a folder of them: its name need not be text.
     pub file: Option<PathBuf>,
-    /// The names that it has twice, of which `content` has the last value: dotted paths, in lists with numbers.
+    /// Names that occur twice in the record, of which `content` has the last value: dotted paths, with numbers for list
+    /// items.
     pub repeated: Vec<String>,
     pub content: Content,
 }
 
-/// What a row holds.
+/// Content of a row.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Content {
     /// Values with names.
@@ -50,12 +51,12 @@ pub(crate) enum Content {
 }
 
 impl Row {
-    /// A row that is not counted yet.
+    /// Makes a row that is not counted yet.
     pub fn new(origin: Origin, content: Content) -> Self {
         Self { origin, number: 0, recording: None, file: None, repeated: Vec::new(), content }
     }
 
-    /// The value of a column, if the row has it.
+    /// Returns the value of a column, if the row has it.
     pub fn get(&self, column: &Column) -> Option<&Value> {
         match (&self.content, column) {
             (Content::Fields(fields), Column::Name(path)) => descend(fields, path),
@@ -68,13 +69,13 @@ impl Row {
         }
     }
 
-    /// The row's own spelling of a name, which it may have in upper or lower case.
+    /// Returns the row's own spelling of a name, which may be in upper or lower case.
     pub fn key(&self, name: &str) -> Option<&str> {
         let mut keys = self.keys();
         keys.clone().find(|key| *key == name).or_else(|| keys.find(|key| key.eq_ignore_ascii_case(name)))
     }
 
-    /// The names of its fields or columns, if they have any.
+    /// Returns the names of its fields or columns, if they have any.
     pub fn keys(&self) -> impl Iterator<Item = &str> + Clone {
         let (fields, header) = match &self.content {
             Content::Fields(fields) => (Some(fields), None),
@@ -85,7 +86,7 @@ impl Row {
         fields.into_iter().flat_map(|fields| fields.keys()).map(String::as_str).chain(header)
     }
 
-    /// Which fields it has, for an error message.
+    /// Describes the fields of the row, for an error message.
     pub fn describe(&self) -> String {
         match &self.content {
             Content::Fields(fields) if fields.is_empty() => "no fields".into(),
@@ -101,7 +102,7 @@ impl Row {
     }
 }
 
-/// The value at a dotted path; a name that itself holds dots comes first.
+/// Returns the value at a dotted path; a name that itself contains dots takes precedence.
 fn descend<'v>(fields: &'v Map<String, Value>, path: &str) -> Option<&'v Value> {
     if let Some(value) = fields.get(path) {
         return Some(value);

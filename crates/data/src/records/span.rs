@@ -4,18 +4,18 @@ use super::fields::TaskFields;
 use super::row::Row;
 use super::{Origin, RecordsConfig, RecordsError};
 
-/// A question and the spans of a text that answer it.
+/// A question, a context, and the spans of the context that answer it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanRecord {
-    /// What the file calls it; its number among the records of all files, from 1, if it has no `id`.
+    /// Identifier from the file; without an `id` the record's number among the records of all files, from 1.
     pub id: String,
     /// The question.
     pub question: String,
     /// The text that may hold the answer.
     pub context: String,
-    /// The accepted answers, the one to train on first; none if the context has no answer.
+    /// Accepted answers, the one to train on first; empty if the context has no answer.
     pub answers: Vec<Answer>,
-    /// Where the record comes from.
+    /// Origin of the record.
     pub origin: Origin,
 }
 
@@ -24,7 +24,7 @@ pub struct SpanRecord {
 pub struct Answer {
     /// Its text, never empty.
     pub text: String,
-    /// Where it starts in the context, in characters (Unicode scalar values, as Python counts them).
+    /// Start in the context, in characters (Unicode scalar values, as Python counts them).
     pub start: usize,
 }
 
@@ -33,8 +33,9 @@ impl SpanRecord {
     /// Face, or `[{"text": .., "answer_start": ..}, ..]` as in SQuAD itself; null or empty for no answer.
     ///
     /// # Errors
-    /// Names the file and, where there is one, the line or row: for a file that is missing, not in its format or empty,
-    /// a field that is missing or of another type, and an answer that does not stand in the context where it should.
+    /// The error names the file and, where there is one, the line or row. It is returned for a file that is missing,
+    /// empty or not in its format, a field that is missing or of another type, and an answer that is not at its place
+    /// in the context.
     pub fn read(config: &RecordsConfig) -> Result<Vec<Self>, RecordsError> {
         let task = TaskFields {
             config,
@@ -87,7 +88,7 @@ fn id(task: &TaskFields, row: &Row) -> Result<String, RecordsError> {
     }
 }
 
-/// Answers in either form, if it is one.
+/// Parses answers in either form; none if the value has neither.
 fn answers(value: &Value) -> Option<Vec<Answer>> {
     match value {
         Value::Null => Some(Vec::new()),

@@ -1,15 +1,15 @@
-//! On which line a record of a table begins: the reader of tables counts a line end of two bytes only once it is passed, and
-//! blank lines as part of the record behind them.
+//! Line numbers of the records in a table. The CSV reader counts a line end of two bytes only once it has passed it,
+//! and counts blank lines as part of the next record.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{Read, Result};
 use std::rc::Rc;
 
-/// Where lines begin that are not blank, of what has been read and not asked for yet.
+/// Starts of the non-blank lines in the bytes that have been read and not queried yet.
 pub(super) struct Starts(Rc<RefCell<Lines>>);
 
-/// Bytes as they are, of which the beginnings of lines are noted.
+/// Reader that passes bytes on unchanged and records the starts of lines.
 pub(super) struct Noted<R> {
     bytes: R,
     lines: Rc<RefCell<Lines>>,
@@ -17,26 +17,27 @@ pub(super) struct Noted<R> {
 
 #[derive(Default)]
 struct Lines {
-    /// First bytes, and the lines that they are on, from 1.
+    /// Offset of the first byte of a line, and the line's number from 1.
     begun: VecDeque<(u64, u64)>,
-    /// Bytes so far.
+    /// Number of bytes so far.
     read: u64,
-    /// Line ends so far.
+    /// Number of line ends so far.
     ended: u64,
-    /// Whether the line has a byte.
+    /// Whether the current line has a byte.
     within: bool,
-    /// Whether the last byte was a carriage return, which a line feed behind it belongs to.
+    /// Whether the last byte was a carriage return, which a following line feed belongs to.
     returned: bool,
 }
 
 impl Starts {
-    /// Of these bytes, as they are read.
+    /// Wraps a reader; returns it with the starts of its lines.
     pub fn of<R: Read>(bytes: R) -> (Noted<R>, Self) {
         let lines = Rc::default();
         (Noted { bytes, lines: Rc::clone(&lines) }, Self(lines))
     }
 
-    /// The line, from 1, of the first byte from `byte` on that is no line end. Bytes are asked for in their order.
+    /// Returns the line, from 1, of the first byte from `byte` on that is no line end. Queries must come in ascending
+    /// order.
     pub fn line(&mut self, byte: u64) -> u64 {
         let mut lines = self.0.borrow_mut();
         while lines.begun.front().is_some_and(|(start, _)| *start < byte) {
@@ -84,7 +85,7 @@ mod tests {
             let text = ["a", "", "b", "c"].join(end);
             let (mut bytes, mut starts) = Starts::of(text.as_bytes());
             std::io::copy(&mut bytes, &mut std::io::sink()).expect("read");
-            // A reader of tables gives the place behind the first byte of the line end, or behind all of it.
+            // A reader of tables gives the position after the first byte of the line end, or after all of it.
             let found = [0, 2, text.find('c').expect("there") as u64].map(|byte| starts.line(byte));
             assert_eq!(found, [1, 3, 4], "{end:?}");
         }

@@ -6,7 +6,7 @@ use super::fields::{TaskFields, check_set, index_of, item_origin};
 use super::row::Row;
 use super::{Origin, RecordsConfig, RecordsError};
 
-/// The tag of words outside of everything.
+/// Tag of words outside of all entities.
 pub const OUTSIDE: &str = "O";
 
 /// A sentence and a tag for each of its words.
@@ -14,19 +14,20 @@ pub const OUTSIDE: &str = "O";
 pub struct TagRecord {
     /// The words.
     pub words: Vec<String>,
-    /// As many tags: their numbers in the task's tags.
+    /// Tags of the words, as indices into the task's tags; as many as words.
     pub tags: Vec<usize>,
-    /// Where the record comes from: its first line, if it has several.
+    /// Origin of the record: its first line, if it has several.
     pub origin: Origin,
 }
 
 impl TagRecord {
-    /// Reads sentences whose tags are names out of `tags` or numbers of them. Words and tags are lists, or texts that
+    /// Reads sentences whose tags are names from `tags` or indices into them. Words and tags are lists, or texts that
     /// are separated by white space.
     ///
     /// # Errors
-    /// Names the file and, where there is one, the line or row: for a file that is missing, not in its format or empty,
-    /// a field that is missing or of another type, unequal numbers of words and tags, and a tag that is none of `tags`.
+    /// The error names the file and, where there is one, the line or row. It is returned for a file that is missing,
+    /// empty or not in its format, a field that is missing or of another type, unequal numbers of words and tags, and a
+    /// tag that is not in `tags`.
     pub fn read(config: &RecordsConfig, tags: &[String]) -> Result<Vec<Self>, RecordsError> {
         check_set("tag", tags)?;
         let task = task(config);
@@ -42,13 +43,13 @@ impl TagRecord {
     }
 }
 
-/// The tag set of a file in BIO notation, in an order that depends on nothing but the types that occur: `O`, then `B-`
-/// and `I-` of each type in alphabetical order, also where a type's words never continue.
+/// Returns the tag set of a file in BIO notation, in an order that depends on the occurring types alone: `O`, then `B-`
+/// and `I-` of each type in alphabetical order, even if no word continues a type.
 ///
-/// Collect it from training data and use it for all; a tag that only test data has is then an error.
+/// Collect it from training data and use it for all splits; a tag that only test data contain is then an error.
 ///
 /// # Errors
-/// Those of reading, and for a tag that is neither `O` nor begins with `B-` or `I-`.
+/// Errors of reading, and an error for a tag that is neither `O` nor begins with `B-` or `I-`.
 pub fn tag_set(config: &RecordsConfig) -> Result<Vec<String>, RecordsError> {
     let task = task(config);
     let types = task.read(|row| {
@@ -77,7 +78,7 @@ fn task(config: &RecordsConfig) -> TaskFields<'_> {
     TaskFields { config, required: &["words", "tags"], optional: &[], aliases: &[], shared: Some("words") }
 }
 
-/// Words and as many tags as the file has them.
+/// Returns the words and as many tags, as in the file.
 fn sentence(task: &TaskFields, row: &Row) -> Result<(Vec<String>, Vec<Value>), RecordsError> {
     let list = |field| -> Result<Vec<Value>, RecordsError> {
         match task.required(row, field)? {

@@ -11,7 +11,7 @@ mod labels;
 mod selection;
 mod tables;
 
-/// A folder that ends with its test, and configurations of files in it.
+/// A temporary folder of a test, and configurations of files in it.
 struct Folder(TempDir);
 
 impl Folder {
@@ -56,7 +56,7 @@ fn pairs(config: &RecordsConfig) -> Vec<(String, String)> {
     PairRecord::read(config).unwrap().into_iter().map(|pair| (pair.source, pair.target)).collect()
 }
 
-/// The error without the folder's name.
+/// Returns the error without the folder's name.
 #[track_caller]
 fn error<T: Debug>(folder: &Folder, result: Result<T, RecordsError>) -> String {
     result.unwrap_err().to_string().replace(&format!("{}/", folder.0.path().display()), "")

@@ -1,53 +1,53 @@
-//! The steps that the normalisers share.
+//! Steps that the normalisers share.
 
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 use unicode_normalization::UnicodeNormalization;
 
-/// Compiles a pattern that is part of this program.
+/// Compiles a constant pattern.
 pub(super) fn pattern(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a built-in pattern is valid")
 }
 
-/// In lower case, with spaces for the four separators of ASCII, which are white space in Python alone.
+/// Converts to lower case, with spaces for the four ASCII separators, which only Python counts as white space.
 pub(super) fn lowercase(text: &str) -> String {
     text.to_lowercase().replace(|character| matches!(character, '\x1c'..='\x1f'), " ")
 }
 
-/// Takes out remarks in brackets: `[laughter]`, `<unk>`, `(inaudible)`.
+/// Removes remarks in brackets: `[laughter]`, `<unk>`, `(inaudible)`.
 pub(super) fn remove_bracketed(text: &str) -> String {
     static BRACKETS: LazyLock<Regex> = LazyLock::new(|| pattern(r"[<\[][^>\]]*[>\]]"));
     static PARENTHESES: LazyLock<Regex> = LazyLock::new(|| pattern(r"\([^)]+\)"));
     PARENTHESES.replace_all(&BRACKETS.replace_all(text, ""), "").into_owned()
 }
 
-/// A space for every mark, symbol and punctuation character that remains after composing (NFKC).
+/// Replaces every mark, symbol and punctuation character that remains after composition (NFKC) by a space.
 pub(super) fn remove_symbols(text: &str) -> String {
     static SYMBOLS: LazyLock<Regex> = LazyLock::new(|| pattern(r"[\p{M}\p{S}\p{P}]"));
     let composed: String = text.nfkc().collect();
     SYMBOLS.replace_all(&composed, " ").into_owned()
 }
 
-/// A space for every symbol and punctuation character; diacritics go without a trace.
+/// Replaces every symbol and punctuation character by a space; diacritics are removed.
 pub(super) fn remove_symbols_and_diacritics(text: &str) -> String {
     static SYMBOLS: LazyLock<Regex> = LazyLock::new(|| pattern(r"[\p{M}\p{S}\p{P}]"));
     SYMBOLS.replace_all(&remove_diacritics(text), " ").into_owned()
 }
 
-/// The same, but keeps the symbols that give a number its meaning.
+/// The same, but keeps the symbols that are part of numbers.
 pub(super) fn remove_symbols_but_of_numbers(text: &str) -> String {
     static SYMBOLS: LazyLock<Regex> = LazyLock::new(|| pattern(r"[[\p{M}\p{S}\p{P}]--[.%$¢€£]]"));
     SYMBOLS.replace_all(&remove_diacritics(text), " ").into_owned()
 }
 
-/// One space for every run of white space.
+/// Replaces every run of white space by one space.
 pub(super) fn single_spaces(text: &str) -> String {
     static SPACES: LazyLock<Regex> = LazyLock::new(|| pattern(r"\s+"));
     SPACES.replace_all(text, " ").into_owned()
 }
 
-/// Decomposes (NFKD), drops the marks that take up no space, and spells out the letters that do not decompose.
+/// Decomposes (NFKD), removes the non-spacing marks, and spells out the letters that do not decompose.
 fn remove_diacritics(text: &str) -> String {
     static MARKS: LazyLock<Regex> = LazyLock::new(|| pattern(r"[\p{Mn}œŒøØæÆßẞđĐðÐþÞłŁ]"));
     let decomposed: String = text.nfkd().collect();

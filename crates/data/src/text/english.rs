@@ -12,49 +12,49 @@ use regex::Regex;
 use super::clean::{self, pattern};
 use super::numbers;
 
-/// Whisper's normaliser for English, by which its word error rates are published.
+/// Whisper's normaliser for English, with which its word error rates are published.
 ///
-/// On top of what [`BasicNormalizer`](super::BasicNormalizer) does, it drops hesitations, spells out contractions and
-/// titles, writes numbers in digits (`twenty five dollars` becomes `$25`) and, given the map of a checkpoint's
-/// `normalizer.json`, British spellings the American way.
+/// In addition to the steps of [`BasicNormalizer`](super::BasicNormalizer), it removes hesitations, spells out
+/// contractions and titles and writes numbers in digits (`twenty five dollars` becomes `$25`). With the map of a
+/// checkpoint's `normalizer.json` it converts British spellings to American ones.
 ///
-/// Its answers are those of `transformers`' `EnglishTextNormalizer`, oddities included: published error rates were
-/// counted with them. They differ for numbers of 39 digits and more, which are not multiplied.
+/// Its results are those of `transformers`' `EnglishTextNormalizer`, oddities included, because published error rates
+/// were computed with them. They differ for numbers of 39 digits and more, which are not multiplied.
 #[derive(Debug, Clone, Default)]
 pub struct EnglishNormalizer {
     spellings: HashMap<String, String>,
 }
 
 impl EnglishNormalizer {
-    /// A normaliser that leaves spellings as they are.
+    /// Returns a normaliser that leaves spellings as they are.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A normaliser that rewrites whole words by this map.
+    /// Returns a normaliser that replaces whole words by this map.
     pub fn with_spellings(spellings: HashMap<String, String>) -> Self {
         Self { spellings }
     }
 
-    /// A normaliser with the spellings of a `normalizer.json`, as Whisper checkpoints carry it.
+    /// Returns a normaliser with the spellings of a `normalizer.json`, which Whisper checkpoints contain.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, NormalizerError> {
         let path = path.as_ref();
         let text = fs::read(path).map_err(|source| NormalizerError::Read { path: path.into(), source })?;
         Self::from_json(path, &text)
     }
 
-    /// As [`from_file`](Self::from_file), of the file's content; `path` is what messages call it.
+    /// As [`from_file`](Self::from_file), from the file's content; error messages name `path`.
     pub fn from_json(path: impl AsRef<Path>, json: &[u8]) -> Result<Self, NormalizerError> {
         let wrong = |source| NormalizerError::Parse { path: path.as_ref().into(), source };
         Ok(Self { spellings: serde_json::from_slice(json).map_err(wrong)? })
     }
 
-    /// Whether it rewrites any spelling.
+    /// Returns whether it replaces any spellings.
     pub fn has_spellings(&self) -> bool {
         !self.spellings.is_empty()
     }
 
-    /// The normalised text.
+    /// Returns the normalised text.
     pub fn normalize(&self, text: &str) -> String {
         let text = clean::remove_bracketed(&clean::lowercase(text));
         let text = expand(&text);
@@ -69,7 +69,7 @@ impl EnglishNormalizer {
     }
 }
 
-/// Why a spelling map cannot be used.
+/// Error of a spelling map that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NormalizerError {
     /// The file cannot be read.
@@ -77,7 +77,7 @@ pub enum NormalizerError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The file is not a JSON object of strings.
@@ -85,7 +85,7 @@ pub enum NormalizerError {
     Parse {
         /// The file.
         path: PathBuf,
-        /// What the parser found, with line and column.
+        /// Error of the parser, with line and column.
         source: serde_json::Error,
     },
 }
@@ -108,7 +108,7 @@ const CONTRACTIONS: &[(&str, &str)] = &[
     ("y'all", "you all"),
 ];
 
-/// Titles; a space is added, for the name may follow the full stop at once.
+/// Titles; a space is added, because the name may follow the full stop directly.
 const TITLES: &[(&str, &str)] = &[
     ("ald", "alderman "),
     ("assoc", "associate "),
@@ -133,7 +133,7 @@ const TITLES: &[(&str, &str)] = &[
     ("st", "saint "),
 ];
 
-/// Contracted endings before these participles are perfect tenses; elsewhere `'s` is read as "is", `'d` as "would".
+/// Contracted endings before these participles are perfect tenses; elsewhere `'s` is expanded to "is", `'d` to "would".
 const PERFECTS: &[(&str, &str)] = &[
     ("'d been", " had been"),
     ("'d done", " had done"),
@@ -154,16 +154,16 @@ const ENDINGS: &[(&str, &str)] = &[
     ("'ve", " have"),
 ];
 
-/// Sounds of hesitation, which are left out of what is compared.
+/// Sounds of hesitation, which are removed before a comparison.
 const HESITATIONS: &[(&str, &str)] = &[("hmm", ""), ("mm", ""), ("mhm", ""), ("mmm", ""), ("uh", ""), ("um", "")];
 
-/// Drops hesitations and writes out what is contracted.
+/// Removes hesitations and expands contractions.
 fn expand(text: &str) -> String {
     static SILENT: LazyLock<Table> = LazyLock::new(|| Table::of_words(&[HESITATIONS]));
     static BEFORE_APOSTROPHE: LazyLock<Regex> = LazyLock::new(|| pattern(r"\s+'"));
     static WORDS: LazyLock<Table> = LazyLock::new(|| Table::of_words(&[CONTRACTIONS, TITLES]));
     static PERFECT_ENDINGS: LazyLock<Table> = LazyLock::new(|| Table::of_endings(&[PERFECTS]));
-    // Before the other endings: taking it off `i'dn't` leaves one more of them.
+    // Before the other endings: removing it from `i'dn't` leaves another one.
     static NEGATION: LazyLock<Table> = LazyLock::new(|| Table::of_endings(&[&[("n't", " not")]]));
     static OTHER_ENDINGS: LazyLock<Table> = LazyLock::new(|| Table::of_endings(&[ENDINGS]));
 
@@ -173,25 +173,25 @@ fn expand(text: &str) -> String {
     OTHER_ENDINGS.replace(&NEGATION.replace(&text))
 }
 
-/// Joins digits that commas group, and drops the full stops that are not decimal points.
+/// Joins digits that are grouped by commas, and removes full stops that are not decimal points.
 fn drop_separators(text: &str) -> String {
     static COMMA: LazyLock<Regex> = LazyLock::new(|| pattern(r"(\d),(\d)"));
     static FULL_STOP: LazyLock<Regex> = LazyLock::new(|| pattern(r"\.([^0-9]|$)"));
     FULL_STOP.replace_all(&COMMA.replace_all(text, "${1}${2}"), " ${1}").into_owned()
 }
 
-/// Drops the number symbols that stand by no number.
+/// Removes number symbols that are not next to a number.
 fn drop_stray_symbols(text: &str) -> String {
     static BEFORE: LazyLock<Regex> = LazyLock::new(|| pattern(r"[.$¢€£]([^0-9])"));
     static AFTER: LazyLock<Regex> = LazyLock::new(|| pattern(r"([^0-9])%"));
     AFTER.replace_all(&BEFORE.replace_all(text, " ${1}"), "${1} ").into_owned()
 }
 
-/// Several replacements in one pass, of words or of their endings.
+/// Several replacements of words or of their endings, in one pass.
 struct Table {
     pattern: Regex,
     replacements: HashMap<&'static str, &'static str>,
-    /// Whether nothing of the word may come before.
+    /// Whether the key must begin the word.
     whole: bool,
 }
 
@@ -203,13 +203,13 @@ impl Table {
     fn of_endings(entries: &[&[(&'static str, &'static str)]]) -> Self {
         let replacements: HashMap<_, _> = entries.concat().into_iter().collect();
         let mut keys: Vec<&str> = replacements.keys().copied().collect();
-        // The longest first: a key that another begins with ends within the other's word.
+        // The longest first: a key that another one starts with would match within the longer word.
         keys.sort_by_key(|key| (Reverse(key.len()), *key));
         Self { pattern: pattern(&keys.join("|")), replacements, whole: false }
     }
 
-    /// Words begin and end as Python's `\b` says: `²` is part of one and a combining accent is not, which the `\b` of this
-    /// language's expressions sees the other way round.
+    /// Word boundaries are those of Python's `\b`: `²` is part of a word and a combining accent is not. The `\b` of
+    /// Rust's `regex` treats both the other way round.
     fn replace(&self, text: &str) -> String {
         let (mut out, mut done, mut from) = (String::with_capacity(text.len()), 0, 0);
         while let Some(found) = self.pattern.find_at(text, from) {

@@ -1,4 +1,4 @@
-//! Texts as they are compared: what differs between two transcripts in form alone is taken out before counting errors.
+//! Text normalisation: removes differences of form between two transcripts before errors are counted.
 
 mod basic;
 mod clean;

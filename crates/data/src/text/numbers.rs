@@ -1,7 +1,7 @@
-//! Numbers in words to numbers in digits, for English.
+//! Conversion of English numbers in words to digits.
 //!
 //! `twenty twenty four` becomes `2024`, `one point five million dollars` becomes `$1500000`, `double oh seven` becomes
-//! `007`. The reading goes from word to word and keeps one number in the making ([`Reader`]).
+//! `007`. The text is read word by word, with one unfinished number as state ([`Reader`]).
 
 use std::sync::LazyLock;
 
@@ -10,20 +10,20 @@ use regex::{Captures, Regex};
 use super::clean::pattern;
 use super::vocabulary::{Word, word};
 
-/// Writes the numbers of a text, which is in lower case and free of punctuation, in digits.
+/// Converts the numbers of a text to digits. The text must be in lower case and without punctuation.
 pub(super) fn to_digits(text: &str) -> String {
     let text = separate(&halves(text));
     let words: Vec<&str> = text.split_whitespace().collect();
     polish(&Reader::read(&words).join(" "))
 }
 
-/// `two and a half` reads as `two point five`.
+/// Converts `two and a half` to `two point five`.
 fn halves(text: &str) -> String {
     static HALF: LazyLock<Regex> = LazyLock::new(|| pattern(r"\band\s+a\s+half\b"));
     let segments: Vec<&str> = HALF.split(text).collect();
     let mut parts = Vec::new();
     for (index, segment) in segments.iter().enumerate() {
-        // With nothing before it, the half itself goes too. That is what the reference does.
+        // With nothing before it, the half itself is removed too, as in the reference.
         let Some(last) = segment.split_whitespace().last() else { continue };
         parts.push(*segment);
         if index + 1 < segments.len() {
@@ -34,7 +34,7 @@ fn halves(text: &str) -> String {
     parts.join(" ")
 }
 
-/// A space where digits and letters meet, unless the letters make an ordinal (`3rd`) or a plural (`1960s`).
+/// Inserts a space between digits and letters, unless the letters form an ordinal (`3rd`) or a plural (`1960s`).
 fn separate(text: &str) -> String {
     static LETTER_DIGIT: LazyLock<Regex> = LazyLock::new(|| pattern("([a-z])([0-9])"));
     static DIGIT_LETTER: LazyLock<Regex> = LazyLock::new(|| pattern("([0-9])([a-z])"));
@@ -44,7 +44,7 @@ fn separate(text: &str) -> String {
     SUFFIX.replace_all(&text, "${1}${2}").into_owned()
 }
 
-/// `$2 and ¢7` is `$2.07`, `$0.07` is `¢7`, and a lone `1` is easier to read as `one`.
+/// Converts `$2 and ¢7` to `$2.07`, `$0.07` to `¢7`, and a lone `1` to `one`, which is easier to read.
 fn polish(text: &str) -> String {
     static WITH_CENTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"([€£$])([0-9]+) (?:and )?¢([0-9]{1,2})\b"));
     static CENTS_ONLY: LazyLock<Regex> = LazyLock::new(|| pattern(r"[€£$]0.([0-9]{1,2})\b"));
@@ -57,7 +57,7 @@ fn polish(text: &str) -> String {
     ONE.replace_all(&text, "one${1}").into_owned()
 }
 
-/// A number in the making.
+/// An unfinished number.
 enum Value {
     /// An amount, to which a smaller one may be added: `twenty` and then `four`.
     Amount(u128),
@@ -73,7 +73,7 @@ impl Value {
         }
     }
 
-    /// This many times the number; nothing if that is not whole, not a number (`1.2.3`) or beyond `u128`.
+    /// Returns the number times the multiplier; none if it is not whole, not a number (`1.2.3`) or beyond `u128`.
     fn times(&self, multiplier: u128) -> Option<u128> {
         match self {
             // In `two thousand five hundred`, only what follows the thousands is multiplied.
@@ -92,7 +92,7 @@ impl Value {
     }
 }
 
-/// Reads word by word. Every word ends up in `out`, in the number being made, or as its sign.
+/// State of the word-by-word conversion. Every word goes to `out`, to the unfinished number, or to its sign.
 #[derive(Default)]
 struct Reader {
     out: Vec<String>,
@@ -113,7 +113,7 @@ impl Reader {
         reader.out
     }
 
-    /// Takes in one word, and returns how many are used up: two where it only has a meaning together with the next.
+    /// Reads one word, and returns the number of words used: two if the word only has a meaning together with the next.
     fn step(&mut self, previous: Option<Word>, current: &str, next: Option<&str>) -> usize {
         if self.numeral(current) {
             return 1;
@@ -165,14 +165,14 @@ impl Reader {
             Word::Point if next_word.is_some_and(Word::is_decimal) || next.is_some_and(is_numeral) => {
                 self.value = Some(Value::Digits(self.digits() + "."));
             }
-            // Before a word like `hundred`, the reference loses the point.
+            // Before a word like `hundred`, the reference drops the point.
             Word::Point if number_follows => {}
             Word::Currency(_) | Word::Per | Word::And | Word::Point => self.flush_and_emit(current),
         }
         1
     }
 
-    /// Takes in a number that is in digits already, perhaps with a symbol before it.
+    /// Reads a number that is already in digits, perhaps with a symbol before it.
     fn numeral(&mut self, current: &str) -> bool {
         let symbol = current.chars().next().filter(|first| "-+£€$¢".contains(*first));
         let number = symbol.map_or(current, |symbol| &current[symbol.len_utf8()..]);
@@ -195,7 +195,7 @@ impl Reader {
 
     fn with_ones(&self, ones: u128, previous: Option<Word>) -> Value {
         match &self.value {
-            // `nineteen eighty four`: the four takes the place of the zero.
+            // In `nineteen eighty four`, the four replaces the zero.
             Some(Value::Digits(digits)) if ones < 10 && matches!(previous, Some(Word::Tens(_))) => {
                 let mut digits = digits.clone();
                 digits.pop();
@@ -210,7 +210,7 @@ impl Reader {
         self.plus(tens, 100)
     }
 
-    /// Adds where the amount leaves room for it, a multiple of `room`; writes side by side elsewhere.
+    /// Adds if the amount has room for it, that is, if it is a multiple of `room`; otherwise concatenates the digits.
     fn plus(&self, amount: u128, room: u128) -> Value {
         match &self.value {
             None => Value::Amount(amount),
@@ -221,7 +221,8 @@ impl Reader {
         }
     }
 
-    /// The number so far times the multiplier, or the multiplier alone where that cannot be.
+    /// Returns the number so far times the multiplier; if that fails, outputs the number and returns the multiplier
+    /// alone.
     fn times_or_flush(&mut self, multiplier: u128) -> u128 {
         let product = self.value.as_ref().and_then(|value| value.times(multiplier));
         product.unwrap_or_else(|| {
@@ -242,7 +243,7 @@ impl Reader {
         }
     }
 
-    /// The digits to go on writing from; the amount zero has none.
+    /// Returns the digits of the number so far; the amount zero has none.
     fn digits(&self) -> String {
         match &self.value {
             None | Some(Value::Amount(0)) => String::new(),
@@ -255,14 +256,14 @@ impl Reader {
         self.emit(text);
     }
 
-    /// Puts out the number that was being made.
+    /// Outputs the unfinished number.
     fn flush(&mut self) {
         if let Some(value) = &self.value {
             self.emit(&value.text());
         }
     }
 
-    /// Puts out a text, behind the sign or currency if there is one, and begins anew.
+    /// Outputs a text, after the sign or currency if there is one, and resets the state.
     fn emit(&mut self, text: &str) {
         let prefix = self.prefix.take();
         self.value = None;
@@ -270,7 +271,7 @@ impl Reader {
     }
 }
 
-/// Digits of any script, perhaps with decimals.
+/// Returns whether the text consists of digits of any script, perhaps with decimals.
 fn is_numeral(text: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.chars().all(|digit| digit_of(digit).is_some());
     match text.split_once('.') {
@@ -279,20 +280,20 @@ fn is_numeral(text: &str) -> bool {
     }
 }
 
-/// The whole number that these digits are; nothing for none, or for more than `u128` holds.
+/// Returns the whole number of these digits; none if there are no digits, or more than `u128` holds.
 fn amount(digits: &str) -> Option<u128> {
     let digits: Option<String> = digits.chars().map(|digit| char::from_digit(digit_of(digit)?, 10)).collect();
     digits?.parse().ok()
 }
 
-/// What a decimal digit of any script stands for.
+/// Returns the value of a decimal digit of any script.
 fn digit_of(character: char) -> Option<u32> {
     static DIGIT: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\p{Nd}$"));
     let is_digit = |character: char| DIGIT.is_match(character.encode_utf8(&mut [0; 4]));
     if character.is_ascii() || !is_digit(character) {
         return character.to_digit(10);
     }
-    // Unicode has them in runs from 0 to 9, one or several after the other.
+    // In Unicode digits are in runs from 0 to 9, one or several in sequence.
     let before = (0..u32::from(character)).rev().map_while(char::from_u32).take_while(|character| is_digit(*character));
     Some(before.count() as u32 % 10)
 }

@@ -1,6 +1,6 @@
-//! Scripts.
+//! Properties of scripts.
 
-/// Whether a character belongs to a script that puts no spaces between words: Chinese, Japanese, Thai, Lao, Burmese,
+/// Returns whether a character belongs to a script without spaces between words: Chinese, Japanese, Thai, Lao, Burmese,
 /// Khmer, Tibetan.
 pub fn is_unspaced(character: char) -> bool {
     matches!(
@@ -19,12 +19,12 @@ pub fn is_unspaced(character: char) -> bool {
     )
 }
 
-/// Puts a text behind another, with a space between them unless their script has none.
+/// Appends a text to another, with a space between them unless their script has none.
 ///
-/// The letters next to the joint say so, whatever marks and figures lie between: `你好。` and `世界` are one text, so are
-/// `今年は` and `2024年`, and `Hello.` and `World` have a space. A side without letters takes after the other one, and an
-/// ideographic mark at the joint is a space of its own. A language would know less: lists often name none, or one for
-/// recordings of several, and a Chinese one may have English lines.
+/// The letters nearest to the joint decide, whatever marks and digits are between them: `你好。` and `世界` are joined
+/// directly, so are `今年は` and `2024年`, and `Hello.` and `World` get a space. A side without letters is treated like the
+/// other side, and an ideographic mark at the joint needs no space. The language would be a worse criterion: lists
+/// often give none, or one for recordings of several languages, and a Chinese recording may have English lines.
 pub fn append(text: &mut String, more: &str) {
     let letter = |c: &char| is_unspaced(*c) || c.is_alphabetic();
     let unspaced = |c: Option<char>| c.map(is_unspaced);
@@ -37,7 +37,7 @@ pub fn append(text: &mut String, more: &str) {
     text.push_str(more);
 }
 
-/// Whether it is a mark as wide as an ideograph, with the space that it needs in it.
+/// Returns whether this is a mark as wide as an ideograph, which includes its space.
 fn is_wide_mark(character: char) -> bool {
     matches!(
         u32::from(character),

@@ -1,9 +1,9 @@
-//! The English words that take part in numbers.
+//! English words that are parts of numbers.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// What a word can be to a number.
+/// Role of a word in a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Word {
     Zero,
@@ -17,9 +17,9 @@ pub(super) enum Word {
     Multiplier(u128),
     /// `thousands`, `thousandth`.
     MultiplierEnd(u128, &'static str),
-    /// Comes before its number.
+    /// Symbol before its number.
     Sign(char),
-    /// Comes after its number.
+    /// Symbol after its number.
     Currency(char),
     Per,
     Percent,
@@ -30,13 +30,13 @@ pub(super) enum Word {
 }
 
 impl Word {
-    /// Whether it can stand after a decimal point.
+    /// Returns whether the word can follow a decimal point.
     pub fn is_decimal(self) -> bool {
         matches!(self, Self::Zero | Self::Ones(_) | Self::Tens(_))
     }
 }
 
-/// What this word is to a number, if anything.
+/// Returns the role of this word in a number, if any.
 pub(super) fn word(text: &str) -> Option<Word> {
     static WORDS: LazyLock<HashMap<String, Word>> = LazyLock::new(vocabulary);
     WORDS.get(text).copied()
@@ -101,7 +101,7 @@ fn vocabulary() -> HashMap<String, Word> {
             "five" => add("fifth", Word::OnesEnd(value, "th")),
             "twelve" => add("twelfth", Word::OnesEnd(value, "th")),
             "eight" => add("eighth", Word::OnesEnd(value, "th")),
-            // The reference knows `nineth` and not `ninth`.
+            // The reference contains `nineth` and not `ninth`.
             _ => add(&format!("{name}th"), Word::OnesEnd(value, "th")),
         }
     }

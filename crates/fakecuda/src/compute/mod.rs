@@ -1,4 +1,4 @@
-//! Kernels that are computed: their CUDA C++ is compiled for the CPU and run, thread by thread.
+//! Execution of kernels: their CUDA C++ is compiled for the CPU and run, thread by thread.
 
 mod translate;
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-/// What a kernel's source is compiled with, by file.
+/// Headers that a kernel's source is compiled with, by file name.
 const HEADERS: [(&str, &str); 4] = [
     ("kernel.hpp", include_str!("../../cpp/kernel.hpp")),
     ("cuda.hpp", include_str!("../../cpp/cuda.hpp")),
@@ -20,16 +20,17 @@ const HEADERS: [(&str, &str); 4] = [
     ("matrix.hpp", include_str!("../../cpp/matrix.hpp")),
 ];
 
-/// Runs a grid: its size, a block's size, bytes of shared memory, an address for each parameter; a text where it does not end.
+/// Runs a grid. Arguments: its size, a block's size, bytes of shared memory, an address for each parameter. Returns a
+/// message if the grid does not finish.
 type Entry = extern "C" fn(*const c_uint, *const c_uint, c_uint, *mut *mut c_void) -> *const c_char;
 
-/// The kernels of a program, by their sources.
+/// Compiler and runner of a program's kernels, by their sources.
 pub struct Computer {
-    /// A sanitizer that kernels are compiled with: `thread` or `address`.
+    /// Sanitizer that kernels are compiled with: `thread` or `address`.
     pub sanitizer: Option<String>,
-    /// Where kernels are compiled.
+    /// Folder of the compiled kernels.
     pub folder: PathBuf,
-    /// The source of each program that NVRTC is asked to compile, by its handle.
+    /// Source of each program that NVRTC is asked to compile, by its handle.
     pub programs: HashMap<usize, Arc<str>>,
     kernels: HashMap<usize, Result<Entry, String>>,
 }
@@ -41,7 +42,8 @@ impl Computer {
         Ok(Self { sanitizer, folder, programs: HashMap::new(), kernels: HashMap::new() })
     }
 
-    /// The source that a text of PTX was compiled from, by this run or by an earlier one with the same folder: programs keep PTX.
+    /// Returns the source from which PTX was compiled, by this run or by an earlier one with the same folder: programs
+    /// cache PTX.
     pub fn source_of(&self, ptx: &str) -> Option<Arc<str>> {
         std::fs::read_to_string(self.source_file(ptx)).ok().map(Into::into)
     }
@@ -58,7 +60,7 @@ impl Computer {
         self.folder.join(format!("ptx-{:016x}.cu", hasher.finish()))
     }
 
-    /// A name for what is being written: other processes may be writing the same.
+    /// Temporary file name, unique to this process: others may write the same file.
     fn of_this_process(&self, file: &Path, extension: &str) -> PathBuf {
         file.with_extension(format!("{}.{extension}", std::process::id()))
     }
@@ -66,11 +68,11 @@ impl Computer {
     /// Runs a launch of the kernel `place`, called `name` in `source`.
     ///
     /// # Errors
-    /// Why it could not be computed.
+    /// When it could not be computed, with the reason.
     ///
     /// # Safety
-    /// `values` has an address for each parameter of the kernel, and what pointers among them point to is as large as the kernel
-    /// takes it for.
+    /// `values` has an address for each parameter of the kernel, and memory behind pointers is as large as the kernel
+    /// assumes.
     pub unsafe fn run(
         &mut self,
         place: usize,
@@ -94,11 +96,11 @@ impl Computer {
         if failure.is_null() {
             return Ok(());
         }
-        // SAFETY: what is not null is a text that stays until the next launch.
+        // SAFETY: if it is not null, it is a C string that stays valid until the next launch.
         Err(unsafe { CStr::from_ptr(failure) }.to_string_lossy().into_owned())
     }
 
-    /// Compiled anew only where no run with the same folder did it.
+    /// Compiles a kernel, unless a run with the same folder has done it.
     fn compile(&self, name: &str, source: &str) -> Result<Entry, String> {
         let text = translate::to_cpp(source, name);
         let mut hasher = DefaultHasher::new();
@@ -129,7 +131,7 @@ impl Computer {
         command.args(translate::is_alone(text).then_some("-DFAKECUDA_ALONE"));
         command.args(self.sanitizer.iter().map(|sanitizer| format!("-fsanitize={sanitizer}")));
         command.arg("-I").arg(&self.folder).arg(&file).arg("-o").arg(&fresh);
-        // What a sanitizer preloads into this program is not for the compiler.
+        // Libraries that a sanitizer preloads into this program must not affect the compiler.
         command.env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
         let output = command.output().map_err(|e| format!("{}: {e}", compiler.display()))?;
         if !output.status.success() {
@@ -137,7 +139,7 @@ impl Computer {
             let first = said.lines().find(|line| line.contains("error")).unwrap_or("the compiler failed");
             return Err(first.replace(&*self.folder.to_string_lossy(), ""));
         }
-        // The source stays beside it, for what a sanitizer says of its lines.
+        // The source is kept beside it, because a sanitizer reports its lines.
         let kept = std::fs::rename(&file, stem.with_extension("cpp"));
         kept.and_then(|()| std::fs::rename(&fresh, library)).map_err(|e| e.to_string())
     }
@@ -145,27 +147,27 @@ impl Computer {
 
 fn open(library: &Path) -> Result<Entry, String> {
     let path = CString::new(library.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
-    // SAFETY: the library was compiled just now from what CubeCL generated; it has nothing that runs when it is loaded.
+    // SAFETY: the library was just compiled from CubeCL's source; nothing in it runs when it is loaded.
     let found = unsafe {
         let library = dlopen(path.as_ptr(), RTLD_NOW | RTLD_LOCAL);
         if library.is_null() { library } else { dlsym(library, c"fakecuda_launch".as_ptr()) }
     };
     if found.is_null() {
-        // SAFETY: after a failure there is a text.
+        // SAFETY: after a failure there is a message.
         return Err(unsafe { CStr::from_ptr(dlerror()) }.to_string_lossy().into_owned());
     }
-    // SAFETY: the function of this name is of this type.
+    // SAFETY: the function of this name has this type.
     Ok(unsafe { std::mem::transmute::<*mut c_void, Entry>(found) })
 }
 
-/// Notes the source of a program that NVRTC is given.
+/// Records the source of a program that NVRTC is given.
 pub fn note_source(program: usize, source: &CStr) {
     if let Some(computer) = &mut driver().computer {
         computer.programs.insert(program, source.to_string_lossy().into());
     }
 }
 
-/// Notes what a program was compiled to.
+/// Records the PTX of a program.
 pub fn note_ptx(program: usize, ptx: &CStr) {
     if let Some(computer) = &driver().computer
         && let Some(source) = computer.programs.get(&program)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Runs `kernel`, a source whose only kernel is `k`, on one block of `threads`; what it says.
+/// Runs `kernel`, a source whose only kernel is `k`, on one block of `threads`; returns its error.
 fn run<const N: usize>(kernel: &str, threads: u32, shared: u64, buffers: [*mut c_void; N]) -> Result<(), String> {
     run_on(kernel, [[1; 3], [threads, 1, 1]], shared, buffers, None)
 }
@@ -20,7 +20,7 @@ fn run_on<const N: usize>(
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tmp/fakecuda-kernels");
     let mut computer = Computer::new(folder, sanitizer).expect("the folder");
     let mut values = buffers.each_mut().map(|buffer| std::ptr::from_mut(buffer).cast::<c_void>());
-    // SAFETY: the kernels of these tests have as many parameters as they are given buffers.
+    // SAFETY: the kernels of these tests have as many parameters as they get buffers.
     unsafe { computer.run(0, "k", Some(Arc::from(kernel)), sizes, shared, values.as_mut_ptr()) }
 }
 
@@ -94,7 +94,8 @@ atomicAdd(count, 2);
     assert_eq!((to, count), ([150.0], [200]));
 }
 
-/// Every number of two bytes goes to f32 and back, and what lies between two is rounded to the even one.
+/// All 16-bit numbers survive a conversion to f32 and back, and numbers halfway between two are rounded to the even
+/// one.
 #[test]
 fn small_numbers_are_rounded_as_hardware_does() {
     let kernel = r#"
@@ -123,7 +124,7 @@ back[n] = float(h);
     }
 }
 
-/// Rows of 16 × 16 times 16 × 8 by `ldmatrix` and `mma.sync`, and 16 × 16 × 16 by `wmma`.
+/// Products of 16 × 16 and 16 × 8 by `ldmatrix` and `mma.sync`, and of 16 × 16 × 16 by `wmma`.
 #[test]
 fn warps_multiply_matrices() {
     let kernel = r#"
@@ -167,7 +168,7 @@ nvcuda::wmma::store_matrix_sync(wide, fc, 16, nvcuda::wmma::mem_row_major);
     }
 }
 
-/// Each thread writes its number, and reads its neighbour's.
+/// Each thread writes its number and reads its neighbour's.
 const NEIGHBOURS: &str = r#"
 extern "C" __global__ void k(int * const to) {
 extern __shared__ __align__(4) char s[];
@@ -197,7 +198,7 @@ fn sanitizers_find_what_is_wrong_in_a_kernel() {
     ] {
         let found = Command::new("c++").arg(format!("-print-file-name={library}")).output().expect("a compiler");
         let preload = format!("LD_PRELOAD={}", String::from_utf8_lossy(&found.stdout).trim());
-        // ThreadSanitizer wants addresses that the system does not draw, and some containers forbid to ask for that.
+        // ThreadSanitizer needs fixed addresses instead of random ones, and some containers do not permit that.
         let fixed = Command::new("setarch").args(["-R", "true"]).status().is_ok_and(|status| status.success());
         let (program, first): (_, &[_]) = if fixed { ("setarch", &["-R", "env"]) } else { ("env", &[]) };
         let mut child = Command::new(program);

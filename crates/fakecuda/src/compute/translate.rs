@@ -1,8 +1,8 @@
-//! CubeCL's CUDA C++ as C++ that a compiler for the CPU understands.
+//! Translation of CubeCL's CUDA C++ to C++ for the CPU.
 
 use std::fmt::Write;
 
-/// The kernel's source with a function `fakecuda_launch` that runs it.
+/// Returns the kernel's source with a function `fakecuda_launch` that runs it.
 pub fn to_cpp(source: &str, kernel: &str) -> String {
     let mut text = String::from("#include \"cuda.hpp\"\n");
     for line in source.lines().filter(|line| !line.trim_start().starts_with("#include")) {
@@ -24,7 +24,7 @@ pub fn is_alone(text: &str) -> bool {
     !TOGETHER.iter().any(|name| text.contains(name))
 }
 
-/// `extern __shared__ __align__(16) char v7[];` is memory that a launch brings.
+/// Replaces `extern __shared__ __align__(16) char v7[];` by memory that the launch provides.
 fn shared_memory_as_a_pointer(text: &str) -> String {
     const BEFORE: &str = "extern __shared__ ";
     let mut found = String::with_capacity(text.len());
@@ -40,7 +40,7 @@ fn shared_memory_as_a_pointer(text: &str) -> String {
     found + rest
 }
 
-/// `asm("max.NaN.f32 %0, %1, %2;" : "=f"(a) : "f"(b), "f"(c));` is `ptx_max_NaN_f32(a, b, c);`.
+/// Replaces `asm("max.NaN.f32 %0, %1, %2;" : "=f"(a) : "f"(b), "f"(c));` by `ptx_max_NaN_f32(a, b, c);`.
 fn assembly_as_calls(text: &str) -> String {
     let mut found = String::with_capacity(text.len());
     let mut rest = text;
@@ -62,7 +62,7 @@ fn assembly_as_calls(text: &str) -> String {
     found + rest
 }
 
-/// The call that stands for the statement that `text` begins with, and the bytes of the statement.
+/// Returns the call that replaces the statement at the start of `text`, and the length of the statement in bytes.
 fn call(text: &str) -> Option<(String, usize)> {
     let open = text.find('(')?;
     if !matches!(text[3..open].trim(), "" | "volatile") {
@@ -76,7 +76,7 @@ fn call(text: &str) -> Option<(String, usize)> {
     Some((format!("ptx_{name}({})", operands.join(", ")), closed + 1 + end))
 }
 
-/// The expressions in `: "=f"(a) : "f"(b), "f"(c) : "memory")`, and the bytes up to the end.
+/// Returns the expressions in `: "=f"(a) : "f"(b), "f"(c) : "memory")`, and the length up to the end in bytes.
 fn operands(text: &str) -> Option<(Vec<&str>, usize)> {
     let (mut found, mut quoted, mut depth, mut begin) = (Vec::new(), false, 0, 0);
     for (at, c) in text.char_indices() {

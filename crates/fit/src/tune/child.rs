@@ -1,4 +1,4 @@
-//! A probe's process from outside.
+//! Runs a probe's process and reads its result.
 
 use super::error::TuneError;
 use std::io::Read;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use undertone_train::tune::Outcome;
 use undertone_train::{says_out_of_memory, telling_line};
 
-/// Runs a probe's process to its end, or for `patience`, after which it is ended: it has a limit of its own, which it may
-/// be too stuck to keep.
+/// Runs a probe's process to its end, and kills it after `patience`: the process has a time limit of its own, but may
+/// hang and not observe it.
 ///
 /// # Errors
-/// When it cannot be started, or refused the configuration.
+/// If the process cannot be started, or if it refused the configuration.
 pub fn probe_in_child(command: &mut Command, patience: Duration) -> Result<Outcome, TuneError> {
     let started = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -24,17 +24,17 @@ pub fn probe_in_child(command: &mut Command, patience: Duration) -> Result<Outco
     interpret(&End::of(status), &text(stdout), &text(stderr))
 }
 
-/// Reads a pipe to its end beside the process, which would wait if it were full.
+/// Reads a pipe to its end in a thread, because the process would block once the pipe is full.
 fn read(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What came before an error is all there is.
+        // After a read error, the bytes read so far are used.
         let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
-/// How it ended; nothing if it had to be ended.
+/// Returns the exit status, or `None` if the process had to be killed.
 fn ended(child: &mut Child, started: Instant, patience: Duration) -> std::io::Result<Option<ExitStatus>> {
     loop {
         if let Some(status) = child.try_wait()? {
@@ -49,12 +49,12 @@ fn ended(child: &mut Child, started: Instant, patience: Duration) -> std::io::Re
     }
 }
 
-/// How a process ended.
+/// End of a process: exit code or signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct End {
-    /// What it returned.
+    /// Exit code.
     code: Option<i32>,
-    /// What ended it.
+    /// Signal that ended the process.
     signal: Option<i32>,
 }
 
@@ -70,11 +70,11 @@ impl End {
     }
 }
 
-/// The exit status of bad input.
+/// Exit status of bad input.
 const REFUSED: i32 = 2;
 const SIGKILL: i32 = 9;
 
-/// What a process found, from all that it left.
+/// Returns the result of a probe from its exit status and output.
 fn interpret(end: &End, stdout: &str, stderr: &str) -> Result<Outcome, TuneError> {
     if let Some(outcome) = stdout.lines().last().and_then(|line| serde_json::from_str(line).ok()) {
         return Ok(outcome);

@@ -1,4 +1,4 @@
-/// Why there is no answer.
+/// Reason why the search has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
     /// A probe found the configuration unusable.

@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 use undertone_train::resident_memory_bytes;
 use undertone_train::tune::Outcome;
 
-/// How often the process looks at itself: memory of hundreds of MB a second can be in use by the next look, and what it
-/// held in between is found in the end.
+/// Interval of the checks. A process that allocates hundreds of MB per second can have exceeded the limit by the next
+/// check; a peak between two checks is found at the end.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Does the whole work of a probe's process within limits: where one is passed, `report` is called from another thread, and
-/// the process ends. On an accelerator the memory is compared when the work is done, on the host all the time.
+/// Runs `work`, the whole work of a probe's process, within limits. If a limit is exceeded, `report` is called from
+/// another thread and the process ends. Memory on an accelerator is compared after the work, memory of the host all the
+/// time.
 ///
 /// # Errors
-/// What the work says.
+/// The error of `work`.
 pub fn within_limits<E>(
     limits: Limits,
     on_host: bool,
@@ -24,7 +25,7 @@ pub fn within_limits<E>(
     watch(Limits { memory: limits.memory.filter(|_| on_host), ..limits }, done.clone(), report);
     let result = work();
     if done.swap(true, Ordering::SeqCst) {
-        // The other thread has the word, and ends the process.
+        // The other thread reports the result and ends the process.
         loop {
             std::thread::park();
         }
@@ -37,7 +38,7 @@ pub fn within_limits<E>(
     })
 }
 
-/// Ends the process where a limit is passed, or where nobody waits for it any more.
+/// Ends the process if a limit is exceeded, or if the parent process has ended.
 fn watch(limits: Limits, done: Arc<AtomicBool>, report: impl Fn(&Outcome) + Send + 'static) {
     let (started, parent) = (Instant::now(), parent());
     std::thread::spawn(move || {

@@ -1,8 +1,8 @@
-//! The largest batch that fits: a search that has each batch tried in a process of its own.
+//! Search for the largest batch that fits. Each batch is tried in a process of its own.
 //!
-//! [`search`] asks for one probe after another and decides; [`probe_in_child`] starts a process for one and reads what it
-//! found, whatever became of it. In that process [`within_limits`] watches memory and time, and [`probe_steps`] takes a few
-//! steps of any objective with the Learner.
+//! [`search`] requests one probe after another and decides; [`probe_in_child`] starts the process of a probe and reads
+//! its result, however the process ended. In that process [`within_limits`] watches memory and time, and
+//! [`probe_steps`] takes a few steps of any objective with the Learner.
 
 mod child;
 mod error;

@@ -7,15 +7,15 @@ pub struct Attempt {
     pub batch: usize,
     /// Batches per optimizer step.
     pub accumulation: usize,
-    /// Whether every block runs again in the backward pass, whatever the configuration says.
+    /// Whether to use activation checkpointing, whatever the configuration says.
     pub checkpointing: bool,
 }
 
-/// What ends a probe early.
+/// Limits of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most memory, in bytes: of the process on a CPU, of the device elsewhere.
+    /// Memory limit in bytes: of the process on a CPU, of the device elsewhere.
     pub memory: Option<u64>,
-    /// The longest time, loading included.
+    /// Time limit, loading included.
     pub time: Duration,
 }

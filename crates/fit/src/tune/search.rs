@@ -4,53 +4,54 @@ use super::table::reason;
 use undertone_train::LrScaling;
 use undertone_train::tune::{Goal, NOISE, Outcome, Plan, Probe, Search, choose};
 
-/// What is wanted of the search.
+/// Options of the search.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TuneOptions {
-    /// What the batch is chosen for.
+    /// Objective by which the batch is chosen.
     pub goal: Goal,
-    /// Whether an optimizer step may have more samples than the configuration says, if they fit.
+    /// Whether an optimizer step may have more samples than the configuration has, if they fit.
     pub grow: bool,
-    /// What becomes of the learning rate if it has.
+    /// Scaling of the learning rate in that case.
     pub scaling: LrScaling,
-    /// The share of the largest batch that is given up where allocations fail at the next: allocators fragment in hours of
-    /// training as they do not in three steps.
+    /// Margin as a share of the largest batch, where allocations fail at the next larger one: allocators fragment in
+    /// hours of training as they do not in three steps.
     pub margin: f64,
 }
 
-/// What is searched for.
+/// Configuration that the search starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TuneRequest {
-    /// Samples of an optimizer step, which stay as many unless the search may grow them.
+    /// Samples per optimizer step. The number stays the same unless the search may grow it.
     pub effective: usize,
-    /// The largest batch that a configuration may have.
+    /// Upper limit of the batch in a configuration.
     pub most: usize,
-    /// Whether blocks run again in the backward pass already: then nothing is tried anew with it.
+    /// Whether activation checkpointing is on already; if so, the search does not try it in addition.
     pub checkpointed: bool,
 }
 
-/// What the search found.
+/// Result of the search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TunedBatch {
-    /// Every probe, in the order in which they were made.
+    /// Every probe, in the order in which they ran.
     pub probes: Vec<Probe>,
     /// The largest batch that fitted.
     pub largest: usize,
-    /// How an optimizer step is split.
+    /// Split of an optimizer step into batches.
     pub plan: Plan,
-    /// Whether it fits only if blocks run again in the backward pass, which was not asked for.
+    /// Whether the batch fits only with activation checkpointing, which the configuration did not have.
     pub checkpointing: bool,
-    /// Why this batch, a sentence each.
+    /// Reasons for this batch, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Nobody wants more samples in an optimizer step than this without having said so.
+/// Upper limit of the samples per optimizer step if the search may grow them.
 const GROWN: usize = 4096;
 
-/// Searches for the largest batch that fits, and chooses one. `probe` tries a batch; `found` hears of each result.
+/// Searches for the largest batch that fits, and chooses one. `probe` tries a batch; `found` is called with each
+/// result.
 ///
 /// # Errors
-/// When nothing fits, or `probe` cannot be had.
+/// If no batch fits, or `probe` fails.
 pub fn search(
     request: &TuneRequest,
     options: &TuneOptions,
@@ -62,7 +63,8 @@ pub fn search(
     let mut searched = |checkpointing| -> Result<(Search, Vec<Probe>), TuneError> {
         let (mut search, mut probes) = (Search::new(cap), Vec::new());
         while let Some(batch) = search.next() {
-            // With two batches a step the sum of gradients lies beside the next batch's activations; more change nothing.
+            // With two batches per step, the accumulated gradients are in memory together with the activations of the
+            // second batch. More batches per step change nothing.
             let attempt = Attempt { batch, accumulation: effective.div_ceil(batch).min(2), checkpointing };
             let outcome = probe(attempt)?;
             search.record(batch, outcome.fits());
@@ -101,7 +103,7 @@ fn nothing(probes: &[Probe]) -> TuneError {
 }
 
 impl TunedBatch {
-    /// Why this batch.
+    /// Adds the reasons for this batch to the notes.
     fn explain(&mut self, effective: usize, options: &TuneOptions, chosen: usize) {
         let (largest, plan) = (self.largest, self.plan);
         self.notes.push(if largest == effective && !options.grow {

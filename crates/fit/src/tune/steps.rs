@@ -7,15 +7,16 @@ use undertone_train::{
     BatchStream, Batches, BoxError, Evaluation, LearnerBuilder, LossTerm, LrScaling, Objective, TrainConfig, TrainError,
 };
 
-/// Optimizer steps of a probe. The first makes the optimizer's state and everything else that stays, so the second is the
-/// one with the most memory; the third is there to be timed with it.
+/// Number of optimizer steps of a probe. The first allocates the optimizer's state and everything else that stays, so
+/// the second has the peak memory; the third is measured together with it.
 const STEPS: usize = 3;
 
-/// The same batch for ever, and in memory as many as the loader makes ahead.
+/// Yields the same batch in every step, and holds as many copies of it as the loader would prefetch.
 pub struct RepeatedBatch<B>(Vec<B>);
 
 impl<B: Clone> RepeatedBatch<B> {
-    /// Of a batch of so many bytes, where the loader makes so many batches ahead, up to so many bytes together.
+    /// Repeats a batch of `bytes` bytes, for a loader that prefetches `prefetch_batches` batches of at most
+    /// `prefetch_bytes` bytes in total.
     pub fn new(batch: B, bytes: usize, prefetch_batches: usize, prefetch_bytes: usize) -> Self {
         Self(vec![batch; prefetch_batches.min(prefetch_bytes / bytes.max(1)).max(1)])
     }
@@ -33,24 +34,25 @@ impl<B: Clone> Batches for RepeatedBatch<B> {
     }
 }
 
-/// `config` for a run of a few steps that are neither judged nor saved.
+/// Returns `config` changed for a run of a few steps without evaluation and checkpoints.
 pub fn probe_config(config: &TrainConfig, attempt: Attempt) -> TrainConfig {
     let mut config = config.clone();
     config.accumulation = attempt.accumulation;
-    // Far enough away for the schedule, and for whoever misses gradients after some steps.
+    // More steps than the warm-up and the check for parameters without gradients need.
     (config.max_steps, config.epochs) = (Some(config.optimizer.warmup_steps + 1000), None);
     (config.evaluate.every, config.checkpoint.every) = (0, 0);
     config.early_stopping = Default::default();
     (config.csv, config.tensorboard) = (false, false);
-    // Its rate is of no account, and the Learner takes none that is still to be scaled.
+    // The learning rate does not matter here, and the Learner refuses one that is still to be scaled.
     config.optimizer.lr_scaling = LrScaling::None;
     config
 }
 
-/// Takes a probe's steps with the Learner, as a run would, and gives the samples per second of all but the first.
+/// Takes the steps of a probe with the Learner, as a run would, and returns the samples per second of all but the
+/// first.
 ///
 /// # Errors
-/// What went wrong in a step.
+/// If a step fails.
 pub fn probe_steps<O, B>(
     objective: O,
     learner: impl FnOnce(ProbeObjective<O>) -> LearnerBuilder<ProbeObjective<O>>,
@@ -74,8 +76,8 @@ where
     }
 }
 
-/// An objective that notes when it is asked for losses and refuses after the last step: so the Learner stops without
-/// writing a checkpoint, which for a large model takes longer than the probe.
+/// An objective that records the time of each upload of a batch and fails after the last step. Thus the Learner stops
+/// without writing a checkpoint, which for a large model takes longer than the probe.
 pub struct ProbeObjective<O> {
     objective: O,
     calls: Arc<Mutex<Vec<Instant>>>,

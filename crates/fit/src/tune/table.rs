@@ -2,7 +2,7 @@ use std::fmt::Write;
 use undertone_train::Amount;
 use undertone_train::tune::{Outcome, Probe};
 
-/// The probes by size, a line each.
+/// Returns the probes sorted by batch, one line each.
 pub fn table(probes: &[Probe]) -> String {
     let mut sorted: Vec<&Probe> = probes.iter().collect();
     sorted.sort_by_key(|probe| probe.batch);
@@ -13,10 +13,10 @@ pub fn table(probes: &[Probe]) -> String {
     text
 }
 
-/// The names of a table's columns.
+/// Header of the table.
 pub const HEAD: &str = "batch  peak memory  samples/s";
 
-/// A line of the table.
+/// Returns a line of the table.
 pub fn row(probe: &Probe) -> String {
     let peak = probe.outcome.peak_bytes().map_or("-".to_owned(), |bytes| Amount(bytes).to_string());
     let rate = probe.outcome.samples_per_second().map_or("-".to_owned(), |rate| format!("{rate:.2}"));
@@ -31,7 +31,7 @@ fn verdict(outcome: &Outcome) -> String {
     }
 }
 
-/// Why a batch does not fit or could not be tried.
+/// Returns why a batch does not fit or could not be tried.
 pub(super) fn reason(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Fits { .. } => String::new(),

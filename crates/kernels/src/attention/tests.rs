@@ -36,10 +36,10 @@ struct Case {
 }
 
 impl Case {
-    /// `f` of the attention and of queries, keys, values and the output's gradient.
+    /// Calls `f` with the attention and with queries, keys, values and the output's gradient.
     fn with<T>(&self, f: impl FnOnce(Attention, [Vec<f32>; 4]) -> T) -> T {
         let [batch, heads, queries, keys, d_head] = self.shape;
-        // Every fourth key is padding, the first never.
+        // Every fourth key is padding, never the first.
         let padding: Vec<bool> = (0..batch * keys).map(|i| i % keys % 4 == 3).collect();
         let key_padding = self.padded.then_some(padding.as_slice());
         let (causal, dropout) = (self.causal, self.dropout);
@@ -53,7 +53,8 @@ fn case(time: std::ops::Range<usize>) -> impl Strategy<Value = Case> {
     let shape = (1_usize..3, 1_usize..3, time.clone(), time, 1_usize..5);
     (shape, any::<bool>(), any::<bool>(), prop_oneof![Just(0.0_f32), Just(0.3)]).prop_map(
         |((batch, heads, queries, keys, d_head), causal, padded, dropout)| Case {
-            // With fewer keys than queries the first causal queries see nothing: a test of its own below.
+            // With fewer keys than queries, the first causal queries see nothing; there is a separate test for that
+            // below.
             shape: [batch, heads, queries, if causal { keys.max(queries) } else { keys }, d_head],
             causal,
             padded,
@@ -119,7 +120,7 @@ fn a_query_that_sees_nothing_gives_zeros() {
 
 #[test]
 fn scores_that_are_no_numbers_are_not_taken_for_hidden_keys() {
-    // All keys' scores of a query at once: a NaN in it, or infinities that make every score -∞.
+    // Affects all scores of a query: a NaN in it, or infinities that make every score -∞.
     for (query, key) in [(f32::NAN, 1.0), (f32::NEG_INFINITY, 1.0), (1.0, f32::NEG_INFINITY)] {
         for (causal, padded) in [(false, false), (true, false), (false, true), (true, true)] {
             let case = Case { shape: [1, 1, 3, 5, 1], causal, padded, dropout: 0.0 };
@@ -140,7 +141,7 @@ fn a_causal_query_is_no_number_from_the_key_on_that_is_none() {
         let (time, at) = (TILE + 6, TILE + 2);
         let case = Case { shape: [1, 1, time, time, 1], causal: true, padded: false, dropout: 0.0 };
         case.with(|a, [q, mut k, v, d_out]| {
-            // Above 0, for the product of -∞ with them would be the weight 0.
+            // Above 0: a negative query times ∞ is -∞, which gives a weight of 0 instead of NaN.
             let q: Vec<f32> = q.iter().map(|q| q.abs() + 0.1).collect();
             k[at] = poison;
             let (out, sums) = a.forward(&q, &k, &v);

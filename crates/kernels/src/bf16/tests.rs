@@ -3,7 +3,7 @@ use crate::testing::{on_threads, random};
 use proptest::prelude::*;
 use undertone_testing::skipped;
 
-/// By the definition of bfloat16: to nearest, ties to even.
+/// Rounds by the definition of bfloat16: to nearest, ties to even.
 fn rounded(x: &[f32]) -> Vec<f64> {
     let bits = x.iter().map(|x| x.to_bits());
     bits.map(|x| f64::from(f32::from_bits((x + 0x7fff + (x >> 16 & 1)) & 0xffff_0000))).collect()
@@ -13,7 +13,7 @@ fn rounded(x: &[f32]) -> Vec<f64> {
 struct Case {
     /// Rows, columns, depth.
     shape: [usize; 3],
-    /// Which operands lie in memory by columns.
+    /// Which operands are stored by columns.
     transposed: [bool; 2],
     /// Unused elements between rows.
     gap: usize,
@@ -31,14 +31,14 @@ impl Case {
         [random(rows * depth, 1), random(depth * columns, 2)]
     }
 
-    /// Of rows and of columns, for each operand.
+    /// Strides of rows and of columns, for each operand.
     fn strides(&self) -> [[usize; 2]; 2] {
         let [rows, columns, depth] = self.shape.map(|n| n + self.gap);
         let [a, b] = self.transposed;
         [if a { [1, rows] } else { [depth, 1] }, if b { [1, depth] } else { [columns, 1] }]
     }
 
-    /// What `out`, 7 everywhere before, becomes.
+    /// Returns `out`, which is 7 everywhere before.
     #[allow(unsafe_code)]
     fn run(&self, inputs: &[Vec<f32>; 2], parallel: bool) -> Vec<f32> {
         let [rows, columns, depth] = self.shape;
@@ -54,7 +54,7 @@ impl Case {
         written
     }
 
-    /// Compares with the product in f64, to 1e-5 of the sum of absolute values; gaps must stay as they were.
+    /// Compares with the product in f64, to 1e-5 of the sum of absolute values; gaps must stay unchanged.
     fn check(&self) {
         let inputs = self.inputs();
         let [_, columns, depth] = self.shape;
@@ -79,7 +79,7 @@ fn case() -> impl Strategy<Value = Case> {
         .prop_map(|(shape, transposed, gap, scale, accumulate)| Case { shape, transposed, gap, scale, accumulate })
 }
 
-/// Whether to run a test here at all.
+/// Whether the tests can run here.
 fn possible() -> bool {
     if !available() {
         skipped("this processor has no AVX512-BF16");

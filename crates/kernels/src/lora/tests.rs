@@ -13,7 +13,8 @@ struct Shape {
     columns: usize,
 }
 
-/// `x`, `a`, `b` and gates, of which only every `sparsity`th counts, another one in every second sample.
+/// `x`, `a`, `b` and gates. Of the groups of three gates only every `sparsity`th is not zero, shifted by one group
+/// every two samples.
 fn inputs(shape: Shape, sparsity: usize) -> [Vec<f32>; 4] {
     let Shape { batch, time, d_in, d_out, columns } = shape;
     let mut gates = random(batch * columns, 4);

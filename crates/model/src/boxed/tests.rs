@@ -45,7 +45,7 @@ fn parts(device: &Device) -> Parts {
     }
 }
 
-/// Writes down what it meets.
+/// Records the visited parameters.
 #[derive(Default, PartialEq, Debug)]
 struct Log(Vec<String>);
 
@@ -70,7 +70,7 @@ impl ModuleVisitor for Log {
     }
 }
 
-/// Doubles floats, adds 1 to whole numbers, turns truths and flags over.
+/// Doubles floats, adds 1 to integers, inverts booleans and flags.
 #[derive(Default)]
 struct Change(Vec<String>);
 

@@ -1,4 +1,4 @@
-//! Burn's visitors and mappers as trait objects, and back.
+//! Conversion of Burn's visitors and mappers to trait objects, and back.
 
 use burn::module::{Flag, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Bool, Int, Tensor};
@@ -20,8 +20,8 @@ pub trait DynVisitor {
     fn exit_module(&mut self, name: &str, container_type: &str);
 }
 
-/// Burn's [`ModuleMapper`] with a parameter's rank, from 1 to 8, as a number: `param` is a `Param<Tensor<rank, _>>`, and so
-/// is what comes back.
+/// Burn's [`ModuleMapper`] with a parameter's rank, from 1 to 8, as a number: `param` is a `Param<Tensor<rank, _>>`,
+/// and so is the result.
 pub trait DynMapper {
     /// As [`ModuleMapper::map_float`].
     fn map_float(&mut self, rank: usize, param: Box<dyn Any>) -> Box<dyn Any>;
@@ -37,10 +37,10 @@ pub trait DynMapper {
     fn exit_module(&mut self, name: &str, container_type: &str);
 }
 
-/// Makes an object of Burn's visitor or mapper: gives each parameter its rank back as a type.
+/// Adapter from Burn's visitor or mapper to an object: it converts each rank back to a type.
 pub(super) struct Typed<'a, T>(pub(super) &'a mut T);
 
-/// Makes Burn's visitor or mapper of an object: turns each parameter's rank into a number.
+/// Adapter from an object to Burn's visitor or mapper: it converts each rank to a number.
 pub(super) struct Untyped<'a, T: ?Sized>(pub(super) &'a mut T);
 
 /// Runs `$body` with the constant `$D` equal to a rank.
@@ -64,7 +64,7 @@ macro_rules! with_rank {
     }};
 }
 
-/// Both sides are of this file, so a parameter always is what its rank and kind say.
+/// Both conversions are in this file, so a parameter always has its stated rank and kind.
 const SAME: &str = "a parameter is of its rank and kind";
 
 macro_rules! enter_and_exit {

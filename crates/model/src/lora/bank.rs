@@ -1,4 +1,4 @@
-//! The bank of one linear map.
+//! Bank of adapters of one linear map.
 
 use super::LoraConfig;
 use burn::module::{Module, Param};
@@ -6,20 +6,20 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::ops::Range;
 use undertone_ops::{LoraGates, LoraUpdate, dropout, matmul};
 
-/// The adapters of one linear map, side by side. Adapters that do not target the map have no rows in it.
+/// Adapters of one linear map, side by side. Adapters that do not target the map have no rows in it.
 #[derive(Module, Debug)]
 pub struct LoraBank {
-    /// The adapters' `lora_A` stacked: `[ΣR, in]`.
+    /// `lora_A` of all adapters, stacked: `[ΣR, in]`.
     pub lora_a: Param<Tensor<2>>,
-    /// The adapters' `lora_B` side by side: `[out, ΣR]`.
+    /// `lora_B` of all adapters, side by side: `[out, ΣR]`.
     pub lora_b: Param<Tensor<2>>,
-    /// Repeats an adapter's gate over its rank, times its scale: `[adapters, ΣR]`.
+    /// Matrix that repeats an adapter's gate over its rank, times its scale: `[adapters, ΣR]`.
     spread: Tensor<2>,
     #[module(skip)]
     slots: Vec<Slot>,
 }
 
-/// Where an adapter lies in a bank.
+/// Rows of an adapter in a bank, with its settings.
 #[derive(Clone, Debug, PartialEq)]
 struct Slot {
     adapter: usize,
@@ -28,18 +28,18 @@ struct Slot {
     dropout: f64,
 }
 
-/// How much each adapter counts.
+/// Gates of the adapters.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "a batch has one, and it is passed by reference")]
 pub enum Gates {
-    /// One adapter alone, for the whole batch.
+    /// One adapter with gate 1 for the whole batch.
     One(usize),
-    /// Each sample's own, `[batch, adapters]`.
+    /// Gates of each sample, `[batch, adapters]`.
     Each(Tensor<2>),
 }
 
 impl Gates {
-    /// The gates of the given rows, as sequences leave a batch or branch into beams.
+    /// Returns the gates of the given rows, for sequences that leave a batch or branch into beams.
     pub fn select(self, rows: Tensor<1, Int>) -> Self {
         match self {
             Self::One(adapter) => Self::One(adapter),
@@ -49,11 +49,11 @@ impl Gates {
 }
 
 impl LoraBank {
-    /// A bank for a map of `[d_out, d_in]`, with the adapters that target it by their index among `adapters`; each begins
-    /// as PEFT begins it: `lora_A` uniform in ±1/√in, `lora_B` zero, so that nothing changes yet.
+    /// Creates a bank for a map of `[d_out, d_in]` with those of `adapters` that target it. Each starts as in PEFT:
+    /// `lora_A` uniform in ±1/√in and `lora_B` zero, so that the map's output is unchanged.
     ///
     /// # Panics
-    /// If no adapter is given: such a map needs no bank.
+    /// If no adapter targets the map: then it needs no bank.
     pub fn init(
         d_in: usize,
         d_out: usize,
@@ -82,8 +82,9 @@ impl LoraBank {
         }
     }
 
-    /// What adapters with a gate add to a map of `x`, `[batch, .., in]`: nothing when none of them targets it. Adapters of one
-    /// dropout share an update, which has a mask of its own, as each adapter would alone.
+    /// Returns the updates that the gates select for a map of `x`, `[batch, .., in]`; none if no selected adapter
+    /// targets the map. Adapters with the same dropout share an update. Each update has its own dropout mask, as each
+    /// adapter alone would.
     pub fn updates<const D: usize>(&self, x: &Tensor<D>, gates: &Gates) -> Vec<LoraUpdate<D>> {
         match gates {
             Gates::One(adapter) => {
@@ -113,21 +114,21 @@ impl LoraBank {
         LoraUpdate { dropped, a, b, gates }
     }
 
-    /// `scale · lora_B · lora_A` of one adapter, `[out, in]`: what merging adds to the weight. Nothing when it does not
-    /// target the map.
+    /// Returns `scale · lora_B · lora_A` of one adapter, `[out, in]`, which merging adds to the weight; `None` if the
+    /// adapter does not target the map.
     pub fn delta(&self, adapter: usize) -> Option<Tensor<2>> {
         let slot = self.slots.iter().find(|slot| slot.adapter == adapter)?;
         let (a, b) = self.matrices(slot.rows.clone());
         Some(matmul(b, a).mul_scalar(slot.scale))
     }
 
-    /// `lora_A`, `[r, in]`, and `lora_B`, `[out, r]`, of one adapter. Nothing when it does not target the map.
+    /// Returns `lora_A`, `[r, in]`, and `lora_B`, `[out, r]`, of one adapter; `None` if it does not target the map.
     pub fn adapter(&self, adapter: usize) -> Option<(Tensor<2>, Tensor<2>)> {
         let slot = self.slots.iter().find(|slot| slot.adapter == adapter)?;
         Some(self.matrices(slot.rows.clone()))
     }
 
-    /// Replaces one adapter's matrices; those of the others stay. Nothing happens when it does not target the map.
+    /// Replaces one adapter's matrices; the others stay. Does nothing if the adapter does not target the map.
     ///
     /// # Panics
     /// If the shapes are not those of [`adapter`](Self::adapter).
@@ -138,7 +139,7 @@ impl LoraBank {
         self.lora_b = changed(&self.lora_b, |b| b.slice_assign([0..d_out, rows.clone()], lora_b));
     }
 
-    /// One adapter's rows of `lora_a` and columns of `lora_b`. Nothing when it does not target the map.
+    /// Returns one adapter's rows of `lora_a` and columns of `lora_b`; `None` if it does not target the map.
     pub fn rows(&self, adapter: usize) -> Option<Range<usize>> {
         self.slots.iter().find(|slot| slot.adapter == adapter).map(|slot| slot.rows.clone())
     }
@@ -152,7 +153,7 @@ impl LoraBank {
     }
 }
 
-/// A parameter with another value, trained or frozen as it was.
+/// Returns a parameter with another value, trainable or frozen as before.
 pub(super) fn changed(param: &Param<Tensor<2>>, change: impl FnOnce(Tensor<2>) -> Tensor<2>) -> Param<Tensor<2>> {
     param.clone().map(|value| {
         let tracked = value.is_require_grad();
@@ -169,7 +170,7 @@ mod tests {
         undertone_ops::normal(shape, 1.0, device)
     }
 
-    /// Two adapters of unlike rank and scale, with matrices that are not zero.
+    /// Two adapters of different rank and scale, with non-zero matrices.
     fn bank(device: &Device) -> LoraBank {
         undertone_ops::seed(5);
         let (one, two) = (
@@ -185,7 +186,7 @@ mod tests {
         x.try_into_vec_as().expect("floats")
     }
 
-    /// All that the bank adds.
+    /// Sum of the bank's updates.
     fn update<const D: usize>(bank: &LoraBank, x: &Tensor<D>, gates: &Gates) -> Option<Tensor<D>> {
         bank.updates(x, gates).into_iter().map(|update| update.of(x.clone())).reduce(|sum, update| sum + update)
     }

@@ -1,21 +1,21 @@
-//! What one adapter is, in PEFT's words.
+//! Configuration of one adapter, with PEFT's keys.
 
 use crate::limits::MOST_RANK;
 use serde::{Deserialize, Serialize};
 
-/// One task's adapter. Key names are those of PEFT's `adapter_config.json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Configuration of one task's adapter. Keys are those of PEFT's `adapter_config.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoraConfig {
-    /// The rank of every update.
+    /// Rank of every update.
     pub r: usize,
-    /// The update counts `lora_alpha / r` times, or `lora_alpha / √r` times with `use_rslora`.
+    /// Numerator of the scale: the update is multiplied by `lora_alpha / r`, or by `lora_alpha / √r` with `use_rslora`.
     pub lora_alpha: f64,
-    /// Probability of dropping a number of the adapter's input; acts in training only.
+    /// Dropout on the adapter's input, in training.
     pub lora_dropout: f64,
-    /// Which linear maps are adapted: names like `q_proj`, or ends of paths like `self_attn.q_proj`.
+    /// Linear maps to adapt: names such as `q_proj`, or path suffixes such as `self_attn.q_proj`.
     pub target_modules: Vec<String>,
-    /// Rank-stabilised scale (Kalajdzievski, 2023): updates of different ranks then have a like size.
+    /// Whether the scale is rank-stabilised (Kalajdzievski, 2023): updates of different ranks then have similar sizes.
     pub use_rslora: bool,
 }
 
@@ -25,26 +25,28 @@ impl Default for LoraConfig {
     }
 }
 
-/// Why a configuration describes no adapter.
+/// Reason why a configuration does not describe an adapter.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LoraConfigError {
     /// The rank is 0.
     #[error("`r` is 0: an adapter has at least rank 1")]
     Rank,
-    /// The rank is above that of any linear map there is.
+    /// The rank exceeds that of any linear map.
     #[error("`r` is {0}: it must be at most {MOST_RANK}")]
     HighRank(usize),
-    /// The scale is no positive number.
+    /// The scale is not positive.
     #[error("`lora_alpha` is {0}: it must be above 0")]
     Alpha(f64),
-    /// The dropout is no probability.
+    /// The dropout is not a probability below 1.
     #[error("`lora_dropout` is {0}: it must be at least 0 and below 1")]
     Dropout(f64),
 }
 
 impl LoraConfig {
+    /// Checks the values. Only the model can check that the targets exist.
+    ///
     /// # Errors
-    /// Names the key that makes no sense. Whether the targets exist is known to the model alone.
+    /// Names the invalid key.
     pub fn validate(&self) -> Result<(), LoraConfigError> {
         if self.r == 0 {
             return Err(LoraConfigError::Rank);
@@ -61,7 +63,7 @@ impl LoraConfig {
         Ok(())
     }
 
-    /// How many times the product of the two matrices counts.
+    /// Factor of the product of the two matrices.
     pub fn scale(&self) -> f64 {
         self.lora_alpha / if self.use_rslora { (self.r as f64).sqrt() } else { self.r as f64 }
     }

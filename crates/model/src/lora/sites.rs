@@ -1,4 +1,4 @@
-//! The linear maps of a model that adapters can be put on.
+//! Linear maps of a model that adapters can be added to.
 
 use super::bank::changed;
 use super::{LoraBank, LoraConfig};
@@ -7,44 +7,44 @@ use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 use undertone_store::{HostTensor, StoreError};
 
-/// A linear map within a model.
+/// Linear map within a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Its path, as in `encoder.layers.0.self_attn.q_proj`.
+    /// Path, such as `encoder.layers.0.self_attn.q_proj`.
     pub path: String,
-    /// The encoder block it belongs to, counted from 0; decoders lie above every block.
+    /// Encoder block that it belongs to, counted from 0; decoders lie above every block.
     pub block: usize,
 }
 
 /// A model with linear maps that can be adapted.
 pub trait Adaptable {
-    /// Every linear map of every block with its place.
+    /// Returns every linear map of every block with its location.
     fn linears(&mut self) -> Vec<(Site, &mut Linear)>;
 }
 
-/// Why adapters cannot be put on a model.
+/// Reason why adapters cannot be added to a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdaptError {
     /// No linear map has the name.
     #[error("`target_modules` has `{target}`, which names no linear map above the router's tap: there are {known}")]
     Target {
-        /// The name.
+        /// Target name.
         target: String,
-        /// The names there are.
+        /// Known names.
         known: String,
     },
-    /// An adapter without targets.
+    /// An adapter has no targets.
     #[error("adapter {adapter} has no `target_modules`: there are {known}")]
     NoTarget {
-        /// Its index.
+        /// Index of the adapter.
         adapter: usize,
-        /// The names there are.
+        /// Known names.
         known: String,
     },
 }
 
-/// Gives every targeted linear map at or above block `tap` a bank of the adapters that target it, by their index. The
-/// maps' own weights stay as they are, trained or frozen.
+/// Adds to every targeted linear map at or above block `tap` a bank of the adapters that target it, by index. The maps'
+/// own weights stay unchanged, trainable or frozen.
 ///
 /// # Errors
 /// When a target names no linear map there.
@@ -84,7 +84,7 @@ pub fn adapt(
     Ok(())
 }
 
-/// Lets training change all adapters of a model, or none of them; its own weights stay trained or frozen as they are.
+/// Makes all adapters of a model trainable or frozen; its own weights stay trainable or frozen as they are.
 pub fn set_adapters_trainable(model: &mut (impl Adaptable + ?Sized), trainable: bool) {
     for bank in model.linears().into_iter().filter_map(|(_, linear)| linear.lora.as_mut()) {
         for matrix in [&mut bank.lora_a, &mut bank.lora_b] {
@@ -93,17 +93,18 @@ pub fn set_adapters_trainable(model: &mut (impl Adaptable + ?Sized), trainable: 
     }
 }
 
-/// Adds an adapter's update to the weights it targets: the model without gates then does what it did with that gate at 1.
+/// Adds an adapter's update to the weights it targets. The model without gates then computes the same as before with
+/// that gate at 1.
 pub fn merge(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
     shift(model, adapter, 1.0);
 }
 
-/// Takes a merged adapter out again.
+/// Subtracts a merged adapter again.
 pub fn unmerge(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
     shift(model, adapter, -1.0);
 }
 
-/// [`merge`], after which the model has no adapters any more, as PEFT's method of that name does.
+/// Merges an adapter ([`merge`]) and removes all adapters from the model, as PEFT's method of that name does.
 pub fn merge_and_unload(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
     merge(model, adapter);
     model.linears().into_iter().for_each(|(_, linear)| linear.lora = None);
@@ -116,7 +117,7 @@ fn shift(model: &mut (impl Adaptable + ?Sized), adapter: usize, sign: f64) {
     }
 }
 
-/// An adapter's matrices by their map's path, as PEFT calls them: `encoder.layers.0.self_attn.q_proj.lora_A.weight`.
+/// Returns an adapter's matrices by PEFT's names: `encoder.layers.0.self_attn.q_proj.lora_A.weight`.
 pub fn adapter_parameters(model: &mut (impl Adaptable + ?Sized), adapter: usize) -> BTreeMap<String, HostTensor> {
     let mut found = BTreeMap::new();
     for (site, linear) in model.linears() {
@@ -127,10 +128,10 @@ pub fn adapter_parameters(model: &mut (impl Adaptable + ?Sized), adapter: usize)
     found
 }
 
-/// Replaces an adapter's matrices by what `source` gives for their names.
+/// Replaces an adapter's matrices with those that `source` returns for their names.
 ///
 /// # Errors
-/// The first error of `source`, or the first matrix whose shape differs.
+/// The first error of `source`, or the first matrix with a different shape.
 pub fn load_adapter(
     model: &mut (impl Adaptable + ?Sized),
     adapter: usize,
@@ -161,8 +162,8 @@ fn host(x: Tensor<2>) -> HostTensor {
     HostTensor { shape, data: x.try_into_vec_as().expect("parameters are floats") }
 }
 
-/// Whether a map is meant: by its last name or any longer end of its path, as PEFT compares them. `intermediate` and
-/// `output` mean the two maps of BERT's feed-forward layers, whose own name is `dense`.
+/// Whether a target names a map: by the last part of its path or any longer suffix, as in PEFT. `intermediate` and
+/// `output` name the two maps of BERT's feed-forward layers, whose own name is `dense`.
 fn matches(path: &str, target: &str) -> bool {
     let ends = |end: &str| path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     match target {
@@ -172,7 +173,7 @@ fn matches(path: &str, target: &str) -> bool {
     }
 }
 
-/// What a map is called among targets.
+/// Name of a map as a target.
 fn name(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }

@@ -1,27 +1,27 @@
-//! A text encoder's dimensions, under Hugging Face's names.
+//! Dimensions of a text encoder, under Hugging Face's names.
 
 use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_PARAMETERS, MOST_POSITIONS};
 use crate::shapes::{Asked, linear, norm};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Which family of encoders a model belongs to.
+/// Family of encoders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TextModelType {
-    /// Positions count from 0. MiniLM is one too.
+    /// Positions count from 0. MiniLM belongs to it.
     #[default]
     #[serde(rename = "bert")]
     Bert,
-    /// Positions count from `pad_token_id + 1`, padding left out.
+    /// Positions count from `pad_token_id + 1` and skip padding.
     #[serde(rename = "roberta")]
     Roberta,
-    /// RoBERTa over a multilingual vocabulary.
+    /// RoBERTa with a multilingual vocabulary.
     #[serde(rename = "xlm-roberta")]
     XlmRoberta,
 }
 
 impl TextModelType {
-    /// What transformers calls the bare encoder.
+    /// transformers' class of the bare encoder.
     fn architecture(self) -> &'static str {
         match self {
             Self::Bert => "BertModel",
@@ -30,7 +30,7 @@ impl TextModelType {
         }
     }
 
-    /// What the encoder's tensors are called first in files that hold a head as well.
+    /// Prefix of the encoder's tensors in files that also hold a head.
     pub(super) fn prefix(self) -> &'static str {
         match self {
             Self::Bert => "bert.",
@@ -46,27 +46,27 @@ impl TextModelType {
     }
 }
 
-/// The dimensions of a BERT or RoBERTa encoder; the defaults are those of BERT base.
+/// Dimensions of a BERT or RoBERTa encoder; the defaults are those of BERT base.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TextEncoderConfig {
-    /// The family.
+    /// Family of the encoder.
     pub model_type: TextModelType,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub num_hidden_layers: usize,
-    /// Attention heads.
+    /// Number of attention heads.
     pub num_attention_heads: usize,
     /// Width of the feed-forward layers.
     pub intermediate_size: usize,
-    /// Tokens the model knows.
+    /// Vocabulary size.
     pub vocab_size: usize,
-    /// Rows of the position table; RoBERTa leaves the first `pad_token_id + 1` of them to padding.
+    /// Rows of the position table; RoBERTa reserves the first `pad_token_id + 1` of them for padding.
     pub max_position_embeddings: usize,
-    /// Kinds of segments a token may belong to.
+    /// Number of segment types.
     pub type_vocab_size: usize,
-    /// What layer normalisation adds to the variance.
+    /// Epsilon that layer norm adds to the variance.
     pub layer_norm_eps: f64,
     /// Dropout after embeddings, attention and feed-forward layers, in training.
     pub hidden_dropout_prob: f64,
@@ -74,7 +74,7 @@ pub struct TextEncoderConfig {
     pub attention_probs_dropout_prob: f64,
     /// Standard deviation of freshly initialised weights.
     pub initializer_range: f64,
-    /// The token a batch is padded with.
+    /// Padding token of a batch.
     pub pad_token_id: u32,
 }
 
@@ -98,28 +98,28 @@ impl Default for TextEncoderConfig {
     }
 }
 
-/// Why a configuration describes no text encoder.
+/// Reason why a configuration does not describe a text encoder.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TextConfigError {
-    /// A value is outside what the architecture allows.
+    /// A value is outside the range that the architecture allows.
     #[error("`{key}` is {value}: {rule}")]
     Value {
-        /// The key.
+        /// Key of the value.
         key: &'static str,
-        /// Its value.
+        /// Invalid value.
         value: String,
-        /// What it must be.
+        /// Requirement on the value.
         rule: String,
     },
-    /// More parameters than are initialised.
+    /// More parameters than may be initialised.
     #[error(
         "it describes a model of {parameters} parameters, and at most {MOST_NEW_PARAMETERS} are initialised: make it narrower, or with fewer layers"
     )]
     TooLarge {
-        /// How many it has.
+        /// Number of parameters.
         parameters: u128,
     },
-    /// A `config.json` of something else.
+    /// A `config.json` of another architecture.
     #[error("{0}")]
     Foreign(String),
 }
@@ -128,7 +128,7 @@ impl TextEncoderConfig {
     /// Checks that the dimensions fit together.
     ///
     /// # Errors
-    /// Names the first key that does not.
+    /// Names the first invalid key.
     pub fn validate(&self) -> Result<(), TextConfigError> {
         for (key, value) in [
             ("hidden_size", self.hidden_size),
@@ -183,10 +183,10 @@ impl TextEncoderConfig {
         Ok(())
     }
 
-    /// Refuses a model with more parameters than are initialised.
+    /// Rejects a model with more parameters than may be initialised.
     ///
     /// # Errors
-    /// Says how many it has.
+    /// States the number of parameters.
     pub(super) fn check_new(&self) -> Result<(), TextConfigError> {
         let parameters = self.parameters();
         match parameters > u128::from(MOST_NEW_PARAMETERS) {
@@ -200,7 +200,7 @@ impl TextEncoderConfig {
         count(self.embeddings()).saturating_add(count(self.layer(0)).saturating_mul(self.num_hidden_layers as u128))
     }
 
-    /// The tensors of the network by their paths.
+    /// Tensors of the network with their paths.
     pub(super) fn tensors(&self) -> impl Iterator<Item = Asked> {
         self.embeddings().into_iter().chain((0..self.num_hidden_layers).flat_map(|layer| self.layer(layer)))
     }
@@ -233,10 +233,10 @@ impl TextEncoderConfig {
         [attention.concat(), rest.concat()].concat()
     }
 
-    /// Reads the keys of a Hugging Face `config.json`; keys that do not shape the network are left alone.
+    /// Reads the keys of a Hugging Face `config.json`. Keys that do not affect the network are ignored.
     ///
     /// # Errors
-    /// When it is another architecture's, uses something this network has not, or a value is of the wrong type.
+    /// When the file is of another architecture, needs an unsupported feature, or has a value of the wrong type.
     pub fn from_hf(json: &Map<String, Value>) -> Result<Self, TextConfigError> {
         refuse_what_is_not_there(json)?;
         let Ok(Value::Object(defaults)) = serde_json::to_value(Self::default()) else {
@@ -261,7 +261,7 @@ impl TextEncoderConfig {
         Ok(config)
     }
 
-    /// Writes this configuration's keys over `json`, keeping what else is there, as the `config.json` of a bare encoder.
+    /// Writes this configuration's keys into `json`, as the `config.json` of a bare encoder. Other keys stay.
     pub fn write_hf(&self, json: &mut Map<String, Value>) {
         if let Ok(Value::Object(own)) = serde_json::to_value(self) {
             json.extend(own);
@@ -270,12 +270,12 @@ impl TextEncoderConfig {
         json.insert("hidden_act".into(), "gelu".into());
     }
 
-    /// The longest sequence, special tokens included.
+    /// Maximum sequence length, special tokens included.
     pub fn max_tokens(&self) -> usize {
         self.max_position_embeddings - self.first_position()
     }
 
-    /// The position of a sequence's first token.
+    /// Position of a sequence's first token.
     pub(super) fn first_position(&self) -> usize {
         match self.model_type {
             TextModelType::Bert => 0,
@@ -284,7 +284,7 @@ impl TextEncoderConfig {
     }
 }
 
-/// Names a key that asks for another network than this one.
+/// Returns an error for a key that requests an unsupported feature.
 fn refuse_what_is_not_there(json: &Map<String, Value>) -> Result<(), TextConfigError> {
     let foreign = |reason: String| Err(TextConfigError::Foreign(reason));
     let text = |key: &str| json.get(key).and_then(Value::as_str);

@@ -1,4 +1,4 @@
-//! The network: embeddings, then post-norm blocks.
+//! Network of a text encoder: embeddings, then post-norm blocks.
 
 use super::TextEncoderConfig;
 use crate::backbone::{Backbone, BackboneInput, WrongInput};
@@ -11,47 +11,47 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use undertone_ops::{AttentionOptions, attention, dropout, gelu, residual_dropout};
 
-/// Tokens to states. Module paths are Hugging Face's tensor names but for two that Rust does not allow or like; see
-/// [`tensor_name`].
+/// Text encoder, from tokens to states. Module paths are Hugging Face's tensor names, except two that Rust does not
+/// allow or recommend; see [`tensor_name`].
 #[derive(Module, Debug)]
 pub struct TextEncoder {
-    /// What stands before the first block.
+    /// Embeddings before the first block.
     pub embeddings: TextEmbeddings,
-    /// The blocks.
+    /// Blocks.
     pub encoder: TextBlocks,
     #[module(skip)]
     checkpointing: Option<NonZeroUsize>,
 }
 
-/// The sum of a token's, its position's and its segment's vector, normalised.
+/// Embeddings: the normalised sum of the vectors of token, position and segment.
 #[derive(Module, Debug)]
 pub struct TextEmbeddings {
     /// `[vocab_size, hidden_size]`.
     pub word_embeddings: Embedding,
-    /// Learned, `[max_position_embeddings, hidden_size]`.
+    /// Learned positions, `[max_position_embeddings, hidden_size]`.
     pub position_embeddings: Embedding,
     /// `[type_vocab_size, hidden_size]`.
     pub token_type_embeddings: Embedding,
-    /// The norm of the sum.
+    /// Norm of the sum.
     pub layer_norm: LayerNorm,
-    /// RoBERTa's padding token: its positions count from the next number. BERT's count from 0.
+    /// RoBERTa's padding token: its positions start at the next number. BERT's start at 0.
     #[module(skip)]
     counted_from: Option<u32>,
     #[module(skip)]
     dropout: f64,
 }
 
-/// The blocks.
+/// Stack of blocks.
 #[derive(Module, Debug)]
 pub struct TextBlocks {
-    /// From the lowest to the highest.
+    /// Blocks from the lowest to the highest.
     pub layer: Vec<TextBlock>,
 }
 
-/// `x = norm(x + attention(x))`, then `norm(x + output(gelu(intermediate(x))))`.
+/// Block: `x = norm(x + attention(x))`, then `norm(x + output(gelu(intermediate(x))))`.
 #[derive(Module, Debug)]
 pub struct TextBlock {
-    /// Attention over all tokens that are no padding.
+    /// Attention over all tokens that are not padding.
     pub attention: TextAttention,
     /// hidden_size → intermediate_size.
     pub intermediate: Intermediate,
@@ -62,13 +62,13 @@ pub struct TextBlock {
 /// Self-attention, added to the stream and normalised.
 #[derive(Module, Debug)]
 pub struct TextAttention {
-    /// Hugging Face's `self`.
+    /// Self-attention, Hugging Face's `self`.
     pub self_attention: SelfAttention,
-    /// The projection of the heads.
+    /// Output projection of the heads.
     pub output: AddNorm,
 }
 
-/// The projections that attention compares and mixes.
+/// Projections to queries, keys and values.
 #[derive(Module, Debug)]
 pub struct SelfAttention {
     /// `[hidden_size, hidden_size]`.
@@ -83,26 +83,26 @@ pub struct SelfAttention {
     dropout: f64,
 }
 
-/// The first feed-forward layer.
+/// First feed-forward layer.
 #[derive(Module, Debug)]
 pub struct Intermediate {
     /// `[intermediate_size, hidden_size]`.
     pub dense: Linear,
 }
 
-/// A linear map whose output is added to the stream, which is then normalised.
+/// Linear map whose output is added to the stream, followed by a norm.
 #[derive(Module, Debug)]
 pub struct AddNorm {
-    /// Onto the stream.
+    /// Linear map.
     pub dense: Linear,
-    /// The norm of the sum.
+    /// Norm of the sum.
     pub layer_norm: LayerNorm,
     #[module(skip)]
     dropout: f64,
 }
 
-/// What Hugging Face calls the parameter at a module path: `self_attention` is `self` there, and `layer_norm` is
-/// `LayerNorm`.
+/// Returns Hugging Face's name for the parameter at a module path: `self_attention` is `self` there, and `layer_norm`
+/// is `LayerNorm`.
 pub fn tensor_name(path: &str) -> String {
     let segment = |name| match name {
         "self_attention" => "self",
@@ -113,7 +113,7 @@ pub fn tensor_name(path: &str) -> String {
 }
 
 impl TextEncoderConfig {
-    /// A freshly initialised model; `device.seed` decides its weights. On an autodiff device it can be trained.
+    /// Creates a model; [`undertone_ops::seed`] determines its weights. On an autodiff device it can be trained.
     pub fn init(&self, device: &Device) -> TextEncoder {
         let layer = (0..self.num_hidden_layers).map(|_| TextBlock::init(self, device)).collect();
         let (embeddings, encoder) = (TextEmbeddings::init(self, device), TextBlocks { layer });
@@ -126,13 +126,14 @@ impl TextEncoderConfig {
 }
 
 impl TextEncoder {
-    /// Keeps only the input of every `every` blocks for the backward pass, which runs them again; none keeps everything.
+    /// Sets gradient checkpointing: only the input of every `every` blocks is kept for the backward pass, which runs
+    /// them again. `None` keeps everything.
     pub fn with_gradient_checkpointing(mut self, every: Option<NonZeroUsize>) -> Self {
         self.set_gradient_checkpointing(every);
         self
     }
 
-    /// States of every token: [`embed`](Self::embed), then all [`blocks`](Self::blocks).
+    /// Returns the states of every token: [`embed`](Self::embed), then all [`blocks`](Self::blocks).
     ///
     /// # Panics
     /// If a sequence is longer than [`max_tokens`](Self::max_tokens).
@@ -146,10 +147,10 @@ impl TextEncoder {
         self.blocks(self.embed(ids, type_ids, padding), 0..self.encoder.layer.len(), padding, gates)
     }
 
-    /// The stream before the first block. Tokens without a segment's id belong to segment 0.
+    /// Returns the stream before the first block. Tokens without a segment id belong to segment 0.
     ///
-    /// RoBERTa's positions count the tokens that are no padding: by `padding` where it is given, else every token but
-    /// `pad_token_id`. BERT's count from a sequence's left edge, so `padding` makes no difference to them.
+    /// RoBERTa's positions count the tokens that are not padding: according to `padding` if it is given, else all
+    /// tokens except `pad_token_id`. BERT's positions count from the left edge, so `padding` does not affect them.
     ///
     /// # Shapes
     /// - `ids`, `type_ids`: `[batch, tokens]`; `padding`: `[batch, tokens]`, true where a token is padding
@@ -166,11 +167,11 @@ impl TextEncoder {
         self.embeddings.forward(ids, type_ids, padding)
     }
 
-    /// The stream after the given blocks, `[batch, tokens, hidden_size]` → the same. Padded tokens are not attended to;
-    /// each sequence must have one that is none.
+    /// Applies the given blocks: `[batch, tokens, hidden_size]` → the same shape. Padded tokens are not attended to;
+    /// each sequence must have one that is not padding.
     ///
     /// # Panics
-    /// If there are fewer blocks.
+    /// If `blocks` is out of range.
     pub fn blocks(
         &self,
         x: Tensor<3>,
@@ -184,7 +185,7 @@ impl TextEncoder {
         })
     }
 
-    /// The longest sequence there are positions for, special tokens included.
+    /// Maximum sequence length in tokens, special tokens included.
     pub fn max_tokens(&self) -> usize {
         self.embeddings.max_tokens()
     }
@@ -229,7 +230,7 @@ impl TextEmbeddings {
     }
 }
 
-/// `pad + 1, pad + 2, …` over the tokens that are no padding, and `pad` for those that are.
+/// Returns the positions `pad + 1, pad + 2, …` for tokens that are not padding, and `pad` for padding.
 fn counted_positions(ids: &Tensor<2, Int>, pad: u32, padding: Option<&Tensor<2, Bool>>) -> Tensor<2, Int> {
     let counted = match padding {
         Some(padding) => padding.clone().bool_not(),
@@ -262,7 +263,7 @@ impl TextBlock {
         }
     }
 
-    /// `[batch, tokens, hidden_size]` → the same.
+    /// Applies the block: `[batch, tokens, hidden_size]` → the same shape.
     pub fn forward(&self, x: Tensor<3>, padding: Option<&Tensor<2, Bool>>, gates: Option<&Gates>) -> Tensor<3> {
         let mixed = self.attention.self_attention.forward(x.clone(), padding, gates);
         let x = self.attention.output.forward(mixed, x, gates);

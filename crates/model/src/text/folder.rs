@@ -1,4 +1,4 @@
-//! A text encoder in a Hugging Face folder: reading it, and writing one back.
+//! Text encoders in Hugging Face folders.
 
 use super::{TextConfigError, TextEncoder, TextEncoderConfig, TextModelType, TextTokenizer, tensor_name};
 use crate::folder::{self, FolderError, Weights, base_parameters, first_named, object, required};
@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use undertone_store::{Dtype, load_parameters};
 
-/// A model with everything that travels with it.
+/// A text encoder with all files of its folder.
 #[derive(Clone, Debug)]
 pub struct PretrainedText {
-    /// The network.
+    /// Network.
     pub model: TextEncoder,
-    /// Its dimensions.
+    /// Dimensions.
     pub config: TextEncoderConfig,
-    /// Its vocabulary.
+    /// Tokenizer.
     pub tokenizer: TextTokenizer,
     /// `config.json` as it was read; keys this crate does not know are written back.
     raw_config: Map<String, Value>,
@@ -25,10 +25,10 @@ pub struct PretrainedText {
 }
 
 impl PretrainedText {
-    /// A freshly initialised model around a tokenizer; the vocabulary's size and padding token are the tokenizer's.
+    /// Creates a model around a tokenizer; vocabulary size and padding token are the tokenizer's.
     ///
     /// # Errors
-    /// When the configuration describes no model.
+    /// When the configuration does not describe a model.
     pub fn init(
         mut config: TextEncoderConfig,
         tokenizer: TextTokenizer,
@@ -42,11 +42,11 @@ impl PretrainedText {
         Ok(Self { model, config, tokenizer, raw_config: Map::new(), files: BTreeMap::new() })
     }
 
-    /// Reads a folder: `config.json`, `model.safetensors` (or its shards), `tokenizer.json` and the other small files of such
-    /// a model; what else lies there is left alone.
+    /// Reads a folder: `config.json`, `model.safetensors` (or its shards), `tokenizer.json` and the other small files
+    /// of such a model. Other files in it are ignored.
     ///
-    /// Tensors may have the prefix of a model with a head (`bert.`, `roberta.`). The pooler and the heads themselves are
-    /// not read, and so not written back: they were trained on other states than an encoder that is trained here gives.
+    /// Tensors may have the prefix of a model with a head (`bert.`, `roberta.`). The pooler and the heads themselves
+    /// are not read, and so not written back: they were trained on other states than those of an encoder trained here.
     ///
     /// # Errors
     /// Names the file or tensor that is missing or does not fit.
@@ -66,11 +66,11 @@ impl PretrainedText {
         Ok(Self { model, config, tokenizer, raw_config, files })
     }
 
-    /// Writes a folder that transformers loads, whole or not at all; of one that is there the model is replaced. It holds the bare
-    /// encoder, without adapters: those are folders of their own.
+    /// Writes a folder that transformers loads, atomically; in an existing folder the model is replaced. It holds the
+    /// bare encoder without adapters, which have folders of their own.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// When the file system reports an error.
     pub fn save(&self, dir: &Path, dtype: Dtype) -> Result<(), FolderError> {
         let mut config = self.raw_config.clone();
         self.config.write_hf(&mut config);
@@ -92,7 +92,7 @@ fn read_tokenizer(dir: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> Result<T
     TextTokenizer::from_bytes(bytes, &declared).map_err(|e| FolderError::content(dir.join("tokenizer.json"), e))
 }
 
-/// Refuses a tokenizer that is another model's.
+/// Rejects a tokenizer of another model.
 fn check(tokenizer: &TextTokenizer, config: &TextEncoderConfig, path: PathBuf) -> Result<(), FolderError> {
     let foreign = |what: String| {
         let reason = format!("{what}: take the tokenizer that came with the model");
@@ -101,21 +101,21 @@ fn check(tokenizer: &TextTokenizer, config: &TextEncoderConfig, path: PathBuf) -
     if tokenizer.vocab_size() > config.vocab_size {
         return foreign(format!("it has {} ids, the model has {}", tokenizer.vocab_size(), config.vocab_size));
     }
-    // What encloses texts has its ids written out, and nothing says that the vocabulary has them.
+    // The post-processor contains ids literally, and they need not be in the vocabulary.
     let framed = [tokenizer.inner().encode("", true), tokenizer.inner().encode(("", ""), true)];
     let highest = framed.iter().flatten().flat_map(|framed| framed.get_ids()).max();
     if let Some(id) = highest.filter(|id| **id as usize >= config.vocab_size) {
         return foreign(format!("it puts the id {id} around texts, the model has {} ids", config.vocab_size));
     }
-    // BERT only ever masks its padding, whatever it is; RoBERTa's positions are counted from it.
+    // BERT only masks its padding, whatever token it is; RoBERTa's positions are counted from the padding token.
     if config.model_type != TextModelType::Bert && tokenizer.pad() != config.pad_token_id {
         return foreign(format!("it pads with {}, the model with {}", tokenizer.pad(), config.pad_token_id));
     }
     Ok(())
 }
 
-/// What a file may call the parameter at `path`: the bare encoder's name, that behind a head's prefix, and the names that
-/// scale and shift of norms had in the first checkpoints.
+/// Names that a file may use for the parameter at `path`: the bare encoder's name, the name behind a head's prefix, and
+/// the names of a norm's scale and shift in the first checkpoints.
 fn names(path: &str, model_type: TextModelType) -> Vec<String> {
     let name = tensor_name(path);
     let first = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");

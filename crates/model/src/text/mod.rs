@@ -1,5 +1,5 @@
-//! Text backbones: BERT (Devlin et al., 2019) and RoBERTa (Liu et al., 2019) encoders, their tokenizer, and their Hugging
-//! Face folder.
+//! Text backbones: BERT (Devlin et al., 2019) and RoBERTa (Liu et al., 2019) encoders, their tokenizer, and their
+//! Hugging Face folder.
 
 mod config;
 mod encoder;

@@ -1,4 +1,4 @@
-//! A text encoder's tokenizer: WordPiece or byte-level BPE, and the special tokens that frame a text.
+//! Tokenizer of a text encoder: WordPiece or byte-level BPE, and the special tokens around a text.
 
 use crate::tokenizer_file;
 use serde_json::{Map, Value};
@@ -15,23 +15,23 @@ pub struct TextTokenizer {
     mask: Option<u32>,
 }
 
-/// Why a file is no encoder's tokenizer.
+/// Reason why a file is not an encoder's tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextTokenizerError {
-    /// The file is no `tokenizer.json`.
+    /// The file is not a `tokenizer.json`.
     #[error("not a tokenizer.json: {0}")]
     Format(String),
     /// A special token is not in the vocabulary.
     #[error("the vocabulary has no `{token}`, which should be its {role}: name another in tokenizer_config.json")]
     NoToken {
-        /// What the token is for, as tokenizer_config.json calls it.
+        /// Role of the token, as tokenizer_config.json names it.
         role: &'static str,
-        /// The token, or the names it usually has.
+        /// The token, or its usual names.
         token: String,
     },
 }
 
-/// What a special token is for: the keys that name it, and its usual names.
+/// Role of a special token: the keys that name it, and its usual names.
 type Role = ([&'static str; 2], [&'static str; 2]);
 
 const CLS: Role = (["cls_token", "bos_token"], ["[CLS]", "<s>"]);
@@ -43,11 +43,11 @@ impl TextTokenizer {
     /// Reads a `tokenizer.json`. Special tokens are those that `declared` names (`tokenizer_config.json`,
     /// `special_tokens_map.json`; the first that has one wins), or those with the names of BERT or RoBERTa.
     ///
-    /// The file's own truncation and padding are set aside, as its last user left them there: a caller knows the model's
-    /// [`max_tokens`](super::TextEncoder::max_tokens) and its batch.
+    /// The file's truncation and padding settings are ignored: they are those of its last user. Use the model's
+    /// [`max_tokens`](super::TextEncoder::max_tokens) and your batch instead.
     ///
     /// # Errors
-    /// When it is none, or lacks a token that starts, ends or pads a text.
+    /// When the file is not a tokenizer, or lacks a token that starts, ends or pads a text.
     pub fn from_bytes(bytes: Vec<u8>, declared: &[Map<String, Value>]) -> Result<Self, TextTokenizerError> {
         let inner = tokenizer_file::read(&bytes).map_err(TextTokenizerError::Format)?;
         let required = |role: Role| {
@@ -64,37 +64,37 @@ impl TextTokenizer {
         &self.inner
     }
 
-    /// The file this tokenizer was read from.
+    /// Returns the file that this tokenizer was read from.
     pub fn to_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// One more than the highest id.
+    /// Vocabulary size: one more than the highest id.
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
     }
 
-    /// The token before a text: `[CLS]` or `<s>`.
+    /// Token before a text: `[CLS]` or `<s>`.
     pub fn cls(&self) -> u32 {
         self.cls
     }
 
-    /// The token after a text: `[SEP]` or `</s>`.
+    /// Token after a text: `[SEP]` or `</s>`.
     pub fn sep(&self) -> u32 {
         self.sep
     }
 
-    /// The token that fills a batch: `[PAD]` or `<pad>`.
+    /// Padding token: `[PAD]` or `<pad>`.
     pub fn pad(&self) -> u32 {
         self.pad
     }
 
-    /// The token that stands for a hidden one, where there is one: `[MASK]` or `<mask>`.
+    /// Mask token, if there is one: `[MASK]` or `<mask>`.
     pub fn mask(&self) -> Option<u32> {
         self.mask
     }
 
-    /// The text of `ids`; special tokens are left out.
+    /// Returns the text of `ids` without special tokens.
     pub fn decode(&self, ids: &[u32]) -> String {
         let special = [Some(self.cls), Some(self.sep), Some(self.pad), self.mask];
         let ids: Vec<u32> = ids.iter().copied().filter(|id| !special.contains(&Some(*id))).collect();
@@ -102,13 +102,13 @@ impl TextTokenizer {
     }
 }
 
-/// The id of a special token; none when it is not declared and no usual name is in the vocabulary.
+/// Returns the id of a special token; `None` if it is not declared and no usual name is in the vocabulary.
 fn find(
     tokenizer: &Tokenizer,
     declared: &[Map<String, Value>],
     (keys, names): Role,
 ) -> Result<Option<u32>, TextTokenizerError> {
-    // A token is written as its text, or as an object with the text and how it is split off.
+    // A token is a string, or an object with the string and its matching rules.
     let content = |value: &Value| value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_owned);
     let named = keys.iter().find_map(|key| declared.iter().find_map(|json| content(json.get(*key)?)));
     match named {

@@ -1,25 +1,25 @@
-//! How much longer a tokenizer makes a text.
+//! Growth of a text by a tokenizer.
 
 use serde_json::Value;
 use tokenizers::utils::SysRegex;
 
-/// The most characters that one of a text may become before it is split into tokens, and that one of a token may become
-/// when it is decoded. Unicode's longest decomposition has 18, and there may be two tables of it.
+/// Maximum number of characters that one character may become, both in a text before it is split into tokens and in a
+/// token when it is decoded. Unicode's longest decomposition has 18, and there may be two tables of it.
 const MOST: u64 = 1024;
 const DECOMPOSED: u64 = 18;
 
-/// What a list of steps does to a character of a text.
+/// Effect of a list of steps on one character of a text.
 struct Growth {
-    /// How many characters it has become.
+    /// Number of characters that it has become.
     characters: u64,
-    /// Whether the last step was one of Unicode's forms: another one right behind it has nothing left to decompose.
+    /// Whether the last step was a Unicode normalisation: another one directly after it has nothing left to decompose.
     decomposed: bool,
 }
 
-/// Refuses a tokenizer that makes much out of a little text: each step may do so with what the one before has made.
+/// Rejects a tokenizer that expands a short text too much; each step may expand the output of the one before.
 ///
 /// # Errors
-/// Names the step at which it is too much.
+/// Names the step that exceeds the limit.
 pub fn check(json: &Value) -> Result<(), String> {
     let mut growth = Growth { characters: 1, decomposed: false };
     each(&json["normalizer"], "normalizers", &mut |step| growth.normalize(step))?;
@@ -29,11 +29,11 @@ pub fn check(json: &Value) -> Result<(), String> {
     each(&json["decoder"], "decoders", &mut |step| growth.decode(step))
 }
 
-/// Goes through the steps of a list, which may have lists among them.
+/// Visits the steps of a list, which may contain lists.
 fn each(step: &Value, list: &str, act: &mut impl FnMut(&Value) -> Result<(), String>) -> Result<(), String> {
     let mut steps = step.get(list).and_then(Value::as_array).into_iter().flatten();
     steps.try_for_each(|step| each(step, list, act))?;
-    // A step of another type may have a list too, of which nothing is read.
+    // A step of another type may have such a list too, but it is ignored.
     if step.is_null() || step["type"] == "Sequence" { Ok(()) } else { act(step) }
 }
 
@@ -72,7 +72,7 @@ impl Growth {
         let by = match kind {
             // A blank before each piece.
             "Metaspace" => 2,
-            // That and each byte as a character.
+            // A blank, and each byte as a character.
             "ByteLevel" => 8,
             "Split" | "Whitespace" | "WhitespaceSplit" | "BertPreTokenizer" | "CharDelimiterSplit" | "Punctuation"
             | "Digits" | "UnicodeScripts" | "FixedLength" => 1,
@@ -83,7 +83,7 @@ impl Growth {
 
     fn decode(&mut self, step: &Value) -> Result<(), String> {
         let kind = kind(step);
-        // The library counts beyond the beginning of a token that is nothing but what is cut off.
+        // The library counts past the start of a token that consists only of the characters to be cut.
         if kind == "Strip" && step["stop"] != 0 {
             return Err("`decoder`: `Strip` cuts something off the end of tokens, which is not supported".into());
         }
@@ -109,15 +109,15 @@ impl Growth {
     }
 }
 
-/// What a step is. Old files do not say so, but by what it has.
+/// Type of a step. Old files do not state it, so it follows from the step's keys.
 fn kind(step: &Value) -> &str {
     let by_key = [("pattern", "Replace"), ("prepend", "Prepend"), ("precompiled_charsmap", "Precompiled")];
     let found = || by_key.iter().find(|(key, _)| step.get(key).is_some()).map(|(_, kind)| *kind);
     step["type"].as_str().or_else(found).unwrap_or("unnamed")
 }
 
-/// Refuses to replace what has no characters: what then stands at the beginning of a text has no place in what was given,
-/// for which the library panics later on.
+/// Rejects a replacement whose pattern may match nothing: characters inserted at the start of a text have no position
+/// in the original, for which the library later panics.
 fn check_replaced(step: &Value) -> Result<(), String> {
     const LOOKS_AROUND: [&str; 8] = ["(?=", "(?!", "(?<=", "(?<!", r"\b", r"\B", r"\K", r"\G"];
     let finds_nothing = match (step["pattern"]["String"].as_str(), step["pattern"]["Regex"].as_str()) {
@@ -137,11 +137,11 @@ fn check_replaced(step: &Value) -> Result<(), String> {
     }
 }
 
-/// How many characters come for one where a pattern is found.
+/// Number of characters that replace one where a pattern matches.
 fn replaced(step: &Value) -> u64 {
     let content = characters(&step["content"]);
     match characters(&step["pattern"]["String"]) {
-        // An expression may be found between any two characters.
+        // An expression may match between any two characters.
         0 => 1 + content,
         pattern => content.div_ceil(pattern).max(1),
     }

@@ -1,14 +1,14 @@
-//! The regular expressions of a tokenizer.
+//! Regular expressions of a tokenizer.
 
 use serde_json::Value;
 
-/// What all expressions of a file may cost together. Those of Whisper, GPT-4 and Llama 3 cost some hundred.
+/// Maximum total cost of a file's expressions. Those of Whisper, GPT-4 and Llama 3 cost some hundred.
 const MOST_COST: usize = 100_000;
 
-/// Refuses expressions that would take much memory as machines.
+/// Rejects expressions whose compiled automata would take much memory.
 ///
 /// # Errors
-/// Names what they cost together.
+/// States their total cost.
 pub fn check(json: &Value) -> Result<(), String> {
     let cost = all(json);
     match cost > MOST_COST {
@@ -20,7 +20,7 @@ pub fn check(json: &Value) -> Result<(), String> {
     }
 }
 
-/// The cost of every expression, wherever one stands.
+/// Total cost of all expressions, at any depth.
 fn all(json: &Value) -> usize {
     match json {
         Value::Object(fields) => {
@@ -32,13 +32,13 @@ fn all(json: &Value) -> usize {
     }
 }
 
-/// The characters of an expression, times every number of repetitions in it: one may stand within another.
+/// Cost of an expression: its characters times every repetition count in it, because repetitions may be nested.
 fn cost(expression: &str) -> usize {
     let is_number = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let mut cost = expression.chars().count();
     for (at, _) in expression.match_indices('{') {
         let (before, after) = (&expression[..at], &expression[at + 1..]);
-        // `\x{20}` is a character.
+        // `\x{20}` is a character, not a repetition.
         if before.ends_with("\\x") || before.ends_with("\\u") {
             continue;
         }

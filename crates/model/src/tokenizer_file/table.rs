@@ -1,15 +1,15 @@
-//! Tables of characters (`precompiled_charsmap`), in SentencePiece's format: the bytes of a tree (32 bits, little-endian),
-//! the tree (units of 32 bits), and texts with a zero after each, for which leaves of the tree stand.
+//! Tables of characters (`precompiled_charsmap`) in SentencePiece's format: the size of a tree in bytes (32 bits,
+//! little-endian), the tree (units of 32 bits), and zero-terminated texts, to which leaves of the tree refer.
 
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashSet;
 use tokenizers::normalizers::Precompiled;
 
-/// Reads every table by itself, wherever one stands, and goes through it: the library takes any number in it at its word.
+/// Parses every table, at any depth, and traverses it, because the library does not check its numbers.
 ///
 /// # Errors
-/// Says what is wrong with the first that is none.
+/// Describes the error of the first invalid table.
 pub fn check_all(json: &Value) -> Result<(), String> {
     match json {
         Value::Object(fields) => {
@@ -24,7 +24,7 @@ pub fn check_all(json: &Value) -> Result<(), String> {
     }
 }
 
-/// The characters of the longest text that stands for something.
+/// Number of characters of the longest replacement text.
 pub fn longest(step: &Value) -> u64 {
     let longest = |table: Table| table.texts.split('\0').map(|text| text.chars().count()).max();
     Table::read(step).and_then(longest).unwrap_or(0).max(1) as u64
@@ -44,7 +44,7 @@ impl Table {
         Some(Self { tree, texts: String::from_utf8(texts.to_vec()).ok()? })
     }
 
-    /// Goes to wherever bytes of a text may lead.
+    /// Visits all nodes that bytes of a text can reach.
     fn check(&self) -> Result<(), String> {
         let outside = || "its tree leads out of it".to_owned();
         let root = self.tree.first().ok_or_else(outside)?.offset();
@@ -70,7 +70,7 @@ impl Table {
     }
 }
 
-/// A unit of the tree, which is a double array as Darts-clone has them.
+/// Unit of the tree, a double array as in Darts-clone.
 struct Unit(u32);
 
 impl Unit {
@@ -91,7 +91,7 @@ impl Unit {
     }
 }
 
-/// The bytes of a text in base64 (RFC 4648).
+/// Decodes base64 (RFC 4648).
 fn base64(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=').as_bytes();
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);

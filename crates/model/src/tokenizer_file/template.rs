@@ -1,21 +1,21 @@
-//! What a tokenizer puts around texts.
+//! Templates of tokens that a tokenizer adds to texts.
 
 use serde_json::Value;
 
-/// The most tokens that a template may add. Whisper's and BERT's add two or three.
+/// Maximum number of tokens that a template may add. Whisper's and BERT's add two or three.
 const MOST_ADDED: usize = 64;
 
-/// Refuses a post-processor, or a list of some, with which the library would panic, or that would repeat texts.
+/// Rejects a post-processor, or a list of them, with which the library would panic, or that would repeat texts.
 ///
 /// # Errors
-/// Says what is wrong with the template.
+/// Describes the error of the template.
 pub fn check(processor: &Value) -> Result<(), String> {
     if let Some(processors) = processor.get("processors").and_then(Value::as_array) {
-        // Each adds to what those before it have made.
+        // Each one adds to the output of those before it.
         if processors.len() > MOST_ADDED {
             return Err(format!("it is a list of {}, and {MOST_ADDED} is the most", processors.len()));
         }
-        // What one has made of a text is no text for another.
+        // The output of one is not a valid input of another.
         if templates(processor) > 1 {
             return Err("it is a list with several templates, and one is the most".into());
         }
@@ -29,7 +29,7 @@ pub fn check(processor: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Templates in a post-processor, wherever they stand in lists.
+/// Number of templates in a post-processor, at any depth of lists.
 fn templates(processor: &Value) -> usize {
     let own = usize::from(processor.get("single").is_some() || processor.get("pair").is_some());
     let below = processor.get("processors").and_then(Value::as_array).into_iter().flatten();

@@ -2,7 +2,7 @@ use super::*;
 use serde_json::json;
 use tokenizers::{NormalizedString, Normalizer};
 
-/// A tokenizer of letters with this in it.
+/// A tokenizer of letters with this key and value.
 fn with(key: &str, value: &Value) -> Vec<u8> {
     let mut file = json!({
         "version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
@@ -147,7 +147,7 @@ fn templates_that_repeat_texts_or_name_no_token_are_refused() {
     for one in [&good, &list(&[&good])] {
         read(&with("post_processor", one)).expect("read");
     }
-    // The second is given what the first has made, in three pieces, at which the library panics.
+    // The second gets the output of the first, three pieces, at which the library panics.
     for several in [list(&[&good, &good]), list(&[&list(&[&good]), &good])] {
         let error = refusal("post_processor", &several);
         assert!(error.contains("several templates"), "{error}");
@@ -194,7 +194,7 @@ fn padding_and_truncation_of_the_file_are_set_aside() {
     assert_eq!(encoding.get_ids(), [1, 1]);
 }
 
-/// The bytes of a table whose tree has these units in a block of 256, and what it stands for.
+/// Bytes of a table whose tree has these units in a block of 256, followed by its texts.
 fn table_of(length: u32, units: &[(usize, u32)], texts: &[u8]) -> Value {
     let mut tree = [0_u32; 256];
     units.iter().for_each(|(at, unit)| tree[*at] = *unit);
@@ -213,9 +213,9 @@ fn encoded(bytes: &[u8]) -> String {
     bytes.chunks(3).map(four).collect()
 }
 
-/// `a` leads to the node 1, at which a leaf stands for the text from `text` on.
+/// `a` leads to node 1, whose leaf refers to the text from `text` on.
 fn a_becomes(text: u32, texts: &[u8]) -> Value {
-    // The root is node 0; what `a` leads to has its own label, a leaf, and the way to 1.
+    // The root is node 0. The node of `a` has its label, a leaf, and the offset to 1.
     let a = usize::from(b'a');
     table_of(1024, &[(a, u32::from(b'a') | 1 << 8 | ((a as u32 ^ 1) << 10)), (1, text | 1 << 31)], texts)
 }

@@ -6,7 +6,7 @@ use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor};
 use undertone_ops::{AttentionOptions, attention};
 
-/// Query, key, value and output projections; the keys have no bias.
+/// Query, key, value and output projections; the key projection has no bias.
 #[derive(Module, Debug)]
 pub struct MultiHeadAttention {
     /// `[d_model, d_model]`, no bias.
@@ -33,12 +33,12 @@ pub struct KeyValue {
 }
 
 impl KeyValue {
-    /// These keys and values followed by `next` in time.
+    /// Appends `next` in time.
     pub fn append(self, next: Self) -> Self {
         Self { key: Tensor::cat(vec![self.key, next.key], 1), value: Tensor::cat(vec![self.value, next.value], 1) }
     }
 
-    /// The given batch rows only.
+    /// Selects batch rows.
     pub fn select(self, rows: Tensor<1, Int>) -> Self {
         Self { key: self.key.select(0, rows.clone()), value: self.value.select(0, rows) }
     }
@@ -57,7 +57,7 @@ impl MultiHeadAttention {
         }
     }
 
-    /// The projections by their names.
+    /// Returns the projections with their names.
     pub fn linears(&mut self) -> [(&'static str, &mut Linear); 4] {
         [
             ("k_proj", &mut self.k_proj),
@@ -67,7 +67,7 @@ impl MultiHeadAttention {
         ]
     }
 
-    /// Keys and values of `x`, `[batch, time, d_model]`.
+    /// Returns keys and values of `x`, `[batch, time, d_model]`.
     pub fn key_value(&self, x: Tensor<3>, gates: Option<&Gates>) -> KeyValue {
         KeyValue { key: self.k_proj.forward_gated(x.clone(), gates), value: self.v_proj.forward_gated(x, gates) }
     }
@@ -79,8 +79,8 @@ impl MultiHeadAttention {
         self.mix(x, memory, options, gates)
     }
 
-    /// Attends from `x`, `[batch, queries, d_model]`, to the `memory` of another sequence; `padding`, `[batch, keys]`, is
-    /// true where a key must not be seen.
+    /// Attends from `x`, `[batch, queries, d_model]`, to the `memory` of another sequence; `padding`, `[batch, keys]`,
+    /// is true where a key must not be seen.
     pub fn cross(
         &self,
         x: Tensor<3>,

@@ -1,11 +1,12 @@
-//! Models that come with this crate.
+//! Models that are part of this crate.
 
 use std::collections::BTreeMap;
 
-/// The names of the bundled models.
+/// Names of the bundled models.
 pub const BUNDLED: [&str; 1] = ["whisper-nano-cw"];
 
-/// The files of a bundled model by their names in a Hugging Face folder; none for a name that is not in [`BUNDLED`].
+/// Returns the files of a bundled model by their names in a Hugging Face folder; `None` for a name that is not in
+/// [`BUNDLED`].
 pub fn bundled(name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
     macro_rules! files {
         ($folder:literal: $($file:literal),*) => {

@@ -1,35 +1,35 @@
-//! Whisper's dimensions, under Hugging Face's names.
+//! Dimensions of a Whisper model, under Hugging Face's names.
 
 use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_PARAMETERS, MOST_POSITIONS};
 use crate::shapes::{Asked, Axis, linear, norm};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The dimensions of a Whisper model; the defaults are those of tiny.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Dimensions of a Whisper model; the defaults are those of tiny.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WhisperConfig {
     /// Width of the residual stream.
     pub d_model: usize,
-    /// Blocks in the encoder.
+    /// Number of encoder blocks.
     pub encoder_layers: usize,
-    /// Blocks in the decoder.
+    /// Number of decoder blocks.
     pub decoder_layers: usize,
-    /// Attention heads in the encoder.
+    /// Number of attention heads in the encoder.
     pub encoder_attention_heads: usize,
-    /// Attention heads in the decoder.
+    /// Number of attention heads in the decoder.
     pub decoder_attention_heads: usize,
     /// Width of the encoder's feed-forward layers.
     pub encoder_ffn_dim: usize,
     /// Width of the decoder's feed-forward layers.
     pub decoder_ffn_dim: usize,
-    /// Mel bins of the input: 80, or 128 from large-v3 on.
+    /// Number of mel bins of the input: 80, or 128 from large-v3 on.
     pub num_mel_bins: usize,
-    /// Tokens the decoder knows.
+    /// Vocabulary size.
     pub vocab_size: usize,
-    /// Encoder positions: 1500 of 20 ms each are 30 s.
+    /// Number of encoder positions: 1500 of 20 ms each are 30 s.
     pub max_source_positions: usize,
-    /// The longest token sequence, prompt included.
+    /// Maximum length of a token sequence, prompt included.
     pub max_target_positions: usize,
     /// Dropout after attention and feed-forward blocks, in training.
     pub dropout: f64,
@@ -41,11 +41,11 @@ pub struct WhisperConfig {
     pub scale_embedding: bool,
     /// Standard deviation of freshly initialised weights.
     pub init_std: f64,
-    /// The token that starts every decoder sequence.
+    /// Token that starts every decoder sequence.
     pub decoder_start_token_id: u32,
-    /// The token that ends every decoder sequence.
+    /// Token that ends every decoder sequence.
     pub eos_token_id: u32,
-    /// The token a batch is padded with; never part of a loss.
+    /// Padding token of a batch; never part of a loss.
     pub pad_token_id: u32,
 }
 
@@ -75,28 +75,28 @@ impl Default for WhisperConfig {
     }
 }
 
-/// Why a configuration describes no model.
+/// Reason why a configuration does not describe a model.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum WhisperConfigError {
-    /// A value is outside what the architecture allows.
+    /// A value is outside the range that the architecture allows.
     #[error("`{key}` is {value}: {rule}")]
     Value {
-        /// The key.
+        /// Key of the value.
         key: &'static str,
-        /// Its value.
+        /// Invalid value.
         value: String,
-        /// What it must be.
+        /// Requirement on the value.
         rule: String,
     },
-    /// More parameters than are initialised.
+    /// More parameters than may be initialised.
     #[error(
         "it describes a model of {parameters} parameters, and at most {MOST_NEW_PARAMETERS} are initialised: make it narrower, or with fewer layers or positions"
     )]
     TooLarge {
-        /// How many it has.
+        /// Number of parameters.
         parameters: u128,
     },
-    /// A `config.json` that is not a Whisper's.
+    /// A `config.json` of another architecture.
     #[error("{0}")]
     NotWhisper(String),
 }
@@ -105,7 +105,7 @@ impl WhisperConfig {
     /// Checks that the dimensions fit together.
     ///
     /// # Errors
-    /// Names the first key that does not.
+    /// Names the first invalid key.
     pub fn validate(&self) -> Result<(), WhisperConfigError> {
         self.check_sizes()?;
         // The sinusoids come in sine/cosine pairs, and `ln(10000) / (d_model / 2 - 1)` needs two of them.
@@ -144,7 +144,7 @@ impl WhisperConfig {
         Ok(())
     }
 
-    /// Refuses what is no size of a model: nothing, or more than any machine holds.
+    /// Rejects dimensions of 0 or beyond the limits.
     ///
     /// # Errors
     /// Names the key.
@@ -182,11 +182,10 @@ impl WhisperConfig {
         Ok(())
     }
 
-    /// Refuses a model of sizes that cannot be, or of more parameters than are initialised
-    /// ([`MOST_NEW_PARAMETERS`]).
+    /// Rejects a model of invalid dimensions, or of more parameters than may be initialised ([`MOST_NEW_PARAMETERS`]).
     ///
     /// # Errors
-    /// Names the key, or says how many there are.
+    /// Names the key, or states the number of parameters.
     pub fn check_new(&self) -> Result<(), WhisperConfigError> {
         self.check_sizes()?;
         let parameters = self.parameters();
@@ -196,7 +195,7 @@ impl WhisperConfig {
         }
     }
 
-    /// How many parameters it has, the positions that are never trained included.
+    /// Number of parameters, including the positions, which are never trained.
     fn parameters(&self) -> u128 {
         let count = |tensors: Vec<Asked>| tensors.iter().map(Asked::count).fold(0, u128::saturating_add);
         let layers = |one: Vec<Asked>, layers: usize| count(one).saturating_mul(layers as u128);
@@ -205,14 +204,14 @@ impl WhisperConfig {
         count(self.outer_tensors()).saturating_add(blocks)
     }
 
-    /// The tensors of the network by their paths.
+    /// Tensors of the network with their paths.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = Asked> {
         let encoder = (0..self.encoder_layers).flat_map(|layer| self.encoder_layer(layer));
         let decoder = (0..self.decoder_layers).flat_map(|layer| self.decoder_layer(layer));
         self.outer_tensors().into_iter().chain(encoder).chain(decoder)
     }
 
-    /// All but the blocks.
+    /// All tensors except those of the blocks.
     fn outer_tensors(&self) -> Vec<Asked> {
         let (d, mel) = (("d_model", self.d_model), ("num_mel_bins", self.num_mel_bins));
         let table = |path: &str, rows| Asked::new(format!("{path}.weight"), &[rows, d]);
@@ -255,10 +254,10 @@ impl WhisperConfig {
         [fc1, fc2, norm(&format!("{at}.final_layer_norm"), d)].concat()
     }
 
-    /// Reads the keys of a Hugging Face `config.json`; keys that do not shape the network are left alone.
+    /// Reads the keys of a Hugging Face `config.json`. Keys that do not affect the network are ignored.
     ///
     /// # Errors
-    /// When it is another architecture's, uses something this network has not, or a value is of the wrong type.
+    /// When the file is of another architecture, needs an unsupported feature, or has a value of the wrong type.
     pub fn from_hf(json: &Map<String, Value>) -> Result<Self, WhisperConfigError> {
         let text = |key: &str| json.get(key).and_then(Value::as_str);
         if let Some(other) = text("model_type").filter(|name| *name != "whisper") {
@@ -288,7 +287,7 @@ impl WhisperConfig {
         Ok(config)
     }
 
-    /// Writes this configuration's keys over `json`, keeping what else is there, as a Hugging Face `config.json`.
+    /// Writes this configuration's keys into `json`, as a Hugging Face `config.json`. Other keys stay.
     pub fn write_hf(&self, json: &mut Map<String, Value>) {
         if let Ok(Value::Object(own)) = serde_json::to_value(self) {
             json.extend(own);
@@ -305,7 +304,7 @@ impl WhisperConfig {
         json.entry("bos_token_id").or_insert(Value::from(self.eos_token_id));
     }
 
-    /// The longest input in feature frames (10 ms each): the second convolution halves them.
+    /// Maximum input length in feature frames (10 ms each): the second convolution halves them.
     pub fn max_frames(&self) -> usize {
         2 * self.max_source_positions
     }
@@ -379,7 +378,7 @@ mod tests {
                 assert!(error.contains(key) && error.contains("at most"), "{error}");
             }
         }
-        // Each of its sizes is possible, and all of them together are not.
+        // Each of its sizes is valid, but not all of them together.
         let whole = WhisperConfig { d_model: 1 << 23, ..Default::default() };
         assert!(whole.validate().expect_err("refused").to_string().contains("parameters"));
         let large = WhisperConfig { d_model: 16_384, ..Default::default() };

@@ -9,16 +9,16 @@ use burn::tensor::{Bool, Device, Int, Tensor};
 use std::num::NonZeroUsize;
 use undertone_ops::{dropout, gelu, linear, residual_dropout};
 
-/// Tokens and encoder states to states; the token embedding is the output layer too.
+/// Decoder, from tokens and encoder states to states. The token embedding is also the output layer.
 #[derive(Module, Debug)]
 pub struct WhisperDecoder {
-    /// `[vocab_size, d_model]`.
+    /// Token embedding, `[vocab_size, d_model]`.
     pub embed_tokens: Embedding,
-    /// Learned, `[max_target_positions, d_model]`.
+    /// Learned positions, `[max_target_positions, d_model]`.
     pub embed_positions: Embedding,
-    /// The blocks.
+    /// Blocks.
     pub layers: Vec<DecoderLayer>,
-    /// The norm after the last block.
+    /// Norm after the last block.
     pub layer_norm: LayerNorm,
     #[module(skip)]
     dropout: f64,
@@ -28,22 +28,22 @@ pub struct WhisperDecoder {
     pub(super) checkpointing: Option<NonZeroUsize>,
 }
 
-/// Causal self-attention, cross-attention and feed-forward layers, each behind its norm and added to the stream.
+/// Block: causal self-attention, cross-attention and feed-forward layers, each behind a norm and added to the stream.
 #[derive(Module, Debug)]
 pub struct DecoderLayer {
-    /// Attention over the tokens so far.
+    /// Self-attention over the tokens so far.
     pub self_attn: MultiHeadAttention,
-    /// The norm before it.
+    /// Norm before the self-attention.
     pub self_attn_layer_norm: LayerNorm,
-    /// Attention over the encoder's states.
+    /// Cross-attention over the encoder's states.
     pub encoder_attn: MultiHeadAttention,
-    /// The norm before it.
+    /// Norm before the cross-attention.
     pub encoder_attn_layer_norm: LayerNorm,
     /// d_model → ffn.
     pub fc1: Linear,
     /// ffn → d_model.
     pub fc2: Linear,
-    /// The norm before the feed-forward layers.
+    /// Norm before the feed-forward layers.
     pub final_layer_norm: LayerNorm,
     #[module(skip)]
     dropout: f64,
@@ -51,10 +51,10 @@ pub struct DecoderLayer {
     activation_dropout: f64,
 }
 
-/// What decoding keeps between steps: every layer's projected encoder states, and the keys and values of past tokens.
+/// Key-value cache of decoding: the encoder states projected for every layer, and the keys and values of past tokens.
 #[derive(Clone, Debug)]
 pub struct DecoderCache {
-    /// The encoder's states, until they are projected.
+    /// Encoder states until they are projected.
     states: Option<Tensor<3>>,
     layers: Vec<LayerCache>,
     length: usize,
@@ -70,21 +70,21 @@ struct LayerCache {
 }
 
 impl DecoderCache {
-    /// Adds `task`, `[batch, d_model]`, to the embedding of each sequence's first token: how a task that was learned
-    /// beside a frozen decoder tells it what to write (prompt tuning, Lester et al., 2021, at the start token).
+    /// Adds `task`, `[batch, d_model]`, to the embedding of each sequence's first token. So a learned task vector tells
+    /// a frozen decoder what to write (prompt tuning, Lester et al., 2021, at the start token).
     pub fn with_start(mut self, task: Tensor<2>) -> Self {
         self.start = Some(task.unsqueeze_dim(1));
         self
     }
 
-    /// Hides padded encoder states from the decoder: `mask` is `[batch, time]`, true where a state is padding. A row must
-    /// leave at least one state visible.
+    /// Hides padded encoder states from the decoder: `mask`, `[batch, time]`, is true where a state is padding. Each
+    /// row must leave a state visible.
     pub fn with_padding(mut self, mask: Tensor<2, Bool>) -> Self {
         self.padding = Some(mask.inner());
         self
     }
 
-    /// Takes the given batch rows, in that order: finished sequences leave the batch, beams branch.
+    /// Selects batch rows in the given order, for sequences that leave the batch and beams that branch.
     pub fn select(self, rows: Tensor<1, Int>) -> Self {
         let keep = |kv: KeyValue| kv.select(rows.clone());
         Self {
@@ -101,8 +101,8 @@ impl DecoderCache {
         }
     }
 
-    /// As [`select`](Self::select) where every row takes the place of one of the same sample: all that depends on the
-    /// sample alone stays where it is, which is most of the cache.
+    /// As [`select`](Self::select), if every row is replaced by one of the same sample: everything that depends on the
+    /// sample alone stays unchanged, which is most of the cache.
     pub(super) fn branch(mut self, rows: Tensor<1, Int>) -> Self {
         for layer in &mut self.layers {
             layer.past = layer.past.take().map(|past| past.select(rows.clone()));
@@ -110,13 +110,13 @@ impl DecoderCache {
         self
     }
 
-    /// How many rows it has; unknown to a decoder without blocks.
+    /// Number of rows; `None` for a decoder without blocks.
     pub(super) fn batch(&self) -> Option<usize> {
         let projected = self.layers.first().map(|layer| &layer.cross.key);
         projected.or(self.states.as_ref()).map(|x| x.dims()[0])
     }
 
-    /// How many tokens have been decoded.
+    /// Number of decoded tokens.
     pub fn length(&self) -> usize {
         self.length
     }
@@ -128,7 +128,7 @@ impl WhisperDecoder {
         Self::with_embeddings(embed_tokens, config, device)
     }
 
-    /// As [`init`](Self::init), with token embeddings that are there already.
+    /// As [`init`](Self::init), with existing token embeddings.
     pub(crate) fn with_embeddings(embed_tokens: Embedding, config: &WhisperConfig, device: &Device) -> Self {
         let (d, std) = (config.d_model, config.init_std);
         Self {
@@ -142,25 +142,26 @@ impl WhisperDecoder {
         }
     }
 
-    /// Keeps only the input of every `every` blocks for the backward pass of [`forward_all`](Self::forward_all), which runs
-    /// them again; none keeps everything.
+    /// Sets gradient checkpointing of [`forward_all`](Self::forward_all): only the input of every `every` blocks is
+    /// kept for the backward pass, which runs them again. `None` keeps everything.
     pub fn with_gradient_checkpointing(self, every: Option<NonZeroUsize>) -> Self {
         Self { checkpointing: every, ..self }
     }
 
-    /// A cache for decoding against `encoder_states`, `[batch, time, d_model]`, with the adapters that have a gate.
+    /// Creates a cache for decoding from `encoder_states`, `[batch, time, d_model]`, with the adapters that `gates`
+    /// selects.
     pub fn cache(&self, encoder_states: Tensor<3>, gates: Option<Gates>) -> DecoderCache {
         DecoderCache { states: Some(encoder_states), layers: Vec::new(), length: 0, gates, start: None, padding: None }
     }
 
-    /// Projects the encoder's states for every layer, once.
+    /// Projects the encoder's states once for every layer.
     pub(super) fn project(&self, cache: &mut DecoderCache) {
         let Some(states) = cache.states.take() else { return };
         let cross = |layer: &DecoderLayer| layer.encoder_attn.key_value(states.clone(), cache.gates.as_ref());
         cache.layers = self.layers.iter().map(|layer| LayerCache { cross: cross(layer), past: None }).collect();
     }
 
-    /// The states of `ids`, `[batch, tokens]` → `[batch, tokens, d_model]`, which continue the cache's tokens.
+    /// Returns the states of `ids`, which continue the cache's tokens: `[batch, tokens]` → `[batch, tokens, d_model]`.
     ///
     /// # Panics
     /// If the sequence grows beyond `max_target_positions`.
@@ -175,8 +176,8 @@ impl WhisperDecoder {
         self.layer_norm.forward(x)
     }
 
-    /// The states of whole sequences: [`forward`](Self::forward) where nothing follows, so that nothing has to be kept for
-    /// it. This is what training calls.
+    /// Returns the states of whole sequences, as [`forward`](Self::forward), but keeps nothing for later tokens.
+    /// Training calls this.
     ///
     /// # Panics
     /// If the sequence is longer than `max_target_positions`.
@@ -188,7 +189,7 @@ impl WhisperDecoder {
         self.layer_norm.forward(x)
     }
 
-    /// The stream before the first block.
+    /// Returns the stream before the first block.
     fn embed(&self, ids: Tensor<2, Int>, cache: &DecoderCache) -> Tensor<3> {
         let tokens = ids.dims()[1];
         let mut x = self.embed_tokens.forward(ids);
@@ -202,7 +203,7 @@ impl WhisperDecoder {
         dropout(x + self.embed_positions.rows(cache.length, tokens).unsqueeze(), self.dropout)
     }
 
-    /// Logits of states through the tied embedding, `[.., d_model]` → `[.., vocab_size]`.
+    /// Returns the logits of states by the tied embedding: `[.., d_model]` → `[.., vocab_size]`.
     pub fn logits<const D: usize>(&self, states: Tensor<D>) -> Tensor<D> {
         linear(states, self.embed_tokens.weight.val(), None)
     }
@@ -226,7 +227,7 @@ impl DecoderLayer {
         }
     }
 
-    /// A whole sequence against the encoder's states.
+    /// Runs the block on a whole sequence with the encoder's states.
     fn forward_all(&self, x: Tensor<3>, beside: &Beside) -> Tensor<3> {
         let states = beside.states.clone().expect("a decoder attends to an encoder's states");
         let cross = self.encoder_attn.key_value(states, beside.gates.as_ref());

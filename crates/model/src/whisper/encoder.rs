@@ -1,4 +1,4 @@
-//! The encoder: two convolutions, sinusoidal positions, pre-norm blocks.
+//! Encoder: two convolutions, sinusoidal positions, pre-norm blocks.
 
 use super::{MultiHeadAttention, WhisperConfig};
 use crate::checkpointing::{self, Beside};
@@ -10,18 +10,18 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use undertone_ops::{dropout, gelu, residual_dropout};
 
-/// Log-mel features to states, one for every 20 ms.
+/// Encoder, from log-mel features to states, one for every 20 ms.
 #[derive(Module, Debug)]
 pub struct WhisperEncoder {
     /// Mel bins → d_model, stride 1.
     pub conv1: Conv1d,
     /// d_model → d_model, stride 2.
     pub conv2: Conv1d,
-    /// Sinusoids, `[max_source_positions, d_model]`; stored, never trained.
+    /// Sinusoidal positions, `[max_source_positions, d_model]`; stored, never trained.
     pub embed_positions: Embedding,
-    /// The blocks.
+    /// Blocks.
     pub layers: Vec<EncoderLayer>,
-    /// The norm after the last block.
+    /// Norm after the last block.
     pub layer_norm: LayerNorm,
     #[module(skip)]
     dropout: f64,
@@ -29,18 +29,18 @@ pub struct WhisperEncoder {
     pub(super) checkpointing: Option<NonZeroUsize>,
 }
 
-/// `x + attention(norm(x))`, then `x + fc2(gelu(fc1(norm(x))))`.
+/// Block: `x + attention(norm(x))`, then `x + fc2(gelu(fc1(norm(x))))`.
 #[derive(Module, Debug)]
 pub struct EncoderLayer {
-    /// Attention over all positions.
+    /// Self-attention over all positions.
     pub self_attn: MultiHeadAttention,
-    /// The norm before it.
+    /// Norm before the self-attention.
     pub self_attn_layer_norm: LayerNorm,
     /// d_model → ffn.
     pub fc1: Linear,
     /// ffn → d_model.
     pub fc2: Linear,
-    /// The norm before the feed-forward layers.
+    /// Norm before the feed-forward layers.
     pub final_layer_norm: LayerNorm,
     #[module(skip)]
     dropout: f64,
@@ -64,8 +64,8 @@ impl WhisperEncoder {
         }
     }
 
-    /// `[batch, mel bins, frames]` → `[batch, ⌈frames / 2⌉, d_model]`. Input shorter than the window uses the first
-    /// positions only.
+    /// Encodes features: `[batch, mel bins, frames]` → `[batch, ⌈frames / 2⌉, d_model]`. An input shorter than the
+    /// window uses the first positions only.
     ///
     /// # Panics
     /// If there are more frames than `2 · max_source_positions`.
@@ -73,11 +73,11 @@ impl WhisperEncoder {
         self.forward_tapped(mel, 0, 0).states
     }
 
-    /// As [`forward`](Self::forward), with positions counted from `start`, and with the stream after `tap` blocks, or after
-    /// the last if there are fewer.
+    /// As [`forward`](Self::forward), with positions counted from `start`. Also returns the stream after `tap` blocks,
+    /// or after the last block if there are fewer.
     ///
     /// # Panics
-    /// If `start` and the input's positions exceed `max_source_positions` together.
+    /// If `start` plus the number of positions exceeds `max_source_positions`.
     pub fn forward_tapped(&self, mel: Tensor<3>, start: usize, tap: usize) -> TappedStates {
         let tap = tap.min(self.layers.len());
         let tapped = self.blocks(self.front_end(mel, start), 0..tap, None);
@@ -85,11 +85,11 @@ impl WhisperEncoder {
         TappedStates { tapped, states: self.layer_norm.forward(x) }
     }
 
-    /// The residual stream before the first block: convolutions and positions counted from `start`.
-    /// `[batch, mel bins, frames]` → `[batch, ⌈frames / 2⌉, d_model]`.
+    /// Returns the residual stream before the first block: convolutions, plus positions counted from `start`. `[batch,
+    /// mel bins, frames]` → `[batch, ⌈frames / 2⌉, d_model]`.
     ///
     /// # Panics
-    /// If `start` and the input's positions exceed `max_source_positions` together.
+    /// If `start` plus the number of positions exceeds `max_source_positions`.
     pub fn front_end(&self, mel: Tensor<3>, start: usize) -> Tensor<3> {
         let x = gelu(self.conv1.forward(mel.swap_dims(1, 2)));
         let x = gelu(self.conv2.forward(x));
@@ -99,11 +99,11 @@ impl WhisperEncoder {
         dropout(x + self.embed_positions.rows(start, positions).unsqueeze(), self.dropout)
     }
 
-    /// The residual stream after the given blocks, `[batch, time, d_model]` → the same. What comes out of the last is
-    /// still to be normalised by [`layer_norm`](Self::layer_norm).
+    /// Applies the given blocks to the residual stream: `[batch, time, d_model]` → the same shape. The output of the
+    /// last block still needs [`layer_norm`](Self::layer_norm).
     ///
     /// # Panics
-    /// If there are fewer blocks.
+    /// If `blocks` is out of range.
     pub fn blocks(&self, x: Tensor<3>, blocks: Range<usize>, gates: Option<&Gates>) -> Tensor<3> {
         let beside = Beside { gates: gates.cloned(), ..Default::default() };
         checkpointing::run(&self.layers[blocks], x, &beside, self.checkpointing, |layer, x, beside| {
@@ -112,12 +112,12 @@ impl WhisperEncoder {
     }
 }
 
-/// The encoder's output, and the stream at a layer below it.
+/// Output of the encoder, and the stream at the tap.
 #[derive(Clone, Debug)]
 pub struct TappedStates {
-    /// The residual stream after the tapped block; tap 0 is the front end with its positions. `[batch, time, d_model]`.
+    /// Residual stream after the tapped block, `[batch, time, d_model]`; tap 0 is the front end with its positions.
     pub tapped: Tensor<3>,
-    /// The normalised output. `[batch, time, d_model]`.
+    /// Normalised output, `[batch, time, d_model]`.
     pub states: Tensor<3>,
 }
 
@@ -141,7 +141,7 @@ impl EncoderLayer {
         }
     }
 
-    /// `[batch, time, d_model]` → the same.
+    /// Applies the block: `[batch, time, d_model]` → the same shape.
     pub fn forward(&self, x: Tensor<3>, gates: Option<&Gates>) -> Tensor<3> {
         let h = self.self_attn_layer_norm.forward(x.clone());
         let memory = self.self_attn.key_value(h.clone(), gates);
@@ -151,7 +151,7 @@ impl EncoderLayer {
     }
 }
 
-/// Sine and cosine of `position · 10000^(-i / (d/2 - 1))`, sines first: `[length · d_model]`, row by row.
+/// Returns sine and cosine of `position · 10000^(-i / (d/2 - 1))`, sines first: `[length · d_model]`, row by row.
 fn sinusoids(length: usize, d_model: usize) -> Vec<f32> {
     let half = d_model / 2;
     let step = 10_000_f64.ln() / (half as f64 - 1.0);

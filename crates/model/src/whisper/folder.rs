@@ -1,4 +1,4 @@
-//! A Whisper in a Hugging Face folder: reading it, and writing one back.
+//! Whisper models in Hugging Face folders.
 
 use super::{GenerateOptions, GenerationConfig, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer};
 use crate::folder::{self, FolderError, WEIGHTS, Weights, base_parameters, first_named, object, pretty, required};
@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use undertone_store::{Dtype, load_parameters};
 
-/// A model with everything that travels with it.
+/// A Whisper model with all files of its folder.
 #[derive(Clone, Debug)]
 pub struct PretrainedWhisper {
-    /// The network.
+    /// Network.
     pub model: Whisper,
-    /// Its dimensions.
+    /// Dimensions.
     pub config: WhisperConfig,
-    /// Its vocabulary.
+    /// Tokenizer.
     pub tokenizer: WhisperTokenizer,
-    /// How it decodes.
+    /// Decoding settings.
     pub generation: GenerationConfig,
     /// `config.json` as it was read; keys this crate does not know are written back.
     raw_config: Map<String, Value>,
@@ -28,13 +28,13 @@ pub struct PretrainedWhisper {
 }
 
 impl PretrainedWhisper {
-    /// The file of [`spellings`](Self::spellings).
+    /// Name of the file of [`spellings`](Self::spellings).
     pub const SPELLINGS: &str = "normalizer.json";
 
-    /// A freshly initialised model around a tokenizer; token ids in `config` are taken from the tokenizer.
+    /// Creates a model around a tokenizer; the token ids in `config` are replaced by the tokenizer's.
     ///
     /// # Errors
-    /// When the configuration describes no model, or one of more than
+    /// When the configuration does not describe a model, or describes one of more than
     /// [`MOST_NEW_PARAMETERS`](crate::limits::MOST_NEW_PARAMETERS).
     pub fn init(
         mut config: WhisperConfig,
@@ -68,8 +68,8 @@ impl PretrainedWhisper {
         Ok(Self { model: config.init(device), config, tokenizer, generation, raw_config: Map::new(), files })
     }
 
-    /// Reads a folder: `config.json`, `model.safetensors` (or its shards), `tokenizer.json` and the other small files of such
-    /// a model; what else lies there is left alone.
+    /// Reads a folder: `config.json`, `model.safetensors` (or its shards), `tokenizer.json` and the other small files
+    /// of such a model. Other files in it are ignored.
     ///
     /// # Errors
     /// Names the file or tensor that is missing or does not fit.
@@ -89,7 +89,7 @@ impl PretrainedWhisper {
         device: &Device,
     ) -> Result<Self, FolderError> {
         let weights = files.remove(WEIGHTS).unwrap_or_default();
-        // The reader maps files; bytes that came with the binary take the way through one.
+        // The reader maps files into memory, so bytes that are part of the binary are written to a temporary folder.
         let dir = tempfile::tempdir().map_err(|source| FolderError::Io { path: origin.to_owned(), source })?;
         let path = dir.path().join(WEIGHTS);
         std::fs::write(&path, weights).map_err(|source| FolderError::Io { path: path.clone(), source })?;
@@ -122,7 +122,7 @@ impl PretrainedWhisper {
         }
         let generation = match files.remove("generation_config.json") {
             Some(bytes) => GenerationConfig::from_json(object(&dir.join("generation_config.json"), &bytes)?),
-            // OpenAI's English-only models are those with 51864 tokens; their vocabulary lists languages all the same.
+            // OpenAI's English-only models have 51864 tokens; their vocabulary contains languages all the same.
             None => {
                 GenerationConfig::new(config.vocab_size != 51864 && tokenizer.special_token("<|transcribe|>").is_some())
             }
@@ -135,7 +135,7 @@ impl PretrainedWhisper {
                 return Err(FolderError::Mismatch { path, reason });
             }
         }
-        // A `WhisperModel` saved without its head has no prefix.
+        // Tensors of a `WhisperModel` saved without its head have no prefix.
         let names = |name: &str| vec![format!("model.{name}"), name.to_owned()];
         compare(dir, weights, config.tensors(), names)?;
         let model = load_parameters(config.init(device), |name| first_named(names(name), |name| weights.read(name)))
@@ -143,10 +143,10 @@ impl PretrainedWhisper {
         Ok(Self { model, config, tokenizer, generation, raw_config, files })
     }
 
-    /// Writes a folder that transformers loads, whole or not at all; of one that is there the model is replaced.
+    /// Writes a folder that transformers loads, atomically; in an existing folder the model is replaced.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// When the file system reports an error.
     pub fn save(&self, dir: &Path, dtype: Dtype) -> Result<(), FolderError> {
         let mut config = self.raw_config.clone();
         self.config.write_hf(&mut config);
@@ -157,18 +157,18 @@ impl PretrainedWhisper {
         Ok(folder::write(dir, config, files, &tensors, dtype)?)
     }
 
-    /// British spellings and the American ones that they count as where English texts are compared: the content of
-    /// `normalizer.json`, where the folder has one. It is written back as it was.
+    /// Returns the content of `normalizer.json`, if the folder has one: British spellings and their American
+    /// equivalents, for comparisons of English texts. It is written back unchanged.
     pub fn spellings(&self) -> Option<&[u8]> {
         self.files.get(Self::SPELLINGS).map(Vec::as_slice)
     }
 
-    /// Puts another content of `normalizer.json` in its place.
+    /// Replaces the content of `normalizer.json`.
     pub fn set_spellings(&mut self, json: Vec<u8>) {
         self.files.insert(Self::SPELLINGS.to_owned(), json);
     }
 
-    /// `generation_config.json` with every key that transformers' Whisper reads; those that were there stay as they were.
+    /// Returns `generation_config.json` with every key that transformers' Whisper reads; existing values are kept.
     fn generation_json(&self) -> Map<String, Value> {
         let mut json = self.generation.to_json();
         let mut default = |key: &str, value: Value| {
@@ -193,7 +193,7 @@ impl PretrainedWhisper {
         json
     }
 
-    /// The options that [`Whisper::generate`] needs for plain text.
+    /// Returns options of [`Whisper::generate`] for plain text.
     pub fn generate_options(&self) -> GenerateOptions {
         let mut suppress = self.generation.suppress_tokens.clone();
         suppress.extend(self.tokenizer.control_tokens());

@@ -1,41 +1,41 @@
-//! What `generation_config.json` says about decoding.
+//! Settings of `generation_config.json` for decoding.
 
 use serde_json::{Map, Value};
 
-/// The parts of a `generation_config.json` that decoding needs; the rest is kept and written back.
+/// Keys of `generation_config.json` that decoding needs; other keys are kept and written back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerationConfig {
-    /// Whether the prompt names language and task; English-only models have neither.
+    /// Whether the prompt contains language and task; English-only models have neither.
     pub is_multilingual: bool,
-    /// Tokens never generated.
+    /// Tokens that are never generated.
     pub suppress_tokens: Vec<u32>,
-    /// Tokens never generated first.
+    /// Tokens that are never generated first.
     pub begin_suppress_tokens: Vec<u32>,
-    /// The most tokens a sequence may have, prompt included; the decoder's positions if not given.
+    /// Maximum number of tokens of a sequence, prompt included; by default the decoder's positions.
     pub max_length: Option<usize>,
-    /// How many hypotheses are followed; 1 is greedy decoding.
+    /// Number of beams; 1 is greedy decoding.
     pub num_beams: Option<usize>,
-    /// The exponent of a hypothesis' length that its log probability is divided by, with several beams.
+    /// Exponent of the length by which a hypothesis' log probability is divided, with several beams.
     pub length_penalty: Option<f64>,
-    /// No sequence of so many tokens comes twice; 0 or nothing allows all.
+    /// Size of n-grams that must not repeat; 0 or no value allows all repetitions.
     pub no_repeat_ngram_size: Option<usize>,
-    /// The language spoken when nobody says otherwise, as `en`.
+    /// Default language of the speech, such as `en`.
     pub language: Option<String>,
-    /// `transcribe` or `translate` when nobody says otherwise.
+    /// Default task, `transcribe` or `translate`.
     pub task: Option<String>,
-    /// What is read of a window is left out where its tokens' mean log probability is below this: where nobody sends, a model
-    /// still finds something to write. Nothing is left out if not given.
+    /// Minimum mean log probability of a window's tokens; the text of a window below it is dropped. Without speech a
+    /// model still writes something. By default nothing is dropped.
     pub logprob_threshold: Option<f64>,
     raw: Map<String, Value>,
 }
 
 impl GenerationConfig {
-    /// Nothing suppressed, no language or task of its own.
+    /// Creates a configuration that suppresses nothing and has no default language or task.
     pub fn new(is_multilingual: bool) -> Self {
         Self { is_multilingual, ..Self::default() }
     }
 
-    /// Reads the file's object.
+    /// Reads the file's JSON object.
     pub fn from_json(raw: Map<String, Value>) -> Self {
         let number = |key: &str| raw.get(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
         let text = |key: &str| raw.get(key).and_then(Value::as_str).map(|s| s.trim_matches(['<', '|', '>']).to_owned());
@@ -57,15 +57,15 @@ impl GenerationConfig {
         }
     }
 
-    /// The object to write to `generation_config.json`; language and task are in it, so that a fine-tuned model speaks
-    /// what it was taught wherever it is loaded.
+    /// Returns the JSON object for `generation_config.json`. It contains language and task, so that a fine-tuned model
+    /// uses those that it was trained for wherever it is loaded.
     pub fn to_json(&self) -> Map<String, Value> {
         let mut raw = self.raw.clone();
         raw.insert("is_multilingual".into(), self.is_multilingual.into());
         let lists =
             [("suppress_tokens", &self.suppress_tokens), ("begin_suppress_tokens", &self.begin_suppress_tokens)];
         for (key, tokens) in lists {
-            // One that says the same stays as it was written.
+            // An equal list stays as it was written.
             if !raw.contains_key(key) || ids(&raw, key) != *tokens {
                 raw.insert(key.into(), tokens.clone().into());
             }
@@ -95,10 +95,10 @@ impl GenerationConfig {
     }
 }
 
-/// A list of tokens.
+/// Returns a list of tokens.
 fn ids(raw: &Map<String, Value>, key: &str) -> Vec<u32> {
     let list = raw.get(key).and_then(Value::as_array).into_iter().flatten();
-    // transformers writes [-1] for "nothing".
+    // transformers writes [-1] for an empty list.
     list.filter_map(Value::as_u64).filter_map(|id| u32::try_from(id).ok()).collect()
 }
 

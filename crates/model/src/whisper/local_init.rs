@@ -1,26 +1,26 @@
-//! An initialisation for small models that are trained from nothing.
+//! Initialisation for small models that are trained from scratch.
 
 use super::{Whisper, WhisperConfig};
 use crate::layers::{Conv1d, Embedding, Linear};
 use burn::module::Param;
 use burn::tensor::{Device, Tensor};
 
-/// Offsets, in encoder positions, that the heads of each layer look at first: ever further apart, so that a stack of
-/// four sees a second to either side. Deeper or wider models go through the table again.
+/// Offsets, in encoder positions, that the heads of each layer attend to at first. They grow with the layer, so that a
+/// stack of four covers a second to either side. Deeper or wider models repeat the table.
 const OFFSETS: [[f64; 4]; 4] =
     [[-1.0, 1.0, -3.0, 3.0], [-2.0, 2.0, -5.0, 5.0], [-5.0, 5.0, -12.5, 12.5], [-10.0, 10.0, -25.0, 25.0]];
 
 impl WhisperConfig {
-    /// A freshly initialised model whose encoder heads attend to neighbouring positions from the start.
+    /// Creates a model whose encoder heads attend to neighbouring positions from the start.
     ///
-    /// Attention that begins uniform has to discover what "near" means before a tone of three frames means anything, and
-    /// a small model on little data stays on that plateau for tens of thousands of samples. Trockman and Kolter (2023)
-    /// start attention where training would take it; here the sinusoids make that exact: with queries that turn the
-    /// sine/cosine pair of each frequency by `ω · offset` and keys that copy it, `q · k` peaks at that offset. Weights
-    /// have the variance `1 / (3 · fan_in)` that PyTorch gives its layers, convolutions nine times that: their input, a
-    /// log-mel between -1 and 2, would vanish beside the positions. `init_std` does not matter here.
+    /// With uniform initial attention, a model must first learn locality before a tone of three frames is of use. A
+    /// small model on little data stays on that plateau for tens of thousands of samples. Trockman and Kolter (2023)
+    /// initialise attention close to its trained state. Here the sinusoids make that exact: queries rotate the
+    /// sine/cosine pair of each frequency by `ω · offset` and keys copy it, so `q · k` peaks at that offset. Weights
+    /// have the variance `1 / (3 · fan_in)` that PyTorch gives its layers, and convolutions nine times that: otherwise
+    /// their input, a log-mel between -1 and 2, would vanish next to the positions. `init_std` has no effect here.
     pub fn init_local(&self, device: &Device) -> Whisper {
-        // Drawn at deviation 1, then scaled to each tensor's own.
+        // Drawn with standard deviation 1, then scaled to that of each tensor.
         let mut model = Self { init_std: 1.0, ..self.clone() }.init(device);
         let d = self.d_model as f64;
         scale_conv(&mut model.encoder.conv1);
@@ -49,14 +49,14 @@ impl WhisperConfig {
     }
 }
 
-/// Makes a query projection turn the positions' sinusoids by `offset(head)`, over three tenths of the usual noise; a key
-/// projection is the same with no offset.
+/// Sets a query projection that rotates the positions' sinusoids by `offset(head)`, plus three tenths of the usual
+/// noise. A key projection is the same with offset 0.
 fn look_at(linear: &mut Linear, heads: usize, offset: impl Fn(usize) -> f64) {
     scale_linear(linear, 0.3);
     let weight = linear.weight.val();
     let [_, d] = weight.dims();
     let (half, d_head) = (d / 2, d / heads);
-    // The upper half of the frequencies, from a period of 6 positions to one of hundreds, spread over the head's rows.
+    // The upper half of the frequencies, with periods from 6 positions to hundreds, spread over the head's rows.
     let pairs = d_head / 2;
     let step = 10_000_f64.ln() / (half as f64 - 1.0);
     let gain = std::f64::consts::SQRT_2;

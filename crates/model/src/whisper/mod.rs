@@ -1,4 +1,4 @@
-//! Whisper (Radford et al., 2022): the network, decoding, its tokenizer's grammar, and its Hugging Face folder.
+//! Whisper (Radford et al., 2022): network, decoding, tokenizer, and Hugging Face folder.
 
 mod attention;
 mod bundled;

@@ -1,4 +1,4 @@
-//! The whole network.
+//! Complete Whisper network.
 
 use super::{DecoderLayer, EncoderLayer, WhisperConfig, WhisperDecoder, WhisperEncoder};
 use crate::backbone::{Backbone, BackboneInput, WrongInput};
@@ -12,27 +12,28 @@ use std::ops::Range;
 /// Whisper: encoder and decoder. Module paths are Hugging Face's tensor names without their `model.` prefix.
 #[derive(Module, Debug)]
 pub struct Whisper {
-    /// Audio features to states.
+    /// Encoder, from audio features to states.
     pub encoder: WhisperEncoder,
-    /// States and tokens to tokens.
+    /// Decoder, from states and tokens to tokens.
     pub decoder: WhisperDecoder,
 }
 
 impl WhisperConfig {
-    /// A freshly initialised model; `device.seed` decides its weights. On an autodiff device it can be trained.
+    /// Creates a model; [`undertone_ops::seed`] determines its weights. On an autodiff device it can be trained.
     pub fn init(&self, device: &Device) -> Whisper {
         Whisper { encoder: WhisperEncoder::init(self, device), decoder: WhisperDecoder::init(self, device) }
     }
 }
 
 impl Whisper {
-    /// Keeps only the input of every `every` blocks for the backward pass, which runs them again; none keeps everything.
+    /// Sets gradient checkpointing: only the input of every `every` blocks is kept for the backward pass, which runs
+    /// them again. `None` keeps everything.
     pub fn with_gradient_checkpointing(mut self, every: Option<NonZeroUsize>) -> Self {
         self.set_gradient_checkpointing(every);
         self
     }
 
-    /// The decoder's states for every position of `ids`, teacher forcing.
+    /// Returns the decoder's states for every position of `ids` (teacher forcing).
     ///
     /// # Shapes
     /// - `encoder_states`: `[batch, time, d_model]`; `ids`: `[batch, tokens]`
@@ -41,7 +42,7 @@ impl Whisper {
         self.decoder.forward_all(ids, self.decoder.cache(encoder_states, None))
     }
 
-    /// Next-token logits for every position of `ids`.
+    /// Returns next-token logits for every position of `ids`.
     ///
     /// # Shapes
     /// - `mel`: `[batch, mel bins, frames]`; `ids`: `[batch, tokens]`
@@ -97,7 +98,7 @@ impl Backbone for Whisper {
         Whisper::forward_flops(self, length, written)
     }
 
-    /// transformers' `WhisperForConditionalGeneration` has its network in `model`.
+    /// transformers' `WhisperForConditionalGeneration` holds its network in `model`.
     fn peft_prefix(&self) -> &'static str {
         "base_model.model.model."
     }
@@ -200,7 +201,7 @@ mod tests {
         assert!(error.contains("`query`") && error.contains("fc1, fc2, k_proj, out_proj, q_proj, v_proj"), "{error}");
     }
 
-    /// Logits with one adapter's gate open.
+    /// Returns the logits with one adapter's gate open.
     fn gated(model: &Whisper, adapter: usize, mel: Tensor<3>, ids: Tensor<2, Int>) -> Tensor<3> {
         let gates = Gates::One(adapter);
         let layers = model.encoder.layers.len();

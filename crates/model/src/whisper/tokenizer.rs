@@ -1,4 +1,4 @@
-//! Whisper's tokenizer: text to ids and back, and the special tokens that frame them.
+//! Whisper's tokenizer: text to ids and back, and the special tokens around them.
 
 use super::{GenerationConfig, vocabulary};
 use crate::tokenizer_file;
@@ -12,28 +12,28 @@ pub struct WhisperTokenizer {
     bytes: Vec<u8>,
     special: BTreeMap<String, u32>,
     special_ids: BTreeSet<u32>,
-    /// Whether it has a token for every byte and changes no text: then it spells whatever there is.
+    /// Whether it has a token for every byte and changes no text, so that it can encode any text.
     spells_all: bool,
 }
 
-/// Why text or tokens do not fit a tokenizer.
+/// Reason why text or tokens do not fit a tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenizerError {
-    /// The file is no `tokenizer.json`.
+    /// The file is not a `tokenizer.json`.
     #[error("not a tokenizer.json: {0}")]
     Format(String),
     /// No vocabulary can be trained.
     #[error("no vocabulary can be trained: {0}")]
     Training(String),
-    /// A special token that Whisper's grammar needs is not in the vocabulary.
+    /// A special token that Whisper's prompts need is not in the vocabulary.
     #[error("the tokenizer has no `{token}`{hint}")]
     NoToken {
-        /// The token.
+        /// Missing token.
         token: String,
-        /// What to do about it.
+        /// Advice.
         hint: String,
     },
-    /// The text has a character that the vocabulary cannot spell.
+    /// The text has a character that the vocabulary cannot encode.
     #[error("the tokenizer cannot spell {character:?} in {text:?}: remove it from the text or use another vocabulary")]
     Unspellable {
         /// The first such character.
@@ -41,10 +41,10 @@ pub enum TokenizerError {
         /// The whole text.
         text: String,
     },
-    /// The text has a control token in it.
+    /// The text contains a control token.
     #[error("{text:?} contains the control token `{token}`: remove it from the text, it is added where it belongs")]
     Control {
-        /// The token.
+        /// Control token.
         token: String,
         /// The whole text.
         text: String,
@@ -52,9 +52,9 @@ pub enum TokenizerError {
     /// The text needs more positions than the decoder has.
     #[error("the text needs {tokens} tokens and the decoder has room for {room}: shorten or split {text:?}")]
     TooLong {
-        /// Tokens with prompt and end.
+        /// Number of tokens with prompt and end.
         tokens: usize,
-        /// The decoder's positions.
+        /// Number of the decoder's positions.
         room: usize,
         /// The whole text.
         text: String,
@@ -70,7 +70,7 @@ impl WhisperTokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// When it is none, or lacks the tokens that start and end a transcript.
+    /// When the file is not a tokenizer, or lacks the tokens that start and end a transcript.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, TokenizerError> {
         let inner = tokenizer_file::read(&bytes).map_err(TokenizerError::Format)?;
         let special: BTreeMap<String, u32> =
@@ -85,11 +85,12 @@ impl WhisperTokenizer {
         Ok(this)
     }
 
-    /// A vocabulary of single characters (space among them if it is in `characters`) with Whisper's special tokens after
-    /// it, in Whisper's order.
+    /// Creates a vocabulary of single characters (with the space if it is in `characters`), followed by Whisper's
+    /// special tokens in Whisper's order.
     ///
     /// # Errors
-    /// When a character is outside ASCII's printable range, whose bytes stand for themselves in Whisper's alphabet.
+    /// When a character is outside the printable range of ASCII, whose bytes represent themselves in Whisper's
+    /// alphabet.
     pub fn of_characters(characters: &str, languages: &[&str]) -> Result<Self, TokenizerError> {
         let mut vocab = serde_json::Map::new();
         for character in characters.chars() {
@@ -101,18 +102,18 @@ impl WhisperTokenizer {
             let id = vocab.len();
             vocab.entry(symbol.to_string()).or_insert(id.into());
         }
-        // Byte-pair encoding without a single merge leaves characters.
+        // Byte-pair encoding without merges keeps single characters.
         let merges = serde_json::json!([]);
         Self::from_bytes(vocabulary::file(vocab, merges, false, special_tokens(languages)))
     }
 
-    /// A byte-level vocabulary of `vocab_size` bytes and merges that is trained on `texts` (byte-pair encoding, as GPT-2's and
-    /// Whisper's), with Whisper's special tokens for these languages after it, and one for each of `timestamps` times
-    /// from 0 s on, 20 ms apart. Where the texts have fewer pairs that come twice, it is smaller. The same texts give the
-    /// same vocabulary.
+    /// Trains a byte-level vocabulary of `vocab_size` bytes and merges on `texts` (byte-pair encoding, as in GPT-2 and
+    /// Whisper). Whisper's special tokens for these languages follow, and one token for each of `timestamps` times from
+    /// 0 s on, 20 ms apart. The vocabulary is smaller if the texts have too few pairs that occur twice. The same texts
+    /// give the same vocabulary.
     ///
     /// # Errors
-    /// When `vocab_size` has no room for every byte.
+    /// When `vocab_size` is too small for all bytes.
     pub fn train<'a>(
         texts: impl Iterator<Item = &'a str> + Send,
         vocab_size: usize,
@@ -125,20 +126,20 @@ impl WhisperTokenizer {
         Self::from_bytes(vocabulary::file(vocab, merges, true, special))
     }
 
-    /// The file this tokenizer was read from.
+    /// Returns the file that this tokenizer was read from.
     pub fn to_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// One more than the highest id, that of a special token included.
+    /// Vocabulary size: one more than the highest id, special tokens included.
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
     }
 
-    /// The ids of `text`, without special tokens.
+    /// Returns the ids of `text`, without special tokens.
     ///
     /// # Errors
-    /// When the vocabulary cannot spell it.
+    /// When the vocabulary cannot encode it.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let encoding = self.inner.encode_fast(text, false).map_err(|e| TokenizerError::Format(e.to_string()))?;
         let ids = encoding.get_ids().to_vec();
@@ -149,7 +150,7 @@ impl WhisperTokenizer {
         if self.spells_all {
             return Ok(ids);
         }
-        // A byte-pair model without an unknown token drops what it cannot spell; only the round trip shows it.
+        // A byte-pair model without an unknown token drops what it cannot encode; only a round trip detects that.
         let back = self.decode(&ids);
         if back == text {
             return Ok(ids);
@@ -157,17 +158,17 @@ impl WhisperTokenizer {
         let character = text.chars().find(|c| self.decode(&self.raw_ids(&c.to_string())) != c.to_string());
         match character {
             Some(character) => Err(TokenizerError::Unspellable { character, text: text.to_owned() }),
-            // A normaliser changed the text on purpose; every character of it is spellable.
+            // A normaliser changed the text on purpose; all its characters can be encoded.
             None => Ok(ids),
         }
     }
 
-    /// The text of `ids`; special tokens are left out.
+    /// Returns the text of `ids` without special tokens.
     pub fn decode(&self, ids: &[u32]) -> String {
         self.inner.decode(ids, true).unwrap_or_default()
     }
 
-    /// The tokens before the text: start, language and task where the model is multilingual, no timestamps.
+    /// Returns the tokens before the text: start, language and task in a multilingual model, no timestamps.
     ///
     /// # Errors
     /// When the vocabulary has no token for the language or task.
@@ -188,47 +189,47 @@ impl WhisperTokenizer {
         Ok(prompt)
     }
 
-    /// The token of 0 s from the start of the window, in models that tell times: the one after it says 20 ms, and so on
-    /// to 30 s. They follow the token that says there are none; not every `tokenizer.json` spells them out.
+    /// Token of the time 0 s in models with timestamps. The next one stands for 20 ms, and so on to 30 s. The
+    /// timestamps follow the token for no timestamps; not every `tokenizer.json` lists them.
     pub fn timestamp_begin(&self) -> u32 {
         self.special.get(NO_TIMESTAMPS).map_or(0, |id| id + 1)
     }
 
-    /// The token before what was said earlier.
+    /// Token before the previous text, which gives context.
     ///
     /// # Errors
-    /// When the vocabulary has none.
+    /// When the vocabulary has no such token.
     pub fn start_of_previous(&self) -> Result<u32, TokenizerError> {
         self.special(START_OF_PREVIOUS, "")
     }
 
-    /// The token that starts a transcript.
+    /// Token that starts a transcript.
     pub fn start(&self) -> u32 {
         self.special.get(SOT).copied().unwrap_or_default()
     }
 
-    /// The token that ends a transcript.
+    /// Token that ends a transcript.
     pub fn end(&self) -> u32 {
         self.special.get(EOT).copied().unwrap_or_default()
     }
 
-    /// The token that says there is no speech; CTC uses it as its blank.
+    /// Token for no speech; CTC uses it as its blank.
     pub fn no_speech(&self) -> Option<u32> {
         ["<|nospeech|>", "<|nocaptions|>"].iter().find_map(|token| self.special.get(*token).copied())
     }
 
-    /// Every special token but the end: what greedy decoding of plain text must not produce.
+    /// Special tokens except the end token: greedy decoding of plain text must not produce them.
     pub fn control_tokens(&self) -> Vec<u32> {
         let end = self.end();
         self.special.values().copied().filter(|id| *id != end).collect()
     }
 
-    /// The id of a special token like `<|transcribe|>`.
+    /// Id of a special token such as `<|transcribe|>`.
     pub fn special_token(&self, token: &str) -> Option<u32> {
         self.special.get(token).copied()
     }
 
-    /// The language tokens, like `<|en|>`: special tokens of two or three lower-case letters.
+    /// Language tokens, such as `<|en|>`: special tokens of two or three lower-case letters.
     pub fn languages(&self) -> BTreeMap<String, u32> {
         let code = |token: &str| token.strip_prefix("<|").and_then(|t| t.strip_suffix("|>")).map(str::to_owned);
         let is_language = |code: &str| (2..=3).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_lowercase());
@@ -246,7 +247,7 @@ impl WhisperTokenizer {
     }
 }
 
-/// Whisper's special tokens in its order; the languages are those that a model is to know.
+/// Whisper's special tokens in its order, for the given languages.
 fn special_tokens(languages: &[&str]) -> Vec<String> {
     let mut special = vec![EOT.to_owned(), SOT.to_owned()];
     special.extend(languages.iter().map(|language| format!("<|{language}|>")));
@@ -255,8 +256,8 @@ fn special_tokens(languages: &[&str]) -> Vec<String> {
     special
 }
 
-/// The characters that stand for bytes in the vocabularies of GPT-2 and its heirs: a printable one for itself, the others
-/// for characters from U+0100 on.
+/// Characters that represent bytes in the vocabularies of GPT-2 and its successors: printable characters represent
+/// themselves, and other bytes are characters from U+0100 on.
 fn byte_alphabet() -> impl Iterator<Item = char> {
     let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     let others = (0..=u8::MAX).filter(move |byte| !printable(byte)).count() as u32;

@@ -1,4 +1,4 @@
-//! Vocabularies that are made here: byte-pair encoding, and the `tokenizer.json` around it.
+//! Training of vocabularies: byte-pair encoding, and the `tokenizer.json` around it.
 
 use serde_json::{Map, Value, json};
 use tokenizers::decoders::DecoderWrapper;
@@ -8,12 +8,12 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::{TokenizerBuilder, TokenizerImpl};
 
-/// One for each byte.
+/// Number of byte symbols.
 const BYTES: usize = 256;
 
 type Trained = TokenizerImpl<BPE, NormalizerWrapper, ByteLevel, PostProcessorWrapper, DecoderWrapper>;
 
-/// Symbols by their id, and the pairs of them that are merged, of a byte-level vocabulary of at most `vocab_size`.
+/// Returns the symbols by id and the merges of a byte-level vocabulary of at most `vocab_size`.
 pub(super) fn train<'a>(
     texts: impl Iterator<Item = &'a str> + Send,
     vocab_size: usize,
@@ -36,13 +36,13 @@ pub(super) fn train<'a>(
     Ok((vocab, model["merges"].take()))
 }
 
-/// Words as GPT-2 splits texts into them, spelled in bytes.
+/// Pre-tokenizer that splits texts into words as GPT-2 does, spelled in bytes.
 fn byte_level() -> ByteLevel {
     ByteLevel::new(false, true, true)
 }
 
-/// A `tokenizer.json` of byte-pair encoding with special tokens after the vocabulary. `splits` says whether texts are split
-/// into words first.
+/// Returns a `tokenizer.json` of byte-pair encoding with special tokens after the vocabulary. With `splits`, texts are
+/// split into words first.
 pub(super) fn file(vocab: Map<String, Value>, merges: Value, splits: bool, special: Vec<String>) -> Vec<u8> {
     let added: Vec<_> = (vocab.len()..)
         .zip(special)

@@ -1,4 +1,4 @@
-//! Attention in operations of any backend.
+//! Attention composed of operations of any backend.
 
 use crate::activation::drop_elements;
 use crate::capacity::Capacity;
@@ -7,17 +7,17 @@ use crate::product::{matmul, matmul_to_f32};
 use burn::tensor::{Bool, Device, Tensor};
 use std::ops::Range;
 
-/// The composition, piece by piece of the queries, so that no more than [`SCORES`] scores exist at a time. Between the
-/// products everything is f32.
+/// Composed attention, in pieces of queries, so that at most [`SCORES`] scores exist at a time. Everything between the
+/// products is f32.
 pub(super) struct Composed {
     pub heads: usize,
     pub causal: bool,
     pub padding: Option<Tensor<2, Bool>>,
-    /// The probability of dropping a weight, and a seed.
+    /// Probability of dropping a weight, and seed.
     pub drop: Option<(f64, u64)>,
 }
 
-/// 256 MiB in f32, or less where no tensor may be so large; in tests so few that there is more than one piece.
+/// 256 MiB in f32, or less if a tensor cannot be as large; in tests small enough that there is more than one piece.
 const SCORES: usize = if cfg!(test) { 1 << 7 } else { 1 << 26 };
 
 impl Composed {
@@ -61,13 +61,13 @@ impl Composed {
         [joined(d_query), d_key, d_value].map(merged)
     }
 
-    /// `[batch, heads, time, d_head]`.
+    /// Splits heads: returns `[batch, heads, time, d_head]`.
     pub fn split(&self, x: Tensor<3>) -> Tensor<4> {
         let [batch, time, width] = x.dims();
         x.reshape([batch, time, self.heads, width / self.heads]).swap_dims(1, 2)
     }
 
-    /// Ranges of queries. What is dropped is drawn for all queries at once.
+    /// Ranges of queries. Dropout is drawn for all queries at once.
     fn pieces(&self, query: &Tensor<4>, key: &Tensor<4>) -> Vec<Range<usize>> {
         let ([batch, heads, queries, _], keys) = (query.dims(), key.dims()[2]);
         let scores = Capacity::of(&query.device()).numbers(SCORES);
@@ -79,9 +79,10 @@ impl Composed {
     /// `[batch, heads, rows, keys]` in f32, -∞ where a key is hidden.
     fn scores(&self, query: &Tensor<4>, key: &Tensor<4>, rows: &Range<usize>) -> Tensor<4> {
         let (queries, keys) = (query.dims()[2], key.dims()[2]);
-        // Scores go into an exponential: rounded to half precision, one of 30 would be off by 1 % in f16 and by 12 % in bf16.
+        // Scores go into an exponential: rounded to half precision, one of 30 would be off by 1 % in f16 and by 12 % in
+        // bf16.
         let scores = matmul_to_f32(some(query, rows), key.clone().swap_dims(2, 3)).mul_scalar(scale(query));
-        // One query sees everything there is, so a decoding step needs no causal mask.
+        // A single query sees all keys, so a decoding step needs no causal mask.
         let offset = (self.causal && queries > 1).then(|| (rows.start + keys) as i64 - queries as i64);
         match hidden_keys(scores.dims(), offset, self.padding.as_ref(), &scores.device()) {
             Some(hidden) => scores.mask_fill(hidden, f32::NEG_INFINITY),
@@ -89,7 +90,7 @@ impl Composed {
         }
     }
 
-    /// Weights, or their gradients, without those that are dropped.
+    /// Applies dropout to weights or their gradients.
     fn dropped(&self, weights: Tensor<4>) -> Tensor<4> {
         match self.drop {
             Some((p, seed)) => drop_elements(weights, p, seed),
@@ -98,18 +99,18 @@ impl Composed {
     }
 }
 
-/// `[batch, time, heads · d_head]`.
+/// Merges heads: returns `[batch, time, heads · d_head]`.
 pub(super) fn merged(x: Tensor<4>) -> Tensor<3> {
     let [batch, heads, time, d_head] = x.dims();
     x.swap_dims(1, 2).reshape([batch, time, heads * d_head])
 }
 
-/// Some rows, without a copy where they are all there are.
+/// Returns some rows, without a copy if they are all rows.
 fn some(x: &Tensor<4>, rows: &Range<usize>) -> Tensor<4> {
     if rows.len() == x.dims()[2] { x.clone() } else { x.clone().slice_dim(2, rows.clone()) }
 }
 
-/// Pieces of rows one after the other, a single one without a copy.
+/// Concatenates pieces of rows, without a copy if there is one.
 fn joined(mut pieces: Vec<Tensor<4>>) -> Tensor<4> {
     if pieces.len() == 1 { pieces.remove(0) } else { Tensor::cat(pieces, 2) }
 }
@@ -118,7 +119,7 @@ pub(super) fn scale(query: &Tensor<4>) -> f64 {
     (query.dims()[3] as f64).powf(-0.5)
 }
 
-/// True where a key is hidden from a query, of which number `i` sees the keys up to `i + offset`; none when nothing is.
+/// True where a key is hidden from a query: query `i` sees keys up to `i + offset`. `None` if no key is hidden.
 pub(super) fn hidden_keys(
     [batch, heads, queries, keys]: [usize; 4],
     offset: Option<i64>,

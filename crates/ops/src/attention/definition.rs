@@ -1,11 +1,11 @@
-//! Attention against its definition.
+//! Tests of attention against its definition.
 
 use super::tests::composed;
 use super::{AttentionOptions, attention};
 use crate::testing::{assert_close, device, pseudo_random};
 use burn::tensor::{Bool, DType, Tensor};
 
-/// Attention by its definition, a loop at a time, on the host.
+/// Attention by its definition, in loops on the host.
 fn by_definition(
     q: &[f32],
     k: &[f32],
@@ -62,7 +62,8 @@ fn equals_its_definition_with_and_without_autodiff() {
     }
 }
 
-/// Fused attention, as PyTorch's, rounds its output and the weights that it sums: 4.9e-4 of f16's 1 together.
+/// PyTorch's fused attention, too, rounds its output and the weights that it sums: together 4.9e-4 for values of 1 in
+/// f16.
 #[test]
 fn scores_of_thirty_are_not_rounded_to_half_precision() {
     let (time, heads, width) = (24, 2, 32);
@@ -74,7 +75,7 @@ fn scores_of_thirty_are_not_rounded_to_half_precision() {
             let x: Vec<f32> = pseudo_random(time * width, seed).iter().map(|x| x * scale).collect();
             Tensor::<1>::from_floats(x.as_slice(), &device()).reshape([1, time, width]).cast(dtype)
         };
-        // Sums of 16 products of such numbers, over the root of 16, are about 30.
+        // Sums of 16 products of such numbers, divided by the root of 16, are about 30.
         let [q, k, v] = [low(1, 6.0), low(2, 6.0), low(3, 1.0)];
         let [exact_q, exact_k, exact_v] = [&q, &k, &v].map(|x| x.clone().try_into_vec_as::<f32>().expect("floats"));
         let expected =

@@ -21,26 +21,28 @@ use composed::Composed;
 use std::sync::Arc;
 use undertone_kernels::attention as kernels;
 
-/// How [`attention`] splits heads and which keys each query may see.
+/// Options of [`attention`]: heads, masks and dropout.
 #[derive(Clone, Debug)]
 pub struct AttentionOptions {
     /// Number of heads; divides the last axis of queries, keys and values.
     pub heads: usize,
-    /// Query `i` sees key `j` only when `j ≤ i + (keys - queries)`: with a cache, the queries are the last of the keys.
+    /// Whether query `i` sees key `j` only if `j ≤ i + (keys - queries)`: with a cache, the queries are the last of the
+    /// keys.
     pub causal: bool,
-    /// `[batch, keys]`, true where a key is padding and must not be seen. A row must leave at least one key visible.
+    /// Padding mask, `[batch, keys]`, true where a key is padding and must not be seen. Each row must leave a key
+    /// visible.
     pub key_padding: Option<Tensor<2, Bool>>,
-    /// Probability of dropping an attention weight; acts in training only.
+    /// Probability of dropping an attention weight, in training only.
     pub dropout: f64,
 }
 
 impl AttentionOptions {
-    /// Every query sees every key, without dropout.
+    /// Creates options under which every query sees every key, without dropout.
     pub fn new(heads: usize) -> Self {
         Self { heads, causal: false, key_padding: None, dropout: 0.0 }
     }
 
-    /// Queries see no later key.
+    /// Hides later keys from each query.
     pub fn causal(mut self) -> Self {
         self.causal = true;
         self
@@ -59,7 +61,7 @@ impl AttentionOptions {
     }
 }
 
-/// `softmax(q kᵀ / √d_head) v` per head.
+/// Returns `softmax(q kᵀ / √d_head) v` per head.
 ///
 /// # Shapes
 /// - `query`: `[batch, queries, heads · d_head]`
@@ -76,7 +78,7 @@ pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: At
 }
 
 fn products(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
-    // LibTorch's own drops others than those of a seed.
+    // LibTorch's own kernel does not drop the weights that a seed selects here.
     #[cfg(feature = "tch")]
     if Backing::of(&query.device()) == Backing::LibTorch && (options.dropout == 0.0 || !query.device().is_autodiff()) {
         return libtorch::attention([query, key, value], options.heads, options.causal, options.key_padding);
@@ -102,7 +104,7 @@ fn bools(mask: Tensor<2, Bool>) -> Vec<bool> {
     mask.into_data().iter::<bool>().collect()
 }
 
-/// The kernel, as a node of the graph.
+/// CPU kernel, as a node of the graph.
 #[derive(Clone, Debug)]
 struct HostAttention {
     heads: usize,
@@ -112,7 +114,7 @@ struct HostAttention {
     seed: u64,
 }
 
-/// Kept between the passes: nothing of `[queries, keys]`.
+/// Data kept between the passes: nothing of size `[queries, keys]`.
 #[derive(Clone, Debug)]
 struct SavedAttention {
     inputs: [FlexTensor; 3],
@@ -157,8 +159,8 @@ impl HostOp<3> for HostAttention {
     }
 }
 
-/// One step of the graph on every other backend, which keeps queries, keys, values, the output and one number for each
-/// query; weights are made again in the backward pass.
+/// One step of the graph on every other backend. It keeps queries, keys, values, the output and one number for each
+/// query; the backward pass recomputes the weights.
 fn step(make: MakeBody, [query, key, value]: [Tensor<3>; 3], options: AttentionOptions) -> Tensor<3> {
     let inputs = [&query, &key, &value].map(|x| AnyFloat::from(x.clone()));
     let tracked = inputs.iter().any(AnyFloat::is_tracked);
@@ -182,12 +184,12 @@ fn step(make: MakeBody, [query, key, value]: [Tensor<3>; 3], options: AttentionO
     Tensor::from_dispatch(with_gradients(y, inputs.into(), backward))
 }
 
-/// Makes the body of a step for its tensors; what is dropped has a probability and a seed.
+/// Chooses the body of a step for its tensors; dropout is given as a probability and a seed.
 type MakeBody = fn(&[Tensor<3>; 3], AttentionOptions, Option<(f64, u64)>) -> Body;
 
-/// Who computes a step.
+/// Implementation of a step.
 enum Body {
-    /// A kernel for CubeCL, and the mask that it reads.
+    /// Kernel for CubeCL, and the mask that it reads.
     #[cfg(feature = "cube")]
     Kernel(cube::Attention, Tensor<3>),
     Composed(Composed),
@@ -199,7 +201,7 @@ impl Body {
         {
             let [query, key, _] = qkv;
             let ([_, queries, width], keys) = (query.dims(), key.dims()[1]);
-            // Matrix units are faster than the kernel where they multiply the type. What is dropped they do not know.
+            // Matrix units are faster than the kernel for types that they multiply, but cannot apply the dropout.
             let wanted = query.dtype() == burn::tensor::DType::F32 || drop.is_some();
             let aligned = !options.causal || queries <= keys;
             let takes = |shared| cube::Attention::takes(width / options.heads, shared);
@@ -210,7 +212,7 @@ impl Body {
                     padded: options.key_padding.is_some(),
                     drop: drop.map(|(p, seed)| cube::Drop::new(p, seed)),
                 };
-                // Without a mask any tensor will do.
+                // Without a mask any tensor will do, because it is not read.
                 let mask = options.key_padding.map_or_else(|| query.clone(), |mask| mask.float().unsqueeze());
                 return Self::Kernel(attention, host::f32(mask));
             }
@@ -222,7 +224,7 @@ impl Body {
         Self::Composed(Composed { heads: options.heads, causal: options.causal, padding: options.key_padding, drop })
     }
 
-    /// The output, and the logarithm of each query's sum of exponentials, `[batch, heads, queries]` in f32.
+    /// Returns the output, and the logarithm of each query's sum of exponentials, `[batch, heads, queries]` in f32.
     fn forward(&self, qkv: &[Tensor<3>; 3]) -> (Tensor<3>, Tensor<3>) {
         match self {
             #[cfg(feature = "cube")]
@@ -272,12 +274,12 @@ mod tests {
 
     type Attends = fn(Tensor<3>, Tensor<3>, Tensor<3>, AttentionOptions) -> Tensor<3>;
 
-    /// The composition, on whatever device.
+    /// Composed body, on any device.
     pub(super) fn composed(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
         step(Body::composed, [query, key, value], options)
     }
 
-    /// All weights at once, in operations whose gradients Burn derives.
+    /// All weights at once, composed of operations whose gradients Burn derives.
     fn derived(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
         let cut = Composed { heads: options.heads, causal: options.causal, padding: None, drop: None };
         let [query, key, value] = [query, key, value].map(|x| cut.split(x));
@@ -303,7 +305,7 @@ mod tests {
             let options = options.clone();
             move |[q, k, v]: [Tensor<3>; 3]| {
                 crate::seed(11);
-                // What is compared with training is training too: outside of it nothing is dropped.
+                // The comparison with training must run in training mode too: otherwise nothing is dropped.
                 let [q, k, v] = [q, k, v].map(|x| if x.device().is_autodiff() { x } else { x.autodiff() });
                 f(q, k, v, options.clone())
             }
@@ -316,7 +318,8 @@ mod tests {
     proptest! {
         #[test]
         fn every_body_equals_the_operations_that_burn_derives(
-            // Not of width 1: on CubeCL the products of a piece of one query, [2, 2, 1, 1], are wrong (Burn 0.22.1, lavapipe).
+            // Not of width 1: on CubeCL the products of a piece of one query, [2, 2, 1, 1], are wrong (Burn 0.22.1,
+            // lavapipe).
             (batch, heads, d_head) in (1_usize..3, 1_usize..3, 2_usize..9),
             (queries, extra_keys) in (1_usize..80, 0_usize..20),
             (causal, padded, half) in any::<(bool, bool, bool)>(),
@@ -354,7 +357,7 @@ mod tests {
         }
     }
 
-    /// Heads of widths that tiles of other sizes are for, and none; more rows than a tile has.
+    /// Widths of heads that need other tile sizes, a width without a kernel, and more rows than a tile has.
     #[test]
     fn wide_heads_are_attended_to_as_narrow_ones() {
         for d_head in [60, 100, 200, 400] {
@@ -392,13 +395,13 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_none_in_either_body() {
-        // One query, few, and more than a tile of the kernel; one head is poisoned, the other is not.
+        // One query, few queries, and more than a tile of the kernel; one head has a NaN, the other does not.
         for (queries, keys) in [(1, 3), (4, 4), (70, 71)] {
             for padded in [false, true] {
                 let inputs = Inputs::default();
                 let q = inputs.tensor([2, queries, 6]);
                 let [k, v] = [(); 2].map(|()| inputs.tensor([2, keys, 6]));
-                // The kernel for CubeCL leaves padded keys out, so a number in them that is none has no influence there.
+                // The kernel for CubeCL skips padded keys, so a non-finite number in them has no influence there.
                 let hidden = usize::from(crate::runs_ahead(&device()));
                 let mask: Vec<bool> = (0..2 * keys).map(|i| i % keys == hidden).collect();
                 let mask = Tensor::<1, Bool>::from_bool(mask.as_slice(), &device()).reshape([2, keys]);

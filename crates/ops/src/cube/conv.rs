@@ -1,4 +1,4 @@
-//! What each place of a convolution's output meets, side by side.
+//! Unfolding of a convolution's input (im2col).
 
 use super::launch::empty;
 use burn_cubecl::cubecl;
@@ -31,14 +31,14 @@ struct Sizes {
 }
 
 impl Unfold {
-    /// `[batch · time out, kernel · channels]` of `[batch, time, channels]`; zeros beyond the ends.
+    /// Returns `[batch · time out, kernel · channels]` for `[batch, time, channels]`, with zeros beyond the ends.
     pub fn forward(self, x: CubeTensor) -> CubeTensor {
         let columns = empty(&x, [self.batch * self.time_out, self.kernel * self.channels]);
         self.launch(x, &columns, true);
         columns
     }
 
-    /// The gradient of `[batch, time, channels]`: what places have in common is summed.
+    /// Returns the gradient of `[batch, time, channels]`: contributions of overlapping positions are summed.
     pub fn backward(self, d_columns: CubeTensor) -> CubeTensor {
         let dx = empty(&d_columns, [self.batch, self.time, self.channels]);
         self.launch(d_columns, &dx, false);

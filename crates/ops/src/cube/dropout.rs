@@ -1,4 +1,4 @@
-//! Dropout as `undertone_kernels` does it: the same elements for the same seed.
+//! Dropout as in `undertone_kernels`: a seed drops the same elements.
 
 use super::launch::empty;
 use burn_cubecl::cubecl;
@@ -7,12 +7,12 @@ use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
-/// Which elements are dropped, and what the others are multiplied by.
+/// Seed of the dropped elements, and scale of the others.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Drop {
     pub seed_low: u32,
     pub seed_high: u32,
-    /// Elements whose number, of 24 bits, is below this are dropped.
+    /// Elements whose random number, of 24 bits, is below this are dropped.
     pub least: u32,
     pub scale: f32,
 }
@@ -39,7 +39,7 @@ pub(super) struct Dropped {
     scale: f32,
 }
 
-/// `x` with some elements dropped, on top of `residual` if there is one.
+/// Returns `x` with some elements dropped, added to `residual` if there is one.
 pub(crate) fn dropout(residual: Option<CubeTensor>, x: CubeTensor, drop: Drop) -> CubeTensor {
     let x = into_contiguous(x);
     let y = empty(&x, x.meta.shape().clone());
@@ -73,7 +73,7 @@ fn dropout_kernel(
     }
 }
 
-/// What the element at `index` is multiplied by.
+/// Returns the factor of the element at `index`.
 #[cube]
 pub(super) fn factor(index: u32, dropped: &Dropped) -> f32 {
     let number = mix(mix(index ^ dropped.seed_low) ^ dropped.seed_high) >> 8u32;

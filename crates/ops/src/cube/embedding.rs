@@ -1,4 +1,4 @@
-//! The gradient of an embedding, without atomic operations.
+//! Gradient of an embedding, without atomic operations.
 
 use super::launch::{UNITS, cube_each, empty, highest, row_of_cube, zeros};
 use burn_cubecl::cubecl;
@@ -6,7 +6,8 @@ use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
-/// The sums of the rows of `dy`, `[rows, width]`, by id, as `[vocabulary, width]`; `ids` are `[rows]`, in 32 bits.
+/// Returns the sums of the rows of `dy`, `[rows, width]`, by id, as `[vocabulary, width]`. `ids` are `[rows]`, in 32
+/// bits.
 pub(crate) fn embedding_backward([ids, dy]: [CubeTensor; 2], vocabulary: usize) -> CubeTensor {
     let [ids, dy] = [ids, dy].map(into_contiguous);
     let (rows, width) = (dy.meta.shape()[0], dy.meta.shape()[1]);
@@ -21,9 +22,9 @@ pub(crate) fn embedding_backward([ids, dy]: [CubeTensor; 2], vocabulary: usize) 
     sums
 }
 
-/// A cube for each row and each part of [`UNITS`] columns. That of an id's first row sums all rows of the id, in their order; those
-/// of the others have nothing to do. The commonest id, of which there are as many as there is padding, is so summed by as many
-/// cubes as there are parts.
+/// There is a cube for each row and each part of [`UNITS`] columns. The cube of an id's first row sums all rows of the
+/// id, in order; the cubes of its other rows do nothing. So the most frequent id, padding, is summed by as many cubes
+/// as there are parts.
 #[cube(launch)]
 fn embedding_sums(
     ids: &Tensor<i32>,
@@ -39,7 +40,7 @@ fn embedding_sums(
     let column = cube % parts * UNITS + unit;
     let mut near = Shared::<[i32]>::new_slice(UNITS);
     let mut found = Shared::<[f32]>::new_slice(UNITS);
-    // The same for all units of a cube, so that all of them come to each barrier.
+    // The condition is the same for all units of a cube, so all of them reach each barrier.
     if row < rows {
         let id = ids[row];
         let mut is_before = 0.0f32;

@@ -1,4 +1,4 @@
-//! The way from Burn's dispatching tensors to a kernel.
+//! Conversion from Burn's dispatching tensors to a kernel's.
 
 use burn::backend::fusion::custom::{
     CustomOpIr, HandleContainer, OperationFn, OperationIr, StreamId, TensorId, TensorIr,
@@ -16,9 +16,10 @@ use cubecl::prelude::*;
 /// Units of a cube that works on one row.
 pub(super) const UNITS: usize = 64;
 
-/// What `launch` makes of `inputs`, in a step of its own of the device's queue: tensors of these shapes, in f32.
+/// Runs `launch` on `inputs` as a separate operation in the device's queue. Returns its outputs: tensors of these
+/// shapes, in f32.
 ///
-/// `launch` runs later, when fusion comes to it. It may write to inputs that nothing else holds
+/// `launch` runs later, when fusion executes it. It may write to inputs that nothing else holds
 /// ([`CubeTensor::can_mut`]).
 pub(crate) fn launched<const I: usize, const O: usize>(
     name: &str,
@@ -45,7 +46,7 @@ pub(crate) fn launched_as<const I: usize>(
     queue(name, inputs.into(), vec![(output, dtype)], launch).remove(0)
 }
 
-/// As [`launched`], for numbers of tensors that depend on the model.
+/// As [`launched`], if the number of tensors depends on the model.
 pub(crate) fn launched_all(
     name: &str,
     inputs: Vec<DispatchTensor>,
@@ -83,7 +84,7 @@ type Runtime = <CubeBackend as FusionBackend>::FusionRuntime;
 type Handles = HandleContainer<<Runtime as FusionRuntime>::FusionHandle>;
 type Fused = FusionTensor<Runtime>;
 
-/// A tensor of any kind as it stands in the queue of fusion: on the device they are all the same.
+/// Returns a tensor as fusion queues it: tensors of all kinds are the same there.
 fn queued(x: DispatchTensor) -> Fused {
     let x = <DispatchTensor as DispatchKindConversion<Cube>>::try_into_backend(x);
     match x.expect("kernels for CubeCL are given its tensors, without autodiff") {
@@ -92,30 +93,30 @@ fn queued(x: DispatchTensor) -> Fused {
     }
 }
 
-/// Memory for f32 numbers on the device of `like`, one row right after the other. Burn's usual tensors begin each row where
-/// CUDA reads best, which kernels here do not know of.
+/// Allocates f32 numbers on the device of `like`, with contiguous rows. Burn's usual tensors align rows for CUDA's
+/// reads, which the kernels here do not support.
 pub(crate) fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), DType::F32)
 }
 
-/// As `like`, but all zeros.
+/// Allocates zeros in the shape of `like`.
 pub(super) fn zeros(like: CubeTensor) -> CubeTensor {
     into_contiguous(CubeBackend::float_zeros(like.shape(), &like.device, FloatDType::F32))
 }
 
-/// A cube for each of `rows`. Devices of WebGPU have 65,535 along an axis at most.
+/// Returns one cube for each of `rows`. WebGPU allows at most 65,535 along an axis.
 pub(super) fn cube_each(rows: usize) -> CubeCount {
     let along = rows.clamp(1, 1 << 15);
     CubeCount::Static(along as u32, rows.div_ceil(along) as u32, 1)
 }
 
-/// The row of this cube, of those that [`cube_each`] asked for; there may be cubes beyond the last row.
+/// Row of this cube among those of [`cube_each`]; there may be cubes beyond the last row.
 #[cube]
 pub(super) fn row_of_cube() -> usize {
     CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize
 }
 
-/// The sum of what all units of a cube of [`UNITS`] give, added in the same order each time.
+/// Returns the sum over all units of a cube of [`UNITS`], added in the same order each time.
 #[cube]
 pub(super) fn summed(shares: &mut Shared<[f32]>, share: f32) -> f32 {
     sync_cube();
@@ -128,7 +129,7 @@ pub(super) fn summed(shares: &mut Shared<[f32]>, share: f32) -> f32 {
     sum
 }
 
-/// The largest number that a unit of a cube of [`UNITS`] gives.
+/// Returns the maximum over all units of a cube of [`UNITS`].
 #[cube]
 pub(super) fn highest(shares: &mut Shared<[f32]>, share: f32) -> f32 {
     sync_cube();

@@ -1,5 +1,4 @@
-//! The product of a low-rank update with its wide matrix, added to what it updates: one pass over the wide rows, where a
-//! product and a sum would be three.
+//! Low-rank update added to its target: one pass over the wide rows, where a product and a sum would make three.
 
 use super::launch::{cube_each, empty, row_of_cube};
 use burn_cubecl::cubecl;
@@ -7,21 +6,21 @@ use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
-/// Units of a cube: neighbours have neighbouring columns.
+/// Units of a cube; neighbours process neighbouring columns.
 const UNITS: usize = 64;
-/// Columns of a unit, [`UNITS`] apart, and rows.
+/// Columns of a unit, [`UNITS`] apart, and rows of a unit.
 const COLUMNS: usize = 2;
 const ROWS: usize = 8;
 
-/// An update of rows of `width` numbers by `rank` of each.
+/// Update of rows of `width` numbers from `rank` numbers each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LowRank {
     pub rows: usize,
     pub width: usize,
     pub rank: usize,
-    /// Rows of a sample, which have a gate in common.
+    /// Rows of a sample, which share a gate.
     pub time: usize,
-    /// What every gate is multiplied by.
+    /// Factor of every gate.
     pub scale: f32,
     /// Whether gates are read, `[rows / time, rank]`.
     pub gated: bool,
@@ -48,7 +47,8 @@ struct Call {
 }
 
 impl LowRank {
-    /// `base + bias + gated · wide`, `[rows, width]`, and what was gated, `[rows, rank]`, of `[base, low, wide, bias, gates]`.
+    /// Takes `[base, low, wide, bias, gates]`. Returns `base + bias + gated · wide`, `[rows, width]`, and `gated`,
+    /// which is `low` multiplied by its gates, `[rows, rank]`.
     pub fn add(self, inputs: [CubeTensor; 5]) -> [CubeTensor; 2] {
         let inputs = inputs.map(into_contiguous);
         let [out, gated] = [self.width, self.rank].map(|columns| empty(&inputs[0], [self.rows, columns]));
@@ -90,7 +90,7 @@ fn add_low_rank(
         let mut column_of = Array::<usize>::new(COLUMNS);
         #[unroll]
         for i in 0..ROWS {
-            // Beyond the ends the last is read again, and not written.
+            // Beyond the end, the last row is read again and not written.
             row_of[i] = min(first + i, rows - 1);
             gates_of[i] = row_of[i] / call.time * rank;
         }
@@ -134,7 +134,7 @@ fn add_low_rank(
                 }
             }
         }
-        // The cubes of the first columns also write what was gated.
+        // The cubes of the first columns also write `gated`.
         let column = tile % across;
         if column == 0 {
             let end = min(first + ROWS, rows) * rank;
@@ -147,7 +147,7 @@ fn add_low_rank(
     }
 }
 
-/// What a number is multiplied by whose gate is this one.
+/// Returns the factor of the number whose gate is at `at`.
 #[cube]
 fn gate(at: usize, gates: &Tensor<f32>, call: &Call) -> f32 {
     let mut factor = call.scale;

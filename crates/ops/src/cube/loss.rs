@@ -1,4 +1,4 @@
-//! Cross-entropy and its gradient, a cube for each row of logits.
+//! Cross-entropy and its gradient, one cube per row of logits.
 
 use super::launch::{UNITS, cube_each, empty, highest, row_of_cube, summed};
 use burn_cubecl::cubecl;
@@ -6,7 +6,7 @@ use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
-/// Which targets count, and how sharp they are.
+/// Ignored targets and label smoothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClassLoss {
     pub ignored: i32,
@@ -14,8 +14,8 @@ pub(crate) struct ClassLoss {
 }
 
 impl ClassLoss {
-    /// The loss of each row, `[rows]`, and the gradient of the logits, `[rows, classes]`, for a sum of all losses. Targets
-    /// are `[rows]`, in 32 bits. Logits that nothing else holds become their gradient where they lie.
+    /// Returns the loss of each row, `[rows]`, and the gradient of the logits, `[rows, classes]`, for the sum of all
+    /// losses. Targets are `[rows]`, in 32 bits. Logits that nothing else holds are overwritten by their gradient.
     pub fn rows(self, [logits, targets]: [CubeTensor; 2]) -> [CubeTensor; 2] {
         let [logits, targets] = [logits, targets].map(into_contiguous);
         let logits = if logits.can_mut() { logits } else { into_contiguous(logits.copy()) };
@@ -82,7 +82,7 @@ fn class_loss(
                 if at == class {
                     number -= 1.0f32 - smoothing;
                     let mut loss = top + total.ln() - (1.0f32 - smoothing) * logit;
-                    // Not 0 times the mean: with a class that cannot be, the mean is no number.
+                    // Not 0 times the mean: if a class has the logit -∞, the mean is not finite.
                     if smoothing > 0.0f32 {
                         loss -= smoothing * mean;
                     }

@@ -1,6 +1,6 @@
-//! Kernels for CubeCL's backends: where Burn's own operations do not do what is wanted, or take many launches for it.
+//! Kernels for CubeCL's backends, for operations that Burn does not offer or does by many launches.
 //!
-//! They are launched below fusion, on contiguous f32 tensors. What calls them is the operation that they are a body of.
+//! They are launched below fusion, on contiguous f32 tensors. Their callers are the operations that they implement.
 
 #![allow(clippy::too_many_arguments, reason = "each of a kernel's buffers is an argument")]
 

@@ -1,4 +1,4 @@
-//! Layer normalisation, a cube for each row.
+//! Layer norm, one cube per row.
 
 use super::launch::{UNITS, cube_each, empty, row_of_cube, summed, zeros};
 use burn::backend::TensorMetadata;
@@ -7,17 +7,17 @@ use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
-/// The last axis of `[.., width]`, scaled and shifted by `[width]`.
+/// Layer norm over the last axis of `[.., width]`, with scale and shift of `[width]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LayerNorm {
     pub epsilon: f32,
 }
 
-/// How many pieces rows are summed in, side by side.
+/// Number of slabs of rows that are summed in parallel.
 const SLABS: usize = 64;
 
 impl LayerNorm {
-    /// The output, and mean and inverse deviation of each row, `[rows, 2]`.
+    /// Returns the output, and mean and inverse standard deviation of each row, `[rows, 2]`.
     pub fn forward(self, [x, weight, bias]: [CubeTensor; 3]) -> [CubeTensor; 2] {
         let [x, weight, bias] = [x, weight, bias].map(into_contiguous);
         let (rows, width) = rows(&x, &weight);
@@ -31,12 +31,12 @@ impl LayerNorm {
         [y, statistics]
     }
 
-    /// The gradient of the input.
+    /// Returns the gradient of the input.
     pub fn backward_x([x, statistics, weight, dy]: [CubeTensor; 4]) -> CubeTensor {
         Self::launch_backward([x, statistics, weight, dy], 0).0
     }
 
-    /// The gradients of input, weight and bias.
+    /// Returns the gradients of input, weight and bias.
     pub fn backward(inputs: [CubeTensor; 4]) -> [CubeTensor; 3] {
         let rows = inputs[1].meta.shape()[0];
         let (dx, sums) = Self::launch_backward(inputs, rows.clamp(1, SLABS));
@@ -55,7 +55,7 @@ impl LayerNorm {
         [dx, d_weight, d_bias]
     }
 
-    /// The gradient of the input, and sums over so many slabs of rows, `[slabs, 2, width]`.
+    /// Returns the gradient of the input, and sums over `slabs` slabs of rows, `[slabs, 2, width]`.
     fn launch_backward(inputs: [CubeTensor; 4], slabs: usize) -> (CubeTensor, CubeTensor) {
         let [x, statistics, weight, dy] = inputs.map(into_contiguous);
         let (rows, width) = rows(&x, &weight);
@@ -120,8 +120,8 @@ fn layer_norm_forward(
     }
 }
 
-/// The first cubes make the gradient of a row of the input each; the others sum, each over a slab of rows, what belongs to
-/// some columns: gradient times normalised input, and the gradient.
+/// The first cubes each compute the gradient of one row of the input. Each other cube sums some columns over one slab
+/// of rows: the gradient times the normalised input, and the gradient.
 #[cube(launch)]
 fn layer_norm_backward(
     x: &Tensor<f32>,

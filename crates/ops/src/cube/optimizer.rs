@@ -1,4 +1,4 @@
-//! Updates of many parameters by one kernel each for a group of them.
+//! Updates of many parameters, by one kernel for each group of them.
 
 use super::launch::UNITS;
 use burn_cubecl::cubecl;
@@ -7,7 +7,7 @@ use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
-/// What all parameters of a step have in common.
+/// Values that all parameters of a step share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdamW {
     pub beta1: f32,
@@ -16,17 +16,17 @@ pub(crate) struct AdamW {
     pub gradient_scale: f32,
 }
 
-/// What one of them has of its own: the learning rate, what of the parameter is kept, and by what the running means are
-/// multiplied.
+/// Values of one parameter: the learning rate, the share of the parameter that weight decay leaves, and the factors of
+/// the running means.
 pub(crate) type Rates = [f32; 4];
 
 /// Cubes of a group.
 const CUBES: usize = 256;
 
-/// Tensors in as many groups as a kernel's buffers allow, of `each` tensors to one parameter.
+/// Splits tensors into groups that fit a kernel's buffers, with `each` tensors per parameter.
 pub(super) fn grouped(tensors: Vec<CubeTensor>, client: &Client, each: usize) -> Vec<Vec<CubeTensor>> {
-    // One buffer is the kernel's own description of its inputs, one what a step is controlled by or an output. A kernel
-    // for more than 64 takes long to compile.
+    // One buffer is the kernel's own description of its inputs, and one is the control of the step or an output. A
+    // kernel with more than 64 takes long to compile.
     let buffers = (client.properties().hardware.max_bindings as usize).clamp(each + 2, 64) - 2;
     let most = buffers / each * each;
     let mut groups = Vec::new();
@@ -37,19 +37,19 @@ pub(super) fn grouped(tensors: Vec<CubeTensor>, client: &Client, each: usize) ->
     groups
 }
 
-/// By how much a unit goes on from one of its elements to the next.
+/// Distance from one element of a unit to its next.
 #[cube]
 pub(super) fn strided() -> usize {
     CUBE_COUNT_X as usize * UNITS
 }
 
 impl AdamW {
-    /// Parameter, mean and mean square after a step, of each parameter, mean, mean square and gradient. `control` is `[what
-    /// gradients are multiplied by, whether the step is taken]`.
+    /// Takes parameter, mean, mean square and gradient of each parameter. Returns parameter, mean and mean square after
+    /// the step. `control` is `[factor of the gradients, 1 if the step is taken]`.
     pub fn step(self, tensors: Vec<CubeTensor>, rates: &[Rates], control: Option<CubeTensor>) -> Vec<CubeTensor> {
         let client = tensors[0].client.clone();
         let tensors = tensors.into_iter().map(into_contiguous);
-        // What something else holds is left as it is.
+        // A tensor that something else holds is not overwritten.
         let own = |(i, x): (usize, CubeTensor)| if i % 4 < 3 && !x.can_mut() { x.copy() } else { x };
         let tensors = tensors.enumerate().map(own).collect();
         let mut rates = rates.iter();
@@ -86,7 +86,7 @@ impl AdamW {
     }
 }
 
-/// What becomes of each sum and value: `sum · kept + value · share`, in place. `control` is as for [`AdamW::step`].
+/// Computes `sum · kept + value · share` for each pair, in place. `control` is as for [`AdamW::step`].
 pub(crate) fn mix(tensors: Vec<CubeTensor>, [kept, share]: [f32; 2], control: Option<CubeTensor>) -> Vec<CubeTensor> {
     let client = tensors[0].client.clone();
     let tensors = tensors.into_iter().map(into_contiguous);

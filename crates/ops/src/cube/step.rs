@@ -1,4 +1,4 @@
-//! What decides in a step, in one launch.
+//! Decision on a training step, in one launch.
 
 use super::launch::empty;
 use crate::step::StepRules;
@@ -7,7 +7,7 @@ use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
-/// As [`crate::StepControl`].
+/// Arguments as for [`crate::StepControl`].
 #[derive(Clone, Debug)]
 pub(crate) struct StepControl {
     weights: Vec<f32>,
@@ -26,7 +26,7 @@ impl StepControl {
         }
     }
 
-    /// `[4 + terms]`, of the sum of squares and the terms.
+    /// Takes the squared gradient norm and the terms of the loss. Returns `[4 + terms]`.
     pub fn decide(&self, inputs: Vec<CubeTensor>) -> Vec<CubeTensor> {
         let inputs: Vec<CubeTensor> = inputs.into_iter().map(into_contiguous).collect();
         let numbers = empty(&inputs[0], [inputs.len() + 3]);
@@ -66,7 +66,7 @@ fn step_control(
     if clip_norm > 0.0f32 && norm > clip_norm {
         factor = gradient_scale * (clip_norm / norm);
     }
-    // No comparison holds for what is no number.
+    // A comparison with NaN is false.
     let mut taken = 0.0f32;
     if norm.abs() < f32::MAX && loss.abs() < f32::MAX && loss <= highest_loss {
         taken = 1.0f32;

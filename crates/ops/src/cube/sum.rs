@@ -7,23 +7,23 @@ use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
-/// Cubes that sum side by side.
+/// Cubes that sum in parallel.
 const CUBES: usize = 128;
-/// What one cube sums by itself.
+/// Number of elements that one cube sums alone.
 const FEW: usize = 64 * UNITS;
 
-/// The sum of all elements, `[1]`.
+/// Returns the sum of all elements, `[1]`.
 pub(crate) fn sum(x: CubeTensor) -> CubeTensor {
     let x = if x.meta.num_elements() > FEW { partial_sums(vec![x], false) } else { into_contiguous(x) };
     collected(&x)
 }
 
-/// The sum of all squares of all tensors, `[1]`.
+/// Returns the sum of squares of all elements of all tensors, `[1]`.
 pub(crate) fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
     collected(&partial_sums(tensors, true))
 }
 
-/// `[groups · CUBES]`.
+/// Returns partial sums, `[groups · CUBES]`.
 fn partial_sums(tensors: Vec<CubeTensor>, squares: bool) -> CubeTensor {
     let client = tensors.first().expect("something to sum").client.clone();
     let groups = grouped(tensors.into_iter().map(into_contiguous).collect(), &client, 1);

@@ -1,8 +1,8 @@
-//! A thread that adds up tensors with those of other processes, one after the other.
+//! A thread that runs collective operations with other processes, one after the other.
 //!
-//! CubeCL does not say which of CUDA's streams its kernels are on, so the thread waits until a tensor is there before it gives it to
-//! NCCL, on a stream of its own, and the process waits for the thread before it uses the sum. Both wait on the host: some
-//! microseconds for each bucket of gradients.
+//! CubeCL does not reveal the CUDA stream of its kernels. So the thread waits until a tensor is complete before it
+//! gives it to NCCL on a separate stream, and the process waits for the thread before it uses the sum. Both wait on the
+//! host, for some microseconds per bucket of gradients.
 
 use super::error::NcclError;
 use super::library::Nccl;
@@ -38,12 +38,12 @@ pub struct Communicator {
     handle: Arc<AtomicPtr<ncclComm>>,
 }
 
-/// A sum to be made.
+/// A pending sum.
 struct Job {
     kind: Kind,
-    /// What is added and where the sum goes, once fusion has come to it.
+    /// Addends and output, sent once fusion has executed the operation.
     tensors: Receiver<[CubeTensor; 2]>,
-    /// A number of what is added: it can be read once all of it is there.
+    /// Read of one element of the addends: it completes once they are computed.
     ready: Reading,
     done: Sender<Result<(), String>>,
 }
@@ -58,7 +58,7 @@ pub fn new_id(device: &Device) -> Result<Vec<u8>, NcclError> {
     index_of(device)?;
     let nccl = Nccl::get()?;
     let mut id = MaybeUninit::<ncclUniqueId>::zeroed();
-    // SAFETY: the place is for such an id, and zeros are one.
+    // SAFETY: the memory is of the id's type, and zeros are a valid id.
     let id = unsafe {
         nccl.checked("ncclGetUniqueId", (nccl.get_unique_id)(id.as_mut_ptr())).map_err(NcclError::Failed)?;
         id.assume_init()
@@ -81,7 +81,7 @@ impl Communicator {
         };
         let started = thread::Builder::new().name("nccl".into()).spawn(run);
         started.map_err(|e| NcclError::Failed(format!("a thread cannot be started: {e}")))?;
-        // Where another process does not come NCCL waits for ever, and its thread with it.
+        // If another process is missing, NCCL waits forever, and so does its thread.
         match joined.1.recv_timeout(patience) {
             Ok(joined) => joined.map_err(NcclError::Failed)?,
             Err(RecvTimeoutError::Timeout) => return Err(NcclError::Late(patience)),
@@ -115,10 +115,10 @@ impl Communicator {
             [sum]
         };
         let [sum] = launched("nccl", [values.into_dispatch()], [[length].into()], give);
-        // It is read after memory for the sum was taken, too, so that whoever had that before has done with it.
+        // The read is queued after memory for the sum was allocated, so that earlier users of that memory are done.
         let ready = read_behind(first);
         let (done, answer) = channel();
-        // A thread that has ended is found out by who waits.
+        // If the thread has ended, the wait reports it.
         let _ = self.jobs.send(Job { kind, tensors, ready, done });
         DeviceSum { values: Box::new(Tensor::from_dispatch(sum)), done: answer }
     }
@@ -126,13 +126,14 @@ impl Communicator {
     pub fn abort(&self) {
         let handle = self.handle.swap(null_mut(), Ordering::AcqRel);
         if let (false, Ok(nccl)) = (handle.is_null(), Nccl::get()) {
-            // SAFETY: it was joined, and nobody else has ended it: that is who took it from its place.
+            // SAFETY: the communicator was joined, and nobody else has destroyed it: only one caller can take the
+            // pointer.
             unsafe { (nccl.comm_abort)(handle) };
         }
     }
 }
 
-/// The member of the group that this process is, in the thread that calls NCCL.
+/// This process's member of the group, in the thread that calls NCCL.
 struct Member {
     nccl: &'static Nccl,
     handle: Arc<AtomicPtr<ncclComm>>,
@@ -148,14 +149,14 @@ impl Member {
         handle: &Arc<AtomicPtr<ncclComm>>,
     ) -> Result<Self, String> {
         let failed = |error: DriverError| error.to_string();
-        // SAFETY: CubeCL has opened the device, and holds its context as long as the process lives.
+        // SAFETY: CubeCL has opened the device and holds its context for the lifetime of the process.
         unsafe {
             let context = card::get(index as i32).and_then(|card| primary_ctx::retain(card));
             ctx::set_current(context.map_err(failed)?).map_err(failed)?;
         }
         let stream = stream::create(stream::StreamKind::NonBlocking).map_err(failed)?;
         let mut found: ncclComm_t = null_mut();
-        // SAFETY: the place is for such a pointer, and the context is this thread's.
+        // SAFETY: the memory is of the pointer's type, and the context is current in this thread.
         let joined = unsafe { (nccl.comm_init_rank)(&raw mut found, count as i32, id, rank as i32) };
         nccl.checked("ncclCommInitRank", joined)?;
         handle.store(found, Ordering::Release);
@@ -165,11 +166,11 @@ impl Member {
     fn answer(&self, Job { kind, tensors, ready, done }: Job) {
         let sum = || {
             ready.finish();
-            // What was read came after it.
+            // The read was queued after it.
             let [values, sum] = tensors.recv().map_err(|e| e.to_string())?;
             self.sum(kind, &values, &sum)
         };
-        // A device that has failed panics where it is read.
+        // A failed device panics when it is read.
         let found = catch_unwind(AssertUnwindSafe(sum));
         let _ = done.send(found.unwrap_or_else(|_| Err("the device has failed".into())));
     }
@@ -186,10 +187,10 @@ impl Member {
             Kind::AllReduce => (self.nccl.all_reduce, "ncclAllReduce"),
             Kind::ReduceScatter => (self.nccl.reduce_scatter, "ncclReduceScatter"),
         };
-        // Of both calls it is what the sum has: all, or this process's part.
+        // The sum's length is the right count for both calls: all elements, or this process's part.
         let length = sum.meta.num_elements();
         let (float, add) = (ncclDataType_t::ncclFloat32, ncclRedOp_t::ncclSum);
-        // SAFETY: both tensors live until the stream was waited for; they have as many numbers.
+        // SAFETY: both tensors live until the stream is synchronised, and their lengths match the call.
         unsafe {
             let called = call(pointers.0, pointers.1, length, float, add, handle, self.stream.cast());
             self.nccl.checked(name, called)?;
@@ -202,7 +203,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         let handle = self.handle.swap(null_mut(), Ordering::AcqRel);
         if !handle.is_null() {
-            // SAFETY: as in `abort`; nothing is being added.
+            // SAFETY: as in `abort`; no sum is pending.
             unsafe { (self.nccl.comm_destroy)(handle) };
         }
     }

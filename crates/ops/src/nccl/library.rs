@@ -1,4 +1,4 @@
-//! NCCL's library. cudarc has a binding, which does not look for `libnccl.so.2`: the name by which packages install it.
+//! Binding of NCCL's library. cudarc has one, but it does not look for `libnccl.so.2`, the name that packages install.
 
 use super::error::NcclError;
 use cudarc::nccl::sys::{ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
@@ -6,7 +6,7 @@ use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// Names that it is installed by.
+/// File names of the library.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
 type Stream = *mut c_void;
@@ -24,7 +24,7 @@ type Reduce = unsafe extern "C" fn(
     Stream,
 ) -> ncclResult_t;
 
-/// The functions that are called.
+/// Functions used of NCCL.
 pub struct Nccl {
     pub get_unique_id: GetUniqueId,
     pub comm_init_rank: CommInitRank,
@@ -33,12 +33,12 @@ pub struct Nccl {
     pub all_reduce: Reduce,
     pub reduce_scatter: Reduce,
     get_error_string: GetErrorString,
-    /// Keeps them where they are.
+    /// Keeps the functions loaded.
     _library: Library,
 }
 
 impl Nccl {
-    /// The library, loaded when it is first asked for.
+    /// Returns the library, which is loaded on first use.
     pub fn get() -> Result<&'static Self, NcclError> {
         static NCCL: OnceLock<Option<Nccl>> = OnceLock::new();
         NCCL.get_or_init(Self::load).as_ref().ok_or(NcclError::NotInstalled)
@@ -62,7 +62,7 @@ impl Nccl {
         }
     }
 
-    /// What a call answered, with NCCL's words for it.
+    /// Turns a call's result into an error with NCCL's message.
     pub fn checked(&self, call: &str, result: ncclResult_t) -> Result<(), String> {
         if result == ncclResult_t::ncclSuccess {
             return Ok(());

@@ -1,11 +1,11 @@
-//! A sum over devices while it is being made.
+//! Pending sums over devices.
 
 use super::error::NcclError;
 use burn::tensor::Tensor;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// A sum over all processes that is being made.
+/// A pending sum over all processes.
 #[derive(Debug)]
 pub struct DeviceSum {
     pub(super) values: Box<Tensor<1>>,
@@ -13,10 +13,10 @@ pub struct DeviceSum {
 }
 
 impl DeviceSum {
-    /// The sum, or this process's part of it.
+    /// Waits for the sum and returns it, or this process's part of it.
     ///
     /// # Errors
-    /// When NCCL or the device failed, or `patience` has passed.
+    /// When NCCL or the device failed, or `patience` has elapsed.
     pub fn wait(self, patience: Duration) -> Result<Tensor<1>, NcclError> {
         match self.done.recv_timeout(patience) {
             Ok(Ok(())) => Ok(*self.values),

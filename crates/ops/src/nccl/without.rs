@@ -1,4 +1,4 @@
-//! What a build without CUDA has of it.
+//! Stub for builds without CUDA.
 
 use super::error::NcclError;
 use super::sum::DeviceSum;

@@ -1,4 +1,4 @@
-//! What a training step has found, where only the device knows it.
+//! Results of a training step, kept on the device.
 
 mod rules;
 
@@ -9,32 +9,33 @@ use crate::read::{Reading, read_behind};
 use crate::{cube, device::Backing};
 use burn::tensor::{Bool, Tensor};
 
-/// Whether the parameters move in a step, and how far, decided on the device: only if loss and length of the gradient are
-/// finite, and the loss is not above the highest. Optimizers and averages read it there; the host hears of it later.
+/// Decision on a training step, made on the device: whether parameters are updated, and the factor of the gradients. A
+/// step is taken only if loss and gradient norm are finite and the loss is at most the maximum. Optimizers and averages
+/// read the decision on the device; the host reads it later.
 #[derive(Clone, Debug)]
 pub struct StepControl {
-    /// What gradients are multiplied by, 1 if the step is taken, the gradient's length, the loss, and each of its terms.
+    /// The gradients' factor, 1 if the step is taken, the gradient norm, the loss, and each of its terms.
     numbers: Tensor<1>,
 }
 
-/// A [`StepControl`]'s numbers on the host.
+/// Numbers of a [`StepControl`] on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepNumbers {
-    /// Whether parameters moved.
+    /// Whether the step was taken and parameters were updated.
     pub taken: bool,
-    /// The length of the gradient before it was shortened.
+    /// Gradient norm before clipping.
     pub norm: f64,
-    /// The loss: the terms by their weights.
+    /// Loss: the weighted sum of the terms.
     pub loss: f64,
-    /// What each term was.
+    /// Value of each term.
     pub terms: Vec<f64>,
 }
 
 const TERMS: usize = 4;
 
 impl StepControl {
-    /// Of the terms of the loss, `[1]` each, their weights, and the sum of the squares of all gradients, `[1]`; all without
-    /// autodiff.
+    /// Decides from the terms of the loss, `[1]` each, their weights, and the squared gradient norm, `[1]`. All tensors
+    /// are without autodiff.
     pub fn new(terms: Vec<Tensor<1>>, weights: &[f64], squares: Tensor<1>, rules: StepRules) -> Self {
         #[cfg(feature = "cube")]
         if Backing::of(&squares.device()).is_cube() {
@@ -59,17 +60,17 @@ impl StepControl {
         Self { numbers: Tensor::cat(first.into_iter().chain(terms).collect(), 0) }
     }
 
-    /// Begins to bring the numbers to the host.
+    /// Begins to copy the numbers to the host.
     pub fn read_behind(&self) -> StepReading {
         StepReading(read_behind(self.numbers.clone()))
     }
 
-    /// What gradients are multiplied by, `[1]`.
+    /// Returns the factor of the gradients, `[1]`.
     pub fn factor(&self) -> Tensor<1> {
         self.numbers.clone().narrow(0, 0, 1)
     }
 
-    /// Whether parameters move, `[1]`.
+    /// Whether parameters are updated, `[1]`.
     pub(crate) fn taken(&self) -> Tensor<1, Bool> {
         self.numbers.clone().narrow(0, 1, 1).greater_elem(0.5)
     }
@@ -79,19 +80,19 @@ impl StepControl {
         self.numbers.clone()
     }
 
-    /// `new` where the step is taken, else `old`, whatever numbers are in them.
+    /// Returns `new` if the step is taken, else `old`, also if the other one is not finite.
     pub fn choose(&self, old: Tensor<1>, new: Tensor<1>) -> Tensor<1> {
         let taken = self.taken().expand(new.dims());
         old.mask_where(taken, new)
     }
 }
 
-/// [`StepNumbers`] on their way.
+/// [`StepNumbers`] on their way to the host.
 #[derive(Debug)]
 pub struct StepReading(Reading);
 
 impl StepReading {
-    /// The numbers, for who has given the device other work since.
+    /// Returns the numbers. Call it after giving the device further work, so that the device does not idle.
     ///
     /// # Panics
     /// If the device has failed.
@@ -99,7 +100,7 @@ impl StepReading {
         StepNumbers::new(&self.0.finish())
     }
 
-    /// As [`finish`](Self::finish), with nothing else for the device to do, which counts in [`waits`](crate::waits).
+    /// As [`finish`](Self::finish), but without further work for the device. Counts in [`waits`](crate::waits).
     pub fn finish_now(self) -> StepNumbers {
         StepNumbers::new(&self.0.finish_now())
     }

@@ -1,12 +1,12 @@
-//! When a training step is taken, and how far.
+//! Conditions under which a training step is taken, and gradient clipping.
 
-/// What decides in a step.
+/// Loss scale, clipping and loss limit of a training step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepRules {
-    /// What gradients are multiplied by first.
+    /// Factor applied to gradients first.
     pub gradient_scale: f64,
-    /// The length that longer gradients are shortened to; 0 for none.
+    /// Maximum gradient norm; 0 disables clipping.
     pub clip_norm: f64,
-    /// No step is taken whose loss is above this.
+    /// Maximum loss: a step whose loss is above it is skipped.
     pub highest_loss: f64,
 }

@@ -1,18 +1,18 @@
-//! Problems, as they are found.
+//! Collects problems as they are found.
 
 use super::report::{Problem, ProblemKind, Severity};
 
-/// Samples that are named for each problem.
+/// Maximum number of samples named per problem.
 pub(super) const EXAMPLES: usize = 10;
 
-/// All that has been found so far.
+/// All problems found so far.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     problems: Vec<Problem>,
 }
 
 impl Found {
-    /// One problem of all these samples, of so many that there are; none if there are none.
+    /// Adds one problem with all these samples, out of `of`; adds nothing if there are no samples.
     pub fn add(
         &mut self,
         severity: Severity,
@@ -29,7 +29,7 @@ impl Found {
         }
     }
 
-    /// As [`Found::add`], of samples that have only been counted.
+    /// Like [`Found::add`], for samples that have only been counted.
     pub fn add_unnamed(&mut self, severity: Severity, kind: ProblemKind, place: &str, of: usize, count: usize) {
         if count > 0 {
             let (place, examples) = (place.to_owned(), Vec::new());
@@ -37,13 +37,13 @@ impl Found {
         }
     }
 
-    /// Whether training fails by what is known of a split.
+    /// Whether training would fail because of the problems found in a split so far.
     pub fn fails_at(&self, place: &str) -> bool {
         let at = |problem: &&Problem| problem.place.starts_with(place) && problem.severity == Severity::Failure;
         self.problems.iter().any(|problem| at(&problem))
     }
 
-    /// Failures first, each kind in the order of the splits.
+    /// Returns the problems, failures first, those of the same severity in the order of the splits.
     pub fn into_problems(mut self) -> Vec<Problem> {
         self.problems.sort_by_key(|problem| problem.severity);
         self.problems

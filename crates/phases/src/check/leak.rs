@@ -1,4 +1,4 @@
-//! What is in two splits at once, and what is in one of them twice.
+//! Samples that two splits have in common, and duplicates within a split.
 
 use super::found::{EXAMPLES, Found};
 use super::report::{Leak, LeakKind, ProblemKind, Severity};
@@ -6,29 +6,29 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use undertone_data::cache::Key;
 
-/// What tells a sample from others.
+/// Properties that identify a sample.
 #[derive(Clone, Debug)]
 pub(super) struct Print {
-    /// What a person would call it.
+    /// Name in messages.
     pub name: String,
-    /// The recording that it is a part of, and from where to where; none of text.
+    /// Recording that it is a part of, with start and end; `None` for text.
     pub recording: Option<(String, [Option<u64>; 2])>,
-    /// What was heard in it, if it was.
+    /// Checksum of the decoded audio, if it was decoded.
     pub audio: Option<Key>,
-    /// How long it is, if that is known.
+    /// Duration, if known.
     pub seconds: Option<f64>,
-    /// Its text as texts are compared.
+    /// Text, normalised for comparison.
     pub text: String,
-    /// Texts that are parts of what is read, such as the passage of a question, as texts are compared.
+    /// Parts of the input text, such as the passage of a question, normalised for comparison.
     pub passages: Vec<String>,
-    /// Whether it is the text alone that is learnt from.
+    /// Whether the sample consists of text only.
     pub written: bool,
 }
 
-/// A text of so many characters is not said by chance in the same time twice.
+/// Minimum length in characters of a text that does not occur twice with the same duration by chance.
 const LONG_TEXT: usize = 20;
 
-/// The samples of a split, by what they may have in common with others.
+/// Samples of a split, indexed by the properties that other samples may share.
 struct Index<'a> {
     audio: HashMap<Key, &'a str>,
     recordings: HashMap<&'a str, &'a str>,
@@ -55,7 +55,7 @@ impl<'a> Index<'a> {
         index
     }
 
-    /// What a sample of another split has in common with one of these, and that one's name.
+    /// Returns what a sample of another split has in common with a sample of this one, and the name of the latter.
     fn find(&self, print: &Print) -> Option<(LeakKind, &'a str)> {
         let same_text = || self.texts.get(print.text.as_str()).filter(|_| !print.text.is_empty());
         if print.written {
@@ -71,19 +71,19 @@ impl<'a> Index<'a> {
             return Some((LeakKind::Recording, name));
         }
         let long = print.text.chars().count() >= LONG_TEXT;
-        // Lengths to the rounding of headers, 10 ms.
+        // Headers round durations to 10 ms.
         let as_long = |other: &&&Print| other.seconds.zip(print.seconds).is_some_and(|(a, b)| (a - b).abs() <= 0.01);
         let same = same_text().filter(|_| long)?.iter().find(as_long)?;
         Some((LeakKind::TextAndLength, &same.name))
     }
 }
 
-/// Passages that two records do not have by chance.
+/// Returns the passages that are too long to occur in two records by chance.
 fn long(passages: &[String]) -> impl Iterator<Item = &str> {
     passages.iter().map(String::as_str).filter(|passage| passage.chars().count() >= LONG_TEXT)
 }
 
-/// What each split has in common with those before it.
+/// Compares each split with those before it.
 pub(super) fn leaks(task: Option<&str>, splits: &[(&str, Vec<Print>)]) -> Vec<Leak> {
     let indexes: Vec<Index> = splits.iter().map(|(_, prints)| Index::new(prints)).collect();
     let mut leaks = Vec::new();
@@ -127,7 +127,7 @@ pub(super) fn leaks(task: Option<&str>, splits: &[(&str, Vec<Print>)]) -> Vec<Le
     leaks
 }
 
-/// Notes samples that are in a split twice.
+/// Adds a problem for samples that occur twice in a split.
 pub(super) fn repeats(place: &str, prints: &[Print], found: &mut Found) {
     let mut audio = HashMap::new();
     let mut parts = HashMap::new();
@@ -138,7 +138,7 @@ pub(super) fn repeats(place: &str, prints: &[Print], found: &mut Found) {
         if print.written {
             other = before(&mut texts, &print.text, name);
         } else {
-            // Every one is entered, so that the next finds it.
+            // Both keys are looked up, so that both are recorded for the samples that follow.
             for before in [
                 print.audio.and_then(|key| before(&mut audio, key, name)),
                 print.recording.as_ref().and_then(|part| before(&mut parts, part, name)),
@@ -155,7 +155,7 @@ pub(super) fn repeats(place: &str, prints: &[Print], found: &mut Found) {
     found.add(severity, ProblemKind::Duplicate, place, prints.len(), repeated);
 }
 
-/// Who had the same key before, if anybody had.
+/// Returns the name of the first sample with the same key; if there is none, records `name`.
 fn before<'a, K: Eq + Hash>(known: &mut HashMap<K, &'a str>, key: K, name: &'a str) -> Option<&'a str> {
     match known.get(&key) {
         Some(before) => Some(before),

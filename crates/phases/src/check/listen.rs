@@ -1,4 +1,4 @@
-//! What recordings sound like, without anybody listening.
+//! Properties of decoded recordings: length, loudness and clipping.
 
 use crate::Progress;
 use rayon::prelude::*;
@@ -7,29 +7,31 @@ use undertone_data::audio::{AudioError, Decoded, SAMPLE_RATE};
 use undertone_data::cache::Key;
 use undertone_data::clips::Clips;
 
-/// Below this nothing is heard, in dB of full scale: 16-bit audio ends at -96, and quiet rooms are at -60.
+/// Loudness below which audio counts as silent, in dB of full scale: 16-bit audio ends at -96, and quiet rooms are at
+/// -60.
 const SILENT_DB: f64 = -60.0;
-/// Below this hardly anything is heard: speech is recorded at -30 to -15.
+/// Loudness below which audio counts as quiet: speech is recorded at -30 to -15.
 const QUIET_DB: f64 = -45.0;
-/// What counts as full scale: the largest value that 16 bits hold, and what rounding makes of it.
+/// Minimum magnitude that counts as full scale: the largest value that 16 bits hold, with a margin for rounding.
 const FULL_SCALE: f32 = 0.999;
-/// So many values in a row at full scale are cut off: a tone that only just touches it has one or two.
+/// Minimum number of consecutive values at full scale that count as clipped: a tone that only just touches it has one
+/// or two.
 const FLAT: usize = 3;
-/// With this share of its values cut off a recording is heard to be clipped.
+/// Minimum share of clipped values at which clipping is audible.
 const CLIPPED: f64 = 1e-3;
 
-/// What a recording sounds like.
+/// Properties of a recording's audio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sound {
-    /// How long it is, in samples of 16 kHz.
+    /// Length, in samples at 16 kHz.
     pub samples: usize,
-    /// What it is known by: the same for the same 16-bit audio, in whatever file.
+    /// Checksum of the audio at 16 bits; independent of the file format.
     pub key: Key,
-    /// How loud it is, in dB of full scale; negative infinity of zeros.
+    /// Loudness in dB of full scale; negative infinity if all values are zero.
     pub db: f64,
-    /// The share of its values that are cut off.
+    /// Share of the values that are clipped.
     pub flat: f64,
-    /// What its values were divided by, where they are floats that go far beyond full scale.
+    /// Divisor of the values, if they are floats that go far beyond full scale.
     pub divided_by: Option<f32>,
 }
 
@@ -40,7 +42,7 @@ impl Sound {
         let power = audio.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() / audio.len().max(1) as f64;
         let flat = audio.chunk_by(|a, b| at_top(*a) && at_top(*b) && a.signum() == b.signum());
         let flat: usize = flat.map(<[f32]>::len).filter(|length| *length >= FLAT).sum();
-        // Floats that go beyond full scale were not cut off there.
+        // Floats beyond full scale were not clipped there.
         let whole = decoded.floats.is_some_and(|floats| floats.peak > floats.full_scale);
         Self {
             samples: audio.len(),
@@ -72,7 +74,7 @@ fn at_top(x: f32) -> bool {
     x.abs() >= FULL_SCALE
 }
 
-/// Decodes every clip but those in `without`.
+/// Decodes every clip that is not in `without`, and returns its properties.
 pub(super) fn listen(
     clips: &Clips,
     without: &HashSet<usize>,
@@ -81,7 +83,7 @@ pub(super) fn listen(
 ) -> Vec<Option<Result<Sound, AudioError>>> {
     progress.begin(what, clips.len());
     let heard = (0..clips.len()).par_bridge().map(|index| {
-        // Neighbours in a file are read together, so the order is that of the clips.
+        // The order is that of the clips, because neighbours in a file are read together.
         let sound = (!without.contains(&index)).then(|| clips.decode(index).map(|decoded| Sound::of(&decoded)));
         progress.step();
         (index, sound)
@@ -92,12 +94,12 @@ pub(super) fn listen(
     heard.into_iter().map(|(_, sound)| sound).collect()
 }
 
-/// Characters a second that nobody set_language: 12 to 17 are usual, and 25 are fast.
+/// Maximum characters per second of speech: 12 to 17 are usual, and 25 are fast.
 const CHARACTERS_PER_SECOND: f64 = 30.0;
-/// Characters that any clip may have: a word can begin before it and end after.
+/// Number of characters that any clip may have: a word can begin before the clip and end after it.
 const ANY: f64 = 10.0;
 
-/// Whether a text is longer than what can be said in so many seconds.
+/// Whether a text is longer than what can be spoken in `seconds`.
 pub(super) fn is_crowded(text: &str, seconds: f64) -> bool {
     text.chars().count() as f64 > ANY + CHARACTERS_PER_SECOND * seconds
 }
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
     use undertone_data::audio::FloatRange;
 
-    /// A tone of 600 Hz, cut off where it is beyond full scale.
+    /// Returns a tone of 600 Hz, clipped at full scale.
     fn tone(amplitude: f32) -> Vec<f32> {
         (0..16_000).map(|n| (amplitude * (0.235_619_45 * n as f32).sin()).clamp(-1.0, 1.0)).collect()
     }

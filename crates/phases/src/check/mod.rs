@@ -1,8 +1,8 @@
-//! An experiment's data, looked at before it is trained on.
+//! Checks an experiment's data before training.
 //!
-//! [`check`] reads what training would read, on the CPU and with the model's own vocabulary, and collects what it finds:
-//! how much there is, what is wrong with it, and what its splits have in common. Whether training would begin is decided
-//! by training's own code, so the two never differ.
+//! [`check`] reads the data that training would read, on the CPU and with the model's own vocabulary. It reports
+//! amounts, problems, and samples that splits have in common. Whether training would start is determined by training's
+//! own code, so the two always agree.
 
 mod found;
 mod leak;
@@ -32,21 +32,21 @@ use undertone_report::{AnalysisError, Panel, panels};
 use undertone_train::BoxError;
 use written::Written;
 
-/// Why data cannot be looked at.
+/// Reason why data cannot be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The CPU cannot be had.
+    /// The CPU backend is not available.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// There is no model, whose vocabulary is needed.
+    /// The model, whose vocabulary is needed, cannot be loaded.
     #[error(transparent)]
     Model(#[from] SourceError),
 }
 
-/// Looks at all data of an experiment. Nothing is trained and no accelerator is touched, whatever `device` says.
+/// Checks all data of an experiment. Nothing is trained and no accelerator is used, whatever `device` says.
 ///
 /// # Errors
-/// When there is no model to look at the data for. Whatever is wrong with the data itself is in the report.
+/// If there is no model to check the data for. Problems of the data itself are in the report.
 pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataCheck, CheckError> {
     let experiment = &on_host(experiment);
     let device = experiment.device.resolve()?;
@@ -76,7 +76,7 @@ pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataChec
     Ok(collected.finish(experiment.model.to_string(), window))
 }
 
-/// The experiment without anything that data does not depend on: accelerators, and what earlier runs have kept.
+/// Returns the experiment without settings that do not affect its data: accelerators, and the cache of earlier runs.
 fn on_host(experiment: &Experiment) -> Experiment {
     let mut experiment = experiment.clone();
     experiment.device = DeviceSpec::Cpu;
@@ -84,7 +84,7 @@ fn on_host(experiment: &Experiment) -> Experiment {
     experiment
 }
 
-/// Every split of the tasks that training or evaluation reads.
+/// Returns every split that training or evaluation of the tasks reads.
 fn places<'a>(experiment: &Experiment, tasks: &'a [TaskConfig]) -> Vec<Place<'a>> {
     let places = tasks.iter().flat_map(|task| {
         let (splits, seed) = (task.data.splits(), task.seed(experiment.seed));
@@ -95,10 +95,10 @@ fn places<'a>(experiment: &Experiment, tasks: &'a [TaskConfig]) -> Vec<Place<'a>
     places.collect()
 }
 
-/// Begins with a split as training does.
+/// Prepares a split as training does.
 ///
 /// # Errors
-/// Those with which training would not begin.
+/// Those with which training would not start.
 fn rehearse(
     experiment: &Experiment,
     whisper: &PretrainedWhisper,
@@ -116,25 +116,25 @@ fn rehearse(
         (false, _) => setup.evaluation_batches(task, place.split).map(|_| ()),
     };
     begun.map_err(|error| match error {
-        // The split is named already.
+        // The caller names the split already.
         RunError::Speech { source, .. } => source.into(),
         error => error.into(),
     })
 }
 
-/// What has been found so far.
+/// Results so far.
 #[derive(Default)]
 struct Collected {
     splits: Vec<SplitCheck>,
     found: Found,
     leaks: Vec<Leak>,
-    /// The samples of the splits of one task.
+    /// Samples of the splits of one task.
     prints: Vec<(&'static str, Vec<Print>)>,
     task: Option<String>,
 }
 
 impl Collected {
-    /// Looks at each source of a split.
+    /// Checks each source of a split.
     fn split(
         &mut self,
         place: &Place,
@@ -156,14 +156,14 @@ impl Collected {
         self.splits.push(SplitCheck { task, split: place.split.name().to_owned(), sources });
     }
 
-    /// Whether a split has recordings that the model is to be asked about.
+    /// Whether a split has recordings that the model must transcribe for their alignment.
     fn waits_for_model(&self, place: &Place) -> bool {
         let same =
             |check: &&SplitCheck| check.split == place.split.name() && check.task.as_deref() == place.task_name();
         self.splits.iter().find(same).is_some_and(|split| split.sources.iter().any(|s| s.long.without_times > 0))
     }
 
-    /// Looks for what the splits so far have in common.
+    /// Compares the splits so far for common samples.
     fn compare(&mut self) {
         let prints = std::mem::take(&mut self.prints);
         self.leaks.extend(leaks(self.task.as_deref(), &prints));
@@ -176,10 +176,10 @@ impl Collected {
 }
 
 impl DataCheck {
-    /// Durations and lengths of texts, a row for each source, as SVG.
+    /// Draws durations and text lengths as SVG, one row per source.
     ///
     /// # Errors
-    /// When it cannot be drawn.
+    /// If it cannot be drawn.
     pub fn picture(&self) -> Result<String, AnalysisError> {
         let panel = |title: String, axis, spread: Option<&Spread>, limit: Option<f64>| {
             let (bin, counts) = spread.map_or((1.0, Vec::new()), |spread| (spread.bin, spread.histogram.clone()));
@@ -209,7 +209,7 @@ impl DataCheck {
 }
 
 impl SplitCheck {
-    /// What messages call it.
+    /// Returns the name in messages.
     pub fn name(&self) -> String {
         self.task.as_ref().map_or(String::new(), |task| format!("{task}/")) + &self.split
     }

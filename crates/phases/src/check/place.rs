@@ -1,14 +1,14 @@
-//! What is looked at, and how.
+//! Options of the check, and the splits that it examines.
 
 use crate::config::TaskConfig;
 use crate::{Progress, SourceConfig, Split};
 
-/// How thoroughly data is looked at.
+/// Options of the check.
 #[derive(Clone, Copy)]
 pub struct CheckOptions<'a> {
-    /// Whether recordings are decoded: what is silent, clipped or the same shows only then.
+    /// Whether recordings are decoded: only then silent, clipped and duplicate audio is found.
     pub audio: bool,
-    /// Who watches.
+    /// Receiver of progress.
     pub progress: &'a dyn Progress,
 }
 
@@ -29,12 +29,12 @@ impl Place<'_> {
         Some(self.task.name.as_str()).filter(|_| !self.task.is_whole())
     }
 
-    /// What messages call it.
+    /// Returns the name in messages.
     pub fn name(&self) -> String {
         self.task_name().map_or(String::new(), |task| format!("{task}/")) + self.split.name()
     }
 
-    /// Its sources, with what messages call them.
+    /// Returns its sources, with their names in messages.
     pub fn named(&self) -> impl Iterator<Item = (String, &SourceConfig)> {
         let single = self.sources.len() == 1;
         let name = move |index| if single { self.name() } else { format!("{}[{index}]", self.name()) };

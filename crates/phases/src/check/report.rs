@@ -1,78 +1,78 @@
-//! What was found, as plain values.
+//! Report of the check, as plain values.
 
 use crate::SourceConfig;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What an experiment's data is like, and what is wrong with it.
+/// Properties of an experiment's data, and problems with it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DataCheck {
-    /// The model that the data was looked at for.
+    /// Model that the data was checked for.
     pub model: String,
-    /// What that hears at once, in seconds; none where it reads text.
+    /// Window of the model, in seconds; `None` for a text model.
     pub window: Option<f64>,
     /// Every split; in a run with tasks, of every task.
     pub splits: Vec<SplitCheck>,
-    /// What is in two splits at once.
+    /// Samples that two splits have in common.
     pub leaks: Vec<Leak>,
-    /// What is wrong, failures first.
+    /// Problems, failures first.
     pub problems: Vec<Problem>,
 }
 
-/// A split's sources.
+/// Sources of a split.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SplitCheck {
-    /// The task, in a run that has some.
+    /// Task, in a run with tasks.
     pub task: Option<String>,
     /// `train`, `valid` or `test`.
     pub split: String,
-    /// One, or several that are mixed.
+    /// Sources; several if they are mixed.
     pub sources: Vec<SourceCheck>,
 }
 
-/// What a source has.
+/// Properties of a source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SourceCheck {
-    /// Its file, folder or name.
+    /// File, folder or name of the source.
     pub source: String,
-    /// Recordings, records, or samples that a synthesiser makes per epoch.
+    /// Number of recordings, of records, or of samples that a synthesiser makes per epoch.
     pub samples: usize,
-    /// How many were made to be looked at, where samples are synthesised: the numbers are theirs.
+    /// Number of samples made for the check, if they are synthesised; the statistics are of these.
     pub drawn: Option<usize>,
-    /// How many were decoded, where they are recordings and audio was to be looked at.
+    /// Number of recordings decoded, if decoding was requested.
     pub heard: Option<usize>,
-    /// Hours of audio; about, where samples are synthesised.
+    /// Hours of audio; an estimate if samples are synthesised.
     pub hours: Option<f64>,
-    /// How long samples are, in seconds.
+    /// Durations of the samples, in seconds.
     pub seconds: Option<Spread>,
-    /// Recordings whose length is not known, for they cannot be read.
+    /// Number of recordings of unknown duration, because they cannot be read.
     pub unknown_lengths: usize,
     /// Recordings longer than the window.
     pub long: Long,
-    /// Tokens of what is to be written, prompt included, of speech; of what is read, of text.
+    /// Number of tokens: of the target with prompt for speech, of the input for text.
     pub tokens: Option<Spread>,
-    /// How many there may be.
+    /// Maximum number of these tokens.
     pub token_limit: usize,
-    /// Tokens of what is to be written by a task on text.
+    /// Number of target tokens of a task on text.
     pub target_tokens: Option<Spread>,
-    /// How many there may be.
+    /// Maximum number of target tokens.
     pub target_limit: Option<usize>,
-    /// Samples without text.
+    /// Number of samples without text.
     pub empty_texts: usize,
-    /// Samples by language, where they have one.
+    /// Number of samples by language, if they have one.
     pub languages: BTreeMap<String, usize>,
-    /// Samples by what Whisper is to do, where they say so.
+    /// Number of samples by Whisper task (transcribe or translate), if they have one.
     pub tasks: BTreeMap<String, usize>,
-    /// Samples by label, or words by tag.
+    /// Number of samples by label, or of words by tag.
     pub labels: BTreeMap<String, usize>,
-    /// Characters that the tokenizer cannot spell, most frequent first.
+    /// Characters that the tokenizer cannot encode, most frequent first.
     pub unspellable: Vec<Unspellable>,
-    /// The share of tokens that stand for something unknown, of text.
+    /// Share of unknown tokens, for text.
     pub unknown_share: Option<f64>,
 }
 
 impl SourceCheck {
-    /// Of a source that nothing is known of yet.
+    /// Returns the entry of a source that has not been examined yet.
     pub(super) fn of(source: &SourceConfig, token_limit: usize) -> Self {
         Self {
             source: source.to_string(),
@@ -100,49 +100,50 @@ impl SourceCheck {
 /// Recordings longer than the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Long {
-    /// Those that are cut where the times of their text say.
+    /// Number of recordings that are cut at the times of their text.
     pub cut: usize,
-    /// What they are cut into.
+    /// Number of pieces that these are cut into.
     pub pieces: usize,
-    /// Those without such times.
+    /// Number of recordings without such times.
     pub without_times: usize,
 }
 
-/// A character that cannot be spelt.
+/// A character that the tokenizer cannot encode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unspellable {
-    /// It.
+    /// The character.
     pub character: char,
-    /// Texts that have it.
+    /// Number of texts that contain it.
     pub texts: usize,
-    /// The first sample whose text has it.
+    /// Name of the first sample whose text contains it.
     pub example: String,
 }
 
-/// How numbers are spread.
+/// Distribution of numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// How many there are.
+    /// Number of values.
     pub count: usize,
-    /// Their sum.
+    /// Sum of the values.
     pub total: f64,
-    /// The least.
+    /// Smallest value.
     pub least: f64,
-    /// The middle one.
+    /// Median.
     pub median: f64,
-    /// The most.
+    /// Largest value.
     pub most: f64,
-    /// Width of a bin of the histogram; the first begins at 0.
+    /// Bin width of the histogram; the first bin begins at 0.
     pub bin: f64,
-    /// How many fall into each bin.
+    /// Number of values in each bin.
     pub histogram: Vec<usize>,
 }
 
-/// Bins of a histogram, about.
+/// Approximate number of bins of a histogram.
 const BINS: f64 = 15.0;
 
 impl Spread {
-    /// Of numbers that are at least 0; none of none. Bins are 1, 2 or 5 wide, times a power of ten, and at least `finest`.
+    /// Returns the distribution of values that are at least 0; `None` without values. Bins are 1, 2 or 5 wide, times a
+    /// power of ten, and at least `finest`.
     pub(super) fn of(mut values: Vec<f64>, finest: f64) -> Option<Self> {
         values.sort_unstable_by(f64::total_cmp);
         let (&least, &most) = (values.first()?, values.last()?);
@@ -150,7 +151,7 @@ impl Spread {
         let power = 10_f64.powf(wanted.log10().floor());
         let bin = [1.0, 2.0, 5.0].into_iter().map(|step| step * power).find(|bin| *bin >= wanted * (1.0 - 1e-9));
         let bin = bin.unwrap_or(10.0 * power);
-        // What lies on the last edge belongs to the bin before it.
+        // A value on the last edge belongs to the bin before it.
         let bins = ((most / bin).ceil() as usize).max(1);
         let mut histogram = vec![0; bins];
         for value in &values {
@@ -161,91 +162,91 @@ impl Spread {
     }
 }
 
-/// How bad it is.
+/// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Training would not begin, or would stop.
+    /// Training would not start, or would stop.
     Failure,
-    /// It would go on, and learn something that it should not.
+    /// Training would run, but learn something unintended.
     Warning,
-    /// It may well be meant.
+    /// Possibly intended.
     Note,
 }
 
-/// Something that is wrong with samples of a split.
+/// A problem with samples of a split.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Problem {
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What it is.
+    /// Kind of the problem.
     pub kind: ProblemKind,
-    /// The split, and its task.
+    /// Split, with its task.
     pub place: String,
-    /// How many samples it concerns.
+    /// Number of samples affected.
     pub count: usize,
-    /// Of how many.
+    /// Number of samples examined.
     pub of: usize,
-    /// The first of them, each with what there is to say about it.
+    /// First affected samples, each with a remark.
     pub examples: Vec<String>,
 }
 
-/// What can be wrong.
+/// Kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
     /// A source cannot be opened at all.
     Source,
-    /// Rows of a list that say nothing usable, or name audio that does not exist.
+    /// Rows of a list without usable content, or that name audio that does not exist.
     Rows,
     /// Audio that cannot be read.
     Unreadable,
-    /// Clips or segments that lie outside of their file.
+    /// Clips or segments outside their file.
     OutsideFile,
     /// Audio longer than the window, without times for its text.
     TooLong,
-    /// Times of a text that cannot be used.
+    /// Segment times of a text that cannot be used.
     Segments,
     /// Texts with more tokens than the decoder has positions.
     LongText,
-    /// Texts with characters that the tokenizer cannot spell.
+    /// Texts with characters that the tokenizer cannot encode.
     Unspellable,
-    /// Texts with control tokens in them.
+    /// Texts that contain control tokens.
     Control,
     /// Languages or tasks that the vocabulary has no token for.
     NoToken,
-    /// Languages other than English, for a model of English alone.
+    /// Languages other than English, for an English-only model.
     EnglishOnly,
-    /// Something else that training refuses.
+    /// Other errors with which training refuses samples.
     Refused,
-    /// Audio in which nothing is heard.
+    /// Silent audio.
     Silent,
-    /// Audio in which hardly anything is heard.
+    /// Very quiet audio.
     Quiet,
-    /// Audio that was too loud for its recorder.
+    /// Clipped audio.
     Clipped,
     /// Audio whose samples are floats far beyond full scale.
     Divided,
-    /// Text that nobody says in so little time.
+    /// Text that is too long to be spoken in the duration of its audio.
     Crowded,
-    /// The same audio, or text, several times in one split.
+    /// Audio or text that occurs several times in one split.
     Duplicate,
-    /// Recordings longer than the window that the model will have to be asked about.
+    /// Recordings longer than the window, which the model will have to align.
     Aligned,
     /// Samples without text.
     Empty,
-    /// Texts of which a part is cut off before they are read.
+    /// Texts that are truncated in the input.
     CutInput,
-    /// Answers of which a part is cut off, or that are found nowhere.
+    /// Answers that are truncated, or that do not occur in the input.
     CutTarget,
-    /// Tokens that stand for something unknown.
+    /// Unknown tokens.
     Unknown,
-    /// Labels without a sample to be learnt from.
+    /// Labels without training samples.
     NoSample,
 }
 
 impl ProblemKind {
-    /// What the samples do, and what to do about it.
+    /// Returns what is wrong with the samples, and the remedy.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Source => ("source cannot be opened", ""),
@@ -293,40 +294,40 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// What two splits have in common.
+/// Samples that two splits have in common.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Leak {
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What it is.
+    /// Kind of the leak.
     pub kind: LeakKind,
-    /// The task, in a run that has some.
+    /// Task, in a run with tasks.
     pub task: Option<String>,
-    /// The two splits.
+    /// Names of the two splits.
     pub splits: [String; 2],
-    /// How many samples of the second split are in the first.
+    /// Number of samples of the second split that are in the first.
     pub count: usize,
-    /// Of how many.
+    /// Number of samples of the second split.
     pub of: usize,
-    /// The first of them, each with one it is the same as.
+    /// First such samples, each with one that it equals.
     pub examples: Vec<String>,
 }
 
-/// What two splits can have in common.
+/// Kind of a leak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeakKind {
-    /// Audio, sample by sample.
+    /// Identical audio.
     Audio,
-    /// A recording, of which each has a part, or the same.
+    /// The same recording, or parts of it.
     Recording,
-    /// A text of some length, with audio that is as long.
+    /// The same text, of some length, with audio of the same duration.
     TextAndLength,
-    /// What is read, of text.
+    /// The same input text.
     Input,
-    /// A passage, or one text of a pair.
+    /// The same passage, or one text of a pair.
     Passage,
-    /// Texts of speech alone.
+    /// The same text of speech, without more in common.
     Text,
 }
 
@@ -348,7 +349,7 @@ impl std::fmt::Display for Leak {
     }
 }
 
-/// As much as a line has room for.
+/// Returns as many examples as a line has room for.
 fn examples(examples: &[String], count: usize) -> String {
     let shown = &examples[..examples.len().min(SHOWN)];
     match (shown.is_empty(), count.saturating_sub(shown.len())) {
@@ -358,21 +359,21 @@ fn examples(examples: &[String], count: usize) -> String {
     }
 }
 
-/// Examples that a line has room for.
+/// Maximum number of examples per line.
 const SHOWN: usize = 3;
 
 impl DataCheck {
-    /// Whether training would not begin, or would stop.
+    /// Whether training would not start, or would stop.
     pub fn fails(&self) -> bool {
         self.of(Severity::Failure).next().is_some()
     }
 
-    /// Problems that are so bad.
+    /// Returns the problems of a severity.
     pub fn of(&self, severity: Severity) -> impl Iterator<Item = &Problem> {
         self.problems.iter().filter(move |problem| problem.severity == severity)
     }
 
-    /// Everything as JSON, and under `fails` whether training would.
+    /// Returns the report as JSON, with [`Self::fails`] under `fails`.
     pub fn to_json(&self) -> serde_json::Value {
         let mut json = serde_json::to_value(self).unwrap_or_default();
         json["fails"] = self.fails().into();

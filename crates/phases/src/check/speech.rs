@@ -1,4 +1,4 @@
-//! Sources of speech.
+//! Checks speech sources.
 
 use super::found::Found;
 use super::leak::Print;
@@ -16,12 +16,12 @@ use undertone_data::loader::{Dataset, OnBadSample, SampleError};
 use undertone_data::text::BasicNormalizer;
 use undertone_model::whisper::{PretrainedWhisper, TokenizerError};
 
-/// Clips of a synthesiser that are made to be looked at.
+/// Maximum number of synthesised clips made for the check.
 const DRAWN: usize = 256;
-/// The finest bins of durations, in seconds.
+/// Minimum bin width of durations, in seconds.
 const FINEST: f64 = 0.1;
 
-/// What looks at sources of speech for a model.
+/// Checks speech sources for a model.
 pub(super) struct Speech<'a> {
     pub experiment: &'a Experiment,
     pub whisper: &'a PretrainedWhisper,
@@ -34,17 +34,17 @@ impl<'a> Speech<'a> {
         Self { experiment, whisper, tokens: Tokens::new(experiment, whisper), options }
     }
 
-    /// What the model hears at once, in samples.
+    /// Returns the model's window, in samples.
     fn window(&self) -> usize {
         self.whisper.config.max_frames() * 160
     }
 
-    /// What the model hears at once, in seconds.
+    /// Returns the model's window, in seconds.
     pub fn seconds(&self) -> f64 {
         self.window() as f64 / f64::from(SAMPLE_RATE)
     }
 
-    /// A source of a split that is called `at`.
+    /// Checks a source of a split; `at` is its name in messages.
     pub fn source(
         &self,
         place: &Place,
@@ -129,7 +129,7 @@ impl<'a> Speech<'a> {
             LongAudio::Refuse => found.add(Severity::Failure, ProblemKind::TooLong, at, clips.len(), long),
             LongAudio::Align => found.add(Severity::Note, ProblemKind::Aligned, at, clips.len(), long),
         }
-        // Those whose header says less than they have.
+        // Clips that are longer than their header says.
         let whole = division.pieces.iter().filter(|piece| piece.part.is_none()).map(|piece| piece.clip);
         let longer: Vec<(usize, Sound)> =
             whole.filter_map(|clip| Some((clip, sounds[clip]?))).filter(|(_, sound)| sound.samples > window).collect();
@@ -153,7 +153,7 @@ impl<'a> Speech<'a> {
         self.prints(clips, &sounds, &seconds)
     }
 
-    /// Looks at the texts, and gives the tokens of each piece, prompt included, as far as they can be spelt.
+    /// Checks the texts. Returns the number of tokens of each piece that can be encoded, prompt included.
     fn texts(
         &self,
         place: &Place,
@@ -198,7 +198,7 @@ impl<'a> Speech<'a> {
         let mut characters = Characters::new(&self.tokens);
         for (piece, encoded) in pieces.iter().zip(encoded.collect::<Vec<_>>()) {
             let source = match encoded {
-                // All but the end take a position.
+                // The decoder has positions for all tokens but the last, which is the end.
                 Ok((ids, _)) => {
                     lengths.push(ids.len() - 1);
                     continue;
@@ -232,12 +232,12 @@ impl<'a> Speech<'a> {
         lengths
     }
 
-    /// Looks at how recordings sound.
+    /// Checks the loudness of recordings, clipping, and the length of texts for their duration.
     fn audible(&self, at: &str, clips: &Clips, sounds: &[Option<Sound>], seconds: &[Option<f64>], found: &mut Found) {
         let mut add = |kind, is: &dyn Fn(&Sound) -> Option<String>| {
             let named = sounds.iter().enumerate().filter_map(|(index, sound)| {
                 let clip = clips.clip(index);
-                // Silence in which nothing is said is as it should be.
+                // Silence without a text is correct.
                 let spoken = !clip.text.trim().is_empty();
                 let what = is(&sound.filter(|_| spoken || kind == ProblemKind::Clipped)?)?;
                 Some(format!("`{}` ({what})", clip.name))
@@ -269,7 +269,7 @@ impl<'a> Speech<'a> {
         let print = |index: usize| {
             let clip = clips.clip(index);
             let bounds = [clip.start, clip.end].map(|bound| bound.map(f64::to_bits));
-            // All silence of one length is the same audio, and no sample is known by it.
+            // All silence of the same length is identical, so it does not identify a sample.
             let audible = sounds[index].filter(|sound| sound.db.is_finite());
             Print {
                 name: clip.name.clone(),
@@ -290,7 +290,7 @@ impl<'a> Speech<'a> {
             Ok(samples) => samples,
             Err(error) => return found.add(Severity::Failure, ProblemKind::Source, at, 1, [error.to_string()]),
         };
-        // Each stage of a curriculum, and what comes after them.
+        // First epoch of each stage of a curriculum, and of the rest.
         let ends = source.stages.iter().scan(0, |end, stage| {
             *end += stage.epochs;
             Some(*end)
@@ -335,23 +335,24 @@ impl<'a> Speech<'a> {
         check.empty_texts = made.iter().filter(|sample| sample.text.is_empty()).count();
     }
 
-    /// How bad it is that so many texts cannot be written: the loader leaves no text out, the data set does.
+    /// Returns the severity of texts that cannot be encoded. The loader never skips a text; the dataset can leave it
+    /// out.
     fn bad_texts(&self, bad: usize, of: usize) -> Severity {
         let data = &self.experiment.data;
         let skipped = data.on_bad_sample == OnBadSample::Skip && bad as f64 <= data.max_bad_share * of as f64;
         if skipped { Severity::Warning } else { Severity::Failure }
     }
 
-    /// How bad it is that so much audio cannot be heard: the loader may leave some out in training, and none elsewhere.
+    /// Returns the severity of unusable audio. The loader can skip some in training, and none in other splits.
     fn bad_audio(&self, place: &Place, bad: usize, of: usize) -> Severity {
         if place.training() { self.bad_texts(bad, of) } else { Severity::Failure }
     }
 }
 
-/// Characters that cannot be spelt.
+/// Characters that cannot be encoded.
 struct Characters<'a> {
     tokens: &'a Tokens,
-    /// Whether each character seen so far can be.
+    /// Whether each character seen so far can be encoded.
     spelt: HashMap<char, bool>,
     found: HashMap<char, Unspellable>,
 }
@@ -361,7 +362,7 @@ impl<'a> Characters<'a> {
         Self { tokens, spelt: HashMap::new(), found: HashMap::new() }
     }
 
-    /// Counts those of a text, and lists them.
+    /// Counts the characters of a text that cannot be encoded, and returns them as a list.
     fn note(&mut self, text: &str, name: &str) -> String {
         let mut listed: Vec<char> = Vec::new();
         for character in text.chars() {

@@ -1,10 +1,10 @@
-//! The report, for a terminal.
+//! Text form of the report, for a terminal.
 
 use super::report::{DataCheck, Severity, SourceCheck, SplitCheck, Spread};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Result};
 
-/// Entries of a list that are shown.
+/// Maximum number of list entries shown.
 const SHOWN: usize = 12;
 
 impl Display for DataCheck {
@@ -72,7 +72,7 @@ fn row(split: &SplitCheck, source: &SourceCheck, speech: bool) -> Vec<String> {
     row
 }
 
-/// Columns of equal width; the first two are text, the others numbers.
+/// Writes columns of equal width; the first two are text, the others numbers.
 fn aligned(f: &mut Formatter, rows: &[Vec<String>]) -> Result {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
@@ -86,7 +86,7 @@ fn aligned(f: &mut Formatter, rows: &[Vec<String>]) -> Result {
     Ok(())
 }
 
-/// What a table has no room for.
+/// Writes the details that have no column.
 fn details(f: &mut Formatter, split: &SplitCheck, source: &SourceCheck, speech: bool) -> Result {
     let (read, written) = if speech { ("tokens", "") } else { ("tokens read", "tokens written") };
     let mut lines: Vec<(&str, String)> = Vec::new();
@@ -122,7 +122,7 @@ fn details(f: &mut Formatter, split: &SplitCheck, source: &SourceCheck, speech: 
     lines.iter().try_for_each(|(name, line)| writeln!(f, "  {name:<width$}  {line}"))
 }
 
-/// A histogram in a line.
+/// Returns a histogram in one line.
 fn bars(spread: &Spread) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let highest = spread.histogram.iter().copied().max().unwrap_or(0).max(1);
@@ -140,7 +140,7 @@ fn round(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Names by how often they occur.
+/// Returns names, ordered by frequency.
 fn listed(counts: &BTreeMap<String, usize>) -> String {
     let mut sorted: Vec<_> = counts.iter().collect();
     sorted.sort_by_key(|(_, count)| std::cmp::Reverse(**count));

@@ -1,4 +1,4 @@
-//! Sources of text, as tasks on a text backbone read them.
+//! Checks text sources, which tasks on a text backbone read.
 
 use super::found::Found;
 use super::leak::Print;
@@ -10,17 +10,17 @@ use crate::run::{TextDataError, read_texts};
 use undertone_model::text::TextTokenizer;
 use undertone_tasks::{Framer, TextSample};
 
-/// With more unknown tokens than this share, a vocabulary is not the text's own.
+/// Share of unknown tokens above which the vocabulary does not match the text.
 const UNKNOWN: f64 = 0.05;
 
-/// What looks at sources of text for a model.
+/// Checks text sources for a model.
 pub(super) struct Written<'a> {
     pub tokenizer: &'a TextTokenizer,
     pub framer: &'a Framer,
 }
 
 impl Written<'_> {
-    /// A task's source.
+    /// Checks a task's source.
     pub fn source(
         &self,
         place: &Place,
@@ -75,7 +75,7 @@ impl Written<'_> {
         (check, inputs.into_iter().map(print).collect())
     }
 
-    /// The share of tokens that stand for something unknown, where the vocabulary has a token for that.
+    /// Returns the share of unknown tokens, if the vocabulary has a token for them.
     fn unknown(&self, at: &str, samples: &[TextSample], found: &mut Found) -> Option<f64> {
         let unknown = ["[UNK]", "<unk>"].into_iter().find_map(|token| self.tokenizer.inner().token_to_id(token))?;
         let all: usize = samples.iter().map(|sample| sample.ids.len()).sum();
@@ -87,7 +87,7 @@ impl Written<'_> {
     }
 }
 
-/// Tokens of what is to be written, special ones included.
+/// Returns the number of target tokens, special tokens included; `None` without a target.
 fn written(sample: &TextSample) -> Option<f64> {
     Some(sample.target.written()).filter(|tokens| *tokens > 0).map(|tokens| tokens as f64)
 }

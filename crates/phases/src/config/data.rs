@@ -1,4 +1,4 @@
-//! Training and validation data, and how batches are made of it.
+//! Configuration of training and validation data, and of batches.
 
 use super::splits::Splits;
 use super::{ConfigError, SourceConfig, Sources, Split};
@@ -9,84 +9,84 @@ use undertone_data::cache::{CacheConfig, CacheWhat};
 use undertone_data::limits::MOST_BATCH;
 use undertone_data::loader::{Budget, LoaderConfig, OnBadSample, Workers};
 
-/// Training and validation data.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Training, validation and test data, and batches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
-    /// What is trained on: a source, or a list of sources to be mixed.
+    /// Training data: a source, or a list of sources to be mixed.
     pub train: Sources,
-    /// Where several sources have no weights: draws from them in proportion to this root of their sizes, as they are
-    /// with 1, evenly where it is large.
+    /// Temperature for mixing several sources without weights: each is drawn in proportion to this root of its size. 1
+    /// is in proportion to the sizes, a large temperature nearly uniform.
     pub source_temperature: f64,
-    /// What the model is judged by while it is trained: a source of its own, or `{part_of_train: 0.05}`, which keeps that
-    /// share of the recordings from training. If nothing is said: 64 other samples of each synthesiser that is trained on;
-    /// for recordings it must be said.
+    /// Validation data: a source of its own, or `{part_of_train: 0.05}`, which holds out that share of the training
+    /// recordings. Default: 64 other samples of each synthesiser in the training data. Recordings have no default.
     pub valid: Option<SourceConfig>,
-    /// What it is judged by afterwards; like `valid`, but with other samples where they are synthesised, if not given.
+    /// Test data, for evaluation after training. Default: like `valid` with other samples, if those are synthesised.
     pub test: Option<SourceConfig>,
-    /// Language of samples that name none, as `en`; multilingual models only.
+    /// Language of samples that name none, such as `en`. For multilingual models only.
     pub language: String,
-    /// Task of samples that name none: `transcribe` or `translate`; multilingual models only.
+    /// Task of samples that name none: `transcribe` or `translate`. For multilingual models only.
     pub task: String,
-    /// Samples per batch; where `max_batch_seconds` is given, the most there can be.
+    /// Samples per training batch; with `max_batch_seconds`, the maximum.
     pub batch_size: usize,
-    /// Seconds of audio per training batch, padding included: short clips make large batches, long ones small batches.
+    /// Maximum seconds of audio per training batch, padding included: short clips make large batches, long ones small
+    /// ones.
     pub max_batch_seconds: Option<f64>,
-    /// How much more a long clip counts in `max_batch_seconds`: one of `l` seconds as `l + attention_cost * l * l`.
-    /// Attention compares every position with every other, so its memory grows with the square.
+    /// Quadratic cost of a clip in `max_batch_seconds`: a clip of `l` seconds counts as `l + attention_cost * l * l`.
+    /// Attention compares every position with every other, so its memory grows with the square of the length.
     pub attention_cost: f64,
-    /// Whether training batches are made of clips of like length, so that little is padding.
+    /// Whether training batches are made of clips of similar length, so that there is little padding.
     pub group_by_length: bool,
-    /// Samples per batch where no gradients are kept.
+    /// Samples per batch in evaluation, where no gradients are kept.
     pub eval_batch_size: usize,
-    /// Threads that make samples: `auto` or a number. Changes the speed and nothing else.
+    /// Number of data loader threads: `auto` or a number. It affects the speed alone.
     pub workers: Workers,
-    /// Batches made ahead.
+    /// Maximum number of prefetched batches.
     pub prefetch_batches: usize,
-    /// Bytes those may hold.
+    /// Maximum number of bytes of prefetched batches.
     pub prefetch_bytes: usize,
-    /// Whether an incomplete last batch of an epoch is left out.
+    /// Whether an incomplete last batch of an epoch is dropped.
     pub drop_last: bool,
-    /// What is done about a sample that cannot be used: `stop`, or `skip` and say so. Of what the model is judged on, texts
-    /// that it cannot write and long recordings that cannot be cut are left out; any other that cannot be read stops the run.
+    /// Behaviour for a training sample that cannot be used: `stop`, or `skip` it with a report. In validation and test
+    /// data, texts that the model cannot write and long recordings that cannot be cut are left out; any other sample
+    /// that cannot be read stops the run.
     pub on_bad_sample: OnBadSample,
-    /// The share of samples that may be skipped before the run stops after all.
+    /// Maximum share of skipped samples. The run stops above it.
     pub max_bad_share: f64,
-    /// To what length a training batch is padded.
+    /// Length that a training batch is padded to.
     pub pad: Pad,
-    /// To what length a batch is padded when the model is judged: the window by default, for that is what transcription
-    /// and other programs give it.
+    /// Length that a batch is padded to in evaluation. Default: the window, which transcription and other programs use.
     pub eval_pad: Pad,
-    /// What is done to texts before they are compared.
+    /// Normalisation of reference and hypothesis before they are compared.
     pub normalizer: Normalizer,
-    /// The file with the spellings that `normalizer: english` takes for the same: a Whisper's `normalizer.json`. The model's
-    /// own, if none is named; where that has none either, what is counted is told to be without.
+    /// Spelling map for `normalizer: english`: a file like Whisper's `normalizer.json`. Default: that of the model. If
+    /// the model has none either, a remark with the error rates says that no map was used.
     pub spellings: Option<PathBuf>,
-    /// What becomes of recordings that are longer than the model's window and have no times for the parts of their text.
+    /// Treatment of recordings that are longer than the model's window and have no times for the parts of their text.
     pub long_audio: LongAudio,
-    /// The share of training samples, where the times of what is said are known, that are to tell them.
+    /// Share of the training samples with known times that are trained with timestamp tokens.
     pub timestamps: f64,
-    /// The share of training samples that are told what was said before them, where that is known.
+    /// Share of the training samples with a known preceding text that have it in their prompt.
     pub previous_text: f64,
-    /// Whether short recordings share a window in training.
+    /// Whether short recordings are packed into one window in training.
     pub pack: bool,
-    /// What is done to training samples so that no two epochs are the same.
+    /// Augmentation of training samples, different in every epoch.
     pub augment: AugmentConfig,
-    /// What is kept of one epoch for the next.
+    /// Cache of decoded audio or features between epochs.
     pub cache: CacheConfig,
 }
 
-/// What becomes of a recording that the model cannot hear at once, and whose text has no times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Treatment of a recording that is longer than the model's window and whose text has no times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LongAudio {
-    /// The run does not begin, and says which ones they are.
+    /// Stop before training, with an error that names these recordings.
     #[default]
     Refuse,
-    /// It is cut where it is silent. The model that the run begins with says what it hears in each part, and the text is
-    /// divided by what of it was heard where; parts in which it heard something else are left out, and counted.
-    /// What was found is kept in the folder `aligned` in that of the cache, whatever the cache keeps, and found again as long
-    /// as the recording's file (its path, size and time), text, window and the model's weights are the same.
+    /// Cut at silences. The initial model transcribes each part, and the reference text is divided by aligning it with
+    /// the transcriptions. Parts with a transcription that does not match the text are left out, and counted. The
+    /// result is stored in the folder `aligned` of the cache folder, whatever the cache keeps. It is reused while the
+    /// recording's file (path, size and time), the text, the window and the model's weights are the same.
     Align,
 }
 
@@ -126,7 +126,7 @@ impl Default for DataConfig {
 }
 
 impl DataConfig {
-    /// How training batches are made.
+    /// Returns the configuration of the training data loader.
     pub fn training_loader(&self, seed: u64) -> LoaderConfig {
         LoaderConfig {
             batch_size: self.batch_size,
@@ -140,7 +140,7 @@ impl DataConfig {
         }
     }
 
-    /// How batches are made where the model is judged: always the same, and nothing is left out.
+    /// Returns the configuration of the evaluation data loader: always the same batches, without skipping samples.
     pub fn eval_loader(&self, seed: u64) -> LoaderConfig {
         LoaderConfig {
             batch_size: self.eval_batch_size,
@@ -187,7 +187,7 @@ impl DataConfig {
         self.augment.validate().map_err(|e| at(".augment", &e))?;
         self.cache.validate().map_err(|e| at(".cache", &e))?;
         let (usual, cache) = (CacheConfig::default(), &self.cache);
-        // Where long recordings are aligned, what was found is kept in the folder whatever else is.
+        // The results of aligning long recordings are stored in the folder whatever the cache keeps.
         let kept = self.long_audio == LongAudio::Align;
         let unread = [("dir", cache.dir != usual.dir && !kept), ("max_bytes", cache.max_bytes != usual.max_bytes)];
         if let Some((key, _)) = unread.iter().find(|(_, unread)| *unread && cache.what == CacheWhat::Off) {
@@ -223,12 +223,13 @@ impl DataConfig {
         splits.validate().map_err(|(split, e)| at(&format!(".{}", split.name()), &e))
     }
 
-    /// What is trained on and judged by.
+    /// Returns the splits.
     pub(crate) fn splits(&self) -> Splits<'_> {
         Splits { train: &self.train.0, valid: self.valid.as_ref(), test: self.test.as_ref() }
     }
 
-    /// Refuses what is done with recordings alone: whether there are any to train on, and whether there are `any` at all.
+    /// Refuses settings for recordings if there are none. `trained`: whether there are recordings in the training data;
+    /// `any`: whether there are any at all.
     pub(crate) fn validate_for(&self, trained: bool, any: bool) -> Result<(), ConfigError> {
         let given = [
             ("augment", trained, self.augment.changes_audio() || self.augment.text != Default::default()),
@@ -248,27 +249,27 @@ impl DataConfig {
     }
 }
 
-/// To what length a batch's audio is padded with silence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Length that a batch's audio is padded to with silence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pad {
-    /// To its longest sample.
+    /// The length of its longest sample.
     #[default]
     Longest,
-    /// To the model's window, 30 s for OpenAI's models: what those were trained on.
+    /// The model's window: 30 s for OpenAI's models, which were trained with it.
     Window,
 }
 
-/// What is done to reference and hypothesis before they are compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Normalisation of reference and hypothesis before they are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Normalizer {
-    /// Nothing.
+    /// None.
     #[default]
     None,
     /// Whisper's basic normaliser: lower case, no punctuation.
     Basic,
-    /// Whisper's English normaliser, by which its word error rates are published: also numbers, contractions and titles,
-    /// and British spellings as American ones.
+    /// Whisper's English normaliser, used for its published word error rates: also normalises numbers, contractions and
+    /// titles, and replaces British spellings by American ones.
     English,
 }

@@ -1,14 +1,14 @@
-//! Why a configuration is refused.
+//! Error of a refused configuration.
 
 use std::path::PathBuf;
 
-/// Why a configuration is refused.
+/// Reason why a configuration is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The file is not there.
+    /// The file does not exist.
     #[error("there is no configuration `{}`: give the path of a YAML file, as in configs/", .0.display())]
     NoFile(PathBuf),
-    /// A key or value does not fit.
+    /// A key or value is invalid.
     #[error("{0}")]
     Value(String),
 }

@@ -1,4 +1,4 @@
-//! An experiment as a user writes it.
+//! The configuration of an experiment.
 
 use super::layers::{YamlFile, check_depth, sentence, set};
 use super::{AlignmentConfig, ConfigError, DataConfig, ModelConfig, PhasesConfig, TaskConfig, preset};
@@ -13,34 +13,35 @@ use undertone_ops::{DeviceError, DeviceSpec, Kernels};
 use undertone_train::TrainConfig;
 use undertone_train::ranks::launched;
 
-/// Everything a run depends on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Configuration of an experiment: everything a run depends on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Experiment {
-    /// Fixes everything random: weights, order, synthesis, dropout.
+    /// Seed of everything random: initial weights, sample order, synthesis, dropout.
     pub seed: u64,
-    /// Where the run's records go.
+    /// Name and directory of the run.
     pub run: RunConfig,
-    /// `auto`, `cpu`, `cuda:N`, `wgpu:N`, `tch:cpu` or `tch:cuda:N`.
+    /// Device: `auto`, `cpu`, `cuda:N`, `wgpu:N`, `tch:cpu` or `tch:cuda:N`.
     pub device: DeviceSpec,
-    /// Whose settings hold where this configuration has none: `none`, `auto` (those of the device), or a card's name.
+    /// Preset for settings that this configuration leaves out: `none`, `auto` (that of the device), or the name of a
+    /// card.
     pub device_preset: DevicePreset,
-    /// What operations are made of on the CPU: `fused` kernels, or `composed` of Burn's own operations, which gives the
-    /// same to rounding and is several times slower.
+    /// Implementation of operations on the CPU: `fused` kernels, or `composed` of Burn's own operations, which gives
+    /// the same results up to rounding and is several times slower.
     pub kernels: Kernels,
-    /// What is trained.
+    /// The model.
     pub model: ModelConfig,
-    /// What it is trained on.
+    /// Training and validation data.
     pub data: DataConfig,
-    /// What is minimised.
+    /// The loss.
     pub loss: LossConfig,
-    /// How.
+    /// The training loop.
     pub train: TrainConfig,
-    /// Tasks, each with an adapter and a head: with any, this is a DYNAMO run, and `data` says only how batches are made.
+    /// Tasks, each with an adapter and a head. With tasks this is a DYNAMO run, and `data` only configures the batches.
     pub tasks: Vec<TaskConfig>,
     /// The router over the tasks' adapters.
     pub router: RouterConfig,
-    /// How the phases of a DYNAMO run differ from `train`.
+    /// Settings of the phases of a DYNAMO run that differ from `train`.
     pub phases: PhasesConfig,
 }
 
@@ -63,7 +64,7 @@ impl Default for Experiment {
     }
 }
 
-/// What training is where nothing is said: judged by what is written, as speech recognition is.
+/// Default training configuration: evaluated by error rates, as for speech recognition.
 fn usual_training() -> TrainConfig {
     let mut train = TrainConfig::default();
     train.evaluate.metrics = vec!["cer".into(), "wer".into()];
@@ -71,8 +72,8 @@ fn usual_training() -> TrainConfig {
     train
 }
 
-/// The keys of [`usual_training`] and of the usual adapter that have other defaults where they come from, as a layer below all
-/// others.
+/// Returns the keys of [`usual_training`] and of the default adapter that differ from the defaults of their crates, as
+/// a layer below all others.
 fn usual_keys() -> serde_json::Value {
     let TrainConfig { evaluate, checkpoint, .. } = usual_training();
     serde_json::json!({
@@ -81,15 +82,15 @@ fn usual_keys() -> serde_json::Value {
     })
 }
 
-/// Where a run's records go.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Name and directory of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunConfig {
-    /// The run's name: its directory below `dir`.
+    /// Name of the run, and of its directory below `dir`.
     pub name: String,
-    /// The directory of all runs.
+    /// Directory of all runs.
     pub dir: PathBuf,
-    /// Whether a run of that name may be deleted and begun anew.
+    /// Whether an existing run of that name may be deleted and started anew.
     pub overwrite: bool,
 }
 
@@ -99,15 +100,15 @@ impl Default for RunConfig {
     }
 }
 
-/// What is minimised besides the cross-entropy of the text.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Loss terms besides the cross-entropy of the text, and its settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossConfig {
-    /// Share of each target's mass spread over all tokens.
+    /// Label smoothing: share of each target's probability mass that is spread over all tokens.
     pub label_smoothing: f64,
-    /// Terms on the encoder from the known timing of synthesised samples.
+    /// Loss terms on the encoder from the known timing of synthesised samples.
     pub alignment: AlignmentConfig,
-    /// Whether a training batch shorter than the window lies anywhere in it instead of at its beginning.
+    /// Whether a training batch shorter than the window is placed at a random position in it, instead of at the start.
     pub random_position: bool,
 }
 
@@ -118,9 +119,9 @@ impl Default for LossConfig {
 }
 
 impl Experiment {
-    /// Reads defaults < the device's preset < the YAML file < `UNDERTONE_*` variables (`UNDERTONE_TRAIN__MAX_STEPS`) < `key=value` settings,
-    /// and checks the result. In a setting's key an element of a list is called by its `name` or its number from 0:
-    /// `tasks.copy.train.max_steps=100`.
+    /// Loads and validates a configuration. The layers, each overriding the ones before: defaults, the device's preset,
+    /// the YAML file, `UNDERTONE_*` variables (`UNDERTONE_TRAIN__MAX_STEPS`), `key=value` settings. In the key of a
+    /// setting, an element of a list is addressed by its `name` or its index from 0: `tasks.copy.train.max_steps=100`.
     ///
     /// # Errors
     /// Names the key and where it was set.
@@ -151,15 +152,21 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// The device that this process trains on: of several processes on one machine each takes a card of its own, where `device` is `auto`.
+    /// Returns the JSON Schema of a configuration file, with the kinds that are registered in this process.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(Self).to_value()
+    }
+
+    /// Opens the device that this process trains on. With `device: auto`, each of several processes on one machine uses
+    /// its own card.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the device is not available.
     pub fn open_device(&self) -> Result<Device, DeviceError> {
         self.device.resolve_for(launched().map_or(0, |launched| launched.local))
     }
 
-    /// What is trained: the tasks, or the one that a configuration without `tasks` stands for, which has no name.
+    /// Returns the tasks. A configuration without `tasks` has one task with an empty name.
     pub fn all_tasks(&self) -> Vec<TaskConfig> {
         match self.tasks.as_slice() {
             [] => vec![TaskConfig::of_whole(&self.data, &self.train)],
@@ -167,21 +174,21 @@ impl Experiment {
         }
     }
 
-    /// Makes `directory` the run's own, wherever it was moved to.
+    /// Sets `run.dir` and `run.name` to `directory`, for a run that was moved.
     pub fn at(&mut self, directory: &Path) {
-        // `.` and `..` end in no name.
+        // Paths that end in `..`, and `.`, have no file name.
         let whole = directory.file_name().is_none().then(|| directory.canonicalize().ok()).flatten();
         let directory = whole.as_deref().unwrap_or(directory);
         self.run.dir = directory.parent().map(Path::to_owned).unwrap_or_default();
         self.run.name = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     }
 
-    /// The directory of the run.
+    /// Returns the directory of the run.
     pub fn directory(&self) -> PathBuf {
         self.run.dir.join(&self.run.name)
     }
 
-    /// Everything, defaults included, as YAML.
+    /// Returns the whole configuration as YAML, defaults included.
     pub fn to_yaml(&self) -> String {
         serde_norway::to_string(self).unwrap_or_default()
     }

@@ -44,7 +44,7 @@ fn judged_by_what_is_written_unless_something_else_is_said() {
         let error = load("", &settings).expect_err(culprit).to_string();
         assert!(error.contains(culprit), "{error}");
     }
-    // Parts of a run overlay what holds for the whole.
+    // Settings of parts of a run override those of the whole.
     let parts = "{1: {train: {evaluate: {every: 7}}}}";
     let tasks = load(&format!("{TASKS}phases: {parts}"), &[]).expect("loaded");
     assert_eq!(tasks.train, load("train: {optimizer: {warmup_steps: 1}}", &[]).expect("loaded").train);
@@ -106,7 +106,7 @@ fn tasks_are_judged_as_other_runs_are() {
         .replace("train: {synth: cw}", "train: {path: x.csv}");
     let part = load(&yaml, &[]).expect("loaded");
     assert_eq!(load(&part.to_yaml(), &[]), Ok(part.clone()));
-    // What was saved by versions that had a default for the validation of runs without tasks.
+    // Configurations saved by versions that had default validation data for runs without tasks.
     let earlier = Experiment {
         data: DataConfig { valid: Some(SourceConfig { samples: 64, ..Default::default() }), ..part.data.clone() },
         ..part

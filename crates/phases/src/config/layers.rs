@@ -1,4 +1,4 @@
-//! What a configuration is put together from: YAML files, and keys that are set one by one.
+//! Layers of a configuration: YAML files, and keys that are set one by one.
 
 use super::ConfigError;
 use figment::providers::{Format, Serialized};
@@ -7,14 +7,14 @@ use figment::{Figment, Metadata, Profile, Provider};
 use serde::de::DeserializeOwned;
 use std::path::Path;
 
-/// How many brackets may be open at once. The parser takes 128, but only once it has read all of them, which takes it the
-/// square of their number.
+/// Maximum number of brackets open at once. The parser accepts 128, but checks this only after it has read all of them,
+/// in time quadratic in their number.
 const DEEPEST: usize = 1000;
 
-/// Refuses a file in which so many brackets are open that reading it would take minutes. Brackets in texts and comments count
-/// as well: no file has so many of those that are not closed.
+/// Refuses a file with so many open brackets that parsing it would take minutes. Brackets in texts and comments count
+/// as well: no real file has so many unclosed ones.
 pub(super) fn check_depth(file: &Path) -> Result<(), ConfigError> {
-    // A file that cannot be read is told about by who reads it.
+    // The parser reports a file that cannot be read.
     let Ok(text) = std::fs::read(file) else { return Ok(()) };
     let (mut open, mut line) = (0_usize, 1);
     for byte in text {
@@ -32,7 +32,8 @@ pub(super) fn check_depth(file: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// `figment` with one key set. Figment knows no keys within lists, so a list that the key leads into is changed as a whole.
+/// Returns `figment` with one key set. Figment has no keys within lists, so a list on the key's path is replaced as a
+/// whole.
 pub(super) fn set(figment: Figment, key: &str, value: serde_json::Value) -> Result<Figment, ConfigError> {
     let ends = key.match_indices('.').map(|(at, _)| at);
     for (prefix, rest) in ends.map(|at| (&key[..at], &key[at + 1..])) {
@@ -73,7 +74,7 @@ fn set_within(at: &mut serde_json::Value, key: &str, value: serde_json::Value) -
     }
 }
 
-/// A YAML file whose merge keys (`<<: *anchor`) are understood, which figment's own reader leaves as they are.
+/// YAML file whose merge keys (`<<: *anchor`) are resolved. Figment's own reader does not resolve them.
 pub(super) struct YamlFile<'a>(pub &'a Path);
 
 impl Provider for YamlFile<'_> {
@@ -85,19 +86,19 @@ impl Provider for YamlFile<'_> {
         let parsed = std::fs::read_to_string(self.0).ok().and_then(|text| serde_norway::from_str(&text).ok());
         let merged = parsed.and_then(|mut value: serde_norway::Value| {
             value.apply_merge().ok()?;
-            // An empty file is one without keys.
+            // An empty file has no keys.
             value.as_mapping()?;
             serde_norway::to_string(&value).ok()
         });
         match merged {
             Some(text) => Yaml::string(&text).data(),
-            // What is wrong with it is best said by the reader of the file itself.
+            // Figment's own reader gives the better error message.
             None => Yaml::file_exact(self.0).data(),
         }
     }
 }
 
-/// YAML for figment, whose own is read by serde_yaml, which is archived.
+/// YAML format for figment. Figment's own uses serde_yaml, which is archived.
 struct Yaml;
 
 impl Format for Yaml {
@@ -110,7 +111,7 @@ impl Format for Yaml {
     }
 }
 
-/// A figment error as one sentence that names key, problem and place.
+/// Returns a figment error as one sentence that names key, problem and place.
 pub(crate) fn sentence(error: &figment::Error) -> String {
     let mut key = error.path.join(".");
     let mut problem = error.kind.to_string();
@@ -122,7 +123,7 @@ pub(crate) fn sentence(error: &figment::Error) -> String {
     }
     let place = error.metadata.as_ref().map(|m| match &m.source {
         Some(figment::Source::File(path)) => format!(" (in {})", path.display()),
-        // Values that come from code are those of `--set`.
+        // Only values of `--set` come from code.
         Some(_) => " (in --set)".to_owned(),
         None => format!(" (in {})", m.name),
     });

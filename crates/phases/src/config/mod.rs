@@ -1,5 +1,5 @@
-//! What a configuration says: the keys of the YAML with their defaults, how files and settings are put together, and what is
-//! refused before anything slow starts.
+//! Configuration: the keys of the YAML file with their defaults, the merging of files and settings, and the validation
+//! before anything slow starts.
 
 mod data;
 mod error;

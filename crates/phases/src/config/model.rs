@@ -1,4 +1,4 @@
-//! Where a model comes from.
+//! Configuration of the model: its source and its trained part.
 
 use super::ConfigError;
 use crate::backbone::{Architecture, TextBackbone, TextBackboneError};
@@ -15,21 +15,21 @@ use undertone_model::whisper::{
 };
 use undertone_store::set_trainable;
 
-/// What is trained.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Configuration of the model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// The architecture.
+    /// Architecture.
     pub backbone: Architecture,
-    /// Where its weights come from; the bundled Morse model if nothing is said.
+    /// Source of its weights. Default: the bundled Morse model.
     pub source: ModelSource,
-    /// The vocabulary of a fresh model, one with `source.config`; Morse characters if nothing is said.
+    /// Vocabulary of a newly initialised model, one with `source.config`. Default: Morse characters.
     pub tokenizer: Option<TokenizerConfig>,
-    /// Short for `source: {path: …}`, and stronger: `--set model.path=DIR` replaces any source.
+    /// Shorthand for `source: {path: …}` that overrides any other source, as in `--set model.path=DIR`.
     pub path: Option<PathBuf>,
-    /// Which part of it training changes.
+    /// Part of the model that is trained.
     pub trainable: Trainable,
-    /// The adapter, with `trainable: lora`.
+    /// Adapter, with `trainable: lora`.
     pub lora: LoraConfig,
 }
 
@@ -46,14 +46,14 @@ impl Default for ModelConfig {
     }
 }
 
-/// Where the vocabulary of a fresh model comes from: give one of the two.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Source of the vocabulary of a newly initialised model: give one of the two.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TokenizerConfig {
     /// A `tokenizer.json` with Whisper's special tokens, or the folder that it is in.
     pub path: Option<PathBuf>,
-    /// Byte-level byte-pair encoding with so many tokens, trained on the texts of the training data; Whisper's special
-    /// tokens come on top.
+    /// Number of tokens of a byte-level byte-pair encoding that is trained on the texts of the training data. Whisper's
+    /// special tokens are added to them.
     pub vocab_size: Option<usize>,
 }
 
@@ -69,7 +69,7 @@ impl TokenizerConfig {
         }
     }
 
-    /// The vocabulary in `path`.
+    /// Reads the vocabulary in `path`.
     fn read(path: &Path) -> Result<WhisperTokenizer, SourceError> {
         let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
         let bytes = std::fs::read(&file).map_err(|source| FolderError::Io { path: file.clone(), source })?;
@@ -77,48 +77,49 @@ impl TokenizerConfig {
     }
 }
 
-/// Several times what language models of many languages have.
+/// Maximum number of tokens: several times that of multilingual language models.
 const MOST_TOKENS: usize = 1_000_000;
 
-/// An adapter where nothing is said: on the maps of attention that LoRA was proposed for (Hu et al., 2021, section 4.2).
+/// Returns the default adapter: on the attention projections that LoRA was proposed for (Hu et al., 2021, section 4.2).
 pub(super) fn usual_lora() -> LoraConfig {
     LoraConfig { target_modules: ["q_proj", "v_proj"].map(str::to_owned).to_vec(), ..Default::default() }
 }
 
-/// Where weights come from: give one of `bundled`, `path`, `hub` and `config`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Source of a model's weights: give one of `bundled`, `path`, `hub` and `config`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSource {
-    /// A model that comes with Undertone: `whisper-nano-cw`.
+    /// Model that comes with Undertone: `whisper-nano-cw`.
     pub bundled: Option<String>,
-    /// A folder in the Hugging Face layout.
+    /// Folder in the Hugging Face layout.
     pub path: Option<PathBuf>,
-    /// A model on the Hugging Face hub, like `openai/whisper-tiny.en`; fetched once, then read from its cache.
+    /// Model on the Hugging Face hub, like `openai/whisper-tiny.en`. It is downloaded once and then read from the
+    /// cache.
     pub hub: Option<String>,
     /// Branch, tag or commit on the hub.
     pub revision: Option<String>,
     /// Dimensions of a freshly initialised model, whose vocabulary is `model.tokenizer`.
     pub config: Option<WhisperConfig>,
-    /// How its weights begin.
+    /// Initialisation of its weights.
     pub initializer: Initializer,
 }
 
-/// How fresh weights begin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Initialisation of new weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Initializer {
-    /// Normal with `init_std`, as in Hugging Face's code.
+    /// Normal distribution with `init_std`, as in Hugging Face's code.
     #[default]
     Normal,
-    /// With encoder heads that look at neighbouring positions: for small models trained from nothing.
+    /// Encoder heads that attend to neighbouring positions: for small models trained from scratch.
     Local,
 }
 
-/// Which part of a model training changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Part of a model that is trained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Trainable {
-    /// Everything but the sinusoidal positions.
+    /// Everything except the sinusoidal positions.
     #[default]
     All,
     /// The encoder.
@@ -130,7 +131,7 @@ pub enum Trainable {
 }
 
 impl Trainable {
-    /// Whether the Whisper parameter of this path is trained.
+    /// Whether the Whisper parameter with this path is trained.
     pub fn includes(self, name: &str) -> bool {
         name != "encoder.embed_positions.weight"
             && match self {
@@ -142,60 +143,60 @@ impl Trainable {
     }
 }
 
-/// Why a model, or a dataset from the hub, cannot be had.
+/// Reason why a model, or a dataset from the hub, is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// No bundled model has this name.
     #[error("there is no bundled model `{name}`: there is {}", BUNDLED.join(", "))]
     NotBundled {
-        /// The name.
+        /// Name.
         name: String,
     },
-    /// There is no folder of a Whisper.
+    /// The path of a Whisper is no folder.
     #[error(
         "`{}` is no folder: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json) \
          or a bundled model ({}; in a configuration as `model.source.bundled`)", .0.display(), BUNDLED.join(", ")
     )]
     NoWhisper(PathBuf),
-    /// The folder is no model.
+    /// The folder holds no valid model.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The dimensions describe no model.
+    /// The dimensions describe no valid model.
     #[error("`model.source.config`: {0}")]
     Config(#[from] WhisperConfigError),
-    /// The vocabulary cannot be made.
+    /// The vocabulary cannot be created.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// The file of a vocabulary is none of Whisper's.
+    /// The vocabulary file is not one of a Whisper.
     #[error("`{}`: {source}", path.display())]
     TokenizerFile {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// Why not.
+        /// Reason.
         source: TokenizerError,
     },
-    /// The vocabulary is to be trained, and there are no texts.
+    /// The vocabulary has to be trained, and there are no texts.
     #[error("`model.tokenizer.vocab_size` is trained on the texts of an experiment: give `path` where there is none")]
     Untrained,
-    /// The texts that the vocabulary is to be trained on cannot be had.
+    /// The texts to train the vocabulary on are not available.
     #[error("`model.tokenizer.vocab_size`: {0}")]
     Corpus(undertone_train::BoxError),
-    /// Nothing says where a text encoder is.
+    /// The configuration names no text encoder.
     #[error("`model` names no text encoder: give its folder as `model.path`, or `model.source.hub`")]
     NoText,
-    /// The text encoder cannot be had.
+    /// The text encoder cannot be loaded.
     #[error(transparent)]
     Text(#[from] TextBackboneError),
-    /// The hub did not give a model.
+    /// The hub did not provide a model.
     #[error("{0} as `model.path`")]
     Model(HubError),
-    /// The hub did not give a dataset.
+    /// The hub did not provide a dataset.
     #[error(transparent)]
     Dataset(HubError),
 }
 
 impl Display for ModelConfig {
-    /// Where it comes from, as a person would say it: a folder, a name on the hub, or that of a bundled model.
+    /// Writes the source in short: a folder, a name on the hub, `random weights`, or the name of a bundled model.
     fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
         let source = &self.source;
         match (self.path.as_ref().or(source.path.as_ref()), &source.hub, &source.config) {
@@ -208,9 +209,8 @@ impl Display for ModelConfig {
 }
 
 impl ModelConfig {
-    /// The Whisper that is called `name` where there is no configuration: a folder, a run's directory, which stands for its
-    /// best model if that is a whole one, or a bundled model. A folder that is there comes before a bundled model of its
-    /// name.
+    /// Returns the configuration of the Whisper `name`: a folder, the directory of a run (for its best model, if that
+    /// is a complete one), or a bundled model. An existing folder takes precedence over a bundled model of its name.
     pub fn named(name: &Path) -> Self {
         let best = name.join("best");
         let path = if best.is_dir() && !name.join("config.json").exists() { best } else { name.to_owned() };
@@ -223,7 +223,8 @@ impl ModelConfig {
     }
 
     /// # Errors
-    /// When more than one source is given, or `revision` without `hub`.
+    /// When a value is invalid or keys contradict each other, such as more than one source, or `revision` without
+    /// `hub`.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let s = &self.source;
         let given = [s.bundled.is_some(), s.path.is_some(), s.hub.is_some(), s.config.is_some()];
@@ -274,23 +275,23 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Loads or initialises the model on `device`, its frozen parameters marked.
+    /// Loads or initialises the model on `device`, with frozen parameters marked.
     ///
     /// # Errors
-    /// When the source does not give a whole model; and where the vocabulary is to be trained, which takes an
+    /// When the source holds no complete model, and when the vocabulary has to be trained, which needs an
     /// [`Experiment`](crate::Experiment) with its texts.
     pub fn load(&self, device: &Device, seed: u64) -> Result<PretrainedWhisper, SourceError> {
         self.load_with(None, device, seed)
     }
 
-    /// As [`load`](Self::load); `trained` is the vocabulary of a fresh model where it had to be trained.
+    /// As [`load`](Self::load). `trained` is the vocabulary of a newly initialised model, if it had to be trained.
     pub(crate) fn load_with(
         &self,
         trained: Option<WhisperTokenizer>,
         device: &Device,
         seed: u64,
     ) -> Result<PretrainedWhisper, SourceError> {
-        // Before anything is drawn: for fresh weights, and for the heads that training adds to loaded ones.
+        // Before any random numbers are drawn: for new weights, and for the heads that training adds to loaded ones.
         undertone_ops::seed(seed);
         let mut whisper = self.open(trained, device)?;
         whisper.model = set_trainable(whisper.model, |name| self.trainable.includes(name));
@@ -300,13 +301,13 @@ impl ModelConfig {
     /// Loads a text encoder onto `device`.
     ///
     /// # Errors
-    /// When the source does not give a whole model, or one of another architecture.
+    /// When the source holds no complete model, or one of another architecture.
     pub fn load_text(&self, device: &Device) -> Result<TextBackbone, SourceError> {
         let folder = self.folder()?.ok_or(SourceError::NoText)?;
         Ok(self.backbone.load_text(&folder, device)?)
     }
 
-    /// The folder that holds it, fetched if it is on the hub.
+    /// Returns the folder that holds the model, downloaded if it is on the hub; `None` if it has no folder.
     fn folder(&self) -> Result<Option<PathBuf>, SourceError> {
         let source = &self.source;
         match (self.path.as_ref().or(source.path.as_ref()), &source.hub) {
@@ -341,7 +342,8 @@ impl ModelConfig {
     }
 }
 
-/// A new model with its vocabulary, and Whisper's special tokens: that of Morse characters if none is given.
+/// Returns a newly initialised model with its vocabulary, which includes Whisper's special tokens. Default vocabulary:
+/// Morse characters.
 fn fresh(
     config: WhisperConfig,
     initializer: Initializer,
@@ -351,7 +353,7 @@ fn fresh(
     config.check_new()?;
     let (tokenizer, generation) = match vocabulary {
         Some(tokenizer) => {
-            // OpenAI's English-only vocabulary has languages, too, and its models are told none.
+            // OpenAI's English-only vocabulary has language tokens, too, but its models have none in their prompts.
             let multilingual = tokenizer.vocab_size() != ENGLISH && !tokenizer.languages().is_empty();
             (tokenizer, GenerationConfig::new(multilingual))
         }
@@ -364,18 +366,18 @@ fn fresh(
     Ok(whisper)
 }
 
-/// Tokens of OpenAI's English-only models.
+/// Vocabulary size of OpenAI's English-only models.
 const ENGLISH: usize = 51864;
 
-/// The alphabet of Morse, and how it is written.
+/// Returns the vocabulary of Morse characters and its generation settings.
 fn of_morse(config: &WhisperConfig) -> Result<(WhisperTokenizer, GenerationConfig), SourceError> {
     let characters: String = morse::alphabet().collect();
     let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"])?;
     let mut generation = GenerationConfig::new(true);
     generation.language = Some("en".into());
     generation.task = Some("transcribe".into());
-    // 45 words per minute are 4.5 characters a second; twice that, for texts of short characters, and the prompt. A
-    // decoder that has lost its place repeats itself up to the limit.
+    // 45 words per minute are 4.5 characters a second. The limit is twice that, for texts of short characters, plus the
+    // prompt. A decoder that has lost its place repeats itself up to the limit.
     let seconds = config.max_frames() as f64 / 100.0;
     generation.max_length = Some((9.0 * seconds) as usize + 4).filter(|n| *n < config.max_target_positions);
     Ok((tokenizer, generation))

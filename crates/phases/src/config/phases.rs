@@ -1,75 +1,75 @@
-//! How each phase of a run with tasks trains.
+//! Configuration of the phases of a run with tasks.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use undertone_model::router::GateKind;
 use undertone_train::{GroupConfig, Pattern};
 
-/// How each phase trains.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Configuration of the phases.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PhasesConfig {
-    /// Adapters and heads.
+    /// Phase 1: adapters and heads.
     #[serde(rename = "1")]
     pub adapters: AdapterPhase,
-    /// The router.
+    /// Phase 2: the router.
     #[serde(rename = "2")]
     pub router: RouterPhase,
-    /// Router and adapters.
+    /// Phase 3: router, adapters and heads.
     #[serde(rename = "3")]
     pub joint: JointPhase,
-    /// What the phases are compared with.
+    /// Baselines that the phases are compared with.
     pub baselines: BaselinesConfig,
 }
 
-/// How what a run is compared with is trained: as phase 1 is, but for these keys of `train`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Training of the baselines: as in phase 1, except for these keys of `train`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BaselinesConfig {
-    /// For a head alone on the frozen backbone.
+    /// Keys for a head alone on the frozen backbone.
     pub head: Map<String, Value>,
-    /// For one adapter for all tasks.
+    /// Keys for one adapter for all tasks.
     pub shared: Map<String, Value>,
-    /// For the whole backbone, which wants a smaller step than adapters do.
+    /// Keys for the whole backbone, which needs a smaller learning rate than adapters do.
     pub full: Map<String, Value>,
 }
 
-/// Phase 1: an adapter and a head for each task, the backbone frozen.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Phase 1: an adapter and a head for each task, with the backbone frozen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdapterPhase {
     /// Whether all are trained at once in mixed batches, instead of one after another.
     pub mixed: bool,
-    /// What processes that train together share.
+    /// Work that the processes of a group share.
     pub parallel: Parallel,
-    /// The keys of `train` that differ.
+    /// Keys of `train` that differ.
     pub train: Map<String, Value>,
 }
 
-/// What processes that train together share in phase 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Work that the processes of a group share in phase 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Parallel {
-    /// Every step of every task.
+    /// All processes share every step of every task.
     #[default]
     Steps,
-    /// The tasks: each process trains its own by itself, with the steps that a single process takes; where there are more
-    /// processes than tasks, several train one.
+    /// Each process trains its own tasks by itself, with the steps that a single process takes. If there are more
+    /// processes than tasks, several train one task.
     Tasks,
 }
 
 /// Phase 2: the router alone, on batches of all tasks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RouterPhase {
-    /// How gates are made for the losses that see them.
+    /// Kind of gates in the tasks' losses.
     pub gates: GateKind,
-    /// What is minimised. Without task losses nothing above the tap is computed.
+    /// Weights of the loss terms. With a weight of 0 for the tasks' losses, nothing above the tap is computed.
     pub losses: RoutingWeights,
-    /// Tasks are drawn in proportion to the root of this degree of their numbers of samples: 1 takes each sample once an
-    /// epoch, a large one draws tasks evenly.
+    /// Temperature for mixing tasks: each is drawn in proportion to this root of its number of samples. 1 uses each
+    /// sample once per epoch, a large temperature draws tasks uniformly.
     pub task_temperature: f64,
-    /// The keys of `train` that differ.
+    /// Keys of `train` that differ.
     pub train: Map<String, Value>,
 }
 
@@ -81,22 +81,22 @@ impl Default for RouterPhase {
 }
 
 /// Phase 3: router, adapters and heads together.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JointPhase {
-    /// How gates are made in training.
+    /// Kind of gates in training.
     pub gates: GateKind,
-    /// The Gumbel-softmax's own temperature.
+    /// Schedule of the Gumbel-softmax temperature.
     pub gumbel: GumbelConfig,
-    /// From batches of one task to batches of all.
+    /// Curriculum from batches of one task to batches of all tasks.
     pub curriculum: CurriculumConfig,
-    /// As for phase 2.
+    /// Temperature for mixing tasks, as in phase 2.
     pub task_temperature: f64,
-    /// What is minimised.
+    /// Weights of the loss terms.
     pub losses: RoutingWeights,
-    /// Learning rates of its parts, where they are not that of `train.optimizer`.
+    /// Learning rates of its parts. Default: that of `train.optimizer`.
     pub lr: PartRates,
-    /// The keys of `train` that differ.
+    /// Keys of `train` that differ.
     pub train: Map<String, Value>,
 }
 
@@ -114,20 +114,21 @@ impl Default for JointPhase {
     }
 }
 
-/// Peak learning rates of what a joint phase trains: short for parameter groups, which these come after.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Peak learning rates of the parts that phase 3 trains: shorthand for parameter groups. They are appended to
+/// `train.optimizer.groups`, so those take precedence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PartRates {
-    /// Of the router.
+    /// Learning rate of the router.
     pub router: Option<f64>,
-    /// Of the adapters' matrices.
+    /// Learning rate of the adapters' matrices.
     pub adapters: Option<f64>,
-    /// Of the heads.
+    /// Learning rate of the heads.
     pub heads: Option<f64>,
 }
 
 impl PartRates {
-    /// Each part with its rate and the paths of its parameters.
+    /// Returns the name of each part, its learning rate, and the pattern of its parameters' paths.
     pub(super) fn all(&self) -> [(&'static str, Option<f64>, &'static str); 3] {
         [
             ("router", self.router, r"^router\."),
@@ -136,7 +137,7 @@ impl PartRates {
         ]
     }
 
-    /// As groups.
+    /// Returns the rates as parameter groups.
     pub(crate) fn groups(&self) -> Vec<GroupConfig> {
         let rates = self.all().into_iter().filter(|(_, lr, _)| lr.is_some());
         let pattern = |path: &str| Pattern::try_from(path.to_owned()).expect("a regular expression");
@@ -144,17 +145,17 @@ impl PartRates {
     }
 }
 
-/// How the temperature of the Gumbel-softmax falls.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Schedule of the Gumbel-softmax temperature: exponential decay down to a minimum.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GumbelConfig {
-    /// At the first step.
+    /// Temperature at the first step.
     pub temperature: f64,
-    /// What it is multiplied by.
+    /// Factor of each decay.
     pub decay: f64,
-    /// Optimizer steps between two such multiplications.
+    /// Number of optimizer steps between two decays.
     pub every: u64,
-    /// What it never falls below.
+    /// Minimum temperature.
     pub floor: f64,
 }
 
@@ -165,19 +166,19 @@ impl Default for GumbelConfig {
 }
 
 impl GumbelConfig {
-    /// The temperature at an optimizer step, counted from 0.
+    /// Returns the temperature at an optimizer step, counted from 0.
     pub fn at(&self, step: u64) -> f64 {
         (self.temperature * self.decay.powf((step / self.every) as f64)).max(self.floor)
     }
 }
 
-/// The share of batches that hold a single task; it changes evenly over the phase's optimizer steps.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Share of batches that hold a single task. It changes linearly over the optimizer steps of the phase.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CurriculumConfig {
-    /// At the first step.
+    /// Share at the first step.
     pub from: f64,
-    /// At the last.
+    /// Share at the last step.
     pub to: f64,
 }
 
@@ -188,33 +189,33 @@ impl Default for CurriculumConfig {
 }
 
 impl CurriculumConfig {
-    /// The share at an optimizer step of so many.
+    /// Returns the share at optimizer step `step`, counted from 0, of `steps`.
     pub fn at(&self, step: u64, steps: u64) -> f64 {
         let done = step as f64 / steps.saturating_sub(1).max(1) as f64;
         self.from + (self.to - self.from) * done.min(1.0)
     }
 }
 
-/// How much each term of the loss counts; 0 leaves it out. `p` are the router's probabilities.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Weights of the loss terms; 0 leaves a term out. `p` are the router's probabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RoutingWeights {
-    /// The tasks' own losses.
+    /// Weight of the tasks' own losses.
     pub task: f64,
-    /// Cross-entropy of the router's choice.
+    /// Weight of the cross-entropy of the router's choice.
     pub routing: f64,
-    /// Uneven use of adapters: the variance of the mean `p` about the tasks' shares, over the squared ideal share.
+    /// Weight of load imbalance: the variance of the mean `p` about the tasks' shares, over the squared ideal share.
     pub load_balance: f64,
-    /// Gates that are not sparse: `1 - Σ p²`.
+    /// Weight of the penalty on gates that are not sparse: `1 - Σ p²`.
     pub efficiency: f64,
-    /// Like inputs that go different ways: squared distance of `p` between pairs, weighted by the cosine of what the router
-    /// reads, less the batch's mean, where it is above 0.
+    /// Weight of the penalty on different gates for similar inputs: squared distance of `p` between pairs, weighted by
+    /// the cosine of the router's inputs, less the batch's mean, where it is above 0.
     pub consistency: f64,
-    /// Undecided gates: the entropy of `p` in nats.
+    /// Weight of the entropy of `p`, in nats.
     pub entropy: f64,
-    /// A temperature that left 1: the square of the difference.
+    /// Weight of the squared difference of the router's temperature from 1.
     pub temperature: f64,
-    /// The router's judgement of itself: binary cross-entropy against whether its choice is right.
+    /// Weight of the confidence loss: binary cross-entropy of its confidence against whether its choice is right.
     pub confidence: f64,
 }
 

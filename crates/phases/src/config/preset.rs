@@ -1,4 +1,4 @@
-//! The layer of a configuration that `device_preset` asks for.
+//! The configuration layer of `device_preset`.
 
 use super::{DataConfig, ModelConfig, TaskConfig, Trainable};
 use figment::Figment;
@@ -9,15 +9,15 @@ use undertone_model::lora::LoraConfig;
 use undertone_ops::DeviceSpec;
 use undertone_train::LrScaling;
 
-/// What a preset gives, and the line that says why.
+/// Keys that a preset sets, and one line with the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Layer {
     pub keys: Map<String, Value>,
     pub reason: String,
 }
 
-/// The layer that `figment` asks for, below everything that is in it; none if it asks for none, or cannot be read, which
-/// is said when it is read as a whole.
+/// Returns the layer of the preset in `figment`, for a place below everything else in it. `None` without a preset, or
+/// if `figment` is invalid, which is reported when the whole configuration is read.
 pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
     let preset: DevicePreset = figment.extract_inner("device_preset").ok()?;
     let device: DeviceSpec = figment.extract_inner("device").unwrap_or_default();
@@ -26,7 +26,7 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
         Err(_) => ModelConfig::default(),
     };
     let given = ["data.batch_size", "train.accumulation"].into_iter().find(|key| figment.find_value(key).is_ok());
-    // How many threads make samples is the host's affair, whatever the card.
+    // The number of data loader threads depends on the host, not on the card.
     let workers = Workers::Auto;
     let effective = DataConfig::default().batch_size;
     let rule: LrScaling = figment.extract_inner("train.optimizer.lr_scaling").unwrap_or_default();
@@ -62,7 +62,7 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
     Some(Layer { keys: [("data".to_owned(), data), ("train".to_owned(), train)].into_iter().collect(), reason })
 }
 
-/// What of a model is trained: all adapters of tasks, as the last phase trains them, or what `model` says.
+/// Returns the trained part of a model: the adapters of all tasks, as in the last phase, or `model.trainable`.
 fn trained(model: &ModelConfig, tasks: &[TaskConfig]) -> TrainedPart {
     let size = |lora: &LoraConfig| AdapterSize { r: lora.r, target_modules: lora.target_modules.clone() };
     if !tasks.is_empty() {
@@ -95,7 +95,7 @@ mod tests {
         };
         let (small, medium) = ("model.source.hub=openai/whisper-small.en", "model.source.hub=openai/whisper-medium");
         assert_eq!(split(&[]), (16, 1, 16));
-        // Sixteen samples with blocks that run again instead of two without.
+        // Sixteen samples with gradient checkpointing instead of two without.
         assert_eq!(split(&["device_preset=t4", small]), (16, 1, 16));
         let train = |settings: &[&str]| load(settings).train;
         assert_eq!(train(&["device_preset=t4", small]).gradient_checkpointing.every().map(|n| n.get()), Some(1));
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(split(&["device_preset=h100-80", "model.source.hub=openai/whisper-large-v3-turbo"]), (8, 2, 32));
         assert_eq!(split(&["device_preset=rtx-5060", medium]), (1, 16, 16));
         assert_eq!(split(&["device_preset=h100-80", small, "data.prefetch_batches=2"]), (16, 1, 2));
-        // Half of a decision would change what is learned.
+        // Setting only one of batch size and accumulation would change the effective batch.
         assert_eq!(split(&["device_preset=h100-80", small, "data.batch_size=5"]), (5, 1, 32));
         assert_eq!(split(&["device_preset=h100-80", small, "train.accumulation=3"]), (16, 3, 32));
         assert_eq!(split(&["device_preset=t4", "model.source.hub=somebody/else"]), (16, 1, 16));

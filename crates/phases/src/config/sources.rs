@@ -1,13 +1,15 @@
-//! Where samples come from.
+//! Configuration of sources of samples.
 
 use super::layers::sentence;
 use super::{ConfigError, SourceError};
 use figment::Figment;
 use figment::providers::Serialized;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 use std::path::PathBuf;
@@ -18,64 +20,64 @@ use undertone_data::source;
 use undertone_hub::Hub;
 use undertone_train::limits::MOST_EPOCHS;
 
-/// Where samples come from: give one of `synth`, `path` and `hub`, or `part_of_train`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Source of samples: give one of `synth`, `path` and `hub`, or `part_of_train`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SourceConfig {
-    /// Who makes them: `cw`, which is the default for speech, or a source that was registered with
+    /// Synthesiser of the samples: `cw`, which is the default for speech, or a source that was registered with
     /// [`undertone_data::source::register`] before the configuration is read.
     pub synth: Option<Synth>,
-    /// The keys of a registered source; `cw` has its own.
+    /// Settings of a registered source. Those of `cw` are under `cw`.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub options: Map<String, Value>,
-    /// How it sounds.
+    /// Settings of synthesised Morse.
     pub cw: CwConfig,
-    /// Samples it makes per epoch. Training hears new ones every epoch, validation the same ones every time.
+    /// Number of synthesised samples per epoch. Training has new ones every epoch, validation the same ones every time.
     pub samples: usize,
-    /// A curriculum: each stage changes some of `cw` for a number of epochs; after the last, `cw` itself holds.
+    /// Curriculum: each stage changes keys of `cw` for a number of epochs. After the last one `cw` itself applies.
     pub stages: Vec<StageConfig>,
-    /// A file, a folder or a list of such: of speech a list of recordings (JSONL, CSV, TSV), Parquet or tar shards, or a
-    /// folder of audio files, as [`undertone_data::clips`] says; of text records, as [`undertone_data::records`] says.
+    /// A file, a folder, or a list of them. For speech: a list of recordings (JSONL, CSV, TSV), Parquet or tar shards,
+    /// or a folder of audio files (see [`undertone_data::clips`]). For text: records (see [`undertone_data::records`]).
     pub path: Option<Paths>,
-    /// A dataset on the Hugging Face hub, like `stanfordnlp/sst2`; fetched once, then read from its cache.
+    /// Dataset on the Hugging Face hub, like `stanfordnlp/sst2`. It is downloaded once and then read from the cache.
     pub hub: Option<String>,
-    /// Which of the dataset's subsets (the hub says `config`); not needed where there is one.
+    /// Subset of the dataset (`config` on the hub). Not needed if there is only one.
     pub subset: Option<String>,
-    /// Which of its splits: `train`, `validation` and the like.
+    /// Split of the dataset, such as `train` or `validation`.
     pub split: Option<String>,
-    /// Branch, tag or commit; the hub's own conversion to Parquet if not given.
+    /// Branch, tag or commit. Default: the hub's own conversion to Parquet.
     pub revision: Option<String>,
-    /// Whether speech from the `hub` is read over the network as it is needed, rather than fetched as a whole before
-    /// training starts. Nothing is stored, so every epoch reads all of it again, unless `data.cache` keeps it.
+    /// Whether speech from the `hub` is read over the network as it is needed, rather than downloaded before training
+    /// starts. Nothing is stored, so every epoch reads all of it again, unless `data.cache` keeps it.
     pub stream: bool,
-    /// The second of two plain text files, line by line.
+    /// Second of two plain text files, read line by line.
     pub target_path: Option<PathBuf>,
-    /// How records are written; by the extension if not given.
+    /// Format of the files. Default: by their extension.
     pub format: Format,
-    /// From a field that the task needs to the column that holds it.
+    /// Map from each field that the task needs to the column that holds it.
     pub columns: BTreeMap<String, Column>,
     /// Whether the first row of a CSV or TSV file names the columns.
     pub header: Option<bool>,
-    /// At most so many records.
+    /// Maximum number of records.
     pub limit: Option<usize>,
-    /// A fixed share of the records.
+    /// Fixed part of the records.
     pub part: Option<PartConfig>,
-    /// Among several sources: how many of an epoch's samples come from this one, relative to the others' weights. Without
-    /// weights every source gives what it has.
+    /// Weight among several sources: number of an epoch's samples from this one, relative to the others' weights.
+    /// Without weights each source contributes all its samples.
     pub weight: Option<f64>,
-    /// Of `data.valid` alone, and instead of all others: this share of the recordings that would be trained on is kept from
-    /// training and judges the model. Which ones is the same in every run: as with `part`, a hash of its name says of each
-    /// recording, with all rows that are cut from it, of each passage or text, with all records that share it, or of each group
-    /// of `part.by`, where it belongs.
+    /// Share of the training recordings that is held out for validation. For `data.valid` only, without any other key
+    /// but `group_by`. The selection is the same in every run. As with `part`, it depends on a hash of the name: of
+    /// each recording with all rows that are cut from it, of each passage or text with all records that share it, or of
+    /// each group of `part.by`.
     pub part_of_train: Option<f64>,
-    /// Beside `part_of_train`: the column whose equal values stay on one side, such as `speaker`, `recording` or `document`.
+    /// With `part_of_train`: column whose equal values stay in one split, such as `speaker`, `recording` or `document`.
     pub group_by: Option<Column>,
-    /// What a split takes of its records, where another takes the rest: what `part_of_train` comes to. No key of the YAML.
+    /// Share of the records in a split if another has the rest, computed from `part_of_train`. Not a key of the YAML.
     #[serde(skip)]
     pub share: Option<Share>,
 }
 
-/// One source, or a list of sources that are mixed: an epoch has as many samples as all of them together.
+/// One source, or a list of sources that are mixed. An epoch has as many samples as all sources together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sources(pub Vec<SourceConfig>);
 
@@ -86,19 +88,19 @@ impl Default for Sources {
 }
 
 impl Sources {
-    /// Each source, with what a message calls it.
+    /// Returns each source with its suffix in messages: empty for a single source, otherwise its index in brackets.
     pub fn named(&self) -> impl Iterator<Item = (String, &SourceConfig)> {
         let single = self.0.len() == 1;
         let name = move |index: usize| if single { String::new() } else { format!("[{index}]") };
         self.0.iter().enumerate().map(move |(index, source)| (name(index), source))
     }
 
-    /// The weights of all sources, if they have any.
+    /// Returns the weights of all sources, if all have one.
     pub fn weights(&self) -> Option<Vec<f64>> {
         self.0.iter().map(|source| source.weight).collect()
     }
 
-    /// Whether the list makes sense; if not, why.
+    /// Checks the list. The error is the reason.
     pub(crate) fn validate(&self) -> Result<(), String> {
         if self.0.is_empty() {
             return Err("the list is empty: name at least one source".into());
@@ -128,6 +130,17 @@ impl Serialize for Sources {
             [source] => source.serialize(serializer),
             sources => sources.serialize(serializer),
         }
+    }
+}
+
+impl JsonSchema for Sources {
+    fn schema_name() -> Cow<'static, str> {
+        "Sources".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let source = generator.subschema_for::<SourceConfig>();
+        json_schema!({"anyOf": [source, {"type": "array", "items": source}]})
     }
 }
 
@@ -183,17 +196,17 @@ impl Default for SourceConfig {
     }
 }
 
-/// Who makes samples.
+/// Synthesiser of samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Synth {
     /// Morse code.
     Cw,
-    /// The source of this name in [`undertone_data::source`], with what it calls [`options`](SourceConfig::options).
+    /// The source of this name in [`undertone_data::source`], with its settings in [`options`](SourceConfig::options).
     Registered(String),
 }
 
 impl Display for Synth {
-    /// As YAML names it.
+    /// Writes its name in YAML.
     fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
         f.write_str(match self {
             Self::Cw => "cw",
@@ -208,6 +221,17 @@ impl Serialize for Synth {
     }
 }
 
+impl JsonSchema for Synth {
+    fn schema_name() -> Cow<'static, str> {
+        "Synth".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names: Vec<String> = std::iter::once("cw".to_owned()).chain(source::names()).collect();
+        json_schema!({"type": "string", "enum": names})
+    }
+}
+
 impl<'de> Deserialize<'de> for Synth {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
@@ -219,18 +243,18 @@ impl<'de> Deserialize<'de> for Synth {
     }
 }
 
-/// A stage of a curriculum.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Stage of a curriculum.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StageConfig {
-    /// For how many epochs it holds.
+    /// Number of epochs.
     pub epochs: u64,
-    /// The keys of `cw` that differ.
+    /// Keys of `cw` that differ.
     pub cw: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Display for SourceConfig {
-    /// Where its samples come from, as a person would say it.
+    /// Writes the origin of its samples, for people.
     fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
         match (&self.path, &self.hub) {
             (Some(path), _) => write!(f, "{path}")?,
@@ -248,12 +272,12 @@ impl Display for SourceConfig {
 }
 
 impl SourceConfig {
-    /// Whether its samples are read rather than made.
+    /// Whether its samples are recorded rather than synthesised.
     pub fn is_recorded(&self) -> bool {
         self.path.is_some() || self.hub.is_some()
     }
 
-    /// The first key that is given besides `part_of_train`.
+    /// Returns the first key that is set besides `part_of_train` and `group_by`.
     pub(crate) fn key_beside_part_of_train(&self) -> Option<String> {
         let keys = |source: &Self| serde_json::to_value(source).unwrap_or_default();
         let (given, usual) =
@@ -262,7 +286,7 @@ impl SourceConfig {
         given.find(|(key, value)| usual.get(key.as_str()) != Some(value)).map(|(key, _)| key.clone())
     }
 
-    /// Whether it makes sense as speech, in training or elsewhere; if not, why.
+    /// Checks it as a source of speech, for training or evaluation. The error is the reason.
     pub(crate) fn validate_speech(&self, training: bool) -> Result<(), String> {
         let defaults = Self::default();
         if self.target_path.is_some() {
@@ -314,7 +338,7 @@ impl SourceConfig {
         Ok(())
     }
 
-    /// Whether it makes sense as text; if not, why.
+    /// Checks it as a source of text. The error is the reason.
     pub(crate) fn validate_text(&self) -> Result<(), String> {
         if self.path.is_none() && self.hub.is_none() && self.synth.is_none() {
             return Err("there is no data: give a file of records as `path`, or a `hub` dataset".into());
@@ -332,7 +356,7 @@ impl SourceConfig {
         self.validate_recorded()
     }
 
-    /// Whether what says where records or recordings are fits together; if not, why.
+    /// Checks that the keys for records or recordings fit together. The error is the reason.
     fn validate_recorded(&self) -> Result<(), String> {
         let defaults = Self::default();
         match (&self.path, &self.hub) {
@@ -352,12 +376,12 @@ impl SourceConfig {
             }
             (None, _) => {}
         }
-        // A dataset's files are known once they are fetched; they are Parquet.
+        // The files of a dataset are known only after the download; they are Parquet.
         let path = self.path.clone().unwrap_or_else(|| PathBuf::from("hub.parquet").into());
         self.records_in(path).validate().map_err(|e| e.to_string())
     }
 
-    /// The first key that means something for a synthesiser alone, and is given.
+    /// Returns the first key that is set and applies to a synthesiser only.
     fn made_only(&self, defaults: &Self) -> Option<&'static str> {
         let keys = [
             ("synth", self.synth.is_some()),
@@ -369,7 +393,7 @@ impl SourceConfig {
         keys.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
     }
 
-    /// The first key that means nothing for a synthesiser, and is given.
+    /// Returns the first key that is set and does not apply to a synthesiser.
     fn recorded_only(&self, defaults: &Self) -> Option<&'static str> {
         let keys = [
             ("subset", self.subset.is_some()),
@@ -385,7 +409,7 @@ impl SourceConfig {
         keys.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
     }
 
-    /// Where the records or recordings are; fetched from the hub if they are not there.
+    /// Returns the configuration of its records or recordings. Downloads those of the hub that are not in the cache.
     pub(crate) fn records(&self) -> Result<RecordsConfig, SourceError> {
         let Some(dataset) = &self.hub else { return Ok(self.records_in(self.path.clone().unwrap_or_default())) };
         let split = self.split.as_deref().unwrap_or_default();
@@ -393,7 +417,7 @@ impl SourceConfig {
         Ok(self.records_in(shards.map_err(SourceError::Dataset)?.into()))
     }
 
-    /// As [`records`](Self::records), of files in this place.
+    /// As [`records`](Self::records), for the files at `path`.
     pub(crate) fn records_in(&self, path: Paths) -> RecordsConfig {
         RecordsConfig {
             path,
@@ -407,10 +431,10 @@ impl SourceConfig {
         }
     }
 
-    /// The synthesiser's configuration in a stage.
+    /// Returns the configuration of the synthesiser in a stage.
     ///
     /// # Errors
-    /// Names the key of the stage that does not fit.
+    /// Names the invalid key of the stage.
     pub fn stage(&self, index: usize) -> Result<CwConfig, ConfigError> {
         let stage = &self.stages[index];
         let merged = Figment::from(Serialized::defaults(&self.cw)).merge(Serialized::defaults(&stage.cw));

@@ -1,21 +1,21 @@
-//! Which sources a split reads: what is said of `train`, `valid` and `test`, and what follows where nothing is said.
+//! Sources of each split: the configured `train`, `valid` and `test`, and their defaults.
 
 use super::SourceConfig;
 use undertone_data::records::{Column, Share};
 
-/// A part of an experiment's data.
+/// Split of an experiment's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// What is trained on.
+    /// Training data.
     Train,
-    /// What decides which checkpoint is best.
+    /// Validation data, which selects the best checkpoint.
     Valid,
-    /// What nothing was decided by.
+    /// Test data, which no decision depends on.
     Test,
 }
 
 impl Split {
-    /// What the configuration calls it.
+    /// Returns its name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Train => "train",
@@ -24,7 +24,7 @@ impl Split {
         }
     }
 
-    /// The seed of its samples, where that of the experiment, or of a task, is `seed`.
+    /// Returns the seed of its samples, given the `seed` of the experiment or of a task.
     pub(crate) fn seed(self, seed: u64) -> u64 {
         match self {
             Self::Train => seed,
@@ -34,25 +34,25 @@ impl Split {
     }
 }
 
-/// The splits of an experiment or a task, as its configuration has them.
+/// Configured splits of an experiment or a task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Splits<'a> {
-    /// What is trained on.
+    /// Training data.
     pub train: &'a [SourceConfig],
-    /// What the model is judged by while it is trained, if that is said.
+    /// Validation data, if configured.
     pub valid: Option<&'a SourceConfig>,
-    /// What it is judged by afterwards, if that is said.
+    /// Test data, if configured.
     pub test: Option<&'a SourceConfig>,
 }
 
-/// What a synthesiser makes for validation where nothing is said of it.
+/// Default number of validation samples of a synthesiser.
 const VALID_SAMPLES: usize = 64;
 
 impl Splits<'_> {
-    /// The sources that a split reads; none where nothing says which.
+    /// Returns the sources of a split; `None` if it has no data.
     ///
-    /// Where nothing is said of them, validation and test are other samples of the synthesisers that training hears. There
-    /// are no others of recordings: what follows then is for the user to say.
+    /// By default, validation and test data are other samples of the synthesisers in the training data. For recordings
+    /// there are no other samples, so the user has to configure them.
     pub fn sources(&self, split: Split) -> Option<Vec<SourceConfig>> {
         match (split, self.valid, self.test) {
             (Split::Train, ..) => Some(self.train.iter().map(|source| self.trained(source)).collect()),
@@ -71,12 +71,12 @@ impl Splits<'_> {
         }
     }
 
-    /// The splits to be looked at: a test is one only where it has data of its own.
+    /// Returns the splits to examine. The test split is among them only if it is configured.
     pub fn all(&self) -> impl Iterator<Item = Split> + use<> {
         [Split::Train, Split::Valid].into_iter().chain(self.test.map(|_| Split::Test))
     }
 
-    /// The sources as the configuration has them; what is worked out of others is none.
+    /// Returns the sources in the configuration, without those that are derived from others.
     pub fn written(&self) -> impl Iterator<Item = (Split, &SourceConfig)> {
         let valid = self.valid.filter(|valid| valid.part_of_train.is_none());
         let result = [(Split::Valid, valid), (Split::Test, self.test)];
@@ -84,7 +84,7 @@ impl Splits<'_> {
         self.train.iter().map(|source| (Split::Train, source)).chain(result)
     }
 
-    /// Whether the splits fit together; if not, which one does not, and why.
+    /// Checks that the splits fit together. The error is the offending split and the reason.
     pub fn validate(&self) -> Result<(), (Split, String)> {
         if let Some((split, _)) = self.written().find(|(_, source)| source.part_of_train.is_some()) {
             return Err((split, "`part_of_train` is for `data.valid`: leave it out".into()));
@@ -132,12 +132,12 @@ impl Splits<'_> {
         }
     }
 
-    /// Whether anything that is trained on is recorded.
+    /// Whether any training data is recorded.
     fn is_recorded(&self) -> bool {
         self.train.iter().any(SourceConfig::is_recorded)
     }
 
-    /// A source of the training data, without what validation takes of it.
+    /// Returns a source of the training data without the part that is held out for validation.
     fn trained(&self, source: &SourceConfig) -> SourceConfig {
         let valid = self.valid.filter(|_| source.is_recorded());
         let Some((share, by)) = valid.and_then(|valid| Some((valid.part_of_train?, valid.group_by.clone()))) else {
@@ -148,11 +148,11 @@ impl Splits<'_> {
     }
 }
 
-/// Why recordings need a word on what they are judged by.
+/// Message for recordings without validation data.
 pub(crate) const NONE: &str = "there is no data to judge the model by: give other data as `path` or `hub`, a `part:` of the same, or \
                     `data.valid: {part_of_train: 0.05}`, which keeps that share of the training data for it";
 
-/// What validation takes of a source of recordings.
+/// Returns the part of a source of recordings that is held out for validation.
 fn held_out(source: &SourceConfig, share: f64, by: Option<&Column>) -> SourceConfig {
     let limit = source.limit.map(|limit| kept(limit, share));
     SourceConfig {
@@ -163,12 +163,12 @@ fn held_out(source: &SourceConfig, share: f64, by: Option<&Column>) -> SourceCon
     }
 }
 
-/// How many of so many records validation takes.
+/// Returns the number of records, out of `limit`, that are held out for validation.
 fn kept(limit: usize, share: f64) -> usize {
     ((limit as f64 * share).round() as usize).max(1)
 }
 
-/// Other samples of a synthesiser, as it sounds after its curriculum.
+/// Returns a source of other samples of a synthesiser, with its settings after the curriculum.
 fn others(source: &SourceConfig) -> SourceConfig {
     let SourceConfig { synth, options, cw, .. } = source.clone();
     SourceConfig { synth, options, cw, samples: VALID_SAMPLES, ..SourceConfig::default() }
@@ -208,7 +208,7 @@ mod tests {
             assert!(reason.contains(way_out), "{reason}");
         }
         assert_eq!((none.sources(Split::Valid), none.sources(Split::Test)), (None, None));
-        // How many of what is not said.
+        // A number of samples, but no source.
         let vague = SourceConfig { samples: 10, ..Default::default() };
         for (valid, test, culprit) in
             [(Some(&vague), None, Split::Valid), (Some(&recorded()), Some(&vague), Split::Test)]

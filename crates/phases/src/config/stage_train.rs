@@ -1,4 +1,4 @@
-//! How a stage trains: `train` with what its phase, baseline or task changes.
+//! Training configuration of a stage: `train` with the changes of its phase, baseline or task.
 
 use super::layers::sentence;
 use super::{AdapterPhase, ConfigError, TaskConfig};
@@ -7,13 +7,14 @@ use figment::providers::Serialized;
 use serde_json::{Map, Value};
 use undertone_train::TrainConfig;
 
-/// The metric that every task has: the mean cross-entropy of what it should have answered.
+/// Metric that every task has: the mean cross-entropy of the reference answers.
 pub(crate) const LOSS: &str = "loss";
 
-/// What decides in every phase: the mean over the tasks of the first metric's error.
+/// Metric that selects the best checkpoint in every phase: the mean over tasks of the error of each task's first
+/// metric.
 pub(crate) const ERROR: &str = "error";
 
-/// `train` with a phase's changes, judged by the tasks' error.
+/// Returns `train` with a phase's changes, evaluated by the tasks' error.
 pub(crate) fn phase_train(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConfig, ConfigError> {
     for (section, key) in [("evaluate", "metrics"), ("checkpoint", "metric")] {
         if changes.get(section).is_some_and(|section| section.get(key).is_some()) {
@@ -29,7 +30,7 @@ pub(crate) fn phase_train(base: &TrainConfig, changes: &Map<String, Value>) -> R
     Ok(train)
 }
 
-/// As [`phase_train`] for a task's own stage of phase 1.
+/// As [`phase_train`], for a task's own stage of phase 1.
 pub(crate) fn task_train(
     base: &TrainConfig,
     phase: &AdapterPhase,
@@ -40,7 +41,7 @@ pub(crate) fn task_train(
 
 fn changed(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConfig, ConfigError> {
     let mut base = base.clone();
-    // Whoever says how long it lasts replaces what the base says, in either unit.
+    // A given duration replaces that of the base, whichever unit the two use.
     if changes.contains_key("max_steps") || changes.contains_key("epochs") {
         (base.max_steps, base.epochs) = (None, None);
     }

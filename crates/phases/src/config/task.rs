@@ -1,4 +1,4 @@
-//! A task as a configuration says it.
+//! Configuration of a task.
 
 use super::splits::Splits;
 use super::{DataConfig, SourceConfig, Sources};
@@ -9,25 +9,26 @@ use undertone_ops::seeds;
 use undertone_tasks::{GenerationSettings, HeadConfig};
 use undertone_train::TrainConfig;
 
-/// One task: what it is called, what it is trained on, and what is trained for it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Configuration of one task: its name, its data, and the head and adapter that are trained for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskConfig {
-    /// Its name in logs, folders and tables.
+    /// Name of the task in logs, folders and tables.
     pub name: String,
-    /// What its answers are made by.
+    /// Head that computes its answers.
     pub head: HeadConfig,
     /// Its samples.
     pub data: TaskData,
     /// Its adapter.
     pub lora: LoraConfig,
-    /// What it is judged by, of what its head has metrics for; the first decides. The head's first two, if none is named.
+    /// Metrics of the task, out of those of its head. The first one selects the best checkpoint. By default the head's
+    /// first two.
     pub metrics: Vec<String>,
-    /// How much its loss counts beside those of other tasks.
+    /// Weight of its loss relative to those of other tasks.
     pub weight: f64,
-    /// The keys of `phases.1.train` that differ while its adapter is trained alone.
+    /// Keys of `phases.1.train` that differ in the stage that trains its adapter alone.
     pub train: Map<String, Value>,
-    /// How its answers are decoded.
+    /// Decoding of its answers.
     pub generation: GenerationSettings,
 }
 
@@ -47,24 +48,25 @@ impl Default for TaskConfig {
 }
 
 impl TaskConfig {
-    /// The one task of a run without `tasks`, which the configuration describes as a whole. It has no name.
+    /// Returns the single task of a run without `tasks`, which the configuration as a whole describes. Its name is
+    /// empty.
     pub(crate) fn of_whole(data: &DataConfig, train: &TrainConfig) -> Self {
         let DataConfig { train: sources, valid, test, .. } = data;
         let data = TaskData { train: sources.clone(), valid: valid.clone(), test: test.clone() };
         Self { data, metrics: train.evaluate.metrics.clone(), ..Self::default() }
     }
 
-    /// Whether it is the one task of a run without `tasks`: no other is without a name.
+    /// Whether this is the single task of a run without `tasks`. No other task has an empty name.
     pub fn is_whole(&self) -> bool {
         self.name.is_empty()
     }
 
-    /// What its samples are drawn from, where the experiment's seed is `seed`.
+    /// Returns the seed of its samples, given the `seed` of the experiment.
     pub(crate) fn seed(&self, seed: u64) -> u64 {
         if self.is_whole() { seed } else { seeds::of_name(seed, &self.name) }
     }
 
-    /// What it is judged by.
+    /// Returns its metrics.
     pub fn metrics(&self) -> Vec<String> {
         if !self.metrics.is_empty() {
             return self.metrics.clone();
@@ -73,21 +75,21 @@ impl TaskConfig {
     }
 }
 
-/// A task's samples.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Data of a task.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskData {
-    /// What it is trained on: a source, or a list of sources to be mixed.
+    /// Training data: a source, or a list of sources to be mixed.
     pub train: Sources,
-    /// What it is judged by in training: a source of its own, or `{part_of_train: 0.05}`, which keeps that share of the
-    /// records from training. If nothing is said: 64 other samples of the synthesiser; for records it must be said.
+    /// Validation data: a source of its own, or `{part_of_train: 0.05}`, which holds out that share of the training
+    /// records. Default: 64 other samples of the synthesiser. Recorded training data has no default.
     pub valid: Option<SourceConfig>,
-    /// What it is judged by afterwards; like `valid`, but with other samples where they are synthesised, if not given.
+    /// Test data, for evaluation after training. Default: like `valid` with other samples, if those are synthesised.
     pub test: Option<SourceConfig>,
 }
 
 impl TaskData {
-    /// What is trained on and judged by.
+    /// Returns the splits.
     pub(crate) fn splits(&self) -> Splits<'_> {
         Splits { train: &self.train.0, valid: self.valid.as_ref(), test: self.test.as_ref() }
     }

@@ -1,4 +1,4 @@
-//! What of tasks and phases can be refused without reading data or a model.
+//! Validation of tasks and phases that needs neither data nor a model.
 
 use super::stage_train::{ERROR, LOSS, phase_train, task_train};
 use super::{AdapterPhase, ConfigError, CurriculumConfig, GumbelConfig, Parallel, PhasesConfig, TaskConfig};
@@ -8,7 +8,7 @@ use undertone_report::GUMBEL_TEMPERATURE;
 use undertone_tasks::GenerationSettings;
 use undertone_train::{LAST_LOSS, TrainConfig};
 
-/// Names that lines of `metrics.jsonl` and folders have a use for.
+/// Names that lines of `metrics.jsonl` or folders use for something else.
 const RESERVED: [&str; 18] = [
     GUMBEL_TEMPERATURE,
     "step",
@@ -31,7 +31,7 @@ const RESERVED: [&str; 18] = [
 ];
 
 /// # Errors
-/// Names the key that makes no sense.
+/// Names the invalid key.
 pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Result<(), ConfigError> {
     let value = |text: String| Err(ConfigError::Value(text));
     let PhasesConfig { adapters, router, joint, baselines } = phases;
@@ -94,7 +94,7 @@ pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Resu
 }
 
 /// # Errors
-/// Names the task and the key that makes no sense.
+/// Names the task and the invalid key.
 pub(crate) fn validate_tasks(
     tasks: &[TaskConfig],
     backbone: Architecture,

@@ -1,4 +1,4 @@
-//! What of a configuration can be refused without reading data or a model.
+//! Validation of a configuration that needs neither data nor a model.
 
 use super::splits::Splits;
 use super::task_rules::{validate_phases, validate_tasks};
@@ -67,7 +67,7 @@ impl Experiment {
         }
     }
 
-    /// Whether any sample that is trained on is recorded rather than synthesised, and whether any sample at all is.
+    /// Returns whether any training sample is recorded rather than synthesised, and whether any sample at all is.
     fn recorded(&self) -> (bool, bool) {
         let tasks = self.all_tasks();
         let splits: Vec<Splits> = tasks.iter().map(|task| task.data.splits()).collect();
@@ -75,7 +75,7 @@ impl Experiment {
         (written().any(|(split, _)| split == Split::Train), written().next().is_some())
     }
 
-    /// The terms on the encoder follow the timing of what is sent.
+    /// Checks that all training data has the timing that the alignment terms need.
     fn validate_alignment(&self) -> Result<(), ConfigError> {
         let value = |text: String| Err(ConfigError::Value(text));
         let tasks = self.all_tasks();
@@ -101,13 +101,13 @@ impl Experiment {
         Ok(())
     }
 
-    /// What a run with tasks needs besides.
+    /// Checks the additional rules of a run with tasks.
     fn validate_tasks(&self) -> Result<(), ConfigError> {
         let value = |text: String| Err(ConfigError::Value(text));
         let (defaults, unsaid) = (Self::default(), SourceConfig { samples: 64, ..Default::default() });
         let unused = [
             ("data.train", self.data.train != defaults.data.train),
-            // Every configuration saved before validation could be left out has these samples of a synthesiser.
+            // Configurations saved before `data.valid` became optional have these samples of a synthesiser.
             ("data.valid", self.data.valid.as_ref().is_some_and(|valid| *valid != unsaid)),
             ("data.test", self.data.test != defaults.data.test),
             ("data.source_temperature", self.data.source_temperature != defaults.data.source_temperature),
@@ -189,11 +189,11 @@ impl Experiment {
         validate_tasks(&self.tasks, self.model.backbone, &self.phases.adapters, &self.train)
     }
 
-    /// Refuses settings of router and phases that nothing reads.
+    /// Refuses settings of router and phases that have no effect.
     fn validate_routing(&self) -> Result<(), ConfigError> {
         let (router, PhasesConfig { router: second, joint: third, .. }) = (&self.router, &self.phases);
         let (usual, usual_phases) = (RouterConfig::default(), PhasesConfig::default());
-        // Without the tasks' losses phase 2 makes no gates.
+        // Without the tasks' losses phase 2 computes no gates.
         let second_gates = Some(second.gates).filter(|_| second.losses.task > 0.0);
         let trained = |kind: GateKind| third.gates == kind || second_gates == Some(kind);
         let layered = !router.hidden.is_empty();

@@ -1,4 +1,4 @@
-//! The monitor on runs with a configuration.
+//! Tests of the monitor on runs with a configuration.
 
 use super::stage_plan;
 use crate::Experiment;
@@ -7,13 +7,13 @@ use std::fs::{create_dir_all, write};
 use std::path::{Path, PathBuf};
 use undertone_report::monitor::{Monitor, State};
 
-/// Lines of a run that logs every ten steps and waits for its data.
+/// Returns log lines of a run that logs every ten steps.
 fn metrics(steps: std::ops::RangeInclusive<u64>) -> String {
     let line = |at: u64| format!("{{\"step\":{},\"split\":\"train\",\"loss\":0.5,\"lr\":0.0003}}\n", 10 * at);
     steps.map(line).collect()
 }
 
-/// Half of the cores are idle.
+/// Hardware measurement in which half of the cores are idle.
 const HARDWARE: &str = r#""hardware":{"cpu":0.5,"process_cpu":0.5}"#;
 
 fn performance(steps: std::ops::RangeInclusive<u64>, wait: f64) -> String {
@@ -38,7 +38,7 @@ fn summary(completed: bool, steps: u64) -> String {
     )
 }
 
-/// A directory of runs with one that was asked for 200 steps.
+/// Creates a directory of runs with one run of 200 steps.
 fn runs(yaml: &str) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("a directory");
     let run = dir.path().join("run");
@@ -65,7 +65,7 @@ fn a_run_is_followed_from_its_first_line_to_its_end() {
 
     let valid = "{\"step\":150,\"split\":\"valid\",\"cer\":0.25}\n";
     write(run.join("metrics.jsonl"), metrics(1..=15) + valid).expect("written");
-    // The first five waited all the time, and ten lines are shown.
+    // The first five lines have a larger data wait, but only the last ten lines count.
     write(run.join("performance.jsonl"), performance(1..=5, 0.75) + &performance(6..=15, 0.3)).expect("written");
     let running = monitor.look();
     assert_eq!((running.step, running.state, running.eta_seconds), (Some(150), State::Running, Some(10.0)));
@@ -87,7 +87,7 @@ fn a_run_is_followed_from_its_first_line_to_its_end() {
     write(run.join("summary.json"), summary(false, 155)).expect("written");
     let interrupted = monitor.look();
     assert_eq!((interrupted.step, interrupted.state), (Some(155), State::Interrupted));
-    // Resumed from the checkpoint of step 100, faster, and to its end.
+    // The run resumes from the checkpoint of step 100, faster, and trains to its end.
     write(run.join("metrics.jsonl"), metrics(1..=10)).expect("written");
     write(run.join("performance.jsonl"), performance(1..=10, 0.01)).expect("written");
     assert_eq!(monitor.look().state, State::Interrupted, "the summary is of a later step still");

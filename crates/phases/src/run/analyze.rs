@@ -1,4 +1,5 @@
-//! What a run achieved: every finished stage judged on data that nothing was decided by, in numbers, pictures and a page.
+//! Analysis of a run: evaluation of every finished stage on data that no decision depended on, with tables, figures and
+//! a page.
 
 use super::evaluation_result::EvaluationResult;
 use super::evaluator::RouterKind;
@@ -16,21 +17,21 @@ use undertone_report::{Metric, MetricsTable, RoutingAnalysis, TaskColumn};
 use undertone_store::write_atomically;
 use undertone_tasks::TrivialBaseline;
 
-/// What [`analyze`] found and where it wrote it.
+/// Results of [`analyze`], and the place of its page.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Every router and baseline by task.
+    /// Metrics of every router and baseline by task.
     pub table: MetricsTable,
-    /// Where the router sent what, once there is one.
+    /// Analysis of the router's decisions, if there is a router.
     pub routing: Option<RoutingAnalysis>,
-    /// The page, once there is a router to show.
+    /// Path of the page, if there is a router.
     pub page: Option<PathBuf>,
 }
 
-/// Judges the newest finished phase of a run with one router.
+/// Evaluates the newest finished phase of a run with one kind of router.
 ///
 /// # Errors
-/// When no phase has finished, or data or device cannot be had.
+/// When no phase has finished, or data or device are not available.
 pub fn evaluate_run(experiment: &Experiment, split: Split, kind: RouterKind) -> Result<EvaluationResult, RunError> {
     check_tasks(experiment)?;
     let setup = Setup::new(experiment)?;
@@ -41,7 +42,7 @@ pub fn evaluate_run(experiment: &Experiment, split: Split, kind: RouterKind) -> 
     evaluate(&setup, &model, &experiment.tasks, split, kind)
 }
 
-/// Judges everything that a run has finished on a split of its data, and writes `analysis.json`, `metrics.json`, pictures
+/// Evaluates all finished stages of a run on a split of its data, and writes `analysis.json`, `metrics.json`, figures
 /// and `report.html` to the run's directory.
 ///
 /// # Errors
@@ -95,7 +96,7 @@ pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, RunError
     write(experiment, table, routing)
 }
 
-/// Refuses a run that has no tasks to be compared.
+/// Refuses a run without tasks.
 fn check_tasks(experiment: &Experiment) -> Result<(), RunError> {
     if !experiment.tasks.is_empty() {
         return Ok(());
@@ -105,7 +106,7 @@ fn check_tasks(experiment: &Experiment) -> Result<(), RunError> {
     Err(RunError::OtherKind { directory, instead })
 }
 
-/// The newest finished phase and its model.
+/// Returns the newest finished phase and its model.
 pub(super) fn newest(setup: &Setup) -> Result<(Stage, TaskModel), RunError> {
     let experiment = &*setup.experiment;
     for stage in [Stage::Joint, Stage::Router] {
@@ -120,7 +121,7 @@ pub(super) fn newest(setup: &Setup) -> Result<(Stage, TaskModel), RunError> {
     Err(RunError::NothingTrained(experiment.directory()))
 }
 
-/// Phase 1's adapters and heads side by side.
+/// Returns a model with the adapters and heads of phase 1.
 fn adapters(setup: &Setup) -> Result<TaskModel, RunError> {
     let mut model = Stage::Router.model(setup)?;
     model.router = None;
@@ -166,7 +167,7 @@ fn write(experiment: &Experiment, table: MetricsTable, routing: Option<RoutingAn
     let mut page = None;
     if let Some(routing) = &routing {
         save("analysis.json", &serde_json::to_string_pretty(routing).unwrap_or_default())?;
-        // The run's own page, and those of its stages, which lead to one another.
+        // The run's own page and those of its stages, which link to one another.
         page = write_reports(&root).map_err(RunError::from)?.into_iter().next();
     }
     Ok(Report { table, routing, page })

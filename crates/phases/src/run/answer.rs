@@ -1,4 +1,4 @@
-//! What a model answers.
+//! Answers of a model.
 
 use super::arrays::{one_hot, row_ids};
 use super::batch::{BatchInput, TaskBatch};
@@ -13,8 +13,8 @@ use undertone_tasks::{Answer, AnswerContext, BoxedHead, HeadInput, TextBatch, Te
 use undertone_train::BoxError;
 
 impl TaskModel {
-    /// Lets the heads of the tasks in `chosen` answer, each its rows. `states` are the backbone's last, `padding` is true where
-    /// an input has ended.
+    /// Computes the answer to each row with the head of its task in `chosen`. `states` are the backbone's last states,
+    /// `[batch, time, d_model]`; `padding` is the padding mask, true after the end of an input.
     #[allow(clippy::too_many_arguments)] // all of a batch, at each stage of its way through the model
     pub(super) fn answer(
         &self,
@@ -48,7 +48,7 @@ impl TaskModel {
     }
 }
 
-/// A speech backbone that writes.
+/// Text generation by a speech backbone.
 struct Writer<'a> {
     decoder: &'a WhisperDecoder,
     whisper: &'a PretrainedWhisper,
@@ -57,7 +57,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Each row is decoded as its task in `chosen` says.
+    /// Decodes each row with the generation settings of its task in `chosen`.
     fn write(&self, states: Tensor<3>, gates: Option<Gates>, prompts: &[Vec<u32>], chosen: &[usize]) -> Vec<Answer> {
         let device = states.device();
         let heads = one_hot(chosen, self.heads.len().max(1), &device);
@@ -73,7 +73,7 @@ impl Writer<'_> {
             let prompts: Vec<Vec<u32>> = rows.iter().map(|row| prompts[*row].clone()).collect();
             let (positions, prompt) = (self.whisper.config.max_target_positions, prompts[0].len());
             let options = self.whisper.generate_options();
-            // A model that is fine-tuned as a whole decodes as its own folder says.
+            // A fine-tuned model decodes with the generation settings of its own folder.
             let options = if task.is_whole() { options } else { task.generation.applied(options, positions, prompt) };
             for (row, tokens) in rows.into_iter().zip(self.decoder.generate(cache, &prompts, &options)) {
                 answers[row] = Answer::text(self.whisper.tokenizer.decode(&tokens).trim());
@@ -83,7 +83,7 @@ impl Writer<'_> {
     }
 }
 
-/// What a head on a text backbone makes of the states of some rows of a batch.
+/// Computes the answers of a head on a text backbone to some rows of a batch.
 fn read(
     head: &BoxedHead,
     task: &TaskConfig,

@@ -7,37 +7,37 @@ use undertone_data::loader::{Collate, Dataset, Loader, SampleError};
 use undertone_fit::BatchSize;
 use undertone_tasks::{HeadConfig, TextBatch, TextDataset, TextSample};
 
-/// Batches of tasks.
+/// Data loader of batches of tasks.
 pub type TaskLoader = Loader<TaskDataset, TaskCollate>;
 
-/// A sample and its task.
+/// Sample with its task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskSample {
-    /// The task's index.
+    /// Index of the task.
     pub task: usize,
-    /// What is heard or read, and what should be answered.
+    /// Input and reference answer.
     pub input: SampleInput,
 }
 
-/// What a sample is made of.
+/// Content of a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SampleInput {
-    /// Audio, and what is to be written.
+    /// Audio and its reference text.
     Speech(SpeechSample),
-    /// Tokens, and what is to be answered.
+    /// Tokens and their reference answer.
     Text(TextSample),
 }
 
-/// The samples of a task.
+/// Samples of a task.
 #[derive(Clone)]
 pub enum TaskSamples {
-    /// Of a speech backbone.
+    /// For a speech backbone.
     Speech(Arc<SpeechDataset>),
-    /// Of a text backbone.
+    /// For a text backbone.
     Text(Arc<TextDataset>),
 }
 
-/// The samples of all tasks, one task after the other.
+/// Samples of all tasks, one task after the other.
 pub struct TaskDataset {
     tasks: Vec<TaskSamples>,
     heads: Vec<HeadConfig>,
@@ -53,25 +53,26 @@ impl TaskSamples {
 }
 
 impl TaskDataset {
-    /// The datasets and heads of tasks, in the tasks' order.
+    /// Returns the dataset of tasks with these samples and heads, in the order of the tasks.
     pub fn new(tasks: Vec<TaskSamples>, heads: Vec<HeadConfig>) -> Self {
         Self { tasks, heads }
     }
 
-    /// How many samples each task has.
+    /// Returns the number of samples of each task.
     pub fn lengths(&self) -> Vec<usize> {
         self.tasks.iter().map(TaskSamples::len).collect()
     }
 
-    /// The tasks' samples, in their order.
+    /// Returns the samples of the tasks, in their order.
     pub fn tasks(&self) -> &[TaskSamples] {
         &self.tasks
     }
 
-    /// A sample as demanding as any: the one of all tasks' whose input and answer are longest together.
+    /// Returns the sample that needs the most memory: out of the longest ones of all tasks, the one with the greatest
+    /// total length of input and answer.
     ///
     /// # Errors
-    /// When a sample cannot be made, or there is none.
+    /// When a sample cannot be loaded, or there is none.
     pub fn most_demanding(&self) -> Result<TaskSample, SampleError> {
         let mut found: Option<(usize, TaskSample)> = None;
         for (task, samples) in self.tasks.iter().enumerate() {
@@ -125,7 +126,7 @@ impl Dataset for TaskDataset {
         }
     }
 
-    /// Seconds of speech, tokens of text.
+    /// Returns the length in seconds of speech or tokens of text.
     fn length(&self, index: usize) -> Option<f64> {
         match self.locate(index) {
             (_, TaskSamples::Speech(samples), index) => samples.length(index),
@@ -134,20 +135,20 @@ impl Dataset for TaskDataset {
     }
 }
 
-/// A batch of several tasks, in host memory.
+/// Batch of several tasks, in host memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskBatch {
-    /// What the backbone reads, and what should be answered.
+    /// Inputs of the backbone and reference answers.
     pub input: BatchInput,
-    /// Each sample's task.
+    /// Task of each sample.
     pub tasks: Vec<usize>,
-    /// Positions of the backbone's states that each sample fills.
+    /// Number of positions of the backbone's states that each sample fills.
     pub lengths: Vec<usize>,
-    /// The optimizer step it belongs to, counted from 0.
+    /// Optimizer step of the batch, counted from 0.
     pub step: u64,
 }
 
-/// What a batch is made of.
+/// Content of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BatchInput {
     /// For a speech backbone.
@@ -157,7 +158,7 @@ pub enum BatchInput {
 }
 
 impl TaskBatch {
-    /// How many decisions a row asks for: tokens, tags, labels.
+    /// Returns the number of decisions in the reference answer of a row: tokens, tags, labels.
     pub fn decisions(&self, row: usize) -> usize {
         match &self.input {
             BatchInput::Speech(speech) => speech.row_labels(row).iter().filter(|label| **label >= 0).count(),
@@ -165,13 +166,13 @@ impl TaskBatch {
         }
     }
 
-    /// How many decisions the samples of a task ask for.
+    /// Returns the number of decisions in the reference answers of a task's samples.
     pub fn decisions_of(&self, task: usize) -> f64 {
         let own = self.tasks.iter().enumerate().filter(|(_, other)| **other == task);
         own.map(|(row, _)| self.decisions(row) as f64).sum()
     }
 
-    /// Positions of the backbone's states.
+    /// Returns the number of positions of the backbone's states.
     pub fn positions(&self) -> usize {
         match &self.input {
             BatchInput::Speech(speech) => speech.frames.div_ceil(2),
@@ -181,7 +182,7 @@ impl TaskBatch {
 }
 
 impl TaskBatch {
-    /// How large it is.
+    /// Returns the size of the batch.
     pub fn shape(&self) -> BatchSize {
         match &self.input {
             BatchInput::Speech(speech) => speech.shape(),
@@ -193,21 +194,21 @@ impl TaskBatch {
     }
 }
 
-/// Makes batches of several tasks.
+/// Collates samples of several tasks into batches.
 pub enum TaskCollate {
     /// For a speech backbone.
     Speech(Box<WhisperCollate>),
     /// For a text backbone.
     Text {
-        /// The id of the token that it pads with.
+        /// Id of the padding token.
         pad: u32,
-        /// The tasks' heads, where batches are for their losses.
+        /// Heads of the tasks, if the batches need labels for their losses.
         heads: Vec<HeadConfig>,
     },
 }
 
 impl TaskCollate {
-    /// With what the losses of a dataset's tasks compare with, for batches that are trained on.
+    /// Adds the labels for the losses of a dataset's tasks, for training batches.
     pub(super) fn labelled(self, dataset: &TaskDataset) -> Self {
         match self {
             Self::Text { pad, .. } => Self::Text { pad, heads: dataset.heads.clone() },

@@ -1,4 +1,4 @@
-//! One stage of a run, and one of its tasks, as somebody names them: by a directory and the name of a task.
+//! The choice of a stage and a task of a run, by a directory and the name of the task.
 
 use super::model::TaskModel;
 use super::phase::Phase;
@@ -10,21 +10,21 @@ use crate::run_directory::CONFIG;
 use crate::{Experiment, ModelConfig, RunError};
 use std::path::{Path, PathBuf};
 
-/// What somebody wants to use of a run: what one of its stages learned for one task.
+/// Model that one stage of a run trained for one task.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// What the run was trained with, at home in its directory.
+    /// Configuration of the run, with its current directory.
     pub experiment: Experiment,
-    /// The stage whose best model it is.
+    /// Stage whose best model is chosen.
     pub stage: Stage,
-    /// Which of the experiment's tasks; 0 for a run without tasks.
+    /// Index of the task; 0 for a run without tasks.
     pub(super) task: usize,
 }
 
 impl Choice {
-    /// What the run in `directory`, or one stage of it where that is the stage's directory, learned for the task of this name,
-    /// which need not be given where there is one. Of several stages it is that of the latest phase. `settings` change the
-    /// run's configuration.
+    /// Chooses the model for `task` of the run in `directory`, or of one of its stages if `directory` is that of a
+    /// stage. If there is only one task, its name may be left out. In the directory of a run, the finished stage of the
+    /// latest phase is chosen. `settings` change the run's configuration.
     ///
     /// # Errors
     /// When there is no run, no such task, or nothing trained; and when there are several tasks and none is named.
@@ -33,7 +33,7 @@ impl Choice {
         let mut experiment = Experiment::load(Some(&root.join(CONFIG)), settings)?;
         experiment.at(&root);
         let asked = directory.strip_prefix(&root).unwrap_or(Path::new(""));
-        // The model of a stage stands for the stage.
+        // The directory of a stage's model stands for the stage.
         let asked = if asked.ends_with("best") { asked.parent().unwrap_or(asked) } else { asked };
         let number = task.map(|task| number_of(&experiment, task)).transpose()?;
         let (stage, task) = match (asked.as_os_str().is_empty(), experiment.tasks.len()) {
@@ -55,7 +55,7 @@ impl Choice {
         Ok(Self { experiment, stage, task })
     }
 
-    /// The folder of the adapter, in PEFT's layout; nothing where the stage trains none.
+    /// Returns the folder of the adapter, in PEFT's layout; `None` if the stage trains no adapter.
     pub fn adapter(&self) -> Option<PathBuf> {
         let name = match self.stage {
             Stage::Head(_) | Stage::Full => return None,
@@ -67,22 +67,23 @@ impl Choice {
         Some(self.stage.directory(&self.experiment).join("best/adapters").join(name))
     }
 
-    /// Whether its model is a folder in the Hugging Face layout as it is.
+    /// Whether its model is a complete folder in the Hugging Face layout.
     pub fn is_whole(&self) -> bool {
         self.stage.is_plain(&self.experiment)
     }
 
-    /// Whether what it learned is more than an adapter: a head of the task's own.
+    /// Whether it has trained a head for the task.
     pub fn has_head(&self) -> bool {
         self.stage != Stage::Whole
     }
 
-    /// The one task that is chosen, as a list.
+    /// Returns the chosen task as a list.
     pub(super) fn tasks(&self) -> Vec<TaskConfig> {
         vec![self.experiment.all_tasks().swap_remove(self.task)]
     }
 
-    /// What training began with, or what it made of it where it trained the weights themselves.
+    /// Returns the experiment with the backbone to load: the initial one, or the trained one if the stage trained its
+    /// weights.
     pub(super) fn backbone(&self) -> Experiment {
         let mut experiment = self.experiment.clone();
         if self.stage.is_plain(&experiment) {
@@ -92,7 +93,8 @@ impl Choice {
         experiment
     }
 
-    /// The model, with the adapter and the head of the task alone. `setup` is of [`backbone`](Self::backbone).
+    /// Loads the model with the adapter and the head of the task alone. `setup` is that of
+    /// [`backbone`](Self::backbone).
     pub(super) fn model(&self, setup: &Setup) -> Result<TaskModel, RunError> {
         match self.stage.is_plain(&self.experiment) {
             true => Ok(TaskModel::plain(setup.pretrained.network())),
@@ -101,9 +103,9 @@ impl Choice {
     }
 }
 
-/// The directory of the run that `directory` is, or lies in.
+/// Returns the directory of the run that `directory` is or belongs to.
 pub(crate) fn root_of(directory: &Path) -> Option<PathBuf> {
-    // As deep as `baselines/head/TASK`.
+    // The deepest stage directory is `baselines/head/TASK`.
     let above = directory.ancestors().take(4).find(|above| above.join(CONFIG).is_file());
     above.filter(|root| !root.as_os_str().is_empty()).map(Path::to_owned)
 }
@@ -117,13 +119,13 @@ fn only_task(experiment: &Experiment) -> Result<usize, RunError> {
     if experiment.tasks.len() == 1 { Ok(0) } else { Err(RunError::WhichTask(known(experiment))) }
 }
 
-/// The names of the tasks, as a sentence has them.
+/// Returns the names of the tasks for a message.
 fn known(experiment: &Experiment) -> String {
     let names: Vec<&str> = experiment.tasks.iter().map(|task| task.name.as_str()).collect();
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// The latest finished stage that has the task's adapter.
+/// Returns the latest finished stage that has the task's adapter.
 fn latest_with(experiment: &Experiment, task: usize) -> Result<Stage, RunError> {
     let later = Phase::ALL.iter().rev().flat_map(|phase| stages(experiment, *phase));
     let mut with_task = later.filter(|stage| !matches!(stage, Stage::Adapter(other) if *other != task));
@@ -136,7 +138,7 @@ fn stage_in(experiment: &Experiment, directory: &Path) -> Result<Stage, RunError
     found.ok_or_else(|| RunError::NoStage(directory.to_owned()))
 }
 
-/// The task of a stage that has one, or the named one of a stage that has several.
+/// Returns the task of a stage that has one, or the named task of a stage that has several.
 fn task_of(experiment: &Experiment, stage: &Stage, named: Option<usize>) -> Result<usize, RunError> {
     match (stage, named) {
         (Stage::Adapter(own) | Stage::Head(own), None) => Ok(*own),
@@ -144,7 +146,7 @@ fn task_of(experiment: &Experiment, stage: &Stage, named: Option<usize>) -> Resu
             task: experiment.tasks[named].name.clone(),
             known: experiment.tasks[*own].name.clone(),
         }),
-        // One adapter, or the backbone itself, does all of them.
+        // One adapter, or the backbone itself, is for all tasks.
         (Stage::Shared | Stage::Full, None) if !experiment.model.backbone.is_text() => Ok(0),
         (_, Some(named)) => Ok(named),
         (_, None) => only_task(experiment),

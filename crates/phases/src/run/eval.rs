@@ -1,4 +1,4 @@
-//! Judging one model on an experiment's data, with nothing to route.
+//! Evaluation of one model on an experiment's data, without routing.
 
 use super::batch::TaskLoader;
 use super::choice::Choice;
@@ -10,13 +10,13 @@ use crate::{Experiment, LongAudio, RunError, Split};
 use std::path::Path;
 use undertone_train::{Evaluation, TrainError};
 
-/// Judges what was `trained`, a folder, or else the model that the experiment begins with, on a split of its data.
+/// Evaluates the model in the folder `trained`, or else the initial model of the experiment, on a split of its data.
 ///
-/// Long recordings are cut as the model at the beginning hears them, as in training: what is judged does not choose what it is
-/// judged on.
+/// Long recordings are aligned by the initial model, as in training, so that the evaluated model does not affect the
+/// data that it is evaluated on.
 ///
 /// # Errors
-/// When device, model or data cannot be had.
+/// When device, model or data are not available.
 pub fn evaluate(experiment: &Experiment, trained: Option<&Path>, split: Split) -> Result<Evaluation, RunError> {
     let mut result = experiment.clone();
     if let Some(trained) = trained {
@@ -32,10 +32,10 @@ pub fn evaluate(experiment: &Experiment, trained: Option<&Path>, split: Split) -
     evaluate_with(&setup, &model, tasks, &data)
 }
 
-/// Judges what a stage learned for a task, by itself, on a split of the task's data. Nothing is routed.
+/// Evaluates the model of a stage for one task on a split of the task's data, without routing.
 ///
 /// # Errors
-/// When device, model or data cannot be had.
+/// When device, model or data are not available.
 pub fn evaluate_choice(choice: &Choice, split: Split) -> Result<Evaluation, RunError> {
     let Choice { experiment, stage, .. } = choice;
     if stage.is_plain(experiment) {

@@ -1,27 +1,27 @@
-//! What judging a model finds.
+//! The result of an evaluation.
 
 use crate::config::ERROR;
 use std::collections::BTreeMap;
 use undertone_report::RoutedSample;
 use undertone_train::{Evaluation, Example};
 
-/// What a model did on an evaluation set.
+/// Result of a model on an evaluation set.
 #[derive(Clone, Debug, Default)]
 pub struct EvaluationResult {
-    /// Task → metric → value.
+    /// Metric values by task and metric.
     pub tasks: BTreeMap<String, BTreeMap<String, f64>>,
-    /// The mean over the tasks of the first metric's error.
+    /// Mean over tasks of the error of each task's first metric.
     pub error: f64,
-    /// The router's probabilities for each sample; without a router, nothing.
+    /// Router probabilities of each sample; empty without a router.
     pub routed: Vec<RoutedSample>,
-    /// One sample of each task, or a few of the only one of a run without `tasks`.
+    /// Examples: one sample of each task, or a few in a run without `tasks`.
     pub examples: Vec<Example>,
-    /// What is to be known of the metrics, in sentences.
+    /// Remarks on the metrics, as sentences.
     pub remarks: Vec<String>,
 }
 
 impl EvaluationResult {
-    /// The share of samples that the router sent to their own task.
+    /// Returns the share of samples that the router sent to their own task; `None` without a router.
     pub fn routing_accuracy(&self) -> Option<f64> {
         let right = self.routed.iter().filter(|s| choice(&s.gates) == s.task).count();
         (!self.routed.is_empty()).then(|| right as f64 / self.routed.len() as f64)
@@ -29,8 +29,8 @@ impl EvaluationResult {
 }
 
 impl EvaluationResult {
-    /// As the Learner records it: `task.metric`, the mean error, and the router's accuracy where there is one; of a run
-    /// without `tasks` the metrics alone.
+    /// Converts it to the Learner's form: `task.metric`, the mean error, and the router's accuracy if there is a
+    /// router. A run without `tasks` has the metrics alone.
     pub fn into_evaluation(self) -> Evaluation {
         let routing = self.routing_accuracy();
         let mut metrics = BTreeMap::new();
@@ -43,7 +43,7 @@ impl EvaluationResult {
         }
         if let Some(accuracy) = routing {
             metrics.insert("routing_accuracy".to_owned(), accuracy);
-            // Where nothing was written, the router alone decides which checkpoint is best.
+            // If only routing was evaluated, the router's error selects the best checkpoint.
             metrics.entry(ERROR.to_owned()).or_insert(1.0 - accuracy);
         }
         Evaluation { metrics, examples: self.examples, remarks: self.remarks }

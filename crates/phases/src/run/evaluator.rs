@@ -1,4 +1,4 @@
-//! Judging a model on the tasks' data, with one router or another.
+//! Evaluation of a model on the tasks' data, with different kinds of routers.
 
 use super::arrays::{input, one_hot};
 use super::batch::{TaskBatch, TaskLoader};
@@ -20,38 +20,38 @@ use undertone_model::router::{RouterConfig, Routing};
 use undertone_report::RoutedSample;
 use undertone_train::{BoxError, ProcessGroup};
 
-/// Who decides which adapters an input goes through.
+/// Kind of router that selects the adapters for an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouterKind {
     /// The trained router.
     Learned,
-    /// Somebody who knows the task.
+    /// The true task of each sample.
     Oracle,
-    /// Nobody: all adapters count alike. The head is the task's own.
+    /// Equal gates for all adapters, with the head of the true task.
     Uniform,
-    /// Chance: one adapter and its head.
+    /// A random adapter with its head.
     Random,
 }
 
-/// What judging needs besides a model and data.
+/// Evaluator of models: everything that an evaluation needs besides a model and data.
 pub struct Evaluator {
     pub(super) tasks: Vec<TaskConfig>,
     pub(super) pretrained: Pretrained,
     pub(super) router: RouterConfig,
-    /// What is done to texts before they are compared.
+    /// Normalisation of texts before they are compared.
     pub(super) normalizer: TextNormalizer,
     pub(super) device: Device,
-    /// The ranks that share its work.
+    /// Process group that shares the evaluation.
     pub(super) process_group: ProcessGroup,
 }
 
 impl Evaluator {
-    /// What is to be known of what it finds.
+    /// Returns a remark on its error rates, if there is one.
     pub fn remark(&self) -> Option<String> {
         self.normalizer.remark()
     }
 
-    /// Lets the model answer every sample and compares.
+    /// Computes the model's answer to every sample and scores it.
     ///
     /// # Errors
     /// When a sample cannot be read.
@@ -76,8 +76,9 @@ impl Evaluator {
         self.result(scoring, routed)
     }
 
-    /// As [`judge`](Self::judge), each rank its share of the batches; false where what a kind of task answers cannot be told
-    /// to other ranks. Scores are made by each of all answers in their order, so that they are those of one process.
+    /// As [`evaluate`](Self::evaluate), but each rank answers its share of the batches. Returns false if the answers of
+    /// some kind of task cannot be sent to other ranks. Each rank scores all answers in order, so the scores equal
+    /// those of a single process.
     fn evaluate_shared(
         &self,
         model: &TaskModel,
@@ -91,7 +92,7 @@ impl Evaluator {
             .into_iter()
             .map(|mut told| Ok((told.spoken.take(), told.answered(&self.tasks)?)))
             .collect::<Result<_, BoxError>>()?;
-        // What was to be said is told; texts every rank reads itself.
+        // References of speech are sent between ranks; samples of text are read by every rank.
         let mut texts = all.iter().any(|(spoken, _)| spoken.is_none()).then(|| data.epoch(0, 0));
         for (spoken, answered) in all {
             match (spoken, &mut texts) {
@@ -107,20 +108,20 @@ impl Evaluator {
         Ok(true)
     }
 
-    /// What the model makes of this rank's share of the batches; nothing where it cannot be told.
+    /// Returns the model's answers to this rank's share of the batches; `None` if they cannot be sent to other ranks.
     fn answer_share(
         &self,
         model: &TaskModel,
         data: &TaskLoader,
         kind: RouterKind,
     ) -> Result<Option<Vec<SharedAnswers>>, BoxError> {
-        // Chance is a matter of a single process.
+        // Random choices are only the same in a single process.
         if kind == RouterKind::Random {
             return Ok(None);
         }
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut own = Vec::new();
-        // All batches at a time: nobody waits for anybody before the end.
+        // One window of all batches: no rank waits for others before the end.
         let share = BatchShare {
             rank: self.process_group.rank(),
             count: self.process_group.count(),
@@ -142,7 +143,7 @@ impl Evaluator {
         Ok(EvaluationResult { routed, remarks: self.remark().into_iter().collect(), ..scoring.finish()? })
     }
 
-    /// Lets the model answer the samples of a batch.
+    /// Computes the model's answers to the samples of a batch.
     fn answer(
         &self,
         model: &TaskModel,
@@ -166,7 +167,7 @@ impl Evaluator {
         Ok(Answered { losses, routed, chosen, answers })
     }
 
-    /// Where the router sends every sample, without letting the model write.
+    /// Evaluates the routing of every sample, without computing answers.
     ///
     /// # Errors
     /// When a sample cannot be read.
@@ -181,7 +182,7 @@ impl Evaluator {
         Ok(result)
     }
 
-    /// A batch at the tap, and what losses of texts need besides.
+    /// Computes a batch's states at the tap, and the additional inputs of text heads.
     fn tap(&self, model: &TaskModel, batch: &mut TaskBatch) -> Result<(Tapped, Option<TextInput>), BoxError> {
         note_workload(Workload::Evaluation(batch.shape()));
         let (input, padding) = input(batch, 0, &self.device);
@@ -189,7 +190,7 @@ impl Evaluator {
         Ok((model.tap(input, padding)?, texts))
     }
 
-    /// How much each adapter counts, and the task whose head answers.
+    /// Returns the gates of the adapters, and the task whose head answers each row.
     fn decide(
         &self,
         model: &TaskModel,
@@ -231,8 +232,8 @@ fn routed(routing: &Routing, tasks: &[usize]) -> Vec<RoutedSample> {
 }
 
 impl TaskModel {
-    /// The gates of somebody who knows the tasks; a model without adapters has none, and one with a single adapter for
-    /// all tasks has it open.
+    /// Returns the gates for the true tasks. A model without adapters has none; the gate of a single adapter for all
+    /// tasks is always open.
     pub(super) fn oracle(&self, tasks: &[usize], device: &Device) -> Option<Gates> {
         let adapters = self.adapters();
         let first = *tasks.first()?;

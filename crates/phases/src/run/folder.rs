@@ -1,5 +1,5 @@
-//! A trained set of adapters on disk: PEFT's layout for each adapter, safetensors for heads and router, and
-//! `dynamo.json`, which says what they are.
+//! A trained set of adapters on disk: PEFT's layout for each adapter, safetensors for heads and router, and their
+//! description in `dynamo.json`.
 
 use super::model::{TaskModel, is_shared};
 use serde::{Deserialize, Serialize};
@@ -13,19 +13,19 @@ use undertone_store::{
 };
 use undertone_tasks::{BoxedHead, HeadConfig};
 
-/// What a folder holds: `dynamo.json`.
+/// Description of a folder: the content of `dynamo.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Description {
-    /// The adapters, in the order of gates.
+    /// Adapters, in the order of the gates.
     pub adapters: Vec<AdapterDescription>,
-    /// The heads, in the order of the router's outputs where there is one.
+    /// Heads, in the order of the router's outputs if there is a router.
     pub heads: Vec<HeadDescription>,
-    /// The router's shape and the blocks below it.
+    /// Shape of the router, and its tap.
     pub router: RouterConfig,
-    /// What the adapters were trained on.
+    /// Backbone that the adapters were trained on.
     pub backbone: String,
-    /// Whether the backbone was trained too, and lies here.
+    /// Whether the backbone was trained, too, and is in the folder.
     pub trained_backbone: bool,
 }
 
@@ -45,42 +45,42 @@ pub(super) struct HeadDescription {
     pub head: HeadConfig,
 }
 
-/// Why a folder of adapters cannot be used.
+/// Reason why a folder of adapters cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// It does not say what it is.
+    /// Its description is missing or invalid.
     #[error("`{}` cannot be read ({reason}): it is written by a finished phase", path.display())]
     Description {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// Reason.
         reason: String,
     },
-    /// A head was trained for something else.
+    /// A head has another configuration.
     #[error("`{}` holds a head for task `{task}` with {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
     Head {
         /// The folder.
         path: PathBuf,
         /// The task.
         task: String,
-        /// Its head there.
+        /// Head in the folder.
         found: String,
-        /// Its head here.
+        /// Head in the configuration.
         expected: String,
     },
-    /// It was trained for something else.
+    /// An adapter has another configuration.
     #[error("`{}` holds an adapter for task `{task}` with {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
     Adapter {
         /// The folder.
         path: PathBuf,
         /// The task.
         task: String,
-        /// Its adapter there.
+        /// Adapter in the folder.
         found: String,
-        /// Its adapter here.
+        /// Adapter in the configuration.
         expected: String,
     },
-    /// It has no such task.
+    /// It has no adapter or head for the task.
     #[error("`{}` holds no adapter for task `{task}`: train phase 1 for it", path.display())]
     NoTask {
         /// The folder.
@@ -88,17 +88,17 @@ pub enum FolderError {
         /// The task.
         task: String,
     },
-    /// It was trained below another tap, or on another backbone.
+    /// It was trained with another tap or backbone.
     #[error("`{}` was trained on {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
     Ground {
         /// The folder.
         path: PathBuf,
-        /// Backbone and tap there.
+        /// Backbone and tap in the folder.
         found: String,
-        /// Backbone and tap here.
+        /// Backbone and tap in the configuration.
         expected: String,
     },
-    /// It has a router of another shape, or over other tasks.
+    /// Its router has another shape, or other tasks.
     #[error("`{}` holds another router than the configuration describes: train phase 2 again, or set the configuration back", .0.display())]
     Router(PathBuf),
     /// A file is missing, damaged, or cannot be written.
@@ -112,13 +112,13 @@ const ROUTER: &str = "router.safetensors";
 const BACKBONE: &str = "backbone.safetensors";
 
 impl Description {
-    /// What adapters stand on, in words.
+    /// Returns backbone and tap for a message.
     fn ground(&self) -> String {
         format!("{} above block {}", self.backbone, self.router.tap)
     }
 }
 
-/// Writes adapters, heads and router of `model`, whole or not at all.
+/// Writes adapters, heads and router of `model` atomically.
 pub(super) fn save(model: &TaskModel, description: &Description, dir: &Path) -> Result<(), FolderError> {
     let mut model = model.clone();
     write_directory(dir, |dir| {
@@ -143,12 +143,12 @@ pub(super) fn save(model: &TaskModel, description: &Description, dir: &Path) -> 
     Ok(())
 }
 
-/// What a file calls a head's parameter: the task's name stands for the kind of head.
+/// Returns the name of a head's parameter in the file: the task's name replaces the kind of head.
 fn head_name(task: &str, path: &str) -> String {
     format!("{task}.{}", path.split_once('.').map_or(path, |(_, rest)| rest))
 }
 
-/// One adapter as PEFT's `PeftModel.from_pretrained` loads it.
+/// Writes one adapter in the layout that PEFT's `PeftModel.from_pretrained` loads.
 fn write_adapter(
     model: &mut TaskModel,
     index: usize,
@@ -160,7 +160,7 @@ fn write_adapter(
     std::fs::create_dir_all(dir).map_err(io)?;
     let prefix = model.backbone.peft_prefix();
     let matrices = adapter_parameters(&mut *model.backbone, index);
-    // Whole paths: adapters lie above the tap only, which names like `q_proj` would not say.
+    // Full paths, because adapters are above the tap only, which names like `q_proj` cannot express.
     let targets: Vec<&str> = matrices.keys().filter_map(|name| name.strip_suffix(".lora_A.weight")).collect();
     let config = serde_json::json!({
         "peft_type": "LORA", "task_type": null, "base_model_name_or_path": backbone, "r": adapter.lora.r,
@@ -177,7 +177,7 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
     write_atomically(path, serde_json::to_string_pretty(value).unwrap_or_default().as_bytes())
 }
 
-/// Reads the adapters and heads that `expected` describes into `model`, the first of them into `slot`.
+/// Loads the adapters and heads that `expected` describes into `model`, starting at index `slot`.
 pub(super) fn load_parts(
     model: &mut TaskModel,
     expected: &Description,
@@ -221,14 +221,14 @@ fn load_head(head: &BoxedHead, task: &str, file: &TensorFile) -> Result<BoxedHea
     })
 }
 
-/// Reads a backbone that was trained.
+/// Loads a trained backbone.
 pub(super) fn load_backbone(model: &mut TaskModel, dir: &Path) -> Result<(), FolderError> {
     let file = TensorFile::open(&dir.join(BACKBONE))?;
     model.backbone = load_parameters(model.backbone.clone(), |name| file.read(name))?;
     Ok(())
 }
 
-/// Reads the router, where the model has one.
+/// Loads the router, if the model has one.
 pub(super) fn load_router(model: &mut TaskModel, expected: &Description, dir: &Path) -> Result<(), FolderError> {
     let Some(router) = model.router.take() else { return Ok(()) };
     let found = describe(dir)?;

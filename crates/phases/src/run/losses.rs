@@ -1,4 +1,4 @@
-//! What the router is trained by besides the tasks' own losses. Every term is a sum over the batch.
+//! Loss terms of the router besides the tasks' own losses. Every term is a sum over the batch.
 
 use crate::config::RoutingWeights;
 use burn::tensor::activation::{log_softmax, softplus};
@@ -7,7 +7,7 @@ use undertone_model::router::Routing;
 use undertone_ops::{cross_entropy, matmul, sum};
 use undertone_train::LossTerm;
 
-/// Names and weights of the terms that `weights` asks for, in the order of [`routing_terms`].
+/// Returns the names and weights of the terms with a weight above 0, in the order of [`routing_terms`].
 pub(super) fn term_names(weights: &RoutingWeights) -> Vec<(&'static str, f64)> {
     let all = [
         ("routing", weights.routing),
@@ -21,8 +21,8 @@ pub(super) fn term_names(weights: &RoutingWeights) -> Vec<(&'static str, f64)> {
     all.into_iter().filter(|(_, weight)| *weight > 0.0).collect()
 }
 
-/// The terms that `weights` asks for, of a batch: `pooled` is what the router read, `[batch, d_model]`, `temperature` the
-/// router's, `[1]`, `tasks` each sample's own. The tasks' own losses are none of them.
+/// Computes the loss terms of a batch with a weight above 0, without the tasks' own losses. `pooled` is the router's
+/// input, `[batch, d_model]`, `temperature` the router's temperature, `[1]`, and `tasks` the task of each sample.
 pub fn routing_terms(
     weights: &RoutingWeights,
     routing: &Routing,
@@ -53,9 +53,10 @@ fn targets(tasks: &[usize], device: &Device) -> Tensor<1, Int> {
     Tensor::from_ints(TensorData::from(tasks.as_slice()), device)
 }
 
-/// The mean square of how far each adapter's mean use is from its task's share of the batch, over the square of an even
-/// share. In a batch with as many samples of every task it is the variance of the mean use over the squared ideal share:
-/// 0 when all are used alike, `adapters - 1` when one is used alone. Other batches are not asked for what they do not hold.
+/// Computes the mean squared difference between each adapter's mean use and its task's share of the batch, over the
+/// squared uniform share. In a batch with equally many samples of every task, it is the variance of the mean use over
+/// the squared ideal share: 0 if all adapters are used equally, `adapters - 1` if only one is used. In other batches,
+/// an adapter is only expected to be used as much as its task occurs.
 fn load_imbalance(p: Tensor<2>, tasks: &[usize], device: &Device) -> Tensor<1> {
     let [_, adapters] = p.dims();
     let mut shares = vec![0.0_f32; adapters];
@@ -64,13 +65,14 @@ fn load_imbalance(p: Tensor<2>, tasks: &[usize], device: &Device) -> Tensor<1> {
     (p.mean_dim(0) - shares).square().mean().mul_scalar((adapters * adapters) as f64)
 }
 
-/// `1 - Σ p²`, summed: 0 for a gate that opens one adapter alone, near 1 for one that opens many.
+/// Computes the sum of `1 - Σ p²`: 0 for a sample whose gates open one adapter alone, near 1 if they open many.
 fn inefficiency(p: Tensor<2>) -> Tensor<1> {
     sum(p.clone().ones_like().mean_dim(1)) - sum(p.square())
 }
 
-/// The mean squared distance between the gates of two inputs, weighted by how alike they are: the cosine of their pooled
-/// states less the batch's mean (which all states share, and which would make everything alike), where it is above 0.
+/// Computes the mean squared distance between the gates of two inputs, weighted by their similarity: the cosine of
+/// their pooled states less the batch's mean, where it is above 0. All states share that mean, so all would be similar
+/// with it.
 fn inconsistency(pooled: Tensor<2>, p: Tensor<2>) -> Tensor<1> {
     let centred = pooled.clone() - pooled.mean_dim(0);
     let length = centred.clone().square().sum_dim(1).sqrt().clamp_min(1e-6);
@@ -83,13 +85,13 @@ fn inconsistency(pooled: Tensor<2>, p: Tensor<2>) -> Tensor<1> {
     sum(alike.clone() * apart) / sum(alike).clamp_min(1e-6)
 }
 
-/// The entropy of the gates in nats, summed.
+/// Computes the sum of the entropies of the gates, in nats.
 fn entropy(logits: Tensor<2>) -> Tensor<1> {
     let log_p = log_softmax(logits, 1);
     sum(log_p.clone().exp() * log_p).neg()
 }
 
-/// Binary cross-entropy of the router's confidence against whether its choice is right, summed.
+/// Computes the sum of the binary cross-entropies of the router's confidence against whether its choice is right.
 fn confidence_loss(routing: &Routing, tasks: &[usize], device: &Device) -> Tensor<1> {
     let tasks: Vec<i64> = tasks.iter().map(|task| *task as i64).collect();
     let right = routing.choice_ids().equal(Tensor::<1, Int>::from_ints(tasks.as_slice(), device)).float();

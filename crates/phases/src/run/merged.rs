@@ -1,4 +1,4 @@
-//! What a run trained, as a Whisper like any other: adapters and what tells the decoder its task are folded into the weights.
+//! A trained model as an ordinary Whisper: adapter and task prompt are merged into the weights.
 
 use super::choice::{Choice, root_of};
 use super::model::{PromptHead, TaskModel};
@@ -12,12 +12,11 @@ use undertone_model::lora::merge_and_unload;
 use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, Whisper};
 use undertone_ops::set_kernels;
 
-/// Loads the Whisper that is called `name` onto a device: a bundled model, a folder in the Hugging Face layout, or the
-/// directory of a run or of one of its stages, whose adapter, if it has one, is merged. Of a run with several tasks, `task`
-/// says which.
+/// Loads the Whisper `name` onto a device: a bundled model, a folder in the Hugging Face layout, or the directory of a
+/// run or of one of its stages, whose adapter, if it has one, is merged. `task` selects the task of a run with several.
 ///
 /// # Errors
-/// When there is no such model; and when a task is named and there is none of this name.
+/// When there is no such model, or no task with that name.
 pub fn load_whisper(name: &Path, task: Option<&str>, device: &Device) -> Result<PretrainedWhisper, RunError> {
     match root_of(name) {
         Some(_) if name.is_dir() && !name.join("config.json").exists() => merged(&Choice::of(name, task, &[])?, device),
@@ -32,13 +31,13 @@ pub fn has_tasks(name: &Path) -> bool {
     root.and_then(|root| recorded(&root.join(CONFIG)).ok()?).is_some_and(|experiment| !experiment.tasks.is_empty())
 }
 
-/// The Whisper that a stage trained for a task, whole: without gates or heads it writes what the stage's model writes.
+/// Returns a stage's model for a task as a complete Whisper, which computes the same texts without gates or heads.
 ///
-/// The learned vector of a task's head goes into the embedding of the start token. That is the same while this token comes
-/// first and is never written, so it is suppressed.
+/// The learned vector of a task's head is added to the embedding of the start token. This is equivalent as long as the
+/// token comes first and is never generated, so it is suppressed.
 ///
 /// # Errors
-/// When its parts cannot be had, or the backbone reads text.
+/// When its parts cannot be loaded, or the backbone reads text.
 pub fn merged(choice: &Choice, device: &Device) -> Result<PretrainedWhisper, RunError> {
     let backbone = choice.backbone();
     set_kernels(backbone.kernels);
@@ -60,7 +59,7 @@ pub fn merged(choice: &Choice, device: &Device) -> Result<PretrainedWhisper, Run
     Ok(whisper)
 }
 
-/// The network with the only adapter and the only head folded in; nothing where it is no Whisper.
+/// Returns the network with its only adapter and its only head merged; `None` if it is no Whisper.
 fn whole(model: &TaskModel, start_token: u32) -> Option<Whisper> {
     let mut network = model.backbone.downcast_ref::<Whisper>()?.clone();
     if model.adapters() > 0 {
@@ -80,7 +79,7 @@ fn whole(model: &TaskModel, start_token: u32) -> Option<Whisper> {
     Some(network)
 }
 
-/// Lets the model decode as the task's answers are decoded.
+/// Sets the model's generation settings to those of the task.
 fn decode_as(task: &crate::config::TaskConfig, whisper: &mut PretrainedWhisper) {
     let prompt = whisper.tokenizer.prompt(&whisper.generation, None, None).map_or(1, |prompt| prompt.len());
     let options = task.generation.applied(whisper.generate_options(), whisper.config.max_target_positions, prompt);

@@ -1,9 +1,10 @@
-//! A run: a list of stages over tasks, each trained by a [`Learner`](undertone_train::Learner) in a directory of its own.
+//! A run: a list of stages over tasks, each trained by a [`Learner`](undertone_train::Learner) in a directory of its
+//! own.
 //!
-//! A configuration without `tasks` stands for one stage with one task that has no name: a Whisper that is fine-tuned, in the
-//! run's own directory. With `tasks` it is DYNAMO: an adapter and a head for each task on one frozen backbone, and a router
-//! over them. Phase 1 trains adapters and heads, phase 2 the router, phase 3 router and adapters together; every stage begins
-//! with what the one before it found best, and leaves adapters in PEFT's layout, heads, router and `dynamo.json`.
+//! Without `tasks` a run has one stage with one unnamed task: it fine-tunes a Whisper in the run's own directory. With
+//! `tasks` it is a DYNAMO run: an adapter and a head for each task on one frozen backbone, and a router over them.
+//! Phase 1 trains adapters and heads, phase 2 the router, phase 3 router, adapters and heads together. Each stage
+//! begins with the best model of the one before. It exports adapters in PEFT's layout, heads, router and `dynamo.json`.
 
 mod analyze;
 mod answer;

@@ -1,4 +1,4 @@
-//! The network of a run: a backbone, and what is trained on it.
+//! The network of a run: a backbone, with adapters, heads and router.
 
 use crate::{AlignmentConfig, ELEMENTS};
 use burn::module::{Devices, Module, ModuleMapper, ModuleVisitor, Param};
@@ -13,62 +13,62 @@ use undertone_store::set_trainable;
 use undertone_tasks::{Answer, AnswerContext, BoxedHead, HeadConfig, HeadInput, TaskHead};
 use undertone_train::BoxError;
 
-/// A backbone with what is trained on it: a bank of adapters above the tap, a head for each task, a router; or nothing but
-/// the backbone itself, which is then trained as it is.
+/// Backbone with its trained parts: a bank of adapters above the tap, a head for each task, and a router. In
+/// fine-tuning it is the backbone alone.
 #[derive(Clone, Debug)]
 pub struct TaskModel {
-    /// The backbone, with the adapters in its linear maps.
+    /// Backbone, with the adapters in its linear maps.
     pub backbone: BoxedBackbone,
-    /// One for each task; a baseline on a speech backbone has one for all, and a backbone that is fine-tuned has none.
+    /// Heads: one for each task. A baseline on a speech backbone has one for all tasks, a fine-tuned backbone none.
     pub heads: Vec<BoxedHead>,
-    /// From phase 2 on.
+    /// Router, from phase 2 on.
     pub router: Option<Router>,
-    /// Heads that only training needs.
+    /// Alignment heads, used in training only.
     pub alignment: AlignmentHeads,
     tap: usize,
     adapters: usize,
-    /// Whether it is a backbone that is fine-tuned, whose parameters have paths of their own.
+    /// Whether this is a fine-tuned backbone, whose parameter paths differ.
     plain: bool,
 }
 
-/// Which parts of a model training changes.
+/// Parts of a model that are trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrainedParts {
-    /// The backbone's own weights, but for its constants.
+    /// The backbone's own weights, except for its constants.
     pub backbone: bool,
     /// All adapters.
     pub adapters: bool,
-    /// What heads have of their own.
+    /// The heads, except for embeddings that they share with the backbone.
     pub heads: bool,
-    /// The router, but for what follows.
+    /// The router, except for temperature and confidence.
     pub router: bool,
     /// The router's temperature.
     pub router_temperature: bool,
-    /// The router's judgement of itself.
+    /// The router's confidence.
     pub router_confidence: bool,
-    /// Heads that read timing.
+    /// The alignment heads.
     pub alignment: bool,
 }
 
-/// What reads a synthesised sample's timing from the encoder of a speech backbone, in training.
+/// Heads that predict the timing of a synthesised sample from the encoder of a speech backbone, in training.
 #[derive(Module, Debug)]
 pub struct AlignmentHeads {
-    /// Encoder output → character token.
+    /// Linear map from the encoder output to character tokens.
     pub character_head: Option<Linear>,
-    /// An early encoder layer → Morse element.
+    /// Linear map from an early encoder layer to Morse elements.
     pub element_head: Option<Linear>,
     #[module(skip)]
     elements_layer: usize,
 }
 
-/// What tells the decoder its task: a learned vector added to the embedding of the start token.
+/// Task prompt of the decoder: a learned vector that is added to the embedding of the start token.
 #[derive(Module, Debug)]
 pub struct PromptHead {
-    /// `[d_model]`; begins at 0.
+    /// The vector, `[d_model]`, initially 0.
     pub start: Param<Tensor<1>>,
 }
 
-/// Its backbone's decoder writes, and [`prompted`] is how.
+/// The backbone's decoder computes losses and answers, see [`prompted`].
 impl TaskHead for PromptHead {
     fn loss(&self, _: HeadInput) -> Result<Tensor<1>, BoxError> {
         Err(PROMPTS_ONLY.into())
@@ -81,34 +81,34 @@ impl TaskHead for PromptHead {
 
 const PROMPTS_ONLY: &str = "a head that tells a speech backbone's decoder its task makes nothing of states by itself";
 
-/// A batch at the tap.
+/// Batch at the tap.
 #[derive(Clone, Debug)]
 pub struct Tapped {
-    /// The residual stream, `[batch, time, d_model]`.
+    /// Residual stream, `[batch, time, d_model]`.
     pub states: Tensor<3>,
-    /// True where an input has ended, `[batch, time]`.
+    /// Padding mask, `[batch, time]`: true after the end of an input.
     pub padding: Tensor<2, Bool>,
 }
 
 impl Tapped {
-    /// What the router reads: the mean of the states over valid positions, `[batch, d_model]`. Nothing is trained below the
-    /// tap, and the router must not be a way around that.
+    /// Returns the router's input: the mean of the states over valid positions, `[batch, d_model]`. It is detached,
+    /// because nothing below the tap is trained.
     pub fn pooled(&self) -> Tensor<2> {
         mean_pool(self.states.clone().detach(), Some(&self.padding))
     }
 }
 
-/// The encoder's output.
+/// Output of the encoder.
 #[derive(Clone, Debug)]
 pub struct Encoded {
-    /// The last states, normalised, `[batch, time, d_model]`.
+    /// Last states, normalised, `[batch, time, d_model]`.
     pub states: Tensor<3>,
-    /// The residual stream that [`AlignmentHeads::element_head`] reads, where there is one.
+    /// Residual stream that [`AlignmentHeads::element_head`] reads, if there is one.
     pub elements: Option<Tensor<3>>,
 }
 
 impl AlignmentHeads {
-    /// Those that `config` asks for on a speech backbone.
+    /// Initialises the heads of `config` for a speech backbone.
     pub fn init(config: &AlignmentConfig, backbone: &BoxedBackbone, device: &Device) -> Self {
         let [vocabulary, d_model] = backbone.token_embedding().weight.dims();
         let head = |weight: f64, classes| {
@@ -127,8 +127,8 @@ impl AlignmentHeads {
 }
 
 impl TaskModel {
-    /// A model around `backbone`, which is frozen, with an adapter for each of `adapters` on the blocks above `tap`, and
-    /// a fresh head for each of `heads`.
+    /// Returns a model with the frozen `backbone`, an adapter for each of `adapters` on the blocks above `tap`, and a
+    /// newly initialised head for each of `heads`.
     ///
     /// # Errors
     /// When an adapter's target names no linear map.
@@ -148,41 +148,41 @@ impl TaskModel {
         Ok(Self { backbone, heads, router: None, alignment, tap, adapters, plain: false })
     }
 
-    /// A Whisper that is fine-tuned, with its parameters trained or frozen as they are.
+    /// Returns a model for fine-tuning a Whisper. Its parameters stay trained or frozen as they are.
     pub fn plain(backbone: BoxedBackbone) -> Self {
         let (backbone, alignment) = (backbone.renamed("whisper"), AlignmentHeads::none());
         Self { backbone, heads: Vec::new(), router: None, alignment, tap: 0, adapters: 0, plain: true }
     }
 
-    /// Adds a fresh router over all heads.
+    /// Adds a newly initialised router over all heads.
     pub fn with_router(mut self, config: &RouterConfig, device: &Device) -> Self {
         self.router = Some(config.init(self.backbone.d_model(), self.heads.len(), device));
         self
     }
 
-    /// Adds the heads that read timing; a text backbone has none.
+    /// Adds the alignment heads. A text backbone has none.
     pub fn with_alignment(mut self, config: &AlignmentConfig, device: &Device) -> Self {
         if self.backbone.decoder().is_some() {
             self.alignment = AlignmentHeads::init(config, &self.backbone, device);
-            // Nothing else reads the stream of a backbone that is fine-tuned.
+            // In a fine-tuned backbone nothing else reads the residual stream.
             self.tap = if self.plain { self.alignment.elements_layer } else { self.tap };
         }
         self
     }
 
-    /// Keeps only the input of every `every` blocks of backbone and decoders for the backward pass, which runs them again;
-    /// none keeps everything.
+    /// Sets gradient checkpointing: only the input of every `every` blocks of backbone and decoders is kept, and the
+    /// backward pass computes these blocks again. `None` keeps all activations.
     pub fn with_gradient_checkpointing(mut self, every: Option<NonZeroUsize>) -> Self {
         self.backbone.set_gradient_checkpointing(every);
         self.heads.iter_mut().for_each(|head| head.set_gradient_checkpointing(every));
         self
     }
 
-    /// Marks what training changes, by what each part is.
+    /// Marks the trained parameters of each part.
     pub fn with_trained(self, trained: TrainedParts) -> Self {
         let Self { backbone, heads, router, alignment, .. } = self;
         let constants = backbone.constants();
-        // Below the name of its box the paths are the backbone's own.
+        // Without the first component, the name of the box, the paths are the backbone's own.
         let is_constant = |path: &str| path.split_once('.').is_some_and(|(_, own)| constants.contains(&own));
         let mut backbone = set_trainable(backbone, |path| trained.backbone && !is_constant(path));
         set_adapters_trainable(&mut *backbone, trained.adapters);
@@ -199,21 +199,22 @@ impl TaskModel {
         }
     }
 
-    /// How many adapters there are.
+    /// Returns the number of adapters.
     pub fn adapters(&self) -> usize {
         self.adapters
     }
 
-    /// What the router reads and the adapters begin from. `padding`: `[batch, positions]`, true where an input has ended.
+    /// Computes the states at the tap: the input of the router and of the first blocks with adapters. `padding` is the
+    /// padding mask, `[batch, positions]`, true after the end of an input.
     ///
     /// # Errors
-    /// When the backbone reads something else.
+    /// When the backbone takes another kind of input.
     pub fn tap(&self, input: BackboneInput, padding: Tensor<2, Bool>) -> Result<Tapped, WrongInput> {
         let x = self.backbone.embed(input, &padding)?;
         Ok(Tapped { states: self.backbone.forward_blocks(x, 0..self.tap, &padding, None), padding })
     }
 
-    /// The backbone's last states.
+    /// Computes the backbone's last states.
     pub fn encode(&self, tapped: &Tapped, gates: Option<&Gates>) -> Encoded {
         let blocks = |x, blocks| self.backbone.forward_blocks(x, blocks, &tapped.padding, gates);
         let (x, last) = (tapped.states.clone(), self.backbone.block_count());
@@ -227,7 +228,7 @@ impl TaskModel {
     }
 }
 
-/// A fresh head on a backbone: one that writes by itself is told its task, any other is given the head's network.
+/// Returns a newly initialised head: a task prompt for a backbone with a decoder, the head's own network for any other.
 fn head(backbone: &BoxedBackbone, config: &HeadConfig, device: &Device) -> BoxedHead {
     if backbone.decoder().is_none() {
         return config.head(backbone.token_embedding(), device);
@@ -235,13 +236,13 @@ fn head(backbone: &BoxedBackbone, config: &HeadConfig, device: &Device) -> Boxed
     BoxedHead::new("Prompt", PromptHead { start: Param::from_tensor(Tensor::zeros([backbone.d_model()], device)) })
 }
 
-/// Whether a head has the parameter from the backbone: the embeddings that it decodes with, which stay as they are.
+/// Whether a head shares the parameter with the backbone: the embeddings that it decodes with, which stay frozen.
 pub(super) fn is_shared(path: &str) -> bool {
     path.ends_with("embed_tokens.weight")
 }
 
-/// Written by hand for the paths of parameters, which checkpoints and `train.optimizer.groups` have: a Whisper that is
-/// fine-tuned is `whisper`, its alignment heads stand beside it, and all else is called as the fields are.
+/// Implemented by hand because of the parameter paths, which checkpoints and `train.optimizer.groups` use. A fine-tuned
+/// Whisper is at `whisper` with its alignment heads beside it. All other parts have the names of the fields.
 impl Module for TaskModel {
     fn collect_devices(&self, devices: Devices) -> Devices {
         let devices = self.heads.collect_devices(self.backbone.collect_devices(devices));
@@ -293,7 +294,7 @@ impl Module for TaskModel {
     }
 }
 
-/// What is done to every part of a model alike.
+/// Operation that is applied to every part of a model.
 #[derive(Clone, Copy)]
 enum PerPart<'a> {
     Fork(&'a Device),
@@ -340,8 +341,8 @@ fn map_at<M: Module, F: ModuleMapper>(name: &str, part: M, mapper: &mut F) -> M 
     part
 }
 
-/// A backbone's decoder, ready to decode `states`, `[batch, time, d_model]`; `prompts` is each input's weight on each of
-/// `heads`, `[batch, heads]`. Without heads the decoder is told no task.
+/// Returns the cache of a backbone's decoder for `states`, `[batch, time, d_model]`. `prompts` are the weights of each
+/// input on each of `heads`, `[batch, heads]`. Without heads the decoder has no task prompt.
 ///
 /// # Panics
 /// If there is a head that is no [`PromptHead`].
@@ -368,7 +369,7 @@ mod tests {
     use undertone_model::text::TextEncoderConfig;
     use undertone_store::parameter_infos;
 
-    /// Checkpoints, parameter groups and what is frozen go by these paths, optimizers by their order.
+    /// Checkpoints, parameter groups and freezing depend on these paths, optimizers on their order.
     #[test]
     fn parameters_have_the_paths_that_checkpoints_know() {
         let device = Device::default();

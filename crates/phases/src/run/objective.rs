@@ -1,4 +1,4 @@
-//! What each stage minimises, as the Learner asks for it.
+//! The objective of each stage, for the Learner.
 
 use super::arrays::{input, ints};
 use super::batch::{BatchInput, TaskBatch, TaskLoader};
@@ -27,27 +27,27 @@ use undertone_report::GUMBEL_TEMPERATURE;
 use undertone_store::Dtype;
 use undertone_train::{BatchStats, BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective, Share};
 
-/// How a stage makes gates, and what it minimises.
+/// Gates and loss terms of a stage.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RoutingPolicy {
-    /// Each sample goes through its own task's adapter, where there is one; the tasks' losses.
+    /// Each sample uses the adapter of its own task, if there is one. The loss terms are the tasks' losses.
     Oracle,
-    /// The router decides.
+    /// The router computes the gates.
     Router { gates: GateKind, gumbel: GumbelConfig, weights: RoutingWeights },
 }
 
-/// A stage's objective.
+/// Objective of a stage.
 pub struct TaskObjective {
     pub(super) policy: RoutingPolicy,
     pub(super) loss: LossConfig,
     pub(super) evaluator: Evaluator,
     pub(super) valid: TaskLoader,
-    /// What the stage leaves; a model that is fine-tuned as a whole leaves a folder like the one it came from.
+    /// Description of the exported folder; `None` in fine-tuning, which exports a folder like the one it started from.
     pub(super) description: Option<Description>,
 }
 
 impl TaskObjective {
-    /// What is to be known of its judgement.
+    /// Returns a remark on its error rates, if there is one.
     pub fn remark(&self) -> Option<String> {
         self.evaluator.remark()
     }
@@ -59,7 +59,7 @@ impl TaskObjective {
         }
     }
 
-    /// Where in the window a batch of speech lies, in encoder positions.
+    /// Returns the start of a batch of speech in the window, in encoder positions.
     fn position(&self, batch: &TaskBatch) -> usize {
         match (&self.evaluator.pretrained, &batch.input) {
             (Pretrained::Whisper(whisper), BatchInput::Speech(speech)) if self.loss.random_position => {
@@ -70,7 +70,7 @@ impl TaskObjective {
         }
     }
 
-    /// Each task's loss over the rows that are its own, and what the encoder is to know of synthesised samples.
+    /// Computes each task's loss over its own rows, and the alignment terms of synthesised samples.
     fn task_terms(
         &self,
         model: &TaskModel,
@@ -116,7 +116,7 @@ impl TaskObjective {
     }
 }
 
-/// What the alignment terms of a batch are divided by, in their order.
+/// Returns the divisors of the alignment terms of a batch, in their order.
 fn alignment_counts(weights: &AlignmentConfig, batch: &TaskBatch) -> Vec<f64> {
     let BatchInput::Speech(speech) = &batch.input else { return Vec::new() };
     let Some((characters, elements)) = &speech.alignment else { return Vec::new() };
@@ -128,7 +128,7 @@ fn alignment_counts(weights: &AlignmentConfig, batch: &TaskBatch) -> Vec<f64> {
 impl Objective for TaskObjective {
     type Model = TaskModel;
     type Batch = TaskBatch;
-    /// What the backbone reads, where its samples have ended, and what heads of text are given besides.
+    /// Input of the backbone, padding mask, and additional inputs of text heads.
     type Input = (BackboneInput, Tensor<2, Bool>, Option<TextInput>);
 
     fn samples(&self, batch: &TaskBatch) -> usize {
@@ -148,7 +148,7 @@ impl Objective for TaskObjective {
             BatchInput::Speech(speech) => speech_work(&model.backbone, speech, trainable),
             BatchInput::Text(text) => text_work(&model.backbone, text, trainable),
         };
-        // A router that is trained alone reads the first blocks, and no other is run.
+        // A router that is trained alone reads the first blocks, and the others do not run.
         if self.task_weight() == 0.0 { BatchStats { flops: None, ..work } } else { work }
     }
 
@@ -231,13 +231,13 @@ impl Objective for TaskObjective {
     }
 }
 
-/// The training batches of a stage, each with its optimizer step.
+/// Training batches of a stage, each with its optimizer step.
 pub struct StageBatches {
     pub(super) loader: TaskLoader,
-    /// Batches of an optimizer step, where one process trains.
+    /// Number of batches per optimizer step for a single process.
     accumulation: usize,
     pub(super) skipped: SkipRecord,
-    /// For steps of so many batches the steps of all epochs before each one that was asked for, where epochs differ.
+    /// Batches per step, and the number of steps before each epoch requested so far; used if epochs differ in length.
     steps: RefCell<(usize, Vec<u64>)>,
 }
 
@@ -246,7 +246,8 @@ impl StageBatches {
         Self { loader, accumulation, skipped, steps: RefCell::default() }
     }
 
-    /// The optimizer steps of so many batches before an epoch: each epoch's tail is a step of its own.
+    /// Returns the number of optimizer steps of `window` batches before an epoch. The tail of each epoch is a step of
+    /// its own.
     fn steps_before(&self, epoch: u64, window: usize) -> u64 {
         let steps = |epoch| self.loader.batches(epoch).div_ceil(window) as u64;
         if self.loader.config().budget.is_none() {
@@ -293,7 +294,7 @@ impl Batches for StageBatches {
         };
         Box::new(std::iter::from_fn(move || {
             let batch = batches.next()?.map_err(|error| self.skipped.explained(error));
-            // Of several ranks the first one writes what it has left out itself.
+            // Only the first rank records the samples that it has skipped itself.
             let recorded = if share.rank == 0 { self.skipped.update(&self.loader) } else { Ok(()) };
             let recorded = recorded.map_err(BoxError::from);
             Some(recorded.and(batch).map(|batch| {

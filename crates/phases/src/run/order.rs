@@ -1,15 +1,15 @@
-//! The order in which samples of several tasks are taken.
+//! The order of samples of several tasks.
 
 use crate::config::CurriculumConfig;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use undertone_data::loader::{LoaderConfig, Mixture, MixtureError, Order};
 
-/// Every sample once an epoch, or of small tasks more often and of large ones in turn, in batches that hold either one
-/// task or all of them.
+/// Order of samples in batches of either one task or all tasks. Each sample occurs once per epoch. With a temperature,
+/// those of small tasks occur more often, and those of large tasks take turns over epochs.
 #[derive(Clone, Debug)]
 pub struct TaskOrder {
-    /// The tasks, as sources that each give their share of an epoch.
+    /// Tasks as sources that each contribute their share of an epoch.
     tasks: Mixture,
     lengths: Vec<usize>,
     batch_size: usize,
@@ -20,7 +20,7 @@ pub struct TaskOrder {
 }
 
 impl TaskOrder {
-    /// Mixed batches of tasks with so many samples each, numbered one task after the other.
+    /// Returns an order of mixed batches of tasks with these numbers of samples, numbered one task after the other.
     pub fn new(lengths: Vec<usize>, loader: &LoaderConfig) -> Self {
         let LoaderConfig { batch_size, drop_last, seed, .. } = *loader;
         let samples = lengths.iter().sum::<usize>();
@@ -29,8 +29,8 @@ impl TaskOrder {
         Self { tasks, lengths, batch_size, batches, seed, curriculum: None, accumulation: 1 }
     }
 
-    /// Draws tasks in proportion to the `temperature`-th root of their numbers of samples: as they are with 1, evenly where
-    /// it is large.
+    /// Draws tasks in proportion to the `temperature`-th root of their numbers of samples: in proportion to the numbers
+    /// with 1, nearly uniformly with a large temperature.
     ///
     /// # Errors
     /// When the temperature is not above 0, or leaves nothing for a task.
@@ -39,24 +39,24 @@ impl TaskOrder {
         Ok(self)
     }
 
-    /// So many batches make an optimizer step.
+    /// Sets the number of batches per optimizer step.
     pub fn with_accumulation(mut self, accumulation: usize) -> Self {
         self.accumulation = accumulation;
         self
     }
 
-    /// Begins with batches of one task, over a run of so many optimizer steps.
+    /// Adds a curriculum from batches of one task to mixed batches over `steps` optimizer steps.
     pub fn with_curriculum(mut self, curriculum: CurriculumConfig, steps: u64) -> Self {
         self.curriculum = Some((curriculum, steps));
         self
     }
 
-    /// How many batches an epoch has.
+    /// Returns the number of batches per epoch.
     pub fn batches(&self) -> usize {
         self.batches
     }
 
-    /// The optimizer step a batch of an epoch belongs to: each epoch's tail is a step of its own.
+    /// Returns the optimizer step of a batch of an epoch. The tail of each epoch is a step of its own.
     pub fn step(&self, epoch: u64, batch: usize) -> u64 {
         let before = epoch.saturating_mul(self.batches.div_ceil(self.accumulation) as u64);
         before.saturating_add((batch / self.accumulation) as u64)
@@ -67,7 +67,7 @@ impl Order for TaskOrder {
     fn epoch(&self, epoch: u64) -> Vec<usize> {
         let samples = self.lengths.iter().sum();
         let mut left = self.tasks.sources(epoch);
-        // Taken from the back.
+        // Samples are taken from the end.
         left.iter_mut().for_each(|samples| samples.reverse());
         let mut rng = ChaCha8Rng::seed_from_u64(undertone_ops::seeds::of_number(self.seed, epoch));
         let mut order = Vec::with_capacity(samples);
@@ -76,7 +76,7 @@ impl Order for TaskOrder {
             let single = self.curriculum.map_or(0.0, |(c, steps)| c.at(self.step(epoch, batch), steps));
             let one = (uniform(&mut rng) < single).then(|| draw(&left, &mut rng));
             for _ in 0..self.batch_size.min(samples - order.len()) {
-                // A task that runs out in the middle of its batch leaves the rest to the others.
+                // If a task runs out of samples in its batch, other tasks fill the rest.
                 let task = one.filter(|task| !left[*task].is_empty()).unwrap_or_else(|| draw(&left, &mut rng));
                 order.extend(left[task].pop());
             }
@@ -86,7 +86,7 @@ impl Order for TaskOrder {
     }
 }
 
-/// A task, each as likely as it has samples left, so that all run out together.
+/// Draws a task in proportion to its remaining samples, so that all tasks run out together.
 fn draw(left: &[Vec<usize>], rng: &mut ChaCha8Rng) -> usize {
     let total: usize = left.iter().map(Vec::len).sum();
     let mut at = (uniform(rng) * total as f64) as usize;
@@ -99,7 +99,7 @@ fn draw(left: &[Vec<usize>], rng: &mut ChaCha8Rng) -> usize {
     left.iter().rposition(|samples| !samples.is_empty()).unwrap_or_default()
 }
 
-/// In `0..1`, with 53 bits.
+/// Returns a uniform random number in `0..1`, with 53 bits.
 fn uniform(rng: &mut ChaCha8Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// The share of batches with one task among the first and the last quarter of an epoch.
+    /// Returns the share of batches with one task in the first and the last quarter of an epoch.
     fn single_shares(order: &TaskOrder) -> [f64; 2] {
         let samples = order.epoch(0);
         let single: Vec<bool> =
@@ -144,7 +144,7 @@ mod tests {
             let plain = TaskOrder::new(lengths.clone(), &loader);
             prop_assert_eq!(plain.clone().with_temperature(1.0).expect("a temperature").epoch(3), plain.epoch(3));
             let order = plain.with_temperature(temperature);
-            // A small task beside large ones can be left with less than half a sample.
+            // The share of a small task beside large ones can be less than half a sample.
             prop_assume!(order.is_ok());
             let order = order.expect("an order");
             let total: usize = lengths.iter().sum();
@@ -189,7 +189,7 @@ mod tests {
     fn steps_count_windows_and_tails() {
         let loader = LoaderConfig { batch_size: 4, ..Default::default() };
         let order = TaskOrder::new(vec![10, 10], &loader).with_accumulation(2);
-        // Five batches an epoch, two to a step: the fifth is a step of its own.
+        // Five batches per epoch, two per step: the fifth is a step of its own.
         assert_eq!([(0, 0), (0, 3), (0, 4), (1, 0), (1, 2)].map(|(e, b)| order.step(e, b)), [0, 1, 2, 3, 4]);
     }
 }

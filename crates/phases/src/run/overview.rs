@@ -1,4 +1,4 @@
-//! What the page of a run shows of its configuration.
+//! Overview of a run's configuration for its page.
 
 use super::phase::Phase;
 use super::stage::Stage;
@@ -7,7 +7,7 @@ use crate::Experiment;
 use std::path::{Path, PathBuf};
 use undertone_report::{LoggedStage, PhaseOverview, RunOverview};
 
-/// What the page of the run in its directory shows that only `experiment` tells.
+/// Returns the part of a run's page that comes from its configuration.
 pub(crate) fn overview(experiment: &Experiment) -> RunOverview {
     let root = experiment.directory();
     let below = |directory: &Path| directory.strip_prefix(&root).ok().map(PathBuf::from);
@@ -33,7 +33,7 @@ pub(crate) fn overview(experiment: &Experiment) -> RunOverview {
     }
 }
 
-/// What a reader of the page wants to know of the configuration; `config.yaml` says the rest.
+/// Returns the settings that the page shows; `config.yaml` has all of them.
 fn settings(experiment: &Experiment) -> Vec<(String, String)> {
     let tasks: Vec<String> = experiment
         .tasks

@@ -1,20 +1,20 @@
-//! What a run goes through, and what it is compared with.
+//! Phases and baselines of a run.
 
 use std::str::FromStr;
 
-/// A phase of a DYNAMO run.
+/// Phase of a DYNAMO run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// 1: adapters and heads.
+    /// Phase 1: adapters and heads.
     Adapters,
-    /// 2: the router.
+    /// Phase 2: the router.
     Router,
-    /// 3: both.
+    /// Phase 3: router, adapters and heads.
     Joint,
 }
 
 impl Phase {
-    /// All, in their order.
+    /// All phases, in order.
     pub const ALL: [Self; 3] = [Self::Adapters, Self::Router, Self::Joint];
 
     pub(super) fn number(self) -> usize {
@@ -35,23 +35,23 @@ impl FromStr for Phase {
     }
 }
 
-/// What a run is compared with.
+/// Baseline that a run is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Baseline {
     /// No adapters: a head for each task on the frozen backbone.
     Head,
-    /// One adapter for all tasks with the ranks of theirs together. On a speech backbone it has one head, so that what an
-    /// input asks for has to be found in the input; on a text backbone each task has its own, and so is told apart.
+    /// One adapter for all tasks, with the sum of the tasks' ranks. On a speech backbone there is one head, so the task
+    /// has to be inferred from the input. On a text backbone each task has its own head, which identifies the task.
     Shared,
     /// The whole backbone trained on all tasks, with heads as for `Shared`.
     Full,
 }
 
 impl Baseline {
-    /// All of them.
+    /// All baselines.
     pub const ALL: [Self; 3] = [Self::Head, Self::Shared, Self::Full];
 
-    /// What folders and tables call it.
+    /// Returns its name in folders and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Head => "head",

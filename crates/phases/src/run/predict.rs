@@ -1,4 +1,4 @@
-//! Answers of a trained run to single inputs.
+//! Predictions of a trained run for single inputs.
 
 use super::arrays::input;
 use super::batch::{SampleInput, TaskBatch, TaskCollate, TaskSample};
@@ -17,42 +17,42 @@ use undertone_data::loader::Collate;
 use undertone_model::lora::Gates;
 use undertone_tasks::{Answer, ReadError, TextSample, UserInput, UserInputError, user_input_origin};
 
-/// What a run has learned, ready to answer: with all its tasks and the router that chooses among them, or with one of them.
+/// Trained model of a run for predictions: with all tasks and the router that chooses among them, or with one task.
 pub struct Predictor {
     setup: Setup,
     model: TaskModel,
     collate: TaskCollate,
-    /// Those that can be chosen.
+    /// Tasks to choose from.
     tasks: Vec<TaskConfig>,
 }
 
-/// An answer, and how it came about.
+/// Answer, with its task and routing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// Where in the audio it begins, in seconds.
+    /// Start of the passage in the audio, in seconds.
     pub start: f64,
-    /// The task whose head answered; without a name in a run without tasks.
+    /// Name of the task whose head answered; empty in a run without tasks.
     pub task: String,
-    /// What it said: a text, a label, a part of the context, or words with their tags.
+    /// Answer: a text, a label, a part of the context, or words with their tags.
     pub text: String,
-    /// What the router decided, where there was something to decide.
+    /// Decision of the router, if there is a router.
     pub routing: Option<Routed>,
 }
 
-/// What the router decided.
+/// Decision of the router.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Routed {
-    /// How much each adapter counted, in the order of the tasks.
+    /// Gates of the adapters, in the order of the tasks.
     pub gates: Vec<f32>,
-    /// How sure the router is of its choice.
+    /// Confidence of the router in its choice.
     pub confidence: f32,
 }
 
-/// The task that answers, and through which adapters.
+/// Task that answers, and the gates of the adapters.
 #[derive(Clone)]
 struct Decision {
     task: usize,
-    /// The router's, `[1, adapters]`, and how sure it is of them.
+    /// Gates of the router, `[1, adapters]`, and its confidence.
     routed: Option<(Tensor<2>, f32)>,
 }
 
@@ -60,7 +60,7 @@ impl Predictor {
     /// Loads the newest finished phase with a router.
     ///
     /// # Errors
-    /// When there is none, or its parts cannot be had.
+    /// When there is none, or its parts cannot be loaded.
     pub fn load(experiment: &Experiment) -> Result<Self, RunError> {
         let setup = Setup::new(experiment)?;
         let (_, model) = super::analyze::newest(&setup)?;
@@ -70,10 +70,10 @@ impl Predictor {
         Self::of(setup, model, experiment.tasks.clone())
     }
 
-    /// Loads what a stage has learned for one task: there is nothing to route.
+    /// Loads the model of a stage for one task, without routing.
     ///
     /// # Errors
-    /// When its parts cannot be had, or the run trained a whole model, which transcribes.
+    /// When its parts cannot be loaded, or the run fine-tuned a whole model, which is for transcription.
     pub fn of_choice(choice: &Choice) -> Result<Self, RunError> {
         if choice.stage.is_plain(&choice.experiment) {
             let directory = choice.experiment.directory();
@@ -86,13 +86,13 @@ impl Predictor {
     }
 
     fn of(setup: Setup, model: TaskModel, tasks: Vec<TaskConfig>) -> Result<Self, RunError> {
-        // As long as what the adapters were judged on.
+        // Padding as in the evaluation of the adapters.
         let collate = setup.collate(false)?;
         Ok(Self { setup, model, collate, tasks })
     }
 
-    /// Answers an audio file. What does not fit the window is cut where it is quietest, and every piece is routed by
-    /// itself.
+    /// Answers an audio file. Audio longer than the window is cut at its quietest places, and each piece is routed
+    /// separately.
     ///
     /// # Errors
     /// When the file cannot be read, or the backbone reads text.
@@ -125,12 +125,12 @@ impl Predictor {
         answers.collect()
     }
 
-    /// Answers a text, or a text and what it is about: a question and its context. The router reads it as it comes and
-    /// decides once; the task it chooses then reads it as its records were read, cut to its own length or in windows, all
-    /// through the adapters of that decision.
+    /// Answers a text, or a text with a context, such as a question about it. The router reads the text as it is and
+    /// decides once. The chosen task then reads it like its records, truncated to its own length or in windows, all
+    /// with the adapters of that decision.
     ///
     /// # Errors
-    /// When the backbone hears speech, or the router takes it for a question and there is no context.
+    /// When the backbone takes speech, or the router chooses a task that needs a context and there is none.
     pub fn text(&self, text: &str, context: Option<&str>) -> Result<Prediction, RunError> {
         let Pretrained::Text(backbone) = &self.setup.pretrained else {
             return Err(RunError::Modality("audio: give a file with --audio"));
@@ -170,7 +170,7 @@ impl Predictor {
         self.model.tap(input, padding).map_err(|error| RunError::Evaluate(error.into()))
     }
 
-    /// The task for the first row of a batch, and its gates.
+    /// Returns the task for the first row of a batch, and its gates.
     fn decide(&self, tapped: &Tapped) -> Decision {
         let Some(router) = &self.model.router else { return Decision { task: 0, routed: None } };
         let routing = router.forward(tapped.pooled());
@@ -179,7 +179,7 @@ impl Predictor {
         Decision { task: routing.choices()[0], routed: Some((gates, confidence)) }
     }
 
-    /// What the chosen head says to every row, through the adapters of one decision.
+    /// Computes the chosen head's answer to each row, with the adapters of one decision.
     fn answers(&self, tapped: &Tapped, decision: &Decision, batch: &TaskBatch) -> Result<Vec<Answer>, RunError> {
         let chosen = vec![decision.task; batch.tasks.len()];
         let gates = match &decision.routed {

@@ -1,4 +1,4 @@
-//! A stage with everything in place, and its training from there.
+//! Preparation and training of a stage.
 
 use super::model::TaskModel;
 use super::objective::{StageBatches, TaskObjective};
@@ -13,37 +13,37 @@ use undertone_fit::MemoryAdvice;
 use undertone_report::write_report;
 use undertone_train::{BackendFailure, Learner, ProcessGroup, Summary, TrainConfig, catch_backend_failure};
 
-/// What a stage is trained with: for whoever trains it in a loop of their own.
+/// Everything a stage is trained with, for your own training loop.
 pub struct Run {
-    /// Where it is trained, without autodiff.
+    /// Device, without autodiff.
     pub device: Device,
-    /// How it is trained.
+    /// Training configuration.
     pub config: TrainConfig,
-    /// The model that it begins with, its trained parameters marked.
+    /// Initial model, with trained parameters marked.
     pub model: TaskModel,
-    /// What it is trained on.
+    /// Training batches.
     pub batches: StageBatches,
-    /// What it minimises and is judged by.
+    /// Objective: loss and evaluation.
     pub objective: TaskObjective,
-    /// What everything random in training comes from.
+    /// Seed of everything random in training.
     pub seed: u64,
-    /// What the learning rate was made of, where it depends on the size of batches.
+    /// Message on the scaling of the learning rate, if it depends on the batch size.
     pub scaled: Option<String>,
 }
 
 impl Run {
-    /// Of a stage, with records in `directory`. Nothing is written.
+    /// Prepares a stage with records in `directory`, without writing anything.
     ///
     /// # Errors
-    /// When the data cannot be used, or what an earlier stage should have left is not there.
+    /// When the data cannot be used, or the results of an earlier stage are missing.
     pub(super) fn new(stage: &Stage, setup: &Setup, directory: &Path) -> Result<Self, RunError> {
         let experiment = &*setup.experiment;
         let (mut config, seed) = (stage.config(setup)?, stage.seed(experiment));
-        // A model that is fine-tuned as a whole was drawn, if it was, from the same seed.
+        // A model for fine-tuning, if newly initialised, was drawn from the same seed.
         if *stage != Stage::Whole {
             undertone_ops::seed(seed);
         }
-        // Heads of somebody else's kinds may be drawn by Burn's own initializers.
+        // Heads of registered kinds may use Burn's own initializers.
         setup.device.seed(seed);
         let model = stage.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
         let batches = stage.batches(setup, &config, directory)?;
@@ -56,27 +56,27 @@ impl Run {
 }
 
 impl Setup {
-    /// What a stage is trained with. Nothing is written.
+    /// Prepares a stage for training, without writing anything.
     ///
     /// # Errors
-    /// When the data cannot be used, or what an earlier stage should have left is not there.
+    /// When the data cannot be used, or the results of an earlier stage are missing.
     pub fn run(&self, stage: &Stage) -> Result<Run, RunError> {
         Run::new(stage, self, &stage.directory(&self.experiment))
     }
 }
 
 impl Experiment {
-    /// Finds the device, loads the model, opens the data, and puts together what the first stage is trained with: all that is
-    /// trained where there are no `tasks`, else phase 1 of the first task. Nothing is written.
+    /// Opens the device, loads the model, opens the data, and prepares the first stage: the only one without `tasks`,
+    /// otherwise phase 1 of the first task. Nothing is written.
     ///
     /// # Errors
-    /// When device, model or data cannot be had.
+    /// When device, model or data are not available.
     pub fn build(&self) -> Result<Run, RunError> {
         Setup::new(self)?.run(&Stage::first(self))
     }
 }
 
-/// A stage that nothing is in the way of any more.
+/// Stage that is ready for training.
 pub(super) struct Prepared<'a> {
     stage: &'a Stage,
     learner: Learner<TaskObjective>,
@@ -85,9 +85,9 @@ pub(super) struct Prepared<'a> {
     advice: MemoryAdvice,
     scaled: Option<String>,
     run: &'a RunDirectory,
-    /// Its own directory, in that of the run.
+    /// Directory of the stage, in that of the run.
     directory: PathBuf,
-    /// Whether it goes on from a checkpoint.
+    /// Whether it resumes from a checkpoint.
     goes_on: bool,
     /// Whether this is the rank that writes.
     writes: bool,
@@ -96,11 +96,11 @@ pub(super) struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// Everything that it takes to train `stage`, from the start or, where the session resumes, from where it stopped. Nothing
-    /// is written.
+    /// Prepares the training of `stage`, from the start or, if the session resumes, from its checkpoint. Nothing is
+    /// written.
     ///
     /// # Errors
-    /// As for [`Run::new`]; and where there is no checkpoint to resume from, or it does not fit.
+    /// As for [`Run::new`], and when there is no checkpoint to resume from, or it does not fit.
     pub fn new(stage: &'a Stage, setup: &'a Setup, run: &'a RunDirectory, session: &Session) -> Result<Self, RunError> {
         let experiment = &*setup.experiment;
         let directory = stage.directory(experiment);
@@ -148,7 +148,7 @@ impl<'a> Prepared<'a> {
         })
     }
 
-    /// Trains it to its end, or to an interruption.
+    /// Trains the stage to its end, or until an interruption.
     ///
     /// # Errors
     /// When data, device or file system fail.
@@ -160,7 +160,7 @@ impl<'a> Prepared<'a> {
         let (directory, batches) = (&self.directory, &self.batches);
         self.scaled.iter().for_each(|sentence| tracing::info!("{sentence}"));
         let summary = train(&mut self.learner, batches, &self.advice).inspect_err(|_| {
-            // One that failed before its first step has nothing to go on with and should not be in the way.
+            // A stage that failed before its first step has nothing to resume, so its directory is removed.
             if self.writes && self.learner.steps() == 0 && !has_learned(directory) {
                 let _ = self.run.clear(directory);
             }
@@ -173,7 +173,7 @@ impl<'a> Prepared<'a> {
         Ok(summary)
     }
 
-    /// Makes the stage's directory, empty where it begins, with what it is trained with.
+    /// Creates the stage's directory, empty unless the stage resumes, and records the configuration there.
     fn begin_directory(&self) -> Result<(), RunError> {
         if !self.goes_on {
             self.run.clear(&self.directory)?;
@@ -184,7 +184,7 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Trains; where memory runs out or the device fails, the error says what helps.
+/// Trains the learner. If memory runs out or the device fails, the error says what helps.
 fn train(
     learner: &mut Learner<TaskObjective>,
     batches: &StageBatches,

@@ -1,4 +1,4 @@
-//! The backbones that tasks can stand on, as they come from their folders.
+//! Pretrained backbones for tasks.
 
 use crate::backbone::TextBackbone;
 use crate::normalize::spells;
@@ -8,32 +8,32 @@ use undertone_data::text::NormalizerError;
 use undertone_model::backbone::BoxedBackbone;
 use undertone_model::whisper::PretrainedWhisper;
 
-/// A backbone with everything that travels with it.
+/// Backbone with its tokenizer and other files.
 #[derive(Clone)]
 #[allow(clippy::large_enum_variant)] // there is one in a run
 pub enum Pretrained {
-    /// Of speech.
+    /// Backbone for speech.
     Whisper(PretrainedWhisper),
-    /// Of text.
+    /// Backbone for text.
     Text(TextBackbone),
 }
 
-/// Why there is no backbone.
+/// Reason why there is no backbone.
 #[derive(Debug, thiserror::Error)]
 pub enum BackboneError {
-    /// It cannot be had.
+    /// The source of the model fails.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// Spellings cannot be had.
+    /// The spelling map cannot be read.
     #[error(transparent)]
     Spellings(#[from] NormalizerError),
 }
 
 impl Pretrained {
-    /// Loads the backbone that an experiment names onto `device`, or draws it.
+    /// Loads or initialises the backbone of an experiment on `device`.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// When it is not available.
     pub fn load(experiment: &Experiment, device: &Device) -> Result<Self, BackboneError> {
         if experiment.model.backbone.is_text() {
             undertone_ops::seed(experiment.seed);
@@ -45,7 +45,7 @@ impl Pretrained {
         Ok(Self::Whisper(whisper))
     }
 
-    /// The network alone.
+    /// Returns the network alone.
     pub fn network(&self) -> BoxedBackbone {
         match self {
             Self::Whisper(whisper) => BoxedBackbone::new("Whisper", whisper.model.clone()),
@@ -54,7 +54,8 @@ impl Pretrained {
     }
 }
 
-/// What comes out of training set_language what it was taught, wherever it is loaded.
+/// Sets the language and task of the data in a multilingual model's generation settings, so that the trained model has
+/// them wherever it is loaded.
 pub(crate) fn set_language(whisper: &mut PretrainedWhisper, data: &DataConfig) {
     if whisper.generation.is_multilingual {
         whisper.generation.language = Some(data.language.clone());

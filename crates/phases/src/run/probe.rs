@@ -1,4 +1,4 @@
-//! A few steps of a run, to see what they take.
+//! Probe of a run: a few training steps that measure speed and memory.
 
 use super::batch::TaskCollate;
 use super::objective::TaskObjective;
@@ -11,7 +11,7 @@ use undertone_data::loader::Collate;
 use undertone_fit::tune::{Attempt, ProbeObjective, RepeatedBatch, probe_config, probe_steps};
 use undertone_train::{BoxError, Learner, TrainError};
 
-/// The stage that keeps most in memory: with tasks phase 3, or phase 1 where there is one task and nothing to route.
+/// Returns the stage that needs the most memory: with tasks phase 3, or phase 1 if there is only one task.
 pub(crate) fn probed_stage(experiment: &Experiment) -> Stage {
     match experiment.tasks.len() {
         0 => Stage::Whole,
@@ -20,8 +20,8 @@ pub(crate) fn probed_stage(experiment: &Experiment) -> Stage {
     }
 }
 
-/// Steps of that stage, from untrained adapters, on batches of the task with the longest input and answer; a curriculum has
-/// such batches. Samples per second.
+/// Takes steps of that stage with untrained adapters, on batches of the task with the longest input and answer, which
+/// occur in a curriculum. Returns the number of samples per second.
 ///
 /// # Errors
 /// As for a run of that stage.

@@ -1,4 +1,4 @@
-//! The scores of tasks, batch by batch.
+//! Scores of tasks, accumulated batch by batch.
 
 use super::batch::{BatchInput, TaskBatch};
 use super::evaluation_result::EvaluationResult;
@@ -9,14 +9,14 @@ use undertone_tasks::kinds::seq2seq::spoken;
 use undertone_tasks::{Answer, Score, ScoredText, TextSample};
 use undertone_train::{BoxError, Example};
 
-/// The scores of all tasks.
+/// Scores of all tasks.
 pub(super) struct Scoring<'a> {
     tasks: &'a [TaskConfig],
     normalizer: &'a TextNormalizer,
     scores: Vec<Score>,
-    /// Of each task the sum of its losses, and how many decisions they are about.
+    /// Sum of the losses of each task, and the number of decisions in it.
     losses: Vec<(f64, f64)>,
-    /// The first samples of each task.
+    /// First samples of each task.
     examples: Vec<Vec<Example>>,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Scoring<'a> {
         Self { tasks, normalizer, scores, losses, examples }
     }
 
-    /// Counts what the model made of a batch.
+    /// Adds the model's answers to a batch.
     pub fn add_all(&mut self, asked: &Asked, answered: &Answered) -> Result<(), BoxError> {
         for (task, ((sum, count), loss)) in self.losses.iter_mut().zip(&answered.losses).enumerate() {
             *sum += f64::from(*loss);
@@ -46,18 +46,18 @@ impl<'a> Scoring<'a> {
         Ok(())
     }
 
-    /// Counts the answer to a recording.
+    /// Adds the answer to a recording.
     fn add_spoken(&mut self, task: usize, name: &str, text: &str, answer: &Answer) -> Result<(), BoxError> {
         let hypothesis = answer.as_str();
         let [reference, read] = [text, hypothesis].map(|text| self.normalizer.normalize(text));
         self.scores[task].add(&spoken(name, &reference), Some(&Answer::text(read)))?;
-        // What was said is shown as it was said.
+        // Examples show the texts without normalisation.
         let [name, reference, hypothesis] = [name, text, hypothesis].map(str::to_owned);
         self.show(task, Some(ScoredText { name, reference, hypothesis }));
         Ok(())
     }
 
-    /// Counts the answer to a sample of text; an answer of another task's head is none.
+    /// Adds the answer to a sample of text; `None` if another task's head answered.
     pub fn add_text(&mut self, task: usize, sample: &TextSample, answer: Option<&Answer>) -> Result<(), BoxError> {
         let said = self.scores[task].add(sample, answer)?;
         self.show(task, said);
@@ -94,24 +94,24 @@ impl<'a> Scoring<'a> {
     }
 }
 
-/// How many samples are shown of the only task of a run.
+/// Number of examples in a run without `tasks`.
 const EXAMPLES: usize = 3;
 
-/// What the model made of a batch.
+/// Answers of the model to a batch.
 pub(super) struct Answered {
-    /// Of each task the sum of its losses, where they are asked for.
+    /// Sum of the losses of each task, if a metric needs them.
     pub losses: Vec<f32>,
-    /// What the router decided, where there is one and it is asked.
+    /// Decisions of the router, if it is used.
     pub routed: Vec<RoutedSample>,
-    /// Whose head answered each row.
+    /// Task whose head answered each row.
     pub chosen: Vec<usize>,
     pub answers: Vec<Answer>,
 }
 
-/// What a batch asks for.
+/// References of a batch.
 pub(super) struct Asked<'a> {
     tasks: &'a [usize],
-    /// Of each task how many decisions.
+    /// Number of decisions of each task.
     decisions: Vec<f64>,
     rows: Rows<'a>,
 }
@@ -131,7 +131,7 @@ impl<'a> Asked<'a> {
         Self { tasks: &batch.tasks, decisions, rows }
     }
 
-    /// Of recordings with these names, in which this is said.
+    /// Returns the references of recordings with these names and texts.
     pub fn spoken(tasks: &'a [usize], decisions: Vec<f64>, names: &'a [String], texts: &'a [String]) -> Self {
         Self { tasks, decisions, rows: Rows::Speech { names, texts } }
     }

@@ -1,4 +1,4 @@
-//! What every stage of a run begins with: device, backbone, and the data of its tasks.
+//! Prerequisites of every stage of a run: device, backbone, and the data of its tasks.
 
 use super::batch::{TaskCollate, TaskDataset, TaskLoader, TaskSamples};
 use super::evaluator::Evaluator;
@@ -20,27 +20,28 @@ use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::set_kernels;
 use undertone_train::ProcessGroup;
 
-/// An experiment with its device and backbone in place.
+/// Experiment with its device and backbone.
 pub struct Setup {
-    /// What was asked for.
+    /// Configuration.
     pub experiment: Arc<Experiment>,
-    /// Where everything is computed.
+    /// Device of all computations.
     pub device: Device,
-    /// What the tasks stand on.
+    /// Backbone of the tasks.
     pub pretrained: Pretrained,
-    /// Once asked for, nobody waits for a batch any longer, and a model that listens to long recordings stops.
+    /// Interruption. It ends the waiting for batches, and the transcription of long recordings for their alignment.
     pub interrupt: Interrupt,
-    /// The processes that train together.
+    /// Process group that trains together.
     pub process_group: ProcessGroup,
-    /// Samples by task and split: stages and judges ask for the same again and again, and to find them takes a while.
+    /// Samples by task and split, kept because stages and evaluations use the same ones repeatedly and finding them is
+    /// slow.
     samples: RefCell<HashMap<(String, Split), TaskSamples>>,
 }
 
 impl Setup {
-    /// Finds the device and loads the backbone.
+    /// Opens the device and loads the backbone.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the device or the backbone is not available.
     pub fn new(experiment: &Experiment) -> Result<Self, RunError> {
         let device = experiment.open_device()?;
         set_kernels(experiment.kernels);
@@ -48,7 +49,7 @@ impl Setup {
         Ok(Self::of(experiment, device, pretrained))
     }
 
-    /// Around a backbone that is there already.
+    /// Returns a setup with a backbone that is already loaded.
     pub fn of(experiment: &Experiment, device: Device, pretrained: Pretrained) -> Self {
         let experiment = Arc::new(experiment.clone());
         Self {
@@ -61,10 +62,10 @@ impl Setup {
         }
     }
 
-    /// The samples of a split of the given tasks.
+    /// Returns the samples of a split of the given tasks.
     ///
     /// # Errors
-    /// When nothing says which they are, or they cannot be used.
+    /// When the split has no configured data and no default, or its samples cannot be used.
     pub fn dataset(&self, tasks: &[TaskConfig], split: Split) -> Result<TaskDataset, RunError> {
         let sets = tasks.iter().map(|task| {
             let key = (task.name.clone(), split);
@@ -91,7 +92,7 @@ impl Setup {
                 Ok(TaskSamples::Speech(Arc::new(samples.map_err(|source| RunError::of_speech(task, source))?)))
             }
             Pretrained::Text(backbone) => {
-                // There is one, as the configuration was checked for.
+                // Validation has checked that there is exactly one source.
                 let samples = read_texts(task, &sources[0], &backbone.framer)
                     .map_err(|source| RunError::Records { task: task.name.clone(), source: Box::new(source) })?;
                 Ok(TaskSamples::Text(Arc::new(samples)))
@@ -99,7 +100,7 @@ impl Setup {
         }
     }
 
-    /// What the backbone takes in memory, on the longest inputs that the heads allow.
+    /// Returns the memory footprint of the backbone, for the longest inputs that the heads allow.
     pub(crate) fn footprint(&self) -> Footprint {
         match &self.pretrained {
             Pretrained::Whisper(whisper) => Footprint::whisper(&whisper.config),
@@ -110,7 +111,7 @@ impl Setup {
         }
     }
 
-    /// Training batches of a dataset, in another order every epoch: the given one, or that of the seed.
+    /// Returns the training batches of a dataset, in a different order every epoch: `order`, or that of the seed.
     ///
     /// # Errors
     /// When the loader cannot be started.
@@ -126,10 +127,10 @@ impl Setup {
         })
     }
 
-    /// Batches of a split of tasks to judge a model on: always the same, one task after the other.
+    /// Returns the evaluation batches of a split of tasks: always the same ones, one task after the other.
     ///
     /// # Errors
-    /// When there is no such data, or the loader cannot be started.
+    /// When the split has no data, or the loader cannot be started.
     pub fn evaluation_batches(&self, tasks: &[TaskConfig], split: Split) -> Result<TaskLoader, RunError> {
         self.loader(self.dataset(tasks, split)?, self.experiment.data.eval_loader(self.experiment.seed), false)
     }
@@ -141,10 +142,10 @@ impl Setup {
         Ok(loader.until(move || interrupt.is_asked()))
     }
 
-    /// What makes batches of samples, in training or where a model is judged.
+    /// Returns the collator of samples into batches, for training or evaluation.
     ///
     /// # Errors
-    /// When the model's mel bins are none that Whisper has, or recordings for augmentation cannot be read.
+    /// When Whisper has no features with the model's number of mel bins, or recordings for augmentation cannot be read.
     pub fn collate(&self, training: bool) -> Result<TaskCollate, RunError> {
         Ok(match &self.pretrained {
             Pretrained::Whisper(whisper) => {
@@ -154,15 +155,15 @@ impl Setup {
         })
     }
 
-    /// How training batches are made.
+    /// Returns the configuration of the training data loader.
     pub(crate) fn training_loader(&self) -> LoaderConfig {
         self.experiment.data.training_loader(self.experiment.seed)
     }
 
-    /// A judge of the given tasks.
+    /// Returns an evaluator of the given tasks.
     ///
     /// # Errors
-    /// When the spellings that texts are compared by cannot be read.
+    /// When the spelling map of the normaliser cannot be read.
     pub fn evaluator(&self, tasks: Vec<TaskConfig>) -> Result<Evaluator, RunError> {
         let normalizer = match &self.pretrained {
             Pretrained::Whisper(whisper) => TextNormalizer::new(self.experiment.data.normalizer, whisper)?,
@@ -174,7 +175,7 @@ impl Setup {
     }
 }
 
-/// What makes batches for a Whisper, in training or where it is judged.
+/// Returns the collator of batches for a Whisper, for training or evaluation.
 pub(crate) fn collate(
     data: &DataConfig,
     whisper: &PretrainedWhisper,
@@ -186,7 +187,7 @@ pub(crate) fn collate(
     if !training {
         return Ok(collate);
     }
-    // Audio has been changed by then; what is left are the masks.
+    // The audio itself is augmented earlier; only the masks are left.
     let masks = AugmentConfig { spec_augment: data.augment.spec_augment.clone(), ..AugmentConfig::default() };
     Ok(collate.with_augment(Augment::new(&masks, window).map_err(SpeechError::from)?))
 }

@@ -1,4 +1,4 @@
-//! One training run of an experiment: what it trains, on what, and from where.
+//! One stage of an experiment: its model, its data, and the stages that it starts from.
 
 use super::batch::{TaskDataset, TaskSamples};
 use super::folder::{AdapterDescription, Description, HeadDescription, load_backbone, load_parts, load_router};
@@ -22,11 +22,11 @@ use undertone_store::parameter_infos;
 use undertone_tasks::HeadConfig;
 use undertone_train::{LrScaling, OptimizerConfig, Summary, TrainConfig};
 
-/// A training run of its own within an experiment.
+/// Separate training run within an experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The backbone itself, the part of it that `model.trainable` names, or an adapter on it: all that a run without `tasks`
-    /// has.
+    /// The backbone, the part of it that `model.trainable` names, or an adapter on it: the only stage of a run without
+    /// `tasks`.
     Whole,
     /// Phase 1 for one task.
     Adapter(usize),
@@ -36,16 +36,16 @@ pub enum Stage {
     Router,
     /// Phase 3.
     Joint,
-    /// A task's head alone.
+    /// Baseline: the head of one task on the frozen backbone.
     Head(usize),
-    /// One adapter for all.
+    /// Baseline: one adapter for all tasks.
     Shared,
-    /// Everything trained.
+    /// Baseline: the whole backbone.
     Full,
 }
 
 impl Stage {
-    /// The one that a run begins with.
+    /// Returns the first stage of a run.
     pub fn first(experiment: &Experiment) -> Self {
         match experiment.tasks.len() {
             0 => Self::Whole,
@@ -54,7 +54,7 @@ impl Stage {
         }
     }
 
-    /// Where its records are.
+    /// Returns the directory of its records.
     pub fn directory(&self, experiment: &Experiment) -> PathBuf {
         let task = |index: &usize| experiment.tasks[*index].name.as_str();
         let root = experiment.directory();
@@ -85,7 +85,7 @@ impl Stage {
         }
     }
 
-    /// The tasks it trains on.
+    /// Returns the tasks that it trains on.
     pub(super) fn tasks(&self, experiment: &Experiment) -> Vec<TaskConfig> {
         match self {
             Self::Adapter(index) | Self::Head(index) => vec![experiment.tasks[*index].clone()],
@@ -93,7 +93,8 @@ impl Stage {
         }
     }
 
-    /// How it trains. Baselines over all tasks see as many samples as phase 1 does over all its stages.
+    /// Returns its training configuration. Baselines over all tasks take as many steps as all stages of phase 1
+    /// together.
     pub(super) fn config(&self, setup: &Setup) -> Result<TrainConfig, RunError> {
         let experiment = &*setup.experiment;
         let phases = &experiment.phases;
@@ -124,22 +125,22 @@ impl Stage {
         Ok(phase_train(&config, changes)?)
     }
 
-    /// How its parameters move, by the phase's own rates.
+    /// Returns its optimizer configuration, with the phase's own learning rates.
     pub(super) fn optimizer(&self, experiment: &Experiment, config: &TrainConfig) -> OptimizerConfig {
         let mut optimizer = config.optimizer.clone();
         if *self == Self::Joint {
             optimizer.groups.extend(experiment.phases.joint.lr.groups());
         }
-        // What `train` says for all phases is not meant for those that train no adapter.
+        // A ratio for all phases in `train` does not apply to stages that train no adapter.
         if matches!(self, Self::Router | Self::Head(_) | Self::Full) {
             optimizer.lora_plus_ratio = None;
         }
         optimizer
     }
 
-    /// Whether its parameter groups are those of its model.
+    /// Checks that its parameter groups match parameters of its model.
     pub(super) fn check_optimizer(&self, setup: &Setup) -> Result<(), RunError> {
-        // What its rates are multiplied by is known once there are batches.
+        // The factor of the learning rate is known only once there are batches.
         let optimizer = OptimizerConfig {
             lr_scaling: LrScaling::None,
             base_batch: None,
@@ -158,7 +159,7 @@ impl Stage {
         })
     }
 
-    /// Whether it has taken the steps that the configuration asks for by now, or stopped early.
+    /// Whether it has taken all steps of the current configuration, or stopped early.
     pub(super) fn is_finished(&self, setup: &Setup, directory: &Path) -> Result<bool, RunError> {
         let Some(summary) = Summary::read(directory) else { return Ok(false) };
         let samples = setup.dataset(&self.tasks(&setup.experiment), Split::Train)?.lengths();
@@ -166,13 +167,13 @@ impl Stage {
         Ok(summary.is_finished(&config, config.steps(batches)))
     }
 
-    /// Whether a key of the configuration has a part in what it learns.
+    /// Whether a key of the configuration affects the result of the stage.
     pub(super) fn concerns(&self, experiment: &Experiment, key: &str) -> bool {
         let parts: Vec<&str> = key.split('.').collect();
         let routed = matches!(self, Self::Router | Self::Joint);
         match parts[..] {
             ["tasks", name, ..] if !self.tasks(experiment).iter().any(|task| task.name == name) => {
-                // A task that is new or gone is a matter of those that train all.
+                // An added or removed task affects the stages that train all tasks.
                 !matches!(self, Self::Adapter(_) | Self::Head(_))
             }
             ["tasks", _, "train", ..] | ["phases", "1", ..] => !routed,
@@ -203,23 +204,23 @@ impl Stage {
         }
     }
 
-    /// Whether it trains an adapter on a model that has no tasks.
+    /// Whether it trains an adapter in a run without tasks.
     pub(super) fn is_adapted(&self, experiment: &Experiment) -> bool {
         *self == Self::Whole && experiment.model.trainable == Trainable::Lora
     }
 
-    /// Whether it trains the weights of a model that has no tasks.
+    /// Whether it trains the weights of the model in a run without tasks.
     pub(super) fn is_plain(&self, experiment: &Experiment) -> bool {
         *self == Self::Whole && !self.is_adapted(experiment)
     }
 
-    /// The first block that has adapters.
+    /// Returns the first block that has adapters.
     fn tap(&self, experiment: &Experiment) -> usize {
-        // Nobody reads what is below where there is nothing to route.
+        // Without a router no block has to stay below the adapters.
         if *self == Self::Whole { 0 } else { experiment.router.tap }
     }
 
-    /// Its adapters by name: one for each task, one for all, or none.
+    /// Returns its adapters by name: one for each task, one for all tasks, or none.
     fn adapters(&self, experiment: &Experiment) -> Vec<AdapterDescription> {
         let tasks = self.tasks(experiment);
         match self {
@@ -232,8 +233,8 @@ impl Stage {
         }
     }
 
-    /// Its heads by name: one for each task; what is trained for all tasks together on a backbone that writes by itself
-    /// is told no task, and has one.
+    /// Returns its heads by name: one for each task. Baselines over all tasks on a backbone with a decoder have a
+    /// single head, because they are not given the task.
     fn heads(&self, experiment: &Experiment) -> Vec<HeadDescription> {
         let together = |name: &str| vec![HeadDescription { name: name.into(), head: HeadConfig::default() }];
         match self {
@@ -247,7 +248,7 @@ impl Stage {
         }
     }
 
-    /// What its folder says.
+    /// Returns the description for the folder of its model.
     pub(super) fn description(&self, experiment: &Experiment) -> Description {
         Description {
             adapters: self.adapters(experiment),
@@ -258,7 +259,7 @@ impl Stage {
         }
     }
 
-    /// The model that it found best.
+    /// Loads its best model.
     pub(super) fn trained(&self, setup: &Setup) -> Result<TaskModel, RunError> {
         let experiment = &*setup.experiment;
         let best = self.directory(experiment).join("best");
@@ -272,14 +273,14 @@ impl Stage {
         Ok(model)
     }
 
-    /// What it found best for one of its tasks, by itself: the adapter and the head of that task alone, or what the stage has
-    /// for all tasks.
+    /// Loads its best model for one of its tasks: the adapter and the head of that task alone, or those that the stage
+    /// has for all tasks.
     pub(super) fn trained_for(&self, task: usize, setup: &Setup) -> Result<TaskModel, RunError> {
         let own = match self {
             Self::Whole => return self.trained(setup),
             Self::Shared | Self::Full => {
                 let mut model = self.trained(setup)?;
-                // On a text backbone each task has its own.
+                // On a text backbone each task has its own head.
                 if model.heads.len() > 1 {
                     model.heads = vec![model.heads.swap_remove(task)];
                 }
@@ -294,7 +295,7 @@ impl Stage {
         Ok(model)
     }
 
-    /// Its model before anything is loaded into it.
+    /// Returns its model before any trained parts are loaded into it.
     fn fresh(&self, setup: &Setup) -> Result<TaskModel, RunError> {
         let experiment = &*setup.experiment;
         let alignment = &self.loss(experiment).alignment;
@@ -312,7 +313,7 @@ impl Stage {
         Ok(if alignment.is_on() { model.with_alignment(alignment, device) } else { model })
     }
 
-    /// The model it begins with, its trained parameters marked.
+    /// Returns its initial model, with trained parameters marked.
     pub(super) fn model(&self, setup: &Setup) -> Result<TaskModel, RunError> {
         let experiment = &*setup.experiment;
         let mut model = self.fresh(setup)?;
@@ -329,14 +330,14 @@ impl Stage {
         Ok(self.marked(model, experiment))
     }
 
-    /// A model like the one it begins with, in which nothing has been trained yet.
+    /// Returns a model with the structure of its initial one, without any trained parts.
     pub(super) fn untrained(&self, setup: &Setup) -> Result<TaskModel, RunError> {
         Ok(self.marked(self.fresh(setup)?, &setup.experiment))
     }
 
-    /// With its trained parameters marked.
+    /// Returns `model` with its trained parameters marked.
     fn marked(&self, model: TaskModel, experiment: &Experiment) -> TaskModel {
-        // A backbone that is fine-tuned was marked when it was loaded.
+        // A fine-tuned backbone was marked when it was loaded.
         if self.is_plain(experiment) {
             return model;
         }
@@ -352,7 +353,7 @@ impl Stage {
         })
     }
 
-    /// How much the router's judgement of itself counts.
+    /// Returns the weight of the router's confidence loss.
     fn confidence_weight(&self, experiment: &Experiment) -> f64 {
         match self.policy(experiment) {
             RoutingPolicy::Router { weights, .. } => weights.confidence,
@@ -360,7 +361,7 @@ impl Stage {
         }
     }
 
-    /// The stage that a task's adapter comes from.
+    /// Returns the directory of the stage that a task's adapter comes from.
     fn origin(&self, experiment: &Experiment, task: usize) -> PathBuf {
         match self {
             Self::Joint => Self::Router.directory(experiment),
@@ -369,13 +370,13 @@ impl Stage {
         }
     }
 
-    /// What it minimises besides the cross-entropy of texts. A router knows nothing of timing.
+    /// Returns its loss settings. The router alone is trained without alignment terms.
     fn loss(&self, experiment: &Experiment) -> LossConfig {
         let loss = experiment.loss.clone();
         if *self == Self::Router { LossConfig { alignment: AlignmentConfig::default(), ..loss } } else { loss }
     }
 
-    /// What everything random in it comes from.
+    /// Returns the seed of everything random in it.
     pub(super) fn seed(&self, experiment: &Experiment) -> u64 {
         let directory = self.directory(experiment);
         match self {
@@ -384,12 +385,12 @@ impl Stage {
         }
     }
 
-    /// The file in its directory that says what it was begun with.
+    /// Returns the name of the file in its directory with the configuration that it was started with.
     pub(super) fn recorded_in(&self) -> &'static str {
         if *self == Self::Whole { CONFIG } else { STAGE }
     }
 
-    /// What it minimises, judged on the validation data of its tasks.
+    /// Returns its objective, with evaluation on the validation data of its tasks.
     pub(super) fn objective(&self, setup: &Setup) -> Result<TaskObjective, RunError> {
         let experiment = &setup.experiment;
         let tasks = self.tasks(experiment);
@@ -402,7 +403,7 @@ impl Stage {
         })
     }
 
-    /// What it is trained on.
+    /// Returns its training batches.
     pub(crate) fn batches(
         &self,
         setup: &Setup,
@@ -435,15 +436,15 @@ impl Stage {
     }
 }
 
-/// What PEFT calls an adapter that nobody has named.
+/// Default name of an adapter in PEFT.
 pub(super) const ADAPTER: &str = "default";
-/// One adapter for all tasks.
+/// Name of the adapter for all tasks.
 pub(super) const SHARED: &str = "shared";
 
-/// Row groups, or tar files, whose samples are shuffled among each other: what of shards is read at the same time.
+/// Number of row groups, or tar files, that are read at the same time and whose samples are shuffled among each other.
 const BLOCKS: usize = 8;
 
-/// The order of sources that are mixed, and of recordings in shards; of others that of the loader.
+/// Returns the order of mixed sources, or of recordings in shards; `None` for others, which use the loader's order.
 fn whole_order(setup: &Setup, dataset: &TaskDataset) -> Result<Option<Box<dyn Order>>, RunError> {
     let (data, seed) = (&setup.experiment.data, setup.experiment.seed);
     let Some(TaskSamples::Speech(samples)) = dataset.tasks().first() else { return Ok(None) };
@@ -457,8 +458,8 @@ fn whole_order(setup: &Setup, dataset: &TaskDataset) -> Result<Option<Box<dyn Or
     })
 }
 
-/// One adapter with the ranks and targets of all: as many parameters as theirs together where all have the same targets,
-/// more otherwise.
+/// Returns the configuration of one adapter with the summed ranks and all targets of the tasks' adapters. It has as
+/// many parameters as these together if all have the same targets, more otherwise.
 fn shared(tasks: &[TaskConfig]) -> LoraConfig {
     let mut config = tasks.first().map(|task| task.lora.clone()).unwrap_or_default();
     let scale = config.scale();
@@ -472,7 +473,7 @@ fn shared(tasks: &[TaskConfig]) -> LoraConfig {
     config
 }
 
-/// Whether a stage ran to its end.
+/// Whether the stage in `directory` is complete.
 pub(super) fn is_complete(directory: &Path) -> bool {
     let summary = std::fs::read_to_string(directory.join("summary.json")).ok();
     let summary = summary.and_then(|text| serde_json::from_str::<Value>(&text).ok());

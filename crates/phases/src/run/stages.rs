@@ -1,4 +1,4 @@
-//! A run: its stages, one after the other, each in its own directory.
+//! Training of a run: its stages, one after the other, each in its own directory.
 
 use super::batch::{TaskDataset, TaskSamples};
 use super::model::TaskModel;
@@ -14,24 +14,26 @@ use std::path::PathBuf;
 use undertone_tasks::{Cut, HeadConfig};
 use undertone_train::{Display, ProcessGroup, Summary};
 
-/// What a stage left.
+/// Result of a stage.
 #[derive(Clone, Debug)]
 pub struct StageOutcome {
-    /// Where its records are.
+    /// Directory of its records.
     pub directory: PathBuf,
-    /// What its `summary.json` says; nothing for a stage that an earlier session finished.
+    /// Content of its `summary.json`. `None` for a stage that an earlier session finished, except with
+    /// `phases.1.parallel: tasks`.
     pub summary: Option<Summary>,
 }
 
-/// Trains all that an experiment describes: every phase of one with `tasks`, else the model as a whole. It begins at the start
-/// or, where the session resumes, each stage where it stopped, and ends when all is done or the session is interrupted.
+/// Trains an experiment: all phases with `tasks`, otherwise the model as a whole. Training starts from the beginning
+/// or, if the session resumes, from where each stage stopped. It ends when all stages are done or the session is
+/// interrupted.
 ///
-/// The run's directory is this process's own from the first moment on. A stage that fails keeps what it has learned; one that
-/// learned nothing leaves nothing.
+/// The run's directory is locked for this process from the start. A stage that fails keeps its checkpoints; one that
+/// failed before its first step leaves nothing.
 ///
 /// # Errors
-/// Whatever is wrong with device, model or data, and with the configuration of a run that is resumed, is found before
-/// anything is written.
+/// When device, model or data are unusable, or a resumed run has an incompatible configuration. All of this is found
+/// before anything is written.
 pub fn train(experiment: &Experiment, session: &Session) -> Result<Vec<StageOutcome>, RunError> {
     if experiment.tasks.is_empty() {
         return run(experiment, &[Stage::Whole], &[], session);
@@ -42,7 +44,7 @@ pub fn train(experiment: &Experiment, session: &Session) -> Result<Vec<StageOutc
 /// As [`train`], for the given phases alone.
 ///
 /// # Errors
-/// As for [`train`]; and where there are no tasks, or an earlier phase has not finished.
+/// As for [`train`], and when there are no tasks, or an earlier phase has not finished.
 pub fn train_phases(
     experiment: &Experiment,
     phases: &[Phase],
@@ -66,15 +68,15 @@ pub fn train_phases(
         return Err(RunError::OneTask(phase.number()));
     }
     let stages: Vec<Stage> = phases.iter().flat_map(|phase| stages(experiment, *phase)).collect();
-    // What an earlier phase finds anew, later ones were not made from.
+    // Once an earlier phase is trained again, the results of later phases are outdated.
     let outdated = Phase::ALL.iter().filter(|phase| **phase > first).flat_map(|p| self::stages(experiment, *p));
     run(experiment, &stages, &outdated.collect::<Vec<_>>(), session)
 }
 
-/// As [`train`], for what a run with tasks is compared with.
+/// As [`train`], for a baseline of a run with tasks.
 ///
 /// # Errors
-/// As for [`train`], and where there are no tasks.
+/// As for [`train`], and when there are no tasks.
 pub fn train_baseline(
     experiment: &Experiment,
     baseline: Baseline,
@@ -91,7 +93,7 @@ pub fn train_baseline(
     run(experiment, &stages, &[], session)
 }
 
-/// The stages of a phase.
+/// Returns the stages of a phase.
 pub(super) fn stages(experiment: &Experiment, phase: Phase) -> Vec<Stage> {
     match phase {
         Phase::Adapters if experiment.phases.adapters.mixed => vec![Stage::Adapters],
@@ -110,7 +112,7 @@ fn run(
     let resume = session.resume;
     let directory = RunDirectory::own(experiment.directory(), &session.process_group)?;
     let root = directory.path();
-    // Later phases were made from what an earlier one found: they go with it.
+    // Later phases depend on the result of an earlier one, so they are replaced with it.
     let replaced = stages.iter().chain(outdated);
     let taken: Vec<PathBuf> = replaced.map(|stage| stage.directory(experiment)).filter(|d| is_occupied(d)).collect();
     if !resume && !taken.is_empty() {
@@ -127,7 +129,7 @@ fn run(
     check_stages(experiment, stages, resume)?;
     let mut setup = Setup::new(experiment)?;
     (setup.interrupt, setup.process_group) = (session.interrupt.clone(), session.process_group.clone());
-    // Every task's targets, head and data, before the first of them trains for minutes.
+    // Check the targets, head and data of every task before the first one trains for minutes.
     check_fit(&setup)?;
     for split in [Split::Train, Split::Valid] {
         report_cuts(&setup.dataset(&experiment.tasks, split)?, &experiment.tasks, split);
@@ -162,17 +164,17 @@ impl StageOutcome {
     }
 }
 
-/// What a session does before the first of its stages trains.
+/// Work of a session before the first of its stages trains.
 struct Beginning<'a> {
     directory: &'a RunDirectory,
-    /// What earlier sessions left that is no longer wanted.
+    /// Directories of earlier sessions that are to be deleted.
     replaced: Vec<PathBuf>,
     config: PathBuf,
     is_recorded: bool,
 }
 
 impl Beginning<'_> {
-    /// Clears the directory and writes down the configuration, once; the first rank alone writes.
+    /// Clears the directories and records the configuration, once. Only the first rank writes.
     fn make(&mut self, stage: &Stage, experiment: &Experiment, process_group: &ProcessGroup) -> Result<(), RunError> {
         if process_group.is_main_process() && !self.replaced.is_empty() {
             tracing::info!("run.overwrite: deleting what was trained in {}", listed(&self.replaced));
@@ -191,7 +193,7 @@ impl Beginning<'_> {
     }
 }
 
-/// Directories, as a sentence names them.
+/// Returns a list of directories for a message.
 fn listed(directories: &[PathBuf]) -> String {
     directories.iter().map(|directory| format!("`{}`", directory.display())).collect::<Vec<_>>().join(", ")
 }
@@ -211,17 +213,18 @@ fn train_stage(
     if *stage != Stage::Whole && session.display != Display::Nothing {
         tracing::info!("{}", stage.title(experiment));
     }
-    // All ranks have read what they need before the first one writes.
+    // A barrier: all ranks have read what they need before the first one writes.
     let prepared = session.process_group.all_ok(Prepared::new(stage, setup, beginning.directory, session))?;
-    // Until here nothing has been touched; what later stages begin with is not there yet.
+    // Before the first stage nothing is changed on disk. Later stages are prepared here too, because they start from
+    // results of earlier ones.
     beginning.make(stage, experiment, &session.process_group)?;
-    // What the next stage begins with is there once the first rank has written it.
+    // A barrier: the next stage starts from files that the first rank writes.
     let summary = session.process_group.all_ok(prepared.train())?;
     Ok(StageOutcome { directory, summary: Some(summary) })
 }
 
-/// Trains stages that need nothing of each other, each on a rank that takes the steps of a single process, or on several
-/// where there are more ranks than stages; and whether any was interrupted.
+/// Trains independent stages, each on one rank that takes the steps of a single process, or on several ranks if there
+/// are more ranks than stages. Returns the outcomes and whether any stage was interrupted.
 fn train_apart(
     stages: &[Stage],
     setup: &mut Setup,
@@ -231,7 +234,7 @@ fn train_apart(
     let process_group = &session.process_group;
     let Some(first) = stages.first() else { return Ok((Vec::new(), false)) };
     beginning.make(first, &setup.experiment, process_group)?;
-    // Where there are more ranks than tasks, several train one.
+    // If there are more ranks than tasks, several ranks train one task.
     let groups = process_group.count().min(stages.len());
     let (group, members) = process_group.split(groups);
     let display = if process_group.is_main_process() { session.display } else { Display::Nothing };
@@ -252,12 +255,12 @@ fn train_apart(
         let directory = stage.directory(&setup.experiment);
         StageOutcome { summary: Summary::read(&directory), directory }
     });
-    // What was not begun has none.
+    // Stages that were not started have no summary.
     Ok((outcomes.filter(|outcome| !is_interrupted || outcome.summary.is_some()).collect(), is_interrupted))
 }
 
-/// The experiment with its tasks in the order that the run was begun with, new ones last: parameters, gates and the
-/// router's outputs are numbered by it.
+/// Returns the experiment with its tasks in the order that the run was started with, new tasks last. This order numbers
+/// parameters, gates and the router's outputs.
 fn in_order_of(experiment: &Experiment, begun: Option<&Experiment>) -> Experiment {
     let mut experiment = experiment.clone();
     let place = |task: &TaskConfig| begun?.tasks.iter().position(|begun| begun.name == task.name);
@@ -265,13 +268,13 @@ fn in_order_of(experiment: &Experiment, begun: Option<&Experiment>) -> Experimen
     experiment
 }
 
-/// Refuses a configuration by which what is stored would mean something else: that of stages that go on, and of those
-/// that the first one is made from, whose tasks must have been the same.
+/// Refuses a configuration that is incompatible with stored results: those of stages that are resumed, and those that
+/// the first stage starts from, which must have had the same tasks.
 fn check_stages(experiment: &Experiment, stages: &[Stage], resume: bool) -> Result<(), RunError> {
     let root = experiment.directory().join(CONFIG);
     let begun_with = |stage: &Stage| {
         let own = stage.directory(experiment).join(STAGE);
-        // Stages of earlier versions have none of their own.
+        // Stages of earlier versions have no file of their own.
         if own.exists() { own } else { root.clone() }
     };
     let going_on = stages.iter().filter(|stage| resume && has_learned(&stage.directory(experiment)));
@@ -290,20 +293,20 @@ fn check_stages(experiment: &Experiment, stages: &[Stage], resume: bool) -> Resu
     Ok(())
 }
 
-/// Every stage that a run can have, baselines included.
+/// Returns every stage that a run can have, baselines included.
 pub(super) fn all_stages(experiment: &Experiment) -> Vec<Stage> {
     let phases = Phase::ALL.iter().flat_map(|phase| stages(experiment, *phase));
     let heads = (0..experiment.tasks.len()).map(Stage::Head);
     phases.chain(heads).chain([Stage::Shared, Stage::Full]).collect()
 }
 
-/// Every stage of a run, baselines included, that was begun: what it is called and where it is.
+/// Returns the title and directory of every stage of a run that was started, baselines included.
 pub(super) fn trained_stages(experiment: &Experiment) -> Vec<(String, PathBuf)> {
     let named = all_stages(experiment).into_iter().map(|stage| (stage.title(experiment), stage.directory(experiment)));
     named.filter(|(_, directory)| directory.join("metrics.jsonl").exists()).collect()
 }
 
-/// What later phases left that were made from a stage which is finished and now asked for more steps.
+/// Returns the directories of later phases that start from a finished stage which is now configured for more steps.
 fn outdated_directories(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, RunError> {
     let experiment = &*setup.experiment;
     for phase in Phase::ALL {
@@ -319,7 +322,7 @@ fn outdated_directories(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, 
     Ok(Vec::new())
 }
 
-/// Whether the router's tap, every task's adapter and head, and what reads timing fit the backbone.
+/// Checks that the router's tap, every task's adapter and head, and the alignment heads fit the backbone.
 pub(super) fn check_fit(setup: &Setup) -> Result<(), RunError> {
     let (experiment, network) = (&*setup.experiment, setup.pretrained.network());
     let (tap, blocks) = (experiment.router.tap, network.block_count());
@@ -341,13 +344,13 @@ pub(super) fn check_fit(setup: &Setup) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Whether a head reads no more tokens than a text backbone has positions for, and divides its width.
+/// Checks that a head reads no more tokens than a text backbone has positions for, and divides its width.
 fn fits(head: &HeadConfig, pretrained: &Pretrained) -> Result<(), String> {
     let Pretrained::Text(backbone) = pretrained else { return Ok(()) };
     head.fits(backbone.network.d_model(), backbone.max_tokens)
 }
 
-/// Says what does not fit: nothing is cut in silence.
+/// Logs the number of inputs and targets that are truncated: nothing is truncated silently.
 pub(super) fn report_cuts(dataset: &TaskDataset, tasks: &[TaskConfig], split: Split) {
     for (task, samples) in tasks.iter().zip(dataset.tasks()) {
         let TaskSamples::Text(samples) = samples else { continue };

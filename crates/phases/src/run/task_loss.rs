@@ -13,15 +13,15 @@ use undertone_ops::{CrossEntropyOptions, linear_cross_entropy};
 use undertone_tasks::{DevicePart, HeadInput};
 use undertone_train::BoxError;
 
-/// How the tasks of a batch are compared with what should be answered.
+/// Losses of the tasks of a batch.
 pub(super) struct TaskLosses<'a> {
     pub tasks: &'a [TaskConfig],
-    /// Share of each target's mass spread over all tokens, where text is written by a speech backbone.
+    /// Label smoothing of text from a speech backbone: share of each target's mass that is spread over all tokens.
     pub label_smoothing: f64,
 }
 
 impl TaskLosses<'_> {
-    /// Each task's loss summed over the rows that are its own, `[1]` each. `states` are the backbone's last,
+    /// Computes each task's loss, summed over its own rows, `[1]` each. `states` are the backbone's last states,
     /// `[batch, time, d_model]`.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl TaskLosses<'_> {
         let rows = batch.tasks.len();
         let decoder = model.backbone.decoder();
         let hidden = match (decoder, &batch.input) {
-            // One decoder writes for all tasks, so it writes for all at once.
+            // All tasks share one decoder, so it runs once for all of them.
             (Some(decoder), BatchInput::Speech(speech)) => {
                 let heads = one_hot(&batch.tasks, model.heads.len().max(1), device);
                 let cache = prompted(decoder, &model.heads, states, gates, heads);
@@ -65,7 +65,8 @@ impl TaskLosses<'_> {
         (0..self.tasks.len()).map(sum).collect()
     }
 
-    /// The cross-entropy of what a speech backbone writes: `hidden` is its decoder's states for `rows` of the batch.
+    /// Computes the cross-entropy of a speech backbone's text. `hidden` are its decoder's states for `rows` of the
+    /// batch, `[rows, tokens, d_model]`.
     fn written(
         &self,
         decoder: &WhisperDecoder,
@@ -83,15 +84,15 @@ impl TaskLosses<'_> {
     }
 }
 
-/// What the heads of text tasks are given besides states, on the device.
+/// Inputs of the heads of text tasks besides the states, on the device.
 pub struct TextInput {
     ids: Tensor<2, Int>,
-    /// For every task, if it has rows.
+    /// Rows and labels of each task that has rows in the batch.
     parts: Vec<Option<DevicePart>>,
 }
 
 impl TextInput {
-    /// What is there of a batch of text.
+    /// Uploads those of a batch of text; `None` for speech.
     pub(super) fn new(batch: &TaskBatch, input: &BackboneInput, device: &Device) -> Option<Self> {
         match (&batch.input, input) {
             (BatchInput::Text(text), BackboneInput::Tokens(ids, _)) => {
@@ -101,7 +102,7 @@ impl TextInput {
         }
     }
 
-    /// A task's rows of what its head reads.
+    /// Returns the input of a task's head for its rows.
     fn of(&self, task: usize, states: Tensor<3>, padding: Tensor<2, Bool>) -> Result<HeadInput, BoxError> {
         let part = self.parts.get(task).and_then(Option::as_ref);
         let DevicePart { rows, arrays } =

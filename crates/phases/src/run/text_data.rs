@@ -1,32 +1,32 @@
-//! The records of text tasks, from wherever they are.
+//! Records of text tasks.
 
 use crate::config::TaskConfig;
 use crate::{SourceConfig, SourceError};
 use undertone_data::records::{Paths, RecordsConfig, RecordsError};
 use undertone_tasks::{Framer, ReadError, TextDataset};
 
-/// Why the records of a task cannot be used.
+/// Reason why the records of a task cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TextDataError {
-    /// The hub did not give them.
+    /// The hub did not provide them.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// A file does not hold what the task needs.
+    /// A file lacks fields that the task needs.
     #[error(transparent)]
     Records(#[from] RecordsError),
-    /// They do not become samples.
+    /// Records cannot be turned into samples.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Nothing is to be read in any of them.
+    /// All records have an empty text.
     #[error(
         "{path}: all {of} records have an empty text, as {first} has: correct the file, or map another column under `columns`"
     )]
     NoText {
-        /// The files.
+        /// Files.
         path: Paths,
-        /// How many there are.
+        /// Number of records.
         of: usize,
-        /// Where the first is.
+        /// Place of the first record.
         first: String,
     },
 }
@@ -34,7 +34,7 @@ pub enum TextDataError {
 /// Reads the records of `source` as the task's head needs them.
 ///
 /// # Errors
-/// Names the file and the line that does not fit; and when no record has a text.
+/// Names the file and the invalid line. Also when no record has a text.
 pub(crate) fn read_texts(
     task: &TaskConfig,
     source: &SourceConfig,
@@ -45,7 +45,7 @@ pub(crate) fn read_texts(
     Ok(task.head.read(&records, framer)?)
 }
 
-/// Says how many records have an empty text, and where the first is.
+/// Logs the number of records with an empty text and the place of the first.
 ///
 /// # Errors
 /// When all are empty.

@@ -1,4 +1,4 @@
-//! An evaluation that several ranks share: each lets the model answer its batches, and tells the others what came of them.
+//! Evaluation shared by several ranks: each computes the answers to its batches and sends them to the others.
 
 use super::batch::{BatchInput, TaskBatch};
 use super::scoring::{Answered, Asked};
@@ -8,21 +8,22 @@ use undertone_report::RoutedSample;
 use undertone_tasks::Answer;
 use undertone_train::{BoxError, ProcessGroup, TrainError};
 
-/// What a rank tells the others of a batch. Floating-point numbers are told by their bits: JSON has none that are no number.
+/// Answers to a batch that a rank sends to the others. Floating-point numbers are sent as bits, because JSON has no
+/// NaN.
 #[derive(Serialize, Deserialize)]
 pub(super) struct SharedAnswers {
-    /// Which batch it is.
+    /// Index of the batch.
     pub number: usize,
-    /// What was to be said, where it was spoken: the others have not heard it.
+    /// References of a batch of speech, which the other ranks have not loaded.
     pub spoken: Option<Spoken>,
     chosen: Vec<usize>,
     answers: Vec<String>,
     losses: Vec<u32>,
-    /// Of each sample what the router gave each adapter, and how sure it was.
+    /// Task, router probabilities and confidence of each sample.
     routed: Vec<(usize, Vec<u32>, u32)>,
 }
 
-/// What was to be said in a batch.
+/// References of a batch of speech.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Spoken {
     tasks: Vec<usize>,
@@ -32,7 +33,7 @@ pub(super) struct Spoken {
 }
 
 impl SharedAnswers {
-    /// Of a batch with this number; nothing if some answer cannot be told.
+    /// Packs the answers to batch `number`; `None` if some answer cannot be serialised.
     pub fn of(number: usize, batch: &TaskBatch, answered: &Answered, tasks: &[TaskConfig]) -> Option<Self> {
         let Answered { losses, routed, chosen, answers } = answered;
         let answers = answers.iter().zip(chosen).map(|(answer, task)| tasks[*task].head.pack(answer));
@@ -57,7 +58,7 @@ impl SharedAnswers {
         })
     }
 
-    /// What the rank found.
+    /// Unpacks the answers.
     pub fn answered(self, tasks: &[TaskConfig]) -> Result<Answered, BoxError> {
         let Self { chosen, answers, losses, routed, .. } = self;
         let floats = |bits: Vec<u32>| bits.into_iter().map(f32::from_bits).collect();
@@ -78,14 +79,15 @@ impl SharedAnswers {
 }
 
 impl Spoken {
-    /// As what it was asked for.
+    /// Returns them in the form for scoring.
     pub fn asked(&self) -> Asked<'_> {
         let Self { tasks, decisions, names, texts } = self;
         Asked::spoken(tasks, decisions.clone(), names, texts)
     }
 }
 
-/// What all ranks tell, in the order of batches; nothing if an answer of any cannot be told. An error of one is one of all.
+/// Gathers the answers of all ranks, in the order of batches; `None` if some rank has an answer that cannot be
+/// serialised. An error on one rank is an error on all.
 pub(super) fn tell(
     process_group: &ProcessGroup,
     own: Result<Option<Vec<SharedAnswers>>, BoxError>,

@@ -1,4 +1,4 @@
-//! What needs no model: the answers that a task's metrics are to be compared with.
+//! Trivial baselines: answers without a model, for comparison with a task's metrics.
 
 use super::batch::{TaskDataset, TaskSamples};
 use super::evaluation_result::EvaluationResult;
@@ -8,8 +8,8 @@ use crate::config::{LOSS, TaskConfig};
 use undertone_tasks::TrivialBaseline;
 use undertone_train::BoxError;
 
-/// The scores on `judged` of answers that need no model, of the tasks that have such; what those have to know, they count
-/// in `train`.
+/// Scores the answers of a trivial baseline on the samples in `result`, for the tasks that have one. Statistics that it
+/// needs come from `train`.
 pub(super) fn evaluate_baseline(
     trivial: TrivialBaseline,
     tasks: &[TaskConfig],
@@ -28,7 +28,7 @@ pub(super) fn evaluate_baseline(
     }
     let mut result = scoring.finish()?;
     result.tasks.retain(|name, _| answered.contains(&name));
-    // What needs no model gives no probabilities.
+    // Without a model there are no probabilities, so there is no loss.
     for metrics in result.tasks.values_mut() {
         metrics.remove(LOSS);
     }

@@ -1,12 +1,12 @@
-//! The files that a run writes, by their names: what else lies in its directory is somebody's own.
+//! Names of the files that a run writes. All other files in its directory belong to the user.
 
 use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use undertone_model::is_model_file;
 use undertone_store::{DirectoryLock, is_temporary};
 
-/// What a run, or each of its stages, writes into its directory, but for the files of models in [`BEST`]. `*` stands for any
-/// letters, `#` for figures.
+/// Files that a run or one of its stages writes into its directory, without the model files in [`BEST`]. `*` stands for
+/// any letters, `#` for digits.
 const WRITTEN: [&str; 31] = [
     "config.yaml",
     "config.#.yaml",
@@ -41,28 +41,28 @@ const WRITTEN: [&str; 31] = [
     "best_ema/adapters/*/adapter_model.safetensors",
 ];
 
-/// The folders of models, and what lies in them beside a model's own files.
+/// Folders of models, and the files in them besides those of a model.
 const BEST: [&str; 2] = ["best", "best_ema"];
 const BESIDE_MODELS: [&str; 5] =
     ["score.json", "dynamo.json", "heads.safetensors", "router.safetensors", "backbone.safetensors"];
 
-/// What lies in a directory, as paths below it, in their order.
+/// Contents of a directory, as relative paths in order.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     /// Files that a run writes.
     pub written: Vec<PathBuf>,
-    /// Directories that they lie in.
+    /// Directories that contain such files.
     pub directories: Vec<PathBuf>,
-    /// Everything else: files, links, and directories without a file of a run.
+    /// Everything else: other files, links, and directories without a file of a run.
     pub foreign: Vec<PathBuf>,
 }
 
 impl Survey {
-    /// Looks through `directory`, which is a run's or lies in one; `stage` is where, seen from the run's. What is not
-    /// there has nothing in it.
+    /// Lists the contents of `directory`, which is a run's directory or inside it. `stage` is its path relative to the
+    /// run's directory. A directory that does not exist is empty.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// If a directory cannot be read.
     pub fn of(directory: &Path, stage: &Path) -> Result<Self> {
         let mut survey = Self::default();
         survey.look(directory, Path::new(""), stage)?;
@@ -77,7 +77,7 @@ impl Survey {
         for entry in entries {
             let entry = entry?;
             let (path, place) = (below.join(entry.file_name()), stage.join(below).join(entry.file_name()));
-            // A link is nothing that a run writes, and nothing behind it is.
+            // A run writes no links, so a link is foreign and is not followed.
             let is_directory = entry.file_type()?.is_dir();
             match (kind(&place, is_directory), is_directory) {
                 (Kind::Lock, _) => {}
@@ -95,7 +95,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Takes all that a killed process was writing.
+    /// Lists all files that a killed process left unfinished.
     fn look_through_leftover(&mut self, directory: &Path, below: PathBuf) -> Result<()> {
         for entry in std::fs::read_dir(directory.join(&below))? {
             let entry = entry?;
@@ -118,7 +118,7 @@ enum Kind {
     Foreign,
 }
 
-/// What a path is, seen from the directory of the run.
+/// Returns the kind of a path, relative to the run's directory.
 fn kind(path: &Path, is_directory: bool) -> Kind {
     let Some(parts) = path.iter().map(|part| part.to_str()).collect::<Option<Vec<_>>>() else { return Kind::Foreign };
     match parts[..] {
@@ -129,7 +129,7 @@ fn kind(path: &Path, is_directory: bool) -> Kind {
     }
 }
 
-/// A path seen from the stage that it lies in; nothing for the directories of stages themselves.
+/// Returns a path relative to its stage; empty for the directories that contain stages.
 fn in_stage<'a>(parts: &'a [&'a str]) -> &'a [&'a str] {
     match parts {
         ["phase1" | "baselines"] | ["baselines", "head"] => &[],
@@ -139,7 +139,7 @@ fn in_stage<'a>(parts: &'a [&'a str]) -> &'a [&'a str] {
     }
 }
 
-/// Whether a stage writes a file, or makes a directory for its files.
+/// Whether a stage writes this file, or creates this directory for its files.
 fn is_own(parts: &[&str], is_directory: bool) -> bool {
     match parts {
         [] => is_directory,
@@ -153,7 +153,7 @@ fn is_own(parts: &[&str], is_directory: bool) -> bool {
     }
 }
 
-/// Whether a name is of the pattern's kind.
+/// Whether a name matches the pattern.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some(wild) = pattern.find(['*', '#']) else { return pattern == name };
     let (before, after) = (&pattern[..wild], &pattern[wild + 1..]);

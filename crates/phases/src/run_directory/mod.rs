@@ -1,4 +1,4 @@
-//! A run's directory: who owns it, what may become of what lies in it, and the configuration that it was trained with.
+//! Directory of a run: its lock, the files that may be replaced, and the configuration of the run.
 
 mod files;
 
@@ -11,27 +11,27 @@ use std::time::{Duration, Instant};
 use undertone_store::{DirectoryLock, StoreError, is_blank, write_atomically};
 use undertone_train::{Checkpoints, Exported, ProcessGroup};
 
-/// The directory of a run that this process alone trains in.
+/// Directory of a run, locked for training by this process.
 pub(crate) struct RunDirectory {
     path: PathBuf,
-    /// Of the first rank.
+    /// Lock, held by the first rank.
     lock: Option<Arc<DirectoryLock>>,
 }
 
-/// The configuration of a run, and of a stage within one.
+/// Name of the configuration file of a run, and of a stage within one.
 pub(crate) const CONFIG: &str = "config.yaml";
 pub(crate) const STAGE: &str = "stage.yaml";
 
 impl RunDirectory {
-    /// Owns the directory, before anything slow begins. Nothing is written into one that holds something else.
+    /// Locks the directory, before anything slow starts. A directory with foreign content is refused and not changed.
     ///
     /// # Errors
-    /// When another process trains there, or the directory holds something that is no run.
+    /// If another process trains there, or the directory has content that is not a run.
     pub fn own(path: PathBuf, process_group: &ProcessGroup) -> Result<Self, RunError> {
         let own = || {
             check_is_run(&path)?;
             let lock = DirectoryLock::acquire(&path)?;
-            // Somebody may have been faster.
+            // Another process may have written here in the meantime.
             check_is_run(&path)?;
             Ok::<_, RunError>(Arc::new(lock))
         };
@@ -44,20 +44,20 @@ impl RunDirectory {
         &self.path
     }
 
-    /// For a learner that trains here.
+    /// Returns the lock, for a Learner that trains here.
     pub fn lock(&self) -> Option<Arc<DirectoryLock>> {
         self.lock.clone()
     }
 
-    /// Whether no run has begun here.
+    /// Whether no run has started here.
     pub fn is_blank(&self) -> bool {
         is_blank(&self.path)
     }
 
-    /// Refuses to replace stages beside whose files somebody has put some of their own.
+    /// Refuses to replace stages whose directories contain files of the user.
     ///
     /// # Errors
-    /// Names them.
+    /// Names these files.
     pub fn check_replaceable(&self, stages: &[PathBuf]) -> Result<(), RunError> {
         for stage in stages {
             let foreign = self.survey(stage)?.foreign;
@@ -68,18 +68,18 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Deletes what a stage wrote into its directory, which is this one or lies in it, and nothing else; the configuration
-    /// last: killed in between, it is still known for a run.
+    /// Deletes the files that a stage wrote into its directory, which is this one or inside it, and nothing else. The
+    /// configuration is deleted last, so that a killed deletion still leaves a recognisable run.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// If a file cannot be deleted.
     pub fn clear(&self, stage: &Path) -> Result<(), StoreError> {
         let io = |source| StoreError::Io { action: "clear", path: stage.to_owned(), source };
         let Survey { mut written, directories, .. } = self.survey(stage)?;
         written.sort_by_key(|file| file == Path::new(CONFIG));
         written.iter().try_for_each(|file| std::fs::remove_file(stage.join(file))).map_err(io)?;
         for directory in directories {
-            // One with something in it stays.
+            // A directory that is not empty remains.
             let _ = std::fs::remove_dir(stage.join(directory));
         }
         if stage != self.path {
@@ -98,7 +98,7 @@ impl RunDirectory {
     }
 }
 
-/// The first few paths, and how many there are besides.
+/// Returns the first three paths, and the number of the others.
 fn named(paths: &[PathBuf]) -> String {
     let mut names = paths.iter().take(3).map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ");
     if paths.len() > 3 {
@@ -107,13 +107,13 @@ fn named(paths: &[PathBuf]) -> String {
     names
 }
 
-/// Refuses a directory that has something in it and is no run's.
+/// Refuses a directory that is not empty and not a run.
 fn check_is_run(directory: &Path) -> Result<(), RunError> {
     let is_free = !directory.exists() || is_blank(directory);
     if is_free || is_run(directory) { Ok(()) } else { Err(RunError::NotARun(directory.to_owned())) }
 }
 
-/// Whether a run has written into a directory: the configuration with every one of its keys, as only a run writes it, or a
+/// Whether a directory contains a run: a configuration with all top-level keys, as only a run writes it, or a
 /// checkpoint.
 fn is_run(directory: &Path) -> bool {
     let text = std::fs::read_to_string(directory.join(CONFIG)).unwrap_or_default();
@@ -122,13 +122,13 @@ fn is_run(directory: &Path) -> bool {
     is_whole.iter().all(|key| keys.contains_key(*key)) || !Checkpoints::new(directory.join("checkpoints")).is_empty()
 }
 
-/// Whether a run or a stage has left anything in its directory.
+/// Whether the directory of a run or a stage has content.
 pub(crate) fn is_occupied(directory: &Path) -> bool {
     directory.exists() && !is_blank(directory)
 }
 
-/// Whether a run or a stage has learned something that is worth keeping: it has a checkpoint, even a damaged one, came to
-/// an end, or exported a model after its beginning.
+/// Whether a run or a stage has a result that is worth keeping: a checkpoint, even a damaged one, a summary, or a model
+/// exported after step 0.
 pub(crate) fn has_learned(directory: &Path) -> bool {
     let best = directory.join("best");
     !Checkpoints::new(directory.join("checkpoints")).is_empty()
@@ -136,10 +136,10 @@ pub(crate) fn has_learned(directory: &Path) -> bool {
         || best.exists() && Exported::read(&best).is_none_or(|exported| exported.step > 0)
 }
 
-/// The configuration in a file that [`record`] has written; nothing where there is no such file.
+/// Reads the configuration from a file written by [`record`]; `None` if there is no such file.
 ///
 /// # Errors
-/// When it is damaged, or was written by a version with other keys.
+/// If the file is damaged, or was written by a version with other keys.
 pub(crate) fn recorded(path: &Path) -> Result<Option<Experiment>, RunError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -150,11 +150,11 @@ pub(crate) fn recorded(path: &Path) -> Result<Option<Experiment>, RunError> {
     recorded.map(Some).map_err(|error| RunError::Recorded { path: path.to_owned(), reason: error.to_string() })
 }
 
-/// Writes the configuration that is trained with to a file. One that says something else is kept beside it, as
-/// `config.1.yaml` and so on; returns where.
+/// Writes the configuration of the run to a file. A different earlier configuration is kept beside it, as
+/// `config.1.yaml` and so on; returns its path.
 ///
 /// # Errors
-/// When the file system refuses.
+/// If a file cannot be read or written.
 pub(crate) fn record(experiment: &Experiment, path: &Path) -> Result<Option<PathBuf>, StoreError> {
     let yaml = experiment.to_yaml();
     let earlier = std::fs::read(path).ok().filter(|earlier| earlier != yaml.as_bytes());
@@ -169,7 +169,7 @@ pub(crate) fn record(experiment: &Experiment, path: &Path) -> Result<Option<Path
     Ok(kept)
 }
 
-/// Refuses a configuration that means something else than the one in the file, as far as `concerns` is true of its keys.
+/// Refuses a configuration that differs in effect from the one in the file, in any key for which `concerns` is true.
 pub(crate) fn check_changes(
     experiment: &Experiment,
     path: &Path,
@@ -184,7 +184,7 @@ pub(crate) fn check_changes(
     Err(RunError::Changed { path: path.to_owned(), changes: listed(&changes) })
 }
 
-/// Writes the configuration to the file, and says what is another than in the session before, which ended after `step`.
+/// Writes the configuration to the file, and logs its changes since the session before, which ended after `step`.
 pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) -> Result<(), RunError> {
     let before = recorded(path)?;
     let kept = record(experiment, path)?;
@@ -195,7 +195,7 @@ pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) ->
     Ok(())
 }
 
-/// Refuses a directory in which another rank does not see the lock that the first one holds: each would keep its own run.
+/// Refuses a directory in which another rank does not see the first rank's lock: each rank would write its own run.
 fn is_shared(path: &Path, process_group: &ProcessGroup) -> Result<(), RunError> {
     let lock = path.join(DirectoryLock::FILE);
     let seen = || std::fs::read_to_string(&lock).unwrap_or_default();
@@ -213,7 +213,7 @@ fn is_shared(path: &Path, process_group: &ProcessGroup) -> Result<(), RunError> 
     Ok(())
 }
 
-/// A network's file system shows a new file on other hosts within seconds.
+/// Longest wait for a new file to become visible on other hosts: a network file system takes seconds.
 const VISIBLE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -237,7 +237,7 @@ mod tests {
         assert!(error.contains(CONFIG) && error.contains("trian"), "{error}");
     }
 
-    /// A directory with a run in it that has a stage.
+    /// Creates the directory of a run that has a stage.
     fn run(dir: &Path) -> PathBuf {
         let run = dir.join("run");
         for made in ["best", "checkpoints/step-00000001", "phase1/copy/best"] {
@@ -295,7 +295,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("project");
         std::fs::create_dir_all(path.join("src")).expect("made");
-        // That of another program, and one that somebody writes for this one.
+        // A configuration of another program, and one that a user wrote for this program.
         for config in ["theme: minimal", "run: {name: project}\nmodel: {path: tiny}\ndata: {train: {path: a.csv}}"] {
             std::fs::write(path.join(CONFIG), config).expect("written");
             let before = path.metadata().expect("there").modified().expect("a time");

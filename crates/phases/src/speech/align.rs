@@ -1,5 +1,5 @@
-//! Recordings longer than a model's window whose text has no times: cut where they are silent, the text divided by what the
-//! model hears where.
+//! Alignment of recordings that are longer than a model's window and whose text has no times: the audio is cut at
+//! silences, and the text is divided according to the model's transcript of each piece.
 
 use super::error::{Listed, SpeechError};
 use super::pieces::Piece;
@@ -16,11 +16,12 @@ use undertone_data::clips::Clips;
 use undertone_data::cut::{divide, pieces as cut_in_silence};
 use undertone_data::loader::SampleError;
 
-/// Says what is heard.
+/// Transcribes audio.
 pub(super) trait Listener {
-    /// What it writes down of 16 kHz audio; in another language than that of all data, or for another task, where given.
+    /// Returns the transcript of 16 kHz audio; in a language or for a task that differs from that of all data, if
+    /// given.
     fn transcribe(&self, audio: &[f32], language: Option<&str>, task: Option<&str>) -> String;
-    /// What that depends on besides the audio.
+    /// Returns a key of everything the transcript depends on besides the audio.
     fn fingerprint(&self) -> String;
 }
 
@@ -34,42 +35,44 @@ impl Listener for Transcriber {
     }
 }
 
-/// Finds out what is said where in long recordings, and remembers it.
+/// Aligns the text of long recordings with their audio, and keeps the results on disk.
 pub(super) struct Aligner<'a, L> {
     listener: L,
-    /// Read from all of a model's weights, and only where there are long recordings.
+    /// Fingerprint, computed from all weights of the model, and only if there are long recordings.
     fingerprint: OnceCell<String>,
-    /// Where it is kept on record.
+    /// Folder of the results.
     folder: Result<PathBuf, CacheError>,
-    /// Once set, no more is listened to.
+    /// Stops the alignment once it is set.
     interrupt: &'a Interrupt,
 }
 
-/// Pieces of which more than this share of the words was heard differently are left out: there the text does not belong
-/// to the audio, or the model cannot tell.
+/// Maximum word error rate of a piece. Pieces above it are left out: there the text does not belong to the audio, or
+/// the model cannot tell.
 const MISHEARD: f64 = 0.5;
 
-/// Where there is no terminal for a bar, a line says how far it is so often.
+/// Interval of progress lines if standard error is not a terminal.
 const LINES: Duration = Duration::from_secs(60);
 
-/// Why a recording has not been aligned.
+/// Reason why a recording was not aligned.
 enum Stop {
     Unreadable(SampleError),
     Interrupted,
 }
 
 impl<'a, L: Listener> Aligner<'a, L> {
-    /// Asks `listener`, and keeps what it found in `folder`; without one it is asked again at every start.
+    /// Creates an aligner that transcribes with `listener` and keeps the results in `folder`; without a folder, every
+    /// run transcribes anew.
     pub fn new(listener: L, folder: Result<PathBuf, CacheError>, interrupt: &'a Interrupt) -> Self {
         Self { listener, fingerprint: OnceCell::new(), folder, interrupt }
     }
 
-    /// The pieces of clips, given with their seconds, that do not fit a window of so many samples; those in which something
-    /// else was heard than their text are left out. Clips whose pieces are on record are not even decoded. Of clips that
-    /// cannot be read, the second list says why: all, if they are to be left out, or none.
+    /// Returns the pieces of the clips in `long`, given with their durations in seconds, that do not fit a window of
+    /// `window` samples. Pieces whose transcript differs too much from their text are left out. Clips with stored
+    /// results are not decoded. The second list has the errors of unreadable clips if `skip` is set; else the first one
+    /// is returned.
     ///
     /// # Errors
-    /// When audio cannot be read, or on an interruption: then all that was done until then is on record.
+    /// If audio cannot be read, or on an interruption; the results until then are stored.
     pub fn align(
         &self,
         clips: &Clips,
@@ -114,7 +117,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
                         return Err(SpeechError::Interrupted { aligned, of: long.len() });
                     }
                 };
-                // Where two processes listen at the same time, what the first has found holds for both.
+                // If another process has stored a result in the meantime, its result is used for both.
                 let before = found(&long[place]);
                 if before.is_none()
                     && let Some(record) = record.as_ref().filter(|_| kept)
@@ -144,7 +147,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
         Ok((all.into_iter().flat_map(|(clip, aligned)| aligned.pieces(clips, clip)).collect(), unreadable))
     }
 
-    /// The record; without one, says why not.
+    /// Opens the folder of results; if that fails, logs the reason.
     fn record(&self) -> Option<Record> {
         let opened = match &self.folder {
             Ok(folder) => Record::open(folder.clone()).map_err(|error| error.to_string()),
@@ -198,7 +201,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
 }
 
 impl Aligned {
-    /// What is left out, as a person would call it.
+    /// Returns the names of the pieces that are left out.
     fn left_out(&self, clips: &Clips, clip: usize) -> impl Iterator<Item = String> {
         let (name, begin) = (&clips.clip(clip).name, clips.clip(clip).start.unwrap_or(0.0));
         let at = move |sample: usize| begin + sample as f64 / f64::from(SAMPLE_RATE);
@@ -215,11 +218,11 @@ impl Aligned {
     }
 }
 
-/// Shows how far it is, in seconds of audio: a bar on a terminal, a line now and then elsewhere.
+/// Progress in seconds of audio: a bar on a terminal, a line now and then elsewhere.
 struct AlignmentProgress {
     bar: ProgressBar,
     recordings: (usize, usize),
-    /// Samples heard.
+    /// Number of samples transcribed.
     samples: usize,
     said: Instant,
 }
@@ -253,7 +256,7 @@ impl AlignmentProgress {
         self.recordings.0 += 1;
     }
 
-    /// Says something that the bar would be in the way of.
+    /// Logs a warning while the bar is hidden.
     fn warn(&self, line: &str) {
         self.bar.suspend(|| tracing::warn!("{line}"));
     }
@@ -273,11 +276,11 @@ mod tests {
     use undertone_data::audio::write_wav;
     use undertone_data::records::RecordsConfig;
 
-    /// Hears how loud it is: a word for each tenth of full scale.
+    /// Transcribes the loudness: a word for each tenth of full scale.
     struct Loudness<'a> {
         fingerprint: &'static str,
         asked: &'a Cell<usize>,
-        /// Ctrl-C is pressed while it hears this one.
+        /// Number of the call during which Ctrl-C is pressed.
         stops_at: usize,
         interrupt: &'a Interrupt,
     }
@@ -303,7 +306,7 @@ mod tests {
     /// 2.2 s: a word, and half of the silence on both sides of it.
     const WINDOW: usize = 35_200;
 
-    /// A recording with 1.6 s of sound and 0.4 s of silence for each word.
+    /// Writes a recording with 1.6 s of sound and 0.4 s of silence for each word.
     fn write(dir: &Path, name: &str, words: &[usize]) {
         let second = |loud: &usize| {
             let loud = *loud as f32 / 10.0;
@@ -312,7 +315,7 @@ mod tests {
         write_wav(&dir.join(name), &words.iter().flat_map(second).collect::<Vec<_>>()).expect("written");
     }
 
-    /// Three recordings of 6, 8 and 4 s, of which the second says something else than its text for two of them.
+    /// Creates three recordings of 6, 8 and 4 s. In two pieces of the second, the audio differs from the text.
     fn recordings() -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("a directory");
         write(dir.path(), "a.wav", &[1, 2, 3]);
@@ -340,7 +343,7 @@ mod tests {
             Self { fingerprint: "a model", window: WINDOW, stops_at: 0, folder: Some(dir.join("cache/aligned")) }
         }
 
-        /// The pieces, and how often was listened.
+        /// Returns the pieces, and the number of transcriptions.
         fn align(&self, dir: &Path) -> (Result<Vec<Piece>, SpeechError>, usize) {
             let records = RecordsConfig { path: dir.join("list.jsonl").into(), ..RecordsConfig::default() };
             let clips = Clips::open(&records).expect("clips");
@@ -458,7 +461,7 @@ mod tests {
             let found = start.align(dir.path());
             assert_eq!((found.0.expect("aligned"), found.1), (expected.clone(), asked));
         }
-        // Without any place, and with a file where the folder should be.
+        // Without any folder, and with a file in place of the folder.
         for folder in [None, Some(dir.path().join("a.wav"))] {
             let start = Start { folder, ..Start::new(dir.path()) };
             for _ in 0..2 {

@@ -8,7 +8,7 @@ use undertone_data::records::Paths;
 use undertone_hub::Hub;
 
 impl SourceConfig {
-    /// The recordings, which are fetched from the hub, or opened there, if that is where they are.
+    /// Opens the recordings; those on the hub are downloaded or opened there.
     pub(crate) fn clips(&self) -> Result<Clips, SpeechError> {
         let Some(dataset) = self.hub.as_ref().filter(|_| self.stream) else {
             return Ok(Clips::open(&self.records().map_err(Box::new)?)?);

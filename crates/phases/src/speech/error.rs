@@ -1,4 +1,4 @@
-//! Why samples of speech cannot be used.
+//! Errors of speech samples.
 
 use crate::{ConfigError, SourceError, TranscribeError};
 use undertone_cw::CwError;
@@ -12,25 +12,25 @@ use undertone_data::loader::SampleError;
 use undertone_model::whisper::TokenizerError;
 use undertone_ops::DeviceError;
 
-/// Why a sample or a dataset is unusable.
+/// Reason why a sample or a dataset is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum SpeechError {
     /// The recordings cannot be used.
     #[error(transparent)]
     Clips(#[from] ClipsError),
-    /// The hub did not give them.
+    /// The hub did not provide the recordings.
     #[error(transparent)]
     Source(#[from] Box<SourceError>),
-    /// The synthesiser's configuration makes no sense.
+    /// The synthesiser's configuration is invalid.
     #[error(transparent)]
     Cw(#[from] CwError),
-    /// A registered source refuses its options, or is not there.
+    /// A registered source refuses its options, or does not exist.
     #[error(transparent)]
     Registered(#[from] undertone_data::source::SourceError),
     /// A registered source has no samples.
     #[error("source `{0}` has no samples: an epoch needs at least 1")]
     Empty(String),
-    /// A stage of the curriculum makes no sense.
+    /// A stage of the curriculum is invalid.
     #[error(transparent)]
     Stage(#[from] ConfigError),
     /// Recordings for augmentation cannot be used.
@@ -39,18 +39,18 @@ pub enum SpeechError {
     /// The cache cannot be used.
     #[error("`data.cache`: {0}")]
     Cache(#[from] CacheError),
-    /// The model's mel bins are none that Whisper has.
+    /// The model has a number of mel bins that Whisper does not have.
     #[error(transparent)]
     Features(#[from] FeatureError),
     /// A text does not fit the vocabulary or the decoder.
     #[error("sample `{name}`: {source}")]
     Text {
-        /// The sample.
+        /// Name of the sample.
         name: String,
-        /// Why.
+        /// Reason.
         source: TokenizerError,
     },
-    /// The device on which the model would hear cannot be had.
+    /// The device of the transcribing model is not available.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// Several texts do not fit.
@@ -58,81 +58,81 @@ pub enum SpeechError {
         "texts that the model cannot write: {listed}; correct or remove them, or leave them out with data.on_bad_sample=skip"
     )]
     Texts {
-        /// Which, and why.
+        /// Texts, and the reasons.
         listed: Listed,
     },
     /// Several long recordings cannot be read.
     #[error("more recordings than `data.max_bad_share` allows cannot be used: {listed}; repair or remove them")]
     Unreadable {
-        /// Which, and why.
+        /// Recordings, and the reasons.
         listed: Listed,
     },
-    /// All was left out.
+    /// All recordings were left out.
     #[error(
         "nothing is left of {of} recordings, for the reasons above: correct them, or the texts that they come with"
     )]
     Nothing {
-        /// How many there were.
+        /// Number of recordings.
         of: usize,
     },
-    /// No recording says anything.
+    /// No recording has a text.
     #[error(
         "none of {of} recordings has a text, so that silence is all there is to learn: give their texts as `text`, or name the column that has them under `columns`"
     )]
     NoText {
-        /// How many there are.
+        /// Number of recordings.
         of: usize,
     },
-    /// The times of a recording's text cannot be used.
+    /// The segment times of a recording cannot be used.
     #[error("recording `{name}`: {source}")]
     Segments {
-        /// The recording.
+        /// Name of the recording.
         name: String,
-        /// Why.
+        /// Reason.
         source: SegmentError,
     },
-    /// Audio longer than the model's window whose text has no times.
+    /// Audio is longer than the model's window and its text has no times.
     #[error(
         "recordings longer than the {window:.2} s that the model hears at once, without times for their text: {listed}; cut them, give segments with start and end, or let the model find out what is said where with data.long_audio=align"
     )]
     TooLong {
-        /// Which.
+        /// Recordings.
         listed: Listed,
-        /// The model's window.
+        /// Window of the model, in seconds.
         window: f64,
     },
-    /// The model cannot be asked what it hears.
+    /// The model cannot be used for transcription.
     #[error(transparent)]
     Transcribe(#[from] Box<TranscribeError>),
     /// A long recording cannot be read.
     #[error("recording `{name}` cannot be cut: {source}")]
     Align {
-        /// The recording.
+        /// Name of the recording.
         name: String,
-        /// Why.
+        /// Reason.
         source: SampleError,
     },
-    /// The user's wish, while the model was asked what it hears.
+    /// The user interrupted the alignment.
     #[error(
         "interrupted: what is said where is on record for {aligned} of {of} long recordings, and the same command goes on from there"
     )]
     Interrupted {
-        /// The recordings that need not be listened to again.
+        /// Number of recordings with a stored alignment.
         aligned: usize,
-        /// All that are longer than the window.
+        /// Number of recordings longer than the window.
         of: usize,
     },
-    /// Something was asked for that recordings or model cannot give.
+    /// An option is not supported by the recordings or the model.
     #[error("`data.{key}` cannot be: {reason}; leave it out")]
     Option {
-        /// The key.
+        /// Key of the option.
         key: &'static str,
-        /// Why not.
+        /// Reason.
         reason: String,
     },
 }
 
-/// How many of how many, and the first of them.
+/// Number of items affected out of all, and the first of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub(super) count: usize,
@@ -141,7 +141,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// So many as there are, `of` all.
+    /// Creates a list of `items`, out of `of` in total.
     pub(super) fn new(items: impl IntoIterator<Item = String>, of: usize) -> Self {
         let mut items = items.into_iter();
         let first: Vec<String> = items.by_ref().take(3).collect();
@@ -159,7 +159,7 @@ impl std::fmt::Display for Listed {
     }
 }
 
-/// A sample that no model with this window can hear.
+/// Returns the error of a sample that is longer than the model's window.
 pub(super) fn too_long(name: &str, samples: usize, window: usize) -> SpeechError {
     let seconds = |samples: usize| samples as f64 / f64::from(SAMPLE_RATE);
     let listed = Listed::new([format!("`{name}` ({:.2} s)", seconds(samples))], 1);

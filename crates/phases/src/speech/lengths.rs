@@ -1,13 +1,13 @@
-//! How long recordings are: what their headers say, and what is known only after all of a recording has been read. That is
-//! those in Parquet files, here or on the hub, and those whose header does not tell, such as what was written to a pipe.
+//! Durations of recordings. They are read from headers where possible. Some recordings must be read as a whole: those
+//! in Parquet files, local or on the hub, and those whose header has no length, such as files written to a pipe.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use undertone_data::clips::Clips;
 
-/// The seconds of every clip; none where it cannot be read, or would have to be read as a whole without a need. A length
-/// that its header does not tell is always needed, or a recording longer than the window would show only in training; those
-/// in Parquet files are needed for `keys` of `data`.
+/// Returns the duration of every clip in seconds; `None` if it cannot be read, or if reading the whole clip is not
+/// necessary. If the header has no length, reading is always necessary, because otherwise a recording longer than the
+/// window would be noticed only in training. Clips in Parquet files are read only if `keys` of `data` need it.
 pub(crate) fn lengths(clips: &Clips, keys: &[&str], said: impl FnOnce(&str) -> ProgressBar) -> Vec<Option<f64>> {
     let near = |index: usize| clips.header_is_near(index);
     let mut seconds: Vec<Option<f64>> =
@@ -31,7 +31,7 @@ pub(crate) fn lengths(clips: &Clips, keys: &[&str], said: impl FnOnce(&str) -> P
     seconds
 }
 
-/// Says what is read before it is, with a bar on a terminal until it is done.
+/// Logs what is about to be read, and returns a progress bar for a terminal.
 pub(super) fn aloud(sentence: &str) -> ProgressBar {
     tracing::info!("{sentence}");
     let style = ProgressStyle::with_template("{msg}  {bar:28} {pos}/{len}  ETA {eta}");
@@ -53,7 +53,7 @@ fn sentence(untold: usize, far: usize, keys: &[&str]) -> String {
     format!("reading {} {what} ({why})", grouped(recordings))
 }
 
-/// With a comma between thousands.
+/// Formats a number with commas between thousands.
 fn grouped(number: usize) -> String {
     match number {
         0..1000 => number.to_string(),

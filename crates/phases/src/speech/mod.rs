@@ -1,4 +1,4 @@
-//! Samples of speech, made by a synthesiser or read from recordings, ready for a Whisper.
+//! Speech samples for a Whisper, made by a synthesiser or read from recordings.
 
 mod align;
 mod clips;
@@ -38,11 +38,11 @@ use undertone_data::loader::{Dataset, OnBadSample, SampleError};
 use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::seeds;
 
-/// Samples of one source or several, one behind the other.
+/// Samples of one or several sources, concatenated.
 pub struct SpeechDataset {
     parts: Vec<Part>,
     tokens: Tokens,
-    /// The longest audio, in samples.
+    /// Maximum length of audio, in samples.
     window: usize,
     seed: u64,
 }
@@ -54,11 +54,11 @@ enum Part {
 }
 
 impl SpeechDataset {
-    /// The samples of `sources` for a model; `seed` sets this split apart from others. Those of the training split are
-    /// augmented, packed and told times, as the experiment says.
+    /// Opens the samples of `sources` for a model; `seed` distinguishes this split from others. Those of the training
+    /// split are augmented, packed and given timestamps as the experiment configures.
     ///
     /// # Errors
-    /// When a source is unusable, or a text in it does not fit the model: everything that can be known without decoding
+    /// If a source is unusable, or a text in it does not fit the model: everything that can be checked without decoding
     /// audio.
     pub fn new(
         experiment: &Experiment,
@@ -70,10 +70,10 @@ impl SpeechDataset {
         Self::interruptible(experiment, sources, whisper, training, seed, &Interrupt::default())
     }
 
-    /// As [`SpeechDataset::new`]; once `interrupt` is asked for, a model that is listening to long recordings stops.
+    /// Like [`SpeechDataset::new`]; an alignment of long recordings stops once `interrupt` is set.
     ///
     /// # Errors
-    /// As [`SpeechDataset::new`], and [`SpeechError::Interrupted`].
+    /// Those of [`SpeechDataset::new`], and [`SpeechError::Interrupted`].
     pub fn interruptible(
         experiment: &Experiment,
         sources: &[&SourceConfig],
@@ -97,13 +97,13 @@ impl SpeechDataset {
                 let device = experiment.open_device()?;
                 let (language, task) = (Some(data.language.as_str()), Some(data.task.as_str()));
                 let transcriber = Transcriber::new(whisper.clone(), &device, language, task).map_err(Box::new)?;
-                // Whatever the cache is to keep.
+                // This folder is used whatever the cache is configured to keep.
                 let folder = data.cache.folder().map(|folder| folder.join("aligned"));
                 Some(Aligner::new(transcriber, folder, interrupt))
             }
         };
         let parts = (0..).zip(sources).map(|(place, source)| {
-            // The first has the split's own seed.
+            // The first source has the split's own seed.
             let seed = seeds::of_source(seed, place);
             if let (false, Some(Synth::Registered(name))) = (source.is_recorded(), &source.synth) {
                 return Ok(Part::Registered(Box::new(Registered::new(name, source, window, seed)?)));
@@ -123,10 +123,10 @@ impl SpeechDataset {
         Ok(dataset)
     }
 
-    /// Says how many recordings have no text: noise without one teaches silence, and a column that was forgotten does, too.
+    /// Warns about recordings without text: noise without a text teaches silence, but so does a forgotten column.
     ///
     /// # Errors
-    /// When there is nothing else.
+    /// If no recording has a text and there is no other source.
     fn check_texts(&self) -> Result<(), SpeechError> {
         let of = self.recordings().map(Recordings::recordings).sum();
         let mut without = self.recordings().flat_map(Recordings::without_text);
@@ -141,12 +141,12 @@ impl SpeechDataset {
         Ok(())
     }
 
-    /// How many samples each source has.
+    /// Returns the number of samples of each source.
     pub fn sizes(&self) -> Vec<usize> {
         self.parts.iter().map(Part::len).collect()
     }
 
-    /// The samples that lie together in shards, where there are any and the samples are in the shards' order.
+    /// Returns the samples of each shard, if there are shards and the samples are in their order.
     pub fn blocks(&self) -> Option<Vec<Range<usize>>> {
         match self.parts.as_slice() {
             [Part::Recordings(recordings)] => recordings.blocks(),
@@ -154,10 +154,10 @@ impl SpeechDataset {
         }
     }
 
-    /// A sample as demanding as any that can come: its audio is as long as the longest, and so is its text.
+    /// Returns a sample as large as any that can occur: with the longest audio and the longest text.
     ///
     /// # Errors
-    /// When a sample cannot be made.
+    /// If a sample cannot be made.
     pub fn most_demanding(&self) -> Result<SpeechSample, SampleError> {
         let mut found: Option<SpeechSample> = None;
         for part in &self.parts {
@@ -175,17 +175,18 @@ impl SpeechDataset {
         Ok(found.ok_or("there are no samples")?)
     }
 
-    /// What is kept of the epochs, if anything is and there are recordings.
+    /// Returns the sample cache, if it is on and there are recordings.
     pub(crate) fn cache(&self) -> Option<&Cache> {
         self.recordings().find_map(Recordings::cache)
     }
 
-    /// How many pieces of recordings can be kept.
+    /// Returns the number of pieces of recordings that can be cached.
     pub(crate) fn pieces(&self) -> usize {
         self.recordings().map(Recordings::pieces).sum()
     }
 
-    /// Puts into the cache what training would, and calls `done` after each piece, with its name where it cannot be read.
+    /// Fills the cache as training would. Calls `done` after each piece; for a piece that cannot be read, with its name
+    /// and the error.
     pub(crate) fn keep(&self, done: &(dyn Fn(Result<(), (String, SampleError)>) + Sync)) {
         self.recordings().for_each(|recordings| recordings.keep(done));
     }
@@ -197,7 +198,7 @@ impl SpeechDataset {
         })
     }
 
-    /// A sample that was made, if the model can hear it at once.
+    /// Returns a synthesised sample, if it fits the window.
     fn made(&self, sample: SpeechSample, draw: u64) -> Result<SpeechSample, SampleError> {
         if sample.heard.samples() > self.window {
             return Err(too_long(&sample.name, sample.heard.samples(), self.window).into());
@@ -205,7 +206,7 @@ impl SpeechDataset {
         Ok(SpeechSample { draw, ..sample })
     }
 
-    /// The source that a sample is from, and its number there.
+    /// Returns the source of a sample, and its index there.
     fn locate(&self, mut index: usize) -> (&Part, usize) {
         let mut parts = self.parts.iter();
         let mut part = parts.next().expect("a configuration has at least one source");
@@ -217,7 +218,7 @@ impl SpeechDataset {
     }
 }
 
-/// What is done with recordings; to those of the training split more than to others.
+/// Returns the processing of recordings; augmentation and packing are for the training split only.
 fn treatment(experiment: &Experiment, whisper: &PretrainedWhisper, training: bool) -> Result<Treatment, SpeechError> {
     let data = &experiment.data;
     let window = whisper.config.max_frames() * 160;
@@ -289,7 +290,7 @@ impl Dataset for SpeechDataset {
         match part {
             Part::Synthesised(synthesised) => Some(synthesised.longest()),
             Part::Registered(registered) => Some(registered.seconds(index)),
-            // What does not say how long it is may be as long as can be.
+            // A recording of unknown duration may be as long as the window.
             Part::Recordings(recordings) => {
                 recordings.seconds(index).or(Some(self.window as f64 / f64::from(SAMPLE_RATE)))
             }

@@ -1,28 +1,29 @@
-//! Short recordings that share a window.
+//! Packs short recordings into common windows.
 
 use super::pieces::Piece;
 use std::ops::Range;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::loader::epoch_order;
 
-/// Silence between clips that share a window, in samples: a third of a second, as between two sentences.
+/// Silence between clips in one window, in samples: a third of a second, as between two sentences.
 pub(super) const GAP: usize = SAMPLE_RATE as usize / 3;
 
-/// What there is room for in a window.
+/// Capacity of a window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// Of audio, gaps included.
+    /// Seconds of audio, gaps included.
     pub seconds: f64,
-    /// Of what is written, without the prompt.
+    /// Number of text tokens, without the prompt.
     pub tokens: usize,
 }
 
-/// Pieces in a new order, and the ranges of them that fit a window together, also if the audio of each becomes longer by the
-/// factor `stretch`; only such as are `alike` share one. `tokens` are how many each of them is written with.
+/// Returns the pieces in a new order, and the ranges of pieces that share a window. They fit the window even if the
+/// audio of each becomes longer by the factor `stretch`. Only pieces that are `alike` share a window. `tokens` are the
+/// token counts of the pieces.
 ///
-/// They meet by chance, always the same way for a seed: neighbours in a file are often alike. First fit over the windows
-/// still open fills them well; pieces of unknown length stay alone. A piece that continues another no longer stands
-/// behind it, and says so.
+/// The combinations are random and determined by the seed, because neighbours in a file are often alike. First fit over
+/// the open windows fills them well. Pieces of unknown duration stay alone. After reordering, a piece no longer follows
+/// the one it continues, so its `follows` is cleared.
 pub(super) fn packed(
     pieces: Vec<Piece>,
     tokens: &[usize],
@@ -40,7 +41,7 @@ pub(super) fn packed(
             windows.push((f64::INFINITY, tokens[index], vec![index]));
             continue;
         };
-        // To a whole sample, which resampling may add.
+        // Resampling may add one sample.
         let seconds = if stretch > 1.0 { seconds * stretch + 1.0 / f64::from(SAMPLE_RATE) } else { seconds };
         let same = |other: usize| alike(&pieces[other], &pieces[index]);
         let fitting = windows[open..].iter_mut().find(|(filled, written, members)| {
@@ -54,7 +55,7 @@ pub(super) fn packed(
             }
             None => windows.push((seconds, tokens[index], vec![index])),
         }
-        // Windows that so little fits into are closed, so that the search stays short.
+        // Nearly full windows are closed, so that the search stays short.
         while windows.get(open).is_some_and(|(filled, ..)| window - filled < window / 20.0) {
             open += 1;
         }
@@ -73,7 +74,7 @@ pub(super) fn packed(
     (ordered, ranges)
 }
 
-/// Windows that are still looked at for room.
+/// Maximum number of windows searched for room.
 const OPEN: usize = 64;
 
 #[cfg(test)]

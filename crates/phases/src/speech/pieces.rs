@@ -1,4 +1,4 @@
-//! What of a recording a model can hear at once.
+//! Pieces of recordings that fit a model's window.
 
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::clips::Clips;
@@ -8,17 +8,17 @@ use undertone_data::loader::SampleError;
 /// A clip, or a part of one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Piece {
-    /// Which clip.
+    /// Index of the clip.
     pub clip: usize,
-    /// From where to where, in seconds of the file; all of the clip, if nothing is said.
+    /// Start and end in seconds of the file; `None` for the whole clip.
     pub part: Option<(f64, f64)>,
-    /// What is said in it.
+    /// Text of the piece.
     pub text: String,
-    /// When the parts of that are said, in seconds from the piece's beginning.
+    /// Parts of the text with their times, in seconds from the beginning of the piece.
     pub timed: Option<Vec<TimedText>>,
-    /// How long it is, where that is known.
+    /// Duration in seconds, if known.
     pub seconds: Option<f64>,
-    /// Whether the piece before this one is what was said before it.
+    /// Whether the piece before this one immediately precedes it in the recording.
     pub follows: bool,
 }
 
@@ -31,7 +31,7 @@ impl Piece {
         }
     }
 
-    /// 16 kHz, mono.
+    /// Loads the audio at 16 kHz, mono.
     pub fn load(&self, clips: &Clips) -> Result<Vec<f32>, SampleError> {
         Ok(match self.part {
             Some((start, end)) => clips.load_between(self.clip, Some(start), Some(end))?,
@@ -40,18 +40,18 @@ impl Piece {
     }
 }
 
-/// What becomes of all clips.
+/// Result of dividing all clips.
 pub(crate) struct Division {
-    /// What the model can hear at once.
+    /// Pieces that fit the window.
     pub pieces: Vec<Piece>,
-    /// The clips that are too long and have no times, with their seconds.
+    /// Clips that are too long and have no segment times, with their durations in seconds.
     pub long: Vec<(usize, f64)>,
-    /// The clips whose times cannot be used.
+    /// Clips whose segment times cannot be used.
     pub unusable: Vec<(usize, SegmentError)>,
 }
 
-/// Cuts clips that do not fit a window of so many seconds where the times of their text are known. `seconds` are those of
-/// the clips, as far as they are known.
+/// Cuts clips that are longer than `window` seconds at their segment times, if these are known. `seconds` are the
+/// durations of the clips, as far as they are known.
 pub(crate) fn divided(clips: &Clips, window: f64, seconds: &[Option<f64>]) -> Division {
     let mut division = Division { pieces: Vec::with_capacity(clips.len()), long: Vec::new(), unusable: Vec::new() };
     for (index, seconds) in seconds.iter().copied().enumerate() {
@@ -78,7 +78,7 @@ pub(crate) fn divided(clips: &Clips, window: f64, seconds: &[Option<f64>]) -> Di
         } else {
             let begin = clip.start.unwrap_or(0.0);
             let timed = if clip.segments.is_empty() {
-                // A part of a longer recording begins and ends with what is said in it.
+                // A part of a longer recording begins and ends with its text.
                 let part = seconds.filter(|_| clip.start.is_some() && clip.end.is_some());
                 part.map(|end| vec![TimedText { start: 0.0, end, text: clip.text.clone() }])
             } else {

@@ -1,11 +1,12 @@
-//! What was aligned, on record: found again at the next start, whichever run that is.
+//! Stored alignments, which the next start of any run finds again.
 //!
-//! A folder of JSON files, one for each recording, named after a hash of all that its pieces depend on. Each is written
-//! when its recording is done, beside its place and renamed: whenever the process ends, what was done is there, and any
-//! number of processes may share the folder. A file that is not what was written is as good as none.
+//! A folder of JSON files, one per recording, named after a hash of everything that its pieces depend on. Each file is
+//! written when its recording is aligned, by an atomic write: whenever the process ends, the results until then are
+//! stored, and any number of processes may share the folder. A damaged file is ignored.
 //!
-//! It lies beside the sample cache's entries but is not one of them: a run that goes on must find the pieces that it began
-//! with, so they never go to make room. A run's own directory would not do: it is made, or emptied, only once the data is
+//! The folder is beside the entries of the sample cache but is not part of it: a resumed run must find the pieces that
+//! it started with, so they are never evicted. A run's own directory would not do: it is created, or emptied, only once
+//! the data is known to be usable, and the next run on the same recordings would have to align them again.
 //! known to be usable, and the next run on the same recordings would have to begin anew.
 
 use serde::{Deserialize, Serialize};
@@ -13,53 +14,54 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use undertone_store::{StoreError, write_atomically};
 
-/// The folder.
+/// Folder of stored alignments.
 #[derive(Clone, Debug)]
 pub(super) struct Record(PathBuf);
 
-/// How a recording was cut.
+/// Alignment of a recording.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Aligned {
-    /// What a person would call it.
+    /// Name in messages.
     pub name: String,
-    /// What it was cut into.
+    /// Pieces of the recording.
     pub parts: Vec<Part>,
-    /// First and last sample of the pieces that are left out because something else was heard in them.
+    /// Sample ranges of the pieces that are left out because their transcript differs from their text.
     pub left_out: Vec<(usize, usize)>,
 }
 
-/// A piece of a recording, with the part of the text that belongs to it.
+/// A piece of a recording, with its part of the text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Part {
-    /// Its first sample at 16 kHz, from the clip's beginning. Whole numbers come back as they were.
+    /// First sample at 16 kHz, from the beginning of the clip. Integers are read back exactly.
     pub start: usize,
-    /// The one behind its last.
+    /// End of the sample range, exclusive.
     pub end: usize,
-    /// What is said in it.
+    /// Text of the piece.
     pub text: String,
-    /// Whether the part before this one is what was said before it.
+    /// Whether the part before this one immediately precedes it in the recording.
     pub follows: bool,
 }
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     aligned: Aligned,
-    /// Of the key and the above.
+    /// Checksum of the key and the fields above.
     sha256: String,
 }
 
-/// Changes whenever other pieces come of the same recording, text and model: then older files are no longer found.
+/// Version of the algorithm: changes whenever the same recording, text and model give other pieces. Older files are
+/// then not found.
 const VERSION: &[u8] = b"undertone alignment, version 1";
 
-/// What depends on these parts, in this order, is found by this.
+/// Returns the key of a result that depends on these parts, in this order.
 pub(super) fn key(parts: &[&[u8]]) -> String {
     let mut hasher = Sha256::new();
     for part in [VERSION].iter().chain(parts) {
-        // With its length ahead of each part, no two lists of parts give the same bytes.
+        // Each part is preceded by its length, so that no two lists of parts give the same bytes.
         hasher.update((part.len() as u64).to_le_bytes());
         hasher.update(part);
     }
@@ -67,17 +69,17 @@ pub(super) fn key(parts: &[&[u8]]) -> String {
 }
 
 impl Record {
-    /// In this folder, which is made if it is not there.
+    /// Opens this folder, and creates it if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be created.
     pub fn open(folder: PathBuf) -> Result<Self, StoreError> {
         let made = std::fs::create_dir_all(&folder);
         made.map_err(|source| StoreError::Io { action: "create", path: folder.clone(), source })?;
         Ok(Self(folder))
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn folder(&self) -> &Path {
         &self.0
     }
@@ -86,16 +88,16 @@ impl Record {
         self.0.join(format!("{key}.json"))
     }
 
-    /// How a recording was cut, if that is on record and unharmed.
+    /// Returns the stored alignment of a recording, if there is one and it is undamaged.
     pub fn read(&self, key: &str) -> Option<Aligned> {
         let entry: Entry = serde_json::from_slice(&std::fs::read(self.path(key)).ok()?).ok()?;
         (checksum(key, &entry.aligned) == entry.sha256).then_some(entry.aligned)
     }
 
-    /// Puts on record how a recording was cut.
+    /// Stores the alignment of a recording.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self, key: &str, aligned: &Aligned) -> Result<(), StoreError> {
         let entry = Entry { aligned: aligned.clone(), sha256: checksum(key, aligned) };
         write_atomically(&self.path(key), json(&entry).as_bytes())
@@ -106,12 +108,12 @@ fn checksum(key: &str, aligned: &Aligned) -> String {
     hex(Sha256::new().chain_update(key).chain_update(json(aligned)))
 }
 
-/// Numbers and texts, which can always be written.
+/// Returns a value as JSON. Serialization cannot fail, because values are numbers and texts only.
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// A finished hash, for names.
+/// Returns a finished hash as hexadecimal digits, for file names.
 pub(crate) fn hex(hasher: Sha256) -> String {
     hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -155,7 +157,7 @@ mod tests {
             let at = at % file.len();
             if cut { file.truncate(at) } else { file[at] ^= 1 << bit }
             std::fs::write(record.path(&key), file).expect("written");
-            // What differs in nothing but how its JSON is spelt is no damage.
+            // A change of the JSON notation that keeps the values is not damage.
             prop_assert!(record.read(&key).is_none_or(|found| found == aligned("CQ DE K")));
         }
     }

@@ -1,4 +1,4 @@
-//! Samples from recordings: what is cut from them, what is done to them, and the tokens that they become.
+//! Samples from recordings: cutting, augmentation and tokenization.
 
 use super::align::{Aligner, Listener};
 use super::error::{Listed, SpeechError, too_long};
@@ -20,46 +20,46 @@ use undertone_data::loader::SampleError;
 use undertone_data::text::append;
 use undertone_model::whisper::TokenizerError;
 
-/// Samples of a manifest, a folder or shards: whole clips, pieces of long ones, or short ones together.
+/// Samples of a manifest, a folder or shards: whole clips, pieces of long ones, or short ones packed together.
 pub(super) struct Recordings {
     clips: Clips,
     pieces: Vec<Piece>,
-    /// The pieces of each sample; one each, unless short ones are packed.
+    /// Range of pieces of each sample; one piece each without packing.
     samples: Vec<Range<usize>>,
     treatment: Treatment,
 }
 
-/// What is done with the recordings of a split.
+/// Processing of the recordings of a split.
 #[derive(Clone, Default)]
 pub(super) struct Treatment {
-    /// The longest audio, in samples.
+    /// Maximum length of audio, in samples.
     pub window: usize,
-    /// Changes to audio and text; features are changed where batches are made.
+    /// Augmentation of audio and text; features are augmented where batches are made.
     pub augment: Option<Arc<Augment>>,
-    /// Where decoded audio, or features, are kept.
+    /// Cache of decoded audio or features.
     pub cache: Option<Arc<Cache>>,
-    /// What computes features, where those are kept.
+    /// Feature extractor, if features are cached.
     pub features: Option<Arc<LogMel>>,
-    /// The share of samples that tell times.
+    /// Share of samples with timestamp tokens.
     pub timestamps: f64,
-    /// The share of samples that are told what was said before.
+    /// Share of samples with the preceding text in the prompt.
     pub previous_text: f64,
-    /// Whether short recordings share a window.
+    /// Whether short recordings are packed into common windows.
     pub pack: bool,
-    /// How much longer a recording may become.
+    /// Maximum factor by which augmentation lengthens a recording.
     pub stretch: f64,
-    /// The keys of `data` for which the length of every recording must be known: batches by length, or packing.
+    /// Keys of `data` that need the duration of every recording: batches by length, or packing.
     pub lengths: Vec<&'static str>,
-    /// Whether what cannot be used is left out, up to this share.
+    /// Maximum share of unusable recordings that may be left out; `None` if none may.
     pub skip: Option<f64>,
 }
 
 impl Recordings {
-    /// Cuts clips into what a model can hear at once, and makes sure that it can write what they say. `aligner` finds out
-    /// what is said in the pieces of a long clip that has no times; without it, such clips are refused.
+    /// Cuts clips into pieces that fit the window, and checks that their texts can be encoded. `aligner` aligns long
+    /// clips without segment times; without an aligner, such clips are refused.
     ///
     /// # Errors
-    /// Says how many clips cannot be used, and names the first.
+    /// Names the number of unusable clips, and the first of them.
     pub fn new<L: Listener>(
         clips: Clips,
         tokens: &Tokens,
@@ -104,7 +104,7 @@ impl Recordings {
         Ok(Self { clips, pieces, samples, treatment })
     }
 
-    /// The samples of each shard; none where short recordings are packed, or nothing lies in shards.
+    /// Returns the samples of each shard; `None` if short recordings are packed, or if there are no shards.
     pub fn blocks(&self) -> Option<Vec<Range<usize>>> {
         let blocks = self.clips.blocks().filter(|_| !self.treatment.pack)?;
         let first_of = |clip: usize| self.pieces.partition_point(|piece| piece.clip < clip);
@@ -125,17 +125,17 @@ impl Recordings {
         pieces[0].name(&self.clips) + &more
     }
 
-    /// The seconds of a sample's audio, where they are known without decoding it.
+    /// Returns the duration of a sample in seconds, if it is known without decoding.
     pub fn seconds(&self, index: usize) -> Option<f64> {
         let pieces = &self.pieces[self.samples[index].clone()];
         let gaps = ((pieces.len() - 1) * GAP) as f64 / f64::from(SAMPLE_RATE);
         pieces.iter().map(|piece| piece.seconds).sum::<Option<f64>>().map(|seconds| seconds + gaps)
     }
 
-    /// A sample; everything random about it comes from `draw`.
+    /// Returns a sample; `draw` is the seed of everything random about it.
     ///
     /// # Errors
-    /// When its audio cannot be read, or its text does not fit the model.
+    /// If its audio cannot be read, or its text does not fit the model.
     pub fn get(&self, index: usize, draw: u64, tokens: &Tokens) -> Result<SpeechSample, SampleError> {
         let range = self.samples[index].clone();
         let name = self.name(index);
@@ -159,7 +159,7 @@ impl Recordings {
             tokens.encode(&name, spoken)
         };
         let (ids, prompt) = match encoded(&whole) {
-            // A text may take more tokens once it is changed; as the data has it, it is known to fit.
+            // Augmentation may lengthen a text beyond the limit; the original text is known to fit.
             Err(SpeechError::Text { source: TokenizerError::TooLong { .. }, .. })
                 if self.treatment.augment.is_some() =>
             {
@@ -171,7 +171,7 @@ impl Recordings {
         Ok(SpeechSample { name, heard: whole.heard, text: whole.text, tokens: ids, prompt, alignment: None, draw })
     }
 
-    /// What is heard and said in a piece, changed as the training split is.
+    /// Returns audio and text of a piece, augmented in the training split.
     fn part(&self, piece: &Piece, draw: u64) -> Result<Part, SampleError> {
         let mut part = Part { heard: self.load_audio(piece)?, text: piece.text.clone(), timed: piece.timed.clone() };
         if let Some(augment) = &self.treatment.augment {
@@ -207,12 +207,13 @@ impl Recordings {
         }
     }
 
-    /// What is kept of the epochs.
+    /// Returns the cache, if there is one.
     pub fn cache(&self) -> Option<&Cache> {
         self.treatment.cache.as_deref()
     }
 
-    /// Puts what the cache keeps of every piece into it, and calls `done` after each, with its name where it cannot be.
+    /// Fills the cache with all pieces. Calls `done` after each; for a piece that cannot be read, with its name and the
+    /// error.
     pub fn keep(&self, done: &(dyn Fn(Result<(), (String, SampleError)>) + Sync)) {
         // Neighbours in a file are read together.
         self.pieces.iter().par_bridge().for_each(|piece| {
@@ -220,26 +221,26 @@ impl Recordings {
         });
     }
 
-    /// How many recordings there are.
+    /// Returns the number of recordings.
     pub fn recordings(&self) -> usize {
         self.clips.len()
     }
 
-    /// The names of those without a text.
+    /// Returns the names of the recordings without a text.
     pub fn without_text(&self) -> impl Iterator<Item = &str> {
         let clips = (0..self.clips.len()).map(|index| self.clips.clip(index));
         clips.filter(|clip| clip.text.trim().is_empty()).map(|clip| clip.name.as_str())
     }
 
-    /// How many pieces there are to be heard.
+    /// Returns the number of pieces.
     pub fn pieces(&self) -> usize {
         self.pieces.len()
     }
 
-    /// A sample as demanding as any: as long as the longest, and with as many tokens as the longest text has.
+    /// Returns a sample as large as any: with the longest audio, and with as many tokens as the longest text.
     ///
     /// # Errors
-    /// When a text does not fit the model.
+    /// If a text does not fit the model.
     pub fn most_demanding(&self, tokens: &Tokens) -> Result<SpeechSample, SampleError> {
         let mut longest: Option<(Vec<u32>, usize)> = None;
         let mut audio = 0;
@@ -267,7 +268,7 @@ impl Recordings {
     }
 }
 
-/// What is heard and said, in one piece or in several that share a window.
+/// Audio and text of one piece, or of several that share a window.
 struct Part {
     heard: SampleAudio,
     text: String,
@@ -275,7 +276,7 @@ struct Part {
 }
 
 impl Part {
-    /// Another one behind this one. Features are never joined.
+    /// Appends another part. Features are never joined.
     fn append(&mut self, other: Self) {
         let (SampleAudio::Audio(audio), SampleAudio::Audio(more)) = (&mut self.heard, other.heard) else { return };
         audio.extend(std::iter::repeat_n(0.0, GAP));
@@ -288,7 +289,7 @@ impl Part {
         });
     }
 
-    /// Says what its pieces say in the data, as it was before it was changed.
+    /// Restores the text of its pieces as it was before augmentation.
     fn say_again(&mut self, pieces: &[Piece]) {
         let (text, timed) = said(pieces);
         self.text = text;
@@ -298,8 +299,8 @@ impl Part {
     }
 }
 
-/// What is said in pieces that share a window, and in which parts, where that is known of all of them; each part's times are
-/// those in its own piece.
+/// Returns the text of pieces that share a window, and its timed parts if all pieces have them. The times are relative
+/// to the beginning of the piece.
 fn said(pieces: &[Piece]) -> (String, Option<Vec<TimedText>>) {
     let text = pieces.iter().fold(String::new(), |mut text, piece| {
         append(&mut text, &piece.text);
@@ -309,13 +310,13 @@ fn said(pieces: &[Piece]) -> (String, Option<Vec<TimedText>>) {
     (text, timed.map(|timed| timed.concat()))
 }
 
-/// The language and task of a piece, with nothing said yet.
+/// Returns the language and task of a piece, without a text.
 fn prompting<'a>(clips: &'a Clips, piece: &Piece) -> Spoken<'a> {
     let clip = clips.clip(piece.clip);
     Spoken { language: clip.language.as_deref(), task: clip.task.as_deref(), ..Spoken::default() }
 }
 
-/// Pieces by the windows that they share, and the ranges of them: none of more than a window and the decoder have room for.
+/// Packs pieces into windows. Returns the pieces and the range of each window; none exceeds the window or the decoder.
 fn shared(
     pieces: Vec<Piece>,
     clips: &Clips,
@@ -334,7 +335,7 @@ fn shared(
     let room = Room { seconds, tokens: tokens.positions().saturating_sub(prompt) };
     let prompt = |piece: &Piece| (&clips.clip(piece.clip).language, &clips.clip(piece.clip).task);
     let (pieces, windows) = packed(pieces, &needs, room, treatment.stretch, seed, |a, b| prompt(a) == prompt(b));
-    // Texts that are joined without a space may take other tokens than each by itself.
+    // Joined texts, if joined without a space, may have other tokens than each by itself.
     let fits = |range: &Range<usize>| {
         let (text, timed) = said(&pieces[range.clone()]);
         let spoken = |timed| Spoken { text: &text, timed, ..prompting(clips, &pieces[range.start]) };
@@ -348,7 +349,7 @@ fn shared(
     (pieces, windows)
 }
 
-/// What was asked for and these recordings or this model cannot give.
+/// Refuses options that these recordings or this model do not support.
 fn check_options(pieces: &[Piece], tokens: &Tokens, treatment: &Treatment) -> Result<(), SpeechError> {
     let refused = |key, reason: &str| Err(SpeechError::Option { key, reason: reason.to_owned() });
     if treatment.timestamps > 0.0 {
@@ -373,7 +374,8 @@ fn check_options(pieces: &[Piece], tokens: &Tokens, treatment: &Treatment) -> Re
     Ok(())
 }
 
-/// The pieces whose text the model can write; the others are refused together, or left out if that is what is wanted.
+/// Returns the pieces whose text can be encoded. The others are refused together, or left out if the configuration
+/// allows.
 fn spelt(pieces: Vec<Piece>, clips: &Clips, tokens: &Tokens, treatment: &Treatment) -> Result<Vec<Piece>, SpeechError> {
     let check = |piece: &Piece| {
         let timed = piece.timed.as_deref().filter(|_| treatment.timestamps > 0.0);
@@ -391,7 +393,7 @@ fn spelt(pieces: Vec<Piece>, clips: &Clips, tokens: &Tokens, treatment: &Treatme
     Ok(without(pieces, |place| problems[place].is_some()))
 }
 
-/// Says what is left out of so many, if that is wanted of so many.
+/// Logs the items that are left out, or refuses if there are more than `skip` allows.
 fn leave_out<'a>(
     problems: impl IntoIterator<Item = &'a SpeechError>,
     of: usize,
@@ -409,14 +411,15 @@ fn leave_out<'a>(
     Ok(())
 }
 
-/// The pieces but for those at these places; what came behind one of those no longer follows what stands before it.
+/// Returns the pieces without the dropped ones. A piece that followed a dropped one no longer follows the one before
+/// it.
 fn without(pieces: Vec<Piece>, dropped: impl Fn(usize) -> bool) -> Vec<Piece> {
     let follows = |place: usize| place > 0 && !dropped(place - 1);
     let kept = pieces.into_iter().enumerate().filter(|(place, _)| !dropped(*place));
     kept.map(|(place, piece)| Piece { follows: piece.follows && follows(place), ..piece }).collect()
 }
 
-/// Whether something happens whose probability is `p`, by the sample's own number; one thing says nothing about another.
+/// Whether an event of probability `p` happens, by the sample's seed; different values of `what` are independent.
 fn chance(draw: u64, what: &str, p: f64) -> bool {
     let own = undertone_ops::seeds::of_decision(draw, what);
     ((own >> 11) as f64 / (1_u64 << 53) as f64) < p

@@ -1,38 +1,39 @@
-//! A sample of speech, ready for a Whisper.
+//! A speech sample for a Whisper.
 
 use crate::Alignment;
 use undertone_data::features::Mel;
 
-/// One sample: what is heard, and the tokens it becomes.
+/// One sample: audio and tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpeechSample {
-    /// What a person would call it.
+    /// Name in messages.
     pub name: String,
-    /// What is heard.
+    /// Audio or features.
     pub heard: SampleAudio,
-    /// What it says.
+    /// Text.
     pub text: String,
-    /// Prompt, text and end.
+    /// Prompt, text and end tokens.
     pub tokens: Vec<u32>,
-    /// How many of the tokens are the prompt.
+    /// Number of prompt tokens.
     pub prompt: usize,
-    /// Targets from known timing, where they are wanted.
+    /// Alignment targets from known timing, if enabled.
     pub alignment: Option<Alignment>,
-    /// A number of its own for this sample in this epoch: what else is random about it comes from it.
+    /// Seed of this sample in this epoch, for all other random decisions about it.
     pub draw: u64,
 }
 
-/// Audio, or what was computed of it.
+/// Audio, or features computed from it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SampleAudio {
-    /// 16 kHz, mono.
+    /// Audio at 16 kHz, mono.
     Audio(Vec<f32>),
-    /// Log-mel features, the last frame of silence ([`features_and_silence`](undertone_data::features::LogMel::features_and_silence)).
+    /// Log-mel features, the last frame of silence
+    /// ([`features_and_silence`](undertone_data::features::LogMel::features_and_silence)).
     Features(Mel),
 }
 
 impl SampleAudio {
-    /// How many samples of 16 kHz audio it is, or was made of: of features, to the frame.
+    /// Returns the length in samples at 16 kHz; for features to the frame.
     pub fn samples(&self) -> usize {
         match self {
             Self::Audio(audio) => audio.len(),

@@ -1,4 +1,4 @@
-//! Samples that a synthesiser makes.
+//! Samples made by a synthesiser.
 
 use super::error::SpeechError;
 use super::sample::{SampleAudio, SpeechSample};
@@ -8,19 +8,19 @@ use undertone_cw::{CwSample, CwSynth, morse};
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::loader::SampleError;
 
-/// So many Morse clips an epoch, others in each.
+/// Synthesised Morse clips, different ones in each epoch.
 pub(super) struct Synthesised {
     curriculum: Curriculum,
     samples: usize,
     aligned: bool,
 }
 
-/// Clips of a synthesiser that are looked at for the longest text.
+/// Number of clips made to find the longest text.
 const DRAWN: usize = 64;
 
 impl Synthesised {
     /// # Errors
-    /// When the configuration makes no sense, or the vocabulary cannot spell Morse.
+    /// If the configuration is invalid, or the vocabulary cannot encode Morse.
     pub fn new(source: &SourceConfig, tokens: &Tokens, aligned: bool, seed: u64) -> Result<Self, SpeechError> {
         let alphabet: String = morse::alphabet().collect();
         let named = |source| SpeechError::Text { name: "the Morse alphabet".into(), source };
@@ -37,10 +37,10 @@ impl Synthesised {
         format!("cw {index}")
     }
 
-    /// A clip, another one in every epoch.
+    /// Returns a clip, a different one in every epoch.
     ///
     /// # Errors
-    /// When its text is too long for the decoder.
+    /// If its text is too long for the decoder.
     pub fn get(&self, index: usize, epoch: u64, tokens: &Tokens) -> Result<SpeechSample, SpeechError> {
         let ordinal = epoch.wrapping_mul(self.samples as u64).wrapping_add(index as u64);
         let CwSample { audio, text, marks, .. } = self.curriculum.at(epoch).sample(ordinal);
@@ -55,17 +55,17 @@ impl Synthesised {
         Ok(SpeechSample { name, heard: SampleAudio::Audio(audio), text, tokens: ids, prompt, alignment, draw: 0 })
     }
 
-    /// The longest that a clip can be, in seconds: how long each one is shows when it is made.
+    /// Returns the maximum duration of a clip, in seconds; the actual duration is known only after synthesis.
     pub fn longest(&self) -> f64 {
         let stages = self.curriculum.stages.iter().map(|(_, synth)| synth);
         let longest = stages.chain([&self.curriculum.rest]).map(|synth| synth.config().duration_s[1]);
         longest.fold(0.0, f32::max).into()
     }
 
-    /// A sample as demanding as any: see [`most_demanding`].
+    /// Returns a sample as large as any: see [`most_demanding`].
     ///
     /// # Errors
-    /// When a sample cannot be made.
+    /// If a sample cannot be made.
     pub fn most_demanding(&self, tokens: &Tokens) -> Result<SpeechSample, SampleError> {
         let begins = std::iter::once(0).chain(self.curriculum.stages.iter().map(|(end, _)| *end));
         let get = |index, epoch| Ok(self.get(index, epoch, tokens)?);
@@ -73,11 +73,11 @@ impl Synthesised {
     }
 }
 
-/// A sample of those that are made as demanding as any: its audio is as long as the longest of `seconds`, and its text as the
-/// longest of `DRAWN` clips of each of these epochs, with a quarter more for what was not drawn.
+/// Returns a sample as large as any that is made: its audio lasts `seconds`, the maximum, and its text is as long as
+/// the longest of `DRAWN` clips of each of these epochs, plus a quarter for those that were not made.
 ///
 /// # Errors
-/// When a sample cannot be made.
+/// If a sample cannot be made.
 pub(super) fn most_demanding(
     epochs: &[u64],
     samples: usize,
@@ -104,11 +104,11 @@ pub(super) fn most_demanding(
     Ok(sample)
 }
 
-/// Synthesisers by epoch.
+/// Synthesiser of each epoch.
 struct Curriculum {
-    /// The first epoch after each stage, and the stage's synthesiser.
+    /// First epoch after each stage, and the synthesiser of the stage.
     stages: Vec<(u64, CwSynth)>,
-    /// The one for all epochs after the stages.
+    /// Synthesiser of the epochs after all stages.
     rest: CwSynth,
 }
 

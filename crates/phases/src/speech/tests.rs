@@ -22,7 +22,7 @@ pub(crate) fn two_seconds() -> WhisperConfig {
     }
 }
 
-/// A model with tokens for times, that never hears anything.
+/// Returns a model with timestamp tokens that transcribes nothing.
 fn whisper() -> PretrainedWhisper {
     let characters: String = morse::alphabet().collect();
     let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"]).expect("a tokenizer");
@@ -33,7 +33,7 @@ fn whisper() -> PretrainedWhisper {
     whisper
 }
 
-/// A tokenizer that spells every text, byte by byte, in GPT-2's alphabet of bytes.
+/// Returns a tokenizer that encodes every text byte by byte, in GPT-2's alphabet of bytes.
 fn of_bytes() -> WhisperTokenizer {
     let one = WhisperTokenizer::of_characters("A", &["en"]).expect("a tokenizer");
     let mut file: serde_json::Value = serde_json::from_slice(one.to_bytes()).expect("JSON");
@@ -50,7 +50,7 @@ fn of_bytes() -> WhisperTokenizer {
     WhisperTokenizer::from_bytes(file.to_string().into_bytes()).expect("a tokenizer")
 }
 
-/// A folder of recordings: each a tone of so many tenths of a second, and a list of them.
+/// Creates a folder of recordings, each a tone of the given number of tenths of a second, and a manifest of them.
 fn recordings(tenths: &[(&str, usize)], list: &str) -> (tempfile::TempDir, SourceConfig) {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, tenths) in tenths {
@@ -66,7 +66,7 @@ fn dataset(experiment: &Experiment, source: &SourceConfig) -> Result<SpeechDatas
     SpeechDataset::new(experiment, &[source], &whisper(), true, 7)
 }
 
-/// Tokens as text, with those for times in between.
+/// Returns tokens as text, with the timestamp tokens in between.
 fn spelt(tokens: &[u32]) -> String {
     let whisper = whisper();
     let first = whisper.tokenizer.timestamp_begin();
@@ -158,7 +158,7 @@ fn long_recordings_whose_header_tells_no_length_are_refused_before_training_or_a
     assert_eq!(said.into_inner(), "reading 1 recording once for its length (its header does not tell)");
     let error = dataset(&Experiment::default(), &source).err().expect("refused").to_string();
     assert!(error.contains("1 of 2") && error.contains("long.mp3` (12.10 s)"), "{error}");
-    // A model that hears nothing leaves all of it out, but it was asked.
+    // The model transcribes nothing, so all pieces are left out, but it was called.
     let mut experiment = Experiment::default();
     experiment.data.long_audio = LongAudio::Align;
     experiment.data.cache.dir = Some(dir.path().join("cache"));
@@ -209,7 +209,7 @@ fn what_recordings_or_model_cannot_give_is_refused() {
     }
 }
 
-/// Twelve recordings of half a second and more, to be packed.
+/// Creates twelve recordings of half a second and more, for packing.
 fn packing() -> (tempfile::TempDir, SourceConfig, Experiment) {
     let list: String = (0..12).map(|i| format!("{{\"audio\": \"{}.wav\", \"text\": \"T\"}}\n", i % 3)).collect();
     let (dir, source) = recordings(&[("0.wav", 5), ("1.wav", 6), ("2.wav", 7)], &list);
@@ -263,7 +263,7 @@ fn recordings_that_become_slower_still_fit_the_window_that_they_share() {
 
 #[test]
 fn recordings_share_a_window_only_if_the_decoder_has_room_for_their_texts() {
-    // Of 56 positions the prompt takes 4; times take two more for each text, and one less for the prompt.
+    // The prompt takes 4 of 56 positions. Timestamps take two more per text, and one less for the prompt.
     for (letters, timestamps, most) in [(25, 0.0, 2), (26, 0.0, 1), (16, 0.0, 3), (16, 0.5, 2), (52, 0.0, 1)] {
         let text = "E".repeat(letters);
         let list: String = (0..12)
@@ -303,7 +303,7 @@ fn texts_of_scripts_without_spaces_are_packed_without() {
 
 #[test]
 fn a_text_that_only_fits_as_it_is_written_is_not_changed() {
-    // Its lower case has another character, and so a byte more.
+    // Its lower case has one more character, and so one more byte.
     let letters = "\u{130}".repeat(20);
     let (_dir, source) = recordings(&[("a.wav", 2)], &format!("{{\"audio\": \"a.wav\", \"text\": \"{letters}\"}}"));
     let mut experiment = Experiment::default();
@@ -316,7 +316,7 @@ fn a_text_that_only_fits_as_it_is_written_is_not_changed() {
 
 #[test]
 fn what_was_said_before_is_told_only_where_it_was_said_before() {
-    // A stranger, a text that cannot be written, what continues that, and what continues this.
+    // An unrelated clip, a text that cannot be encoded, the clip that continues it, and the one that continues this.
     let list = r#"{"audio": "a.wav", "text": "R"}
 {"audio": "b.wav", "text": "é", "start": 0, "end": 1}
 {"audio": "b.wav", "text": "CQ", "start": 1, "end": 2}

@@ -1,4 +1,4 @@
-//! What a sample says, as the tokens that a Whisper reads and writes.
+//! Encodes a sample's text as the tokens that a Whisper reads and writes.
 
 use super::error::SpeechError;
 use crate::Experiment;
@@ -6,36 +6,36 @@ use undertone_data::cut::{Mark, TimedText, marks};
 use undertone_data::text::append;
 use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, TokenizerError, WhisperTokenizer};
 
-/// How text becomes tokens.
+/// Encoder of texts.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens {
     tokenizer: WhisperTokenizer,
     generation: GenerationConfig,
     language: String,
     task: String,
-    /// The decoder's positions.
+    /// Number of decoder positions.
     positions: usize,
-    /// The token of 0 s, where the model has tokens for times.
+    /// Timestamp token of 0 s, if the model has timestamp tokens.
     times: Option<u32>,
-    /// What the model hears at once, in seconds.
+    /// Window of the model, in seconds.
     window: f64,
 }
 
-/// Steps of 20 ms to the last time that has a token, 30 s.
+/// Index of the last timestamp token, 30 s, in steps of 20 ms.
 const LAST: u32 = 1500;
 
-/// What a sample says.
+/// Text of a sample, and its properties that affect the tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spoken<'a> {
-    /// The text.
+    /// Text.
     pub text: &'a str,
-    /// When its parts are said: they become timestamp tokens.
+    /// Parts of the text with their times, which become timestamp tokens.
     pub timed: Option<&'a [TimedText]>,
-    /// What was said before it.
+    /// Preceding text.
     pub previous: Option<&'a str>,
-    /// Its language, if it is not that of all data.
+    /// Language, if it differs from that of all data.
     pub language: Option<&'a str>,
-    /// Its task, if it is not that of all data.
+    /// Task, if it differs from that of all data.
     pub task: Option<&'a str>,
 }
 
@@ -53,12 +53,12 @@ impl Tokens {
         }
     }
 
-    /// Whether the model has tokens for times.
+    /// Whether the model has timestamp tokens.
     pub fn tell_times(&self) -> bool {
         self.times.is_some()
     }
 
-    /// Whether the model has a token for what was said before.
+    /// Whether the model has a token that introduces preceding text.
     pub fn recall(&self) -> bool {
         self.tokenizer.start_of_previous().is_ok()
     }
@@ -67,29 +67,29 @@ impl Tokens {
         &self.tokenizer
     }
 
-    /// The decoder's positions.
+    /// Returns the number of decoder positions.
     pub fn positions(&self) -> usize {
         self.positions
     }
 
-    /// How many of the decoder's positions a text takes at most beside others, without a prompt, whether times are told
-    /// or not.
+    /// Returns the maximum number of decoder positions that a text takes in a packed window, without a prompt, with or
+    /// without timestamps.
     ///
     /// # Errors
-    /// When the vocabulary cannot spell it.
+    /// If the vocabulary cannot encode it.
     pub fn room(&self, text: &str, timed: Option<&[TimedText]>) -> Result<usize, TokenizerError> {
         let (plain, spaced) = (self.tokenizer.encode(text)?.len(), self.tokenizer.encode(&format!(" {text}"))?.len());
         let timed = timed.map_or(Ok(0), |timed| {
-            // A space for each text but the first, which is one token at most.
+            // A space before each text but the first, which takes at most one token.
             self.text(Spoken { text, timed: Some(timed), ..Spoken::default() }).map(|tokens| tokens.len() + 1)
         });
         Ok(plain.max(spaced).max(timed?))
     }
 
-    /// Prompt, text and end, and the prompt's length.
+    /// Returns prompt, text and end tokens, and the length of the prompt.
     ///
     /// # Errors
-    /// Names the sample whose text the vocabulary cannot spell, or which is too long for the decoder.
+    /// Names the sample if the vocabulary cannot encode its text, or if it is too long for the decoder.
     pub fn encode(&self, name: &str, spoken: Spoken) -> Result<(Vec<u32>, usize), SpeechError> {
         let named = |source| SpeechError::Text { name: name.to_owned(), source };
         let text = self.text(spoken).map_err(named)?;
@@ -111,13 +111,13 @@ impl Tokens {
         Ok((tokens, prompt))
     }
 
-    /// From the start of a transcript to where its text begins.
+    /// Returns the tokens from the start of a transcript to the beginning of its text.
     pub fn prompt(&self, spoken: Spoken) -> Result<Vec<u32>, TokenizerError> {
         let language = spoken.language.unwrap_or(&self.language);
         let task = spoken.task.unwrap_or(&self.task);
         let mut prompt = self.tokenizer.prompt(&self.generation, Some(language), Some(task))?;
         if spoken.timed.is_some() && self.tell_times() {
-            // The last one says that no timestamps follow.
+            // The last token announces that there are no timestamps.
             prompt.pop();
         }
         Ok(prompt)
@@ -129,7 +129,7 @@ impl Tokens {
         for mark in marks(timed, self.window) {
             match mark {
                 Mark::Time(steps) => tokens.push(first + steps),
-                // Times leave no trace in the transcript, so the space between two texts is the second one's own.
+                // Timestamps leave no trace in the transcript, so a space between two texts belongs to the second.
                 Mark::Text(text) => {
                     let end = said.len();
                     append(&mut said, text);
@@ -140,8 +140,8 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// The end of what was said before, behind the token that announces it. As in OpenAI's code it takes less than half
-    /// of the decoder's positions, and no more than the `room` that the text leaves.
+    /// Returns the end of the preceding text, after the token that introduces it. As in OpenAI's code it takes less
+    /// than half of the decoder's positions, and at most the `room` that the text leaves.
     fn before(&self, previous: &str, room: usize) -> Result<Vec<u32>, TokenizerError> {
         let text = self.tokenizer.encode(previous)?;
         let most = (self.positions / 2 - 1).min(room.saturating_sub(1));

@@ -1,51 +1,51 @@
-//! Shares of a whole over the steps, one on top of the other.
+//! Stacked areas: shares of a whole over the steps.
 
 use super::canvas::{colour, label, legend, sheet_of};
 use super::lines::{Frame, Scale};
 use crate::error::AnalysisError;
 use plotters::prelude::*;
 
-/// Intervals drawn: a few pixels each.
+/// Maximum number of intervals drawn, a few pixels each.
 const INTERVALS: usize = 150;
 
-/// A part of the whole: its name, and the number of its colour.
+/// A part of the whole: its name, and the index of its colour.
 pub(crate) type Part = (&'static str, usize);
 
-/// The parts' shares between two steps.
+/// Shares of the parts between two steps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Interval {
-    /// The step before its first.
+    /// Step before the first one of the interval.
     pub from: u64,
-    /// Its last step.
+    /// Last step of the interval.
     pub to: u64,
-    /// How much it counts where several are drawn as one: its seconds.
+    /// Weight when several intervals are merged: its seconds.
     pub weight: f64,
-    /// Shares in the order of the parts, which add up to 1.
+    /// Shares in the order of the parts; they sum to 1.
     pub shares: Vec<f64>,
 }
 
-/// Shares of a whole over the steps as stacked areas.
+/// Stacked areas of shares over the steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Areas<'a> {
-    /// What stands above.
+    /// Title above the picture.
     pub title: &'a str,
-    /// What the y axis is called.
+    /// Label of the y axis.
     pub quantity: &'a str,
-    /// From the bottom up.
+    /// Parts, from the bottom up.
     pub parts: &'a [Part],
-    /// In the order of their steps.
+    /// Intervals in the order of their steps.
     pub intervals: &'a [Interval],
-    /// The steps that the x axis has.
+    /// Range of the x axis, in steps.
     pub steps: (f64, f64),
     /// Width and height, in pixels.
     pub size: (u32, u32),
 }
 
 impl Areas<'_> {
-    /// Draws them; `None` when there is no interval.
+    /// Draws the areas; `None` if there is no interval.
     ///
     /// # Errors
-    /// When the drawing library fails.
+    /// If the drawing library fails.
     pub fn draw(&self) -> Result<Option<String>, AnalysisError> {
         if self.intervals.is_empty() {
             return Ok(None);
@@ -74,13 +74,13 @@ impl Areas<'_> {
     }
 }
 
-/// A stair of the intervals' heights.
+/// Returns a step curve of the intervals' heights.
 fn edge<'a>(intervals: &'a [Interval], heights: &'a [f64]) -> impl DoubleEndedIterator<Item = (f64, f64)> + 'a {
     let stair = |(it, height): (&Interval, &f64)| [(it.from as f64, *height), (it.to as f64, *height)];
     intervals.iter().zip(heights).flat_map(stair)
 }
 
-/// Neighbours as one interval, each share weighted.
+/// Merges adjacent intervals into one, with shares weighted by [`Interval::weight`].
 fn joined(intervals: &[Interval]) -> Interval {
     let weight: f64 = intervals.iter().map(|it| it.weight).sum();
     let share = |part: usize| match weight > 0.0 {
@@ -130,11 +130,11 @@ mod tests {
             })
             .collect();
         assert_eq!(polygons.len(), 2);
-        // What is below one part's upper edge is above the next one's lower edge.
+        // The upper edge of one part is the lower edge of the next.
         let upper = &polygons[0][..4];
         let lower: Vec<_> = polygons[1][4..].iter().rev().copied().collect();
         assert_eq!(upper, lower);
-        // A quarter, then three quarters of the height.
+        // The edge is at a quarter, then at three quarters of the height.
         let (ground, top) = (f64::from(polygons[0][7].1), f64::from(polygons[1][0].1));
         let share = |at: usize| (ground - f64::from(upper[at].1)) / (ground - top);
         assert!((share(0) - 0.25).abs() < 0.01 && (share(3) - 0.75).abs() < 0.01, "{polygons:?}");

@@ -1,4 +1,4 @@
-//! Bars: how much each adapter was used, and what each router scored.
+//! Bar charts: the usage of each adapter, and the metrics of each router.
 
 use super::canvas::{
     Area, Drawn, FAINT, GRID, HUES, INK, TEXT, colour, ink_on, label, legend, names_fit, percent, sheet, side_names,
@@ -11,11 +11,11 @@ use crate::table::MetricsTable;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-/// Mean gates as stacked bars: one bar per true task, and one for all samples. The mark beside a task's name is the
-/// colour of its adapter.
+/// Draws the mean gates as stacked bars: one bar per true task, and one for all samples. The mark beside a task's name
+/// has the colour of its adapter.
 pub(crate) fn adapter_usage(analysis: &RoutingAnalysis) -> Result<String, AnalysisError> {
     sheet("Adapter usage by task", |area| {
-        // Beyond the palette's hues the segments carry numbers.
+        // With more tasks than the palette has hues, the segments carry numbers.
         let numbered = analysis.tasks.len() > HUES;
         let (width, height) = area.dim_in_pixel();
         let mut names = side_names(&analysis.tasks, numbered);
@@ -96,8 +96,8 @@ impl Bars {
     }
 }
 
-/// Grouped bars: tasks along the axis, a bar per router. Tasks that nothing was measured for are left out; `None` when
-/// that leaves none.
+/// Draws grouped bars: tasks along the axis, one bar per router. Tasks without a value are left out; `None` if no task
+/// is left.
 pub(crate) fn metric_by_task(table: &MetricsTable, metric: &str) -> Result<Option<String>, AnalysisError> {
     let routers: Vec<&str> = table.routers().collect();
     let values =
@@ -147,7 +147,7 @@ pub(crate) fn metric_by_task(table: &MetricsTable, metric: &str) -> Result<Optio
     .map(Some)
 }
 
-/// The bars of one group, from 0, in the middle eight tenths of its place.
+/// Returns the bars of one group, from 0, in the middle eight tenths of its place.
 fn group_bars(group: usize, values: &[Option<f64>]) -> Vec<Rectangle<(f64, f64)>> {
     let width = 0.8 / values.len() as f64;
     let bar = |(router, value): (usize, &Option<f64>)| {

@@ -1,31 +1,31 @@
-//! What every picture needs: a white sheet with a title, text that fits, colours that can be told apart, a legend.
+//! Basics of every picture: a white sheet with a title, text that fits, distinguishable colours, a legend.
 
 use crate::error::AnalysisError;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Where a picture draws.
+/// Drawing area.
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// What drawing gives.
+/// Result of drawing.
 pub(crate) type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<std::io::Error>>;
 
 /// Width and height of a picture that stands alone, in pixels.
 pub(crate) const SIZE: (u32, u32) = (640, 420);
 /// Size of ordinary text, in pixels.
 pub(crate) const TEXT: f64 = 12.0;
-/// Longest name drawn, in characters.
+/// Maximum length of a drawn name, in characters.
 const LONGEST_NAME: usize = 18;
 /// Height of a line of the legend.
 const LEGEND_LINE: i32 = 17;
-/// Lines of a legend at most, which leaves half of the picture to what it explains.
+/// Maximum number of lines of a legend, so that half of the picture is left for the chart.
 const LEGEND_LINES: i32 = 10;
 
-/// Text and axes.
+/// Colour of text and axes.
 pub(crate) const INK: RGBColor = RGBColor(38, 38, 38);
-/// Text of less weight.
+/// Colour of less important text.
 pub(crate) const FAINT: RGBColor = RGBColor(110, 110, 110);
-/// Lines of the grid, and what is empty.
+/// Colour of grid lines and of empty cells.
 pub(crate) const GRID: RGBColor = RGBColor(226, 226, 226);
 
 /// The colours of Okabe and Ito (2008), which remain distinct to the colour-blind; black is softened, and the yellow,
@@ -41,10 +41,10 @@ const PALETTE: [RGBColor; 8] = [
     RGBColor(240, 228, 66),
 ];
 
-/// Colours of the palette without repeating a hue.
+/// Number of hues in the palette.
 pub(crate) const HUES: usize = PALETTE.len();
 
-/// The colour of the `index`th of several things: the palette, then the same hues darker, paler and paler still.
+/// Returns the colour of the `index`th of several items: the palette, then its hues darker, paler and paler still.
 pub(crate) fn colour(index: usize) -> RGBColor {
     let hue = PALETTE[index % HUES];
     match index / HUES % 4 {
@@ -55,27 +55,27 @@ pub(crate) fn colour(index: usize) -> RGBColor {
     }
 }
 
-/// `share` of the way from one colour to another.
+/// Returns the colour at `share` of the way from one colour to another.
 pub(crate) fn blend(from: RGBColor, to: RGBColor, share: f64) -> RGBColor {
     let mix = |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8;
     RGBColor(mix(from.0, to.0), mix(from.1, to.1), mix(from.2, to.2))
 }
 
-/// White or ink, whichever is read more easily on `ground` (by the luma of ITU-R BT.601).
+/// Returns white or ink, whichever is more readable on `ground` (by the luma of ITU-R BT.601).
 pub(crate) fn ink_on(ground: RGBColor) -> RGBColor {
     let luma = 0.299 * f64::from(ground.0) + 0.587 * f64::from(ground.1) + 0.114 * f64::from(ground.2);
     if luma < 140.0 { WHITE } else { INK }
 }
 
-/// Draws a picture under its title and gives the SVG.
+/// Draws a picture under its title and returns the SVG.
 ///
 /// # Errors
-/// When the drawing library fails.
+/// If the drawing library fails.
 pub(crate) fn sheet(title: &str, draw: impl FnOnce(&Area) -> Drawn) -> Result<String, AnalysisError> {
     sheet_of(SIZE, title, draw)
 }
 
-/// [`sheet`] of another size.
+/// Like [`sheet`], with another size.
 pub(crate) fn sheet_of(
     size: (u32, u32),
     title: &str,
@@ -98,19 +98,19 @@ pub(crate) fn sheet_of(
     Ok(svg)
 }
 
-/// A colour as the SVG has it.
+/// Returns a colour in SVG notation.
 pub(crate) fn hex(colour: RGBColor) -> String {
     format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2)
 }
 
-/// Text `size` pixels high, anchored at a corner or side. The drawing library counts 1.24 to the pixel.
+/// Returns a style for text `size` pixels high, anchored at a corner or side. The library's unit is 1/1.24 pixel.
 pub(crate) fn style(size: f64, colour: RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
     let font = ("sans-serif", size * 1.24).into_font();
     TextStyle { font, color: colour.to_backend_color(), pos: Pos::new(horizontal, vertical) }
 }
 
-/// Width of a text in pixels, on the safe side: without the reader's fonts, 0.6 em a character (DejaVu Sans, a wide
-/// face, has 0.58 on average) and a full em from Hangul and the ideographs on.
+/// Returns the width of a text in pixels, an upper estimate, because the reader's fonts are unknown: 0.6 em a character
+/// (DejaVu Sans, a wide face, has 0.58 on average) and a full em from Hangul and the ideographs on.
 pub(crate) fn text_width(text: &str, size: f64) -> f64 {
     text.chars().map(width_in_ems).sum::<f64>() * size
 }
@@ -119,13 +119,13 @@ fn width_in_ems(c: char) -> f64 {
     if c >= '\u{1100}' && !('\u{2000}'..'\u{2e80}').contains(&c) { 1.0 } else { 0.6 }
 }
 
-/// The text without characters that XML forbids.
+/// Returns the text without characters that XML forbids.
 fn clean(text: &str) -> String {
     let forbidden = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
     text.chars().map(|c| if forbidden(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// A name as it can be drawn, cut where it would be too long.
+/// Returns a name for drawing, truncated if it is too long.
 pub(crate) fn label(name: &str) -> String {
     let clean = clean(name);
     if clean.chars().count() <= LONGEST_NAME {
@@ -134,7 +134,7 @@ pub(crate) fn label(name: &str) -> String {
     clean.chars().take(LONGEST_NAME - 1).chain(['…']).collect()
 }
 
-/// A text cut to `width` pixels.
+/// Returns a text truncated to `width` pixels.
 pub(crate) fn fitted(text: &str, size: f64, width: f64) -> String {
     let text = clean(text);
     if text_width(&text, size) <= width {
@@ -148,12 +148,12 @@ pub(crate) fn fitted(text: &str, size: f64, width: f64) -> String {
     text.chars().take_while(fits).chain(['…']).collect()
 }
 
-/// Whether every name, drawn in `width` pixels, stays clear of the next.
+/// Whether all names, each drawn in `width` pixels, stay clear of each other.
 pub(crate) fn names_fit(names: &[String], size: f64, width: f64) -> bool {
     names.iter().all(|name| text_width(&label(name), size) + 4.0 <= width)
 }
 
-/// Names of tasks down the left side: with their numbers where other labels use these.
+/// Returns the names of tasks for the left side, with their numbers if other labels use these.
 pub(crate) fn side_names(names: &[String], numbered: bool) -> Vec<String> {
     let numbered_name = |(index, name): (usize, &String)| match numbered {
         true => format!("{} {}", index + 1, label(name)),
@@ -162,12 +162,12 @@ pub(crate) fn side_names(names: &[String], numbered: bool) -> Vec<String> {
     names.iter().enumerate().map(numbered_name).collect()
 }
 
-/// Pixels that the widest of the texts needs.
+/// Returns the width of the widest text, in pixels.
 pub(crate) fn widest(texts: &[String], size: f64) -> i32 {
     texts.iter().map(|text| text_width(text, size)).fold(0.0, f64::max).ceil() as i32
 }
 
-/// Draws a legend along the bottom, in as many lines as it takes and there is room for, and gives the area above it.
+/// Draws a legend along the bottom, in as many lines as it needs and as there is room for. Returns the area above it.
 pub(crate) fn legend<'a>(area: &Area<'a>, entries: &[(String, RGBColor)]) -> Drawn<Area<'a>> {
     let (width, height) = area.dim_in_pixel();
     let mut places = vec![];
@@ -199,7 +199,7 @@ pub(crate) fn legend<'a>(area: &Area<'a>, entries: &[(String, RGBColor)]) -> Dra
     Ok(above)
 }
 
-/// A number for an axis: no more digits than it needs.
+/// Formats a number for an axis, with no more digits than it needs.
 pub(crate) fn tick(value: f64) -> String {
     let magnitude = value.abs();
     match magnitude {
@@ -217,7 +217,7 @@ fn without_zeros(decimals: &str) -> &str {
     decimals.trim_end_matches('0').trim_end_matches('.')
 }
 
-/// A share as a percentage.
+/// Formats a share as a percentage.
 pub(crate) fn percent(share: f64) -> String {
     match share {
         _ if share > 0.0 && share <= 0.005 => "<1%".into(),

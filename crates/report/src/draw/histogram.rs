@@ -1,4 +1,4 @@
-//! Histograms of what the router gave: entropy of the gates, confidence.
+//! Histograms of the router's output: gate entropy and confidence.
 
 use super::canvas::{FAINT, INK, TEXT, colour, legend, sheet, style};
 use super::lines::Frame;
@@ -7,7 +7,7 @@ use crate::routing::{Histogram, RoutingAnalysis};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-/// Samples by normalised entropy, with the mean.
+/// Draws the number of samples by normalised entropy, with the mean.
 pub(crate) fn gate_entropy(analysis: &RoutingAnalysis) -> Result<String, AnalysisError> {
     let entropy = &analysis.entropy;
     let count = analysis.tasks.len();
@@ -32,7 +32,7 @@ pub(crate) fn gate_entropy(analysis: &RoutingAnalysis) -> Result<String, Analysi
     })
 }
 
-/// Confidence where the router was right and where it was wrong, each as a share of its own samples.
+/// Draws the confidence of right and of wrong decisions, each as a share of its own samples.
 pub(crate) fn confidence(analysis: &RoutingAnalysis) -> Result<String, AnalysisError> {
     let confidence = &analysis.confidence;
     sheet("Confidence of the router, right and wrong", |area| {
@@ -60,13 +60,13 @@ pub(crate) fn confidence(analysis: &RoutingAnalysis) -> Result<String, AnalysisE
     })
 }
 
-/// The histogram in percent of its samples.
+/// Returns the histogram in percent of its samples.
 fn shares(histogram: &Histogram) -> Vec<f64> {
     let total = histogram.total().max(1) as f64;
     histogram.counts.iter().map(|&count| 100.0 * count as f64 / total).collect()
 }
 
-/// A bar per bin over 0..=1, from `start` to `end` of the bin's width, with a little air.
+/// Returns a bar per bin over 0..=1, from `start` to `end` of the bin's width, with a small gap.
 fn bars(heights: &[f64], start: f64, end: f64, fill: RGBColor) -> Vec<Rectangle<(f64, f64)>> {
     let width = 1.0 / heights.len() as f64;
     let edge = |bin: usize, share: f64| width * (bin as f64 + 0.04 + share * 0.92);

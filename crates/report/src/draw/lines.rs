@@ -1,4 +1,4 @@
-//! Curves over the steps, and the frame of axes that they share with the bars.
+//! Curves over the steps, and the frame of axes that curves and bars share.
 
 use super::canvas::{Area, Drawn, FAINT, GRID, HUES, INK, SIZE, TEXT, colour, label, legend, sheet_of, style, tick};
 use crate::error::AnalysisError;
@@ -9,61 +9,61 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-/// Points drawn of one curve: a little fewer than the pixels it has.
+/// Maximum number of points drawn per curve: a little fewer than its pixels.
 const POINTS: usize = 400;
-/// Losses that span more than this are drawn on a logarithmic axis.
+/// Ratio of the largest to the smallest loss above which the axis is logarithmic.
 const LOGARITHMIC_FROM: f64 = 50.0;
-/// Noisy curves of fewer points are drawn as they are.
+/// Minimum number of points of a noisy curve that is smoothed.
 const SMOOTHED_FROM: usize = 10;
-/// Curves of so few points show each of them.
+/// Maximum number of points of a curve that shows each of them.
 const DOTTED_TO: usize = 25;
-/// How much ink values have beneath their running mean.
+/// Opacity of the values beneath their running mean.
 const FAINTNESS: f64 = 0.45;
 
-/// Pixels that a frame keeps left of its axes and right of them.
+/// Pixels left of the axes of a frame and right of them.
 pub(crate) const LEFT: i32 = 58;
 pub(crate) const RIGHT: i32 = 8;
 
-/// A chart with linear axes.
+/// A chart with a linear x axis.
 pub(crate) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, ValueAxis>>;
 
-/// How a picture's y axis is divided.
+/// Scale of a picture's y axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Axis {
-    /// Logarithmic where positive values are far apart, else linear.
+    /// Logarithmic if positive values are far apart, else linear.
     #[default]
     Fitting,
     /// Linear.
     Linear,
-    /// Linear, shares as percentages.
+    /// Linear, with shares as percentages.
     Percent,
 }
 
 /// Curves of one quantity over the steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Curves<'a> {
-    /// What stands above.
+    /// Title above the picture.
     pub title: &'a str,
-    /// What the y axis is called; nothing where the title says it.
+    /// Label of the y axis; empty if the title names the quantity.
     pub quantity: &'a str,
-    /// The curves; one without a name stays out of the legend.
+    /// Curves; one without a name is left out of the legend.
     pub series: &'a [Series],
-    /// How the y axis is divided.
+    /// Scale of the y axis.
     pub axis: Axis,
-    /// Whether values jump so much that a running mean says more: then they are faint beneath it.
+    /// Whether values fluctuate so much that a running mean is more informative; the values are then faint beneath it.
     pub noisy: bool,
-    /// Whether the y axis begins at 0, where it is linear.
+    /// Whether a linear y axis begins at 0.
     pub from_zero: bool,
-    /// A point to be ringed.
+    /// Point marked with a ring.
     pub best: Option<(u64, f64)>,
-    /// The steps that the x axis has, if not those of the curves.
+    /// Range of the x axis in steps, if it is not that of the curves.
     pub steps: Option<(f64, f64)>,
     /// Width and height, in pixels.
     pub size: (u32, u32),
 }
 
 impl<'a> Curves<'a> {
-    /// Steady curves on a fitting axis, on a picture of the usual size.
+    /// Returns curves that are not noisy, on an automatically scaled axis, in a picture of the usual size.
     pub fn new(title: &'a str, quantity: &'a str, series: &'a [Series]) -> Self {
         Self {
             title,
@@ -78,10 +78,10 @@ impl<'a> Curves<'a> {
         }
     }
 
-    /// Draws them; `None` when there is no finite value.
+    /// Draws the curves; `None` if there is no finite value.
     ///
     /// # Errors
-    /// When the drawing library fails.
+    /// If the drawing library fails.
     pub fn draw(&self) -> Result<Option<String>, AnalysisError> {
         let stretches: Vec<Vec<Vec<(f64, f64)>>> = self.series.iter().map(|series| series.stretches(POINTS)).collect();
         let points = || stretches.iter().flatten().flatten().copied();
@@ -123,7 +123,7 @@ impl<'a> Curves<'a> {
                             true => running_mean(stretch, (stretch.len() / 20).max(2)),
                             false => stretch.clone(),
                         };
-                        // The faint ones of many curves would only hide the others.
+                        // With many curves the faint values would only hide the others.
                         if smooth && !many {
                             chart.draw_series([PathElement::new(path(stretch), ink.mix(FAINTNESS).stroke_width(1))])?;
                         }
@@ -143,53 +143,53 @@ impl<'a> Curves<'a> {
     }
 }
 
-/// The losses of a phase; `None` when there is no finite value.
+/// Draws the losses of a phase; `None` if there is no finite value.
 pub(crate) fn losses(phase: &LossCurves) -> Result<Option<String>, AnalysisError> {
     let title = format!("Loss: {}", phase.phase);
     Curves { noisy: true, ..Curves::new(&title, "Loss", &phase.losses) }.draw()
 }
 
-/// The temperature of the router's softmax; `None` when there is none.
+/// Draws the temperature of the router's softmax; `None` if there is none.
 pub(crate) fn temperature(phase: &LossCurves) -> Result<Option<String>, AnalysisError> {
     let title = format!("Router temperature: {}", phase.phase);
     let series = [Series { name: String::new(), points: phase.temperature.clone() }];
     Curves::new(&title, "Temperature", &series).draw()
 }
 
-/// Whether positive values span so much that only a logarithmic axis shows them.
+/// Whether positive values span so wide a range that only a logarithmic axis shows them.
 fn is_wide(values: impl Iterator<Item = f64> + Clone) -> bool {
     let low = values.clone().fold(f64::INFINITY, f64::min);
     low > 0.0 && values.fold(0.0, f64::max) / low > LOGARITHMIC_FROM
 }
 
-/// From the least to the largest, never empty.
+/// Returns the range from the least to the largest value, never empty.
 fn span(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let low = values.clone().fold(f64::INFINITY, f64::min);
     let high = values.fold(f64::NEG_INFINITY, f64::max);
     if high > low { (low, high) } else { (low, low + 1.0) }
 }
 
-/// A range with some air that holds all values, and 0 when bars stand on it.
+/// Returns a range with a margin that contains all values, and 0 if bars stand on it.
 pub(crate) fn value_range(values: impl Iterator<Item = f64>, with_zero: bool) -> (f64, f64) {
     let start = if with_zero { (0.0, 0.0) } else { (f64::INFINITY, f64::NEG_INFINITY) };
     let (low, high) = values.fold(start, |(low, high), value| (low.min(value), high.max(value)));
-    // Beyond this the axis could not be divided.
+    // A larger range could not be divided into ticks.
     let (low, high) = (low.clamp(-1e300, 1e300), high.clamp(-1e300, 1e300));
     let magnitude = low.abs().max(high.abs());
     let air = if high > low { (high - low) * 0.05 } else { (magnitude * 0.05).max(0.5) };
-    // Nor could it between neighbouring floats.
+    // Nor could a range between neighbouring floats.
     let air = air.max(magnitude * 1e-9).max(1e-12);
     let below = if with_zero && low == 0.0 { 0.0 } else { low - air };
     let above = if with_zero && high == 0.0 && low < 0.0 { 0.0 } else { high + air };
     (below, above)
 }
 
-/// Where the y axis has its ticks.
+/// Positions of the ticks of the y axis.
 #[derive(Clone, Copy)]
 pub(crate) enum Scale {
     /// At round values.
     Linear,
-    /// The values are powers of ten, and the ticks at 1, 2 and 5 of each.
+    /// At powers of ten, and at 2 and 5 times each if they are few. The values are logarithms to base 10.
     Logarithmic,
     /// At round percentages.
     Percent,
@@ -225,7 +225,7 @@ impl Ranged for ValueAxis {
     type ValueType = f64;
 
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        // Beyond the axis the library would count pixels past what an integer holds.
+        // Outside the axis the library would compute pixels that overflow an integer.
         let range = self.range();
         self.coordinate.map(&value.clamp(range.start, range.end), limit)
     }
@@ -260,19 +260,19 @@ pub(crate) struct Frame<'n> {
     pub x_name: &'n str,
     pub y_name: &'n str,
     pub scale: Scale,
-    /// Ticks along x, about; 0 leaves the axis to the caller.
+    /// Approximate number of ticks along x; 0 leaves the axis to the caller.
     pub x_ticks: usize,
     /// Pixels below the axes.
     pub bottom: i32,
 }
 
 impl<'n> Frame<'n> {
-    /// Axes without names over these ranges.
+    /// Returns axes without names over these ranges.
     pub fn new(x: (f64, f64), y: (f64, f64)) -> Self {
         Self { x, y, x_name: "", y_name: "", scale: Scale::Linear, x_ticks: 8, bottom: 40 }
     }
 
-    /// Draws the axes and, inside them, what `draw` does.
+    /// Draws the axes, and calls `draw` for their content.
     pub fn draw(&self, area: &Area, draw: impl FnOnce(&mut Chart) -> Drawn) -> Drawn {
         let mut chart = ChartBuilder::on(area)
             .margin_top(4)

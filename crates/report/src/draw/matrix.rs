@@ -9,17 +9,17 @@ use crate::routing::RoutingAnalysis;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-/// All of a row in one cell.
+/// Colour of a cell that holds all samples of its row.
 const FULL: RGBColor = RGBColor(8, 64, 129);
 
-/// True task by adapter with the largest gate.
+/// Draws the true task against the adapter with the largest gate.
 pub(crate) fn confusion(analysis: &RoutingAnalysis) -> Result<String, AnalysisError> {
     let title = format!("Routing by task: {} of {} samples right", percent(analysis.accuracy), analysis.samples);
     sheet(&title, |area| {
         let (width, height) = area.dim_in_pixel();
         let scale_width = 64;
         let count = analysis.tasks.len() as f64;
-        // Wide enough for the names with their numbers, whether these are used or not.
+        // Wide enough for the names with their numbers, whether or not the numbers are used.
         let left = 22 + widest(&side_names(&analysis.tasks, true), TEXT - 1.0) + 8;
         let cell = (f64::from(width as i32 - left - scale_width) / count, f64::from(height as i32 - 48) / count);
         let grid = Grid { left, top: 4, cell, analysis };
@@ -32,7 +32,7 @@ pub(crate) fn confusion(analysis: &RoutingAnalysis) -> Result<String, AnalysisEr
 struct Grid<'a> {
     left: i32,
     top: i32,
-    /// Width and height.
+    /// Width and height of a cell, in pixels.
     cell: (f64, f64),
     analysis: &'a RoutingAnalysis,
 }
@@ -60,7 +60,7 @@ impl Grid<'_> {
         area.draw(&Rectangle::new([(self.left - 1, self.top - 1), self.corner(count, count)], FAINT))
     }
 
-    /// Count over share where both fit, the count alone where only that does, else nothing but the shade.
+    /// Draws the count above the share if both fit, the count alone if only it fits, else nothing but the shade.
     fn draw_count(&self, area: &Area, middle: (i32, i32), count: usize, share: f64, ground: RGBColor) -> Drawn {
         let (width, height) = self.cell;
         let colour = if count == 0 { blend(FAINT, WHITE, 0.4) } else { ink_on(ground) };
@@ -105,12 +105,12 @@ impl Grid<'_> {
         self.place(row as f64 + 0.5, column as f64 + 0.5)
     }
 
-    /// Pixel of a place counted in cells.
+    /// Returns the pixel of a position given in cells.
     fn place(&self, row: f64, column: f64) -> (i32, i32) {
         (self.left + (column * self.cell.0).round() as i32, self.top + (row * self.cell.1).round() as i32)
     }
 
-    /// Middle of the matrix from left to right.
+    /// Returns the horizontal centre of the matrix, in pixels.
     fn centre(&self) -> i32 {
         self.place(0.0, self.analysis.tasks.len() as f64 / 2.0).0
     }
@@ -120,7 +120,7 @@ impl Grid<'_> {
     }
 }
 
-/// The scale of the shades, at the right.
+/// Draws the colour scale at the right.
 fn draw_scale(area: &Area, x: i32, top: i32, height: i32) -> Drawn {
     for y in 0..height {
         let share = 1.0 - f64::from(y) / f64::from(height - 1).max(1.0);
@@ -134,7 +134,8 @@ fn draw_scale(area: &Area, x: i32, top: i32, height: i32) -> Drawn {
     Ok(())
 }
 
-/// Dark for much: the square root lets the small shares, which are the errors, be seen.
+/// Returns the colour of a share, dark for large ones. The square root makes small shares visible, which are the
+/// errors.
 fn shade(share: f64) -> RGBColor {
     blend(RGBColor(247, 251, 255), FULL, share.sqrt())
 }

@@ -1,4 +1,4 @@
-//! Drawing as SVG with plotters: axes, curves, bars, areas, histograms and matrices in colours that the colour-blind can
+//! SVG charts with plotters: axes, curves, bars, areas, histograms and matrices, in colours that the colour-blind can
 //! tell apart.
 
 pub(crate) mod areas;

@@ -1,4 +1,4 @@
-//! Histograms of counts side by side, two in a row.
+//! Histograms side by side, two per row.
 
 use super::canvas::{Area, Drawn, FAINT, INK, TEXT, colour, fitted, sheet_of, style, tick};
 use super::lines::Frame;
@@ -6,32 +6,32 @@ use crate::error::AnalysisError;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-/// A histogram.
+/// One histogram.
 pub struct Panel {
-    /// What stands above; a panel without one has a neighbour that says it.
+    /// Title above it; empty if the panel beside it shows the title for both.
     pub title: String,
-    /// What is counted.
+    /// Label of the x axis: the quantity that is counted.
     pub axis: &'static str,
-    /// Width of a bin; the first begins at 0.
+    /// Bin width; the first bin begins at 0.
     pub bin: f64,
-    /// How many fall into each; nothing is drawn of none.
+    /// Count of each bin; a panel without bins draws nothing.
     pub counts: Vec<usize>,
-    /// A value that none should exceed; it is drawn where it is near.
+    /// Limit that no value should exceed; drawn if it is near.
     pub limit: Option<f64>,
 }
 
 /// Width of a picture, and height of each row of it, in pixels.
 const WIDTH: u32 = 900;
 const ROW: u32 = 240;
-/// What the title of the whole takes.
+/// Height of the overall title, in pixels.
 const HEAD: u32 = 48;
 /// A limit is near if it is at most this many times the largest value.
 const NEAR: f64 = 2.0;
 
-/// Rows of two histograms each, as one picture.
+/// Draws rows of two histograms each as one SVG.
 ///
 /// # Errors
-/// When it cannot be drawn.
+/// If drawing fails.
 pub fn panels(title: &str, rows: &[[Panel; 2]]) -> Result<String, AnalysisError> {
     let size = (WIDTH, HEAD + ROW * rows.len().max(1) as u32);
     sheet_of(size, title, |area| {

@@ -1,27 +1,27 @@
-//! Where a run keeps its records.
+//! Locates the logs of a run.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Why there is nothing to show.
+/// Reason why there is nothing to show.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MonitorError {
-    /// The run that was asked for.
+    /// The requested run does not exist.
     #[error("there is no run `{}`: name a directory with a `metrics.jsonl` or a `config.yaml` in or below it", .0.display())]
     NoRun(PathBuf),
-    /// Any run.
+    /// There is no run at all.
     #[error("there is no run below `{}`: name one, or train one first", .0.display())]
     NoRuns(PathBuf),
 }
 
-/// What a stage logs into.
+/// Log files of a stage.
 pub(super) const LOGS: [&str; 2] = ["metrics.jsonl", "performance.jsonl"];
 const CONFIG: &str = "config.yaml";
-/// `runs/NAME/baselines/head/TASK`.
+/// Maximum depth of a stage's directory: `runs/NAME/baselines/head/TASK`.
 const DEPTH: usize = 4;
 
-/// The directory of the run that is called `run`, by path or by name below `runs`; of all runs below `runs` the one that
-/// was written to last, if none is called.
+/// Returns the directory of the run `run`, given by path or by name below `runs`; without `run`, the most recently
+/// written run below `runs`.
 pub(super) fn find_run(run: Option<&Path>, runs: &Path) -> Result<PathBuf, MonitorError> {
     match run {
         Some(run) => {
@@ -36,7 +36,7 @@ pub(super) fn find_run(run: Option<&Path>, runs: &Path) -> Result<PathBuf, Monit
     }
 }
 
-/// The directory at or below `dir` whose logs were written to last.
+/// Returns the directory at or below `dir` with the most recently written logs.
 pub(super) fn newest_stage(dir: &Path) -> Option<PathBuf> {
     let mut newest: Option<(SystemTime, PathBuf)> = None;
     let mut open = vec![(dir.to_owned(), 0)];
@@ -46,7 +46,7 @@ pub(super) fn newest_stage(dir: &Path) -> Option<PathBuf> {
         }
         if depth < DEPTH {
             let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
-            // Weights and states, with folders of their own and no logs.
+            // These hold weights and states, in folders of their own, and no logs.
             let below = entries.filter(|entry| entry.file_name() != "checkpoints" && entry.file_name() != "best");
             open.extend(below.map(|entry| entry.path()).filter(|path| path.is_dir()).map(|path| (path, depth + 1)));
         }
@@ -54,18 +54,18 @@ pub(super) fn newest_stage(dir: &Path) -> Option<PathBuf> {
     newest.map(|(_, stage)| stage)
 }
 
-/// When a stage's logs were written to last.
+/// Returns the time of the last write to a stage's logs.
 pub(super) fn written(stage: &Path) -> Option<SystemTime> {
     LOGS.iter().filter_map(|name| std::fs::metadata(stage.join(name)).ok()?.modified().ok()).max()
 }
 
-/// The directory of the run that `dir` is, or is a stage of: the nearest that has a configuration.
+/// Returns the run's directory, if `dir` is a run or one of its stages: the nearest one that has a configuration.
 pub(super) fn root(dir: &Path) -> Option<PathBuf> {
     let holds = |root: &&Path| root.join(CONFIG).is_file() && dir.strip_prefix(root).is_ok_and(is_stage);
     dir.ancestors().take(DEPTH).find(holds).map(Path::to_owned)
 }
 
-/// Whether a run has a stage there, or is one itself.
+/// Whether `below`, relative to a run's directory, is a stage or the run itself.
 fn is_stage(below: &Path) -> bool {
     let stages = ["phase1", "phase2", "phase3", "baselines"];
     below.iter().next().is_none_or(|first| stages.iter().any(|stage| first == *stage))
@@ -77,7 +77,7 @@ mod tests {
     use std::fs::{File, create_dir_all};
     use std::time::Duration;
 
-    /// A file that was last written to so many seconds after 1970.
+    /// Creates a file with a modification time of `at` seconds after 1970.
     fn touch(path: &Path, at: u64) {
         create_dir_all(path.parent().expect("a directory")).expect("made");
         let file = File::create(path).expect("created");

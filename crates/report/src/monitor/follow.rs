@@ -1,35 +1,35 @@
-//! Files of JSON lines that grow while they are read.
+//! Reads JSON-lines files while they grow.
 
 use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-/// Reads what was added to a file since the last look.
+/// Reads what was appended to a file since the last call.
 #[derive(Debug)]
 pub(super) struct Follower {
     path: PathBuf,
-    /// Bytes of whole lines that were read.
+    /// Number of bytes read, in complete lines.
     read: u64,
 }
 
-/// What a look at a file found.
+/// Lines that were appended to a file.
 #[derive(Debug, PartialEq)]
 pub(super) struct Added<T> {
-    /// Whether the file was begun anew: whatever was read of it before is not there any more.
+    /// Whether the file was truncated; all lines read before are then invalid.
     pub restarted: bool,
-    /// The lines since the last look; those that are none of the kind are left out.
+    /// Lines since the last call, without those that cannot be parsed.
     pub lines: Vec<T>,
 }
 
 impl Follower {
-    /// Of a file that need not be there yet.
+    /// Creates a follower of a file that need not exist yet.
     pub fn new(path: PathBuf) -> Self {
         Self { path, read: 0 }
     }
 
-    /// The whole lines since the last look. A run that resumes cuts its files where it goes on, so a file that became
-    /// shorter is read from its beginning.
+    /// Reads the complete lines since the last call. A resumed run truncates its files at the step where it continues,
+    /// so a file that became shorter is read from its beginning.
     pub fn look<T: DeserializeOwned>(&mut self) -> Added<T> {
         let mut added = Added { restarted: false, lines: Vec::new() };
         let length = std::fs::metadata(&self.path).map_or(0, |file| file.len());
@@ -43,7 +43,7 @@ impl Follower {
             file.seek(from)?;
             file.read_to_end(&mut bytes)
         });
-        // The end of a line that is being written comes with the next look.
+        // An incomplete last line is read by the next call.
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         if read.is_ok() {
             self.read += whole as u64;

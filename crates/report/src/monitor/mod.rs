@@ -1,4 +1,4 @@
-//! A run seen from outside while it goes on: [`Monitor`] reads the files in its directory, [`Snapshot`] is what they say.
+//! Monitor of a run while it trains: [`Monitor`] reads the files in its directory and returns a [`Snapshot`].
 //!
 //! ```no_run
 //! use std::path::Path;

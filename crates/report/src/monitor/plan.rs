@@ -2,18 +2,19 @@ use super::recommend::Settings;
 use std::path::Path;
 use undertone_train::TrainConfig;
 
-/// What the configuration of a run asks of one of its stages.
+/// Configuration of one stage of a run.
 #[derive(Clone, Debug)]
 pub struct StagePlan {
-    /// What advice can change.
+    /// Settings that recommendations can change.
     pub settings: Settings,
-    /// How it trains.
+    /// Training configuration.
     pub train: TrainConfig,
-    /// Whether `train` tells how many steps it takes: a baseline over all tasks takes as many as they took together.
+    /// Whether `train` determines the number of steps. It does not for a baseline over all tasks, which takes as many
+    /// steps as the tasks took together.
     pub counted: bool,
 }
 
-/// Reads the plan of a stage from the configuration of its run: given the run's directory and the stage's, which are the
-/// same for a run without stages. It gives nothing where there is no configuration that it understands. Whoever knows
-/// configurations provides it; this crate does not.
+/// Reads the plan of a stage from the configuration of its run. Arguments: the run's directory and the stage's, which
+/// are the same for a run without stages. Returns `None` if there is no readable configuration. The caller provides
+/// this function, because this crate does not know configurations.
 pub type ReadPlan = fn(&Path, &Path) -> Option<StagePlan>;

@@ -1,62 +1,63 @@
-//! What a run's own numbers say should be changed about it.
+//! Recommendations from a run's own measurements.
 
 use serde::Serialize;
 use serde_json::Value;
 use undertone_ops::Compute;
 use undertone_train::{Gpu, Performance, peak_flops};
 
-/// Advice on one finding.
+/// Recommendation for one finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Recommendation {
-    /// What was measured, as in `data wait 38 %`.
+    /// Measurement, as in `data wait 38 %`.
     pub finding: String,
-    /// Which keys to change; none where none helps.
+    /// Keys to change; empty if no change of a key helps.
     pub changes: Vec<Change>,
-    /// All of it in one sentence.
+    /// The whole recommendation in one sentence.
     pub text: String,
 }
 
-/// A key of the configuration and its values now and then.
+/// Present and proposed value of a configuration key.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
     /// The key, as `--set` takes it.
     pub key: String,
-    /// The value that the run has.
+    /// Present value.
     pub present: Value,
-    /// The value it should have.
+    /// Proposed value.
     pub proposed: Value,
 }
 
-/// What a run was told that advice can change, and where it runs.
+/// Settings of a run that recommendations can change, and the machine it runs on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Cores that the process may use.
+    /// Number of cores available to the process.
     pub cores: usize,
-    /// Whether it computes on a GPU; not known where the device is `auto`.
+    /// Whether the run computes on a GPU; `None` if the device is `auto`.
     pub on_gpu: Option<bool>,
-    /// Threads that make samples.
+    /// Number of data loader workers.
     pub workers: usize,
-    /// Batches made ahead.
+    /// Number of batches prefetched.
     pub prefetch_batches: usize,
     /// Samples per batch.
     pub batch_size: usize,
-    /// Whether batches are padded to the model's window although their clips are shorter.
+    /// Whether batches are padded to the model's window even if their clips are shorter.
     pub pads_to_window: bool,
     /// Batches per optimizer step.
     pub accumulation: usize,
-    /// The type that forward and backward pass compute in.
+    /// Element type of the forward and backward pass.
     pub compute: Compute,
-    /// Optimizer steps between two lines of the log.
+    /// Optimizer steps between two log lines.
     pub log_every: u64,
-    /// The key of activation checkpointing and whether it is on, where the configuration has it.
+    /// Key of activation checkpointing and whether it is on, if the configuration has it.
     pub checkpointing: Option<(String, bool)>,
 }
 
-/// Fewer steps than this say little: the first ones start threads and compile kernels.
+/// Minimum number of measured steps. The first ones are not representative: they start threads and compile kernels.
 pub const MEASURED_STEPS: u64 = 10;
 
-/// What should be changed about a run whose latest steps went as `performance` says, the most urgent first; nothing if all
-/// is well, or fewer than [`MEASURED_STEPS`] were measured. Keys are named only if `settings` are known.
+/// Returns the recommendations for a run with this `performance` in its latest steps, the most urgent first. Empty if
+/// nothing needs a change, or if fewer than [`MEASURED_STEPS`] were measured. Keys are named only if `settings` are
+/// given.
 pub fn recommend(performance: &Performance, settings: Option<&Settings>) -> Vec<Recommendation> {
     let Some(settings) = settings.filter(|_| performance.steps >= MEASURED_STEPS) else { return Vec::new() };
     let facts = Facts::new(performance, settings);
@@ -64,7 +65,7 @@ pub fn recommend(performance: &Performance, settings: Option<&Settings>) -> Vec<
         [memory, crowded, data_wait, compute, batch, transfer, optimizer, other];
     let mut all: Vec<Recommendation> = Vec::new();
     for advice in rules.iter().filter_map(|rule| rule(&facts)) {
-        // Two values for one key are no advice.
+        // Recommendations must not propose two values for one key.
         let taken = |change: &Change| all.iter().any(|earlier| earlier.changes.iter().any(|c| c.key == change.key));
         if !advice.changes.iter().any(taken) {
             all.push(advice);
@@ -73,7 +74,7 @@ pub fn recommend(performance: &Performance, settings: Option<&Settings>) -> Vec<
     all
 }
 
-/// The numbers behind "all is well".
+/// Returns the measurements behind "all is well".
 pub fn all_is_well(performance: &Performance, settings: Option<&Settings>) -> String {
     let time = &performance.time;
     let mut numbers = vec![
@@ -89,24 +90,24 @@ pub fn all_is_well(performance: &Performance, settings: Option<&Settings>) -> St
     format!("nothing to change: {}", numbers.join(", "))
 }
 
-/// What the rules look at.
+/// Input of the rules.
 struct Facts<'a> {
     performance: &'a Performance,
     settings: &'a Settings,
-    /// The GPU it computes on, if it does.
+    /// GPU that the run computes on, if any.
     gpu: Option<&'a Gpu>,
-    /// The machine's processors.
+    /// Utilisation of the machine's processors.
     cpu: Option<f64>,
     process_cpu: Option<f64>,
-    /// The share of the GPU's memory that is taken, or of the machine's.
+    /// Share of memory in use: of the GPU's memory if the run is on a GPU, else of the machine's.
     memory: Option<f64>,
-    /// The share of the machine's memory that the process has.
+    /// Share of the machine's memory used by this process.
     own_memory: Option<f64>,
 }
 
-/// Where the device is `auto`, a GPU with less to do than this is not the run's.
+/// Minimum utilisation at which a GPU counts as the run's, if the device is `auto`.
 const GPU_IN_USE: f64 = 0.05;
-/// Waiting this long for data is worth a change.
+/// Minimum data wait that is worth a change.
 const WAIT: f64 = 0.1;
 
 impl<'a> Facts<'a> {
@@ -139,26 +140,26 @@ impl<'a> Facts<'a> {
         self.performance.time.data_wait >= WAIT
     }
 
-    /// The run's share of a machine that has nothing left to give.
+    /// Returns the run's share of the processor time on a machine that is fully used by others too.
     fn crowded(&self) -> Option<f64> {
         let share = self.process_cpu? / self.cpu.filter(|cpu| *cpu >= 0.9)?;
         (share < 0.6 && self.alone()).then_some(share)
     }
 
-    /// Whether the run is this process only: what others of it take on this machine is not known.
+    /// Whether the run is a single process. With several ranks their use of this machine is not known.
     fn alone(&self) -> bool {
         self.performance.ranks.is_none()
     }
 
-    /// The largest power of two by which a batch can grow within 85 % of the memory. Taken memory is `a + b·batch`, so a
-    /// batch `k` times as large takes at most `k` times the memory.
+    /// Returns the largest power of two, up to 8, by which a batch can grow within 85 % of the memory. Memory in use is
+    /// `a + b·batch`, so a batch `k` times as large takes at most `k` times the memory.
     fn room(&self) -> Option<usize> {
         let memory = self.memory.filter(|memory| *memory > 0.0)?;
         [8, 4, 2].into_iter().find(|k| memory * *k as f64 <= 0.85)
     }
 }
 
-/// Memory runs out.
+/// Recommends less memory if memory is nearly full.
 fn memory(facts: &Facts) -> Option<Recommendation> {
     let (memory, settings) = (facts.memory?, facts.settings);
     if memory < if facts.gpu.is_some() { 0.95 } else { 0.92 } {
@@ -174,7 +175,7 @@ fn memory(facts: &Facts) -> Option<Recommendation> {
         return Some(advised(finding, vec![change(key, false, true)], reason));
     }
     let (batch, accumulation) = (settings.batch_size, settings.accumulation);
-    // Halves of an odd batch would not make the same step.
+    // The halves of an odd batch would not make the same optimizer step.
     (batch.is_multiple_of(2)).then(|| {
         let changes = vec![
             change("data.batch_size", batch, batch / 2),
@@ -184,14 +185,14 @@ fn memory(facts: &Facts) -> Option<Recommendation> {
     })
 }
 
-/// Something else takes the processor.
+/// Reports that other processes take the processor.
 fn crowded(facts: &Facts) -> Option<Recommendation> {
     let share = facts.crowded().filter(|_| facts.gpu.is_none() || facts.waits())?;
     let finding = format!("CPU {} used", percent(facts.cpu?));
     Some(stated(finding, format!("this run has {} of that, something else is running", percent(share))))
 }
 
-/// The loader is slower than the model.
+/// Recommends more loading capacity if the data loader is slower than the model.
 fn data_wait(facts: &Facts) -> Option<Recommendation> {
     let Settings { cores, workers, prefetch_batches: prefetch, .. } = *facts.settings;
     if !facts.waits() {
@@ -207,10 +208,10 @@ fn data_wait(facts: &Facts) -> Option<Recommendation> {
             reason,
         ));
     }
-    // While the model waits, the workers are busy all the time and make a batch per step. A step without the wait takes
-    // 1 − wait of that, so as many workers divided by it keep up; half as many again for batches that take longer.
+    // While the model waits, the workers are always busy and make one batch per step. Without the wait a step takes
+    // 1 − wait of its time, so workers / (1 − wait) are enough; half as many again for batches that take longer.
     let wanted = (1.5 * workers as f64 / (1.0 - wait).max(0.1)).ceil() as usize;
-    // Workers that leave processors idle wait for a disk, and more of them than cores are of use.
+    // If processors are idle, workers wait for a disk, and more workers than cores are useful.
     let most = if facts.cpu.is_some_and(|cpu| cpu < 0.7) { 2 * cores } else { cores };
     let wanted = wanted.min(most);
     let saturated = facts.cpu.is_some_and(|cpu| cpu >= 0.9);
@@ -226,7 +227,7 @@ fn data_wait(facts: &Facts) -> Option<Recommendation> {
     Some(stated(finding, format!("{used}: use samples that are cheaper to make, or a machine with more cores")))
 }
 
-/// The GPU has faster arithmetic than it is used with.
+/// Recommends the GPU's faster arithmetic if the run does not use it.
 fn compute(facts: &Facts) -> Option<Recommendation> {
     let (gpu, time) = (facts.gpu?, &facts.performance.time);
     let bound = time.forward + time.backward >= 0.5 && gpu.utilization.is_none_or(|busy| busy >= 0.7);
@@ -243,7 +244,7 @@ fn compute(facts: &Facts) -> Option<Recommendation> {
     Some(advised(finding, vec![change("train.compute", now.to_string(), proposed.to_string())], &reason))
 }
 
-/// The GPU could do more at once.
+/// Recommends a larger batch if the GPU is not fully used.
 fn batch(facts: &Facts) -> Option<Recommendation> {
     let (gpu, settings) = (facts.gpu?, facts.settings);
     let idle = gpu.utilization.is_some_and(|busy| busy < 0.9);
@@ -256,7 +257,7 @@ fn batch(facts: &Facts) -> Option<Recommendation> {
     finding.extend(facts.performance.mfu.map(|mfu| format!("MFU {}", percent(mfu))));
     let finding = finding.join(", ");
     let (batch, accumulation, room) = (settings.batch_size, settings.accumulation, facts.room()?);
-    // As much of it as accumulation gives back changes nothing but the speed.
+    // If accumulation shrinks by the same factor, only the speed changes.
     match [8, 4, 2].into_iter().find(|k| *k <= room && accumulation.is_multiple_of(*k)) {
         Some(k) => {
             let changes = vec![
@@ -273,7 +274,7 @@ fn batch(facts: &Facts) -> Option<Recommendation> {
     }
 }
 
-/// Moving batches takes long.
+/// Recommends less padding if transfers of batches take long.
 fn transfer(facts: &Facts) -> Option<Recommendation> {
     let (transfer, settings) = (facts.performance.time.transfer, facts.settings);
     (transfer >= 0.1 && settings.pads_to_window).then(|| {
@@ -282,11 +283,11 @@ fn transfer(facts: &Facts) -> Option<Recommendation> {
     })
 }
 
-/// The optimizer works more often than it needs to.
+/// Recommends fewer optimizer steps if the optimizer takes a large share of the time.
 fn optimizer(facts: &Facts) -> Option<Recommendation> {
     let (share, accumulation) = (facts.performance.time.optimizer, facts.settings.accumulation);
     (share >= 0.2).then(|| {
-        // Twice the rest, the optimizer once.
+        // The rest takes twice as long, the optimizer as long as before.
         let then = share / (2.0 * (1.0 - share) + share);
         let reason = format!(
             "its share becomes {}; a step sees twice the samples, so the learning rate may have to follow",
@@ -297,7 +298,7 @@ fn optimizer(facts: &Facts) -> Option<Recommendation> {
     })
 }
 
-/// What is neither loading nor learning takes long.
+/// Recommends less logging if a large share of the time is neither loading nor learning.
 fn other(facts: &Facts) -> Option<Recommendation> {
     let (share, every) = (facts.performance.time.other, facts.settings.log_every);
     (share >= 0.15 && every < 10)
@@ -332,7 +333,7 @@ impl Change {
     }
 }
 
-/// A share as people write it.
+/// Formats a share as a percentage.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }

@@ -2,7 +2,7 @@ use super::*;
 use serde_json::json;
 use undertone_train::{Hardware, RankPerformance, TimeSplit};
 
-/// Ten steps of a run on a CPU with nothing wrong.
+/// Ten steps of a run on a CPU that needs no change.
 fn well() -> Performance {
     Performance {
         step: 50,
@@ -49,7 +49,7 @@ fn on_gpu(name: &str, busy: f64, memory: u64) -> Performance {
     performance
 }
 
-/// `performance` with other shares; the forward pass takes the rest.
+/// Returns `performance` with other shares of the time; the forward pass takes the rest.
 fn spent(mut performance: Performance, change: impl Fn(&mut TimeSplit)) -> Performance {
     let time = &mut performance.time;
     change(time);
@@ -57,7 +57,7 @@ fn spent(mut performance: Performance, change: impl Fn(&mut TimeSplit)) -> Perfo
     performance
 }
 
-/// `performance` of one of two ranks: what else runs may be the other one.
+/// Returns `performance` as one of two ranks: other load on the machine may be the other rank.
 fn with_another_rank(performance: Performance) -> Performance {
     let ranks = Some(RankPerformance { count: 2, overlap: 0.5, slowest: 0, imbalance: 0.0 });
     Performance { ranks, ..performance }
@@ -78,12 +78,12 @@ fn settings() -> Settings {
     }
 }
 
-/// What is said, sentence by sentence.
+/// Returns the text of each recommendation.
 fn said(performance: &Performance, settings: &Settings) -> Vec<String> {
     recommend(performance, Some(settings)).into_iter().map(|advice| advice.text).collect()
 }
 
-/// The only advice, and what it changes.
+/// Returns the only recommendation, and its changes.
 fn only(performance: &Performance, settings: &Settings) -> (String, Vec<(String, Value, Value)>) {
     let mut all = recommend(performance, Some(settings));
     assert_eq!(all.len(), 1, "{all:?}");
@@ -109,7 +109,7 @@ fn nothing_is_said_without_numbers_or_about_unknown_settings() {
     let waiting = spent(well(), |time| (time.data_wait, time.backward) = (0.5, 0.2));
     assert_eq!(recommend(&waiting, None), []);
     assert_eq!(said(&Performance { steps: 9, ..waiting.clone() }, &settings()), [""; 0]);
-    // Without hardware the processors may have room and the memory may be full.
+    // Without hardware measurements the processors may be idle and the memory may be full.
     let blind = Performance { hardware: None, ..waiting };
     assert_eq!(said(&blind, &settings()), ["data wait 50 %: raise data.workers from 2 to 6"]);
     assert_eq!(said(&Performance { hardware: None, ..well() }, &settings()), [""; 0]);
@@ -248,7 +248,7 @@ fn the_optimizer_the_transfer_and_the_log_each_name_their_key() {
 
 #[test]
 fn no_key_is_given_two_values() {
-    // Memory wants more accumulation and the optimizer too, each its own.
+    // The memory rule and the optimizer rule both propose more accumulation; only one may.
     let both = spent(on_gpu("NVIDIA L4", 0.97, 96), |time| (time.optimizer, time.backward) = (0.3, 0.3));
     let all = recommend(&both, Some(&Settings { compute: Compute::Bf16, accumulation: 3, ..settings() }));
     let keys: Vec<&str> = all.iter().flat_map(|advice| &advice.changes).map(|c| c.key.as_str()).collect();

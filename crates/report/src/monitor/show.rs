@@ -1,19 +1,19 @@
-//! A snapshot as people read it.
+//! Text form of a snapshot.
 
 use super::recommend::{MEASURED_STEPS, percent};
 use super::snapshot::{Snapshot, State};
 use serde_json::{Map, Value};
 use undertone_train::{Gpu, Hardware, Performance, RankPerformance};
 
-/// Characters of a full bar.
+/// Width of a full bar, in characters.
 const BAR: usize = 24;
-/// Characters of a row of values.
+/// Maximum width of a row of values, in characters.
 const ROW: usize = 90;
-/// A log this old is worth a word.
+/// Age of the last write to the log, in seconds, from which it is shown.
 const STALE_SECONDS: f64 = 60.0;
 
 impl Snapshot {
-    /// Some lines of text without colours, none of them ended by more than a line feed.
+    /// Returns the snapshot as lines of plain text without colours, separated by line feeds.
     pub fn text(&self) -> String {
         let mut lines = vec![self.title()];
         lines.extend(self.position());
@@ -66,7 +66,7 @@ impl Snapshot {
     }
 }
 
-/// `loss 0.432  lr 0.0003`: every value of a line of `metrics.jsonl` but its step, in rows below each other.
+/// Formats every value of a line of `metrics.jsonl` but its step, as in `loss 0.432  lr 0.0003`, wrapped into rows.
 fn values(line: &Map<String, Value>) -> String {
     let mut rows = vec![String::new()];
     for (name, value) in line.iter().filter(|(name, _)| *name != "step") {
@@ -80,7 +80,7 @@ fn values(line: &Map<String, Value>) -> String {
     rows.join(&format!("\n{:8}", ""))
 }
 
-/// Four significant digits; very small numbers as powers of ten.
+/// Formats a number with four significant digits; very small numbers as powers of ten.
 fn short(number: f64) -> String {
     if number == 0.0 {
         return "0".into();
@@ -103,7 +103,7 @@ fn speed(performance: &Performance) -> String {
 
 fn split(performance: &Performance) -> Vec<String> {
     let parts = performance.time.parts().into_iter();
-    // Of a run that is one process nobody asks what ranks cost.
+    // The time for communication between ranks is shown only if there are several.
     let parts = parts.filter(|(name, _)| *name != "ranks" || performance.ranks.is_some()).enumerate();
     let line = |(index, (name, share)): (usize, (&str, f64))| {
         let head = if index == 0 { "time" } else { "" };
@@ -112,7 +112,7 @@ fn split(performance: &Performance) -> Vec<String> {
     parts.map(line).collect()
 }
 
-/// What several processes are like that train together.
+/// Formats the measurements of several ranks.
 fn ranks(ranks: &RankPerformance) -> String {
     let RankPerformance { count, overlap, slowest, imbalance } = ranks;
     format!(
@@ -148,14 +148,14 @@ fn gigabytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / 1e9)
 }
 
-/// As long as its share, in eighths of a character.
+/// Returns a bar as long as the share, in eighths of a character.
 fn bar(share: f64) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (share.clamp(0.0, 1.0) * (8 * BAR) as f64).round() as usize;
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-/// As long as a whole, the rest of it dotted.
+/// Returns a bar of full width, with the rest dotted.
 fn full_bar(share: f64) -> String {
     let done = (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
     "━".repeat(done) + &"┄".repeat(BAR - done)

@@ -3,41 +3,41 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use undertone_train::Performance;
 
-/// What a run's files say at a moment.
+/// State of a run at one moment, as read from its files.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Snapshot {
     /// The run's directory.
     pub run: String,
-    /// The directory of the stage below it, `phase1/copy` say; nothing for a run without stages.
+    /// Directory of the stage below it, such as `phase1/copy`; `None` for a run without stages.
     pub stage: Option<String>,
-    /// Whether it goes on.
+    /// Whether the run is still training.
     pub state: State,
-    /// Seconds since its logs were written to.
+    /// Seconds since the last write to its logs.
     pub seconds_since_update: Option<f64>,
     /// Optimizer steps taken.
     pub step: Option<u64>,
-    /// Optimizer steps it is to take, where that is known.
+    /// Total number of optimizer steps, if known.
     pub steps: Option<u64>,
-    /// Seconds of training to the end at the present speed, evaluations not counted.
+    /// Estimated seconds of training left at the present speed, without evaluations.
     pub eta_seconds: Option<f64>,
-    /// The latest line of training: step, loss, learning rate (`lr`) and whatever else is logged.
+    /// Latest training line: step, loss, learning rate (`lr`) and the other logged values.
     pub train: Option<Map<String, Value>>,
     /// The latest evaluation.
     pub valid: Option<Map<String, Value>>,
-    /// The latest lines of `performance.jsonl` as one.
+    /// Latest lines of `performance.jsonl`, combined.
     pub performance: Option<Performance>,
-    /// What these numbers say should be changed.
+    /// Recommendations from these measurements.
     pub recommendations: Vec<Recommendation>,
-    /// What is said where nothing should be.
+    /// Text if there are no recommendations.
     #[serde(skip)]
     pub(super) all_is_well: Option<String>,
 }
 
-/// Whether a run goes on.
+/// Whether a run is still training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It has not said that it ended. One that was killed says nothing: look at `seconds_since_update`.
+    /// Its end was not logged. A killed process logs nothing: check `seconds_since_update`.
     Running,
     /// It took all its steps, or stopped early.
     Finished,

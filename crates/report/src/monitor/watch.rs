@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use undertone_train::{Performance, Summary, TrainConfig};
 
-/// Follows a run, and of a run with tasks the stage that is being trained.
+/// Follows a run; of a run with tasks, the stage that is being trained.
 #[derive(Debug)]
 pub struct Monitor {
     run: PathBuf,
@@ -16,11 +16,11 @@ pub struct Monitor {
     plan: ReadPlan,
 }
 
-/// Lines of `performance.jsonl` that are shown as one: enough to even out batches of different lengths, few enough to see
-/// a change.
+/// Number of lines of `performance.jsonl` that are combined: enough to average over batches of different lengths, few
+/// enough to show a change.
 const WINDOW: usize = 10;
 
-/// A directory that a Learner writes to, as far as it was read.
+/// Directory of a Learner, with what was read from it so far.
 #[derive(Debug)]
 struct Stage {
     dir: PathBuf,
@@ -32,18 +32,18 @@ struct Stage {
 }
 
 impl Monitor {
-    /// Of the run at the path `run`, or of that name below `runs`; if none is named, of the run below `runs` that was
-    /// written to last. `plan` reads what a stage was asked for.
+    /// Opens the run at the path `run`, or of that name below `runs`; without `run`, the most recently written run
+    /// below `runs`. `plan` reads the configuration of a stage.
     ///
     /// # Errors
-    /// When there is no such run.
+    /// If there is no such run.
     pub fn open(run: Option<&Path>, runs: &Path, plan: ReadPlan) -> Result<Self, MonitorError> {
         let run = find::find_run(run, runs)?;
         let stage = Stage::new(find::newest_stage(&run).unwrap_or_else(|| run.clone()));
         Ok(Self { run, stage, plan })
     }
 
-    /// Reads what was written since the last look. Of several stages the one that was written to last is looked at.
+    /// Reads what was written since the last call. Of several stages the most recently written one is read.
     pub fn look(&mut self) -> Snapshot {
         if let Some(newest) = find::newest_stage(&self.run).filter(|newest| *newest != self.stage.dir) {
             self.stage = Stage::new(newest);
@@ -116,13 +116,13 @@ impl Stage {
         self.latest.drain(..self.latest.len().saturating_sub(WINDOW));
     }
 
-    /// The last step that is logged.
+    /// Returns the last logged step.
     fn step(&self) -> Option<u64> {
         let of = |line: &Option<Map<String, Value>>| line.as_ref()?.get("step")?.as_u64();
         [of(&self.train), of(&self.valid), self.latest.back().map(|line| line.step)].into_iter().flatten().max()
     }
 
-    /// How many steps it is to take. Where it is told in epochs, a checkpoint knows how many batches one has.
+    /// Returns the total number of steps. If it is given in epochs, the batches per epoch are read from a checkpoint.
     fn steps(&self, train: &TrainConfig) -> Option<u64> {
         if train.max_steps.is_some() || train.epochs.is_none() {
             return Some(train.steps(1));

@@ -1,4 +1,4 @@
-//! A made-up run, for the tests of the pictures and the page.
+//! A synthetic run, for the tests of the pictures and the page.
 
 use crate::routing::{RoutedSample, RoutingAnalysis};
 use crate::series::{LossCurves, Series};
@@ -9,7 +9,7 @@ const NAMES: [&str; 5] = ["clean-speech", "noisy-radio", "contest-pileup-3", "nu
 const ROUTERS: [&str; 7] =
     ["learned", "oracle", "uniform", "random", "shared adapter", "frozen head only", "full fine-tuning"];
 
-/// Names of up to 16 characters.
+/// Returns names of up to 16 characters.
 pub(crate) fn names(tasks: usize) -> Vec<String> {
     let name = |task: usize| match task / NAMES.len() {
         0 => NAMES[task].to_string(),
@@ -18,12 +18,12 @@ pub(crate) fn names(tasks: usize) -> Vec<String> {
     (0..tasks).map(name).collect()
 }
 
-/// Evenly scattered numbers in 0..1, always the same.
+/// Returns evenly scattered, deterministic numbers in 0..1.
 fn scatter(index: usize, salt: usize) -> f64 {
     ((index as f64 + 1.0) * 0.618_033_988_75 + salt as f64 * 0.414_213_562_37).fract()
 }
 
-/// A router that is mostly right, and most at a loss with the later tasks.
+/// Returns the output of a router that is mostly right, and least certain for the later tasks.
 pub(crate) fn samples(tasks: usize) -> Vec<RoutedSample> {
     let sample = |index: usize| {
         let task = index % tasks;
@@ -45,7 +45,7 @@ pub(crate) fn analysis(tasks: usize) -> RoutingAnalysis {
     RoutingAnalysis::new(names(tasks), &samples(tasks)).unwrap()
 }
 
-/// Seven routers, judged by the character error rate.
+/// Returns the character error rates of seven routers.
 pub(crate) fn table(tasks: usize) -> MetricsTable {
     let metric = |name: &str| Metric { name: name.into(), direction: Direction::Lower };
     let columns = names(tasks).into_iter().map(|task| TaskColumn { task, primary: "cer".into() }).collect();
@@ -60,7 +60,7 @@ pub(crate) fn table(tasks: usize) -> MetricsTable {
     table
 }
 
-/// Losses of the adapters, and of a router with its temperature.
+/// Returns the losses of the adapters, and of a router with its temperature.
 pub(crate) fn curves(tasks: usize) -> Vec<LossCurves> {
     let curve = |name: &str, salt: usize, from: f64, to: f64| Series {
         name: name.into(),

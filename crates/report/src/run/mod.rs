@@ -1,4 +1,4 @@
-//! The page of a run with tasks as a whole: what its analysis found, in tables and pictures.
+//! The page of a run with tasks as a whole: the results of its analysis, in tables and pictures.
 
 #[cfg(test)]
 mod fixture;

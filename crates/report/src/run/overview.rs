@@ -11,42 +11,42 @@ use std::path::{Path, PathBuf};
 use undertone_store::{StoreError, write_atomically};
 use undertone_train::LAST_LOSS;
 
-/// What the page of a run with tasks shows that only its configuration tells.
+/// Content of the page of a run with tasks that only its configuration provides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunOverview {
-    /// What stands above.
+    /// Title of the page.
     pub title: String,
-    /// What a reader wants to know of the configuration: keys in words, and values.
+    /// Main settings: keys in words, and values.
     pub settings: Vec<(String, String)>,
-    /// The phases whose losses are drawn.
+    /// Phases whose losses are drawn.
     pub phases: Vec<PhaseOverview>,
-    /// Every trained stage: what it is called, and its directory below the run's. The page leads to theirs.
+    /// Every trained stage: its title, and its directory below the run's. The page links to theirs.
     pub stages: Vec<(String, PathBuf)>,
 }
 
 /// A phase and the stages that log its losses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PhaseOverview {
-    /// What it is called.
+    /// Name of the phase.
     pub name: String,
-    /// Its stages, in their order.
+    /// Stages of the phase, in order.
     pub stages: Vec<LoggedStage>,
 }
 
 /// A stage that logs losses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggedStage {
-    /// Its directory below the run's.
+    /// Directory of the stage below the run's.
     pub directory: PathBuf,
-    /// The task, where the stage trains one alone: its loss is drawn under the task's name and without its terms, which
-    /// are on the stage's own page.
+    /// Task, if the stage trains a single one: its loss is drawn under the task's name and without its terms, which are
+    /// on the stage's own page.
     pub task: Option<String>,
 }
 
-/// Draws what an analysis found: the pictures, and the page of the run as a whole.
+/// Draws the results of an analysis: the pictures, and the page of the run as a whole.
 ///
 /// # Errors
-/// When a picture cannot be drawn or a file not be written.
+/// If a picture cannot be drawn or a file cannot be written.
 pub(crate) fn write_overview(
     run: &Path,
     overview: &RunOverview,
@@ -71,13 +71,13 @@ pub(crate) fn write_overview(
     Ok(page)
 }
 
-/// Where the page of a stage is, seen from the run's.
+/// Returns the address of a stage's page, relative to the run's.
 fn address(stage: &Path) -> String {
     let parts = stage.components().map(|part| encoded(&part.as_os_str().to_string_lossy()));
     parts.map(|part| part + "/").collect::<String>() + REPORT
 }
 
-/// A folder's name in an address: a task may be called anything.
+/// Returns a folder's name percent-encoded, because a task may have any name.
 fn encoded(name: &str) -> String {
     let byte = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
@@ -86,7 +86,7 @@ fn encoded(name: &str) -> String {
     name.bytes().map(byte).collect()
 }
 
-/// The training losses of every phase that left any.
+/// Returns the training losses of every phase that logged any.
 fn curves(run: &Path, phases: &[PhaseOverview]) -> Vec<LossCurves> {
     let named = phases.iter().map(|phase| {
         let (mut losses, mut temperature) = (Vec::new(), Vec::new());

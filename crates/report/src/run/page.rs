@@ -1,4 +1,4 @@
-//! The page: everything a run has to show, in one file that needs nothing else.
+//! The page of a run with tasks: all its results in one self-contained file.
 
 use super::pictures::{Picture, PictureSection};
 use crate::draw::canvas::percent;
@@ -7,9 +7,9 @@ use crate::routing::RoutingAnalysis;
 use crate::table::MetricsTable;
 use maud::{Markup, html};
 
-/// The report as one HTML page, with its style and [`pictures`](crate::pictures) inside; it loads nothing. Sections
-/// without content are left out, and all text is escaped; the pictures' SVG goes in as it is. `links` lead to other pages
-/// of the run: what they are called and where they are.
+/// Returns the report as one HTML page, with its style and [`pictures`](crate::pictures) inside; it loads nothing.
+/// Empty sections are left out. All text is escaped; the SVG of the pictures is inserted unescaped. `links` are the
+/// titles and addresses of other pages of the run.
 pub fn report_html(
     title: &str,
     analysis: &RoutingAnalysis,
@@ -45,7 +45,7 @@ pub fn report_html(
     frame::page(title, &body)
 }
 
-/// The run in five numbers.
+/// Returns the run in five numbers.
 fn summary(analysis: &RoutingAnalysis) -> Markup {
     frame::cards(&[
         ("Test samples", analysis.samples.to_string(), String::new()),
@@ -56,7 +56,7 @@ fn summary(analysis: &RoutingAnalysis) -> Markup {
     ])
 }
 
-/// The routing by task; the numbers are those the pictures use where names would not fit.
+/// Returns the routing by task; its numbers are those that the pictures use where names would not fit.
 fn task_table(analysis: &RoutingAnalysis) -> Markup {
     let share = |value: Option<f64>| value.map_or("–".to_string(), |value| format!("{:.2}%", 100.0 * value));
     let ideal = percent(1.0 / analysis.tasks.len() as f64);
@@ -107,7 +107,7 @@ mod tests {
         report_html(title, &analysis, &table, &pictures, settings, &[])
     }
 
-    /// The page as XML: HTML's unclosed `meta` aside, it is well-formed.
+    /// Parses the page as XML; it is well-formed apart from HTML's unclosed `meta`.
     fn parsed(page: &str) -> String {
         let body = page.split_once("<body>").unwrap().1.split_once("</body>").unwrap().0;
         format!("<body>{body}</body>")

@@ -6,27 +6,27 @@ use crate::routing::RoutingAnalysis;
 use crate::series::LossCurves;
 use crate::table::MetricsTable;
 
-/// What a picture is about.
+/// Section of the page that a picture belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PictureSection {
-    /// What the routers scored.
+    /// Metrics of the routers.
     Metrics,
-    /// Where the gates went.
+    /// Distribution of the gates.
     Routing,
-    /// How training went.
+    /// Losses in training.
     Training,
 }
 
-/// A picture and what to say under it.
+/// A picture and its caption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
-    /// What it is about.
+    /// Section that it belongs to.
     pub section: PictureSection,
-    /// A name for its file, ending in `.svg`; no two of [`pictures`] share one.
+    /// File name, ending in `.svg`, unique among [`pictures`].
     pub file_name: String,
-    /// How to read it, in a sentence or two.
+    /// Caption: a sentence or two on how to read it.
     pub caption: String,
-    /// The picture itself.
+    /// SVG source.
     pub svg: String,
 }
 
@@ -36,11 +36,11 @@ impl Picture {
     }
 }
 
-/// Draws all there is to see: the metrics by task (one picture per primary metric), the routing, the curves of each
-/// phase. What has nothing to show is left out.
+/// Draws all pictures: the metrics by task (one picture per primary metric), the routing, the curves of each phase.
+/// Empty pictures are left out.
 ///
 /// # Errors
-/// When a picture cannot be drawn.
+/// If a picture cannot be drawn.
 pub fn pictures(
     analysis: &RoutingAnalysis,
     table: &MetricsTable,
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// A text and its place on the sheet: left, top, right, bottom.
+    /// Returns a text and its box on the sheet: left, top, right, bottom.
     fn text_box(node: &roxmltree::Node) -> (String, [f64; 4]) {
         let number = |name: &str| node.attribute(name).unwrap().parse::<f64>().unwrap();
         let (text, size) = (node.text().unwrap_or("").trim().to_string(), number("font-size"));
@@ -189,7 +189,7 @@ mod tests {
         for picture in [1, 2, 5, 6, 8, 12, 20, 32].into_iter().flat_map(drawn) {
             let document = roxmltree::Document::parse(&picture.svg).unwrap();
             let texts = document.descendants().filter(|node| node.has_tag_name("text"));
-            // The estimate of the width is generous, so a pixel is let pass.
+            // The estimate of the width is an upper one, so one pixel of overlap is allowed.
             let boxes: Vec<_> = texts.map(|node| text_box(&node)).collect();
             for (index, (text, [left, top, right, bottom])) in boxes.iter().enumerate() {
                 let inside = *left >= 0.0 && *top >= 0.0 && *right <= 640.0 && *bottom <= 420.0;
@@ -219,7 +219,7 @@ mod tests {
         for picture in &pictures {
             roxmltree::Document::parse(&picture.svg).unwrap();
         }
-        // The legend of a hundred losses ends with how many it leaves out.
+        // The legend of a hundred losses ends with the number of those it leaves out.
         assert!(texts(&svg_of(&pictures, "loss-1.svg")).iter().any(|text| text.ends_with(" more")));
     }
 

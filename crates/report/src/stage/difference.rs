@@ -1,15 +1,16 @@
-//! How a text differs from what it should be.
+//! Marks the differences between a hypothesis and its reference.
 
 use maud::{Markup, html};
 use similar::utils::{diff_chars, diff_words};
 use similar::{Algorithm, ChangeTag};
 
-/// References of several words that are longer than this, in characters, are compared by words: letters that words have
-/// by chance in common say nothing.
+/// Length in characters above which references of several words are compared by words: letters that words have in
+/// common by chance are not informative.
 const BY_CHARACTERS: usize = 40;
 
-/// `text` with what is wrong or too much marked as inserted, and what it lacks of `reference` as deleted. Of long texts
-/// only the wrong words are marked: they would be lost among the missing ones, and the reference stands beside them.
+/// Returns `text` with wrong and superfluous parts marked as inserted, and missing parts of `reference` as deleted. In
+/// long texts only the wrong words are marked: they would be lost among the missing ones, and the reference is shown
+/// beside.
 pub(crate) fn marked(reference: &str, text: &str) -> Markup {
     let by_words = reference.chars().count() > BY_CHARACTERS && reference.trim().contains(char::is_whitespace);
     let changes = match by_words {
@@ -49,7 +50,7 @@ mod tests {
         assert_eq!(marked(reference, &text).into_string(), expected);
     }
 
-    /// What is left of a marked text without one kind of marks and what they hold.
+    /// Returns a marked text without the marks of one kind and their content.
     fn without(html: &str, mark: &str) -> String {
         let (open, close) = (format!("<{mark}>"), format!("</{mark}>"));
         let mut parts = html.split(&open);

@@ -1,4 +1,4 @@
-//! The page of one training: a plain run, or a stage of a run with tasks.
+//! The page of one training: a run without tasks, or a stage of a run with tasks.
 
 mod difference;
 pub(crate) mod page;

@@ -10,7 +10,7 @@ use std::path::{Component, Path};
 use undertone_metrics::direction_of;
 use undertone_train::{Environment, ExampleChange, Summary};
 
-/// The report of the run in `directory`.
+/// Returns the report of the run in `directory`.
 pub(crate) fn html(directory: &Path, records: &RunRecords) -> Result<String, ReportError> {
     let (learning, machine) = (learning(records)?, machine(records)?);
     let summary = records.summary.as_ref();
@@ -46,7 +46,7 @@ pub(crate) fn html(directory: &Path, records: &RunRecords) -> Result<String, Rep
     Ok(frame::page(&title, &body))
 }
 
-/// The run's name, and for a stage where it stands in the run.
+/// Returns the run's name; for a stage also its place in the run.
 fn title(directory: &Path) -> String {
     let whole = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let root = root(&whole).unwrap_or(&whole);
@@ -56,7 +56,7 @@ fn title(directory: &Path) -> String {
     names.join(" · ")
 }
 
-/// Where the report of the run is that a stage is part of, seen from the stage.
+/// Returns the path of the report of the whole run, relative to the stage.
 fn whole_run(directory: &Path) -> Option<String> {
     let directory = directory.canonicalize().ok()?;
     let root = root(&directory)?;
@@ -92,11 +92,11 @@ fn cards(summary: &Summary, records: &RunRecords) -> Vec<(&'static str, String, 
     cards
 }
 
-/// Every metric before training and after it.
+/// Returns a table of every metric before and after training.
 fn metrics(summary: &Summary) -> Markup {
     let row = |(name, after): (&String, &f64)| {
         let before = summary.before.get(name).copied();
-        // Older summaries do not say it.
+        // Older summaries do not contain the direction.
         let direction = summary.directions.get(name).copied().or_else(|| direction_of(name));
         let better = direction.zip(before).is_some_and(|(direction, before)| direction.is_better(*after, before));
         let title = direction.map_or(name.clone(), |direction| format!("{name} {}", direction.arrow()));
@@ -137,7 +137,7 @@ fn examples(examples: &[ExampleChange]) -> Markup {
     }
 }
 
-/// A column for each environment: sessions one after the other in the same one share it.
+/// Returns a table with a column for each environment: consecutive sessions in the same environment share one.
 fn environment(sessions: &[Environment]) -> Markup {
     let groups: Vec<&[Environment]> = sessions.chunk_by(|a, b| constant(a) == constant(b)).collect();
     let say = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
@@ -181,7 +181,7 @@ fn environment(sessions: &[Environment]) -> Markup {
     }
 }
 
-/// What is the same for all sessions in one environment.
+/// Returns the fields that are the same for all sessions in one environment.
 fn constant(session: &Environment) -> Environment {
     Environment { started: String::new(), step: 0, command: Vec::new(), ..session.clone() }
 }
@@ -193,20 +193,20 @@ fn figures(figures: &[Figure]) -> Markup {
     )
 }
 
-/// Seconds as `1:02:03`.
+/// Formats seconds as `1:02:03`.
 fn duration(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
-/// Bytes as MiB or GiB.
+/// Formats bytes as MiB or GiB.
 fn memory(bytes: u64) -> String {
     let mib = bytes as f64 / f64::from(1 << 20);
     if mib < 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.1} GiB", mib / 1024.0) }
 }
 
-/// A number of parameters in three digits or so.
+/// Formats a number of parameters with about three digits.
 fn count(number: usize) -> String {
     match number {
         0..1_000 => number.to_string(),
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// The report of a directory, and its body as XML.
+    /// Returns the report of a directory, and its body as XML.
     fn report(directory: &Path) -> (String, String) {
         let page = std::fs::read_to_string(write_report(directory).expect("a report")).expect("read");
         let body = page.split_once("<body>").expect("a body").1.split_once("</body>").expect("an end").0;
@@ -304,7 +304,7 @@ mod tests {
         assert!(body.contains("<td>EPYC, 2 cores</td><td>Xeon, 8 cores</td>"), "{body}");
         assert!(body.contains("<td>abc, modified</td><td>unknown</td>"), "{body}");
         assert!(body.contains("2026-11-21T19:38:16Z from step 10"), "{body}");
-        // Nothing is loaded, nothing is left unescaped.
+        // The page loads nothing, and all text is escaped.
         for forbidden in ["<script", "<link", "src=", "url(", "@import", "<b>", "cw <0>"] {
             assert!(!page.contains(forbidden), "{forbidden}");
         }

@@ -7,31 +7,31 @@ use crate::error::AnalysisError;
 use crate::series::{GUMBEL_TEMPERATURE, Series};
 use undertone_train::{Hardware, LAST_LOSS, Performance};
 
-/// Small enough that its text can be read on a phone, where it is drawn at three quarters of its size.
+/// Size of a picture: its text is still readable on a phone, where it is drawn at three quarters of its size.
 const SIZE: (u32, u32) = (480, 320);
 
-/// What is logged of training besides losses and learning rates.
+/// Values logged in training besides losses and learning rates.
 const GAUGES: [&str; 4] = ["grad_norm", GUMBEL_TEMPERATURE, "loss_scale", "skipped_steps"];
 
-/// The losses that are not terms of one.
+/// Losses that are not terms of another loss.
 const LOSSES: [&str; 2] = ["loss", LAST_LOSS];
 
-/// A picture and what is said under it.
+/// A picture and its caption.
 pub(crate) struct Figure {
     pub svg: String,
     pub caption: String,
 }
 
-/// Collects pictures that share an x axis, leaving out those that have nothing to show.
+/// Collects pictures that share an x axis, without those that have no values.
 struct Album {
     steps: (f64, f64),
     figures: Vec<Figure>,
 }
 
-/// Losses, validation, learning rate, gradient norm and gauges.
+/// Draws losses, validation metrics, learning rate, gradient norm and gauges.
 ///
 /// # Errors
-/// When the drawing library fails.
+/// If the drawing library fails.
 pub(crate) fn learning(records: &RunRecords) -> Result<Vec<Figure>, AnalysisError> {
     let mut album = Album { steps: records.steps(), figures: Vec::new() };
     let named = |name: &str| records.trained(name).map(unnamed).into_iter().collect::<Vec<_>>();
@@ -69,10 +69,10 @@ pub(crate) fn learning(records: &RunRecords) -> Result<Vec<Figure>, AnalysisErro
     Ok(album.figures)
 }
 
-/// Throughput, the time of a step, memory and utilisation; nothing without `performance.jsonl`.
+/// Draws throughput, the time of a step, memory and utilisation; empty without `performance.jsonl`.
 ///
 /// # Errors
-/// When the drawing library fails.
+/// If the drawing library fails.
 pub(crate) fn machine(records: &RunRecords) -> Result<Vec<Figure>, AnalysisError> {
     let mut album = Album { steps: records.steps(), figures: Vec::new() };
     let (time, parts) = (records.time(), records.time_parts());
@@ -137,24 +137,25 @@ impl Album {
     }
 }
 
-/// Curves of values that jump from one to the next.
+/// Returns curves of fluctuating values.
 fn noisy<'a>(title: &'a str, quantity: &'a str, series: &'a [Series]) -> Curves<'a> {
     Curves { noisy: true, ..Curves::new(title, quantity, series) }
 }
 
-/// The metric that decided which model is best, with its step and value: the one that had the summary's value there.
+/// Returns the metric that selected the best model, with its step and value: the one with the summary's value at that
+/// step.
 pub(crate) fn best(records: &RunRecords) -> Option<(String, (u64, f64))> {
     let (score, at) = records.summary.as_ref()?.best?;
-    // Logs have seven digits of it.
+    // Logs keep seven digits of it.
     let is_score = |value: f64| (value - score).abs() <= 1e-6 * score.abs();
     let scored = |series: &&Series| series.points.iter().any(|(step, value)| *step == at && is_score(*value));
-    // The mean error of a run with tasks may be that of its only task.
+    // The mean error of a run with tasks may equal that of its only task.
     let mut candidates: Vec<&Series> = records.valid.iter().filter(scored).collect();
     candidates.sort_by_key(|series| series.name.contains('.'));
     Some((candidates.first()?.name.clone(), (at, score)))
 }
 
-/// Metrics of tasks (`task.metric`) by metric, a curve a task; others by themselves.
+/// Groups the metrics of tasks (`task.metric`) by metric, with a curve per task; other metrics are groups of their own.
 fn by_metric(valid: &[Series]) -> Vec<(String, Vec<Series>)> {
     let mut groups: Vec<(String, Vec<Series>)> = Vec::new();
     for series in valid {
@@ -168,7 +169,7 @@ fn by_metric(valid: &[Series]) -> Vec<(String, Vec<Series>)> {
     groups
 }
 
-/// Learning rates: `lr`, and `lr.` or `lr_` with the name of a group of parameters.
+/// Whether a name is a learning rate: `lr`, or `lr.` or `lr_` with the name of a parameter group.
 pub(crate) fn is_rate(name: &str) -> bool {
     name.strip_prefix("lr").is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '_']))
 }
@@ -177,12 +178,12 @@ fn picked(records: &RunRecords, which: impl Fn(&str) -> bool) -> Vec<Series> {
     records.train.iter().filter(|series| which(&series.name)).cloned().collect()
 }
 
-/// A series that its picture's title names.
+/// Returns a series without a name, because the picture's title names it.
 fn unnamed(series: &Series) -> Series {
     Series { name: String::new(), points: series.points.clone() }
 }
 
-/// Names of the graphics cards, numbered where there are several.
+/// Returns the names of the GPUs, numbered if there are several.
 fn cards(records: &RunRecords) -> Vec<String> {
     let last = records.performance.iter().rev().find_map(|line| line.hardware.as_ref());
     let gpus = last.map(|hardware| hardware.gpus.as_slice()).unwrap_or_default();
@@ -193,7 +194,7 @@ fn cards(records: &RunRecords) -> Vec<String> {
     gpus.iter().map(|gpu| gpu.name.as_str()).enumerate().map(name).collect()
 }
 
-/// Each part's share of all the time, largest first.
+/// Returns each part's share of the total time, largest first.
 fn averages(records: &RunRecords) -> String {
     let time = records.time();
     let total: f64 = time.iter().map(|it| it.weight).sum();

@@ -1,4 +1,4 @@
-//! What a run's directory says of its training.
+//! Reads the records in a run's directory.
 
 use crate::draw::areas::{Interval, Part};
 use crate::error::ReportError;
@@ -7,32 +7,32 @@ use serde_json::Value;
 use std::path::Path;
 use undertone_train::{Environment, Performance, Summary};
 
-/// The parts of a training step's time, from the bottom of the picture up, each with the number of its colour.
+/// Parts of a training step's time, from the bottom of the picture up, each with the index of its colour.
 const TIME: [Part; 7] =
     [("forward", 0), ("backward", 4), (RANKS, 3), ("optimizer", 2), ("transfer", 1), ("data wait", 5), ("other", 6)];
 
-/// The part that only runs of several ranks have.
+/// Part that only runs with several ranks have.
 const RANKS: &str = "ranks";
 
-/// Everything there is of a training run; only the metrics have to be.
+/// All records of a training run; only the metrics are required.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunRecords {
-    /// What was logged of training steps, by name, in the order in which the names occur.
+    /// Values logged in training, by name, in the order in which the names occur.
     pub train: Vec<Series>,
-    /// What evaluations found, likewise.
+    /// Values of the evaluations, likewise.
     pub valid: Vec<Series>,
-    /// How fast it went.
+    /// Lines of `performance.jsonl`.
     pub performance: Vec<Performance>,
-    /// What it achieved; nothing where it has not ended yet.
+    /// Summary; `None` if the run has not ended yet.
     pub summary: Option<Summary>,
     /// The configuration, as YAML.
     pub configuration: Option<String>,
-    /// Programme and machine of each session.
+    /// Program and machine of each session.
     pub sessions: Vec<Environment>,
 }
 
 impl RunRecords {
-    /// Reads what `directory` holds, with the configuration of the run that it belongs to.
+    /// Reads the records in `directory`, and the configuration of the run that it belongs to.
     pub fn read(directory: &Path) -> Result<Self, ReportError> {
         let path = directory.join("metrics.jsonl");
         let metrics = match std::fs::read_to_string(&path) {
@@ -54,12 +54,12 @@ impl RunRecords {
         })
     }
 
-    /// The values of a name in training.
+    /// Returns the training values of a name.
     pub fn trained(&self, name: &str) -> Option<&Series> {
         self.train.iter().find(|series| series.name == name)
     }
 
-    /// First and last step of all.
+    /// Returns the first and the last step of all records.
     pub fn steps(&self) -> (f64, f64) {
         let steps = self.train.iter().chain(&self.valid).flat_map(|series| &series.points).map(|(step, _)| *step);
         let last = steps.clone().chain(self.performance.iter().map(|line| line.step)).max().unwrap_or(1);
@@ -68,13 +68,13 @@ impl RunRecords {
         (first as f64, last as f64)
     }
 
-    /// The parts that the time of the training steps has.
+    /// Returns the parts of the time of the training steps.
     pub fn time_parts(&self) -> Vec<Part> {
         let together = self.performance.iter().any(|line| line.time.ranks > 0.0);
         TIME.into_iter().filter(|(part, _)| together || *part != RANKS).collect()
     }
 
-    /// How the time of the training steps was spent, in the order of [`time_parts`](Self::time_parts).
+    /// Returns the time of the training steps, in the order of [`time_parts`](Self::time_parts).
     pub fn time(&self) -> Vec<Interval> {
         let parts = self.time_parts();
         let interval = |line: &Performance| {
@@ -94,13 +94,13 @@ impl RunRecords {
     }
 }
 
-/// The directory with the configuration: the run's own, or for a stage that of the run it is part of.
+/// Returns the directory with the configuration: the run's own, or for a stage that of its run.
 pub(crate) fn root(directory: &Path) -> Option<&Path> {
     directory.ancestors().take(4).find(|ancestor| ancestor.join("config.yaml").is_file())
 }
 
-/// Name → values of a split, out of the text of a `metrics.jsonl`. Lines that are none are passed over: the last one of a
-/// run that is killed may be cut.
+/// Returns the values of a split by name, from the text of a `metrics.jsonl`. Invalid lines are skipped: the last line
+/// of a killed run may be incomplete.
 pub(crate) fn series(metrics: &str, split: &str) -> Vec<Series> {
     let mut found: Vec<Series> = Vec::new();
     for line in metrics.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
@@ -123,8 +123,8 @@ fn is_key(name: &str) -> bool {
     ["step", "split"].contains(&name)
 }
 
-/// The lines in the order of their steps; of a session that was lost after its last checkpoint, only what no later one
-/// did again.
+/// Returns the lines in the order of their steps. Steps that were lost after the last checkpoint and repeated by a
+/// later session occur once, as the later session logged them.
 fn performance_lines(text: &str) -> Vec<Performance> {
     let mut lines: Vec<Performance> = Vec::new();
     for line in text.lines().filter_map(|line| serde_json::from_str::<Performance>(line).ok()) {

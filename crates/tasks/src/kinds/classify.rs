@@ -1,4 +1,4 @@
-//! One of several labels for a text.
+//! Classification: one of several labels for a text.
 
 pub use crate::row::{ClassifyFeatures, classify_features};
 
@@ -8,6 +8,7 @@ use crate::{
     UserInputError, UserSamples, argmax, user_input_origin,
 };
 use burn::tensor::{Device, Tensor};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use undertone_data::records::{ClassifyRecord, RecordsConfig, RecordsError};
@@ -16,15 +17,15 @@ use undertone_model::heads::{ClassifyHead, ClassifyHeadConfig, Pooling};
 use undertone_model::layers::Embedding;
 use undertone_ops::cross_entropy;
 
-/// How a text is classified.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Classification of texts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClassifyConfig {
-    /// Names of the labels; records have names or their numbers from 0.
+    /// Names of the labels; records contain names or their indices from 0.
     pub labels: Vec<String>,
-    /// Tokens of a text at most; what is longer is cut.
+    /// Maximum number of tokens of a text; longer texts are truncated.
     pub max_length: usize,
-    /// Which states the label is read from: `cls` or `mean`.
+    /// States from which the label is read: `cls` or `mean`.
     pub pooling: Pooling,
     /// Dropout in the head, in training.
     pub dropout: f64,
@@ -37,7 +38,7 @@ impl Default for ClassifyConfig {
     }
 }
 
-/// A label's number: what is to be answered, and what is.
+/// Index of a label, as target and as answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Label(pub usize);
 
@@ -46,7 +47,7 @@ impl ClassifyConfig {
         ClassifyHeadConfig::new().with_pooling(self.pooling).with_dropout(self.dropout)
     }
 
-    /// The most frequent label; of equally frequent ones the first.
+    /// Most frequent label; the first of equally frequent ones.
     fn frequent_label(&self, samples: &[TextSample]) -> Option<Label> {
         let mut counts: BTreeMap<Label, usize> = BTreeMap::new();
         for label in samples.iter().filter_map(|sample| sample.target.get::<Label>().ok()) {
@@ -56,12 +57,16 @@ impl ClassifyConfig {
     }
 }
 
-/// What an answer says: a label's name.
+/// Name of the label in an answer.
 fn named<'a>(labels: &'a [String], answer: &'a Answer) -> &'a str {
     answer.get::<Label>().map_or(answer.as_str(), |label| &labels[label.0])
 }
 
 impl TaskKind for ClassifyConfig {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        Self::json_schema(generator)
+    }
+
     fn name(&self) -> &'static str {
         "classify"
     }
@@ -163,7 +168,7 @@ impl TaskHead for ClassifyHead {
     }
 }
 
-/// Counts of what was answered where a label was due.
+/// Counts of answers by reference label.
 #[derive(Clone, Debug)]
 struct LabelScore {
     names: Vec<String>,
@@ -182,7 +187,7 @@ impl TaskScore for LabelScore {
         if name == "accuracy" {
             return self.found.accuracy();
         }
-        // What another head said is a miss of the label that was due, and no label of its own.
+        // An answer of another head is a miss of the reference label, and not a label of its own.
         let by_label = self.found.by_label().filter(|(label, _)| self.names.contains(label));
         let f1: Vec<f64> = by_label.map(|(_, score)| score.f1).collect();
         (!f1.is_empty()).then(|| f1.iter().sum::<f64>() / f1.len() as f64)

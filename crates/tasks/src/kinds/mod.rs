@@ -1,4 +1,4 @@
-//! The built-in kinds of tasks. Each folder is what its kind is, from records to metrics:
+//! The built-in kinds of tasks. Each folder holds one kind, from records to metrics:
 //!
 //! | kind | answers with | features | and back |
 //! |---|---|---|---|
@@ -7,9 +7,9 @@
 //! | [`tag`] | a tag for each word | [`tag::tag_features`] | [`tag::TagFeatures::word_tags`] |
 //! | [`seq2seq`] | text | [`seq2seq::seq2seq_features`] | [`seq2seq::seq2seq_text`] |
 //!
-//! Features are made with a [`Framer`](crate::Framer) of a model's tokenizer; special tokens and type ids are those of its
-//! own post-processor. Text is text, except that a special token written out in it, such as `[SEP]`, is that token, as in
-//! the `tokenizers` library wherever it is used.
+//! Features are made with a [`Framer`](crate::Framer) of a model's tokenizer; special tokens and type ids are those of
+//! its post-processor. A special token spelled out in a text, such as `[SEP]`, becomes that token, as always in the
+//! `tokenizers` library.
 
 pub mod classify;
 pub mod seq2seq;

@@ -76,7 +76,7 @@ fn what_decides_has_a_direction_or_the_run_does_not_begin() {
     let error = of(&config).expect_err("unknown").to_string();
     assert!(error.contains("`train.checkpoint.metric` is `brier`") && error.contains("direction"), "{error}");
     assert_eq!(config.directions(|_| Some(Direction::Higher)), both(Direction::Higher));
-    // What is watched may be said in the configuration.
+    // The configuration may give the direction of the watched metric.
     let mut config = TrainConfig::default();
     config.early_stopping.metric = Some("brier".into());
     assert_eq!(of(&config), Ok(Directions { deciding: Direction::Lower, watched: None }));

@@ -1,4 +1,4 @@
-//! Gradients on their way between ranks, many at a time: through the host, or from card to card where ranks have cards with NCCL.
+//! All-reduce of gradients in buckets: through the host, or from card to card where ranks have cards with NCCL.
 
 use super::GradientSum;
 use crate::TrainError;
@@ -11,62 +11,62 @@ use std::time::{Duration, Instant};
 use undertone_ops::{Communicator, DeviceSum, Reading, add, read_behind};
 use undertone_ranks::{Pending, Ranks, Timeouts};
 
-/// How many numbers ranks add up at a time: 25 MB.
+/// Number of elements that are summed at a time: 25 MB.
 pub(crate) const BUCKET: usize = 25_000_000 / 4;
 
-/// What adds up gradients over all ranks.
+/// Means of summing gradients over all ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct AllReduce {
     pub ranks: Arc<Ranks>,
-    /// Their cards, where these add up by themselves.
+    /// NCCL communicator of the ranks' cards, if they sum gradients themselves.
     pub cards: Option<Arc<Communicator>>,
     pub device: Device,
 }
 
-/// Gradients that are added up at a time.
+/// Gradients that are summed at a time.
 #[derive(Default)]
 pub(crate) struct Bucket {
     shard: Option<Shard>,
-    /// With how many numbers each has; nothing stands for zeros.
+    /// Name, number of elements and values of each gradient; `None` stands for zeros.
     gradients: Vec<(String, usize, Option<Tensor<1>>)>,
 }
 
-/// A bucket whose numbers are read, or that is on its way.
+/// A bucket whose values are being read from the device, or that is sent.
 pub(crate) enum Begun {
     Reading(Option<Shard>, Vec<(String, usize, Option<Reading>)>),
     Sent(Sent),
 }
 
-/// A bucket on its way.
+/// A bucket that was sent and whose sums have not been received.
 pub(crate) struct Sent {
     shard: Option<Shard>,
     names: Vec<(String, usize)>,
     way: Way,
 }
 
-/// The sums of whole gradients, and of this rank's parts of those that are divided among ranks.
+/// Pending sums of whole gradients, and of this rank's parts of divided gradients.
 enum Way {
     Host { whole: Pending<Vec<f32>>, parts: Option<Pending<Vec<f32>>> },
     Cards { whole: Option<DeviceSum>, parts: Option<DeviceSum> },
 }
 
-/// Gradients that are sent off together while the backward pass goes on.
+/// Gradients that are sent together during the backward pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PlannedBucket {
-    /// How many forks the backward pass has passed by then.
+    /// Number of forks that the backward pass has passed when they are sent.
     pub forks: usize,
-    /// Their names, and how many numbers each has.
+    /// Names and numbers of elements.
     pub gradients: Vec<(String, usize)>,
 }
 
-/// What was sent off while the backward pass went on.
+/// Buckets that were sent during the backward pass.
 pub(crate) struct SentEarly {
     pub sent: Result<Vec<Sent>, TrainError>,
-    /// The names of gradients in it that this rank has none of.
+    /// Names of gradients in them that this rank does not have.
     pub absent: Vec<String>,
 }
 
-/// What came of it.
+/// Sums of the buckets that were sent early.
 #[derive(Default)]
 pub(crate) struct ReceivedEarly {
     pub sum: GradientSum,
@@ -81,12 +81,12 @@ impl Default for SentEarly {
 }
 
 impl Bucket {
-    /// An empty one; `shard` says which part of each gradient is this rank's, where they are divided.
+    /// Makes an empty bucket. `shard` is this rank's part of each gradient, if gradients are divided.
     pub fn new(shard: Option<Shard>) -> Self {
         Self { shard, ..Self::default() }
     }
 
-    /// Adds a gradient of so many numbers, or zeros.
+    /// Adds a gradient of so many elements, or zeros.
     pub fn add(&mut self, name: String, size: usize, gradient: Option<Tensor<1>>) {
         self.gradients.push((name, size, gradient));
     }
@@ -95,7 +95,7 @@ impl Bucket {
         self.gradients.iter().map(|(_, size, _)| size).sum()
     }
 
-    /// Begins to read it, or sends it off where cards add up: over all ranks, which have one with the same names.
+    /// Starts reading the values, or sends them if cards sum them. All ranks have a bucket with the same names.
     pub fn begin(self, sums: &AllReduce) -> Begun {
         let Self { shard, gradients } = self;
         let Some(cards) = &sums.cards else {
@@ -121,7 +121,7 @@ impl Bucket {
 }
 
 impl Begun {
-    /// Sends it off, if it is not yet; `read` waits for numbers.
+    /// Sends the bucket if it is not sent yet. `read` waits for the values.
     pub fn send(self, sums: &AllReduce, read: fn(Reading) -> Vec<f32>) -> Result<Sent, TrainError> {
         let (shard, gradients) = match self {
             Self::Sent(sent) => return Ok(sent),
@@ -135,7 +135,7 @@ impl Begun {
         }
         let whole = sums.ranks.all_reduce(whole)?;
         let parts = shard.map(|shard| {
-            // What is the first rank's of each of them, then what is the second's, and so on.
+            // First the parts of the first rank, then those of the second, and so on.
             let mut lengths = vec![0; shard.count];
             let mut values = Vec::with_capacity(divided.iter().map(Vec::len).sum());
             for (rank, length) in lengths.iter_mut().enumerate() {
@@ -155,7 +155,7 @@ fn divides(shard: Option<Shard>, size: usize) -> bool {
     shard.is_some_and(|shard| shard.divides(size))
 }
 
-/// What is a rank's of a divided gradient, as long for one rank as for another: NCCL's parts are.
+/// Returns a rank's part of a divided gradient, padded to the same length for all ranks, as NCCL requires.
 fn padded_part(gradient: &Tensor<1>, shard: Shard) -> Tensor<1> {
     let [size] = gradient.dims();
     let range = shard.range(size);
@@ -169,7 +169,7 @@ fn longest_part(shard: Shard, size: usize) -> usize {
 }
 
 impl Sent {
-    /// Takes in the sums: of divided gradients this rank's part.
+    /// Receives the sums: whole gradients, and this rank's part of divided gradients.
     fn receive(self, sum: &mut GradientSum, timeouts: Timeouts, device: &Device) -> Result<(), TrainError> {
         let Self { shard, names, way } = self;
         let [mut whole, mut parts] = match way {
@@ -179,7 +179,7 @@ impl Sent {
                 found.map(Received::on_host)
             }
             Way::Cards { whole, parts } => {
-                // That all ranks have sent theirs is known by now.
+                // It is known by now that all ranks have sent theirs.
                 let wait = |sent: DeviceSum| sent.wait(timeouts.answer.min(LONGEST_SUM));
                 let found = [whole.map(wait).transpose()?, parts.map(wait).transpose()?];
                 found.map(Received::on_card)
@@ -200,10 +200,10 @@ impl Sent {
     }
 }
 
-/// A bucket takes a slow network some seconds.
+/// Maximum time for a bucket, which takes some seconds on a slow network.
 const LONGEST_SUM: Duration = Duration::from_secs(300);
 
-/// Sums that came, of which gradients are taken one after the other.
+/// Received sums, from which gradients are taken one after the other.
 enum Received {
     Host(std::vec::IntoIter<f32>),
     Card { values: Option<Box<Tensor<1>>>, taken: usize },
@@ -218,7 +218,7 @@ impl Received {
         Self::Card { values: values.map(Box::new), taken: 0 }
     }
 
-    /// The next `length` numbers, which on cards take the place of `padded`.
+    /// Returns the next `length` elements. On cards they occupy `padded` elements.
     fn next(&mut self, length: usize, padded: usize, device: &Device) -> Tensor<1> {
         match self {
             Self::Host(values) => {
@@ -236,8 +236,8 @@ impl Received {
 }
 
 impl GradientSum {
-    /// Begins to add up the gradients of all ranks, which together have those of these sizes: a rank without one has zeros. While
-    /// a bucket of them is on its way, the next one is filled.
+    /// Starts summing the gradients of all ranks. `sizes` are those of all gradients that any rank has; a rank without
+    /// one sends zeros. While one bucket is being summed, the next one is filled.
     pub(crate) fn send(
         &mut self,
         sums: &AllReduce,
@@ -260,7 +260,7 @@ impl GradientSum {
         Ok(sent)
     }
 
-    /// Takes in the sums over all ranks; of divided gradients this rank's part. How long it waited for what was on its way.
+    /// Receives the sums over all ranks; for divided gradients, this rank's part. Returns the time waited.
     pub(crate) fn receive(
         &mut self,
         sent: Vec<Sent>,
@@ -269,14 +269,14 @@ impl GradientSum {
     ) -> Result<Duration, TrainError> {
         let began = Instant::now();
         if sums.cards.is_some() && !sent.is_empty() {
-            // NCCL waits for a process that has died as long as for one that computes: this does not.
+            // NCCL would wait for a process that has died as long as for one that computes; this call does not.
             sums.ranks.all_gather(Vec::new())?.wait(timeouts)?;
         }
         sent.into_iter().try_for_each(|sent| sent.receive(self, timeouts, &sums.device))?;
         Ok(began.elapsed())
     }
 
-    /// Adds the sums of what was sent early.
+    /// Adds the sums of gradients that were sent early.
     pub(crate) fn add_early(&mut self, early: Self) {
         let Self { by_name, parts, .. } = early;
         for (found, place) in [(by_name, &mut self.by_name), (parts, &mut self.parts)] {

@@ -1,4 +1,4 @@
-//! Sums over ranks that begin while the backward pass goes on.
+//! Sums over ranks that start during the backward pass.
 
 use super::GradientSum;
 use super::buckets::{AllReduce, Begun, Bucket, PlannedBucket, SentEarly};
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use undertone_ops::{AnyFloat, BackwardHook, GradientsSoFar, Reading, add};
 
-/// Sends off the gradients of a step as soon as they are whole.
+/// Sends the gradients of a step as soon as they are complete.
 pub(crate) struct EarlySums {
     process_group: ProcessGroup,
     sums: AllReduce,
     shard: Option<Shard>,
     plan: Arc<[PlannedBucket]>,
-    /// Whether numbers are read while the device goes on.
+    /// Whether the device continues while values are read.
     behind: bool,
     /// Gradients of the step's batches before this one.
     before: GradientSum,
@@ -24,13 +24,13 @@ pub(crate) struct EarlySums {
     forks: usize,
     /// Whether all ranks have begun, so that each waits for the others' part of every bucket.
     agreed: bool,
-    /// How long it waited for that.
+    /// Time waited for all ranks to begin.
     waited: Duration,
-    /// How many buckets were begun: they are read or sent.
+    /// Number of buckets that were begun, which are being read or sent.
     begun: usize,
-    /// How many are sent.
+    /// Number of buckets that were sent.
     off: usize,
-    /// The last one that was begun, while it is read.
+    /// The last bucket that was begun, while it is being read.
     reading: Option<Begun>,
     sent: SentEarly,
 }
@@ -61,22 +61,22 @@ impl EarlySums {
         }
     }
 
-    /// Adds the gradients of the step's batches so far to what is sent.
+    /// Sets the gradients of the step's batches so far, to be sent together with those of this batch.
     pub fn add_to(&mut self, before: GradientSum) {
         self.before = before;
     }
 
-    /// The parameters of the model whose backward pass begins.
+    /// Sets the parameters of the model whose backward pass begins.
     pub fn look_for(&mut self, parameters: BTreeMap<String, AnyFloat>) {
         self.parameters = parameters;
     }
 
-    /// Those of them that are not sent off.
+    /// Returns the gradients of earlier batches that were not sent.
     pub fn take_rest(&mut self) -> GradientSum {
         std::mem::take(&mut self.before)
     }
 
-    /// Waits until all ranks have come so far, with what they have to send.
+    /// Waits until all ranks are ready to send.
     pub fn begin(&mut self) -> Result<(), TrainError> {
         let began = Instant::now();
         let agreed = self.process_group.all_ok(Ok::<(), TrainError>(()));
@@ -85,17 +85,17 @@ impl EarlySums {
         agreed
     }
 
-    /// How long this rank waited for the others to begin.
+    /// Time that this rank waited for the others to begin.
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// Whether all that was planned is on its way.
+    /// Whether all planned buckets are sent.
     pub fn is_done(&self) -> bool {
         self.begun == self.plan.len() && self.reading.is_none()
     }
 
-    /// Sends off what the backward pass has left of the plan.
+    /// Sends what the backward pass did not send of the plan.
     pub fn finish(&mut self, gradients: &mut GradientSum) {
         self.before = std::mem::take(gradients);
         while !self.is_done() {
@@ -104,7 +104,7 @@ impl EarlySums {
         *gradients = self.take_rest();
     }
 
-    /// What is on its way.
+    /// Returns the buckets that were sent.
     pub fn into_sent(mut self) -> SentEarly {
         std::mem::take(&mut self.sent)
     }
@@ -125,7 +125,7 @@ impl EarlySums {
         }
         let begun = bucket.begin(&self.sums);
         self.begun += 1;
-        // The device goes on meanwhile.
+        // The device continues meanwhile.
         self.send_read();
         self.reading = Some(begun);
         if !self.behind || self.sums.cards.is_some() {
@@ -159,17 +159,18 @@ impl BackwardHook for EarlySums {
 }
 
 impl Drop for EarlySums {
-    /// The others wait for every bucket, even if this rank's backward pass has failed.
+    /// Sends zeros for the remaining buckets: the other ranks wait for every bucket, even if this rank's backward pass
+    /// has failed.
     fn drop(&mut self) {
         if !self.agreed {
             return;
         }
         let plan = self.plan.clone();
-        // What was being read has not been sent, and cannot be where the device has failed.
+        // A bucket that was being read has not been sent, and cannot be if the device has failed.
         for planned in &plan[self.off..] {
             let mut bucket = Bucket::new(self.shard);
             planned.gradients.iter().for_each(|(name, size)| bucket.add(name.clone(), *size, None));
-            // Cards make the zeros by themselves, and one that has failed panics.
+            // Cards create the zeros themselves, and a card that has failed panics.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 let begun = bucket.begin(&self.sums);
                 self.send(begun);

@@ -18,7 +18,7 @@ use undertone_store::{VisitParameter, visit};
 #[derive(Debug)]
 pub struct GradientSum {
     by_name: BTreeMap<String, Tensor<1>>,
-    /// Of larger ones this rank's part, where the optimizer's state is shared out among ranks.
+    /// This rank's part of larger gradients, if the optimizer state is sharded among ranks.
     parts: BTreeMap<String, Tensor<1>>,
     scale: f64,
 }
@@ -30,19 +30,19 @@ impl Default for GradientSum {
 }
 
 impl GradientSum {
-    /// Sums of gradients of a loss that was multiplied by `scale`, which is taken out of them again.
+    /// Makes an empty sum for gradients of a loss that was multiplied by `scale`, which [`scale`](Self::scale) undoes.
     pub fn of_scaled_loss(scale: f64) -> Self {
         Self { scale: scale.recip(), ..Self::default() }
     }
 
-    /// Adds what one backward pass left for the parameters of `model`.
+    /// Adds the gradients of one backward pass for the parameters of `model`.
     pub fn add<M: Module>(&mut self, model: &M, gradients: Gradients) {
         let mut collector = Collector { gradients, found: Vec::new() };
         visit(model, &mut collector);
         self.add_found(collector.found);
     }
 
-    /// Adds the gradients of another sum, whatever its scale.
+    /// Adds the gradients of another sum, without regard to its scale.
     pub(crate) fn merge(&mut self, other: Self) {
         self.add_found(other.by_name);
     }
@@ -61,12 +61,12 @@ impl GradientSum {
         self.by_name.extend(names.into_iter().zip(add(pairs)));
     }
 
-    /// How many numbers each gradient has, by name.
+    /// Number of elements of each gradient, by name.
     pub(crate) fn sizes(&self) -> BTreeMap<String, usize> {
         self.by_name.iter().map(|(name, gradient)| (name.clone(), gradient.dims()[0])).collect()
     }
 
-    /// The names that have a gradient.
+    /// Names of the parameters that have a gradient.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().chain(self.parts.keys()).map(String::as_str)
     }
@@ -76,29 +76,30 @@ impl GradientSum {
         self.by_name.remove(name).or_else(|| self.parts.remove(name))
     }
 
-    /// What every gradient is still to be multiplied by: the optimizer does it in its own pass over them.
+    /// Factor still to be applied to every gradient. The optimizer applies it in its own pass over them.
     pub fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// The sum of the squares of all gradients, `[1]`, before [`scale`](Self::scale); nothing where there are none.
+    /// Squared gradient norm over all gradients, `[1]`, before [`scale`](Self::scale); `None` without gradients.
     pub fn squared_norm(&self) -> Option<Tensor<1>> {
         sum_of_squares(self.by_name.values().cloned().collect())
     }
 
-    /// The sum of the squares of the parts that are this rank's alone, before [`scale`](Self::scale).
+    /// Squared gradient norm over the parts that this rank alone has, before [`scale`](Self::scale).
     pub(crate) fn squared_norm_of_parts(&self) -> f64 {
         sum_of_squares(self.parts.values().cloned().collect()).map_or(0.0, |squares| f64::from(read(squares)[0]))
     }
 
-    /// The length of all gradients together, and shortens them to `clip_norm` if they are longer and it is above 0.
+    /// Returns the gradient norm over all gradients, and clips them to `clip_norm` if they exceed it and it is above 0.
     ///
-    /// A length that is not finite leaves them as they are: the caller decides what that means.
+    /// If the norm is not finite, the gradients stay as they are, and the caller decides what to do.
     pub fn clip(&mut self, clip_norm: f64) -> f64 {
         self.clip_beside(0.0, clip_norm)
     }
 
-    /// As [`clip`](Self::clip), where there are also parts, whose squares are so much over all ranks.
+    /// Like [`clip`](Self::clip), if there are also parts; `squared_norm_of_parts` is their squared norm over all
+    /// ranks.
     pub(crate) fn clip_beside(&mut self, squared_norm_of_parts: f64, clip_norm: f64) -> f64 {
         let whole = self.squared_norm().map_or(0.0, |squares| f64::from(read(squares)[0]));
         let norm = self.scale * (whole + squared_norm_of_parts).sqrt();

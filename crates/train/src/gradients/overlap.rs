@@ -1,9 +1,9 @@
-//! Gradients that ranks add up while the backward pass goes on.
+//! Overlap of the backward pass with the all-reduce of gradients.
 //!
-//! A backward pass goes through a model from its end to its beginning, and can be watched at each fork on the way, of which
-//! every block has one. In the first steps of a session it is noted at which fork of a step's last batch the gradient of a
-//! parameter is there, and whether more of it comes later, as for an embedding that is the output's matrix too. From then on
-//! those that are whole at a fork are sent off there, in buckets, in an order that all ranks have in common.
+//! A backward pass goes through a model from its end to its beginning, and can be observed at each fork of the graph on
+//! the way; every block has one. The first steps of a session record at which fork of a step's last batch the gradient
+//! of a parameter exists, and whether more of it comes later, as for an embedding that is also the output matrix. From
+//! then on, gradients that are complete at a fork are sent there, in buckets, in an order that all ranks share.
 
 use super::buckets::{BUCKET, PlannedBucket};
 use super::{EarlySums, GradientSum};
@@ -18,22 +18,22 @@ use std::time::Duration;
 use undertone_ops::{AnyFloat, BackwardHook, GradientsSoFar, runs_ahead, with_backward_hook};
 use undertone_store::{VisitParameter, visit};
 
-/// What a session knows of when gradients can be sent off.
+/// Plan of a session for sending gradients.
 #[derive(Debug, Default)]
 pub(crate) enum Overlap {
-    /// Nothing yet.
+    /// No plan yet.
     #[default]
     Unknown,
     /// Buckets, in the order in which all ranks send them.
     Planned(Arc<[PlannedBucket]>),
-    /// After the backward pass, for some rank computes several batches at the same time.
+    /// Gradients are sent after the backward pass, because some rank computes several batches at the same time.
     Never,
 }
 
-/// What one rank says of when it could send.
+/// Message of a rank about the order of its gradients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum RecordedOrder {
-    /// It has had no batch to find out with.
+    /// It has had no batch to record.
     Nothing,
     Plan(Vec<PlannedBucket>),
     /// It computes several batches at the same time.
@@ -41,7 +41,7 @@ pub(crate) enum RecordedOrder {
 }
 
 impl Overlap {
-    /// What all ranks do from the next step on, after what each has watched in this one.
+    /// Makes the plan of all ranks from the next step on, from the orders that they recorded in this one.
     pub fn after(watched: Vec<RecordedOrder>) -> Self {
         if watched.contains(&RecordedOrder::SideBySide) {
             return Self::Never;
@@ -50,61 +50,61 @@ impl Overlap {
             RecordedOrder::Plan(plan) => Some(plan),
             RecordedOrder::Nothing | RecordedOrder::SideBySide => None,
         });
-        // The first one's, where all could make one.
+        // The first rank's plan is taken, if all ranks could make one.
         let first = plans.next().flatten();
         let all = plans.all(|plan| plan.is_some());
         first.filter(|_| all).map_or(Self::Unknown, |plan| Self::Planned(plan.into()))
     }
 
-    /// Begins a step whose gradients are sent off while the backward pass goes on, where there is a plan for that.
+    /// Starts the early sums of a step; `None` without a plan.
     pub fn early_sums(&self, process_group: &ProcessGroup, shard: Option<Shard>, device: &Device) -> Option<EarlySums> {
         let Self::Planned(plan) = self else { return None };
         let sums = process_group.all_reduce(device)?;
         Some(EarlySums::new(process_group.clone(), sums, plan.clone(), shard, runs_ahead(device)))
     }
 
-    /// Of how many parameters the gradients are sent off while a backward pass goes on.
+    /// Number of parameters whose gradients are sent during a backward pass.
     pub fn count(&self) -> usize {
         let Self::Planned(plan) = self else { return 0 };
         plan.iter().map(|bucket| bucket.gradients.len()).sum()
     }
 }
 
-/// What is done with gradients while a backward pass goes on.
+/// Treatment of gradients during a backward pass.
 #[derive(Default)]
 pub(crate) enum BackwardMode {
-    /// They are left alone.
+    /// Nothing.
     #[default]
     Nothing,
-    /// It is noted when they are there.
+    /// Their order is recorded.
     Record(OrderRecorder),
-    /// They are sent off.
+    /// They are sent.
     Send(Box<EarlySums>),
 }
 
 impl BackwardMode {
-    /// The forward pass has gone well. Where gradients are to be sent off, waits until it has on all ranks, for after that none
-    /// can leave the others waiting for its part.
+    /// Marks that the forward pass has succeeded. If gradients are to be sent, waits until it has succeeded on all
+    /// ranks, because after that no rank may leave the others waiting for its part.
     pub fn begin(&mut self) -> Result<(), TrainError> {
         if let Self::Send(early) = self { early.begin() } else { Ok(()) }
     }
 
-    /// Gives back what it was given of gradients of earlier batches, but for what is on its way.
+    /// Returns the gradients of earlier batches to `gradients`, except those that were sent.
     pub fn give_back(&mut self, gradients: &mut GradientSum) {
         if let Self::Send(early) = self {
             *gradients = early.take_rest();
         }
     }
 
-    /// How long this rank waited for the others to begin.
+    /// Time that this rank waited for the others to begin.
     pub fn waited(&self) -> Duration {
         if let Self::Send(early) = self { early.waited() } else { Duration::ZERO }
     }
 
-    /// The gradients of a loss, but for those that are on their way.
+    /// Runs the backward pass of a loss, and returns its gradients, except those that were sent.
     pub fn backward<M: Module>(&mut self, model: &M, loss: Tensor<1>) -> GradientSum {
         let mut found = GradientSum::default();
-        // A backward pass that fails drops what is done meanwhile.
+        // If the backward pass panics, the recorder or the early sums are dropped.
         match std::mem::take(self) {
             Self::Nothing => found.add(model, loss.backward()),
             Self::Record(mut watch) => {
@@ -127,20 +127,21 @@ impl BackwardMode {
     }
 }
 
-/// Takes gradients as soon as they are there, to note when that is.
+/// Takes gradients as soon as they exist, to record their order.
 #[derive(Default)]
 pub(crate) struct OrderRecorder {
     has_watched: bool,
     parameters: BTreeMap<String, AnyFloat>,
     forks: usize,
-    /// How many forks had been passed, and the gradient.
+    /// Gradients that were taken, with the number of forks passed by then.
     taken: BTreeMap<String, (usize, Tensor<1>)>,
-    /// With how many numbers, in the order in which they were there.
+    /// Forks passed, name and number of elements of each complete gradient, in the order of completion.
     whole: Vec<(usize, String, usize)>,
 }
 
 impl OrderRecorder {
-    /// Puts the gradients that were taken among those that were left; those of which there was more have not been whole.
+    /// Merges the gradients that were taken with `left`, which remained. A gradient that is in both was not complete
+    /// when it was taken.
     fn put_back(&mut self, left: &mut GradientSum) {
         let late: Vec<&str> = left.names().filter(|name| self.taken.contains_key(*name)).collect();
         let whole = self.taken.iter().filter(|(name, _)| !late.contains(&name.as_str()));
@@ -150,12 +151,12 @@ impl OrderRecorder {
         left.add_found(std::mem::take(&mut self.taken).into_iter().map(|(name, (_, gradient))| (name, gradient)));
     }
 
-    /// What it says of when to send, if there was a backward pass.
+    /// Returns the recorded order, if there was a backward pass.
     pub fn found(self) -> RecordedOrder {
         if self.has_watched { RecordedOrder::Plan(self.plan()) } else { RecordedOrder::Nothing }
     }
 
-    /// Buckets of the gradients that were whole while the backward pass went on.
+    /// Makes buckets of the gradients that were complete during the backward pass.
     fn plan(self) -> Vec<PlannedBucket> {
         let mut buckets: Vec<PlannedBucket> = Vec::new();
         let mut room = 0;
@@ -187,7 +188,7 @@ impl BackwardHook for OrderRecorder {
     }
 }
 
-/// The parameters that receive gradients, by name.
+/// Returns the parameters that receive gradients, by name.
 fn trained<M: Module>(model: &M) -> BTreeMap<String, AnyFloat> {
     let mut parameters = Parameters(BTreeMap::new());
     visit(model, &mut parameters);
@@ -249,7 +250,7 @@ mod tests {
 
     type Found = BTreeMap<String, Vec<u32>>;
 
-    /// The bits of the gradients of a step on these batches, and what was watched.
+    /// The bits of the gradients of a step on these batches, and the recorded order.
     fn step(
         process_group: &ProcessGroup,
         overlap: &Overlap,
@@ -304,7 +305,7 @@ mod tests {
         Ok((names.into_iter().map(bits).collect(), watched))
     }
 
-    /// What each of two ranks finds.
+    /// Runs `work` on each of two ranks, and returns the results.
     fn on_two<T: Send + 'static>(work: impl Fn(ProcessGroup) -> T + Send + Clone + 'static) -> Vec<T> {
         let ranks = threads(2).into_iter().map(|transport| {
             let work = work.clone();
@@ -363,7 +364,7 @@ mod tests {
 
     #[test]
     fn more_of_a_gradient_than_was_planned_for_is_added() {
-        // As if the gradient of the tied matrix had been whole at the first fork.
+        // As if the gradient of the tied matrix had been complete at the first fork.
         let tied = PlannedBucket { forks: 1, gradients: vec![("tied".into(), 12)] };
         for (planned, late) in on_two(move |process_group| {
             let late = planned(&process_group).0;

@@ -1,10 +1,10 @@
-//! NVIDIA's GPUs, through the library that comes with their driver.
+//! NVIDIA GPUs, through the library of their driver (NVML).
 
 use super::Gpu;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::{Device, Nvml};
 
-/// The driver's library, where there is one.
+/// The driver's library, if there is one.
 #[derive(Debug)]
 pub(super) struct Gpus {
     nvml: Option<Nvml>,
@@ -12,13 +12,13 @@ pub(super) struct Gpus {
 }
 
 impl Gpus {
-    /// Loads the library; on a machine without it there are no GPUs.
+    /// Loads the library. Without it there are no GPUs.
     pub fn open() -> Self {
         Self { nvml: Nvml::init().ok(), process: std::process::id() }
     }
 
-    /// Those that this process computes on; all, while the driver names none: before the first kernel, or in a container,
-    /// where it knows processes by other numbers.
+    /// Samples the GPUs that this process computes on. It samples all GPUs as long as the driver lists none for this
+    /// process: before the first kernel, or in a container, where the driver sees other process numbers.
     pub fn sample(&self) -> Vec<Gpu> {
         let Some(nvml) = &self.nvml else { return Vec::new() };
         let count = nvml.device_count().unwrap_or(0);
@@ -32,19 +32,19 @@ impl Gpus {
     }
 }
 
-/// Name and memory in bytes of the NVIDIA GPU with this index, as its driver knows it; nothing where there is none.
+/// Returns name and memory in bytes of the NVIDIA GPU with this index in its driver. `None` if there is none.
 pub fn gpu(index: usize) -> Option<(String, u64)> {
     let nvml = Nvml::init().ok()?;
     let device = nvml.device_by_index(u32::try_from(index).ok()?).ok()?;
     Some((device.name().ok()?, device.memory_info().ok()?.total))
 }
 
-/// The version of NVIDIA's driver, like `535.161.08`; nothing where there is none.
+/// Returns the version of NVIDIA's driver, such as `535.161.08`. `None` if there is none.
 pub fn gpu_driver() -> Option<String> {
     Nvml::init().ok()?.sys_driver_version().ok()
 }
 
-/// What a card cannot tell is left out: not every card has a sensor for each.
+/// Reads the sensors of a card. A card does not have every sensor, and what it lacks is left out.
 fn read(device: &Device) -> Gpu {
     let memory = device.memory_info().ok();
     Gpu {

@@ -3,12 +3,12 @@
 use super::Hardware;
 use sysinfo::{CGroupLimits, MemoryRefreshKind, Pid, Process, ProcessRefreshKind, ProcessesToUpdate, System};
 
-/// Reads what the operating system counts.
+/// Reads the operating system's counters.
 #[derive(Debug)]
 pub(super) struct Machine {
     system: System,
     process: Pid,
-    /// Whether counters were read before, so that there is a difference to tell.
+    /// Whether counters were read before, so that there is a difference to report.
     primed: bool,
 }
 
@@ -17,11 +17,11 @@ impl Machine {
         Self { system: System::new(), process: Pid::from_u32(std::process::id()), primed: false }
     }
 
-    /// Shares of the time since the call before, and memory as it is now.
+    /// Returns shares of the time since the last call, and current memory.
     pub fn sample(&mut self) -> Hardware {
         let memory = MemoryRefreshKind::nothing().with_ram();
         self.system.refresh_memory_specifics(memory);
-        // Reads the machine's processor times too, for those are what a process has a share of.
+        // Also reads the machine's processor times, because a process's share is relative to them.
         let what = ProcessRefreshKind::nothing().with_cpu().with_memory().without_tasks();
         self.system.refresh_processes_specifics(ProcessesToUpdate::Some(&[self.process]), false, what);
         let process = self.system.process(self.process);
@@ -41,11 +41,11 @@ impl Machine {
     }
 }
 
-/// All memory and what is left of it: the machine's, or of that what a container may have.
+/// Returns total and available memory: the machine's, or a container's if it is limited to less.
 fn within((total, available): (u64, u64), container: Option<&CGroupLimits>) -> (u64, u64) {
     match container.filter(|limits| limits.total_memory < total) {
-        // What files have in memory counts against a container and is given back when it is needed, so what is left is the
-        // limit less `rss`, not what sysinfo calls free.
+        // Cached file pages count against a container and are reclaimed when needed, so the available memory is the
+        // limit less `rss`, not sysinfo's free memory.
         Some(limits) => (limits.total_memory, limits.total_memory.saturating_sub(limits.rss).min(available)),
         None => (total, available),
     }

@@ -1,4 +1,4 @@
-//! What a machine does while a run trains on it, and what it could do at most.
+//! Load of a machine during training, and the peak of its processors.
 
 mod gpus;
 mod machine;
@@ -13,55 +13,56 @@ pub use sampler::HardwareSampler;
 
 use serde::{Deserialize, Serialize};
 
-/// What the processors and their memories did over a while. What the machine does not tell is absent.
+/// Load and memory of the processors over some time. Values that the machine does not report are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Hardware {
-    /// How busy the machine was, as a share of all its cores.
+    /// Load of the machine, as a share of all its cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
-    /// How busy this process kept it, as a share of all cores.
+    /// Load by this process, as a share of all cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process_cpu: Option<f64>,
-    /// The most memory that the process had resident, in bytes.
+    /// Maximum resident memory of the process, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// All memory there is for the process: the machine's, or what its container may have of it.
+    /// Total memory for the process in bytes: the machine's, or the limit of its container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_total_bytes: Option<u64>,
-    /// The least that was left of it.
+    /// Minimum of the memory that was available, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_available_bytes: Option<u64>,
-    /// The GPUs that the process computes on, or all of the machine's where the driver does not tell whose they are.
+    /// GPUs that the process computes on, or all GPUs if the driver does not report which it uses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
 }
 
-/// What a GPU did over a while.
+/// Load and memory of a GPU over some time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpu {
-    /// What its driver calls it.
+    /// Name by its driver.
     pub name: String,
-    /// The share of the time in which it computed anything at all, however little of it was busy.
+    /// Share of the time in which any kernel ran, even if it used little of the GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization: Option<f64>,
-    /// The most of its memory that was taken, by whomever, in bytes.
+    /// Maximum of its memory in use, by any process, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// All of its memory.
+    /// Total memory in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_total_bytes: Option<u64>,
-    /// Electrical power.
+    /// Electrical power in watts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_watts: Option<f64>,
-    /// How warm it was.
+    /// Temperature in degrees Celsius.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_celsius: Option<f64>,
 }
 
 impl Hardware {
-    /// The mean of several, of memory the largest use; nothing of nothing. GPUs are those of the latest.
+    /// Combines samples: the mean, and for memory the largest use. `None` without samples. GPUs are those of the latest
+    /// sample.
     pub fn mean<'a>(samples: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
         let samples: Vec<&Self> = samples.into_iter().collect();
         let latest = samples.last()?;
@@ -80,7 +81,7 @@ impl Hardware {
         })
     }
 
-    /// Whether nothing is known.
+    /// Whether there is no value.
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -122,7 +123,7 @@ mod tests {
             ..Hardware::default()
         };
         let samples = [
-            // The first reading of a counter says nothing, and whose the GPUs are is not known yet.
+            // The first reading of a counter gives no share, and which GPUs the process uses is not known yet.
             sample(None, 3, 9, vec![gpu("b", 1.0, 9), gpu("a", 1.0, 9)]),
             sample(Some(0.25), 7, 5, vec![gpu("a", 0.5, 4)]),
             sample(Some(0.75), 4, 6, vec![gpu("a", 0.75, 3)]),

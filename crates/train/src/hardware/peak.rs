@@ -1,18 +1,18 @@
-//! What a processor can do at most: the measure of a model's FLOPs utilisation (MFU; Chowdhery et al., 2022).
+//! Peak of a processor, the reference of model FLOPs utilization (MFU; Chowdhery et al., 2022).
 
 use burn::tensor::{DType, Device, Tensor};
 use std::time::{Duration, Instant};
 use undertone_ops::Compute;
 
-/// Dense matrix products of a card, in 10¹² operations per second.
+/// Peak of a card in dense matrix products, in 10¹² operations per second.
 struct Peak {
-    /// Its name without maker, family, memory and its kind.
+    /// Name without vendor, family, and size and kind of memory.
     card: &'static str,
     /// On the CUDA cores.
     f32: f64,
-    /// On matrix units, with f32 in and out; Volta and Turing have none.
+    /// On tensor cores, with f32 in and out; Volta and Turing have none.
     tf32: Option<f64>,
-    /// With f16 in and f32 sums. So bf16, where there is TF32.
+    /// With f16 in and f32 sums. It is also that of bf16, if there is TF32.
     f16: f64,
 }
 
@@ -24,8 +24,8 @@ const fn before_ampere(card: &'static str, f32: f64, f16: f64) -> Peak {
     Peak { card, f32, tf32: None, f16 }
 }
 
-/// From NVIDIA's data sheets, whose numbers "with sparsity" are halved here. GeForce cards multiply f16 with f32 sums at
-/// half the rate of f16 sums, and that half is meant.
+/// Values of NVIDIA's data sheets; those "with sparsity" are halved here. GeForce cards multiply f16 with f32 sums at
+/// half the rate of f16 sums, and this table has the half.
 const PEAKS: [Peak; 22] = [
     // "NVIDIA T4 Tensor Core GPU" (2019): 8.1 single, 65 mixed.
     before_ampere("T4", 8.1, 65.0),
@@ -67,8 +67,8 @@ const PEAKS: [Peak; 22] = [
     peak("RTX 5060", 19.2, 19.2, 38.4),
 ];
 
-/// The most floating-point operations per second of dense matrix products in `compute` on the GPU that NVML calls `name`;
-/// nothing for a card that is not known, or cannot compute in that type.
+/// Returns the peak in floating-point operations per second of dense matrix products in `compute` on the GPU with
+/// NVML's name `name`. `None` for a card that is not in the table, or cannot compute in that type.
 ///
 /// ```
 /// use undertone_ops::Compute;
@@ -89,8 +89,8 @@ pub fn peak_flops(name: &str, compute: Compute) -> Option<f64> {
     tera.map(|tera| tera * 1e12)
 }
 
-/// `NVIDIA A100-SXM4-80GB` is `A100 SXM4`. Every other word stays: a `Laptop GPU` or a slice of a card (`MIG 1g.5gb`) is
-/// not the card.
+/// Returns the name of a card in the table: `NVIDIA A100-SXM4-80GB` is `A100 SXM4`. Every other word stays, because a
+/// `Laptop GPU` or a slice of a card (`MIG 1g.5gb`) is not the card.
 fn card(name: &str) -> String {
     let name = name.to_uppercase();
     let words = name.split([' ', '-']).filter(|word| {
@@ -100,9 +100,9 @@ fn card(name: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The best rate of three f32 products of 1024 × 1024 matrices on `device`, in floating-point operations per second: the
-/// peak of a processor that no table has. It takes some hundredths of a second on a CPU, and what else runs at the time
-/// lowers it; no number where the device refuses.
+/// Measures the best rate of three f32 products of 1024 × 1024 matrices on `device`, in floating-point operations per
+/// second, as the peak of a processor that is in no table. It takes some hundredths of a second on a CPU. Other load at
+/// the time lowers the result. `None` if the device fails.
 pub fn measured_peak_flops(device: &Device) -> Option<f64> {
     const SIZE: usize = 1024;
     let matrix = Tensor::<2>::ones([SIZE, SIZE], (device, DType::F32));
@@ -115,7 +115,7 @@ pub fn measured_peak_flops(device: &Device) -> Option<f64> {
         drop(product);
         Some(elapsed)
     };
-    // The first one starts threads and takes memory.
+    // The first product starts threads and allocates memory.
     let times: Vec<Duration> = (0..4).filter_map(seconds).skip(1).collect();
     let best = times.into_iter().min()?.as_secs_f64();
     (best > 0.0).then(|| 2.0 * (SIZE as f64).powi(3) / best)

@@ -1,4 +1,4 @@
-//! Looks at the machine in the background.
+//! Sampling of the machine in the background.
 
 use super::Hardware;
 use super::gpus::Gpus;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// Samples the machine in a thread of its own until it is dropped.
+/// Samples the machine in a thread of its own, until dropped.
 ///
 /// A sample costs about 0.4 ms of one core on Linux; `cargo xtask bench hardware` measures it.
 ///
@@ -30,29 +30,29 @@ pub struct HardwareSampler {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What thread and owner have in common.
+/// State that the thread and the owner share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Since the last take, at most [`KEPT`].
+    /// Samples since the last take, at most [`KEPT`].
     samples: VecDeque<Hardware>,
-    /// What the last take said, or nothing before it.
+    /// Result of the last take.
     last: Option<Hardware>,
-    /// The kernel's number of the thread, where it has one.
+    /// The kernel's number of the thread, if it has one.
     task: Option<String>,
 }
 
-/// Samples kept while nobody takes them: an hour at the default interval.
+/// Maximum number of samples between takes: an hour at the default interval.
 const KEPT: usize = 3600;
 
 impl HardwareSampler {
-    /// How often to look where nothing else is asked for.
+    /// Default interval.
     pub const INTERVAL: Duration = Duration::from_secs(1);
 
-    /// The kernel counts processor time in ticks of 10 ms; over less than this, shares would be coarse.
+    /// Minimum interval. The kernel counts processor time in ticks of 10 ms, so shares over a shorter time would be
+    /// coarse.
     const SHORTEST: Duration = Duration::from_millis(250);
 
-    /// Begins to sample each `interval`, of at least 0.25 s. Where the system has no thread left there will be nothing to
-    /// take.
+    /// Starts sampling every `interval`, of at least 0.25 s. If the system gives no thread, there are no samples.
     pub fn start(interval: Duration) -> Self {
         let shared = Arc::<Mutex<Shared>>::default();
         let (stop, stopped) = channel();
@@ -62,8 +62,8 @@ impl HardwareSampler {
         Self { shared, stop: Some(stop), thread }
     }
 
-    /// The mean since the last take, of memory the largest use. If nothing was sampled since, what the last one said;
-    /// nothing before the first sample.
+    /// Returns the mean since the last take, and for memory the largest use. If there was no sample since, returns the
+    /// last result again; `None` before the first sample.
     pub fn take(&self) -> Option<Hardware> {
         let mut shared = lock(&self.shared);
         if let Some(mean) = Hardware::mean(&shared.samples) {
@@ -73,7 +73,7 @@ impl HardwareSampler {
         shared.last.clone()
     }
 
-    /// The processor time that sampling has cost so far, where the system tells.
+    /// Returns the processor time that sampling has taken so far, if the system reports it.
     pub fn cost(&self) -> Option<Duration> {
         let path = format!("/proc/self/task/{}/schedstat", lock(&self.shared).task.as_ref()?);
         let text = std::fs::read_to_string(path).ok()?;
@@ -110,7 +110,7 @@ fn sample(shared: &Mutex<Shared>, interval: Duration, stopped: &Receiver<()>) {
     }
 }
 
-/// Samples are whole whenever the lock is free, so a panic elsewhere has not spoiled them.
+/// Locks the state. It is consistent whenever the lock is free, so a panic elsewhere has not spoiled it.
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

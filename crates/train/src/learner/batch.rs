@@ -1,4 +1,4 @@
-//! The forward and the backward pass of one batch.
+//! Forward and backward pass of one batch.
 
 use super::loss_terms::{TermShare, WindowTerms, scaled_loss};
 use super::workers::Concurrency;
@@ -11,20 +11,20 @@ use burn::tensor::Device;
 use std::sync::{Mutex, PoisonError};
 use undertone_ops::{Compute, autocast, on_upload_stream, seeds};
 
-/// What the passes of all batches of an optimizer step have in common.
+/// Arguments that the passes of all batches of an optimizer step share.
 pub(super) struct BatchPasses<'a, O: Objective> {
     pub objective: &'a O,
     pub device: &'a Device,
     pub compute: Compute,
     pub terms: &'a Mutex<WindowTerms>,
-    /// What the loss is multiplied by.
+    /// Factor on the loss.
     pub scale: f64,
-    /// The step, from 1, and the seed of its random numbers.
+    /// Step number, from 1, and the seed of its random numbers.
     pub step: u64,
     pub seed: u64,
 }
 
-/// What one batch adds to an optimizer step.
+/// Contribution of one batch to an optimizer step.
 pub(super) struct BatchResult {
     pub gradients: GradientSum,
     pub shares: Vec<TermShare>,
@@ -33,8 +33,8 @@ pub(super) struct BatchResult {
 }
 
 impl<O: Objective> BatchPasses<'_, O> {
-    /// Both passes of the batch at this place of the step, and what is done `during` the backward pass. Dropout depends on the
-    /// step and the place alone, so it is the same whenever, wherever and by whatever thread the batch is computed.
+    /// Runs both passes of the batch at index `place` of the step, with `during` in the backward pass. Dropout depends
+    /// on the step and the index alone, so it is the same at any time, on any rank and in any thread.
     ///
     /// # Errors
     /// When the batch does not fit the model, or its loss terms are not those of the batches before.
@@ -58,8 +58,9 @@ impl<O: Objective> BatchPasses<'_, O> {
         })
     }
 
-    /// Both passes of batches that are computed at a time, with the places that they have in the step, and what is done `during`
-    /// the backward pass of one that is computed by itself. The watch's lap is shared out between sections as theirs was.
+    /// Runs both passes of batches that are computed at the same time. `places` are their indices in the step. `during`
+    /// applies to the backward pass of a batch that is computed alone. The stopwatch divides the lap between sections
+    /// in the same proportions as the batches did.
     pub fn round(
         &self,
         concurrency: &Concurrency,
@@ -73,7 +74,7 @@ impl<O: Objective> BatchPasses<'_, O> {
             let batches = batches.iter_mut().zip(places);
             return batches.map(|(batch, place)| self.run(model, *place, batch, during, watch)).collect();
         };
-        // A model of its own for each group: Burn keeps graphs that share a parameter behind one lock.
+        // Each group has its own copy of the model, because Burn keeps graphs that share a parameter behind one lock.
         let models = (0..workers.groups().min(batches.len())).map(|_| model.clone().fork(self.device)).collect();
         let results = workers.run(models, batches.iter_mut(), |model, index, batch| {
             let mut watch = Stopwatch::new(false);
@@ -109,7 +110,7 @@ impl<O: Objective> BatchPasses<'_, O> {
     ) -> (GradientSum, Vec<TermShare>) {
         let _span = tracing::debug_span!("backward", step = self.step).entered();
         let loss = scaled_loss(&shares, self.scale);
-        // Nothing may hold on to the graph during the backward pass, or its tensors stay until the end.
+        // Nothing may keep the graph alive during the backward pass, or its tensors stay until the end.
         let inner = |TermShare { weight, mean }| TermShare { weight, mean: mean.inner() };
         let shares = shares.into_iter().map(inner).collect();
         let gradients = loss.map(|loss| during.backward(model, loss)).unwrap_or_default();

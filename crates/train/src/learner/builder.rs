@@ -1,4 +1,4 @@
-//! How a Learner is made.
+//! Builder of the Learner.
 
 use super::Learner;
 use super::recovery::RecoveryPoint;
@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use undertone_ops::Compute;
 use undertone_store::DirectoryLock;
 
-/// Makes a [`Learner`]: what it trains is given, everything else has a default.
+/// Builder of a [`Learner`]. The arguments of [`Learner::builder`] are required; everything else has a default.
 pub struct LearnerBuilder<O: Objective> {
     config: TrainConfig,
     objective: O,
@@ -34,7 +34,7 @@ pub struct LearnerBuilder<O: Objective> {
 }
 
 impl<O: Objective> Learner<O> {
-    /// Begins a learner for `model` on `objective`, with records in the directory `dir`.
+    /// Returns a builder for training `model` on `objective`, with logs and checkpoints in the directory `dir`.
     pub fn builder(config: TrainConfig, objective: O, model: O::Model, dir: impl AsRef<Path>) -> LearnerBuilder<O> {
         LearnerBuilder {
             config,
@@ -54,66 +54,67 @@ impl<O: Objective> Learner<O> {
 }
 
 impl<O: Objective> LearnerBuilder<O> {
-    /// The device that the model's parameters lie on, without autodiff; Burn's default device if nothing is said.
+    /// Device of the model's parameters, without autodiff. The default is Burn's default device.
     pub fn with_device(mut self, device: Device) -> Self {
         self.device = device;
         self
     }
 
-    /// What fixes everything random in training; 0 if nothing is said.
+    /// Seed of everything random in training. The default is 0.
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// The whole configuration as YAML, for records that have a place for it.
+    /// The whole configuration as YAML, for logs that have a place for it.
     pub fn with_configuration(mut self, yaml: String) -> Self {
         self.configuration = Some(yaml);
         self
     }
 
-    /// A lock on the directory that is held already. Without it the learner locks the directory itself, from the moment
-    /// that it is told to resume or to train until training ends.
+    /// A lock on the directory that is already held. By default the learner locks the directory itself, from the call
+    /// of resume or train until training ends.
     pub fn with_lock(mut self, lock: Arc<DirectoryLock>) -> Self {
         self.lock = Some(lock);
         self
     }
 
-    /// Whether what was learned before an error is saved, as it is if nothing is said.
+    /// Whether the state before an error is saved. The default is true.
     pub fn with_rescue(mut self, rescue: bool) -> Self {
         self.saves_on_error = rescue;
         self
     }
 
-    /// What the run is watched by.
+    /// Display of progress.
     pub fn with_display(mut self, display: Display) -> Self {
         self.display = display;
         self
     }
 
-    /// A flag that, once set, ends training after the current step with a checkpoint.
+    /// Interrupt flag. Once set, training ends after the current step with a checkpoint.
     ///
-    /// A step or an evaluation whose data fails by then is left to the next session, from its beginning: so whoever loads
-    /// data may give up waiting for it, and what is really broken is found again.
+    /// If the data of a step or an evaluation fails after the interrupt, the next session repeats it from its
+    /// beginning. A data loader may therefore give up waiting, and a real error occurs again.
     pub fn with_interrupt(mut self, interrupt: Arc<AtomicBool>) -> Self {
         self.interrupt = interrupt;
         self
     }
 
-    /// The ranks that train this run together, if it is not one alone; all of them make the same learner, on the same data.
+    /// Process group of the ranks that train this run together. All of them build the same learner on the same data.
+    /// The default is a single process.
     ///
-    /// Each optimizer step then has `accumulation` batches for each rank, of which each computes its own, and the step is that
-    /// of all of them: its loss is the sum over all by the count over all, and so are its gradients. The first rank alone
-    /// writes. The directory is one that all see.
+    /// Each optimizer step then has `accumulation` batches for each rank, and each rank computes its own. The loss of
+    /// the step is the sum over all ranks divided by the count over all ranks, and so are the gradients. Only the first
+    /// rank writes. All ranks have to see the same directory.
     pub fn with_process_group(mut self, process_group: ProcessGroup) -> Self {
         self.process_group = process_group;
         self
     }
 
-    /// The learner. Nothing is read or written yet.
+    /// Builds the learner. Nothing is read or written yet.
     ///
-    /// Where the device has no products in the type that the configuration asks for, they are made in the nearest that it
-    /// has, which is said when training begins.
+    /// If the device has no products in the number type of the configuration, the nearest type that it has is used, and
+    /// training logs that when it begins.
     pub fn build(self) -> Learner<O> {
         let Self { mut config, objective, model, dir, device, seed, .. } = self;
         let name = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();

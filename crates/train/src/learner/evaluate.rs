@@ -1,4 +1,4 @@
-//! How good the model is, and the best one there has been.
+//! Evaluation, and export of the best model.
 
 use super::Learner;
 use super::recovery::RecoveryPoint;
@@ -16,15 +16,15 @@ use undertone_metrics::Direction;
 use undertone_store::write_directory;
 
 impl<O: Objective> Learner<O> {
-    /// Judges the model, and the average of its weights, records it, and exports what is the best so far. Where the data
-    /// fails at an interruption, nothing is recorded but that this is still to be done.
+    /// Evaluates the model and the average of its weights, logs the metrics, and exports the model if it is the best so
+    /// far. If the data fails after an interrupt, it records only that this evaluation is still to be done.
     pub(super) fn evaluate(&mut self, session: &mut Session) -> Result<(), TrainError> {
         let _span = tracing::debug_span!("evaluate", step = self.state.step).entered();
         let Session { records, progress, .. } = session;
         let (model, step) = (self.model().valid(), self.state.step);
         let judge = |model: &O::Model| self.objective.evaluate(model, &self.config.evaluate.metrics);
         let judged = judge(&model).and_then(|found| {
-            // Before the first step there is nothing to average.
+            // Before the first step there is no average.
             let averaged = self.ema.as_ref().filter(|_| step > 0).map(|ema| ema.of(model.clone()));
             let of_average = averaged.as_ref().map(judge).transpose()?;
             Ok((found, averaged.zip(of_average)))
@@ -75,7 +75,7 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// What early stopping goes by, lower for better, where it is a number.
+    /// Returns the metric that early stopping watches, with the sign that makes lower better, if it is finite.
     pub(super) fn watched(&self, evaluation: &Evaluation) -> Result<Option<f64>, TrainError> {
         let early_stopping = &self.config.early_stopping;
         let metric = self.config.watched();
@@ -88,7 +88,8 @@ impl<O: Objective> Learner<O> {
         Ok(cost.filter(|cost| cost.is_finite()))
     }
 
-    /// Exports a model to a folder of the run's, if it scored better than the best one there; the best by now and its step.
+    /// Exports a model to a folder of the run if it scored better than the best one there. Returns the best score and
+    /// its step.
     pub(super) fn export_if_best(
         &self,
         model: &O::Model,
@@ -106,7 +107,8 @@ impl<O: Objective> Learner<O> {
         Ok(Some((value, self.state.step)))
     }
 
-    /// Exports the model of the last step where no evaluation could say which is the best: a finished run has a model.
+    /// Exports the model of the last step if no evaluation could determine the best, so that a finished run has a
+    /// model.
     pub(super) fn export_if_none_is_best(&self, progress: &Progress) -> Result<(), TrainError> {
         if !self.process_group.is_main_process() {
             return Ok(());
@@ -132,7 +134,7 @@ impl<O: Objective> Learner<O> {
         })
     }
 
-    /// Writes down what was found.
+    /// Logs an evaluation.
     pub(super) fn record(
         &self,
         evaluation: &Evaluation,
@@ -150,24 +152,24 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// The deciding metric, where it is a number.
+    /// Returns the deciding metric, if it is finite.
     pub(super) fn score(&self, evaluation: &Evaluation) -> Option<f64> {
         evaluation.metrics.get(&self.config.checkpoint.metric).copied().filter(|score| score.is_finite())
     }
 
-    /// Which way what decides is better.
+    /// Directions of the deciding metrics.
     pub(super) fn directions(&self) -> Result<Directions, TrainError> {
         Ok(self.config.directions(|metric| self.objective.direction(metric))?)
     }
 
-    /// Which way the metrics of an evaluation are better, as far as the objective knows.
+    /// Directions of the metrics of an evaluation, as far as the objective knows them.
     pub(super) fn directions_of(&self, evaluation: &Evaluation) -> BTreeMap<String, Direction> {
         let names = evaluation.metrics.keys();
         names.filter_map(|name| Some((name.clone(), self.objective.direction(name)?))).collect()
     }
 }
 
-/// Without what is no number: JSON has none for a rate without references.
+/// Removes metrics that are not finite: JSON has no value for a rate without references.
 fn finite(mut evaluation: Evaluation) -> Evaluation {
     evaluation.metrics.retain(|_, value| value.is_finite());
     evaluation

@@ -1,4 +1,4 @@
-//! How a session of training begins and ends, and the checkpoints and the summary that it leaves.
+//! Beginning and end of a training session, with its checkpoints and its summary.
 
 use super::Learner;
 use super::recovery::RecoveryPoint;
@@ -15,7 +15,7 @@ use undertone_ops::{Capacity, Compute, check_backend};
 use undertone_store::{HostTensor, frozen_checksum, parameter_infos, trainable_parameters};
 
 impl<O: Objective> Learner<O> {
-    /// Whether it can be trained on these batches; nothing is written.
+    /// Checks that training on these batches is possible. Nothing is written.
     ///
     /// # Errors
     /// When there is no data, the configuration does not fit the model, or a checkpoint was made with other batches.
@@ -23,7 +23,7 @@ impl<O: Objective> Learner<O> {
         self.steps_over(batches).map(|_| ())
     }
 
-    /// Everything before the first step: checks, the directory, the records, and the evaluation that is due by then.
+    /// Does everything before the first step: checks, the directory, the logs, and an evaluation if one is due.
     pub(super) fn begin_session<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Session, TrainError> {
         let steps = self.steps_over(batches)?;
         check_backend(&self.device)?;
@@ -62,7 +62,7 @@ impl<O: Objective> Learner<O> {
         };
         let mut session = Session::open(&settings, &self.state, steps)?;
         self.coverage = None;
-        // Once a session: on an accelerator the frozen parameters have to be read back for it.
+        // Once per session, because on an accelerator the frozen parameters have to be read back.
         if self.state.frozen.is_none() {
             self.state.frozen = Some(frozen_checksum(self.model()));
         }
@@ -76,7 +76,7 @@ impl<O: Objective> Learner<O> {
         Ok(session)
     }
 
-    /// Everything after the last step: the last checkpoint and the summary.
+    /// Does everything after the last step: the last checkpoint and the summary.
     pub(super) fn end_session(&mut self, mut session: Session) -> Result<Summary, TrainError> {
         self.process_group.reset_timeout();
         self.finish_now(&mut session)?;
@@ -87,7 +87,7 @@ impl<O: Objective> Learner<O> {
         }
         if completed {
             self.export_if_none_is_best(&session.progress)?;
-            // There is nothing to go back for any more.
+            // No rollback follows any more.
             self.saver.wait()?;
             self.saver.prove(self.state.step, self.directions()?.deciding);
         }
@@ -98,7 +98,7 @@ impl<O: Objective> Learner<O> {
         Ok(summary)
     }
 
-    /// How many optimizer steps the run has over these batches, once it is clear that it can be trained on them.
+    /// Returns the number of optimizer steps of the run over these batches, after checking that it can train on them.
     fn steps_over<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> Result<u64, TrainError> {
         if batches.per_epoch() == 0 {
             return Err(TrainError::NoData);
@@ -114,7 +114,7 @@ impl<O: Objective> Learner<O> {
         if self.process_group.count() > self.window() {
             return Err(TrainError::IdleRanks { ranks: self.process_group.count(), batches: self.window() });
         }
-        // A cursor means nothing once batches are cut differently.
+        // The cursor is invalid if batches are cut differently.
         let expected = self.batching(batches);
         match self.state.batching {
             Some(found) if found != expected => Err(TrainError::Batching { found, expected }),
@@ -122,18 +122,19 @@ impl<O: Objective> Learner<O> {
         }
     }
 
-    /// What the cursor counts in.
+    /// Returns the unit of the cursor: batches per epoch, and batches per step.
     pub(super) fn batching<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> (usize, usize) {
         (batches.per_epoch(), self.config.accumulation * self.begun_with())
     }
 
-    /// How many ranks the run was begun with. Older checkpoints do not say it: there was one.
+    /// Returns the number of ranks at the beginning of the run. Older checkpoints do not have it; they come from one
+    /// rank.
     pub(super) fn begun_with(&self) -> usize {
         let usual = if self.state.batching.is_some() { 1 } else { self.process_group.count() };
         self.state.ranks.unwrap_or(usual)
     }
 
-    /// Whether early stopping ends the run; never before there was something to compare with.
+    /// Whether early stopping ends the run; never before there is a reference.
     pub(super) fn has_stalled(&self) -> bool {
         self.config.early_stopping.is_over(self.state.reference, self.state.stalled)
     }
@@ -143,16 +144,16 @@ impl<O: Objective> Learner<O> {
         progress.say(&format!("step {step}  no better for {stalled} evaluations: stopping"));
     }
 
-    /// Begins a checkpoint; training goes on once the tensors are in host memory.
+    /// Starts a checkpoint. Returns once the tensors are in host memory.
     pub(super) fn checkpoint(&mut self) -> Result<(), TrainError> {
         let _span = tracing::debug_span!("checkpoint", step = self.state.step).entered();
-        // What cannot be trusted is not saved by a rescue either.
+        // Diverged parameters must not be saved by a rescue either.
         self.compare_parameters().inspect_err(|_| self.recovery = RecoveryPoint::DuringUpdate)?;
         let optimizer = self.optimizer_state()?;
         if self.process_group.is_main_process() { self.write_checkpoint(optimizer) } else { Ok(()) }
     }
 
-    /// Begins a checkpoint with this state of the optimizer.
+    /// Starts a checkpoint with this optimizer state.
     pub(super) fn write_checkpoint(&mut self, optimizer: BTreeMap<String, HostTensor>) -> Result<(), TrainError> {
         let contents = Contents {
             state: self.state.clone(),
@@ -195,7 +196,7 @@ impl<O: Objective> Learner<O> {
     }
 }
 
-/// What is said where the type is the card's.
+/// Message if `compute: auto` chose the type.
 fn chosen(compute: Compute) -> String {
     let scaled = if compute == Compute::F16 { " with a scaled loss" } else { "" };
     format!(
@@ -203,7 +204,7 @@ fn chosen(compute: Compute) -> String {
     )
 }
 
-/// What is said where products are made in another type than the one asked for.
+/// Message if the device uses another type than the one that the configuration asks for.
 fn instead(asked: Compute, compute: Compute) -> String {
     let scaled = if compute == Compute::F16 { ", and the loss is scaled" } else { "" };
     format!(

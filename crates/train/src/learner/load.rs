@@ -1,26 +1,27 @@
-//! The batches of an optimizer step.
+//! Loading of the batches of an optimizer step.
 
 use super::Learner;
 use super::step_batches::{Loaded, Plan, StepBatches};
 use crate::objective::{BatchStream, Batches, BoxError, Objective};
 use crate::{Progress, TrainError};
 
-/// An epoch may be without a batch where batches are cut by length and incomplete ones left out, but not so many in a row.
+/// Maximum number of epochs in a row without a batch. A single one is possible if batches are cut by length and
+/// incomplete ones left out.
 const EMPTY_EPOCHS: usize = 100;
 
-/// The batches of an epoch as this rank reads them.
+/// This rank's batches of an epoch.
 pub(super) struct EpochBatches<'a, B> {
     stream: BatchStream<'a, B>,
-    /// One that was read and belongs to a later step.
+    /// A batch that was read and belongs to a later step.
     held: Option<(usize, B)>,
 }
 
-/// What a rank has of the batches up to some place of the epoch.
+/// This rank's batches up to some position in the epoch.
 struct Read<B> {
     batches: Vec<B>,
-    /// The number of each in the epoch.
+    /// Number of each batch in the epoch.
     numbers: Vec<usize>,
-    /// Whether the epoch has no more.
+    /// Whether the epoch has no more batches.
     ended: bool,
 }
 
@@ -29,7 +30,7 @@ impl<'a, B> EpochBatches<'a, B> {
         Self { stream, held: None }
     }
 
-    /// The batches before the one of this number.
+    /// Reads the batches before position `end`.
     fn take_until(&mut self, end: usize) -> Result<Read<B>, BoxError> {
         let mut read = Read { batches: Vec::new(), numbers: Vec::new(), ended: false };
         loop {
@@ -45,7 +46,7 @@ impl<'a, B> EpochBatches<'a, B> {
             }
             read.batches.push(batch);
             read.numbers.push(next - 1);
-            // Nothing beyond is read before it is wanted.
+            // Nothing beyond `end` is read before it is needed.
             if next == end {
                 return Ok(read);
             }
@@ -54,19 +55,19 @@ impl<'a, B> EpochBatches<'a, B> {
 }
 
 impl<O: Objective> Learner<O> {
-    /// The batches of the epoch from where training stands.
+    /// Returns the batches of the epoch from the current position on.
     pub(super) fn epoch_batches<'a, B: Batches<Batch = O::Batch>>(&self, batches: &'a B) -> EpochBatches<'a, O::Batch> {
         EpochBatches::new(batches.share(self.state.epoch, self.state.cursor, self.process_group.share(self.window())))
     }
 
-    /// How many batches a step has, of all ranks together.
+    /// Number of batches of a step, over all ranks.
     pub(super) fn window(&self) -> usize {
         self.state.batching.map_or(self.config.accumulation * self.process_group.count(), |(_, window)| window)
     }
 
-    /// The batches of one optimizer step; at the end of an epoch what is left of it, then the next epoch begins. None where
-    /// they fail at an interruption, or another rank is interrupted: the step is then still to be taken, from its first batch
-    /// on.
+    /// Loads the batches of one optimizer step. At the end of an epoch these are the rest of it, then the next epoch
+    /// begins. `None` if they fail after an interrupt, or another rank was interrupted; the step then still has to be
+    /// taken from its first batch on.
     pub(super) fn load<'a, B: Batches<Batch = O::Batch>>(
         &mut self,
         batches: &'a B,
@@ -98,7 +99,7 @@ impl<O: Objective> Learner<O> {
             }
             let read = read.map_err(TrainError::Data)?;
             self.state.cursor = end;
-            // Of a short last step some ranks have nothing, and know before it that they have no more.
+            // In a short last step some ranks have no batch, and know before it that they have no more.
             if heard.iter().all(|loaded| loaded.ended) {
                 (self.state.epoch, self.state.cursor) = (self.state.epoch + 1, 0);
                 *epoch_batches = self.epoch_batches(batches);
@@ -114,7 +115,7 @@ impl<O: Objective> Learner<O> {
         }
     }
 
-    /// The plan of a step in which this rank has these batches.
+    /// Returns the plan of a step in which this rank has these batches.
     pub(super) fn plan_of(&self, batches: &[O::Batch]) -> Result<Plan, TrainError> {
         let numbers: Vec<usize> =
             (0..batches.len()).map(|index| index * self.process_group.count() + self.process_group.rank()).collect();
@@ -136,7 +137,7 @@ impl<O: Objective> Learner<O> {
         Loaded { failure: Some(error.to_string()), ..self.said(&[], &[], false) }
     }
 
-    /// At an interruption, leaves it to the next session what this error of data is.
+    /// After an interrupt, leaves an error of the data to the next session. Otherwise returns it.
     pub(super) fn gives_up(&self, error: BoxError, interrupted: bool, progress: &Progress) -> Result<(), TrainError> {
         if !interrupted {
             return Err(error.downcast::<TrainError>().map_or_else(TrainError::Data, |error| *error));

@@ -1,4 +1,5 @@
-//! The loss terms of an optimizer step: what each is divided by, and that the objective gives the same ones in every batch.
+//! Loss terms of an optimizer step: their divisors, and the check that the objective returns the same terms for every
+//! batch.
 
 use crate::TrainError;
 use crate::objective::LossTerm;
@@ -6,31 +7,31 @@ use crate::tally::StepTerm;
 use burn::tensor::Tensor;
 use std::borrow::Cow;
 
-/// The terms that the batches of one optimizer step have in common.
+/// Loss terms that the batches of one optimizer step have in common.
 #[derive(Debug)]
 pub(super) struct WindowTerms {
-    /// What each is divided by, over all batches.
+    /// Divisor of each term, over all batches.
     counts: Vec<f64>,
-    /// Their names, in the same order; none before the first batch.
+    /// Names in the same order; empty before the first batch.
     names: Vec<Cow<'static, str>>,
 }
 
-/// What one batch adds to the mean of a term over the step.
+/// Contribution of one batch to the mean of a term over the step.
 #[derive(Debug)]
 pub(super) struct TermShare {
-    /// Its weight in the loss.
+    /// Weight in the loss.
     pub weight: f64,
-    /// The sum over the batch by the count over the step, `[1]`.
+    /// Sum over the batch divided by the count over the step, `[1]`.
     pub mean: Tensor<1>,
 }
 
 impl WindowTerms {
-    /// Terms that are divided by these counts.
+    /// Makes the terms with these divisors.
     pub fn of_counts(counts: Vec<f64>) -> Self {
         Self { counts, names: Vec::new() }
     }
 
-    /// What the terms of one batch add.
+    /// Returns the contributions of one batch.
     ///
     /// # Errors
     /// When a term has no count or no name of its own, or these are not the terms of the batches before.
@@ -46,13 +47,13 @@ impl WindowTerms {
         Ok(terms.into_iter().zip(&self.counts).map(share).collect())
     }
 
-    /// The terms by name, with nothing in them yet.
+    /// Returns the terms by name, with values of zero.
     pub fn named(&self) -> Vec<StepTerm> {
         let named = self.names.iter().zip(&self.counts);
         named.map(|(name, count)| StepTerm { name: name.clone(), mean: 0.0, weighted: 0.0, count: *count }).collect()
     }
 
-    /// Each loss term has a count and a name of its own, and the same ones in every batch of a step.
+    /// Checks that each loss term has a count and a unique name, and that every batch of a step has the same terms.
     fn check(&self, terms: &[LossTerm]) -> Result<(), TrainError> {
         let quoted = |names: &mut dyn Iterator<Item = &str>| {
             names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
@@ -76,7 +77,7 @@ impl WindowTerms {
     }
 }
 
-/// The loss of a batch from its terms, times `scale`; nothing where there are none.
+/// Returns the loss of a batch from its terms, times `scale`; `None` without terms.
 pub(super) fn scaled_loss(shares: &[TermShare], scale: f64) -> Option<Tensor<1>> {
     let weighted = shares.iter().map(|TermShare { weight, mean }| mean.clone().mul_scalar(weight * scale));
     weighted.reduce(|loss, share| loss + share)

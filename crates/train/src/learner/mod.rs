@@ -42,40 +42,40 @@ use undertone_ops::Compute;
 use undertone_store::DirectoryLock;
 use workers::Concurrency;
 
-/// Trains a model on an objective and keeps its records in a directory.
+/// Trains a model on an objective, and writes logs and checkpoints to a directory.
 ///
-/// [`train`](Self::train) runs to the end over [`Batches`]; [`step`](Self::step) takes one optimizer step on batches of the
-/// caller's own, for loops that are written by hand.
+/// [`train`](Self::train) runs to the end over [`Batches`]. [`step`](Self::step) takes one optimizer step on batches
+/// that you supply, for training loops of your own.
 ///
-/// What it says are events of `tracing`. Its parts are spans of the level `debug`, with the step they belong to: `load`,
-/// `forward`, `backward`, `optimizer`, `evaluate` and `checkpoint`. They last as long as the host is in them, which on an
-/// accelerator is shorter than the work.
+/// Messages are `tracing` events. The phases of a step are spans of level `debug` with the step's number: `load`,
+/// `forward`, `backward`, `optimizer`, `evaluate` and `checkpoint`. A span lasts as long as the host is in it, which on
+/// an accelerator is shorter than the work.
 pub struct Learner<O: Objective> {
     config: TrainConfig,
-    /// What the configuration computes in; what is computed in is what the device has.
+    /// Number type that the configuration asks for. `config.compute` is the one that the device has.
     asked: Compute,
     objective: O,
-    /// Absent only while the optimizer moves it.
+    /// Absent only during the optimizer's update.
     model: Option<O::Model>,
     device: Device,
     optimizer: Optimizer,
     ema: Option<Ema>,
     state: TrainState,
     recovery: RecoveryPoint,
-    /// The last step, where the host has not seen what the device decided.
+    /// The last step, while the host has not read the device's decision about it.
     pending: Option<PendingStep>,
-    /// Which parameters this session's gradients have reached; made with its first step.
+    /// Parameters that gradients have reached in this session; created in its first step.
     coverage: Option<GradientCoverage>,
-    /// How the batches of a step are computed in this session.
+    /// Order in which the batches of a step are computed in this session.
     concurrency: Concurrency,
-    /// When the gradients of this session's steps are sent to other ranks.
+    /// Plan for sending the gradients of this session's steps to other ranks.
     overlap: Overlap,
-    /// The step that this session went on from.
+    /// Step from which this session was resumed.
     resumed: Option<u64>,
     saver: Saver,
     process_group: ProcessGroup,
     dir: PathBuf,
-    /// Held from the first moment that the directory's content matters until training ends.
+    /// Held from the first read of the directory until training ends.
     lock: Option<Arc<DirectoryLock>>,
     saves_on_error: bool,
     name: String,
@@ -87,16 +87,16 @@ pub struct Learner<O: Objective> {
 const MODEL: &str = "the learner has its model between optimizer steps";
 
 impl<O: Objective> Learner<O> {
-    /// Trains to the end, or to an interruption. Where it stops with an error, what was learned until then is saved if it
-    /// can be, so that [`resume`](Self::resume) goes on from there once the cause is mended; where losses went wrong,
-    /// from the last checkpoint before that.
+    /// Trains to the end, or to an interrupt. If it stops with an error, the state before the error is saved if
+    /// possible, and [`resume`](Self::resume) continues from there once the cause is mended. If the losses were the
+    /// error, it continues from the last checkpoint before that.
     ///
     /// # Errors
-    /// When data or files fail, the loss is no number, or a trainable parameter is out of reach; and when another process
-    /// trains in the directory.
+    /// When data or files fail, the loss is not finite, a trainable parameter never receives a gradient, or another
+    /// process trains in the directory.
     pub fn train<B: Batches<Batch = O::Batch>>(&mut self, data: &B) -> Result<Summary, TrainError> {
         let trained = self.run(data).map_err(|error| self.rescued(error));
-        // What fails on the first rank alone, which writes, ends the others too. It may have much to save.
+        // An error on the first rank alone, which writes, ends the others too. It may have much to save.
         self.process_group.reset_timeout();
         let trained = self.process_group.all_ok(trained);
         self.lock = None;
@@ -118,7 +118,7 @@ impl<O: Objective> Learner<O> {
             };
             session.watch.lap(Section::DataWait, &self.device);
 
-            // Of each batch of the step the forward and the backward pass; their gradients are accumulated, over all ranks.
+            // Forward and backward pass of each batch of the step; gradients are accumulated, over all ranks.
             let computed = self.forward_backward_accumulate(&mut batches, plan, &mut session.watch);
             let mut computed = self.share_out(computed)?;
             if let Some(ranks) = computed.ranks.take() {
@@ -127,9 +127,9 @@ impl<O: Objective> Learner<O> {
             self.check_coverage(&computed, session.steps)?;
             computed.report.rate = self.config.optimizer.rate(self.state.step, session.steps);
 
-            // While the host waits for the numbers of the step before, the device has this one's work.
+            // While the host waits for the loss of the step before, the device computes this one.
             if !self.finish_step_before(&mut start, &mut session)? {
-                // This one began with parameters, or with a scale of the loss, that are not those to go on with.
+                // This step began with parameters, or with a loss scale, that are no longer valid.
                 epoch_batches = self.epoch_batches(data);
                 continue;
             }
@@ -168,33 +168,33 @@ impl<O: Objective> Learner<O> {
             if judged || saved {
                 self.process_group.all_ok(Ok::<(), TrainError>(()))?;
             }
-            // The first step of a session may compile kernels for minutes; by now all ranks have taken it.
+            // The first step of a session may compile kernels for minutes. By now all ranks have taken it.
             self.process_group.set_timeout(self.config.rank_timeout);
         }
         self.end_session(session)
     }
 
-    /// Whether it is to end after this step. Ranks that train together end together: they find out when they load.
+    /// Whether training ends after this step. Ranks end together, and decide it when they load batches.
     fn is_interrupted(&self) -> bool {
         self.process_group.is_alone() && self.is_asked_to_stop()
     }
 
-    /// Whether somebody wants this process to end.
+    /// Whether this process was interrupted.
     fn is_asked_to_stop(&self) -> bool {
         self.interrupt.load(Ordering::Relaxed)
     }
 
-    /// Optimizer steps taken, those of earlier sessions included.
+    /// Number of optimizer steps taken, including earlier sessions.
     pub fn steps(&self) -> u64 {
         self.state.step
     }
 
-    /// What it trains on.
+    /// The objective.
     pub fn objective(&self) -> &O {
         &self.objective
     }
 
-    /// The model as it stands, with gradients.
+    /// The current model, with gradients.
     pub fn model(&self) -> &O::Model {
         self.model.as_ref().expect(MODEL)
     }

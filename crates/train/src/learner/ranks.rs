@@ -1,5 +1,5 @@
-//! What ranks that train together have in common: the run that they begin, and of each optimizer step the whole, which they
-//! make of their parts.
+//! Coordination of the ranks that train together: checks that they train the same run, and sums over their parts of
+//! each optimizer step.
 
 use super::Learner;
 use super::step_report::{ComputedStep, StepReport};
@@ -17,34 +17,34 @@ use std::time::Duration;
 use undertone_ops::read;
 use undertone_store::{HostTensor, frozen_checksum, trainable_parameters};
 
-/// What a rank says of its part of a step, but for the numbers that are added up.
+/// Message of a rank about its part of a step, without the numbers that are summed.
 #[derive(Debug, Serialize, Deserialize)]
 struct Part {
-    /// The names of the loss terms and what they are divided by; none without batches.
+    /// Names of the loss terms and their divisors; empty without batches.
     terms: Vec<(String, f64)>,
     audio_seconds: Option<f64>,
     tokens: Option<f64>,
     flops: Option<f64>,
-    /// Seconds that its forward and backward passes took.
+    /// Seconds of its forward and backward passes.
     computing: f64,
 }
 
-/// What a run is on each of its ranks.
+/// Properties of a run that have to be the same on all ranks.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Run {
     version: String,
     configuration: Option<String>,
-    /// Batches of the first epoch, and of a step.
+    /// Batches of the first epoch, and batches of a step.
     batching: (usize, usize),
-    /// Of the training samples.
+    /// Fingerprint of the training samples.
     fingerprint: u64,
     step: u64,
-    /// Of all parameters.
+    /// Checksum of all parameters.
     checksum: u32,
 }
 
 impl<O: Objective> Learner<O> {
-    /// Refuses ranks that would not train the same.
+    /// Refuses ranks that would not train the same run.
     pub(super) fn compare_ranks<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> Result<(), TrainError> {
         if self.process_group.is_alone() {
             return Ok(());
@@ -66,7 +66,7 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// The step of all ranks from the parts that each computed. An error of any is one of all.
+    /// Combines the parts of all ranks into the whole step. An error of one rank becomes an error of all.
     pub(super) fn share_out(&mut self, part: Result<ComputedStep, TrainError>) -> Result<ComputedStep, TrainError> {
         if self.process_group.is_alone() {
             return part;
@@ -97,7 +97,8 @@ impl<O: Objective> Learner<O> {
         Ok(computed)
     }
 
-    /// What is to be done during the backward pass of a step's next batches, given the gradients of those before.
+    /// Returns the treatment of gradients during the backward pass of a step's next batches. `gradients` are those of
+    /// the batches before.
     pub(super) fn during_backward(&self, last: bool, gradients: &mut GradientSum) -> BackwardMode {
         if self.process_group.is_alone() || !last || self.concurrency.at_a_time() > 1 {
             return BackwardMode::Nothing;
@@ -116,7 +117,7 @@ impl<O: Objective> Learner<O> {
         self.overlap.early_sums(&self.process_group, self.shard(), &self.device)
     }
 
-    /// And the sums of what is sent early: also where this rank had no backward pass to send it in.
+    /// Adds the sums of the gradients that are sent early, even if this rank had no backward pass to send them in.
     fn with_early_sums(
         &self,
         part: Result<ComputedStep, TrainError>,
@@ -133,12 +134,12 @@ impl<O: Objective> Learner<O> {
         };
         let Some(mut early) = early else { return Ok((computed, ReceivedEarly::default())) };
         early.finish(&mut computed.gradients);
-        // Before anything else is said: what ranks say comes after what is on its way.
+        // Before any other collective, because messages of ranks come after what is already sent.
         let received = self.process_group.receive_early(early.into_sent(), &self.device.clone().inner())?;
         Ok((computed, received))
     }
 
-    /// Before there is a plan of what to send early, ranks make one of what each has watched.
+    /// While there is no plan of what to send early, makes one from the orders that the ranks recorded.
     fn plan_overlap(&mut self, during: BackwardMode) -> Result<(), TrainError> {
         if !matches!(self.overlap, Overlap::Unknown) {
             return Ok(());
@@ -153,12 +154,12 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// What of the optimizer's state is this rank's, where it is shared out.
+    /// This rank's shard of the optimizer state, if it is sharded.
     pub(super) fn shard(&self) -> Option<Shard> {
         (self.config.shard_optimizer && !self.process_group.is_alone()).then(|| self.process_group.shard())
     }
 
-    /// The squares of those gradients of which each rank has a part, over all ranks.
+    /// Squared gradient norm of the sharded gradients, over all ranks.
     pub(super) fn squared_norm_of_parts(&self, gradients: &GradientSum) -> Result<f64, TrainError> {
         if self.shard().is_none() {
             Ok(0.0)
@@ -167,12 +168,12 @@ impl<O: Objective> Learner<O> {
         }
     }
 
-    /// The optimizer's state as one process has it; of what is shared out, the first rank alone has it then.
+    /// Returns the optimizer state in the form of a single process. Sharded state is complete on the first rank alone.
     pub(super) fn optimizer_state(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
         let mut tensors = self.optimizer.to_tensors();
         for name in self.optimizer.divided() {
             let Some(tensor) = tensors.get_mut(&name) else { continue };
-            // One after the other: all of it at once is what a rank has no room for.
+            // One tensor after the other, because a rank has no room for all of them.
             let parts = self.process_group.all_gather_floats(vec![std::mem::take(&mut tensor.data)])?.remove(0);
             if self.process_group.is_main_process() {
                 tensor.data = parts.concat();
@@ -182,15 +183,15 @@ impl<O: Objective> Learner<O> {
         Ok(tensors)
     }
 
-    /// Refuses to go on where a rank's parameters are no longer those of the others: a broken memory, or machines that do not
-    /// compute alike.
+    /// Fails if a rank's parameters differ from those of the others. The cause is broken memory, or machines that do
+    /// not compute alike.
     pub(super) fn compare_parameters(&self) -> Result<(), TrainError> {
         if self.process_group.is_alone() {
             return Ok(());
         }
         let sums = self.process_group.all_gather(checksum(&trainable_parameters(self.model())))?;
         let count = |sum: &u32| sums.iter().filter(|other| *other == sum).count();
-        // Of two that differ nobody knows which is right: the first one is taken for it, which has written what there is.
+        // If two differ, it is unknown which is right. The first rank's are taken, because it wrote the checkpoints.
         let usual = sums.iter().rev().max_by_key(|sum| count(sum)).copied();
         match sums.iter().position(|sum| Some(*sum) != usual) {
             Some(rank) => Err(TrainError::Diverged { rank: self.process_group.name(rank), step: self.state.step }),
@@ -199,7 +200,7 @@ impl<O: Objective> Learner<O> {
     }
 }
 
-/// Whole parameters of the parts that each rank has moved.
+/// Assembles whole parameters from the parts that each rank has updated.
 pub(super) fn all_parts(
     process_group: &ProcessGroup,
     shard: Shard,
@@ -207,7 +208,7 @@ pub(super) fn all_parts(
 ) -> Result<BTreeMap<String, Moved>, TrainError> {
     let names: Vec<String> =
         moved.iter().filter(|(_, moved)| shard.divides(moved.size)).map(|(name, _)| name.clone()).collect();
-    // A bucket for each of the larger ones, and for as many of the smaller ones as fill one.
+    // One bucket for each of the larger parameters, and one for several smaller ones together.
     let mut buckets: Vec<Vec<f32>> = vec![Vec::new()];
     let mut bucket_of = Vec::with_capacity(names.len());
     for name in &names {

@@ -1,20 +1,21 @@
-//! Where within an optimizer step training is, for what an error there leaves of it.
+//! Position of training within an optimizer step, which determines what is left of the state after an error.
 
 use crate::checkpoint::TrainState;
 use crate::guard::GuardState;
 use crate::loss_scale::LossScale;
 
-/// Where within an optimizer step training is: what an error there leaves of the state.
+/// Position of training within an optimizer step, which determines what is left of the state after an error.
 pub(super) enum RecoveryPoint {
-    /// Between two steps: state, parameters and records agree.
+    /// Between two steps: state, parameters and logs agree.
     BetweenSteps,
-    /// Before the parameters move: all agree once these parts of the state are as they were when the step began.
+    /// Before the update: they agree once these parts of the state are reset to their values at the beginning of the
+    /// step.
     BeforeUpdate(StateBeforeStep),
-    /// Parameters move, or the step is written down: the state is no longer that of the last step and not yet the next's.
+    /// During the update or logging: the state is between that of the last step and that of the next.
     DuringUpdate,
 }
 
-/// What a step changes of the state, as it was before.
+/// The parts of the state that a step changes, before the step.
 #[derive(Clone)]
 pub(super) struct StateBeforeStep {
     step: u64,
@@ -27,13 +28,13 @@ pub(super) struct StateBeforeStep {
 }
 
 impl StateBeforeStep {
-    /// Of a step that begins with `state`.
+    /// Copies them from `state`, at the beginning of a step.
     pub fn of(state: &TrainState) -> Self {
         let TrainState { step, samples, epoch, cursor, loss_scale, ref guard, score, .. } = *state;
         Self { step, samples, epoch, cursor, loss_scale, guard: guard.clone(), score }
     }
 
-    /// Makes `state` what it was.
+    /// Resets `state` to them.
     pub fn restore(self, state: &mut TrainState) {
         let Self { step, samples, epoch, cursor, loss_scale, guard, score } = self;
         *state = TrainState { step, samples, epoch, cursor, loss_scale, guard, score, ..std::mem::take(state) };

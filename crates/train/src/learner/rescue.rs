@@ -1,4 +1,4 @@
-//! The run's directory, and what an error leaves in it.
+//! The run's directory, and what is saved there after an error.
 
 use super::Learner;
 use super::recovery::RecoveryPoint;
@@ -19,7 +19,7 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// Makes the run's directory, or clears it of what a killed session was writing.
+    /// Creates the run's directory, and removes temporary files that a killed session left there.
     pub(super) fn prepare_directory(&self) -> Result<(), TrainError> {
         if !self.process_group.is_main_process() {
             return Ok(());
@@ -29,11 +29,11 @@ impl<O: Objective> Learner<O> {
         for dir in [&self.dir, &checkpoints] {
             remove_leftovers(dir)?;
         }
-        // What lies beyond the one that was resumed is damaged; left there, rotation would take it for the newest.
+        // Checkpoints after the resumed one are damaged. If they stayed, rotation would take them for the newest.
         self.resumed.map_or(Ok(()), |step| Ok(self.checkpoints().remove_after(step)?))
     }
 
-    /// Takes a step into account that went well, as `decide` and `log` do.
+    /// Records a step that went well, like `decide` and `log`.
     fn remember(&mut self, report: &StepReport) {
         if let Some(scale) = &mut self.state.loss_scale {
             scale.good(&self.config.loss_scale);
@@ -42,8 +42,8 @@ impl<O: Objective> Learner<O> {
         self.state.losses.add(&report.terms);
     }
 
-    /// What of the state a step that the host has not seen leaves, once the device has said whether parameters moved: those
-    /// of a step that found no numbers to go on with are those before it.
+    /// Settles the state after a step that the host has not read. Once the device has told whether the parameters were
+    /// updated: if they were not, the state is that before the step. Returns false if the device has failed.
     fn settle_in_rescue(&mut self) -> bool {
         let Some(PendingStep { mut report, reading, start }) = self.pending.take() else { return true };
         let Ok(numbers) = catch_backend_failure(|| reading.finish_now()) else { return false };
@@ -57,13 +57,14 @@ impl<O: Objective> Learner<O> {
         true
     }
 
-    /// The step of the newest whole checkpoint.
+    /// Returns the step of the newest complete checkpoint.
     pub fn saved(&mut self) -> Option<u64> {
         let _ = self.saver.wait();
         self.checkpoints().newest().0.map(|checkpoint| checkpoint.state.step)
     }
 
-    /// What an error leaves: one that training goes on after names the checkpoint to go on from.
+    /// Saves what is possible after an error. An error of the guard gets the checkpoint from which the run can be
+    /// resumed.
     pub(super) fn rescued(&mut self, error: TrainError) -> TrainError {
         let TrainError::Guard { trouble, incidents, .. } = error else {
             self.rescue();
@@ -72,27 +73,27 @@ impl<O: Objective> Learner<O> {
         TrainError::Guard { trouble, incidents, checkpoint: self.checkpoint_before_trouble() }
     }
 
-    /// The checkpoint to go on from after the guard has stopped training. The parameters that it was stopped at are not
-    /// saved, and the checkpoints that no loss was found with are marked: going on from them, training would only stop
-    /// there again.
+    /// Returns the checkpoint to resume from after the guard has stopped training. The parameters at which it stopped
+    /// are not saved. Checkpoints from which no sound loss was computed are marked, because training resumed from them
+    /// would stop at the same place.
     fn checkpoint_before_trouble(&mut self) -> Option<PathBuf> {
         let _ = self.saver.wait();
         if self.process_group.is_main_process() && self.lock.is_some() {
-            // Unmarked, they are gone on from, and that ends where this one did.
+            // If marking fails, they are resumed from, and that ends where this run did.
             let _ = self.checkpoints().doubt_after(self.state.sound.unwrap_or(0));
         }
         self.checkpoints().newest().0.map(|checkpoint| checkpoint.path)
     }
 
-    /// After an error, saves where training stood before it, if that is further than the newest checkpoint. What cannot
-    /// be saved either is left: the error is the one to be told.
+    /// After an error, saves the state before it, if that is further than the newest checkpoint. A failure to save is
+    /// ignored, because the first error is the one to report.
     pub fn rescue(&mut self) {
         match std::mem::replace(&mut self.recovery, RecoveryPoint::DuringUpdate) {
             RecoveryPoint::BetweenSteps => {}
             RecoveryPoint::BeforeUpdate(start) => start.restore(&mut self.state),
             RecoveryPoint::DuringUpdate => return,
         }
-        // State that is shared out cannot be gathered from ranks that may be gone.
+        // Sharded state cannot be gathered from ranks that may be gone.
         if self.shard().is_some() || !self.settle_in_rescue() {
             return;
         }
@@ -102,7 +103,7 @@ impl<O: Objective> Learner<O> {
         if !self.saves_on_error || self.lock.is_none() || self.model.is_none() || step <= saved {
             return;
         }
-        // A device that has failed once may fail again when the parameters are read from it.
+        // A device that has failed once may fail again when parameters are read from it.
         let saved = catch_backend_failure(|| {
             let optimizer = self.optimizer.to_tensors();
             self.write_checkpoint(optimizer).is_ok() && self.saver.wait().is_ok()

@@ -1,4 +1,4 @@
-//! Going on from a checkpoint, or back to it.
+//! Resume and rollback.
 
 use super::Learner;
 use super::recovery::RecoveryPoint;
@@ -12,15 +12,15 @@ use crate::{Optimizer, Progress, TrainError};
 use undertone_store::{frozen_checksum, load_trainable};
 
 impl<O: Objective> Learner<O> {
-    /// Goes on from the newest whole checkpoint and says where that is; false when there is none. Nothing is written before
-    /// [`train`](Self::train).
+    /// Resumes from the newest complete checkpoint, and logs which it is. Returns false if there is none. Nothing is
+    /// written before [`train`](Self::train).
     ///
-    /// A finished run goes on where the configuration asks for more steps by now. From there on its learning rate is that
-    /// of the longer run, so that it ends in other bits than one which was as long from the start.
+    /// A finished run continues if the configuration asks for more steps by now. From there on its learning rate is
+    /// that of the longer run, so its result is not bit-identical to that of a run that was as long from the start.
     ///
     /// # Errors
-    /// When the checkpoint does not fit the model, or was made with other frozen parameters, another optimizer or another
-    /// seed; and when another process trains in the directory.
+    /// When the checkpoint does not fit the model, or was made with other frozen parameters, another optimizer or
+    /// another seed; and when another process trains in the directory.
     pub fn resume(&mut self) -> Result<bool, TrainError> {
         let owned = self.own_directory();
         self.process_group.all_ok(owned)?;
@@ -42,7 +42,7 @@ impl<O: Objective> Learner<O> {
         Ok(true)
     }
 
-    /// Takes over everything a checkpoint holds.
+    /// Loads everything from a checkpoint.
     fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), TrainError> {
         let stored = checkpoint.optimizer.names();
         if let Some(found) = Optimizer::maker(&stored).filter(|found| found != self.optimizer.title()) {
@@ -59,7 +59,7 @@ impl<O: Objective> Learner<O> {
         self.optimizer.load(names, &device, |name| checkpoint.optimizer.read(name))?;
         if let Some(decay) = self.config.ema_decay {
             let mut ema = Ema::new(decay);
-            // Where none was kept until now it begins here.
+            // If the checkpoint has no average, it begins here.
             if let Some(stored) = &checkpoint.ema {
                 ema.load(stored.names(), &device, |name| stored.read(name))?;
             }
@@ -67,18 +67,18 @@ impl<O: Objective> Learner<O> {
         }
         self.model = Some(model);
         (self.pending, self.coverage) = (None, None);
-        // A run that begins to scale its loss, or no longer does, is asked by the configuration.
+        // The configuration decides whether the loss is scaled, even if the checkpoint was made with another setting.
         let loss_scale = self.state.loss_scale.and_then(|fresh| checkpoint.state.loss_scale.or(Some(fresh)));
         self.state = TrainState { frozen, loss_scale, ..checkpoint.state };
-        // What was found best after the checkpoint lies there, and nothing worse may replace it.
+        // A better model that was found after the checkpoint is in the folder, and a worse one must not replace it.
         let metric = &self.config.checkpoint.metric;
         self.state.best = Exported::best_known(&self.dir.join(BEST), metric, self.state.best);
         self.state.best_ema = Exported::best_known(&self.dir.join(BEST_EMA), metric, self.state.best_ema);
         Ok(())
     }
 
-    /// Goes back to the last checkpoint that is known to be sound and leaves out the data up to here. Without one the step is
-    /// skipped.
+    /// Goes back to the last sound checkpoint, and leaves out the data up to here. Without such a checkpoint the step
+    /// is skipped.
     pub(super) fn roll_back(&mut self, trouble: &Trouble, progress: &Progress) -> Result<StepOutcome, TrainError> {
         let written = self.saver.wait().map_err(TrainError::from);
         self.process_group.all_ok(written)?;
@@ -92,7 +92,7 @@ impl<O: Objective> Learner<O> {
         self.process_group.all_ok(restored)?;
         self.state.sound = Some(self.state.step);
         if self.process_group.is_main_process() {
-            // They are of what is left out now.
+            // They belong to the steps that are left out now.
             self.checkpoints().remove_after(self.state.step)?;
         }
         progress.warn(&format!("{trouble}: back to step {}, and on with the data after this", self.state.step));

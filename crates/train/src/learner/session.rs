@@ -1,4 +1,4 @@
-//! What a session of training writes to and measures with.
+//! Logs and measurements of a training session.
 
 use super::step_report::StepReport;
 use super::warm_up::WarmUp;
@@ -18,17 +18,17 @@ use std::time::Instant;
 use undertone_ops::{compiles_kernels, runs_ahead};
 use undertone_store::write_atomically;
 
-/// What logs call the loss of a line's last step, where a line stands for several.
+/// Name in logs of the last step's loss, if a line covers several steps.
 pub const LAST_LOSS: &str = "last_loss";
 
-/// A session: from the moment that training begins or is resumed until it ends or stops.
+/// A session: from the beginning or resume of training until it ends or stops.
 pub(super) struct Session {
-    /// How many steps the whole run has.
+    /// Number of steps of the whole run.
     pub steps: u64,
-    /// Of the first rank alone.
+    /// Present on the first rank alone.
     pub records: Option<Records>,
     pub progress: Progress,
-    /// Until the first step is done.
+    /// Present until the first step is done.
     warm_up: Option<WarmUp>,
     pub watch: Stopwatch,
     meter: Meter,
@@ -37,15 +37,15 @@ pub(super) struct Session {
     started: Instant,
     /// Seconds trained in earlier sessions.
     earlier: f64,
-    /// Whether it begins with an evaluation that an interruption left to be made.
+    /// Whether the session begins with an evaluation that an interrupt prevented.
     pub owes_evaluation: bool,
 }
 
-/// What a session is opened with, besides the run's state.
+/// Arguments of a session, besides the run's state.
 pub(super) struct SessionSettings<'a> {
     pub config: &'a TrainConfig,
     pub name: &'a str,
-    /// Where it writes; a rank that is not the first writes nowhere.
+    /// Directory for logs; `None` on all ranks but the first.
     pub dir: Option<&'a Path>,
     pub device: &'a Device,
     pub display: Display,
@@ -55,13 +55,13 @@ pub(super) struct SessionSettings<'a> {
 }
 
 impl Session {
-    /// Opens the records of a run of `steps` steps that stands at `state`.
+    /// Opens the logs of a run of `steps` steps whose state is `state`.
     ///
     /// # Errors
     /// When the run's directory cannot be read or written.
     pub fn open(settings: &SessionSettings, state: &TrainState, steps: u64) -> Result<Self, TrainError> {
         let SessionSettings { config, name, dir, device, display, interrupt, configuration } = *settings;
-        // What was judged before the first step is judged again if no checkpoint has it.
+        // The evaluation before the first step is repeated if no checkpoint has it.
         let from = if state.before.is_some() { state.step + 1 } else { 0 };
         let owes_evaluation = state.unjudged;
         if let Some(dir) = dir.filter(|_| owes_evaluation) {
@@ -105,23 +105,23 @@ impl Session {
         self.earlier + self.started.elapsed().as_secs_f64()
     }
 
-    /// Whether a line of `metrics.jsonl` comes of this step.
+    /// Whether this step writes a line of `metrics.jsonl`.
     pub fn logs(&self, step: u64) -> bool {
         step.is_multiple_of(self.log_every) || step == self.steps
     }
 
-    /// Drops what was written after step `step`.
+    /// Removes log lines after step `step`.
     pub fn rewind(&mut self, step: u64) -> Result<(), TrainError> {
         let Some((records, dir)) = self.records.as_mut().zip(self.dir.as_deref()) else { return Ok(()) };
         records.rewind(step + 1).map_err(io(dir))
     }
 
-    /// Shows the loss of the steps since the last line as one, and where a line is due, writes it and begins anew.
+    /// Shows the loss over the steps since the last line. If a line is due, writes it and starts over.
     pub fn log(&mut self, state: &mut TrainState, report: &StepReport) -> Result<(), TrainError> {
         self.warm_up = None;
         let (step, due) = (report.step, self.logs(report.step));
         let Self { steps, records, progress, watch, meter, dir, .. } = self;
-        // What is no number has no mean with others; a step that was skipped for another reason is seen.
+        // A loss that is not finite is left out of the mean. A step that was skipped for another reason counts.
         if report.loss.is_finite() {
             state.losses.add(&report.terms);
         }
@@ -137,7 +137,7 @@ impl Session {
         if losses.len() > 1 {
             values.extend(losses.means());
         }
-        // What the gradient's length and the rate belong to.
+        // `grad_norm` and `lr` belong to this step.
         values.extend((self.log_every > 1).then_some((LAST_LOSS, report.loss)));
         values.extend(report.gauges.iter().copied());
         values.extend([("lr", report.rate), ("grad_norm", report.norm)]);
@@ -153,7 +153,7 @@ impl Session {
         Ok(())
     }
 
-    /// Writes the summary. Resuming a finished run trains nothing and has nothing to say that is not there already.
+    /// Writes the summary. If a finished run is resumed, nothing is trained, and the existing summary stays.
     pub fn write_summary(&self, summary: &Summary) -> Result<(), TrainError> {
         let Some(dir) = &self.dir else { return Ok(()) };
         let path = dir.join("summary.json");

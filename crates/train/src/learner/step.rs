@@ -1,4 +1,4 @@
-//! One optimizer step: its gradients, and what becomes of it.
+//! One optimizer step: its gradients, and the update.
 
 use super::batch::{BatchPasses, BatchResult};
 use super::loss_terms::WindowTerms;
@@ -22,16 +22,16 @@ use undertone_ops::{StepControl, StepRules, autocast, check_backend, runs_ahead}
 use undertone_store::parameter_infos;
 
 impl<O: Objective> Learner<O> {
-    /// Takes one optimizer step on these batches, whose loss is the sum over all of them by their count, as in
-    /// [`train`](Self::train): with its precision, loss scale, clipping, guard and average of the weights. Nothing is
-    /// logged, judged or saved.
+    /// Takes one optimizer step on these batches, as in [`train`](Self::train): the loss is the sum over all batches
+    /// divided by their count, with the same precision, loss scale, clipping, guard and average of the weights. Nothing
+    /// is logged, evaluated or saved.
     ///
-    /// The learning rate is that of a run of `max_steps` steps, or of 1000 where the configuration has none: what an epoch
-    /// is, only the caller knows.
+    /// The learning rate is that of a run of `max_steps` steps, or of 1000 if the configuration has none, because only
+    /// you know the length of an epoch.
     ///
     /// # Errors
-    /// When a batch does not fit the model, the loss is no number, or a trainable parameter is out of reach. The model is
-    /// then as it was before the step.
+    /// When a batch does not fit the model, the loss is not finite, or a trainable parameter never receives a gradient.
+    /// The model is then as it was before the step.
     pub fn step(&mut self, batches: &mut [O::Batch]) -> Result<(StepOutcome, StepReport), TrainError> {
         check_backend(&self.device)?;
         let plan = self.plan_of(batches)?;
@@ -66,8 +66,8 @@ impl<O: Objective> Learner<O> {
         taken
     }
 
-    /// Gradients of the window's mean loss: each term's sum over the window by its count over the window. On a device that
-    /// runs ahead the loss itself is still to be read.
+    /// Computes the gradients of the mean loss of the step: each term's sum over all its batches divided by its count
+    /// over all its batches. On a device that runs ahead, the loss is not read yet.
     pub(super) fn forward_backward_accumulate(
         &mut self,
         batches: &mut [O::Batch],
@@ -87,15 +87,15 @@ impl<O: Objective> Learner<O> {
             computing: Duration::ZERO,
             ranks: None,
         };
-        // Seeding by step makes dropout the same whenever the step is taken, and on whatever device.
+        // Seeding by step makes dropout the same on any device and in any session.
         let seed = undertone_ops::seeds::of_number(self.state.seed, step);
         let (objective, device, compute) = (&self.objective, &self.device, self.config.compute);
         let passes = BatchPasses { objective, device, compute, terms: &terms, scale, step, seed };
-        // Around all of them, for on the CPU it sets the whole process.
+        // One call around all batches, because on the CPU it sets the whole process.
         autocast(compute, || {
             let at_a_time = self.concurrency.at_a_time();
             let rounds = batches.len().div_ceil(at_a_time);
-            // In rounds, so that no more gradients wait to be added than are computed at a time.
+            // In rounds, so that at most as many gradients wait to be added as batches are computed at a time.
             for (round, (batches, places)) in batches.chunks_mut(at_a_time).zip(places.chunks(at_a_time)).enumerate() {
                 let mut during = self.during_backward(round + 1 == rounds, &mut computed.gradients);
                 let results = passes.round(&self.concurrency, self.model(), batches, places, &mut during, watch);
@@ -115,7 +115,7 @@ impl<O: Objective> Learner<O> {
         Ok(computed)
     }
 
-    /// Adds what one batch gave to the step.
+    /// Adds the result of one batch to the step.
     fn add(&self, batch: BatchResult, terms: &Mutex<WindowTerms>, computed: &mut ComputedStep) {
         let ComputedStep { gradients, losses, report, .. } = computed;
         if report.terms.is_empty() {
@@ -131,10 +131,10 @@ impl<O: Objective> Learner<O> {
         report.work += batch.work;
     }
 
-    /// Refuses a run in which some trainable parameter never receives a gradient.
+    /// Refuses a run in which a trainable parameter never receives a gradient.
     pub(super) fn check_coverage(&mut self, computed: &ComputedStep, steps: u64) -> Result<(), TrainError> {
         if self.coverage.is_none() {
-            // Those with optimizer state had a gradient in an earlier session.
+            // Parameters with optimizer state had a gradient in an earlier session.
             let trainable = parameter_infos(self.model()).into_iter().filter(|p| p.trainable).map(|p| p.name);
             let missing: Vec<String> = trainable.filter(|name| !self.optimizer.has_state(name)).collect();
             self.coverage = Some(GradientCoverage::new(missing));
@@ -144,15 +144,14 @@ impl<O: Objective> Learner<O> {
         coverage.check(self.state.step + 1, steps)
     }
 
-    /// Whether the device itself decides if parameters move, so that it need not wait for the host to have seen the loss.
+    /// Whether the device itself decides about the update, so that it need not wait until the host has read the loss.
     pub(super) fn decides_ahead(&self) -> bool {
-        // What ranks add up passes through the host.
+        // Sums over ranks go through the host.
         runs_ahead(&self.device) && self.process_group.is_alone()
     }
 
-    /// Moves the parameters, if the numbers of the step allow it, by gradients without the loss's scale and no longer than
-    /// they may be. What was found and decided is known at once where the host decides; else the step is
-    /// [`pending`](Learner::pending).
+    /// Unscales and clips the gradients, and updates the parameters if loss and gradient norm allow it. Returns the
+    /// outcome if the host decides. Otherwise the step is [`pending`](Learner::pending).
     pub(super) fn unscale_clip_step(
         &mut self,
         computed: ComputedStep,
@@ -175,7 +174,7 @@ impl<O: Objective> Learner<O> {
         Ok(Some((outcome, report)))
     }
 
-    /// Moves the parameters if the device finds that the numbers of the step allow it.
+    /// Updates the parameters if the device finds that loss and gradient norm allow it.
     fn step_ahead(&mut self, computed: ComputedStep, start: StateBeforeStep) -> Result<(), TrainError> {
         let ComputedStep { mut gradients, losses, report, .. } = computed;
         let rules = StepRules {
@@ -185,7 +184,7 @@ impl<O: Objective> Learner<O> {
         };
         let squares = gradients.squared_norm().unwrap_or_else(|| Tensor::zeros([1], &self.device.clone().inner()));
         let control = losses.control(squares, rules);
-        // Before the parameters move, so that it is not behind them.
+        // Before the update, so that reading does not wait for it.
         let reading = control.read_behind();
         self.recovery = RecoveryPoint::DuringUpdate;
         self.move_parameters(&mut gradients, report.rate, Some(&control))?;
@@ -193,14 +192,14 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// Takes the optimizer's step, and that of the averages.
+    /// Takes the optimizer's step, and updates the moving average.
     fn move_parameters(
         &mut self,
         gradients: &mut GradientSum,
         rate: f64,
         control: Option<&StepControl>,
     ) -> Result<(), TrainError> {
-        // Moved, not cloned: a parameter that nothing else holds is changed where it lies.
+        // Moved, not cloned: a parameter that nothing else holds is updated in place.
         let model = self.model.take().expect(MODEL);
         let (process_group, shard) = (&self.process_group, self.shard());
         let whole = |moved| match shard {
@@ -214,7 +213,7 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// Counts a step, and logs it where its numbers are known; false where it was rolled back.
+    /// Counts a step, and logs it if its loss is known. Returns false if it was rolled back.
     pub(super) fn count_and_log(
         &mut self,
         decided: Option<(StepOutcome, StepReport)>,
@@ -236,7 +235,7 @@ impl<O: Objective> Learner<O> {
         Ok(true)
     }
 
-    /// Hears of the step before the one that began at `start`, where it is pending; whether that one may go on.
+    /// Finishes the pending step before the one that began at `start`, if any. Returns whether the latter may continue.
     pub(super) fn finish_step_before(
         &mut self,
         start: &mut StateBeforeStep,
@@ -257,13 +256,13 @@ impl<O: Objective> Learner<O> {
         Ok(true)
     }
 
-    /// Hears of the last step, where it is pending, with nothing else for the device to do meanwhile.
+    /// Finishes the pending step, if any, while the device has nothing else to do.
     pub(super) fn finish_now(&mut self, session: &mut Session) -> Result<Option<StepOutcome>, TrainError> {
         let pending = self.pending.take();
         pending.map(|pending| self.finish_and_log(pending, true, session)).transpose()
     }
 
-    /// As [`finish`](Self::finish), and writes the step down.
+    /// Like [`finish`](Self::finish), and logs the step.
     fn finish_and_log(
         &mut self,
         pending: PendingStep,
@@ -280,15 +279,15 @@ impl<O: Objective> Learner<O> {
         Ok(outcome)
     }
 
-    /// Hears of a step that the device has decided on, `now` with nothing else for it to do meanwhile, and does what is to
-    /// be done about it. After an error the state is that before the step.
+    /// Reads the outcome of a step about which the device has decided, and reacts to it. `now` means that the device
+    /// has nothing else to do meanwhile. After an error the state is that before the step.
     fn finish(
         &mut self,
         PendingStep { mut report, reading, start }: PendingStep,
         now: bool,
         progress: &Progress,
     ) -> Result<(StepOutcome, StepReport), TrainError> {
-        // Where the device fails here, it is not known whether the parameters are those before the step or after it.
+        // If the device fails here, it is unknown whether the parameters are those before or after the step.
         self.recovery = RecoveryPoint::DuringUpdate;
         let numbers = if now { reading.finish_now() } else { reading.finish() };
         report.fill(&numbers);
@@ -301,7 +300,7 @@ impl<O: Objective> Learner<O> {
         Ok((outcome, report))
     }
 
-    /// Takes back what the last step counted, in which no parameter moved.
+    /// Takes the last step off the step counts, because it did not update parameters.
     pub(super) fn forget_step(&mut self, step: u64) {
         self.optimizer.take_back();
         if let Some(ema) = &mut self.ema {
@@ -309,7 +308,7 @@ impl<O: Objective> Learner<O> {
         }
     }
 
-    /// Takes note that the parameters of step `sound` gave a loss to go on with.
+    /// Records that the parameters of step `sound` gave a loss that is finite and no spike.
     fn prove(&mut self, sound: u64) -> Result<(), TrainError> {
         self.state.sound = Some(sound);
         if self.process_group.is_main_process() && self.lock.is_some() {
@@ -318,7 +317,7 @@ impl<O: Objective> Learner<O> {
         Ok(())
     }
 
-    /// Whether a step may move the parameters, and what is done if not.
+    /// Decides whether a step may update the parameters, and reacts if it may not.
     fn decide(&mut self, report: &StepReport, progress: &Progress) -> Result<StepOutcome, TrainError> {
         let StepReport { step, loss, norm, .. } = *report;
         if let Some(scale) = &mut self.state.loss_scale {

@@ -1,4 +1,4 @@
-//! Which batches an optimizer step has, and which of them are this rank's.
+//! The batches of an optimizer step, and this rank's share of them.
 
 use crate::TrainError;
 use serde::{Deserialize, Serialize};
@@ -9,30 +9,31 @@ pub(super) struct StepBatches<B> {
     pub plan: Plan,
 }
 
-/// Which batches of an optimizer step are this rank's, and what those of all ranks count.
+/// This rank's share of a step's batches, and the counts over all ranks.
 pub(super) struct Plan {
-    /// Where each of this rank's batches stands among all of the step.
+    /// Index of each of this rank's batches in the step.
     pub places: Vec<usize>,
-    /// What each loss term is divided by, over the batches of all ranks.
+    /// Divisor of each loss term, over the batches of all ranks.
     pub counts: Vec<f64>,
-    /// What a person calls the samples of all ranks.
+    /// Names of the samples of all ranks, for messages.
     pub names: Vec<String>,
 }
 
-/// What a rank says of its batches of a step.
+/// Message of a rank about its batches of a step.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Loaded {
-    /// Of each batch its place in the step and what its loss terms count.
+    /// Number of each batch, and the counts of its loss terms.
     pub counts: Vec<(usize, Vec<f64>)>,
     pub names: Vec<String>,
-    /// Whether the epoch has no more.
+    /// Whether the epoch has no more batches.
     pub ended: bool,
     pub interrupted: bool,
     pub failure: Option<String>,
 }
 
 impl Plan {
-    /// Where this rank has the batches of these numbers, of a step that begins with the number `begin`, and the ranks said this.
+    /// Makes the plan of a step from the messages of all ranks. `numbers` are the numbers of this rank's batches, and
+    /// `begin` is the number of the step's first batch.
     ///
     /// # Errors
     /// When batches have different numbers of loss terms.
@@ -43,14 +44,14 @@ impl Plan {
             counts.extend(loaded.counts);
             names.extend(loaded.names);
         }
-        // In the order of the step's batches, whoever has them.
+        // In the order of the batches in the step, whichever rank has them.
         counts.sort_by_key(|(number, _)| *number);
         let counts = total(counts.into_iter().map(|(_, counts)| counts))?;
         Ok(Self { places: numbers.iter().map(|number| number - begin).collect(), counts, names })
     }
 }
 
-/// The sum of the counts of some batches.
+/// Returns the sum of the counts of some batches.
 ///
 /// # Errors
 /// When they have different numbers of terms.

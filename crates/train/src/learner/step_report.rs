@@ -1,4 +1,4 @@
-//! What an optimizer step found, and what became of it.
+//! Result of an optimizer step.
 
 use super::loss_terms::TermShare;
 use super::recovery::StateBeforeStep;
@@ -10,73 +10,73 @@ use burn::tensor::Tensor;
 use std::time::Duration;
 use undertone_ops::{StepControl, StepNumbers, StepReading, StepRules, read};
 
-/// What an optimizer step found.
+/// Measurements of an optimizer step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepReport {
-    /// The step, from 1.
+    /// Step number, from 1.
     pub step: u64,
-    /// The loss terms over the step's batches.
+    /// Loss terms over the step's batches.
     pub terms: Vec<StepTerm>,
-    /// Other numbers of the step's last batch, by name.
+    /// Other values of the step's last batch, by name.
     pub gauges: Vec<(&'static str, f64)>,
-    /// The loss: the weighted sum of the terms.
+    /// Loss: the weighted sum of the terms.
     pub loss: f64,
-    /// The length of all gradients together, before they were clipped.
+    /// Gradient norm before clipping.
     pub norm: f64,
-    /// The learning rate.
+    /// Learning rate.
     pub rate: f64,
-    /// How many samples the step had.
+    /// Number of samples.
     pub samples: usize,
-    /// How much there was in them to do.
+    /// Amount of work in the samples.
     pub work: BatchStats,
-    /// What a person calls its samples.
+    /// Names of the samples, for messages.
     pub names: Vec<String>,
 }
 
-/// What became of an optimizer step.
+/// Outcome of an optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
-    /// The parameters have moved.
+    /// The parameters were updated.
     Taken,
-    /// They are those before the step: its numbers were none to go on with.
+    /// The parameters are unchanged, because of the loss or the gradient norm.
     Skipped,
-    /// The model is that of the last checkpoint.
+    /// The model was reset to the last sound checkpoint.
     RolledBack,
 }
 
-/// An optimizer step before the parameters move: gradients of its mean loss, summed over its batches.
+/// An optimizer step before the update: gradients of its mean loss, summed over its batches.
 pub(super) struct ComputedStep {
     pub gradients: GradientSum,
-    /// The loss where the device decides by it; else it stands in the report already.
+    /// The loss, if the device decides by it. Otherwise it is in the report already.
     pub losses: DeviceLosses,
     pub report: StepReport,
-    /// What was done with gradients while the last backward pass went on.
+    /// Treatment of gradients during the last backward pass.
     pub during: BackwardMode,
-    /// How long the backward and forward passes took here.
+    /// Time of this rank's forward and backward passes.
     pub computing: Duration,
-    /// What the step was like on each rank, where there are several.
+    /// Times of each rank, if there are several.
     pub ranks: Option<RankStep>,
 }
 
-/// A step whose numbers the host has not read. Whether its parameters moved was decided on the device.
+/// A step whose loss the host has not read. The device has decided whether the parameters were updated.
 pub(super) struct PendingStep {
     pub report: StepReport,
     pub reading: StepReading,
-    /// What the step changed of the state before they moved.
+    /// The state before the step.
     pub start: StateBeforeStep,
 }
 
-/// The loss of a step where it was computed.
+/// Loss of a step on the device.
 #[derive(Default)]
 pub(super) struct DeviceLosses {
-    /// Of each term its mean over the step, `[1]`, without autodiff.
+    /// Mean of each term over the step, `[1]`, without autodiff.
     means: Vec<Tensor<1>>,
-    /// The same times the weight that each batch gave it.
+    /// The same, times the weight in each batch.
     weighted: Vec<Tensor<1>>,
 }
 
 impl StepReport {
-    /// Adds what the terms of one batch were, by their weights.
+    /// Adds the contributions of one batch.
     pub(super) fn add(&mut self, shares: Vec<TermShare>) {
         for (TermShare { weight, mean }, term) in shares.into_iter().zip(&mut self.terms) {
             let mean = f64::from(read(mean)[0]);
@@ -86,7 +86,7 @@ impl StepReport {
         }
     }
 
-    /// Takes over what the device found.
+    /// Fills in the values that the device computed.
     pub(super) fn fill(&mut self, numbers: &StepNumbers) {
         (self.loss, self.norm) = (numbers.loss, numbers.norm);
         let (means, weighted) = numbers.terms.split_at(self.terms.len());
@@ -97,7 +97,7 @@ impl StepReport {
 }
 
 impl DeviceLosses {
-    /// Adds what the terms of one batch were.
+    /// Adds the contributions of one batch.
     pub fn add(&mut self, shares: Vec<TermShare>) {
         let (weights, means): (Vec<f64>, Vec<Tensor<1>>) =
             shares.into_iter().map(|share| (share.weight, share.mean)).unzip();
@@ -106,7 +106,8 @@ impl DeviceLosses {
         self.means = sums(std::mem::take(&mut self.means), means);
     }
 
-    /// What the device decides by: means and weighted means, the latter of which make the loss.
+    /// Makes the control by which the device decides, from the means and the weighted means. The sum of the latter is
+    /// the loss.
     pub fn control(self, squares: Tensor<1>, rules: StepRules) -> StepControl {
         let weights: Vec<f64> = self.means.iter().map(|_| 0.0).chain(self.weighted.iter().map(|_| 1.0)).collect();
         StepControl::new(self.means.into_iter().chain(self.weighted).collect(), &weights, squares, rules)

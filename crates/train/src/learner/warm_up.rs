@@ -1,21 +1,21 @@
-//! The first step of a session on a device whose kernels are compiled when they are first launched.
+//! The first step of a session on a device that compiles kernels at their first launch.
 
 use crate::Progress;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time after which a line says what takes so long, and then between two lines.
+/// Time before the first message, and time between messages.
 const PATIENCE: Duration = Duration::from_secs(5);
 const BETWEEN: Duration = Duration::from_secs(15);
 
-/// Says what may take so long, from the session's beginning until its first step is done, where this is dropped.
+/// Logs why it takes so long, from the session's beginning until its first step is done; then this is dropped.
 pub(super) struct WarmUp {
     _done: Sender<()>,
 }
 
 impl WarmUp {
-    /// `None` where the system has no thread for it: it is only lines that are missing then.
+    /// `None` if the system has no thread for it. Then only the messages are missing.
     pub fn begin(progress: &Progress) -> Option<Self> {
         Self::with(progress.speaker()?, PATIENCE, BETWEEN)
     }

@@ -1,30 +1,30 @@
 //! Threads that compute the batches of one optimizer step at the same time, on the CPU.
 //!
-//! The operations of a small batch are too short to be split over all cores: a batch on each core keeps them busier. What a
-//! batch adds to the step does not depend on where it was computed, and is added in the order of the batches: a step gives
-//! the same bits either way.
+//! The operations of a small batch are too short to be split over all cores; a batch on each core keeps them busier.
+//! The contribution of a batch does not depend on where it was computed, and contributions are added in the order of
+//! the batches. A step therefore gives the same bits either way.
 
 use crate::memory::{available_memory_bytes, resident_memory_bytes};
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::sync::{Mutex, PoisonError};
 
-/// Share of the available memory that batches beside the first may take.
+/// Share of the available memory that batches besides the first may take.
 const MEMORY_SHARE: f64 = 0.7;
 
-/// How the batches of a step are computed.
+/// Order in which the batches of a step are computed.
 #[derive(Debug, Default)]
 pub(super) enum Concurrency {
-    /// One after the other, until a step has shown what it needs.
+    /// One after the other, until the memory use of a step is known.
     #[default]
     Undecided,
     /// One after the other.
     Sequential,
-    /// Several at a time.
+    /// Several at the same time.
     SideBySide(Workers),
 }
 
 impl Concurrency {
-    /// How many batches are computed at a time.
+    /// Number of batches that are computed at the same time.
     pub fn at_a_time(&self) -> usize {
         match self {
             Self::SideBySide(workers) => workers.groups(),
@@ -32,25 +32,25 @@ impl Concurrency {
         }
     }
 
-    /// Decides for steps of so many batches, after the first one of them.
+    /// Decides for steps of so many batches. To be called after the first of them.
     pub fn settle(&mut self, batches: usize) {
         if matches!(self, Self::Undecided) {
-            // Without more threads the batches are computed all the same.
+            // If the system gives no more threads, the batches are computed one after the other.
             *self = Workers::new(batches).ok().flatten().map_or(Self::Sequential, Self::SideBySide);
         }
     }
 }
 
-/// Groups of threads, of which each computes one batch at a time.
+/// Groups of threads. Each group computes one batch at a time.
 #[derive(Debug)]
 pub(super) struct Workers {
     pools: Vec<ThreadPool>,
 }
 
 impl Workers {
-    /// For steps of `batches` batches, with the cores of rayon's current pool: as many groups as there are batches and cores,
-    /// and as the memory allows. That has to be asked after a step: every group is taken to need as much as this process
-    /// holds now, which is more than a batch does. Nothing where there would be a single group.
+    /// Makes groups for steps of `batches` batches, from the cores of rayon's current pool: as many as there are
+    /// batches and cores, and as the memory allows. Call it after a step: it assumes that every group needs as much
+    /// memory as this process holds now, which is more than a batch needs. `None` if there would be a single group.
     ///
     /// # Errors
     /// When the system gives no more threads.
@@ -60,19 +60,19 @@ impl Workers {
         if groups < 2 {
             return Ok(None);
         }
-        // 5 cores for 2 groups are 3 and 2.
+        // For example, 5 cores make groups of 3 and 2.
         let threads = |group: usize| cores / groups + usize::from(group < cores % groups);
         let pool = |group| ThreadPoolBuilder::new().num_threads(threads(group)).build();
         Ok(Some(Self { pools: (0..groups).map(pool).collect::<Result<_, _>>()? }))
     }
 
-    /// How many items are worked on at a time.
+    /// Number of items that are processed at the same time.
     pub fn groups(&self) -> usize {
         self.pools.len()
     }
 
-    /// What `work` makes of the items, in their order. It is given one of `states` that no other group has, of which there
-    /// must be as many as groups.
+    /// Applies `work` to the items, and returns the results in the order of the items. Each group has one of `states`
+    /// to itself; there must be as many as groups.
     pub fn run<S: Send, T: Send, R: Send>(
         &self,
         states: Vec<S>,
@@ -105,7 +105,7 @@ impl Workers {
     }
 }
 
-/// How many batches there is memory for at a time; one where that is unknown.
+/// Returns the number of batches for which there is memory at the same time; 1 if that is unknown.
 fn groups_in_memory(resident: Option<u64>, available: Option<u64>) -> usize {
     let (Some(resident), Some(available)) = (resident, available) else { return 1 };
     1 + (available as f64 * MEMORY_SHARE / resident.max(1) as f64) as usize

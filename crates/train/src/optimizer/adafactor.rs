@@ -5,11 +5,11 @@ use super::{AdafactorConfig, OptimizerConfig};
 use burn::tensor::Tensor;
 use undertone_ops::{AdafactorRule, FactoredMoments, StepControl};
 
-/// Adafactor (Shazeer and Stern, 2018), as `transformers.Adafactor` with `relative_step=False`: of the last two axes the
-/// running means of each row's and each column's squared gradients, and of a vector those of each element.
+/// Adafactor (Shazeer and Stern, 2018), like `transformers.Adafactor` with `relative_step=False`: running means of the
+/// squared gradients of each row and each column over the last two axes, and of each element for a vector.
 ///
-/// Its decay is as AdamW's: in units of the learning rate, on matrices alone. With `scale_parameter` it is in units of
-/// the scaled one.
+/// Weight decay is as in AdamW: in units of the learning rate, on matrices alone. With `scale_parameter` it is in units
+/// of the scaled rate.
 pub(super) struct Adafactor(AdafactorConfig);
 
 impl Adafactor {
@@ -32,7 +32,7 @@ impl Rule for Adafactor {
         [batch * rows, batch * columns].into_iter().chain(changes).collect()
     }
 
-    /// The state of a matrix is that of its rows and columns.
+    /// The state of a matrix covers whole rows and columns.
     fn is_elementwise(&self) -> bool {
         false
     }
@@ -66,7 +66,8 @@ impl Adafactor {
     }
 }
 
-/// A parameter as `[batch, rows, columns]`: a vector is one row, and all axes before the last two are one.
+/// Returns the shape of a parameter as `[batch, rows, columns]`: a vector is one row, and all axes before the last two
+/// become one.
 fn matrices(shape: &[usize]) -> [usize; 3] {
     match shape {
         [] => [1, 1, 1],
@@ -85,10 +86,10 @@ mod tests {
     use std::collections::BTreeMap;
     use undertone_store::{HostTensor, load_parameters, parameters};
 
-    /// What `fixtures/make_adafactor.py` wrote.
+    /// Contents of the file that `fixtures/make_adafactor.py` wrote.
     #[derive(Deserialize)]
     struct Fixture {
-        /// Three parameters as they begin.
+        /// Initial values of three parameters.
         begin: BTreeMap<String, Array>,
         /// Learning rate and gradients of each step.
         steps: Vec<(f64, BTreeMap<String, Array>)>,
@@ -196,7 +197,7 @@ mod tests {
         }
     }
 
-    /// As after a checkpoint.
+    /// Restores optimizer and model as from a checkpoint.
     fn resumed(optimizer: &Optimizer, model: &Three, case: &Case, device: &Device) -> (Optimizer, Three) {
         let (state, weights) = (optimizer.to_tensors(), parameters(model));
         let mut again = self::optimizer(case.adafactor.clone(), case.weight_decay);
@@ -208,7 +209,7 @@ mod tests {
         (again, load_parameters(fresh, |name| read(&weights, name)).expect("loaded"))
     }
 
-    /// What a matrix of Whisper-tiny's decoder costs: AdamW two numbers an element, Adafactor one a row and a column.
+    /// Cost of a matrix of Whisper-tiny's decoder: AdamW has two values per element, Adafactor one per row and column.
     #[test]
     fn its_state_is_a_row_and_a_column_where_adamws_is_two_matrices() {
         let bytes = |config: &OptimizerConfig, shape: &[usize]| config.state_bytes(shape);

@@ -5,7 +5,7 @@ use super::rule::{Rule, Step};
 use burn::tensor::Tensor;
 use undertone_ops::{AdamWRule, AdamWStep, Moments, StepControl, adamw};
 
-/// AdamW (Loshchilov and Hutter, 2019): of every element the running means of its gradient and of the square.
+/// AdamW (Loshchilov and Hutter, 2019): running means of each element's gradient and squared gradient.
 pub(super) struct AdamW {
     beta1: f64,
     beta2: f64,

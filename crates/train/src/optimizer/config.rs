@@ -1,4 +1,4 @@
-//! How parameters move, as a user writes it.
+//! The `train.optimizer` section of a configuration.
 
 use super::groups::GroupConfig;
 use super::name::OptimizerName;
@@ -9,44 +9,44 @@ use serde_json::{Map, Value};
 use std::fmt::Debug;
 use std::str::FromStr;
 
-/// How parameters move.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Optimizer, learning rate and schedule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OptimizerConfig {
-    /// The rule.
+    /// Update rule.
     pub name: OptimizerName,
     /// Peak learning rate.
     pub lr: f64,
-    /// Decoupled weight decay on matrices; biases, norms and other vectors have none.
+    /// Decoupled weight decay on matrices. Biases, norms and other vectors have none.
     pub weight_decay: f64,
     /// AdamW: decay of the running mean of gradients.
     pub beta1: f64,
     /// AdamW: decay of the running mean of squared gradients.
     pub beta2: f64,
-    /// AdamW: added to the root of the mean square.
+    /// AdamW: constant added to the root of the mean square.
     pub epsilon: f64,
-    /// What Adafactor has in their place.
+    /// Settings of Adafactor, in place of `beta1`, `beta2` and `epsilon`.
     pub adafactor: AdafactorConfig,
-    /// What an optimizer that was registered has besides.
+    /// Further settings of a registered optimizer.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub options: Map<String, Value>,
-    /// Parameters with a rate or a decay of their own, as PyTorch's parameter groups: a parameter belongs to the first
-    /// group that its path matches.
+    /// Groups of parameters with their own learning rate or weight decay, like PyTorch's parameter groups. A parameter
+    /// belongs to the first group whose pattern matches its path.
     pub groups: Vec<GroupConfig>,
-    /// LoRA+ (Hayou et al., 2024): how many times the learning rate of LoRA's A matrices that of its B matrices is; at
-    /// least 1, the paper's is 16. Both have the same, if not given.
+    /// LoRA+ (Hayou et al., 2024): ratio of the learning rate of LoRA's B matrices to that of its A matrices. At least
+    /// 1; the paper uses 16. Without it, both have the same rate.
     pub lora_plus_ratio: Option<f64>,
-    /// How the rate falls after the warm-up.
+    /// Decay of the learning rate after the warm-up.
     pub schedule: Schedule,
-    /// Optimizer steps over which the rate rises to its peak.
+    /// Optimizer steps over which the learning rate rises to its peak.
     pub warmup_steps: u64,
-    /// The share of the steps after the warm-up over which `schedule: wsd` decays.
+    /// Share of the steps after the warm-up over which `schedule: wsd` decays.
     pub decay_share: f64,
-    /// What learning rates are multiplied by where batches are not of `base_batch` samples.
+    /// Scaling of learning rates where a step does not have `base_batch` samples.
     pub lr_scaling: LrScaling,
-    /// Samples in an optimizer step, over all its batches, that `lr` is right for.
+    /// Samples in an optimizer step, over all its batches, for which `lr` is right.
     pub base_batch: Option<usize>,
-    /// Longest gradient, over all parameters together; 0 leaves gradients alone.
+    /// Maximum gradient norm, over all parameters together; 0 turns clipping off.
     pub clip_norm: f64,
 }
 
@@ -73,22 +73,23 @@ impl Default for OptimizerConfig {
     }
 }
 
-/// Adafactor's own settings, in the paper's letters where it has any. The learning rate is the schedule's, never the
-/// paper's relative step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Settings of Adafactor, named as in the paper where it has a name. The learning rate is the schedule's, never the
+/// paper's relative step size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdafactorConfig {
-    /// Decay of the running mean of changes; without it there is none, and no memory for it.
+    /// Decay of the running mean of updates. Without it there is no mean, which saves its memory.
     pub beta1: Option<f64>,
-    /// The power of the step that `1 - beta2` falls with.
+    /// Exponent of the decay of squared gradients: `beta2 = 1 - step^decay_rate`.
     pub decay_rate: f64,
-    /// Added to every squared gradient.
+    /// Constant added to every squared gradient.
     pub epsilon1: f64,
-    /// What the root mean square of a parameter counts as at least, for `scale_parameter`.
+    /// Minimum root mean square of a parameter for `scale_parameter`.
     pub epsilon2: f64,
-    /// The longest root mean square of a parameter's change, in learning rates.
+    /// Maximum root mean square of a parameter's update, in units of the learning rate.
     pub clip_threshold: f64,
-    /// Whether a parameter's learning rate is multiplied by its root mean square. `lr` is relative then: 1e-2 is usual.
+    /// Whether a parameter's learning rate is multiplied by its root mean square. Then `lr` is relative, and 1e-2 is
+    /// usual.
     pub scale_parameter: bool,
 }
 
@@ -105,16 +106,16 @@ impl Default for AdafactorConfig {
     }
 }
 
-/// How the learning rate follows the batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Scaling of the learning rate with the batch size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LrScaling {
-    /// Not at all.
+    /// No scaling.
     #[default]
     None,
-    /// In proportion to it (Goyal et al., 2017), as for SGD.
+    /// In proportion to the batch size (Goyal et al., 2017), as for SGD.
     Linear,
-    /// With its square root (Malladi et al., 2022), as adaptive optimizers ask for.
+    /// With the square root of the batch size (Malladi et al., 2022), for adaptive optimizers.
     Sqrt,
 }
 
@@ -132,7 +133,7 @@ impl FromStr for LrScaling {
 }
 
 impl LrScaling {
-    /// What a rate that is right for steps of `base` samples is multiplied by for steps of `samples`.
+    /// Returns the factor on a learning rate that is right for steps of `base` samples, for steps of `samples`.
     pub fn factor(self, samples: f64, base: usize) -> f64 {
         let ratio = samples / base as f64;
         match self {
@@ -144,15 +145,15 @@ impl LrScaling {
 }
 
 impl OptimizerConfig {
-    /// Checks every value by itself; [`check`](Self::check) asks whether they fit a model.
+    /// Checks every value by itself; [`check`](Self::check) checks whether they fit a model.
     ///
     /// # Errors
-    /// Names the first key that cannot be.
+    /// Names the first key with an invalid value.
     pub fn validate(&self) -> Result<(), TrainConfigError> {
         self.validate_beside(&Self::default())
     }
 
-    /// As [`validate`](Self::validate), where `usual` are the values that nobody has set.
+    /// Like [`validate`](Self::validate), with `usual` in place of the defaults.
     pub(crate) fn validate_beside(&self, usual: &Self) -> Result<(), TrainConfigError> {
         let adafactor = &self.adafactor;
         above_zero("optimizer.lr", self.lr)?;
@@ -185,8 +186,8 @@ impl OptimizerConfig {
         self.groups.iter().enumerate().try_for_each(|(index, group)| group.validate(index))
     }
 
-    /// Whether everything that differs from its usual value is read by what was chosen: a setting without effect would be
-    /// taken for one.
+    /// Checks that every setting that differs from `usual` has an effect with the options chosen. A setting without
+    /// effect would mislead you.
     fn validate_belonging(&self, usual: &Self) -> Result<(), TrainConfigError> {
         let adafactor = self.name == OptimizerName::ADAFACTOR;
         if !adafactor && self.adafactor != usual.adafactor {
@@ -216,13 +217,14 @@ impl OptimizerConfig {
         check(scaled || self.base_batch == usual.base_batch, "optimizer.base_batch", &base, rule)
     }
 
-    /// The learning rate of optimizer step `step` (from 0) of `steps`; groups and LoRA+ have theirs in proportion to it.
+    /// Returns the learning rate of optimizer step `step` (from 0) of `steps`. The rates of groups and of LoRA+ are in
+    /// proportion to it.
     pub fn rate(&self, step: u64, steps: u64) -> f64 {
         self.lr * self.schedule.factor(step, self.warmup_steps, steps, self.decay_share)
     }
 
-    /// With `lr_scaling` done, for optimizer steps of so many samples in the mean, and the sentence that says what was done;
-    /// as it is, without a rule for it.
+    /// Applies `lr_scaling` for optimizer steps of so many samples on average. Returns the result and a sentence that
+    /// describes it; the same configuration and `None` without `lr_scaling`.
     pub fn for_batch(&self, samples: f64) -> (Self, Option<String>) {
         let (LrScaling::Linear | LrScaling::Sqrt, Some(base)) = (self.lr_scaling, self.base_batch) else {
             return (self.clone(), None);
@@ -246,7 +248,7 @@ impl OptimizerConfig {
     }
 }
 
-/// Four significant digits, without those that say nothing: 3e-4.
+/// Formats a number with four significant digits, without trailing zeros: 3e-4.
 fn short(rate: f64) -> String {
     format!("{rate:.3e}").parse::<f64>().map_or_else(|_| rate.to_string(), |rate| format!("{rate:e}"))
 }

@@ -1,32 +1,32 @@
-//! Parameters with a learning rate or a decay of their own.
+//! Groups of parameters with their own learning rate or weight decay.
 
 use crate::config_error::TrainConfigError;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Parameters that move in their own way.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Group of parameters with its own learning rate or weight decay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GroupConfig {
-    /// Which: a regular expression that is looked for anywhere in a parameter's path, such as `^heads\.` or `lora_b$`.
+    /// Regular expression that is searched anywhere in a parameter's path, such as `^heads\.` or `lora_b$`.
     #[serde(rename = "match")]
     pub pattern: Pattern,
-    /// Their peak learning rate; that of all others, if not given.
+    /// Peak learning rate; the default is the optimizer's `lr`.
     #[serde(default)]
     pub lr: Option<f64>,
-    /// The decay of their matrices; that of all others, if not given.
+    /// Weight decay of matrices; the default is the optimizer's `weight_decay`.
     #[serde(default)]
     pub weight_decay: Option<f64>,
 }
 
 /// A regular expression.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct Pattern(Regex);
 
 impl Pattern {
-    /// Whether it is found in a path.
+    /// Whether the pattern is found in a path.
     pub fn is_found_in(&self, path: &str) -> bool {
         self.0.is_match(path)
     }
@@ -37,7 +37,7 @@ impl TryFrom<String> for Pattern {
 
     fn try_from(text: String) -> Result<Self, String> {
         Regex::new(&text).map(Self).map_err(|error| {
-            // The first lines show where, under each other; the last says what.
+            // The first lines mark the place of the error; the last line describes it.
             let error = error.to_string();
             let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
             format!("`{text}` is no regular expression: {reason}")
@@ -65,7 +65,7 @@ impl PartialEq for Pattern {
 
 impl GroupConfig {
     /// # Errors
-    /// Names the key of a value that cannot be.
+    /// Names the key of an invalid value.
     pub(super) fn validate(&self, index: usize) -> Result<(), TrainConfigError> {
         let key = |name: &str| format!("optimizer.groups.{index}.{name}");
         match (self.lr, self.weight_decay) {

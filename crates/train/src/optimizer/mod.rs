@@ -1,4 +1,4 @@
-//! An optimizer over a module's parameters, its state by name.
+//! An optimizer over a module's parameters, with state by name.
 
 mod adafactor;
 mod adamw;
@@ -26,38 +26,38 @@ use std::convert::Infallible;
 use undertone_ops::StepControl;
 use undertone_store::{HostTensor, MapParameter, StoreError, map};
 
-/// The optimizer that a configuration names, with state that can be named, saved and restored exactly.
+/// The optimizer of a configuration. Its state has names, and can be saved and restored exactly.
 pub struct Optimizer {
     config: OptimizerConfig,
     rule: Box<dyn Rule>,
     state: BTreeMap<String, State>,
-    /// The parameters of the last step.
+    /// Names of the parameters of the last step.
     moved: Vec<String>,
-    /// What of larger parameters it moves, where it is one of several ranks.
+    /// Part of each larger parameter that this rank updates, if the state is sharded.
     shard: Option<Shard>,
 }
 
-/// Of one parameter: how many steps it has taken, and what its rule keeps.
+/// State of one parameter: its number of steps, and the tensors of its update rule.
 struct State {
     step: u64,
     parts: Vec<Tensor<1>>,
-    /// How many numbers the whole parameter has.
+    /// Number of elements of the whole parameter.
     size: usize,
 }
 
-/// What has moved of a parameter.
+/// An updated parameter.
 pub(crate) struct Moved {
-    /// `[elements]`, or of a part of them.
+    /// New values, `[elements]`, of the parameter or of a part of it.
     pub values: Tensor<1>,
-    /// How many the whole parameter has.
+    /// Number of elements of the whole parameter.
     pub size: usize,
 }
 
-/// The number of steps, beside a rule's parts.
+/// Name of the step count, beside the names of a rule's tensors.
 const STEP: &str = "step";
 
 impl Optimizer {
-    /// A fresh optimizer; state appears with the first gradient of each parameter.
+    /// Makes an optimizer. State is created with the first gradient of each parameter.
     ///
     /// # Panics
     /// If [`OptimizerConfig::validate`] refuses the configuration's `options`.
@@ -65,13 +65,14 @@ impl Optimizer {
         Self { config: config.clone(), rule: config.rule(), state: BTreeMap::new(), moved: Vec::new(), shard: None }
     }
 
-    /// Moves every parameter that has a gradient, and consumes the gradients. Parameters that nothing but `model` holds
-    /// are changed where they lie. Groups and LoRA+ move theirs by a rate in proportion to `learning_rate`.
+    /// Updates every parameter that has a gradient, and consumes the gradients. Parameters that only `model` holds are
+    /// updated in place. The rates of groups and of LoRA+ are in proportion to `learning_rate`.
     pub fn step<M: Module>(&mut self, model: M, gradients: &mut GradientSum, learning_rate: f64) -> M {
         self.controlled_step(model, gradients, learning_rate, None)
     }
 
-    /// As [`step`](Self::step); with `control`, gradients are multiplied by what it says, and nothing moves unless it says so.
+    /// Like [`step`](Self::step). With `control`, gradients are multiplied by its factor, and parameters change only if
+    /// it allows it.
     pub fn controlled_step<M: Module>(
         &mut self,
         model: M,
@@ -83,7 +84,7 @@ impl Optimizer {
         stepped.unwrap_or_else(|never| match never {})
     }
 
-    /// As [`controlled_step`](Self::controlled_step), where `whole` makes parameters of the parts that have moved.
+    /// Like [`controlled_step`](Self::controlled_step); `whole` completes parameters from their updated parts.
     ///
     /// # Errors
     /// Those of `whole`; the model is lost then.
@@ -109,19 +110,21 @@ impl Optimizer {
         Ok(map(model, &mut Placer { moved: whole(moved)?, params }))
     }
 
-    /// Keeps state of a part of each larger parameter alone. State that there is already is not divided.
+    /// Shards the optimizer state: keeps state for this rank's part of each larger parameter alone. Existing state is
+    /// not divided.
     pub(crate) fn share_out(&mut self, shard: Shard) {
         self.shard = Some(shard);
     }
 
-    /// The tensors of [`to_tensors`](Self::to_tensors) that are of a part of their parameter.
+    /// Returns the names of those tensors of [`to_tensors`](Self::to_tensors) that cover only a part of their
+    /// parameter.
     pub(crate) fn divided(&self) -> Vec<String> {
         let divided = |state: &State| self.shard.is_some_and(|shard| shard.divides(state.size));
         let parts = |name: &String| self.rule.parts().iter().map(|part| format!("{name}.{part}")).collect::<Vec<_>>();
         self.state.iter().filter(|(_, state)| divided(state)).flat_map(|(name, _)| parts(name)).collect()
     }
 
-    /// Forgets that the last step was counted: its control said that nothing moves.
+    /// Takes the last step off the step counts, because its control prevented the update.
     pub fn take_back(&mut self) {
         for name in std::mem::take(&mut self.moved) {
             let steps = self.state.get_mut(&name).map(|state| {
@@ -139,8 +142,8 @@ impl Optimizer {
         self.state.contains_key(name)
     }
 
-    /// The state as tensors: `<parameter>.step` of one element, and by the optimizer `<parameter>.m` and `.v` or
-    /// `<parameter>.row`, `.column` and `.change`.
+    /// Returns the state as tensors: `<parameter>.step` of one element, and depending on the optimizer `<parameter>.m`
+    /// and `.v` or `<parameter>.row`, `.column` and `.change`.
     pub fn to_tensors(&self) -> BTreeMap<String, HostTensor> {
         let mut tensors = BTreeMap::new();
         for (name, state) in &self.state {
@@ -155,8 +158,8 @@ impl Optimizer {
         tensors
     }
 
-    /// Restores what [`to_tensors`](Self::to_tensors) gave, for the parameters `names`. State of another optimizer is
-    /// not looked for: [`maker`](Self::maker) tells whose it is.
+    /// Restores the state of the parameters `names` from the tensors of [`to_tensors`](Self::to_tensors). State of
+    /// another optimizer is not detected; [`maker`](Self::maker) names the optimizer that wrote it.
     ///
     /// # Errors
     /// The first error of `source`; nothing has changed then.
@@ -186,12 +189,13 @@ impl Optimizer {
         Ok(())
     }
 
-    /// What it is called in sentences.
+    /// Name of the optimizer for messages.
     pub fn title(&self) -> &'static str {
         title(&self.rule.parts().iter().copied().collect())
     }
 
-    /// Whose state has tensors of these names, as in [`title`](Self::title); nobody's where there are none.
+    /// Returns the name of the optimizer whose state has tensors of these names, as in [`title`](Self::title); `None`
+    /// without names.
     pub fn maker<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Option<String> {
         let names: Vec<N> = names.into_iter().collect();
         let last = names.iter().filter_map(|name| name.as_ref().rsplit('.').next());
@@ -205,18 +209,18 @@ impl OptimizerConfig {
         registry::rule(self).unwrap_or_else(|reason| panic!("a configuration that was not checked: {reason}"))
     }
 
-    /// Whether it does with every number of a parameter the same, whatever its neighbours are, so that its state can be divided.
+    /// Whether the update of an element depends on no other element, so that the state can be sharded.
     pub(crate) fn is_elementwise(&self) -> bool {
         self.rule().is_elementwise()
     }
 
-    /// Bytes of state for a trained parameter of this shape: f32, and four for its number of steps.
+    /// Bytes of state for a trained parameter of this shape: f32 tensors, and four bytes for its number of steps.
     pub fn state_bytes(&self, shape: &[usize]) -> usize {
         4 * (self.rule().lengths(shape).into_iter().sum::<usize>() + 1)
     }
 }
 
-/// Takes out of a model what moves.
+/// Takes the parameters that have gradients out of a model.
 struct Taker<'a> {
     optimizer: &'a mut Optimizer,
     gradients: &'a mut GradientSum,
@@ -224,14 +228,14 @@ struct Taker<'a> {
     taken: Taken,
 }
 
-/// Parameters outside of their model.
+/// Parameters that were taken out of their model.
 #[derive(Default)]
 struct Taken {
     names: Vec<String>,
     steps: Vec<Step>,
-    /// How many numbers each has.
+    /// Number of elements of each parameter.
     sizes: Vec<usize>,
-    /// What belongs to each, a [`ParamMapper`], by name.
+    /// [`ParamMapper`] of each parameter, by name.
     params: BTreeMap<String, Box<dyn Any>>,
 }
 
@@ -245,7 +249,7 @@ impl MapParameter for Taker<'_> {
         let Optimizer { config, rule, state, shard, .. } = &mut *self.optimizer;
         let size = shape.num_elements();
         let own = shard.filter(|shard| shard.divides(size)).map(|shard| shard.range(size));
-        // A rule that may be shared out does with every number the same, whatever its neighbours are.
+        // Only elementwise rules are sharded, so a part has the shape of a vector.
         let own_shape = own.as_ref().map_or(shape.to_vec(), |own| vec![own.len()]);
         let flat = old.reshape([size]);
         let parameter = match own {
@@ -281,7 +285,7 @@ impl MapParameter for Taker<'_> {
     }
 }
 
-/// Puts back what has moved.
+/// Puts updated parameters back into the model.
 struct Placer {
     moved: BTreeMap<String, Moved>,
     params: BTreeMap<String, Box<dyn Any>>,

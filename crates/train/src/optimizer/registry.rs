@@ -1,4 +1,4 @@
-//! The optimizers that `train.optimizer.name` can name: AdamW, Adafactor, and what other crates register.
+//! Registry of the optimizers for `train.optimizer.name`: AdamW, Adafactor, and those that other crates register.
 //!
 //! ```
 //! use burn::tensor::Tensor;
@@ -38,58 +38,64 @@ use super::rule::{Rule, Step};
 use super::{OptimizerConfig, OptimizerName, adafactor::Adafactor, adamw::AdamW};
 use crate::config_error::TrainConfigError;
 use burn::tensor::Tensor;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use undertone_ops::StepControl;
 use undertone_registry::{Kind, NameTaken, Registry, Unknown};
 
-/// How one parameter moves: a type that implements this and one line, [`register`], make an optimizer that YAML can name. The
-/// Learner does the rest: accumulation, clipping, the schedule, groups, guards, and state that is saved and restored.
+/// Update rule of one parameter. A type that implements it, and one call of [`register`], add an optimizer that YAML
+/// can name. The Learner does the rest: accumulation, clipping, the schedule, groups, guards, and saving and restoring
+/// state.
 pub trait UpdateRule: Send + Sync + Sized + 'static {
-    /// What configurations call it.
+    /// Name in configurations.
     const NAME: &'static str;
-    /// What the tensors of a parameter's state are called in checkpoints.
+    /// Names of the state tensors in checkpoints.
     const STATE: &'static [&'static str];
-    /// Whether it does with every number of a parameter the same, whatever its neighbours are: its state can then be shared out
-    /// among ranks, with `train.shard_optimizer`, and it is given parts of parameters as if they were vectors.
+    /// Whether the update of an element depends on no other element. The state can then be sharded among ranks with
+    /// `train.shard_optimizer`, and the rule receives parts of parameters as vectors.
     const IS_ELEMENTWISE: bool = false;
 
-    /// With its settings, which stand in `train.optimizer`; those that no other optimizer has stand under `options` there.
+    /// Makes the rule from its settings in `train.optimizer`. Settings that no other optimizer has are under `options`
+    /// there.
     ///
     /// # Errors
-    /// A sentence on what cannot be.
+    /// A sentence on the invalid setting.
     fn new(config: &OptimizerConfig) -> Result<Self, String>;
 
-    /// How many elements each tensor of the state has for a parameter of this shape; they begin at zero.
+    /// Number of elements of each state tensor for a parameter of this shape. They begin at zero.
     fn lengths(&self, shape: &[usize]) -> Vec<usize> {
         vec![shape.iter().product(); Self::STATE.len()]
     }
 
-    /// The parameter after the step, `[elements]`, and its state.
+    /// Returns the parameter after the step, `[elements]`, and its state.
     fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>);
 }
 
-/// What a parameter's step is made of; tensors are f32 and without autodiff.
+/// Inputs of a parameter's step. Tensors are f32 and without autodiff.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// The parameter's shape.
+    /// Shape of the parameter.
     pub shape: Vec<usize>,
-    /// The schedule's rate, times that of the parameter's group.
+    /// Learning rate: the schedule's, times the factor of the parameter's group.
     pub learning_rate: f64,
-    /// What the group has, or the configuration; 0 for biases and norms.
+    /// Weight decay of the group or the configuration; 0 for biases and norms.
     pub weight_decay: f64,
-    /// Which step of this parameter it is, from 1.
+    /// Number of the step of this parameter, from 1.
     pub number: u64,
-    /// `[elements]`.
+    /// Parameter, `[elements]`.
     pub parameter: Tensor<1>,
-    /// `[elements]`, accumulated and clipped.
+    /// Gradient, `[elements]`, accumulated and clipped.
     pub gradient: Tensor<1>,
-    /// In the order of [`UpdateRule::STATE`].
+    /// State tensors in the order of [`UpdateRule::STATE`].
     pub state: Vec<Tensor<1>>,
 }
 
-/// Makes an optimizer known to YAML under its name. To register the same again changes nothing.
+/// Registers an optimizer under its name. Registering the same type again changes nothing.
 ///
 /// # Errors
 /// When another optimizer has the name.
@@ -98,18 +104,18 @@ pub fn register<R: UpdateRule>() -> Result<(), NameTaken> {
     OPTIMIZERS.register(Entry { name: R::NAME, of: Some(TypeId::of::<R>()), state: R::STATE, make })
 }
 
-/// The rule that a configuration asks for.
+/// Makes the rule of a configuration.
 pub(super) fn rule(config: &OptimizerConfig) -> Result<Box<dyn Rule>, String> {
     (OPTIMIZERS.get(config.name.as_str()).map_err(|error| error.to_string())?.make)(config)
 }
 
-/// The name that a configuration writes.
-pub(super) fn name(text: &str) -> Result<&'static str, Unknown> {
+/// Returns the registered name that equals `text`.
+fn name(text: &str) -> Result<&'static str, Unknown> {
     OPTIMIZERS.get(text).map(|entry| entry.name)
 }
 
 impl OptimizerConfig {
-    /// Whether the optimizer takes the `options`.
+    /// Checks that the optimizer accepts the `options`.
     pub(super) fn validate_options(&self) -> Result<(), TrainConfigError> {
         let refused = |rule: &str| TrainConfigError {
             key: "optimizer.options".into(),
@@ -123,7 +129,29 @@ impl OptimizerConfig {
     }
 }
 
-/// What the optimizer is called whose state has these parts.
+/// Names of all optimizers.
+fn names() -> Vec<&'static str> {
+    OPTIMIZERS.all().iter().map(|entry| entry.name).collect()
+}
+
+impl JsonSchema for OptimizerName {
+    fn schema_name() -> Cow<'static, str> {
+        "OptimizerName".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "enum": names()})
+    }
+}
+
+impl<'de> Deserialize<'de> for OptimizerName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        name(&text).map(OptimizerName::registered).map_err(D::Error::custom)
+    }
+}
+
+/// Returns the name of the optimizer whose state has these parts.
 pub(super) fn title(parts: &BTreeSet<&str>) -> &'static str {
     let are = |known: &[&str]| parts.len() == known.len() && known.iter().all(|part| parts.contains(part));
     if are(&Adafactor::AVERAGED_PARTS) {
@@ -146,7 +174,7 @@ type Make = fn(&OptimizerConfig) -> Result<Box<dyn Rule>, String>;
 #[derive(Clone)]
 struct Entry {
     name: &'static str,
-    /// The type of a registered rule.
+    /// Type of a registered rule.
     of: Option<TypeId>,
     state: &'static [&'static str],
     make: Make,
@@ -164,7 +192,8 @@ impl PartialEq for Entry {
     }
 }
 
-/// A registered rule, which knows nothing of scales and of steps that are not taken.
+/// Adapter of a registered rule. It applies the gradient scale, and keeps the old values where a control prevents the
+/// update.
 struct Registered<R>(R);
 
 impl<R: UpdateRule> Rule for Registered<R> {
@@ -206,7 +235,7 @@ mod tests {
     use burn::tensor::Device;
     use undertone_ops::{StepControl, StepRules};
 
-    /// Gradient descent with a memory, which `options` may shorten.
+    /// Gradient descent with momentum, whose decay is in `options`.
     struct Momentum {
         kept: f64,
     }
@@ -237,7 +266,7 @@ mod tests {
         serde_json::from_value(keys).expect("a configuration")
     }
 
-    /// Where a point ends that began at 4 and is pulled to 0 by half its square, in steps of 0.5.
+    /// Positions, after each of three steps, of a point that starts at 4 and minimizes half its square at rate 0.5.
     fn moved(config: &OptimizerConfig, control: impl Fn(&Device) -> Option<StepControl>) -> (Vec<f32>, Optimizer) {
         let device = Device::default().autodiff();
         let mut point = Point { place: Param::from_tensor(Tensor::from_floats([4.0], &device)) };

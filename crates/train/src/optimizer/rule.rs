@@ -1,31 +1,32 @@
-//! What every optimizer does with one parameter.
+//! Interface of update rules.
 
 use burn::tensor::Tensor;
 use undertone_ops::StepControl;
 
-/// How one parameter moves. It keeps nothing itself.
+/// Update rule of one parameter. It has no state of its own.
 pub(super) trait Rule: Send + Sync {
-    /// What the tensors of a parameter's state are called.
+    /// Names of the state tensors of a parameter.
     fn parts(&self) -> &'static [&'static str];
 
-    /// How many elements each of them has for a parameter of this shape; they begin at zero.
+    /// Number of elements of each state tensor for a parameter of this shape. They begin at zero.
     fn lengths(&self, shape: &[usize]) -> Vec<usize>;
 
-    /// Whether it does with every number the same, whatever its neighbours are.
+    /// Whether the update of an element depends on no other element.
     fn is_elementwise(&self) -> bool;
 
-    /// Each parameter, `[elements]`, and its state after its step; as they were where `control` says so.
+    /// Returns each parameter, `[elements]`, and its state after the step. Both are unchanged if `control` prevents the
+    /// update.
     fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)>;
 }
 
-/// One parameter in one step.
+/// Inputs of one parameter's step.
 pub(super) struct Step {
     pub shape: Vec<usize>,
     pub learning_rate: f64,
     pub weight_decay: f64,
-    /// What the gradient is still to be multiplied by, where no control says it.
+    /// Factor still to be applied to the gradient, where there is no control.
     pub gradient_scale: f64,
-    /// From 1.
+    /// Number of the step, from 1.
     pub number: u64,
     /// `[elements]`.
     pub parameter: Tensor<1>,

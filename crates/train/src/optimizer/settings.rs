@@ -1,15 +1,15 @@
-//! What holds for each parameter: its group's, LoRA+'s or the optimizer's own.
+//! Settings of each parameter, from its group, LoRA+ or the optimizer.
 
 use super::{LrScaling, OptimizerConfig};
 use crate::config_error::TrainConfigError;
 use undertone_store::ParameterInfo;
 
-/// How one parameter differs from the others.
+/// Settings of one parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Settings {
-    /// Its learning rate by that of all others.
+    /// Ratio of its learning rate to the optimizer's.
     pub factor: f64,
-    /// Its decay.
+    /// Weight decay.
     pub weight_decay: f64,
 }
 
@@ -50,7 +50,7 @@ impl OptimizerConfig {
         self.groups.iter().position(|group| group.pattern.is_found_in(name))
     }
 
-    /// What holds for a parameter with so many axes.
+    /// Returns the settings of a parameter with so many axes.
     pub(super) fn settings(&self, name: &str, axes: usize) -> Settings {
         let group = self.group(name).map(|index| &self.groups[index]);
         let plus = self.lora_plus_ratio.filter(|_| is_lora_b(name)).unwrap_or(1.0);
@@ -63,12 +63,12 @@ impl OptimizerConfig {
     }
 }
 
-/// Whether a path ends in what PEFT and this project call LoRA's second matrix.
+/// Whether a path ends in `lora_b`, the name of LoRA's second matrix in PEFT and here.
 fn is_lora_b(name: &str) -> bool {
     name.rsplit('.').next() == Some("lora_b")
 }
 
-/// The first, the middle and the last of some names, to show what they look like.
+/// Lists the first, the middle and the last of some names as examples.
 fn some(names: &[&str]) -> String {
     let mut shown: Vec<String> = Vec::new();
     for index in [0, names.len() / 2, names.len().saturating_sub(1)] {

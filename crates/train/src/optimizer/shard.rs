@@ -1,30 +1,31 @@
-//! An optimizer whose state is shared out among ranks.
+//! Optimizer state that is sharded among ranks.
 
 use std::ops::Range;
 
-/// Which part of every larger parameter a rank moves, and so keeps the state of (ZeRO, stage 1; Rajbhandari et al., 2020): of its
-/// numbers in their order the share that is the rank's turn, as even as can be.
+/// A rank's part of every larger parameter, which it updates and keeps the state of (ZeRO, stage 1; Rajbhandari et al.,
+/// 2020). Parts are contiguous ranges of elements in rank order, of sizes as equal as possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shard {
     pub rank: usize,
     pub count: usize,
 }
 
-/// What is smaller every rank moves whole: biases and norms are a thousandth of a model, and each would be a message.
+/// Minimum size of a parameter that is divided. Every rank updates smaller ones whole: biases and norms are a
+/// thousandth of a model, and each would be a message.
 const SMALLEST: usize = 4096;
 
 impl Shard {
-    /// Whether a parameter of so many numbers is shared out.
+    /// Whether a parameter of so many elements is divided.
     pub fn divides(self, size: usize) -> bool {
         size >= SMALLEST.max(self.count)
     }
 
-    /// How many numbers of such a parameter each rank has.
+    /// Number of elements of each rank's part of such a parameter.
     pub fn lengths(self, size: usize) -> Vec<usize> {
         (0..self.count).map(|rank| Self { rank, ..self }.part(size).len()).collect()
     }
 
-    /// What this rank moves of a parameter of so many numbers.
+    /// Range that this rank updates of a parameter of so many elements.
     pub fn range(self, size: usize) -> Range<usize> {
         if self.divides(size) { self.part(size) } else { 0..size }
     }
@@ -69,7 +70,7 @@ mod tests {
         assert_eq!(kept, [2 * (3200 + 64); 2]);
     }
 
-    /// How many numbers a rank keeps besides those of steps, after one step.
+    /// Number of state values of a rank after one step, without step counts.
     fn state_of_a_step(transport: Threads) -> usize {
         let ranks = Ranks::over(|| Ok(transport)).expect("a rank");
         let shard = Shard { rank: ranks.rank(), count: ranks.count() };

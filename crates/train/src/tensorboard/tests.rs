@@ -4,14 +4,14 @@ use proptest::prelude::*;
 use proptest::{num, option};
 use std::path::PathBuf;
 
-/// What an event says, read by the rules of protobuf and not by how we write it.
+/// An event, decoded by the rules of protobuf and independently of the encoder.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Event {
     wall_time: f64,
     step: u64,
     version: Option<String>,
     status: Option<u64>,
-    /// Tags with the bits of their values, for NaN is not NaN.
+    /// Tags with the bits of their values, because NaN is not equal to NaN.
     scalars: Vec<(String, u32)>,
     texts: Vec<(String, String)>,
 }
@@ -130,7 +130,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Step and value of every point of a tag's curve.
+/// Returns step and value of every point of a tag's curve.
 pub(crate) fn points(dir: &Path, tag: &str) -> Vec<(u64, f32)> {
     let of = |event: Event| {
         let step = event.step;
@@ -156,7 +156,7 @@ fn read_all(dir: &Path) -> Vec<Event> {
     files(dir).iter().flat_map(|path| read(path)).collect()
 }
 
-/// Steps with the first value, of events that have one.
+/// Returns step and first value of each event that has one.
 fn curve(dir: &Path) -> Vec<(u64, f32)> {
     let point = |e: Event| Some((e.step, f32::from_bits(e.scalars.first()?.1)));
     read_all(dir).into_iter().filter_map(point).collect()

@@ -1,11 +1,11 @@
-//! Files whose headers promise too little, too much or nothing.
+//! Files whose headers declare too little, too much or nothing.
 
 use super::*;
 use crate::audio::decode::decode;
 use proptest::prelude::*;
 
-/// A mono FLAC of silence in blocks of 65,535 samples, 14 bytes each, whose header promises `promised` samples; 0 says that
-/// it does not know, as `flac` writes to a pipe.
+/// Returns a mono FLAC of silence in blocks of 65,535 samples, 14 bytes each, whose header declares `promised` samples.
+/// 0 stands for unknown, as `flac` writes to a pipe.
 fn silent_flac(rate: u32, promised: u64, blocks: u32) -> Vec<u8> {
     let mut flac = b"fLaC\x80\x00\x00\x22\xff\xff\xff\xff\0\0\0\0\0\0".to_vec();
     // Rate in 20 bits, channels less one in 3, bits a sample less one in 5, and the number of samples in 36.
@@ -34,7 +34,7 @@ fn held(bytes: Vec<u8>) -> Stored {
     Stored::memory("held".into(), std::sync::Arc::new(bytes))
 }
 
-/// `long.flac` as a program writes it that cannot go back to the header.
+/// Returns `long.flac` as written by a program that cannot return to the header.
 fn streamed_flac() -> Vec<u8> {
     let mut flac = std::fs::read(packed("long.flac")).unwrap();
     flac[21] &= 0xf0;
@@ -49,9 +49,9 @@ fn a_file_that_holds_far_more_than_it_promises_is_an_error_after_little_more_tha
     assert_eq!(bomb.seconds().unwrap(), Some(1.0));
     let error = bomb.load(None, None).unwrap_err();
     assert!(matches!(error, AudioError::MoreThanPromised { promised: 1.0, .. }), "{error}");
-    // What is promised can be had, as of any other file.
+    // The declared samples can be read, as from any other file.
     assert_eq!(bomb.load(None, Some(1.0)).unwrap().len(), 16_000);
-    // A header that is only somewhat wrong is believed no more than the audio.
+    // If a header is only slightly wrong, the audio decides.
     assert_eq!(held(silent_flac(16_000, 16_000, 2)).load(None, None).unwrap().len(), 131_070);
 }
 
@@ -63,9 +63,9 @@ fn what_promises_nothing_is_read_to_a_limit() {
     let error = decode(&endless, 0.0, None, 60.0).unwrap_err();
     assert!(matches!(error, AudioError::TooLong { .. }), "{error}");
     assert!(matches!(decode(&endless, 0.0, Some(3000.0), 60.0), Err(AudioError::TooLong { .. })));
-    // A part of it is read, wherever it lies.
+    // A part of it is read at any position.
     assert_eq!(decode(&endless, 3000.0, Some(3001.0), 60.0).unwrap().samples.len(), 16_000);
-    // What says that it is too long is not even begun.
+    // A file whose header declares too much is refused before decoding.
     let long = held(silent_flac(16_000, 1 << 35, 1));
     assert!(matches!(long.load(None, None), Err(AudioError::TooLong { hours: 8.0, .. })));
 }
@@ -110,7 +110,7 @@ fn a_wav_of_any_size_that_stands_for_none_is_read_to_its_end() {
 
 #[test]
 fn an_mp3_without_a_tag_that_becomes_quiet_is_read_to_its_end() {
-    // By the size of its first frames it would end after 4.4 s.
+    // Estimated from its first frames it would end after 4.4 s.
     let stored = Stored::file(&fixture("loud-then-quiet.mp3"));
     let audio = stored.load(None, None).unwrap();
     assert!((audio.len() as f64 / 16_000.0 - 12.0).abs() < 0.2, "{} samples", audio.len());

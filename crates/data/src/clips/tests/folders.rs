@@ -175,7 +175,7 @@ fn tar_shards_are_read_in_place() {
         assert!(error.starts_with("bad.tar") && error.contains(part), "{error}");
     };
     fails(&first[..first.len() / 2], "is cut short within its member x/a.wav");
-    // Cut where a member ends: what is there is whole.
+    // Truncated at the end of a member: the rest is complete.
     let end = first.iter().rposition(|byte| *byte != 0).unwrap().next_multiple_of(512);
     fails(&first[..end], "was cut off");
     fails(&b"this is no tar file, but text. ".repeat(60), "is it a whole .tar file");

@@ -13,7 +13,7 @@ fn speech(samples: usize) -> Vec<f64> {
     lengths.sample_iter(&mut rng).map(|length: f64| length.min(30.0)).take(samples).collect()
 }
 
-/// The batches of an epoch as samples, without loading any.
+/// Returns the samples of an epoch's batches, without loading any.
 fn plan(config: &LoaderConfig, lengths: &[f64], epoch: u64) -> Vec<Vec<usize>> {
     let order =
         if config.shuffle { epoch_order(lengths.len(), config.seed, epoch) } else { (0..lengths.len()).collect() };
@@ -27,7 +27,7 @@ fn longest(batch: &[usize], lengths: &[f64]) -> f64 {
     batch.iter().map(|index| lengths[*index]).fold(0.0, f64::max)
 }
 
-/// The part of all that is computed that is padding.
+/// Returns the share of padding in the computation.
 fn padding(batches: &[Vec<usize>], lengths: &[f64]) -> f64 {
     let sound: f64 = batches.iter().flatten().map(|index| lengths[*index]).sum();
     let padded: f64 = batches.iter().map(|batch| batch.len() as f64 * longest(batch, lengths)).sum();

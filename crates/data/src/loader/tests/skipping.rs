@@ -28,7 +28,7 @@ proptest! {
             let config = LoaderConfig { group_by_length, ..skip(share, config(batch_size, workers)) };
             loader(Numbers { delay, lengths, ..bad(len, fails.clone()) }, config)
         };
-        // What a reader sees: the batches or what is wrong with them, each with the cursor after it.
+        // Results of a reader: the batches or their errors, each with the cursor after it.
         let stream = |loader: &Numbered, start| {
             let mut epoch = loader.epoch(2, start);
             let mut seen = Vec::new();

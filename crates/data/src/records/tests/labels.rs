@@ -1,4 +1,4 @@
-//! Labels and tags that are numbers, and those that are given by number.
+//! Labels and tags that are numbers, and those that are given by index.
 
 use super::*;
 

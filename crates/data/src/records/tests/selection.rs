@@ -1,4 +1,4 @@
-//! Which records are read: parts, limits, folders, and configurations that cannot be meant.
+//! Selection of records: parts, limits, folders, and invalid configurations.
 
 use super::*;
 

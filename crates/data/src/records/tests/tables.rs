@@ -1,4 +1,4 @@
-//! Tables as other programs write them: line ends, separators, the case of names.
+//! Tables as written by other programs: line ends, separators, the case of names.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn names_of_columns_are_read_in_upper_and_lower_case() {
     assert_eq!(texts("a.csv", "Text,Label\na,0\n"), ["a"]);
     assert_eq!(texts("a.tsv", "LABEL\tTEXT\n1\ta\n"), ["a"]);
     assert_eq!(texts("a.jsonl", "{\"Text\": \"a\", \"Label\": 0}"), ["a"]);
-    // As it is written comes first.
+    // The exact spelling takes precedence.
     assert_eq!(texts("b.csv", "Text,text,label\nx,a,0\n"), ["a"]);
     let twice = error(&folder, read(&folder.file("c.csv", "Text,TEXT,label\nx,a,0\n")));
     assert!(twice.contains("several columns called `Text`, 0 and 1"), "{twice}");
@@ -57,7 +57,7 @@ fn semicolons_separate_where_commas_do_not() {
     };
     assert_eq!(texts("Text;Label\r\n\"1,5; or so\";1\r\nplain;0\r\n"), ["1,5; or so", "plain"]);
     assert_eq!(texts("a;0\nb, c;1\n"), ["a", "b, c"]);
-    // Commas separate where they can.
+    // Commas take precedence as separators.
     assert_eq!(texts("text,label\na;b,0\n"), ["a;b"]);
     assert_eq!(texts("a;b,0\n"), ["a;b"]);
     let headed = RecordsConfig { header: Some(true), ..folder.file("b.csv", "text;label\na;0\n") };

@@ -1,4 +1,4 @@
-//! Beam search, with the candidates, penalties and ends of transformers.
+//! Beam search, with the candidates, penalties and end conditions of transformers.
 
 use super::options::GenerateOptions;
 use super::rules::Rules;
@@ -6,7 +6,7 @@ use crate::whisper::{DecoderCache, WhisperDecoder};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{FloatDType, Tensor};
 
-/// Each sample's prompt and what follows it in the best hypothesis, without the end token.
+/// Returns each sample's prompt and the tokens of its best hypothesis, without the end token.
 pub(super) fn generate(
     decoder: &WhisperDecoder,
     mut cache: DecoderCache,
@@ -15,10 +15,10 @@ pub(super) fn generate(
     rules: &Rules,
 ) -> Vec<Vec<u32>> {
     let mut searches: Vec<Search> = prompts.iter().map(|prompt| Search::new(prompt, options)).collect();
-    // Every hypothesis that runs has a row: first the prompts alone, later up to `beams` of each sample that goes on.
+    // Every running hypothesis has a row: first only the prompts, later up to `beams` of each unfinished sample.
     let mut next = prompts.to_vec();
     let mut owners = rows_of(&searches);
-    // No sample goes on where the prompt is as long as a sequence may be.
+    // No sample continues if the prompt has the maximum length.
     while !owners.is_empty() {
         let logits = decoder.next_logits(&next, &mut cache);
         let so_far: Vec<&[u32]> = running(&searches).map(|(_, hypothesis)| hypothesis.tokens.as_slice()).collect();
@@ -38,7 +38,7 @@ pub(super) fn generate(
     searches.into_iter().map(Search::best).collect()
 }
 
-/// Takes every running search a step on, by the scores of its rows, and returns the row that each new one continues.
+/// Advances every running search by one step with the scores of its rows. Returns the row that each new one continues.
 fn advance(searches: &mut [Search], scores: &[f32], rows: usize) -> Vec<usize> {
     let vocab_size = scores.len() / rows;
     let (mut parents, mut row) = (Vec::new(), 0);
@@ -53,13 +53,13 @@ fn advance(searches: &mut [Search], scores: &[f32], rows: usize) -> Vec<usize> {
     parents
 }
 
-/// The hypotheses that go on, in the order of their rows, each with its sample.
+/// Running hypotheses in the order of their rows, each with its sample.
 fn running(searches: &[Search]) -> impl Iterator<Item = (usize, &Hypothesis)> {
     let open = searches.iter().enumerate().filter(|(_, search)| !search.done);
     open.flat_map(|(sample, search)| search.running.iter().map(move |hypothesis| (sample, hypothesis)))
 }
 
-/// The sample of each row.
+/// Sample of each row.
 fn rows_of(searches: &[Search]) -> Vec<usize> {
     running(searches).map(|(sample, _)| sample).collect()
 }
@@ -68,7 +68,7 @@ fn values(scores: Tensor<2>) -> Vec<f32> {
     scores.try_into_vec_as().expect("scores are floats")
 }
 
-/// The search of one sample.
+/// Search of one sample.
 struct Search {
     beams: usize,
     length_penalty: f64,
@@ -76,18 +76,18 @@ struct Search {
     end: u32,
     max_length: usize,
     prompt_length: usize,
-    /// Best first, never more than `beams`.
+    /// Best first, at most `beams`.
     running: Vec<Hypothesis>,
-    /// Best first, never more than `beams`.
+    /// Best first, at most `beams`.
     finished: Vec<Hypothesis>,
     done: bool,
 }
 
-/// A sequence, prompt included and end token left out.
+/// Token sequence, prompt included and end token left out.
 #[derive(Clone, Debug, PartialEq)]
 struct Hypothesis {
     tokens: Vec<u32>,
-    /// The sum of its log probabilities; once it is finished, divided by the length penalty.
+    /// Sum of its log probabilities; divided by the length penalty once it is finished.
     score: f64,
 }
 
@@ -106,12 +106,13 @@ impl Search {
         }
     }
 
-    /// Extends the hypotheses by a token, given the log probabilities of what follows each, `[running, vocab_size]`.
-    /// Returns which hypothesis each of the new ones continues.
+    /// Extends the hypotheses by one token, given the log probabilities of the next token of each, `[running,
+    /// vocab_size]`. Returns the index of the hypothesis that each new one continues.
     fn advance(&mut self, log_probs: &[f32]) -> Vec<usize> {
         let vocab_size = log_probs.len() / self.running.len();
         let totals = log_probs.iter().enumerate().map(|(i, p)| self.running[i / vocab_size].score + f64::from(*p));
-        // At most one candidate of each hypothesis is its end, so twice the beams leave enough to go on with.
+        // At most one candidate of each hypothesis ends it, so twice the number of beams leaves enough to continue
+        // with.
         let candidates = highest(totals, 2 * self.beams);
         if candidates.is_empty() {
             self.done = true;
@@ -127,7 +128,7 @@ impl Search {
                 tokens.push(token);
             }
             if token == self.end || length == self.max_length {
-                // Those below the first `beams` are there to continue with only.
+                // Candidates ranked below the first `beams` may only continue.
                 if rank < self.beams {
                     self.finished.push(Hypothesis { tokens, score: score / penalty });
                 }
@@ -143,7 +144,7 @@ impl Search {
         parents
     }
 
-    /// Whether a running hypothesis may still come before a finished one.
+    /// Whether a running hypothesis may still beat a finished one.
     fn goes_on(&self, penalty: f64) -> bool {
         let Some(best) = self.running.first() else { return false };
         match self.finished.last() {
@@ -154,14 +155,14 @@ impl Search {
         }
     }
 
-    /// The best finished sequence; where everything was forbidden before any could finish, the best that ran.
+    /// Returns the best finished sequence; if suppression left none, the best running one.
     fn best(self) -> Vec<u32> {
         self.finished.into_iter().chain(self.running).next().map(|hypothesis| hypothesis.tokens).unwrap_or_default()
     }
 }
 
-/// The places and values of the `count` highest scores, highest first; of equals the earlier. What is forbidden, at minus
-/// infinity, is never among them.
+/// Positions and values of the `count` highest scores, highest first; among equal scores the earlier comes first.
+/// Suppressed tokens, at minus infinity, are never among them.
 fn highest(scores: impl Iterator<Item = f64>, count: usize) -> Vec<(usize, f64)> {
     let mut best: Vec<(usize, f64)> = Vec::with_capacity(count + 1);
     for (index, score) in scores.enumerate().filter(|(_, score)| *score > f64::NEG_INFINITY) {
@@ -187,7 +188,7 @@ mod tests {
         GenerateOptions { beams, length_penalty, early_stopping, ..GenerateOptions::new(END, PROMPT.len() + STEPS) }
     }
 
-    /// Log probabilities of what follows `tokens`: a row of a table, of which every sequence has its own.
+    /// Log probabilities of the token after `tokens`: each sequence selects its own row of a table.
     fn log_probs(table: &[f32], tokens: &[u32]) -> Vec<f32> {
         let place = tokens.iter().fold(1, |place, token| place * VOCAB + *token as usize);
         let row = &table[place * VOCAB..][..VOCAB];
@@ -205,7 +206,7 @@ mod tests {
         search.best().split_off(PROMPT.len())
     }
 
-    /// The penalised score of a finished sequence; one below the greatest length was ended by its token.
+    /// Penalised score of a finished sequence; a sequence shorter than the maximum was ended by the end token.
     fn score(table: &[f32], tokens: &[u32], length_penalty: f64) -> f64 {
         let mut whole = tokens.to_vec();
         if whole.len() < STEPS {
@@ -215,7 +216,7 @@ mod tests {
         sum / (whole.len() as f64).powf(length_penalty)
     }
 
-    /// The best score of all sequences that begin with `tokens`.
+    /// Best score of all sequences that begin with `tokens`.
     fn optimum(table: &[f32], tokens: &[u32], length_penalty: f64) -> f64 {
         if tokens.len() == STEPS {
             return score(table, tokens, length_penalty);

@@ -1,11 +1,11 @@
-//! The most likely token at every step.
+//! Greedy decoding: the most probable token at every step.
 
 use super::options::GenerateOptions;
 use super::rules::Rules;
 use crate::whisper::{DecoderCache, WhisperDecoder};
 use burn::tensor::{Int, Tensor};
 
-/// Each sample's prompt and what follows it, without the end token.
+/// Returns each sample's prompt and generated tokens, without the end token.
 pub(super) fn generate(
     decoder: &WhisperDecoder,
     mut cache: DecoderCache,
@@ -14,7 +14,8 @@ pub(super) fn generate(
     rules: &Rules,
 ) -> Vec<Vec<u32>> {
     let mut sequences = prompts.to_vec();
-    // Row r of the running batch belongs to sample `rows[r]`; finished ones are fed the end token until they leave.
+    // Row r of the running batch belongs to sample `rows[r]`; finished ones continue with the end token until they are
+    // removed.
     let mut rows: Vec<usize> = (0..prompts.len()).collect();
     let mut done = vec![false; prompts.len()];
     let mut next = prompts.to_vec();

@@ -13,7 +13,7 @@ use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use rules::Rules;
 
 impl Whisper {
-    /// Decodes what is in `mel`, `[batch, mel bins, frames]`, as [`WhisperDecoder::generate`] does.
+    /// Decodes `mel`, `[batch, mel bins, frames]`, as [`WhisperDecoder::generate`] does.
     ///
     /// # Panics
     /// If the prompts are empty or differ in length or number from the batch.
@@ -23,19 +23,19 @@ impl Whisper {
 }
 
 impl WhisperDecoder {
-    /// Decodes a batch and returns each sample's tokens after its prompt, without the end token: the most likely token at
-    /// every step, or with several [`beams`](GenerateOptions::beams) the best hypothesis that the search finished.
+    /// Decodes a batch and returns each sample's tokens after its prompt, without the end token. It selects the most
+    /// probable token at every step, or with several [`beams`](GenerateOptions::beams) the best finished hypothesis.
     ///
     /// Runs on the decoder's device; call it on `model.valid()` while training.
     ///
     /// # Arguments
-    /// - `cache`: a fresh one, with the encoder's states and whatever else the samples' tokens depend on
+    /// - `cache`: a fresh one, with the encoder's states and the other inputs of the samples
     /// - `prompts`: one per sample, all of the same length
     ///
     /// # Panics
-    /// If the prompts are empty or differ in length or number from the batch, or the cache has seen tokens.
+    /// If the prompts are empty or differ in length or number from the batch, or the cache already holds tokens.
     pub fn generate(&self, mut cache: DecoderCache, prompts: &[Vec<u32>], options: &GenerateOptions) -> Vec<Vec<u32>> {
-        // Before rows branch into beams, which share what they attend to.
+        // Before rows branch into beams, which share the projected states.
         self.project(&mut cache);
         let batch = cache.batch().unwrap_or(prompts.len());
         let prompt_length = prompts.first().map_or(0, Vec::len);
@@ -59,8 +59,8 @@ impl WhisperDecoder {
         sequences
     }
 
-    /// How likely each token of `tokens` is to the decoder where it stands, after `prompt` and the tokens before it, given one
-    /// sample's `states`, `[1, time, d_model]`. A forward pass over all of them.
+    /// Returns the probability of each token of `tokens` after `prompt` and the tokens before it, given one sample's
+    /// `states`, `[1, time, d_model]`. It makes one forward pass over all of them.
     pub fn probabilities(&self, states: Tensor<3>, prompt: &[u32], tokens: &[u32]) -> Vec<f32> {
         if tokens.is_empty() {
             return Vec::new();
@@ -68,14 +68,14 @@ impl WhisperDecoder {
         let ids: Vec<i64> = prompt.iter().chain(tokens).map(|id| i64::from(*id)).collect();
         let length = ids.len();
         let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [1, length]), &states.device());
-        // What follows the last token is not asked for, and what follows the prompt's last is the first of them.
+        // The prediction after the last token is not needed; the prediction after the prompt is for the first token.
         let (read, asked) = (ids.clone().narrow(1, 0, length - 1), ids.narrow(1, prompt.len(), tokens.len()));
         let states = self.forward_all(read, self.cache(states, None)).narrow(1, prompt.len() - 1, tokens.len());
         let likely = softmax(self.logits(states).cast(FloatDType::F32), 2);
         likely.gather(2, asked.unsqueeze_dim(2)).try_into_vec_as().expect("probabilities are floats")
     }
 
-    /// Feeds each row its tokens, of one number, and returns the logits of what follows: `[rows, vocab_size]`.
+    /// Feeds the same number of tokens to each row and returns the logits of the next one, `[rows, vocab_size]`.
     fn next_logits(&self, tokens: &[Vec<u32>], cache: &mut DecoderCache) -> Tensor<2> {
         let (rows, width) = (tokens.len(), tokens.first().map_or(0, Vec::len));
         let ids: Vec<i64> = tokens.iter().flatten().map(|id| i64::from(*id)).collect();
@@ -84,7 +84,7 @@ impl WhisperDecoder {
         self.logits(states).squeeze_dim::<2>(1)
     }
 
-    /// Row numbers as the cache takes them.
+    /// Row indices as a tensor for the cache.
     fn row_ids(&self, rows: &[usize]) -> Tensor<1, Int> {
         let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
         Tensor::from_ints(TensorData::from(rows.as_slice()), &self.embed_tokens.weight.device())

@@ -1,30 +1,30 @@
-//! How decoding is done, as a user writes it.
+//! Options of decoding.
 
-/// How [`WhisperDecoder::generate`](super::super::WhisperDecoder::generate) decodes.
+/// Options of [`WhisperDecoder::generate`](super::super::WhisperDecoder::generate).
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateOptions {
-    /// The token that ends a sequence.
+    /// Token that ends a sequence.
     pub end: u32,
-    /// The most tokens a sequence may have, prompt included; never more than the decoder's positions.
+    /// Maximum number of tokens of a sequence, prompt included; at most the decoder's positions.
     pub max_length: usize,
-    /// Tokens never generated.
+    /// Tokens that are never generated.
     pub suppress: Vec<u32>,
-    /// Tokens never generated first.
+    /// Tokens that are never generated first.
     pub begin_suppress: Vec<u32>,
-    /// No sequence of so many tokens comes twice in prompt and output together; 0 allows all.
+    /// Size of n-grams that must not repeat in prompt and output together; 0 allows all repetitions.
     pub no_repeat_ngram: usize,
-    /// How many hypotheses of each sample are followed; up to 1 is greedy decoding.
+    /// Number of beams per sample; up to 1 is greedy decoding.
     pub beams: usize,
-    /// The exponent of a finished hypothesis' length, its end token counted, that its log probability is divided by:
-    /// above 0 favours long outputs, below 0 short ones. Greedy decoding has no use for it.
+    /// Exponent of a finished hypothesis' length, end token included, by which its log probability is divided: above 0
+    /// favours long outputs, below 0 short ones. Greedy decoding ignores it.
     pub length_penalty: f64,
-    /// Whether the search ends as soon as `beams` hypotheses are finished. Otherwise it goes on while the best that runs,
-    /// divided by the penalty of its present length, is above the worst of the finished ones.
+    /// Whether the search ends as soon as `beams` hypotheses are finished. Otherwise it continues while the best
+    /// running hypothesis, with the penalty of its present length, scores higher than the worst finished one.
     pub early_stopping: bool,
 }
 
 impl GenerateOptions {
-    /// Greedy decoding that may say anything; the other values are those of transformers.
+    /// Greedy decoding without suppressed tokens; the other values are the defaults of transformers.
     pub fn new(end: u32, max_length: usize) -> Self {
         Self {
             end,

@@ -1,9 +1,9 @@
-//! What may not be generated.
+//! Suppression of tokens.
 
 use super::options::GenerateOptions;
 use burn::tensor::{Device, Tensor, TensorData};
 
-/// The options' prohibitions, ready to be added to scores.
+/// Suppression rules of the options, ready to be added to scores.
 pub(super) struct Rules {
     suppress: Tensor<2>,
     begin_suppress: Tensor<2>,
@@ -19,7 +19,8 @@ impl Rules {
         }
     }
 
-    /// Sets to minus infinity what may not follow the rows' tokens so far. `scores`: `[rows, vocab_size]`.
+    /// Sets to minus infinity the scores of tokens that must not follow the rows' tokens. `scores`: `[rows,
+    /// vocab_size]`.
     pub(super) fn apply(&self, scores: Tensor<2>, rows: &[&[u32]], first: bool) -> Tensor<2> {
         let mut scores = scores + self.suppress.clone();
         if first {
@@ -33,7 +34,7 @@ impl Rules {
     }
 }
 
-/// `[rows, vocab_size]`: minus infinity at each row's tokens, 0 elsewhere.
+/// Returns `[rows, vocab_size]` with minus infinity at each row's tokens, 0 elsewhere.
 fn mask(rows: &[Vec<u32>], vocab_size: usize, device: &Device) -> Tensor<2> {
     let mut mask = vec![0.0_f32; rows.len() * vocab_size];
     for (entries, tokens) in mask.chunks_mut(vocab_size).zip(rows) {
@@ -46,7 +47,7 @@ fn mask(rows: &[Vec<u32>], vocab_size: usize, device: &Device) -> Tensor<2> {
     Tensor::from_data(TensorData::new(mask, [rows.len(), vocab_size]), device)
 }
 
-/// The tokens that would end a sequence of `n` tokens which is there already.
+/// Tokens that would repeat a sequence of `n` tokens.
 fn repeated(tokens: &[u32], n: usize) -> Vec<u32> {
     let Some(start) = (tokens.len() + 1).checked_sub(n) else { return Vec::new() };
     let latest = &tokens[start..];

@@ -6,7 +6,7 @@ use burn::tensor::{Bool, Device};
 const VOCAB: usize = 20;
 const STATES: usize = 6;
 
-/// A decoder of large random weights, so that what it says depends on what it hears.
+/// A decoder with large random weights, so that its output depends on the encoder states.
 fn decoder(device: &Device) -> WhisperDecoder {
     undertone_ops::seed(11);
     let config = WhisperConfig {

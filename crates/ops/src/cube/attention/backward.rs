@@ -1,4 +1,4 @@
-//! The backward passes: one for queries, one for keys and values.
+//! Backward passes: one kernel for queries, one for keys and values.
 
 use super::super::dropout::factor;
 use super::parts::{Call, cleared, gather, load, load_seen, multiply, seen_by_tile, sees, share, write};
@@ -143,7 +143,7 @@ pub(super) fn attention_backward_key_value(
 
     let mut from = 0usize;
     if call.causal {
-        // No query before this one sees the first key of the tile, nor any later.
+        // No query before this one sees the first key of the tile, or any later key.
         let before = keys - queries;
         if first > before {
             from = (first - before) / comptime!(tile.others());

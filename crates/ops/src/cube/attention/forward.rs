@@ -29,10 +29,10 @@ pub(super) fn attention_forward(
     let mut key_rows = Shared::<[f32]>::new_slice(comptime!(tile.others() * tile.stride()));
     let mut value_rows = Shared::<[f32]>::new_slice(comptime!(tile.others() * tile.stride()));
     let mut weights = Shared::<[f32]>::new_slice(comptime!(tile.scores()));
-    // What each unit has found of each of its rows.
+    // Partial results of each unit for each of its rows.
     let mut found = Shared::<[f32]>::new_slice(comptime!(SIDE * tile.rows()));
     let mut mixed = cleared(comptime!(tile.each * tile.own));
-    // Of this unit's own scores.
+    // Sums over this unit's own scores.
     let mut totals = cleared(tile.each);
     let mut highest = Array::<f32>::new(tile.each);
     #[unroll]

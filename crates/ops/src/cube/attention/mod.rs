@@ -1,12 +1,12 @@
-//! Attention in which no weight is ever written to memory (Dao et al., 2022; Dao, 2023), in f32 and without matrix units.
+//! Attention that writes no weight to memory (Dao et al., 2022; Dao, 2023), in f32 and without matrix units.
 //!
-//! A cube holds a tile of rows, of queries or of keys, and goes through the rows of the other side piece by piece. The
-//! forward pass keeps the largest score and the sum of exponentials that each query has met so far, and corrects what it
-//! has summed when a larger score comes. The backward passes make each weight again from its score and the row's sum.
+//! A cube holds a tile of rows, of queries or of keys, and iterates over the rows of the other side in pieces. The
+//! forward pass keeps each query's running maximum score and sum of exponentials, and rescales its sums when the
+//! maximum grows. The backward passes recompute each weight from its score and the row's sum.
 //!
-//! Units stand in a grid of [`SIDE`] × [`SIDE`]. One of them has every [`SIDE`]th row of the tile, and of these every
-//! [`SIDE`]th score, then every [`SIDE`]th channel: with four rows and four scores, eight numbers from shared memory are
-//! good for sixteen products.
+//! Units form a grid of [`SIDE`] × [`SIDE`]. A unit processes every [`SIDE`]th row of the tile, and in these every
+//! [`SIDE`]th score, then every [`SIDE`]th channel. With four rows and four scores, eight numbers from shared memory
+//! serve sixteen products.
 
 mod backward;
 mod forward;
@@ -26,25 +26,25 @@ use forward::attention_forward;
 use parts::CallLaunch;
 use tile::{Pass, SIDE, Tile};
 
-/// What there is to attend to; tensors are `[batch, time, heads · d_head]`.
+/// Sizes and masks of attention; tensors are `[batch, time, heads · d_head]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attention {
     pub heads: usize,
     pub causal: bool,
-    /// Whether the mask, `[batch, keys]`, hides where it is not 0; else it is not read.
+    /// Whether the mask, `[batch, keys]`, is read; it hides keys where it is not 0.
     pub padded: bool,
     pub drop: Option<Drop>,
 }
 
 impl Attention {
-    /// Whether there is a kernel for heads of this width, with so many bytes of shared memory.
+    /// Whether there is a kernel for this head width with `shared` bytes of shared memory.
     pub fn takes(d_head: usize, shared: usize) -> bool {
         let all = [Pass::Forward, Pass::BackwardQuery, Pass::BackwardKeyValue];
         all.into_iter().all(|pass| Tile::new(pass, d_head, shared).is_some())
     }
 
-    /// Output, `[batch, queries, heads · d_head]`, and for each query the logarithm of its sum of exponentials, `[batch,
-    /// heads, queries]`. A query that sees no key gets zeros.
+    /// Returns the output, `[batch, queries, heads · d_head]`, and the logarithm of each query's sum of exponentials,
+    /// `[batch, heads, queries]`. The output of a query that sees no key is 0.
     pub fn forward(&self, [query, key, value, padding]: [CubeTensor; 4]) -> [CubeTensor; 2] {
         let [query, key, value, padding] = [query, key, value, padding].map(into_contiguous);
         let plan = self.plan(&query, &key);
@@ -61,7 +61,7 @@ impl Attention {
         [out, sums]
     }
 
-    /// Gradients of query, key and value.
+    /// Returns the gradients of query, key and value.
     pub fn backward(
         &self,
         [query, key, value, padding]: [CubeTensor; 4],
@@ -89,7 +89,7 @@ impl Attention {
         [d_query, d_key, d_value]
     }
 
-    /// The cubes of a pass, and what they are told.
+    /// Returns the cubes of a pass and the arguments of its kernel.
     fn call(&self, pass: Pass, plan: &Plan, client: &Client) -> (CubeCount, CallLaunch) {
         let shared = client.properties().hardware.max_shared_memory_size;
         let rows = if pass == Pass::BackwardKeyValue { plan.keys } else { plan.queries };
@@ -108,7 +108,7 @@ impl Attention {
     }
 }
 
-/// A cube's grid.
+/// Grid of a cube's units.
 fn units() -> CubeDim {
     CubeDim::new_2d(SIDE as u32, SIDE as u32)
 }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn heads_are_as_wide_as_shared_memory_allows() {
-        // What docs/devices.md says.
+        // The value that docs/devices.md states.
         let widest = |shared: usize| (1..1000).filter(|d_head| Attention::takes(*d_head, shared)).max();
         assert_eq!([16, 32, 48].map(|kib: usize| widest(kib << 10)), [Some(120), Some(248), Some(376)]);
     }

@@ -1,14 +1,14 @@
-//! What the kernels are made of.
+//! Building blocks of the kernels.
 
 use super::super::dropout::Dropped;
 use super::tile::{SIDE, Tile};
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 
-/// Less than any score: what a row begins with.
+/// Initial maximum of a row, less than any score.
 pub(super) const LEAST: f32 = -3.0e38;
 
-/// What kernels are told.
+/// Arguments of the kernels.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Call {
     pub queries: usize,
@@ -26,8 +26,8 @@ pub(super) struct Call {
     pub drops: bool,
 }
 
-/// Rows `start..` of keys or values into shared memory, as [`load`] does, and zeros for those that padding hides: whatever
-/// lies there has no influence.
+/// Loads rows `start..` of keys or values into shared memory, as [`load`] does, with zeros for padded rows, whose
+/// contents have no influence.
 #[cube]
 pub(super) fn load_seen(
     memory: &mut Shared<[f32]>,
@@ -59,7 +59,8 @@ pub(super) fn load_seen(
     }
 }
 
-/// Rows `start..` of a head into shared memory, times `factor`; zeros behind the last row and beyond the last channel.
+/// Loads rows `start..` of a head into shared memory, times `factor`, with zeros behind the last row and beyond the
+/// last channel.
 #[cube]
 pub(super) fn load(
     memory: &mut Shared<[f32]>,
@@ -111,7 +112,7 @@ pub(super) fn multiply(scores: &mut Array<f32>, left: &Shared<[f32]>, right: &Sh
     }
 }
 
-/// Puts this unit's scores, `[each, pairs]`, where all units of the cube see them.
+/// Writes this unit's scores, `[each, pairs]`, to shared memory for all units of the cube.
 #[cube]
 pub(super) fn share(scores: &Array<f32>, memory: &mut Shared<[f32]>, #[comptime] tile: Tile) {
     #[unroll]
@@ -124,7 +125,7 @@ pub(super) fn share(scores: &Array<f32>, memory: &mut Shared<[f32]>, #[comptime]
     }
 }
 
-/// Adds to this unit's channels, `[each, own]`, the rows of the other side times the scores that were shared.
+/// Adds to this unit's channels, `[each, own]`, the rows of the other side times the shared scores.
 #[cube]
 pub(super) fn gather(sums: &mut Array<f32>, scores: &Shared<[f32]>, others: &Shared<[f32]>, #[comptime] tile: Tile) {
     let row = UNIT_POS_Y as usize * comptime!(tile.across());
@@ -180,7 +181,7 @@ pub(super) fn cleared(#[comptime] length: usize) -> Array<f32> {
     numbers
 }
 
-/// How many keys, from the first, some row of a tile of queries sees.
+/// Number of keys, from the first, that at least one query of a tile sees.
 #[cube]
 pub(super) fn seen_by_tile(first: usize, call: &Call) -> usize {
     let mut seen = call.keys;

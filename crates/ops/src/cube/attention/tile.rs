@@ -1,15 +1,15 @@
-//! How attention is cut into what cubes and units have.
+//! Tiling of attention into the work of cubes and units.
 
 /// Units along each side of a cube.
 pub(super) const SIDE: usize = 8;
-/// Bytes of shared memory that a cube takes at most, so that a multiprocessor has room for more than one.
+/// Maximum bytes of shared memory of a cube, so that a multiprocessor can run more than one.
 pub(super) const MOST_SHARED: usize = 48 << 10;
 
-/// How the work is cut.
+/// Tile sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Tile {
     pub d_head: usize,
-    /// Channels of a unit. There may be some beyond the last, which are 0.
+    /// Channels of a unit. Channels beyond the last are 0.
     pub own: usize,
     /// Rows of a unit.
     pub each: usize,
@@ -17,7 +17,7 @@ pub(super) struct Tile {
     pub pairs: usize,
 }
 
-/// What the kernels have to do.
+/// Kernels of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     Forward,
@@ -26,23 +26,24 @@ pub(super) enum Pass {
 }
 
 impl Tile {
-    /// The largest that `pass` has room for, with so many bytes of shared memory; none if not even the smallest.
+    /// Returns the largest tile for `pass` that fits into `shared` bytes of shared memory; `None` if not even the
+    /// smallest does.
     pub fn new(pass: Pass, d_head: usize, shared: usize) -> Option<Self> {
         let own = d_head.div_ceil(SIDE);
         let tiles = [(4, 4), (4, 2), (2, 2), (2, 1), (1, 1)].map(|(each, pairs)| Self { d_head, own, each, pairs });
         tiles.into_iter().find(|tile| 4 * tile.numbers(pass) <= shared.min(MOST_SHARED))
     }
 
-    /// With no more rows to a unit than there is use for.
+    /// Returns the tile with no more rows to a unit than `rows` needs.
     pub fn for_rows(self, rows: usize) -> Self {
         Self { each: self.each.min(rows.div_ceil(SIDE).next_power_of_two()), ..self }
     }
 
-    /// What `pass` has in shared memory.
+    /// Number of values that `pass` keeps in shared memory.
     pub fn numbers(&self, pass: Pass) -> usize {
         let of_rows = self.rows() * self.stride();
         let of_others = self.others() * self.stride();
-        // A number of each unit for each of its rows.
+        // One number of each unit for each of its rows.
         let found = SIDE * self.rows();
         match pass {
             Pass::Forward => of_rows + 2 * of_others + self.scores() + found,
@@ -56,17 +57,17 @@ impl Tile {
         SIDE * self.each
     }
 
-    /// Rows of the other side at a time.
+    /// Rows of the other side that are loaded at a time.
     pub fn others(&self) -> usize {
         SIDE * self.pairs
     }
 
-    /// From a row to the next in shared memory: one more than its channels, so that neighbours lie in different banks.
+    /// Distance of rows in shared memory: one more than the channels, so that neighbours lie in different banks.
     pub fn stride(&self) -> usize {
         SIDE * self.own + 1
     }
 
-    /// Numbers of a tile of scores, and from a row of it to the next.
+    /// Number of values of a tile of scores; [`across`](Self::across) is the distance of its rows.
     pub fn scores(&self) -> usize {
         self.rows() * self.across()
     }

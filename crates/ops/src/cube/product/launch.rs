@@ -1,4 +1,4 @@
-//! One kernel for one product.
+//! Launch of one kernel for one product.
 
 use burn::tensor::DType;
 use burn_cubecl::cubecl::ir::{ElemType, FloatKind};
@@ -8,7 +8,7 @@ use cubek::matmul::launch::launch_ref;
 use cubek::matmul::multi_level::Strategy;
 use cubek::std::InputBinding;
 
-/// What the numbers of a product may be rounded to on the way.
+/// Rounding of the factors of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rounding {
     /// f32 numbers are multiplied and added one by one.

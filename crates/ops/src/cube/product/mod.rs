@@ -1,5 +1,5 @@
-//! Products of matrices, by kernels that are chosen here: Burn's choice has no switch against TF32, rounds what it gives to the type
-//! of its factors, and tries kernels that take NVIDIA's compiler minutes each.
+//! Matrix products, by kernels that are selected here: Burn's selection cannot disable TF32, rounds the result to the
+//! type of its factors, and tries kernels that take NVIDIA's compiler minutes each.
 
 mod launch;
 #[cfg(feature = "autotune")]
@@ -14,7 +14,7 @@ use cubek::matmul::multi_level::Strategy;
 pub(crate) use launch::Rounding;
 use launch::launch;
 
-/// `lhs · rhs` over the last two axes, in numbers of `out`; both factors have one type.
+/// Returns `lhs · rhs` over the last two axes, in the type `out`; both factors have the same type.
 pub(crate) fn matmul(lhs: &CubeTensor, rhs: &CubeTensor, out: DType, rounding: Rounding) -> CubeTensor {
     let shapes = [lhs.meta.shape(), rhs.meta.shape()];
     if shapes.iter().any(|shape| shape.num_elements() == 0) {
@@ -31,8 +31,8 @@ pub(crate) fn matmul(lhs: &CubeTensor, rhs: &CubeTensor, out: DType, rounding: R
     y
 }
 
-/// A card makes a product of fewer multiplications in some microseconds, whatever the kernel, and each kernel that is tried takes
-/// NVIDIA's compiler a quarter of a second.
+/// Number of multiplications from which tuning pays. A card computes a smaller product in some microseconds, whatever
+/// the kernel, and each kernel that is tried takes NVIDIA's compiler a quarter of a second.
 #[cfg(feature = "autotune")]
 const WORTH_TUNING: usize = 1 << 26;
 
@@ -42,7 +42,7 @@ fn multiplications(lhs: &CubeTensor, rhs: &CubeTensor) -> usize {
     lhs.meta.num_elements().saturating_mul(columns)
 }
 
-/// The kernel that suits most shapes, or else one that takes all of them.
+/// Launches the kernel that suits most shapes, or else one that accepts all of them.
 fn launch_by_rule(lhs: &CubeTensor, rhs: &CubeTensor, y: &CubeTensor, rounding: Rounding) {
     let with_matrix_units = (rounding == Rounding::MatrixUnits).then(|| Strategy::SimpleCyclicCmma(Default::default()));
     let mut strategies =
@@ -51,7 +51,7 @@ fn launch_by_rule(lhs: &CubeTensor, rhs: &CubeTensor, y: &CubeTensor, rounding: 
     assert!(launched, "the naive kernel takes factors of any shape");
 }
 
-/// `[.., m, n]` of `[.., m, k]` and `[.., k, n]`.
+/// Returns `[.., m, n]` for `[.., m, k]` and `[.., k, n]`.
 pub(crate) fn product_shape(lhs: &Shape, rhs: &Shape) -> Shape {
     let mut shape = lhs.clone();
     let last = shape.num_dims() - 1;

@@ -1,7 +1,7 @@
-//! The fastest of several kernels for a product, found by trying them once for each kind of shape.
+//! Selection of the fastest kernel for a matrix product, by trying several once for each kind of shape.
 //!
-//! Fewer are tried than Burn tries: among those are some that NVRTC compiled for one to three minutes each for Hopper. What is left
-//! took it 0.6 s at most, measured on the driver without a GPU.
+//! It tries fewer kernels than Burn does: NVRTC compiled some of Burn's for one to three minutes each for Hopper. It
+//! compiled the remaining ones in at most 0.6 s, measured on the driver without a GPU.
 
 use super::launch::{Rounding, element, launch};
 use burn_cubecl::CubeTuneId;
@@ -18,18 +18,18 @@ use cubek::matmul::multi_level::routines::batch::simple_unit::SimpleUnitSelectio
 use cubek::matmul::routine::BlueprintStrategy::Inferred;
 use cubek::matmul::tune_key::MatmulAutotuneKey;
 
-/// Both factors and the product.
+/// Both factors, and the product.
 type Factors = (CubeTensor, CubeTensor, CubeTensor);
 type Candidates = TunableSet<MatmulAutotuneKey, Factors, ()>;
 
-/// Tried first, where others of less are there for what it does not take.
+/// Priority of kernels that are tried first; those of lower priority are for shapes that these do not accept.
 const FIRST: i8 = 2;
 const SECOND: i8 = 1;
 const LAST: i8 = 0;
-/// Not for such a shape.
+/// Not tried for such a shape.
 const NEVER: i8 = -1;
 
-/// Writes the product to `y` by the fastest kernel.
+/// Writes the product to `y` with the fastest kernel.
 pub(super) fn launch_fastest(lhs: CubeTensor, rhs: CubeTensor, y: CubeTensor, rounding: Rounding) {
     static EXACT: LocalTuner<MatmulAutotuneKey, CubeTuneId> = LocalTuner::new("undertone-product-exact");
     static MATRIX_UNITS: LocalTuner<MatmulAutotuneKey, CubeTuneId> = LocalTuner::new("undertone-product-matrix-units");
@@ -47,7 +47,7 @@ fn exact() -> Candidates {
     units().into_iter().fold(basic(&group), |set, strategy| set.with(tunable(strategy).group(&group, for_matrices)))
 }
 
-/// Kernels for matrix units, and for shapes that those do not take.
+/// Kernels for matrix units, and kernels for shapes that those do not accept.
 fn with_matrix_units() -> Candidates {
     let group = TuneGroup::new("matrix-units", |_| FIRST);
     let mut set = basic(&group);
@@ -60,7 +60,7 @@ fn with_matrix_units() -> Candidates {
     set
 }
 
-/// What takes any shape, and what is for vectors.
+/// Kernels that accept any shape, and kernels for vectors.
 fn basic(group: &TuneGroup<MatmulAutotuneKey>) -> Candidates {
     let copied = |_: &MatmulAutotuneKey, (lhs, rhs, y): &Factors| (lhs.clone(), rhs.clone(), y.copy());
     let mut set = TunableSet::new(key, copied).with(tunable(Strategy::Naive).group(group, |_| LAST));

@@ -3,38 +3,38 @@ use undertone_model::text::TextTokenizer;
 use crate::framer::cut;
 use crate::{Framer, TextError};
 
-/// A text and what it should become, as tokens.
+/// Token features of a source text and its target text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seq2SeqFeatures {
-    /// What the encoder reads: the source, special tokens included.
+    /// Encoder input: the source, special tokens included.
     pub source: Vec<u32>,
-    /// As many types.
+    /// Token type of each source token.
     pub source_type_ids: Vec<u32>,
-    /// The target between the start and the end token. The decoder reads all but the last and is to say all but the
+    /// Target between the start and the end token. The decoder reads all tokens but the last and predicts all but the
     /// first.
     pub target: Vec<u32>,
-    /// Tokens of the source that did not fit.
+    /// Number of source tokens that did not fit.
     pub source_cut: usize,
-    /// Tokens of the target that did not fit; it ends with the end token all the same.
+    /// Number of target tokens that did not fit; the target still ends with the end token.
     pub target_cut: usize,
 }
 
 impl Seq2SeqFeatures {
-    /// What the decoder reads.
+    /// Input of the decoder.
     pub fn decoder_inputs(&self) -> &[u32] {
         &self.target[..self.target.len() - 1]
     }
 
-    /// What it should say at each of those.
+    /// Label at each position of the decoder's input.
     pub fn labels(&self) -> &[u32] {
         &self.target[1..]
     }
 }
 
-/// Rows of at most `max_source` and `max_target` tokens, special ones included, from sources and their targets.
+/// Tokenizes sources and targets into rows of at most `max_source` and `max_target` tokens, special ones included.
 ///
 /// # Errors
-/// If a length leaves no room for text, or the tokenizer refuses one.
+/// If a length leaves no room for text, or the tokenizer rejects a text.
 pub fn seq2seq_features(
     framer: &Framer,
     pairs: &[(&str, &str)],
@@ -53,8 +53,8 @@ pub fn seq2seq_features(
     rows.collect()
 }
 
-/// The text of what a decoder said, without special tokens. It ends at the first end token, for what a model says after
-/// that means nothing; ids that the tokenizer does not know are left out.
+/// Returns the text of a decoder's output without special tokens. It ends at the first end token, because later tokens
+/// are meaningless; unknown ids are skipped.
 pub fn seq2seq_text(tokenizer: &TextTokenizer, ids: &[u32]) -> String {
     let end = ids.iter().position(|id| *id == tokenizer.sep());
     tokenizer.decode(&ids[..end.unwrap_or(ids.len())])
@@ -121,7 +121,7 @@ mod tests {
     proptest! {
         #[test]
         fn byte_level_targets_come_back_as_text(text in "\\PC{0,40}") {
-            // Written out, a special token is that token.
+            // A special token spelled out in a text is that token.
             prop_assume!(!["<s>", "</s>", "<pad>", "<unk>", "<mask>"].iter().any(|token| text.contains(token)));
             let tokenizer = tokenizer(&bytes_json());
             let row = seq2seq_features(&framer(&tokenizer), &[(&text, &text)], 512, 512).unwrap().remove(0);

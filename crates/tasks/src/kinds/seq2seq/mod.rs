@@ -1,4 +1,4 @@
-//! Text: a translation, a summary, code.
+//! Text generation: a translation, a summary, code.
 
 mod features;
 mod score;
@@ -14,25 +14,26 @@ use crate::{
     pad_row, user_input_origin,
 };
 use burn::tensor::Device;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use undertone_data::records::{PairRecord, RecordsConfig, RecordsError};
 use undertone_model::layers::Embedding;
 use undertone_model::text_decoder::TextDecoderConfig;
 
-/// How text is written over a text backbone. A speech backbone's own decoder writes it, told its task by a learned vector
-/// at the start token.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Text generation over a text backbone. Over a speech backbone, the backbone's own decoder writes; a learned vector at
+/// the start token tells it the task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Seq2seqConfig {
-    /// The decoder's blocks.
+    /// Number of decoder blocks.
     pub layers: usize,
-    /// Attention heads; divides the backbone's width.
+    /// Number of attention heads; divides the backbone's width.
     pub heads: usize,
     /// Width of the feed-forward layers.
     pub ffn: usize,
-    /// Tokens of a source at most; what is longer is cut.
+    /// Maximum number of source tokens; longer sources are truncated.
     pub max_source: usize,
-    /// Tokens of a target at most, special ones included; what is longer is cut.
+    /// Maximum number of target tokens, special ones included; longer targets are truncated.
     pub max_target: usize,
     /// Dropout in the decoder, in training.
     pub dropout: f64,
@@ -65,6 +66,10 @@ impl Seq2seqConfig {
 }
 
 impl TaskKind for Seq2seqConfig {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        Self::json_schema(generator)
+    }
+
     fn name(&self) -> &'static str {
         "seq2seq"
     }
@@ -93,7 +98,7 @@ impl TaskKind for Seq2seqConfig {
         if self.max_source < 3 || self.max_target < 3 {
             return Err("`max_source` and `max_target` are at least 3: two tokens frame a text".into());
         }
-        // The width is the backbone's, and checked once that is there.
+        // The width is the backbone's, and checked once that is known.
         self.decoder().validate(self.heads).map_err(|e| e.to_string())
     }
 

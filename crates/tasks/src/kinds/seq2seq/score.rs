@@ -1,21 +1,22 @@
-//! Scores of texts.
+//! Metrics of generated texts.
 
 use crate::{Answer, BoxError, KindMetric, ScoredText, Target, TaskScore, TextSample};
 use undertone_metrics::registry::{self, RunningScore};
 use undertone_metrics::{Bleu, ErrorRate, Rouge, bleu, cer, rouge, wer};
 
-/// A text that is to be written.
+/// Reference text of a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WrittenTarget {
-    /// What it is to be made from, where that is text.
+    /// Source text, if the input is text.
     pub source: String,
-    /// It, between the start and the end token.
+    /// Tokens of the reference, between the start and the end token.
     pub tokens: Vec<u32>,
-    /// It, as it was written.
+    /// The reference as text.
     pub text: String,
 }
 
-/// What a recording should be written as, to be scored like a text's: its tokens are its own model's matter.
+/// Creates a sample for scoring the transcript of a recording like a text; it has no tokens, because the speech model
+/// has its own tokenizer.
 pub fn spoken(name: &str, text: &str) -> TextSample {
     let target = WrittenTarget { source: String::new(), tokens: Vec::new(), text: text.to_owned() };
     TextSample { name: name.to_owned(), ids: Vec::new(), type_ids: Vec::new(), target: Target::new(target, 0) }
@@ -38,23 +39,23 @@ pub(super) const METRICS: [KindMetric; 7] = [
     KindMetric::higher("bleu"),
 ];
 
-/// The metrics of texts that were registered besides those.
+/// Registered metrics of texts besides the built-in ones.
 pub(super) fn registered() -> Vec<KindMetric> {
     let own = |name: &str| METRICS.iter().any(|metric| metric.name == name);
     let others = registry::names().into_iter().filter(|name| !own(name)).filter_map(registry::lookup);
     others.map(|metric| KindMetric { name: metric.name(), direction: metric.direction() }).collect()
 }
 
-/// Counts for the metrics of text.
+/// Running counts of the text metrics.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WrittenScore {
     characters: ErrorRate,
     words: ErrorRate,
     exact: usize,
     samples: usize,
-    /// Summaries and translations, where they are asked for.
+    /// ROUGE and BLEU, if they are requested.
     overlap: Option<(Rouge, Bleu)>,
-    /// Registered metrics that are asked for, by name.
+    /// Requested registered metrics, by name.
     registered: Vec<(&'static str, RunningScore)>,
 }
 
@@ -140,7 +141,7 @@ mod tests {
         assert!(score.error("brier").is_nan());
     }
 
-    /// The share of texts of which nothing was written.
+    /// Share of empty hypotheses.
     #[derive(Clone, Debug, Default)]
     struct Silence {
         silent: usize,

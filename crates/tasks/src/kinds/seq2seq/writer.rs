@@ -1,4 +1,4 @@
-//! The decoder that writes over a text backbone.
+//! Decoder that writes text over a text backbone.
 
 use super::seq2seq_text;
 use crate::{Answer, AnswerContext, BoxError, HeadInput, TaskHead};
@@ -9,22 +9,22 @@ use undertone_model::text_decoder::row_norm;
 use undertone_model::whisper::{DecoderCache, GenerateOptions, WhisperDecoder};
 use undertone_ops::linear_cross_entropy;
 
-/// A small decoder that reads, at every token of the source, the backbone's state and the token's own embedding beside
-/// it: states of an encoder that was trained for something else say what a text is about rather than its words, and a
-/// summary or a translation has to repeat some of those.
+/// A small decoder that reads, for every source token, the backbone's state and the token's own embedding. The states
+/// of an encoder that was trained for another task encode the topic of a text rather than its words, and a summary or a
+/// translation has to repeat some of the words.
 #[derive(Module, Debug)]
 pub struct TextWriter {
-    /// What writes.
+    /// Decoder.
     pub decoder: WhisperDecoder,
-    /// Brings embeddings to the scale of a normed state: numbers of variance 1.
+    /// Factor that brings embeddings to the scale of a normed state, whose elements have variance 1.
     #[module(skip)]
     scale: f64,
 }
 
 impl TextWriter {
-    /// Around a fresh decoder, whose attention to the source begins as one that repeats: values pass through as they are,
-    /// at the scale of embeddings, so that where it looks is what it says. Only where to look is left to be found, and
-    /// that a few thousand texts can teach.
+    /// Wraps a new decoder and initialises its cross-attention to copy: value and output projections start as the
+    /// identity, at the scale of embeddings, so that the decoder writes the token that it attends to. Only the
+    /// attention weights have to be learned, for which a few thousand texts are enough.
     pub fn new(mut decoder: WhisperDecoder, device: &Device) -> Self {
         let d_model = decoder.embed_tokens.weight.dims()[1];
         let norm = row_norm(&decoder.embed_tokens);
@@ -37,7 +37,8 @@ impl TextWriter {
         Self { decoder, scale }
     }
 
-    /// Ready to write: `states`, `[batch, tokens, d_model]`, are the backbone's for `ids`, `[batch, tokens]`.
+    /// Creates a cache for decoding: `states`, `[batch, tokens, d_model]`, are the backbone's states of `ids`, `[batch,
+    /// tokens]`.
     pub fn cache(&self, states: Tensor<3>, ids: Tensor<2, Int>, padding: Tensor<2, Bool>) -> DecoderCache {
         let words = self.decoder.embed_tokens.forward(ids).mul_scalar(self.scale);
         self.decoder.cache(states + words, None).with_padding(padding)
@@ -69,7 +70,7 @@ impl TaskHead for TextWriter {
     }
 
     fn set_gradient_checkpointing(&mut self, every: Option<NonZeroUsize>) {
-        // Copies share their tensors.
+        // Clones share their tensors.
         self.decoder = self.decoder.clone().with_gradient_checkpointing(every);
     }
 }

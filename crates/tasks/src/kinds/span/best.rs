@@ -3,34 +3,34 @@ use serde::{Deserialize, Serialize};
 use super::SpanWindow;
 use crate::TextError;
 
-/// What counts as an answer.
+/// Limits on answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnswerConfig {
-    /// How many answers are kept, and share the probability.
+    /// Number of answers that are kept and share the probability.
     pub n_best: usize,
-    /// Tokens of an answer at most.
+    /// Maximum number of tokens of an answer.
     pub max_answer_length: usize,
-    /// By how much the score of having no answer must exceed that of the best answer to be believed; not given, every
-    /// question has an answer.
+    /// Threshold by which the score of no answer must exceed that of the best answer. Without it, every question has an
+    /// answer.
     pub null_score_diff_threshold: Option<f32>,
 }
 
 impl Default for AnswerConfig {
-    /// As customary for SQuAD 1.1.
+    /// Customary values for SQuAD 1.1.
     fn default() -> Self {
         Self { n_best: 20, max_answer_length: 30, null_score_diff_threshold: None }
     }
 }
 
-/// The most answers that are kept: each is compared with all others.
+/// Maximum number of answers that are kept: each is compared with all others.
 const MOST_ANSWERS: usize = 1000;
 
 impl AnswerConfig {
     /// Checks the values.
     ///
     /// # Errors
-    /// Names the key.
+    /// Names the invalid key.
     pub fn validate(&self) -> Result<(), TextError> {
         let fail = |reason: &str| Err(TextError::Config { reason: reason.into() });
         match self {
@@ -47,54 +47,54 @@ impl AnswerConfig {
     }
 }
 
-/// A window and what the model says of each of its tokens; more logits than tokens belong to padding.
+/// A window and the model's logits for each of its tokens; logits beyond the tokens belong to padding.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowLogits<'w> {
-    /// The window.
+    /// Window.
     pub window: &'w SpanWindow,
-    /// That the answer starts with the token.
+    /// Logit of each token that the answer starts with it.
     pub start: &'w [f32],
-    /// That it ends with it.
+    /// Logit of each token that the answer ends with it.
     pub end: &'w [f32],
 }
 
 /// A span of a context with its score.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScoredSpan {
-    /// Its text, as it stands in the context.
+    /// Text of the span, as in the context.
     pub text: String,
-    /// Where it starts, in characters.
+    /// Start in characters.
     pub start: usize,
-    /// Where it ends, in characters.
+    /// End in characters.
     pub end: usize,
-    /// The sum of its logits.
+    /// Score: the sum of its logits.
     pub score: f32,
-    /// The softmax of the score over the spans kept and, where a question may have no answer, that.
+    /// Softmax of the score over the spans that are kept and, if a question may have no answer, over that option.
     pub probability: f32,
 }
 
-/// What a model answers to a question.
+/// A model's answer to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanPrediction {
-    /// The best spans, the best first; none if the context has no tokens.
+    /// Best spans, the best first; empty if the context has no tokens.
     pub spans: Vec<ScoredSpan>,
-    /// The score of having no answer: the least over the windows, for one that sees the answer says so.
+    /// Score of no answer: the minimum over the windows, because a window that contains the answer has a low one.
     pub null_score: f32,
-    /// Whether the prediction is that there is no answer.
+    /// Whether the model predicts that there is no answer.
     pub no_answer: bool,
 }
 
 impl SpanPrediction {
-    /// The text of the answer; empty if there is none.
+    /// Text of the answer; empty if there is none.
     pub fn text(&self) -> &str {
         if self.no_answer { "" } else { self.spans.first().map_or("", |span| &span.text) }
     }
 }
 
-/// The answer to a record's question from all of its windows.
+/// Returns the answer to a record's question from all of its windows.
 ///
-/// Every pair of a start and an end in the context counts that is no longer than allowed, by the sum of its logits; a
-/// span that two windows see has the better of both scores. Logits that are not numbers count as minus infinity.
+/// All pairs of a start and an end in the context that are not too long are candidates, scored by the sum of their
+/// logits. A span that is in two windows gets the higher of both scores. NaN logits count as minus infinity.
 ///
 /// # Errors
 /// If the configuration is out of bounds, or a window has fewer logits than tokens.
@@ -123,7 +123,7 @@ pub fn best_spans(windows: &[WindowLogits], context: &str, config: &AnswerConfig
     Ok(SpanPrediction { spans, null_score, no_answer })
 }
 
-/// The best spans of a window, without their probability.
+/// Best spans of a window, without their probability.
 fn candidates(
     window: &SpanWindow,
     start: &[f32],
@@ -139,7 +139,7 @@ fn candidates(
         let ends = inside[at..].iter().take_while(move |(last, _)| last - first < config.max_answer_length);
         ends.map(move |(last, (_, to))| (number(start[first] + end[*last]), from, *to))
     });
-    // Where a character has several tokens, two spans of tokens may be one of characters.
+    // If a character has several tokens, two spans of tokens may cover the same characters.
     let mut spans: Vec<_> = spans.collect();
     spans.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
     let mut kept: Vec<ScoredSpan> = Vec::new();
@@ -156,7 +156,7 @@ fn candidates(
     kept
 }
 
-/// A span without white space around it, which byte-level tokens may hold; none if there is nothing else.
+/// Removes white space around a span, which byte-level tokens may contain; `None` if nothing else is left.
 fn trimmed(context: &str, bytes: &[usize], from: usize, to: usize) -> Option<(usize, usize)> {
     let text = context.get(*bytes.get(from)?..*bytes.get(to)?)?;
     let before = text.chars().take_while(|c| c.is_whitespace()).count();
@@ -164,7 +164,7 @@ fn trimmed(context: &str, bytes: &[usize], from: usize, to: usize) -> Option<(us
     (before + after < to - from).then(|| (from + before, to - after))
 }
 
-/// The best of all windows, each span once.
+/// Best spans of all windows, without duplicates.
 fn best(mut spans: Vec<ScoredSpan>, count: usize) -> Vec<ScoredSpan> {
     spans.sort_by(|a, b| b.score.total_cmp(&a.score).then((a.start, a.end).cmp(&(b.start, b.end))));
     let mut kept: Vec<ScoredSpan> = Vec::new();
@@ -176,10 +176,10 @@ fn best(mut spans: Vec<ScoredSpan>, count: usize) -> Vec<ScoredSpan> {
     kept
 }
 
-/// The softmax of scores, among them that of having no answer if it counts.
+/// Sets the probabilities to the softmax of the scores, with that of no answer if it is possible.
 fn share_probability(spans: &mut [ScoredSpan], null_score: Option<f32>) {
     let highest = spans.iter().map(|span| span.score).chain(null_score).fold(f32::NEG_INFINITY, f32::max);
-    // Also where the highest is infinite, and its difference from itself no number.
+    // The comparison also covers an infinite maximum, whose difference from itself is NaN.
     let weight = |score: f32| if score == highest { 1.0 } else { (score - highest).exp() };
     let sum: f32 = spans.iter().map(|span| span.score).chain(null_score).map(weight).sum();
     for span in spans {
@@ -187,7 +187,7 @@ fn share_probability(spans: &mut [ScoredSpan], null_score: Option<f32>) {
     }
 }
 
-/// A score that can be compared: not a number counts as the least.
+/// Returns a score that can be compared: NaN becomes minus infinity.
 fn number(score: f32) -> f32 {
     if score.is_nan() { f32::NEG_INFINITY } else { score }
 }
@@ -214,7 +214,7 @@ mod tests {
         found
     }
 
-    /// Logits that are 0 but for some.
+    /// Logits that are 0 except for the given ones.
     fn logits<const N: usize>(values: [(usize, f32); N]) -> Vec<f32> {
         let mut logits = vec![0.0; 12];
         values.into_iter().for_each(|(at, value)| logits[at] = value);
@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn the_best_span_of_all_windows_is_cut_from_the_context() {
-        // In the second window the lions are tokens 3 and 4; the question and [SEP] win in vain, and so does an end
-        // before its start.
+        // In the second window the lions are tokens 3 and 4. The high logits of the question and of [SEP] must be
+        // ignored, as must an end before its start.
         let starts = [logits([(1, 90.0)]), logits([(3, 5.0), (6, 9.0)])];
         let ends = [logits([(8, 90.0)]), logits([(4, 4.0), (5, -50.0), (6, -50.0), (7, -50.0)])];
         let found = predict(starts, ends, &AnswerConfig::default());
@@ -264,7 +264,7 @@ mod tests {
     fn no_answer_needs_a_margin() {
         let at = |threshold| {
             let config = AnswerConfig { null_score_diff_threshold: threshold, n_best: 1, ..Default::default() };
-            // The second window is the one that sees the answer, so its start token counts.
+            // The second window contains the answer, so the score of its start token counts.
             let starts = [logits([(0, 9.0)]), logits([(0, 3.0), (3, 2.0)])];
             predict(starts.clone(), starts, &config)
         };
@@ -308,7 +308,7 @@ mod tests {
         }
     }
 
-    /// What a model that knows the answers would say: how many of the records come back exactly, and those that do not.
+    /// Evaluates a perfect model: returns the number of records recovered exactly, and the others.
     fn recovered(framer: &Framer, records: &[SpanRecord], config: &WindowConfig) -> (usize, Vec<[String; 2]>) {
         let windows = span_windows(framer, records, config).unwrap();
         let one = |at: usize, length: usize| {
@@ -338,8 +338,8 @@ mod tests {
     fn gold_answers_of_squad_come_back_through_windows_and_offsets() {
         let Some(path) = shared("data/squad/squad_36_articles.jsonl") else { return };
         let records = SpanRecord::read(&RecordsConfig { path: path.into(), ..Default::default() }).unwrap();
-        // The others begin or end within a token: in WordPiece's words (`tempted` in `attempted`, `Japan` in `Japanese`),
-        // and in RoBERTa's runs of punctuation as well (`(GTCS)` and a full stop are one token, `).`).
+        // The other answers begin or end within a token: in WordPiece's words (`tempted` in `attempted`, `Japan` in
+        // `Japanese`), and in RoBERTa's runs of punctuation as well (`(GTCS)` and a full stop are one token, `).`).
         for (name, expected) in [("minilm-l6", 4301), ("roberta-base-tokenizer", 4274)] {
             let Some(framer) = real(name) else { continue };
             for (max_length, doc_stride) in [(384, 128), (128, 64)] {
@@ -360,7 +360,7 @@ mod tests {
             let text = chosen.join(" ").trim().to_owned();
             prop_assume!(!text.is_empty());
             let start = context.find(&text).map(|byte| context[..byte].chars().count()).unwrap();
-            // The first place where the text stands may be inside of a longer word.
+            // The first occurrence of the text may be inside a longer word.
             let free = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
             let end = start + text.chars().count();
             prop_assume!(start == 0 || free(context.chars().nth(start - 1)));

@@ -1,4 +1,4 @@
-//! A part of the context that answers a question.
+//! Question answering: a span of the context that answers a question.
 
 mod best;
 mod score;
@@ -15,6 +15,7 @@ use crate::{
     UserInput, UserInputError, UserSamples, first_sentence, user_input_origin,
 };
 use burn::tensor::{Device, Tensor};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use undertone_data::records::{RecordsConfig, RecordsError, SpanRecord};
@@ -22,19 +23,20 @@ use undertone_model::heads::{SpanHead, SpanHeadConfig, SpanLogits};
 use undertone_model::layers::Embedding;
 use undertone_ops::cross_entropy;
 
-/// How answers are found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Extraction of answers from a context.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpanConfig {
-    /// Tokens of question and context at most; a longer context is cut into windows.
+    /// Maximum number of tokens of question and context; a longer context is split into windows.
     pub max_length: usize,
-    /// Tokens that a window shares with the one before it.
+    /// Number of tokens that a window shares with the one before it.
     pub doc_stride: usize,
-    /// How many answers are kept and share the probability.
+    /// Number of answers that are kept and share the probability.
     pub n_best: usize,
-    /// Tokens of an answer at most.
+    /// Maximum number of tokens of an answer.
     pub max_answer_length: usize,
-    /// By how much no answer must score above the best one to be believed; without it every question has an answer.
+    /// Threshold by which the score of no answer must exceed that of the best answer; without it, every question has an
+    /// answer.
     pub null_score_diff_threshold: Option<f32>,
     /// Dropout in the head, in training.
     pub dropout: f64,
@@ -71,7 +73,7 @@ impl SpanConfig {
         }
     }
 
-    /// The samples of questions: their windows.
+    /// Makes the samples of questions: one per window.
     fn samples(&self, records: Vec<SpanRecord>, framer: &Framer) -> Result<Vec<TextSample>, TextError> {
         let windows = span_windows(framer, &records, &self.window())?;
         let records: Vec<Arc<SpanRecord>> = records.into_iter().map(Arc::new).collect();
@@ -88,7 +90,7 @@ impl SpanConfig {
     }
 }
 
-/// How many questions have an answer that is whole in none of their windows.
+/// Number of questions whose answer is whole in none of their windows.
 fn unreachable_answers(samples: &[TextSample]) -> usize {
     let targets: Vec<&SpanTarget> = samples.iter().filter_map(|sample| sample.target.get().ok()).collect();
     let of_one = targets.chunk_by(|a, b| Arc::ptr_eq(&a.record, &b.record));
@@ -96,6 +98,10 @@ fn unreachable_answers(samples: &[TextSample]) -> usize {
 }
 
 impl TaskKind for SpanConfig {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        Self::json_schema(generator)
+    }
+
     fn name(&self) -> &'static str {
         "span"
     }
@@ -134,8 +140,8 @@ impl TaskKind for SpanConfig {
         Ok(SpanRecord::read(records)?.into_iter().map(|record| vec![record.context]).collect())
     }
 
-    /// `hidden`: true where no answer may begin or end, `[rows, tokens]`: everywhere but in the context and at the first
-    /// token, which stands for having none. Of another kind's samples every token is open.
+    /// Returns `hidden`, `[rows, tokens]`, true where no answer may begin or end: everywhere except in the context and
+    /// at the first token, which stands for no answer. For samples of another kind, no token is hidden.
     fn inputs(&self, samples: &[&TextSample], tokens: usize) -> HostArrays {
         let hidden = samples.iter().flat_map(|sample| {
             let open = |at: usize| match sample.target.get::<SpanTarget>() {
@@ -163,7 +169,7 @@ impl TaskKind for SpanConfig {
 
     fn pack(&self, answer: &Answer) -> Option<String> {
         let SpanAnswer { start, end } = answer.get()?;
-        // Bit by bit: what is no number has no decimal digits, and all of them must come back as they were.
+        // As bits: non-finite numbers have no decimal digits, and every number must be restored exactly.
         let bits: Vec<u32> = start.iter().chain(end).map(|logit| logit.to_bits()).collect();
         Some(packed_numbers(&bits))
     }

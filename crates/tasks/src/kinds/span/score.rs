@@ -1,4 +1,4 @@
-//! Scores of questions.
+//! Metrics of question answering.
 
 use super::{AnswerConfig, SpanWindow, WindowLogits, best_spans};
 use crate::{Answer, BoxError, ScoredText, TaskScore, TextError, TextSample};
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use undertone_data::records::SpanRecord;
 use undertone_metrics::{AnswerScore, squad_v1, squad_v2};
 
-/// A span of a window of a question's context; a question has as many samples as windows.
+/// Target of one window of a question's context; a question has as many samples as windows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanTarget {
-    /// The window.
+    /// Window.
     pub window: SpanWindow,
-    /// The question, its context and its answers, shared by its windows.
+    /// Question, context and answers, shared by the question's windows.
     pub record: Arc<SpanRecord>,
 }
 
-/// Logits of an answer's first and last token, over all tokens of a window.
+/// Answer: logits of the first and the last token over all tokens of a window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanAnswer {
-    /// Of the first.
+    /// Logits of the first token.
     pub start: Vec<f32>,
-    /// Of the last.
+    /// Logits of the last token.
     pub end: Vec<f32>,
 }
 
-/// Scores of questions; a question is scored once all of its windows have been seen.
+/// Scores of questions; a question is scored once all of its windows have been added.
 #[derive(Clone, Debug)]
 pub(super) struct SpanScore {
     config: AnswerConfig,
@@ -32,14 +32,14 @@ pub(super) struct SpanScore {
     open: Option<Question>,
 }
 
-/// A question some windows of which have been seen.
+/// A question of which some windows have been added.
 #[derive(Clone, Debug)]
 struct Question {
     record: Arc<SpanRecord>,
     windows: Vec<(SpanTarget, SpanAnswer)>,
-    /// What was said by something that finds no spans.
+    /// Answer of a baseline or another head that returns text instead of spans.
     text: Option<String>,
-    /// Whether none of it came to the task's own head.
+    /// Whether no window was routed to the task's own head.
     lost: bool,
 }
 
@@ -62,7 +62,7 @@ impl SpanScore {
         };
         let golds: Vec<&str> = record.answers.iter().map(|answer| answer.text.as_str()).collect();
         self.score += match self.config.null_score_diff_threshold {
-            // To say nothing is right where there is no answer, to be elsewhere never.
+            // An empty answer is right if the question has none; being routed to another head never is.
             _ if lost => AnswerScore { questions: 1, ..Default::default() },
             None => squad_v1(&golds, &found),
             Some(_) => squad_v2(&golds, &found),
@@ -141,7 +141,7 @@ mod tests {
         })
     }
 
-    /// The best token of a window, by how much it is better.
+    /// Logits that favour one token of a window by `score`.
     fn logits(token: usize, score: f32) -> Answer {
         let row: Vec<f32> = (0..3).map(|i| if i == token { score } else { 0.0 }).collect();
         Answer::value(SpanAnswer { start: row.clone(), end: row })
@@ -160,7 +160,7 @@ mod tests {
             ("test.jsonl line 1", "y", "y")
         );
         assert_eq!((score.metric("f1"), score.metric("exact_match")), (1.0, 1.0));
-        // A window that went elsewhere is missed; one that did not is enough.
+        // A window routed to another head is missed; the question is scored by its other window alone.
         let mut partly = Score::new(&head, &[]);
         partly.add(&windows[0], Some(&logits(1, 2.0))).expect("scored");
         partly.add(&windows[1], None).expect("scored");

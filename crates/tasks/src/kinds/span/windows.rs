@@ -4,19 +4,19 @@ use undertone_data::records::{Answer, SpanRecord};
 
 use crate::{Framer, TextError};
 
-/// How a long context is cut into windows.
+/// Splitting of long contexts into windows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WindowConfig {
-    /// Tokens of a window at most, with the question and special tokens.
+    /// Maximum number of tokens of a window, with the question and special tokens.
     pub max_length: usize,
-    /// Tokens of the context that a window shares with the one before it, as transformers counts it (in BERT's own code
-    /// it is how far a window moves). An answer that is at most one token longer is whole in some window.
+    /// Number of context tokens that a window shares with the one before it, as in transformers (in BERT's own code it
+    /// is the distance between windows). An answer of at most one token more is whole in some window.
     pub doc_stride: usize,
 }
 
 impl Default for WindowConfig {
-    /// As customary for SQuAD.
+    /// Customary values for SQuAD.
     fn default() -> Self {
         Self { max_length: 384, doc_stride: 128 }
     }
@@ -26,7 +26,7 @@ impl WindowConfig {
     /// Checks the values as far as they do not depend on questions.
     ///
     /// # Errors
-    /// Names the key.
+    /// Names the invalid key.
     pub fn validate(&self) -> Result<(), TextError> {
         if self.doc_stride < self.max_length {
             return Ok(());
@@ -41,24 +41,24 @@ impl WindowConfig {
 /// A question and a part of its context, as tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanWindow {
-    /// The record that it belongs to, by its place among those given.
+    /// Index of its record among the given ones.
     pub record: usize,
-    /// The tokens, special ones included.
+    /// Token ids, special ones included.
     pub ids: Vec<u32>,
-    /// As many types.
+    /// Token type of each token.
     pub type_ids: Vec<u32>,
-    /// For each token where it starts and ends in the context, in characters; none for tokens outside of the context.
+    /// Start and end of each token in the context, in characters; `None` for tokens outside of the context.
     pub offsets: Vec<Option<(usize, usize)>>,
-    /// The first token of the first answer; 0, the start token, where the answer is not wholly in the window.
+    /// First token of the first answer; 0, the start token, if the answer is not wholly in the window.
     pub start: usize,
-    /// Its last token, or 0.
+    /// Last token of the first answer, or 0.
     pub end: usize,
 }
 
-/// Overlapping windows over the contexts of records, in their order; each record has one at least.
+/// Makes overlapping windows over the contexts of records, in their order; at least one per record.
 ///
 /// # Errors
-/// If a question leaves no room for the context to move on in, naming the record, or the tokenizer refuses a text.
+/// If a question leaves too little room for its context, naming the record, or if the tokenizer rejects a text.
 pub fn span_windows(
     framer: &Framer,
     records: &[SpanRecord],
@@ -71,7 +71,7 @@ pub fn span_windows(
     for (at, ((record, question), context)) in records.iter().zip(questions).zip(contexts).enumerate() {
         let (length, stride, special) = (config.max_length, config.doc_stride, framer.special(true));
         let room = length.saturating_sub(special + question.len());
-        // A window holds what it shares with the one before it and at least one token more.
+        // A window holds the tokens that it shares with the one before it, and at least one more.
         if room <= stride {
             let (origin, tokens) = (record.origin.clone(), question.len());
             return Err(TextError::Question { origin, tokens, length, special, stride });
@@ -87,7 +87,7 @@ pub fn span_windows(
     Ok(windows)
 }
 
-/// A window from its row of tokens and the answer's first and last token among those of the context.
+/// Makes a window from its row of tokens and the answer's first and last token among those of the context.
 fn window(record: usize, row: &Encoding, target: Option<(usize, usize)>) -> SpanWindow {
     let sequences = row.get_sequence_ids().into_iter();
     let offsets: Vec<_> =
@@ -97,7 +97,7 @@ fn window(record: usize, row: &Encoding, target: Option<(usize, usize)>) -> Span
     SpanWindow { record, ids: row.get_ids().to_vec(), type_ids: row.get_type_ids().to_vec(), offsets, start, end }
 }
 
-/// The first and the last token that hold characters of an answer; none if no token does.
+/// First and last token that contain characters of an answer; `None` if no token does.
 fn answer_tokens(context: &Encoding, answer: &Answer) -> Option<(usize, usize)> {
     let (start, end) = (answer.start, answer.start.saturating_add(answer.text.chars().count()));
     let holds = |(from, to): &(usize, usize)| *from < end && start < *to;
@@ -105,8 +105,8 @@ fn answer_tokens(context: &Encoding, answer: &Answer) -> Option<(usize, usize)> 
     Some((offsets.iter().position(holds)?, offsets.iter().rposition(holds)?))
 }
 
-/// Parts of a context of at most `room` tokens, each `room - stride` after the one before, with the place of each one's
-/// first token; the last is the first to reach the end.
+/// Splits a context into parts of at most `room` tokens, each starting `room - stride` after the one before. Yields the
+/// index of each part's first token with it; the last part is the first to reach the end.
 fn parts(mut context: Encoding, room: usize, stride: usize) -> impl Iterator<Item = (usize, Encoding)> {
     context.truncate(room, stride, TruncationDirection::Right);
     let rest = context.take_overflowing();

@@ -4,36 +4,37 @@ use undertone_data::records::TagRecord;
 use crate::framer::cut;
 use crate::{Framer, IGNORED, TextError};
 
-/// A sentence as tokens, with tags on the first token of each word.
+/// Token features of a sentence, with tags on the first token of each word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagFeatures {
-    /// The tokens, special ones included.
+    /// Token ids, special ones included.
     pub ids: Vec<u32>,
-    /// As many types.
+    /// Token type of each token.
     pub type_ids: Vec<u32>,
-    /// As many tags: a word's on its first token, -100 elsewhere.
+    /// Label of each token: a word's tag on its first token, -100 elsewhere.
     pub labels: Vec<i64>,
-    /// The word that each token is of; none for special tokens.
+    /// Index of the word of each token; `None` for special tokens.
     pub words: Vec<Option<usize>>,
-    /// Words of the sentence.
+    /// Number of words of the sentence.
     pub word_count: usize,
-    /// Words without a token: those that did not fit, and those that the tokenizer makes nothing of.
+    /// Number of words without a token: those that did not fit, and those for which the tokenizer returns none.
     pub lost: usize,
-    /// Tokens that did not fit.
+    /// Number of tokens that did not fit.
     pub cut: usize,
 }
 
-/// Rows of at most `max_length` tokens from sentences. Words are tokenised one by one, each as after a space.
+/// Tokenizes sentences into rows of at most `max_length` tokens, word by word, each as after a space.
 ///
 /// # Errors
-/// If `max_length` leaves no room for text, if a sentence has not as many tags as words, or the tokenizer refuses one.
+/// If `max_length` leaves no room for text, if a sentence has not as many tags as words, or if the tokenizer rejects a
+/// word.
 pub fn tag_features(framer: &Framer, records: &[TagRecord], max_length: usize) -> Result<Vec<TagFeatures>, TextError> {
     let room = framer.room(max_length, false)?;
     if let Some(record) = records.iter().find(|record| record.words.len() != record.tags.len()) {
         let (found, expected) = (record.tags.len(), record.words.len());
         return Err(TextError::Count { what: "tags", found, of: "words", expected });
     }
-    // Byte-level tokenizers know words by the space before them; others do not mind it.
+    // Byte-level tokenizers mark words by the space before them; others ignore it.
     let spaced = |record: &TagRecord| record.words.iter().map(|word| format!(" {}", word.trim())).collect::<Vec<_>>();
     let sentences = framer.encode(records.iter().map(|record| InputSequence::from(spaced(record))))?;
     let rows = records.iter().zip(sentences).map(|(record, mut sentence)| {
@@ -50,10 +51,11 @@ pub fn tag_features(framer: &Framer, records: &[TagRecord], max_length: usize) -
 }
 
 impl TagFeatures {
-    /// The tag of each word, from a tag for each token: that of its first token, and `outside` for words without one.
+    /// Returns the tag of each word, given a tag for each token: the tag of its first token, or `outside` for words
+    /// without one.
     ///
     /// # Errors
-    /// If there are fewer tags than tokens; those of padding may follow.
+    /// If there are fewer tags than tokens; additional tags of padding are allowed.
     pub fn word_tags(&self, tokens: &[usize], outside: usize) -> Result<Vec<usize>, TextError> {
         let (found, expected) = (tokens.len(), self.ids.len());
         if found < expected {
@@ -69,7 +71,7 @@ impl TagFeatures {
     }
 }
 
-/// For each token the word that begins with it, if one does.
+/// For each token, the index of the word that begins with it, if any.
 fn firsts(words: &[Option<usize>]) -> impl Iterator<Item = Option<usize>> {
     let before = std::iter::once(None).chain(words.iter().copied());
     words.iter().zip(before).map(|(word, before)| word.filter(|word| before != Some(*word)))
@@ -144,7 +146,7 @@ mod tests {
         let Some(path) = shared("data/tweets/emerging.dev.conll") else { return };
         let config = RecordsConfig { path: path.into(), ..Default::default() };
         let records = TagRecord::read(&config, &tag_set(&config).unwrap()).unwrap();
-        // Four words are a variation selector alone, which BERT leaves out.
+        // Four words consist of a variation selector alone, which BERT drops.
         for (name, lost_words) in [("minilm-l6", 4), ("roberta-base-tokenizer", 0)] {
             let Some(framer) = real(name) else { continue };
             let rows = tag_features(&framer, &records, 512).unwrap();

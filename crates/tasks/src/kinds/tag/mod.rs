@@ -1,4 +1,4 @@
-//! A tag for each word.
+//! Tagging: a tag for each word.
 
 mod features;
 
@@ -11,6 +11,7 @@ use crate::{
     TrivialBaseline, UserInput, UserInputError, UserSamples, argmax, pad_row, user_input_origin,
 };
 use burn::tensor::{Device, Tensor};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use undertone_data::records::{OUTSIDE, RecordsConfig, RecordsError, TagRecord};
@@ -19,13 +20,13 @@ use undertone_model::heads::{TagHead, TagHeadConfig};
 use undertone_model::layers::Embedding;
 use undertone_ops::cross_entropy;
 
-/// How words are tagged.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Tagging of words.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TagConfig {
-    /// Names of the tags, `O`, `B-person`, `I-person` and so on; records have names or their numbers from 0.
+    /// Names of the tags: `O`, `B-person`, `I-person` and so on. Records contain names or their indices from 0.
     pub labels: Vec<String>,
-    /// Tokens of a sentence at most; words beyond are tagged `O`.
+    /// Maximum number of tokens of a sentence; words beyond are tagged `O`.
     pub max_length: usize,
     /// Dropout in the head, in training.
     pub dropout: f64,
@@ -37,21 +38,21 @@ impl Default for TagConfig {
     }
 }
 
-/// A tag for each word of a sentence.
+/// Target: a tag for each word of a sentence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TagTarget {
-    /// Where the words' tokens are.
+    /// Token features of the sentence.
     pub features: TagFeatures,
-    /// The words' tags.
+    /// Index of each word's tag.
     pub tags: Vec<usize>,
 }
 
-/// A tag's number for each token.
+/// Index of each token's tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenTags(pub Vec<usize>);
 
 impl TagTarget {
-    /// The tag of each word that an answer gives, or somebody who found nothing.
+    /// Returns the tag of each word according to an answer; without tags, all words are outside.
     fn word_tags(&self, answer: Option<&Answer>, outside: usize) -> Result<Vec<usize>, TextError> {
         match answer.and_then(Answer::get::<TokenTags>) {
             Some(TokenTags(tokens)) => self.features.word_tags(tokens, outside),
@@ -93,6 +94,10 @@ fn outside(labels: &[String]) -> usize {
 }
 
 impl TaskKind for TagConfig {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        Self::json_schema(generator)
+    }
+
     fn name(&self) -> &'static str {
         "tag"
     }
@@ -157,7 +162,7 @@ impl TaskKind for TagConfig {
         Box::new(TagScore { names: self.labels.clone(), found: Default::default() })
     }
 
-    /// No word is anything.
+    /// Baseline: no word is part of an entity.
     fn baseline(&self, trivial: TrivialBaseline, _: &[TextSample]) -> Option<BaselineAnswer> {
         (trivial == TrivialBaseline::Copy).then(|| Box::new(|_: &TextSample| Answer::text("")) as BaselineAnswer)
     }
@@ -171,7 +176,7 @@ impl TaskKind for TagConfig {
         Ok(UserSamples { samples, cut })
     }
 
-    /// The words that have a tag, each with it.
+    /// Lists the words that have a tag, with their tags.
     fn answer_text(&self, text: &UserInput, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
         let target = samples.first().ok_or("nothing was read")?.target.get::<TagTarget>()?;
         let tags = target.word_tags(answers.first(), self.outside())?;
@@ -197,7 +202,7 @@ impl TaskHead for TagHead {
     }
 }
 
-/// Entities that were due, found and right.
+/// Counts of expected, found and correct entities.
 #[derive(Clone, Debug)]
 struct TagScore {
     names: Vec<String>,
@@ -218,7 +223,7 @@ impl TaskScore for TagScore {
         self.found.micro().map(|score| score.f1)
     }
 
-    /// Where there were no entities and none was found, none is wrong.
+    /// Without expected and found entities, nothing is wrong.
     fn error_of_nothing(&self) -> f64 {
         0.0
     }
