@@ -36,7 +36,9 @@ fn every_shipped_configuration_is_what_the_schema_describes() {
         let experiment = Experiment::load(Some(&path), &[]).expect("checked by the test above");
         // As it was written, and with every key that a configuration has.
         for text in [std::fs::read_to_string(&path).expect("readable"), experiment.to_yaml()] {
-            let value: serde_json::Value = serde_norway::from_str(&text).expect("YAML");
+            let mut yaml: serde_norway::Value = serde_norway::from_str(&text).expect("YAML");
+            yaml.apply_merge().expect("merge keys");
+            let value = serde_json::to_value(yaml).expect("JSON");
             let errors: Vec<String> =
                 validator.iter_errors(&value).map(|error| format!("{}: {error}", error.instance_path())).collect();
             assert!(errors.is_empty(), "{}: {errors:?}", path.display());

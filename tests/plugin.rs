@@ -53,7 +53,7 @@ fn a_program_with_kinds_of_its_own_has_every_command() {
     };
     let trained = run(&["train", "--config", "dialled.yaml"]);
     assert!(trained.stdout.contains("short.surplus"), "{trained:?}");
-    let judged = run(&["eval", "--run", "runs/dialled/phase3", "--split", "valid"]);
+    let judged = run(&["eval", "--run", "runs/dialled/phase3", "--task", "short", "--split", "valid"]);
     assert!(judged.stdout.contains("surplus"), "{judged:?}");
     undertone::data::audio::write_wav(&place.path("call.wav"), &vec![0.1; 16_000]).expect("written");
     let answered = run(&["predict", "--run", "runs/dialled", "--audio", "call.wav"]);

@@ -114,7 +114,9 @@ pub fn on_build(device: Accelerator, skips: &Skips, features: &[OsString]) -> Re
 /// Everything that can be tested on it, in the build that its users have.
 pub fn long(device: Accelerator, skips: &Skips) -> Result<(), Failure> {
     if let Accelerator::Fakecuda = device {
-        return on_fake(skips, &["-E", FAKE].map(OsString::from));
+        on_fake(skips, &["-E", FAKE].map(OsString::from))?;
+        note!("── kernels for every generation of NVIDIA's cards");
+        return crate::bench::kernels::check();
     }
     run_on(device, skips, device.feature(), ["-E", LONG].map(OsString::from).to_vec())
 }

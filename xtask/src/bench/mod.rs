@@ -9,7 +9,7 @@ pub mod gpu;
 mod hardware;
 mod host;
 pub mod hostile;
-mod kernels;
+pub mod kernels;
 mod names;
 mod numbers;
 mod ops;
