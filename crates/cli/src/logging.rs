@@ -19,7 +19,7 @@ pub enum LogFormat {
     /// Sentences
     #[default]
     Plain,
-    /// One JSON object a line: time, level, message, target and the spans around it
+    /// One JSON object a line: timestamp, level, message, target and the spans around it
     Json,
 }
 

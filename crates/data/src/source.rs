@@ -185,6 +185,6 @@ mod tests {
         assert_eq!(said, "source `broken`: `wpm` is missing: give a number");
         assert!(names().contains(&"broken".to_owned()));
         let said = register(Broken).unwrap_err().to_string();
-        assert!(said.starts_with("a source called `broken` is registered already"), "{said}");
+        assert_eq!(said, "there is a source called `broken` already: give yours another name");
     }
 }
