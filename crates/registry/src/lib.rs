@@ -27,7 +27,7 @@
 //! let taken = SHAPES.register(Shape { name: "square", corners: 5 }).expect_err("taken");
 //! assert_eq!(taken.to_string(), "there is a shape called `square` already: give yours another name");
 //! let unknown = SHAPES.get("circle").err().expect("unknown");
-//! assert_eq!(unknown.to_string(), "unknown variant `circle`, expected one of `square`, `triangle`");
+//! assert_eq!(unknown.to_string(), "unknown variant `circle`, expected `square` or `triangle`");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
