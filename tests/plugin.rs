@@ -65,7 +65,7 @@ fn the_program_without_them_says_what_it_lacks() {
     let place = Place::default();
     place.write("dialled.yaml", YAML);
     let refused = outcome(&place, "undertone", &["train", "--config", "dialled.yaml"]);
-    refused.assert_refusal(&["dialled.yaml"]);
+    refused.assert_refusal(&["dialled.yaml", "`dialled`"]);
 }
 
 #[test]

@@ -53,3 +53,31 @@ impl Kinds {
         self.refused.map_or(Ok(()), Err)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use undertone::metrics::Direction;
+
+    /// A metric with the name of a built-in one.
+    #[derive(Clone, Debug, Default)]
+    struct Other;
+
+    impl TextMetric for Other {
+        const NAME: &str = "cer";
+        const DIRECTION: Direction = Direction::Lower;
+
+        fn add(&mut self, _: &str, _: &str) {}
+
+        fn value(&self) -> Option<f64> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_taken_name_is_reported_whatever_comes_after_it() {
+        let refused = Kinds::default().metric::<Other>().text_backbone("pigeon", |_, _| Err("no weights".into()));
+        let expected = "there is a metric called `cer` already: give yours another name";
+        assert_eq!(refused.registered(), Err(expected.to_owned()));
+    }
+}

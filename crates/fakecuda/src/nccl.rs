@@ -193,37 +193,28 @@ extern "C" fn ncclCommAbort(comm: Handle) -> Answer {
     ncclCommDestroy(comm)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclAllReduce(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    kind: c_int,
-    operation: c_int,
-    comm: Handle,
-    stream: Handle,
-) -> Answer {
-    if (kind, operation) != (FLOAT32, SUM) {
-        return INVALID_ARGUMENT;
-    }
-    reduce(0, from as DevicePointer, to as DevicePointer, count, comm, stream)
+/// Collectives that take a type and an operation, with the number by which their members know the call.
+macro_rules! collectives {
+    ($($name:ident = $call:literal),*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name(
+            from: *const c_void,
+            to: *mut c_void,
+            count: usize,
+            kind: c_int,
+            operation: c_int,
+            comm: Handle,
+            stream: Handle,
+        ) -> Answer {
+            if (kind, operation) != (FLOAT32, SUM) {
+                return INVALID_ARGUMENT;
+            }
+            reduce($call, from as DevicePointer, to as DevicePointer, count, comm, stream)
+        }
+    )*};
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclReduceScatter(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    kind: c_int,
-    operation: c_int,
-    comm: Handle,
-    stream: Handle,
-) -> Answer {
-    if (kind, operation) != (FLOAT32, SUM) {
-        return INVALID_ARGUMENT;
-    }
-    reduce(1, from as DevicePointer, to as DevicePointer, count, comm, stream)
-}
+collectives!(ncclAllReduce = 0, ncclReduceScatter = 1);
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetErrorString(answer: Answer) -> *const c_char {

@@ -1,7 +1,7 @@
 //! The group of processes that train one run together.
 
 use crate::TrainError;
-use crate::gradients::{AllReduce, GradientSum, ReceivedEarly, Sent, SentEarly};
+use crate::gradients::{AllReduce, GradientSum, ReceivedEarly, Sent, SentEarly, SumTimes};
 use crate::objective::Share;
 use crate::optimizer::Shard;
 use burn::tensor::Device;
@@ -33,8 +33,8 @@ struct State {
     silent: Vec<usize>,
     /// Whether this process was stopped for so long that the others have reported it.
     stopped: bool,
-    /// Time spent waiting for gradient sums.
-    waited: Duration,
+    /// Time spent waiting for gradient sums, and the time that cards took for theirs.
+    sums: SumTimes,
     /// NCCL communicator of the ranks' cards, once it is known whether they have one.
     cards: Option<Option<Arc<Communicator>>>,
 }
@@ -258,11 +258,14 @@ impl ProcessGroup {
     }
 
     fn receive(&self, sum: &mut GradientSum, sent: Vec<Sent>, sums: &AllReduce) -> Result<(), TrainError> {
-        let waited = self.noted(sum.receive(sent, sums, self.timeouts()));
-        if let (Err(_), Some(cards)) = (&waited, &sums.cards) {
+        let times = self.noted(sum.receive(sent, sums, self.timeouts()));
+        if let (Err(_), Some(cards)) = (&times, &sums.cards) {
             cards.abort();
         }
-        self.state().waited += waited?;
+        let SumTimes { waited, on_cards } = times?;
+        let sums = &mut self.state().sums;
+        sums.waited += waited;
+        sums.on_cards += on_cards;
         Ok(())
     }
 
@@ -320,7 +323,8 @@ impl ProcessGroup {
     /// Returns the time that this rank waited for gradient sums since the last call, and the time that the sums took.
     pub(crate) fn time_on_the_way(&self) -> (Duration, Duration) {
         let busy = self.ranks.as_ref().map_or(Duration::ZERO, |ranks| ranks.time_on_the_way());
-        (std::mem::take(&mut self.state().waited), busy)
+        let SumTimes { waited, on_cards } = std::mem::take(&mut self.state().sums);
+        (waited, busy + on_cards)
     }
 
     fn exchange<T: Serialize + DeserializeOwned>(

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 type Server = <CudaRuntime as Runtime>::Server;
 
@@ -45,7 +45,7 @@ struct Job {
     tensors: Receiver<[CubeTensor; 2]>,
     /// Read of one element of the addends: it completes once they are computed.
     ready: Reading,
-    done: Sender<Result<(), String>>,
+    done: Sender<Result<Duration, String>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -175,7 +175,8 @@ impl Member {
         let _ = done.send(found.unwrap_or_else(|_| Err("the device has failed".into())));
     }
 
-    fn sum(&self, kind: Kind, values: &CubeTensor, sum: &CubeTensor) -> Result<(), String> {
+    /// Returns the time from the call until the sum is there.
+    fn sum(&self, kind: Kind, values: &CubeTensor, sum: &CubeTensor) -> Result<Duration, String> {
         let handle = self.handle.load(Ordering::Acquire);
         if handle.is_null() {
             return Err("it was given up".into());
@@ -190,12 +191,14 @@ impl Member {
         // The sum's length is the right count for both calls: all elements, or this process's part.
         let length = sum.meta.num_elements();
         let (float, add) = (ncclDataType_t::ncclFloat32, ncclRedOp_t::ncclSum);
+        let began = Instant::now();
         // SAFETY: both tensors live until the stream is synchronised, and their lengths match the call.
         unsafe {
             let called = call(pointers.0, pointers.1, length, float, add, handle, self.stream.cast());
             self.nccl.checked(name, called)?;
-            stream::synchronize(self.stream).map_err(|e| e.to_string())
+            stream::synchronize(self.stream).map_err(|e| e.to_string())?;
         }
+        Ok(began.elapsed())
     }
 }
 

@@ -9,17 +9,17 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct DeviceSum {
     pub(super) values: Box<Tensor<1>>,
-    pub(super) done: Receiver<Result<(), String>>,
+    pub(super) done: Receiver<Result<Duration, String>>,
 }
 
 impl DeviceSum {
-    /// Waits for the sum and returns it, or this process's part of it.
+    /// Waits for the sum and returns it, or this process's part of it, with the time that NCCL took.
     ///
     /// # Errors
     /// When NCCL or the device failed, or `patience` has elapsed.
-    pub fn wait(self, patience: Duration) -> Result<Tensor<1>, NcclError> {
+    pub fn wait(self, patience: Duration) -> Result<(Tensor<1>, Duration), NcclError> {
         match self.done.recv_timeout(patience) {
-            Ok(Ok(())) => Ok(*self.values),
+            Ok(Ok(took)) => Ok((*self.values, took)),
             Ok(Err(reason)) => Err(NcclError::Failed(reason)),
             Err(RecvTimeoutError::Timeout) => Err(NcclError::Late(patience)),
             Err(RecvTimeoutError::Disconnected) => Err(NcclError::Failed("its thread has ended".into())),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use undertone_ops::{Communicator, DeviceSum, Reading, add, read_behind};
+use undertone_ops::{Communicator, DeviceSum, NcclError, Reading, add, read_behind};
 use undertone_ranks::{Pending, Ranks, Timeouts};
 
 /// Number of elements that are summed at a time: 25 MB.
@@ -168,10 +168,26 @@ fn longest_part(shard: Shard, size: usize) -> usize {
     size.div_ceil(shard.count)
 }
 
+/// Times of sums that were received.
+#[derive(Debug, Default)]
+pub(crate) struct SumTimes {
+    /// Time that this rank waited for them.
+    pub waited: Duration,
+    /// Time that cards took for them; the host's transport counts its own.
+    pub on_cards: Duration,
+}
+
 impl Sent {
     /// Receives the sums: whole gradients, and this rank's part of divided gradients.
-    fn receive(self, sum: &mut GradientSum, timeouts: Timeouts, device: &Device) -> Result<(), TrainError> {
+    fn receive(
+        self,
+        sum: &mut GradientSum,
+        timeouts: Timeouts,
+        device: &Device,
+        times: &mut SumTimes,
+    ) -> Result<(), TrainError> {
         let Self { shard, names, way } = self;
+        let began = Instant::now();
         let [mut whole, mut parts] = match way {
             Way::Host { whole, parts } => {
                 let found =
@@ -180,11 +196,16 @@ impl Sent {
             }
             Way::Cards { whole, parts } => {
                 // It is known by now that all ranks have sent theirs.
-                let wait = |sent: DeviceSum| sent.wait(timeouts.answer.min(LONGEST_SUM));
-                let found = [whole.map(wait).transpose()?, parts.map(wait).transpose()?];
+                let mut wait = |sent: DeviceSum| {
+                    let (values, took) = sent.wait(timeouts.answer.min(LONGEST_SUM))?;
+                    times.on_cards += took;
+                    Ok::<_, NcclError>(values)
+                };
+                let found = [whole.map(&mut wait).transpose()?, parts.map(wait).transpose()?];
                 found.map(Received::on_card)
             }
         };
+        times.waited += began.elapsed();
         for (name, size) in names {
             let divided = shard.filter(|shard| shard.divides(size));
             let (found, place) = match divided {
@@ -260,20 +281,22 @@ impl GradientSum {
         Ok(sent)
     }
 
-    /// Receives the sums over all ranks; for divided gradients, this rank's part. Returns the time waited.
+    /// Receives the sums over all ranks; for divided gradients, this rank's part.
     pub(crate) fn receive(
         &mut self,
         sent: Vec<Sent>,
         sums: &AllReduce,
         timeouts: Timeouts,
-    ) -> Result<Duration, TrainError> {
-        let began = Instant::now();
+    ) -> Result<SumTimes, TrainError> {
+        let mut times = SumTimes::default();
         if sums.cards.is_some() && !sent.is_empty() {
             // NCCL would wait for a process that has died as long as for one that computes; this call does not.
+            let began = Instant::now();
             sums.ranks.all_gather(Vec::new())?.wait(timeouts)?;
+            times.waited += began.elapsed();
         }
-        sent.into_iter().try_for_each(|sent| sent.receive(self, timeouts, &sums.device))?;
-        Ok(began.elapsed())
+        sent.into_iter().try_for_each(|sent| sent.receive(self, timeouts, &sums.device, &mut times))?;
+        Ok(times)
     }
 
     /// Adds the sums of gradients that were sent early.

@@ -4,7 +4,7 @@ mod buckets;
 mod early;
 mod overlap;
 
-pub(crate) use buckets::{AllReduce, BUCKET, ReceivedEarly, Sent, SentEarly};
+pub(crate) use buckets::{AllReduce, BUCKET, ReceivedEarly, Sent, SentEarly, SumTimes};
 pub(crate) use early::EarlySums;
 pub(crate) use overlap::{BackwardMode, OrderRecorder, Overlap, RecordedOrder};
 
