@@ -31,7 +31,6 @@ mod output;
 mod parity;
 mod parity_lora;
 mod parity_text;
-mod plugin;
 mod ranks;
 mod real_weights;
 mod report;

@@ -1,21 +1,18 @@
 //! Programs with kinds of somebody's own: every command has them.
 
-use std::process::Command;
+use std::path::{Path, PathBuf};
 use undertone_tests::{Outcome, Place};
 
-/// `undertone`, or the example of a program with kinds of its own.
-fn program(place: &Place, name: &str, args: &[&str]) -> Command {
-    let test = std::env::current_exe().expect("a path");
-    let file = test.ancestors().nth(2).expect("target/debug/deps/TEST").join(name);
-    assert!(file.is_file(), "`{}` is missing: test with `cargo xtask test`", file.display());
-    place.program(&file, args)
+const UNDERTONE: &str = env!("CARGO_BIN_EXE_undertone");
+
+/// The example of a program with kinds of its own, which cargo builds along with the tests.
+fn plugin() -> PathBuf {
+    Path::new(UNDERTONE).with_file_name("examples").join("plugin")
 }
 
-fn outcome(place: &Place, name: &str, args: &[&str]) -> Outcome {
-    Outcome::of(&mut program(place, name, args))
+fn outcome(place: &Place, program: &Path, args: &[&str]) -> Outcome {
+    Outcome::of(&mut place.program(program, args))
 }
-
-const PLUGIN: &str = "examples/plugin";
 
 /// Two tasks whose samples, metric and optimizer are the plug-in's.
 const YAML: &str = "run: {name: dialled, dir: runs}
@@ -47,7 +44,7 @@ fn a_program_with_kinds_of_its_own_has_every_command() {
     let place = Place::default();
     place.write("dialled.yaml", YAML);
     let run = |args: &[&str]| {
-        let outcome = outcome(&place, PLUGIN, args);
+        let outcome = outcome(&place, &plugin(), args);
         assert_eq!(outcome.status, Some(0), "{args:?}: {outcome:?}");
         outcome
     };
@@ -64,16 +61,16 @@ fn a_program_with_kinds_of_its_own_has_every_command() {
 fn the_program_without_them_says_what_it_lacks() {
     let place = Place::default();
     place.write("dialled.yaml", YAML);
-    let refused = outcome(&place, "undertone", &["train", "--config", "dialled.yaml"]);
+    let refused = outcome(&place, Path::new(UNDERTONE), &["train", "--config", "dialled.yaml"]);
     refused.assert_refusal(&["dialled.yaml", "`dialled`"]);
 }
 
 #[test]
 fn a_program_is_called_what_it_is() {
     let place = Place::default();
-    let help = outcome(&place, "undertone", &["--help"]);
+    let help = outcome(&place, Path::new(UNDERTONE), &["--help"]);
     assert!(help.stdout.contains("Usage: undertone ") && help.stdout.contains("train"), "{help:?}");
     assert!(!help.stdout.contains("bench") && !help.stdout.contains("structure"), "{help:?}");
-    let version = outcome(&place, "undertone", &["--version"]);
+    let version = outcome(&place, Path::new(UNDERTONE), &["--version"]);
     assert_eq!(version.stdout, format!("undertone {}\n", env!("CARGO_PKG_VERSION")));
 }
