@@ -1,8 +1,8 @@
 //! Kinds of tasks.
 
 use crate::{
-    Answer, BaselineAnswer, BoxError, BoxedHead, Framer, HostArrays, ReadError, TaskScore, TextDataset, TextSample,
-    TrivialBaseline, UserInput, UserInputError, UserSamples,
+    Answer, BaselineAnswer, BoxError, BoxedHead, ForeignSample, Framer, HostArrays, ReadError, TaskRecord, TaskScore,
+    TextDataset, TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, user_input_origin,
 };
 use burn::tensor::Device;
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -21,6 +21,9 @@ use undertone_model::layers::Embedding;
 /// The implementing type is the configuration itself, a struct that derives `Clone`, `PartialEq`, `Debug`, `Serialize`
 /// and `Deserialize` with `#[serde(default, deny_unknown_fields)]`. Once [registered](crate::register), YAML can name
 /// it. Everything from records to labels happens on the host; the head's network computes on the device.
+///
+/// A kind that answers a text, or a pair of texts, with a number or a text needs `name`, `metrics`, `records`, `head` and
+/// `score`; everything else has a default for it. The example `task_kind` is such a kind.
 ///
 /// A kind creates the targets of its samples and the values of its answers itself and should receive no others. If it
 /// does receive those of another kind, it returns an error.
@@ -45,12 +48,16 @@ pub trait TaskKind: KindConfig {
         json_schema!({"type": "object"})
     }
 
-    /// Maximum number of input tokens.
-    fn max_input(&self) -> usize;
-
-    /// Configuration key of that maximum.
+    /// Configuration key of the maximum number of input tokens.
     fn max_input_key(&self) -> &'static str {
         "max_length"
+    }
+
+    /// Maximum number of input tokens, special ones included: by default what the configuration has under
+    /// [`max_input_key`](Self::max_input_key), or 128 if it has no number there.
+    fn max_input(&self) -> usize {
+        let keys = erased_serde::serialize(self, serde_json::value::Serializer).unwrap_or_default();
+        keys[self.max_input_key()].as_u64().map_or(MAX_INPUT, |tokens| usize::try_from(tokens).unwrap_or(usize::MAX))
     }
 
     /// Maximum number of written tokens, special ones included; `None` for a kind that writes no text.
@@ -58,11 +65,13 @@ pub trait TaskKind: KindConfig {
         None
     }
 
-    /// Checks the configuration for a text backbone.
+    /// Checks the configuration for a text backbone; by default everything that can be read is valid.
     ///
     /// # Errors
     /// Names the invalid key.
-    fn validate(&self) -> Result<(), String>;
+    fn validate(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Checks the configuration for a speech backbone, which writes with its own decoder.
     ///
@@ -86,26 +95,29 @@ pub trait TaskKind: KindConfig {
         self.to_head_config()
     }
 
-    /// Reads records and makes samples of them.
+    /// Reads records as texts with their targets. A kind with its own [`read`](Self::read) leaves targets unknown here.
     ///
     /// # Errors
     /// Names the file and the invalid line.
-    fn read(&self, records: &RecordsConfig, framer: &Framer) -> Result<TextDataset, ReadError>;
+    fn records(&self, records: &RecordsConfig) -> Result<Vec<TaskRecord>, RecordsError>;
 
-    /// Returns the origin and the text of each record, for checks of the data.
+    /// Reads records and makes samples of them: by default one row of at most [`max_input`](Self::max_input) tokens for
+    /// each of its [`records`](Self::records).
     ///
     /// # Errors
-    /// As for [`read`](Self::read).
-    fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError>;
+    /// Names the file and the invalid line.
+    fn read(&self, records: &RecordsConfig, framer: &Framer) -> Result<TextDataset, ReadError> {
+        Ok(TextDataset::from_records(self.records(records)?, self.max_input(), framer)?)
+    }
 
     /// Returns for each record the parts of its text that another record's input may share: the passage of a question,
-    /// each text of a pair. For checks of the data; none by default.
+    /// each text of a pair. For checks of the data; by default the texts of pairs.
     ///
     /// # Errors
-    /// As for [`read`](Self::read).
+    /// As for [`records`](Self::records).
     fn passages(&self, records: &RecordsConfig) -> Result<Vec<Vec<String>>, RecordsError> {
-        let _ = records;
-        Ok(Vec::new())
+        let both = |record: TaskRecord| record.pair.map_or(Vec::new(), |pair| vec![record.text, pair]);
+        Ok(self.records(records)?.into_iter().map(both).collect())
     }
 
     /// Number of samples of each label, for a kind with labels.
@@ -121,11 +133,19 @@ pub trait TaskKind: KindConfig {
         HostArrays::default()
     }
 
-    /// Makes the labels of the loss, for a batch of rows of `tokens` tokens. The data loader's workers call it.
+    /// Makes the labels of the loss, for a batch of rows of `tokens` tokens. The data loader's workers call it. By
+    /// default `labels`, `[rows]`, are the samples' targets: floats of `f32`, or integers of `i64`.
     ///
     /// # Errors
     /// When a sample is of another kind.
-    fn labels(&self, samples: &[&TextSample], tokens: usize) -> Result<HostArrays, BoxError>;
+    fn labels(&self, samples: &[&TextSample], tokens: usize) -> Result<HostArrays, BoxError> {
+        let _ = tokens;
+        let arrays = HostArrays::default();
+        if let Ok(indices) = targets::<i64>(samples) {
+            return Ok(arrays.with_ints("labels", [samples.len()], indices));
+        }
+        Ok(arrays.with_floats("labels", [samples.len()], targets::<f32>(samples)?))
+    }
 
     /// Creates a head on a text backbone with these word embeddings, `[vocabulary, d_model]`. Parameters whose path
     /// ends in `embed_tokens.weight` are assumed to be those embeddings: they are neither trained nor saved with the
@@ -153,17 +173,36 @@ pub trait TaskKind: KindConfig {
         None
     }
 
-    /// Makes samples of user input, as of a record.
+    /// Makes samples of user input, as of a record; by default one row of the text and its context.
     ///
     /// # Errors
     /// When it needs a context and there is none, or the tokenizer fails.
-    fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError>;
+    fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {
+        let name = user_input_origin().to_string();
+        let (sample, cut) = TextSample::plain(name, text.text, text.context, self.max_input(), framer)?;
+        Ok(UserSamples { samples: vec![sample], cut })
+    }
 
-    /// Formats the head's answers to the samples of a user input as text.
+    /// Formats the head's answers to the samples of a user input as text: by default the first, which is a text, an
+    /// `f32` or an `i64`.
     ///
     /// # Errors
     /// When the answers are not those of its head.
-    fn answer_text(&self, text: &UserInput, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError>;
+    fn answer_text(&self, text: &UserInput, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
+        let _ = (text, samples);
+        let answer = answers.first().ok_or("nothing was answered")?;
+        let number = answer.get::<f32>().map(f32::to_string).or_else(|| answer.get::<i64>().map(i64::to_string));
+        let text = number.or_else(|| answer.as_text().map(str::to_owned));
+        Ok(text.ok_or_else(|| format!("an answer of `{}` is neither a text nor a number", self.name()))?)
+    }
+}
+
+/// Maximum number of input tokens of a kind whose configuration has none.
+const MAX_INPUT: usize = 128;
+
+/// Targets that are of this type.
+fn targets<T: Copy + 'static>(samples: &[&TextSample]) -> Result<Vec<T>, ForeignSample> {
+    samples.iter().map(|sample| sample.target.get::<T>().copied()).collect()
 }
 
 /// Metric of a kind of task.
@@ -189,6 +228,17 @@ impl KindMetric {
 }
 
 impl dyn TaskKind {
+    /// Returns the origin and the text of each record, for checks of the data; the texts of a pair on a line each.
+    ///
+    /// # Errors
+    /// As for [`records`](TaskKind::records).
+    pub fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError> {
+        let text =
+            |TaskRecord { text, pair, .. }| [Some(text), pair].into_iter().flatten().collect::<Vec<_>>().join("\n");
+        let records = self.records(records)?.into_iter();
+        Ok(records.map(|record| (record.origin.to_string(), text(record))).collect())
+    }
+
     /// Direction of a metric: its own, or the registered direction of that name.
     pub fn direction(&self, metric: &str) -> Option<Direction> {
         let own = self.metrics().iter().find(|own| own.name == metric);
@@ -301,5 +351,101 @@ impl Serialize for HeadConfig {
         }
 
         Named { name: self.name(), kind: Erased(&*self.0) }.serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::words;
+    use crate::{MeanScore, Target};
+    use serde::Deserialize;
+    use undertone_data::records::FieldsRecord;
+
+    /// A kind with nothing but what has no default: a length in letters, or a class.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Length {
+        max_length: Option<usize>,
+        is_class: bool,
+    }
+
+    impl TaskKind for Length {
+        fn name(&self) -> &'static str {
+            "length"
+        }
+
+        fn metrics(&self) -> &'static [KindMetric] {
+            const { &[KindMetric::lower("mean_absolute_error")] }
+        }
+
+        fn records(&self, records: &RecordsConfig) -> Result<Vec<TaskRecord>, RecordsError> {
+            let record = |FieldsRecord { fields, origin }: FieldsRecord| {
+                let text = |name: &str| fields.get(name).and_then(|text| text.as_str()).map(str::to_owned);
+                let (text, pair) = (text("text").unwrap_or_default(), text("pair"));
+                let length = text.len();
+                let target = if self.is_class { Target::new(length as i64, 1) } else { Target::new(length as f32, 1) };
+                TaskRecord { text, pair, target, origin }
+            };
+            Ok(FieldsRecord::read(records, &["text"], &["pair"])?.into_iter().map(record).collect())
+        }
+
+        fn head(&self, _: &Embedding, _: &Device) -> BoxedHead {
+            unreachable!("nothing is computed")
+        }
+
+        fn score(&self, _: &[String]) -> Box<dyn TaskScore> {
+            Box::new(MeanScore::new(|target: &f32, answer: Option<&f32>| {
+                f64::from((target - answer.unwrap_or(&0.0)).abs())
+            }))
+        }
+    }
+
+    fn head(max_length: Option<usize>, is_class: bool) -> HeadConfig {
+        HeadConfig::new(Length { max_length, is_class })
+    }
+
+    #[test]
+    fn a_simple_kind_makes_samples_and_labels_of_its_records() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("lengths.jsonl");
+        let lines = ["{\"text\": \"a lion\"}", "{\"text\": \"what is a lion\", \"pair\": \"is a\"}"];
+        std::fs::write(&path, lines.join("\n")).expect("written");
+        let records = RecordsConfig { path: path.into(), ..Default::default() };
+
+        let length = head(Some(6), false);
+        let data = length.read(&records, &words()).expect("samples");
+        let ids: Vec<_> = data.samples().iter().map(|sample| sample.ids.clone()).collect();
+        assert_eq!((ids, data.cut().inputs), (vec![vec![2, 6, 7, 3], vec![2, 4, 3, 5, 6, 3]], 1));
+        let texts: Vec<_> = length.texts(&records).expect("texts").into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["a lion", "what is a lion\nis a"]);
+        let passages = length.passages(&records).expect("passages");
+        assert_eq!(passages, [vec![], vec!["what is a lion".to_owned(), "is a".to_owned()]]);
+
+        let samples: Vec<&TextSample> = data.samples().iter().collect();
+        let labels = HostArrays::default().with_floats("labels", [2], vec![6.0, 14.0]);
+        assert_eq!(length.labels(&samples, 6).expect("labels"), labels);
+        let class = head(None, true);
+        let data = class.read(&records, &words()).expect("samples");
+        let samples: Vec<&TextSample> = data.samples().iter().collect();
+        let labels = HostArrays::default().with_ints("labels", [2], vec![6, 14]);
+        assert_eq!(class.labels(&samples, 6).expect("labels"), labels);
+        let foreign = TextSample { target: Target::new("text", 1), ..data.get(0) };
+        assert!(length.labels(&[&foreign], 6).is_err());
+    }
+
+    #[test]
+    fn a_simple_kind_answers_a_users_text() {
+        assert_eq!((head(Some(5), false).max_input(), head(None, false).max_input()), (5, MAX_INPUT));
+        assert_eq!(head(None, false).validate(true), Ok(()));
+        let length = head(Some(5), false);
+        let text = UserInput { text: "what is a lion", context: None };
+        let UserSamples { samples, cut } = length.user_samples(&text, &words()).expect("a sample");
+        assert_eq!((samples[0].ids.clone(), cut), (vec![2, 4, 5, 6, 3], 1));
+        let said = |answer| length.answer_text(&text, &samples, &[answer]).map_err(|error| error.to_string());
+        assert_eq!(said(Answer::value(2.5f32)), Ok("2.5".to_owned()));
+        assert_eq!(said(Answer::value(3i64)), Ok("3".to_owned()));
+        assert_eq!(said(Answer::text("long")), Ok("long".to_owned()));
+        assert_eq!(said(Answer::value('l')), Err("an answer of `length` is neither a text nor a number".to_owned()));
     }
 }

@@ -5,7 +5,7 @@ use crate::{Framer, TextError};
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
-use undertone_data::records::RecordsError;
+use undertone_data::records::{Origin, RecordsError};
 
 /// One row of tokens with its target.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +18,19 @@ pub struct TextSample {
     pub type_ids: Vec<u32>,
     /// Target.
     pub target: Target,
+}
+
+/// A record of a task: a text or a pair of texts, and the target.
+#[derive(Clone, Debug)]
+pub struct TaskRecord {
+    /// Text.
+    pub text: String,
+    /// Second text, for tasks on pairs.
+    pub pair: Option<String>,
+    /// Target.
+    pub target: Target,
+    /// Origin of the record.
+    pub origin: Origin,
 }
 
 /// Target of a sample, a value of its kind of task. Clones share it.
@@ -92,6 +105,13 @@ impl PartialEq for Target {
     }
 }
 
+impl TaskRecord {
+    /// Creates a record of one text.
+    pub fn new(text: impl Into<String>, target: Target, origin: Origin) -> Self {
+        Self { text: text.into(), pair: None, target, origin }
+    }
+}
+
 impl TextSample {
     /// Makes a row of at most `length` tokens from a text or a pair without a target, and returns it with the number of
     /// tokens that did not fit.
@@ -141,6 +161,22 @@ impl TextDataset {
     /// Creates a data set from samples.
     pub fn new(samples: Vec<TextSample>, cut: Cut) -> Self {
         Self { samples, cut }
+    }
+
+    /// Makes a row of at most `length` tokens from each record.
+    ///
+    /// # Errors
+    /// When the length leaves no room for text, or the tokenizer rejects one.
+    pub fn from_records(records: Vec<TaskRecord>, length: usize, framer: &Framer) -> Result<Self, TextError> {
+        let texts: Vec<_> = records.iter().map(|record| (record.text.as_str(), record.pair.as_deref())).collect();
+        let rows = classify_features(framer, &texts, length)?;
+        let mut cut = Cut::default();
+        let samples = records.into_iter().zip(rows).map(|(record, row)| {
+            cut.inputs += usize::from(row.cut > 0);
+            TextSample { name: record.origin.to_string(), ids: row.ids, type_ids: row.type_ids, target: record.target }
+        });
+        let samples = samples.collect();
+        Ok(Self::new(samples, cut))
     }
 
     /// Number of samples.

@@ -1,147 +1,91 @@
-//! A kind of task of one's own: a number for a text, judged by its mean absolute error. This file is all there is to it:
-//! the kind, its network, its score, and one line that registers it, after which YAML can name it.
+//! A kind of task of one's own: a number for a text, judged by its mean absolute error. The module `regression` is all
+//! there is to it: the kind and its network. With one line that registers it, YAML can name it.
 //!
 //! `cargo run --example task_kind` trains it for a few steps on a tiny BERT with random weights.
 
-use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
-use serde::{Deserialize, Serialize};
+mod regression {
+    use burn::module::Module;
+    use burn::tensor::{Device, Tensor};
+    use serde::{Deserialize, Serialize};
+    use undertone::data::records::{FieldsRecord, RecordsConfig, RecordsError};
+    use undertone::model::layers::{Embedding, Linear, mean_pool};
+    use undertone::tasks::{
+        Answer, AnswerContext, BoxError, BoxedHead, HeadInput, KindMetric, MeanScore, Target, TaskHead, TaskKind,
+        TaskRecord, TaskScore,
+    };
+
+    /// What YAML says: `head: {type: regression, max_length: 64}`.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Regression {
+        max_length: Option<usize>,
+    }
+
+    impl TaskKind for Regression {
+        fn name(&self) -> &'static str {
+            "regression"
+        }
+
+        fn metrics(&self) -> &'static [KindMetric] {
+            const { &[KindMetric::lower("mean_absolute_error")] }
+        }
+
+        fn records(&self, records: &RecordsConfig) -> Result<Vec<TaskRecord>, RecordsError> {
+            let read = FieldsRecord::read(records, &["text", "number"], &[])?.into_iter().map(|record| {
+                let target = Target::new(record.number("number")? as f32, 1);
+                Ok(TaskRecord::new(record.text("text")?, target, record.origin.clone()))
+            });
+            read.collect()
+        }
+
+        fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead {
+            let d_model = embeddings.weight.dims()[1];
+            BoxedHead::new("Regression", RegressionHead { linear: Linear::init(d_model, 1, true, 0.02, device) })
+        }
+
+        fn score(&self, _: &[String]) -> Box<dyn TaskScore> {
+            Box::new(MeanScore::new(|target: &f32, answer: Option<&f32>| {
+                f64::from((target - answer.unwrap_or(&0.0)).abs())
+            }))
+        }
+    }
+
+    /// The network: a linear map of the mean of the states.
+    #[derive(Module, Debug)]
+    struct RegressionHead {
+        linear: Linear,
+    }
+
+    impl RegressionHead {
+        /// `[rows]`.
+        fn forward(&self, input: HeadInput) -> Tensor<1> {
+            self.linear.forward(mean_pool(input.states, Some(&input.padding))).squeeze_dim(1)
+        }
+    }
+
+    impl TaskHead for RegressionHead {
+        fn loss(&self, input: HeadInput) -> Result<Tensor<1>, BoxError> {
+            let numbers = input.arrays.floats::<1>("labels")?;
+            Ok((self.forward(input) - numbers).square().sum())
+        }
+
+        fn answer(&self, input: HeadInput, _: &AnswerContext) -> Result<Vec<Answer>, BoxError> {
+            Ok(self.forward(input).into_data().iter::<f32>().map(Answer::value).collect())
+        }
+    }
+}
+
+use burn::tensor::Device;
 use serde_json::json;
 use std::path::Path;
-use undertone::data::records::{FieldsRecord, RecordsConfig, RecordsError};
-use undertone::model::layers::{Embedding, mean_pool};
 use undertone::model::text::{PretrainedText, TextEncoderConfig, TextTokenizer};
 use undertone::phases::run::{Phase, train_phases};
 use undertone::phases::{Experiment, Session};
 use undertone::store::Dtype;
-use undertone::tasks::{
-    self, Answer, AnswerContext, BoxError, BoxedHead, Cut, Framer, HeadInput, HostArrays, KindMetric, ReadError,
-    ScoredText, Target, TaskHead, TaskKind, TaskScore, TextDataset, TextSample, UserInput, UserInputError, UserSamples,
-    user_input_origin,
-};
-
-/// What YAML says: `head: {type: regression, max_length: 64}`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Regression {
-    max_length: usize,
-}
-
-impl Default for Regression {
-    fn default() -> Self {
-        Self { max_length: 64 }
-    }
-}
-
-/// The network: the mean of the states, times a vector.
-#[derive(Module, Debug)]
-struct RegressionHead {
-    weight: Param<Tensor<2>>,
-    bias: Param<Tensor<1>>,
-}
-
-impl RegressionHead {
-    /// `[rows]`.
-    fn forward(&self, input: &HeadInput) -> Tensor<1> {
-        let pooled = mean_pool(input.states.clone(), Some(&input.padding));
-        (pooled.matmul(self.weight.val()) + self.bias.val().unsqueeze()).squeeze_dim(1)
-    }
-}
-
-impl TaskHead for RegressionHead {
-    fn loss(&self, input: HeadInput) -> Result<Tensor<1>, BoxError> {
-        Ok((self.forward(&input) - input.arrays.floats::<1>("numbers")?).square().sum())
-    }
-
-    fn answer(&self, input: HeadInput, _: &AnswerContext) -> Result<Vec<Answer>, BoxError> {
-        Ok(self.forward(&input).into_data().iter::<f32>().map(Answer::value).collect())
-    }
-}
-
-/// The metric.
-#[derive(Debug, Default)]
-struct AbsoluteError {
-    sum: f64,
-    samples: usize,
-}
-
-impl TaskScore for AbsoluteError {
-    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError> {
-        let due = *sample.target.get::<f32>()?;
-        let said = answer.and_then(Answer::get::<f32>).copied().unwrap_or(0.0);
-        self.sum += f64::from((due - said).abs());
-        self.samples += 1;
-        Ok(Some(ScoredText { name: sample.name.clone(), reference: due.to_string(), hypothesis: said.to_string() }))
-    }
-
-    fn metric(&self, _: &str) -> Option<f64> {
-        (self.samples > 0).then(|| self.sum / self.samples as f64)
-    }
-}
-
-/// The kind.
-impl TaskKind for Regression {
-    fn name(&self) -> &'static str {
-        "regression"
-    }
-
-    fn metrics(&self) -> &'static [KindMetric] {
-        const { &[KindMetric::lower("mean_absolute_error")] }
-    }
-
-    fn max_input(&self) -> usize {
-        self.max_length
-    }
-
-    fn validate(&self) -> Result<(), String> {
-        if self.max_length < 3 { Err("`max_length` is below 3".into()) } else { Ok(()) }
-    }
-
-    fn read(&self, records: &RecordsConfig, framer: &Framer) -> Result<TextDataset, ReadError> {
-        let (mut samples, mut cut) = (Vec::new(), Cut::default());
-        for record in FieldsRecord::read(records, &["text", "number"], &[])? {
-            let (name, text) = (record.origin.to_string(), record.text("text")?);
-            let (sample, lost) = TextSample::plain(name, text, None, self.max_length, framer)?;
-            cut.inputs += usize::from(lost > 0);
-            samples.push(TextSample { target: Target::new(record.number("number")? as f32, 1), ..sample });
-        }
-        Ok(TextDataset::new(samples, cut))
-    }
-
-    fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError> {
-        let read = FieldsRecord::read(records, &["text", "number"], &[])?.into_iter();
-        read.map(|record| Ok((record.origin.to_string(), record.text("text")?.to_owned()))).collect()
-    }
-
-    fn labels(&self, samples: &[&TextSample], _: usize) -> Result<HostArrays, BoxError> {
-        let numbers = samples.iter().map(|sample| Ok(*sample.target.get::<f32>()?));
-        Ok(HostArrays::default().with_floats("numbers", [samples.len()], numbers.collect::<Result<_, BoxError>>()?))
-    }
-
-    fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead {
-        let width = embeddings.weight.dims()[1];
-        let (weight, bias) = (Tensor::zeros([width, 1], device), Tensor::zeros([1], device));
-        let head = RegressionHead { weight: Param::from_tensor(weight), bias: Param::from_tensor(bias) };
-        BoxedHead::new("Regression", head)
-    }
-
-    fn score(&self, _: &[String]) -> Box<dyn TaskScore> {
-        Box::new(AbsoluteError::default())
-    }
-
-    fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {
-        let name = user_input_origin().to_string();
-        let (sample, cut) = TextSample::plain(name, text.text, text.context, self.max_length, framer)?;
-        Ok(UserSamples { samples: vec![sample], cut })
-    }
-
-    fn answer_text(&self, _: &UserInput, _: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
-        Ok(answers.first().and_then(Answer::get::<f32>).ok_or("nothing was answered")?.to_string())
-    }
-}
+use undertone::tasks;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    tasks::register::<Regression>()?;
+    tasks::register::<regression::Regression>()?;
 
     let dir = tempfile::tempdir()?;
     tiny_bert().save(&dir.path().join("bert"), Dtype::F32)?;

@@ -3,9 +3,8 @@
 pub use crate::row::{ClassifyFeatures, classify_features};
 
 use crate::{
-    Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HeadInput, HostArrays, KindMetric,
-    ReadError, ScoredText, Target, TaskHead, TaskKind, TaskScore, TextDataset, TextSample, TrivialBaseline, UserInput,
-    UserInputError, UserSamples, argmax, user_input_origin,
+    Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, HeadInput, HostArrays, KindMetric, ScoredText, Target,
+    TaskHead, TaskKind, TaskRecord, TaskScore, TextSample, TrivialBaseline, UserInput, argmax,
 };
 use burn::tensor::{Device, Tensor};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -75,10 +74,6 @@ impl TaskKind for ClassifyConfig {
         const { &[KindMetric::higher("accuracy"), KindMetric::higher("macro_f1")] }
     }
 
-    fn max_input(&self) -> usize {
-        self.max_length
-    }
-
     fn validate(&self) -> Result<(), String> {
         if self.labels.len() < 2 {
             return Err("`labels` are fewer than two: name those that a text can have".into());
@@ -86,29 +81,12 @@ impl TaskKind for ClassifyConfig {
         self.head_config().validate().map_err(|e| e.to_string())
     }
 
-    fn read(&self, records: &RecordsConfig, framer: &Framer) -> Result<TextDataset, ReadError> {
-        let records = ClassifyRecord::read(records, &self.labels)?;
-        let texts: Vec<_> = records.iter().map(|r| (r.text.as_str(), r.text_pair.as_deref())).collect();
-        let rows = classify_features(framer, &texts, self.max_length)?;
-        let mut cut = Cut::default();
-        let samples = records.iter().zip(rows).map(|(record, row)| {
-            cut.inputs += usize::from(row.cut > 0);
-            let target = Target::new(Label(record.label), 1);
-            TextSample { name: record.origin.to_string(), ids: row.ids, type_ids: row.type_ids, target }
-        });
-        let samples = samples.collect();
-        Ok(TextDataset::new(samples, cut))
-    }
-
-    fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError> {
-        let text = |r: ClassifyRecord| [Some(r.text), r.text_pair].into_iter().flatten().collect::<Vec<_>>().join("\n");
-        let read = ClassifyRecord::read(records, &self.labels)?.into_iter();
-        Ok(read.map(|record| (record.origin.to_string(), text(record))).collect())
-    }
-
-    fn passages(&self, records: &RecordsConfig) -> Result<Vec<Vec<String>>, RecordsError> {
-        let both = |r: ClassifyRecord| r.text_pair.map_or(Vec::new(), |pair| vec![r.text, pair]);
-        Ok(ClassifyRecord::read(records, &self.labels)?.into_iter().map(both).collect())
+    fn records(&self, records: &RecordsConfig) -> Result<Vec<TaskRecord>, RecordsError> {
+        let record = |ClassifyRecord { text, text_pair: pair, label, origin }| {
+            let target = Target::new(Label(label), 1);
+            TaskRecord { text, pair, target, origin }
+        };
+        Ok(ClassifyRecord::read(records, &self.labels)?.into_iter().map(record).collect())
     }
 
     fn label_counts(&self, samples: &[TextSample]) -> BTreeMap<String, usize> {
@@ -142,12 +120,6 @@ impl TaskKind for ClassifyConfig {
     fn baseline(&self, trivial: TrivialBaseline, train: &[TextSample]) -> Option<BaselineAnswer> {
         let answer = self.frequent_label(train).map_or(Answer::text(""), Answer::value);
         (trivial == TrivialBaseline::Copy).then(|| Box::new(move |_: &TextSample| answer.clone()) as BaselineAnswer)
-    }
-
-    fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {
-        let name = user_input_origin().to_string();
-        let (sample, cut) = TextSample::plain(name, text.text, text.context, self.max_length, framer)?;
-        Ok(UserSamples { samples: vec![sample], cut })
     }
 
     fn answer_text(&self, _: &UserInput, _: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {

@@ -9,9 +9,8 @@ pub use score::{WrittenTarget, spoken};
 pub use writer::TextWriter;
 
 use crate::{
-    Answer, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HostArrays, IGNORED, KindMetric, ReadError, TaskKind,
-    TaskScore, TextDataset, TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, first_sentence,
-    pad_row, user_input_origin,
+    Answer, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HostArrays, IGNORED, KindMetric, ReadError, Target,
+    TaskKind, TaskRecord, TaskScore, TextDataset, TextSample, TrivialBaseline, first_sentence, pad_row,
 };
 use burn::tensor::Device;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -82,10 +81,6 @@ impl TaskKind for Seq2seqConfig {
         score::registered()
     }
 
-    fn max_input(&self) -> usize {
-        self.max_source
-    }
-
     fn max_input_key(&self) -> &'static str {
         "max_source"
     }
@@ -132,9 +127,9 @@ impl TaskKind for Seq2seqConfig {
         Ok(TextDataset::new(samples, cut))
     }
 
-    fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError> {
-        let read = PairRecord::read(records)?.into_iter();
-        Ok(read.map(|record| (record.origin.to_string(), record.source)).collect())
+    fn records(&self, records: &RecordsConfig) -> Result<Vec<TaskRecord>, RecordsError> {
+        let record = |record: PairRecord| TaskRecord::new(record.source, Target::unknown(), record.origin);
+        Ok(PairRecord::read(records)?.into_iter().map(record).collect())
     }
 
     fn labels(&self, samples: &[&TextSample], _: usize) -> Result<HostArrays, BoxError> {
@@ -164,15 +159,5 @@ impl TaskKind for Seq2seqConfig {
             (Err(_), _) => Answer::text(""),
         };
         Some(Box::new(answer))
-    }
-
-    fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {
-        let name = user_input_origin().to_string();
-        let (sample, cut) = TextSample::plain(name, text.text, text.context, self.max_source, framer)?;
-        Ok(UserSamples { samples: vec![sample], cut })
-    }
-
-    fn answer_text(&self, _: &UserInput, _: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
-        Ok(answers.first().ok_or("nothing was answered")?.as_str().to_owned())
     }
 }

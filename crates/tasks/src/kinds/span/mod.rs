@@ -11,8 +11,8 @@ pub use windows::{SpanWindow, WindowConfig, span_windows};
 use crate::packed::{packed_numbers, unpacked_numbers};
 use crate::{
     Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HeadConfig, HeadInput, HostArrays,
-    KindMetric, ReadError, Target, TaskHead, TaskKind, TaskScore, TextDataset, TextError, TextSample, TrivialBaseline,
-    UserInput, UserInputError, UserSamples, first_sentence, user_input_origin,
+    KindMetric, ReadError, Target, TaskHead, TaskKind, TaskRecord, TaskScore, TextDataset, TextError, TextSample,
+    TrivialBaseline, UserInput, UserInputError, UserSamples, first_sentence, user_input_origin,
 };
 use burn::tensor::{Device, Tensor};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -110,10 +110,6 @@ impl TaskKind for SpanConfig {
         const { &[KindMetric::higher("f1"), KindMetric::higher("exact_match")] }
     }
 
-    fn max_input(&self) -> usize {
-        self.max_length
-    }
-
     fn validate(&self) -> Result<(), String> {
         self.head_config().validate().map_err(|e| e.to_string())?;
         self.window().validate().map_err(|e| e.to_string())?;
@@ -131,9 +127,12 @@ impl TaskKind for SpanConfig {
         Ok(TextDataset::new(samples, cut))
     }
 
-    fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError> {
-        let text = |record: &SpanRecord| format!("{}\n{}", record.question, record.context);
-        Ok(SpanRecord::read(records)?.iter().map(|record| (record.origin.to_string(), text(record))).collect())
+    fn records(&self, records: &RecordsConfig) -> Result<Vec<TaskRecord>, RecordsError> {
+        let record = |SpanRecord { question, context, origin, .. }| {
+            let question = TaskRecord::new(question, Target::unknown(), origin);
+            TaskRecord { pair: Some(context), ..question }
+        };
+        Ok(SpanRecord::read(records)?.into_iter().map(record).collect())
     }
 
     fn passages(&self, records: &RecordsConfig) -> Result<Vec<Vec<String>>, RecordsError> {

@@ -7,8 +7,8 @@ pub use features::{TagFeatures, tag_features};
 use crate::packed::{packed_numbers, unpacked_numbers};
 use crate::{
     Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HeadInput, HostArrays, IGNORED,
-    KindMetric, ReadError, ScoredText, Target, TaskHead, TaskKind, TaskScore, TextDataset, TextError, TextSample,
-    TrivialBaseline, UserInput, UserInputError, UserSamples, argmax, pad_row, user_input_origin,
+    KindMetric, ReadError, ScoredText, Target, TaskHead, TaskKind, TaskRecord, TaskScore, TextDataset, TextError,
+    TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, argmax, pad_row, user_input_origin,
 };
 use burn::tensor::{Device, Tensor};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -106,10 +106,6 @@ impl TaskKind for TagConfig {
         const { &[KindMetric::higher("entity_f1")] }
     }
 
-    fn max_input(&self) -> usize {
-        self.max_length
-    }
-
     fn validate(&self) -> Result<(), String> {
         if !self.labels.iter().any(|label| label == OUTSIDE) || self.labels.len() < 2 {
             return Err("`labels` need `O`, the tag of words outside of everything, and others".into());
@@ -126,9 +122,9 @@ impl TaskKind for TagConfig {
         Ok(TextDataset::new(samples, cut))
     }
 
-    fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError> {
-        let read = TagRecord::read(records, &self.labels)?.into_iter();
-        Ok(read.map(|record| (record.origin.to_string(), record.words.join(" "))).collect())
+    fn records(&self, records: &RecordsConfig) -> Result<Vec<TaskRecord>, RecordsError> {
+        let record = |record: TagRecord| TaskRecord::new(record.words.join(" "), Target::unknown(), record.origin);
+        Ok(TagRecord::read(records, &self.labels)?.into_iter().map(record).collect())
     }
 
     fn label_counts(&self, samples: &[TextSample]) -> BTreeMap<String, usize> {

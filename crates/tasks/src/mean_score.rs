@@ -1,0 +1,53 @@
+//! Score of kinds whose only metric is a mean over samples.
+
+use crate::{Answer, BoxError, ScoredText, TaskScore, TextSample};
+use std::fmt::{Debug, Display};
+
+/// Score that is the mean over samples of a number, such as the absolute error of an answer: for a kind with one metric,
+/// targets of type `T` and answers of type `A`.
+///
+/// ```
+/// use undertone_tasks::{Answer, MeanScore, Target, TaskScore, TextSample};
+///
+/// let mut score = MeanScore::new(|target: &f32, answer: Option<&f32>| match answer {
+///     Some(answer) => f64::from((target - answer).abs()),
+///     None => 1.0,
+/// });
+/// let target = Target::new(0.5f32, 1);
+/// let sample = TextSample { name: "line 1".into(), ids: vec![], type_ids: vec![], target };
+/// score.add(&sample, Some(&Answer::value(0.25f32)))?;
+/// assert_eq!(score.metric("mean_absolute_error"), Some(0.25));
+/// # Ok::<(), undertone_tasks::BoxError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MeanScore<T, A> {
+    of_sample: fn(&T, Option<&A>) -> f64,
+    sum: f64,
+    samples: usize,
+}
+
+impl<T, A> MeanScore<T, A> {
+    /// Creates an empty score. `of_sample` returns the number for a target and an answer; there is no answer if the
+    /// router sent the sample to another task's head.
+    pub fn new(of_sample: fn(&T, Option<&A>) -> f64) -> Self {
+        Self { of_sample, sum: 0.0, samples: 0 }
+    }
+}
+
+impl<T, A> TaskScore for MeanScore<T, A>
+where
+    T: Display + Debug + 'static,
+    A: Display + Debug + Send + Sync + 'static,
+{
+    fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError> {
+        let (target, answer) = (sample.target.get::<T>()?, answer.and_then(Answer::get::<A>));
+        self.sum += (self.of_sample)(target, answer);
+        self.samples += 1;
+        let hypothesis = answer.map_or(String::new(), A::to_string);
+        Ok(Some(ScoredText { name: sample.name.clone(), reference: target.to_string(), hypothesis }))
+    }
+
+    fn metric(&self, _: &str) -> Option<f64> {
+        (self.samples > 0).then(|| self.sum / self.samples as f64)
+    }
+}
