@@ -25,7 +25,6 @@
 mod answer;
 mod arrays;
 mod batch;
-mod content;
 mod error;
 mod framer;
 mod generation;

@@ -1,11 +1,11 @@
 //! Registry of the kinds of tasks that YAML can name.
 
-use crate::content::{Content, ContentError};
 use crate::kinds::{classify::ClassifyConfig, seq2seq::Seq2seqConfig, span::SpanConfig, tag::TagConfig};
 use crate::{HeadConfig, TaskKind};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 use std::any::TypeId;
 use std::borrow::Cow;
 use undertone_registry::{Kind, NameTaken, Registry};
@@ -38,7 +38,7 @@ static KINDS: Registry<Entry> = Registry::new("kind of task", || {
 struct Entry {
     name: &'static str,
     of: TypeId,
-    read: fn(Content) -> Result<HeadConfig, ContentError>,
+    read: fn(Map<String, Value>) -> Result<HeadConfig, serde_json::Error>,
     schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
@@ -89,10 +89,13 @@ impl JsonSchema for HeadConfig {
 }
 
 impl<'de> Deserialize<'de> for HeadConfig {
+    /// Keys are JSON values until their kind is known.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (name, keys) = Content::deserialize(deserializer)?.tagged("type").map_err(|error| error.of())?;
+        let mut keys = Map::deserialize(deserializer)?;
+        let name = keys.shift_remove("type").ok_or_else(|| D::Error::missing_field("type"))?;
+        let name = String::deserialize(name).map_err(D::Error::custom)?;
         let kind = KINDS.get(&name).map_err(D::Error::custom)?;
-        (kind.read)(keys).map_err(|error| error.of())
+        (kind.read)(keys).map_err(D::Error::custom)
     }
 }
 
