@@ -1,7 +1,7 @@
 //! Adafactor.
 
-use super::rule::{Rule, Step};
-use super::{AdafactorConfig, OptimizerConfig};
+use super::rule::{Update, UpdateRule};
+use super::{AdafactorConfig, OptimizerConfig, OptimizerName};
 use burn::tensor::Tensor;
 use undertone_ops::{AdafactorRule, FactoredMoments, StepControl};
 
@@ -13,17 +13,48 @@ use undertone_ops::{AdafactorRule, FactoredMoments, StepControl};
 pub(super) struct Adafactor(AdafactorConfig);
 
 impl Adafactor {
-    pub const PARTS: [&str; 2] = ["row", "column"];
-    pub const AVERAGED_PARTS: [&str; 3] = ["row", "column", "change"];
+    /// State with a mean of the updates, by `beta1`.
+    pub const AVERAGED_STATE: &'static [&'static str] = &["row", "column", "change"];
 
-    pub fn new(config: &OptimizerConfig) -> Self {
-        Self(config.adafactor.clone())
+    fn controlled_step(
+        &self,
+        update: Update,
+        gradient_scale: f64,
+        control: Option<&StepControl>,
+    ) -> (Tensor<1>, Vec<Tensor<1>>) {
+        let config = &self.0;
+        let rule = AdafactorRule {
+            learning_rate: update.learning_rate,
+            beta1: config.beta1.unwrap_or(0.0),
+            decay_rate: config.decay_rate,
+            epsilon: config.epsilon1,
+            clip_threshold: config.clip_threshold,
+            scale: config.scale_parameter.then_some(config.epsilon2),
+            weight_decay: update.weight_decay,
+            step: update.number,
+            gradient_scale,
+        };
+        let mut state = update.state.into_iter();
+        let (rows, columns) = state.next().zip(state.next()).expect("two parts or three");
+        let moments = FactoredMoments { rows, columns, changes: state.next() };
+        let (parameter, moments) =
+            rule.controlled(matrices(&update.shape), update.parameter, update.gradient, moments, control);
+        let state = [moments.rows, moments.columns].into_iter().chain(moments.changes);
+        (parameter, state.collect())
     }
 }
 
-impl Rule for Adafactor {
-    fn parts(&self) -> &'static [&'static str] {
-        if self.0.beta1.is_some() { &Self::AVERAGED_PARTS } else { &Self::PARTS }
+/// Not elementwise: the state of a matrix covers whole rows and columns.
+impl UpdateRule for Adafactor {
+    const NAME: &'static str = OptimizerName::ADAFACTOR.as_str();
+    const STATE: &'static [&'static str] = &["row", "column"];
+
+    fn new(config: &OptimizerConfig) -> Result<Self, String> {
+        Ok(Self(config.adafactor.clone()))
+    }
+
+    fn state(&self) -> &'static [&'static str] {
+        if self.0.beta1.is_some() { Self::AVERAGED_STATE } else { Self::STATE }
     }
 
     fn lengths(&self, shape: &[usize]) -> Vec<usize> {
@@ -32,37 +63,17 @@ impl Rule for Adafactor {
         [batch * rows, batch * columns].into_iter().chain(changes).collect()
     }
 
-    /// The state of a matrix covers whole rows and columns.
-    fn is_elementwise(&self) -> bool {
-        false
+    fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>) {
+        self.controlled_step(update, 1.0, None)
     }
 
-    fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
-        steps.into_iter().map(|step| self.step(step, control)).collect()
-    }
-}
-
-impl Adafactor {
-    fn step(&self, step: Step, control: Option<&StepControl>) -> (Tensor<1>, Vec<Tensor<1>>) {
-        let config = &self.0;
-        let rule = AdafactorRule {
-            learning_rate: step.learning_rate,
-            beta1: config.beta1.unwrap_or(0.0),
-            decay_rate: config.decay_rate,
-            epsilon: config.epsilon1,
-            clip_threshold: config.clip_threshold,
-            scale: config.scale_parameter.then_some(config.epsilon2),
-            weight_decay: step.weight_decay,
-            step: step.number,
-            gradient_scale: step.gradient_scale,
-        };
-        let mut state = step.state.into_iter();
-        let (rows, columns) = state.next().zip(state.next()).expect("two parts or three");
-        let moments = FactoredMoments { rows, columns, changes: state.next() };
-        let (parameter, moments) =
-            rule.controlled(matrices(&step.shape), step.parameter, step.gradient, moments, control);
-        let state = [moments.rows, moments.columns].into_iter().chain(moments.changes);
-        (parameter, state.collect())
+    fn steps(
+        &self,
+        updates: Vec<Update>,
+        gradient_scale: f64,
+        control: Option<&StepControl>,
+    ) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
+        updates.into_iter().map(|update| self.controlled_step(update, gradient_scale, control)).collect()
     }
 }
 
@@ -79,7 +90,7 @@ fn matrices(shape: &[usize]) -> [usize; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GradientSum, Optimizer, OptimizerName};
+    use crate::{GradientSum, Optimizer};
     use burn::module::{Module, Param};
     use burn::tensor::{Device, TensorData};
     use serde::Deserialize;

@@ -1,7 +1,7 @@
 //! AdamW.
 
-use super::OptimizerConfig;
-use super::rule::{Rule, Step};
+use super::rule::{Update, UpdateRule};
+use super::{OptimizerConfig, OptimizerName};
 use burn::tensor::Tensor;
 use undertone_ops::{AdamWRule, AdamWStep, Moments, StepControl, adamw};
 
@@ -12,44 +12,41 @@ pub(super) struct AdamW {
     epsilon: f64,
 }
 
-impl AdamW {
-    pub const PARTS: [&str; 2] = ["m", "v"];
+impl UpdateRule for AdamW {
+    const NAME: &'static str = OptimizerName::ADAMW.as_str();
+    const STATE: &'static [&'static str] = &["m", "v"];
+    const IS_ELEMENTWISE: bool = true;
 
-    pub fn new(config: &OptimizerConfig) -> Self {
-        Self { beta1: config.beta1, beta2: config.beta2, epsilon: config.epsilon }
-    }
-}
-
-impl Rule for AdamW {
-    fn parts(&self) -> &'static [&'static str] {
-        &Self::PARTS
+    fn new(config: &OptimizerConfig) -> Result<Self, String> {
+        Ok(Self { beta1: config.beta1, beta2: config.beta2, epsilon: config.epsilon })
     }
 
-    fn lengths(&self, shape: &[usize]) -> Vec<usize> {
-        vec![shape.iter().product(); 2]
+    fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>) {
+        self.steps(vec![update], 1.0, None).remove(0)
     }
 
-    fn is_elementwise(&self) -> bool {
-        true
-    }
-
-    fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
-        let step = |step: Step| {
+    fn steps(
+        &self,
+        updates: Vec<Update>,
+        gradient_scale: f64,
+        control: Option<&StepControl>,
+    ) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
+        let step = |update: Update| {
             let rule = AdamWRule {
-                learning_rate: step.learning_rate,
+                learning_rate: update.learning_rate,
                 beta1: self.beta1,
                 beta2: self.beta2,
                 epsilon: self.epsilon,
-                weight_decay: step.weight_decay,
-                step: step.number,
-                gradient_scale: step.gradient_scale,
+                weight_decay: update.weight_decay,
+                step: update.number,
+                gradient_scale,
             };
-            let mut state = step.state.into_iter();
+            let mut state = update.state.into_iter();
             let (mean, square) = state.next().zip(state.next()).expect("two parts");
             let moments = Moments { mean, square };
-            AdamWStep { rule, parameter: step.parameter, gradient: step.gradient, moments }
+            AdamWStep { rule, parameter: update.parameter, gradient: update.gradient, moments }
         };
-        let moved = adamw(steps.into_iter().map(step).collect(), control).into_iter();
+        let moved = adamw(updates.into_iter().map(step).collect(), control).into_iter();
         moved.map(|(parameter, Moments { mean, square })| (parameter, vec![mean, square])).collect()
     }
 }

@@ -19,7 +19,7 @@ use crate::GradientSum;
 use burn::module::{Module, Param, ParamMapper};
 use burn::tensor::{Device, Tensor, TensorData};
 use registry::title;
-use rule::{Rule, Step};
+use rule::{DynRule, Update};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -29,7 +29,7 @@ use undertone_store::{HostTensor, MapParameter, StoreError, map};
 /// The optimizer of a configuration. Its state has names, and can be saved and restored exactly.
 pub struct Optimizer {
     config: OptimizerConfig,
-    rule: Box<dyn Rule>,
+    rule: Box<dyn DynRule>,
     state: BTreeMap<String, State>,
     /// Names of the parameters of the last step.
     moved: Vec<String>,
@@ -96,12 +96,13 @@ impl Optimizer {
         control: Option<&StepControl>,
         whole: impl FnOnce(BTreeMap<String, Moved>) -> Result<BTreeMap<String, Moved>, E>,
     ) -> Result<M, E> {
+        let gradient_scale = gradients.scale();
         let mut taker = Taker { optimizer: self, gradients, learning_rate, taken: Taken::default() };
         let model = map(model, &mut taker);
-        let Taken { names, steps, sizes, params } = taker.taken;
-        let numbers: Vec<u64> = steps.iter().map(|step| step.number).collect();
+        let Taken { names, updates, sizes, params } = taker.taken;
+        let numbers: Vec<u64> = updates.iter().map(|update| update.number).collect();
         let mut moved = BTreeMap::new();
-        let stepped = self.rule.steps(steps, control);
+        let stepped = self.rule.steps(updates, gradient_scale, control);
         for (((name, size), step), (values, parts)) in names.iter().zip(sizes).zip(numbers).zip(stepped) {
             self.state.insert(name.clone(), State { step, parts, size });
             moved.insert(name.clone(), Moved { values, size });
@@ -120,7 +121,7 @@ impl Optimizer {
     /// parameter.
     pub(crate) fn divided(&self) -> Vec<String> {
         let divided = |state: &State| self.shard.is_some_and(|shard| shard.divides(state.size));
-        let parts = |name: &String| self.rule.parts().iter().map(|part| format!("{name}.{part}")).collect::<Vec<_>>();
+        let parts = |name: &String| self.rule.state().iter().map(|part| format!("{name}.{part}")).collect::<Vec<_>>();
         self.state.iter().filter(|(_, state)| divided(state)).flat_map(|(name, _)| parts(name)).collect()
     }
 
@@ -147,7 +148,7 @@ impl Optimizer {
     pub fn to_tensors(&self) -> BTreeMap<String, HostTensor> {
         let mut tensors = BTreeMap::new();
         for (name, state) in &self.state {
-            for (part, tensor) in self.rule.parts().iter().zip(&state.parts) {
+            for (part, tensor) in self.rule.state().iter().zip(&state.parts) {
                 let data: Vec<f32> = tensor.clone().try_into_vec_as().expect("moments are floats");
                 tensors.insert(format!("{name}.{part}"), HostTensor { shape: vec![data.len()], data });
             }
@@ -181,7 +182,7 @@ impl Optimizer {
                 let length = own.len();
                 Ok(Tensor::from_data(TensorData::new(own, [length]), device))
             };
-            let parts = self.rule.parts().iter().map(tensor).collect::<Result<_, _>>()?;
+            let parts = self.rule.state().iter().map(tensor).collect::<Result<_, _>>()?;
             let step = source(&format!("{name}.{STEP}"))?.data.first().copied().unwrap_or_default() as u64;
             state.insert(name, State { step, parts, size });
         }
@@ -191,7 +192,7 @@ impl Optimizer {
 
     /// Name of the optimizer for messages.
     pub fn title(&self) -> &'static str {
-        title(&self.rule.parts().iter().copied().collect())
+        title(&self.rule.state().iter().copied().collect())
     }
 
     /// Returns the name of the optimizer whose state has tensors of these names, as in [`title`](Self::title); `None`
@@ -205,7 +206,7 @@ impl Optimizer {
 }
 
 impl OptimizerConfig {
-    fn rule(&self) -> Box<dyn Rule> {
+    fn rule(&self) -> Box<dyn DynRule> {
         registry::rule(self).unwrap_or_else(|reason| panic!("a configuration that was not checked: {reason}"))
     }
 
@@ -232,7 +233,7 @@ struct Taker<'a> {
 #[derive(Default)]
 struct Taken {
     names: Vec<String>,
-    steps: Vec<Step>,
+    updates: Vec<Update>,
     /// Number of elements of each parameter.
     sizes: Vec<usize>,
     /// [`ParamMapper`] of each parameter, by name.
@@ -262,11 +263,10 @@ impl MapParameter for Taker<'_> {
         };
         let State { step, parts, .. } = state.remove(&name).unwrap_or_else(fresh);
         let settings = config.settings(&name, D);
-        self.taken.steps.push(Step {
+        self.taken.updates.push(Update {
             shape: own_shape,
             learning_rate: self.learning_rate * settings.factor,
             weight_decay: settings.weight_decay,
-            gradient_scale: self.gradients.scale(),
             number: step + 1,
             parameter,
             gradient,

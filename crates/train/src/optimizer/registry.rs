@@ -34,10 +34,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use super::rule::{Rule, Step};
+pub use super::rule::{Update, UpdateRule};
+
+use super::rule::DynRule;
 use super::{OptimizerConfig, OptimizerName, adafactor::Adafactor, adamw::AdamW};
 use crate::config_error::TrainConfigError;
-use burn::tensor::Tensor;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -45,67 +46,18 @@ use serde_json::Value;
 use std::any::TypeId;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use undertone_ops::StepControl;
 use undertone_registry::{Kind, NameTaken, Registry, Unknown};
-
-/// Update rule of one parameter. A type that implements it, and one call of [`register`], add an optimizer that YAML
-/// can name. The Learner does the rest: accumulation, clipping, the schedule, groups, guards, and saving and restoring
-/// state.
-pub trait UpdateRule: Send + Sync + Sized + 'static {
-    /// Name in configurations.
-    const NAME: &'static str;
-    /// Names of the state tensors in checkpoints.
-    const STATE: &'static [&'static str];
-    /// Whether the update of an element depends on no other element. The state can then be sharded among ranks with
-    /// `train.shard_optimizer`, and the rule receives parts of parameters as vectors.
-    const IS_ELEMENTWISE: bool = false;
-
-    /// Makes the rule from its settings in `train.optimizer`. Settings that no other optimizer has are under `options`
-    /// there.
-    ///
-    /// # Errors
-    /// A sentence on the invalid setting.
-    fn new(config: &OptimizerConfig) -> Result<Self, String>;
-
-    /// Number of elements of each state tensor for a parameter of this shape. They begin at zero.
-    fn lengths(&self, shape: &[usize]) -> Vec<usize> {
-        vec![shape.iter().product(); Self::STATE.len()]
-    }
-
-    /// Returns the parameter after the step, `[elements]`, and its state.
-    fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>);
-}
-
-/// Inputs of a parameter's step. Tensors are f32 and without autodiff.
-#[derive(Clone, Debug)]
-pub struct Update {
-    /// Shape of the parameter.
-    pub shape: Vec<usize>,
-    /// Learning rate: the schedule's, times the factor of the parameter's group.
-    pub learning_rate: f64,
-    /// Weight decay of the group or the configuration; 0 for biases and norms.
-    pub weight_decay: f64,
-    /// Number of the step of this parameter, from 1.
-    pub number: u64,
-    /// Parameter, `[elements]`.
-    pub parameter: Tensor<1>,
-    /// Gradient, `[elements]`, accumulated and clipped.
-    pub gradient: Tensor<1>,
-    /// State tensors in the order of [`UpdateRule::STATE`].
-    pub state: Vec<Tensor<1>>,
-}
 
 /// Registers an optimizer under its name. Registering the same type again changes nothing.
 ///
 /// # Errors
 /// When another optimizer has the name.
 pub fn register<R: UpdateRule>() -> Result<(), NameTaken> {
-    let make = |config: &OptimizerConfig| R::new(config).map(|rule| Box::new(Registered(rule)) as Box<dyn Rule>);
-    OPTIMIZERS.register(Entry { name: R::NAME, of: Some(TypeId::of::<R>()), state: R::STATE, make })
+    OPTIMIZERS.register(Entry::of::<R>())
 }
 
 /// Makes the rule of a configuration.
-pub(super) fn rule(config: &OptimizerConfig) -> Result<Box<dyn Rule>, String> {
+pub(super) fn rule(config: &OptimizerConfig) -> Result<Box<dyn DynRule>, String> {
     (OPTIMIZERS.get(config.name.as_str()).map_err(|error| error.to_string())?.make)(config)
 }
 
@@ -154,30 +106,28 @@ impl<'de> Deserialize<'de> for OptimizerName {
 /// Returns the name of the optimizer whose state has these parts.
 pub(super) fn title(parts: &BTreeSet<&str>) -> &'static str {
     let are = |known: &[&str]| parts.len() == known.len() && known.iter().all(|part| parts.contains(part));
-    if are(&Adafactor::AVERAGED_PARTS) {
+    if are(Adafactor::AVERAGED_STATE) {
         return "adafactor with `beta1`";
     }
     OPTIMIZERS.all().iter().find(|entry| are(entry.state)).map_or("an unknown optimizer", |entry| entry.name)
 }
 
-static OPTIMIZERS: Registry<Entry> = Registry::new("optimizer", || {
-    let adamw: Make = |config| Ok(Box::new(AdamW::new(config)));
-    let adafactor: Make = |config| Ok(Box::new(Adafactor::new(config)));
-    vec![
-        Entry { name: OptimizerName::ADAMW.as_str(), of: None, state: &AdamW::PARTS, make: adamw },
-        Entry { name: OptimizerName::ADAFACTOR.as_str(), of: None, state: &Adafactor::PARTS, make: adafactor },
-    ]
-});
-
-type Make = fn(&OptimizerConfig) -> Result<Box<dyn Rule>, String>;
+static OPTIMIZERS: Registry<Entry> =
+    Registry::new("optimizer", || vec![Entry::of::<AdamW>(), Entry::of::<Adafactor>()]);
 
 #[derive(Clone)]
 struct Entry {
     name: &'static str,
-    /// Type of a registered rule.
-    of: Option<TypeId>,
+    of: TypeId,
     state: &'static [&'static str],
-    make: Make,
+    make: fn(&OptimizerConfig) -> Result<Box<dyn DynRule>, String>,
+}
+
+impl Entry {
+    fn of<R: UpdateRule>() -> Self {
+        let make = |config: &OptimizerConfig| Ok(Box::new(R::new(config)?) as Box<dyn DynRule>);
+        Self { name: R::NAME, of: TypeId::of::<R>(), state: R::STATE, make }
+    }
 }
 
 impl Kind for Entry {
@@ -188,42 +138,7 @@ impl Kind for Entry {
 
 impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
-        self.of.is_some() && self.of == other.of
-    }
-}
-
-/// Adapter of a registered rule. It applies the gradient scale, and keeps the old values where a control prevents the
-/// update.
-struct Registered<R>(R);
-
-impl<R: UpdateRule> Rule for Registered<R> {
-    fn parts(&self) -> &'static [&'static str] {
-        R::STATE
-    }
-
-    fn lengths(&self, shape: &[usize]) -> Vec<usize> {
-        self.0.lengths(shape)
-    }
-
-    fn is_elementwise(&self) -> bool {
-        R::IS_ELEMENTWISE
-    }
-
-    fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
-        let stepped = steps.into_iter().map(|step| {
-            let Step { shape, learning_rate, weight_decay, gradient_scale, number, parameter, gradient, state } = step;
-            let Some(control) = control else {
-                let gradient = gradient.mul_scalar(gradient_scale);
-                return self.0.step(Update { shape, learning_rate, weight_decay, number, parameter, gradient, state });
-            };
-            let gradient = gradient * control.factor();
-            let (old, old_state) = (parameter.clone(), state.clone());
-            let (new, new_state) =
-                self.0.step(Update { shape, learning_rate, weight_decay, number, parameter, gradient, state });
-            let state = old_state.into_iter().zip(new_state).map(|(old, new)| control.choose(old, new));
-            (control.choose(old, new), state.collect())
-        });
-        stepped.collect()
+        self.of == other.of
     }
 }
 
@@ -232,7 +147,7 @@ mod tests {
     use super::*;
     use crate::{GradientSum, Optimizer};
     use burn::module::{Module, Param};
-    use burn::tensor::Device;
+    use burn::tensor::{Device, Tensor};
     use undertone_ops::{StepControl, StepRules};
 
     /// Gradient descent with momentum, whose decay is in `options`.

@@ -1,35 +1,117 @@
 //! Interface of update rules.
 
+use super::OptimizerConfig;
 use burn::tensor::Tensor;
 use undertone_ops::StepControl;
 
-/// Update rule of one parameter. It has no state of its own.
-pub(super) trait Rule: Send + Sync {
-    /// Names of the state tensors of a parameter.
-    fn parts(&self) -> &'static [&'static str];
+/// Update rule of one parameter. A type that implements it, and one call of [`register`](super::registry::register), add an optimizer that YAML
+/// can name. The Learner does the rest: accumulation, clipping, the schedule, groups, guards, and saving and restoring
+/// state.
+pub trait UpdateRule: Send + Sync + Sized + 'static {
+    /// Name in configurations.
+    const NAME: &'static str;
+    /// Names of the state tensors in checkpoints.
+    const STATE: &'static [&'static str];
+    /// Whether the update of an element depends on no other element. The state can then be sharded among ranks with
+    /// `train.shard_optimizer`, and the rule receives parts of parameters as vectors.
+    const IS_ELEMENTWISE: bool = false;
+
+    /// Makes the rule from its settings in `train.optimizer`. Settings that no other optimizer has are under `options`
+    /// there.
+    ///
+    /// # Errors
+    /// A sentence on the invalid setting.
+    fn new(config: &OptimizerConfig) -> Result<Self, String>;
 
     /// Number of elements of each state tensor for a parameter of this shape. They begin at zero.
-    fn lengths(&self, shape: &[usize]) -> Vec<usize>;
+    fn lengths(&self, shape: &[usize]) -> Vec<usize> {
+        vec![shape.iter().product(); Self::STATE.len()]
+    }
 
-    /// Whether the update of an element depends on no other element.
-    fn is_elementwise(&self) -> bool;
+    /// Returns the parameter after the step, `[elements]`, and its state.
+    fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>);
 
-    /// Returns each parameter, `[elements]`, and its state after the step. Both are unchanged if `control` prevents the
-    /// update.
-    fn steps(&self, steps: Vec<Step>, control: Option<&StepControl>) -> Vec<(Tensor<1>, Vec<Tensor<1>>)>;
+    /// Names of the state tensors with these settings; by default [`STATE`](Self::STATE).
+    fn state(&self) -> &'static [&'static str] {
+        Self::STATE
+    }
+
+    /// Returns every parameter after the step, and its state: by default a [`step`](Self::step) of each. A rule whose
+    /// kernels step many parameters at once overrides it. Gradients are still to be multiplied by the factor of
+    /// `control`, or by `gradient_scale` where there is no control. If the control prevents the update, parameters and
+    /// state are unchanged.
+    fn steps(
+        &self,
+        updates: Vec<Update>,
+        gradient_scale: f64,
+        control: Option<&StepControl>,
+    ) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
+        let step = |mut update: Update| {
+            let Some(control) = control else {
+                update.gradient = update.gradient.mul_scalar(gradient_scale);
+                return self.step(update);
+            };
+            update.gradient = update.gradient * control.factor();
+            let (old, old_state) = (update.parameter.clone(), update.state.clone());
+            let (new, new_state) = self.step(update);
+            let state = old_state.into_iter().zip(new_state).map(|(old, new)| control.choose(old, new));
+            (control.choose(old, new), state.collect())
+        };
+        updates.into_iter().map(step).collect()
+    }
 }
 
-/// Inputs of one parameter's step.
-pub(super) struct Step {
+/// Inputs of a parameter's step. Tensors are f32 and without autodiff.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// Shape of the parameter.
     pub shape: Vec<usize>,
+    /// Learning rate: the schedule's, times the factor of the parameter's group.
     pub learning_rate: f64,
+    /// Weight decay of the group or the configuration; 0 for biases and norms.
     pub weight_decay: f64,
-    /// Factor still to be applied to the gradient, where there is no control.
-    pub gradient_scale: f64,
-    /// Number of the step, from 1.
+    /// Number of the step of this parameter, from 1.
     pub number: u64,
-    /// `[elements]`.
+    /// Parameter, `[elements]`.
     pub parameter: Tensor<1>,
+    /// Gradient, `[elements]`, accumulated and clipped.
     pub gradient: Tensor<1>,
+    /// State tensors in the order of [`UpdateRule::STATE`].
     pub state: Vec<Tensor<1>>,
+}
+
+/// An [`UpdateRule`] of any type.
+pub(super) trait DynRule: Send + Sync {
+    fn state(&self) -> &'static [&'static str];
+    fn lengths(&self, shape: &[usize]) -> Vec<usize>;
+    fn is_elementwise(&self) -> bool;
+    fn steps(
+        &self,
+        updates: Vec<Update>,
+        gradient_scale: f64,
+        control: Option<&StepControl>,
+    ) -> Vec<(Tensor<1>, Vec<Tensor<1>>)>;
+}
+
+impl<R: UpdateRule> DynRule for R {
+    fn state(&self) -> &'static [&'static str] {
+        UpdateRule::state(self)
+    }
+
+    fn lengths(&self, shape: &[usize]) -> Vec<usize> {
+        UpdateRule::lengths(self, shape)
+    }
+
+    fn is_elementwise(&self) -> bool {
+        R::IS_ELEMENTWISE
+    }
+
+    fn steps(
+        &self,
+        updates: Vec<Update>,
+        gradient_scale: f64,
+        control: Option<&StepControl>,
+    ) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
+        UpdateRule::steps(self, updates, gradient_scale, control)
+    }
 }
