@@ -3,9 +3,8 @@
 use crate::{Experiment, RunError, run};
 use burn::tensor::Device;
 use std::path::Path;
-use undertone_fit::tune::{Attempt, Limits, within_limits};
+use undertone_fit::tune::{Attempt, Limits, Outcome, within_limits};
 use undertone_ops::runs_on_host;
-use undertone_train::tune::Outcome;
 use undertone_train::{BackendFailure, GradientCheckpointing, catch_backend_failure, peak_memory_bytes};
 
 /// Tries a batch within limits. Call it in a separate process: if a limit is exceeded, `report` is called from another

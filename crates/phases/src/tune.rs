@@ -7,8 +7,7 @@ use crate::Experiment;
 use crate::run::{self, Stage};
 use std::fmt::Write;
 use undertone_data::limits::MOST_BATCH;
-use undertone_fit::tune::{Attempt, TuneError, TuneOptions, TuneRequest, search, table};
-use undertone_train::tune::{Outcome, Plan, Probe};
+use undertone_fit::tune::{Attempt, Outcome, Plan, Probe, TuneError, TuneOptions, TuneRequest, search, table};
 use undertone_train::{GradientCheckpointing, LrScaling};
 
 /// Result of tuning.
@@ -156,7 +155,7 @@ fn overrides(experiment: &Experiment, rate_changed: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use undertone_train::tune::Goal;
+    use undertone_fit::tune::Goal;
 
     fn experiment(batch_size: usize, accumulation: usize) -> Experiment {
         let mut experiment = Experiment::default();

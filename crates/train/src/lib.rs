@@ -2,8 +2,8 @@
 //!
 //! You give it an [`Objective`] (loss terms of a batch, metrics, export) and [`Batches`]. The Learner adds precision,
 //! optimizer, schedule and clipping, guards against losses that are not finite, logs of metrics and of where the time
-//! went, checkpoints and resume. [`tune`] searches for the largest batch, [`HardwareSampler`] watches the machine. The
-//! crate deliberately knows no architecture, no task and no data set.
+//! went, checkpoints and resume. [`HardwareSampler`] watches the machine. The crate deliberately knows no architecture,
+//! no task and no data set.
 //!
 //! ```
 //! use burn::nn::{Linear, LinearConfig};
@@ -88,7 +88,6 @@ mod stopwatch;
 mod table;
 mod tally;
 mod tensorboard;
-pub mod tune;
 
 pub use checkpoint::{Checkpoint, Checkpoints, Contents, TrainState};
 pub use config::{CheckpointConfig, EvaluateConfig, TrainConfig};

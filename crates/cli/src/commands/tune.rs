@@ -9,11 +9,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use undertone::fit::tune::{Attempt, HEAD, Limits, TuneError, TuneOptions, probe_in_child, row, table};
+use undertone::fit::tune::{Attempt, Goal, HEAD, Limits, Outcome, TuneError, TuneOptions, probe_in_child, row, table};
 use undertone::ops::runs_on_host;
 use undertone::phases::Experiment;
 use undertone::phases::tune::{SIGNATURE, Tuned, run_probe, subject, tune};
-use undertone::train::tune::{Goal, Outcome};
 use undertone::train::{Amount, LrScaling, MemoryBudget, available_memory_bytes, resident_memory_bytes};
 
 /// Name of the hidden command.

@@ -1,11 +1,11 @@
 //! Runs a probe's process and reads its result.
 
 use super::error::TuneError;
+use super::probe::Outcome;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use undertone_train::tune::Outcome;
 use undertone_train::{says_out_of_memory, telling_line};
 
 /// Runs a probe's process to its end, and kills it after `patience`: the process has a time limit of its own, but may

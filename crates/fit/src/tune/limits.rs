@@ -1,9 +1,8 @@
-use super::probe::Limits;
+use super::probe::{Limits, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use undertone_train::resident_memory_bytes;
-use undertone_train::tune::Outcome;
 
 /// Interval of the checks. A process that allocates hundreds of MB per second can have exceeded the limit by the next
 /// check; a peak between two checks is found at the end.

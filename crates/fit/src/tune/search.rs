@@ -1,8 +1,8 @@
 use super::error::TuneError;
-use super::probe::Attempt;
+use super::plan::{Goal, NOISE, Plan, Search, choose};
+use super::probe::{Attempt, Outcome, Probe};
 use super::table::reason;
 use undertone_train::LrScaling;
-use undertone_train::tune::{Goal, NOISE, Outcome, Plan, Probe, Search, choose};
 
 /// Options of the search.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,6 +1,6 @@
+use super::probe::{Outcome, Probe};
 use std::fmt::Write;
 use undertone_train::Amount;
-use undertone_train::tune::{Outcome, Probe};
 
 /// Returns the probes sorted by batch, one line each.
 pub fn table(probes: &[Probe]) -> String {

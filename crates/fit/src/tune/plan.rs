@@ -1,20 +1,6 @@
-//! Search for the largest batch that fits, as pure arithmetic: nothing here runs a model.
-//!
-//! [`Search`] returns the batch size to try next, [`choose`] selects one of those that fit, [`Plan`] gives the number
-//! of batches in an optimizer step, and [`LrScaling`](crate::LrScaling) adapts the learning rate if the step's size
-//! changes.
-//!
-//! ```
-//! use undertone_train::tune::Search;
-//!
-//! let mut search = Search::new(1000);
-//! while let Some(batch) = search.next() {
-//!     search.record(batch, batch <= 23);
-//! }
-//! assert_eq!(search.largest(), Some(23));
-//! ```
+//! Which batch to try next, and which to take, as pure arithmetic: nothing here runs a model.
 
-use serde::{Deserialize, Serialize};
+use super::probe::Probe;
 use std::str::FromStr;
 
 /// Search for the largest batch that fits: 1, then doubling as long as batches fit, then bisection.
@@ -22,6 +8,16 @@ use std::str::FromStr;
 /// It tries no batch size twice, and only sizes between the largest that fitted and the smallest that did not. It
 /// therefore needs at most twice the binary logarithm of its cap. Probes need not be monotone: the result always
 /// fitted.
+///
+/// ```
+/// use undertone_fit::tune::Search;
+///
+/// let mut search = Search::new(1000);
+/// while let Some(batch) = search.next() {
+///     search.record(batch, batch <= 23);
+/// }
+/// assert_eq!(search.largest(), Some(23));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Search {
     cap: usize,
@@ -71,79 +67,6 @@ impl Search {
     pub fn largest(&self) -> Option<usize> {
         Some(self.fits).filter(|fits| *fits > 0)
     }
-}
-
-/// Outcome of a probe of one batch size.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Outcome {
-    /// It can be trained.
-    Fits {
-        /// Peak memory in bytes: of the process on a CPU, of the device's allocator elsewhere, if that reports it.
-        peak_bytes: Option<u64>,
-        /// Samples per second of training steps after the first.
-        samples_per_second: f64,
-    },
-    /// It exceeded its memory budget, and stopped itself.
-    OverBudget {
-        /// Memory by then, in bytes.
-        peak_bytes: u64,
-    },
-    /// An allocation failed, or the system killed the process.
-    OutOfMemory {
-        /// Error message.
-        reason: String,
-    },
-    /// Its steps took longer than the limit of a probe.
-    TooSlow {
-        /// Time until it was stopped, in seconds.
-        seconds: f64,
-    },
-    /// It failed for another reason.
-    Crashed {
-        /// Error message.
-        reason: String,
-    },
-}
-
-impl Outcome {
-    /// Whether it failed for lack of memory.
-    pub fn wants_memory(&self) -> bool {
-        matches!(self, Self::OverBudget { .. } | Self::OutOfMemory { .. })
-    }
-
-    /// Whether the batch can be trained.
-    pub fn fits(&self) -> bool {
-        matches!(self, Self::Fits { .. })
-    }
-
-    /// Peak memory in bytes, if it is known.
-    pub fn peak_bytes(&self) -> Option<u64> {
-        match self {
-            Self::Fits { peak_bytes, .. } => *peak_bytes,
-            Self::OverBudget { peak_bytes } => Some(*peak_bytes),
-            _ => None,
-        }
-    }
-
-    /// Samples per second, if the batch can be trained.
-    pub fn samples_per_second(&self) -> Option<f64> {
-        match self {
-            Self::Fits { samples_per_second, .. } => Some(*samples_per_second),
-            _ => None,
-        }
-    }
-}
-
-/// A batch size and its outcome.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Probe {
-    /// Samples per batch.
-    pub batch: usize,
-    /// Batches per optimizer step in the probe.
-    pub accumulation: usize,
-    /// Outcome of the probe.
-    pub outcome: Outcome,
 }
 
 /// Goal of the choice of a batch size.
@@ -220,6 +143,7 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
+    use super::super::probe::Outcome;
     use super::*;
     use proptest::prelude::*;
 
@@ -342,21 +266,6 @@ mod tests {
             [(16, 16, 16, 1), (16, 40, 16, 1), (16, 7, 4, 4), (12, 5, 4, 3), (7, 5, 4, 2), (14, 6, 5, 3), (1, 1, 1, 1)]
         {
             assert_eq!(Plan::of(effective, largest), Plan { batch, accumulation }, "{effective} by {largest}");
-        }
-    }
-
-    #[test]
-    fn outcomes_are_one_json_line_each() {
-        let outcomes = [
-            Outcome::Fits { peak_bytes: Some(5), samples_per_second: 1.5 },
-            Outcome::OverBudget { peak_bytes: 7 },
-            Outcome::TooSlow { seconds: 2.0 },
-            Outcome::Crashed { reason: "two\nlines".into() },
-        ];
-        for outcome in outcomes {
-            let line = serde_json::to_string(&outcome).expect("JSON");
-            assert!(!line.contains('\n'));
-            assert_eq!(serde_json::from_str::<Outcome>(&line).expect(&line), outcome);
         }
     }
 }
