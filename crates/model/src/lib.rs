@@ -34,5 +34,6 @@ pub mod text;
 pub mod text_decoder;
 mod tokenizer_file;
 pub mod whisper;
+mod whisper_backbone;
 
 pub use folder::{FolderError, WrongSize, is_model_file};

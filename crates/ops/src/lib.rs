@@ -60,6 +60,7 @@ mod product;
 mod random;
 mod read;
 mod step;
+mod step_rules;
 mod sum;
 #[cfg(test)]
 mod testing;
@@ -88,7 +89,8 @@ pub use precision::{Compute, autocast};
 pub use product::matmul;
 pub use random::{normal, seed, uniform};
 pub use read::{Reading, read, read_behind, wait, waits};
-pub use step::{StepControl, StepNumbers, StepReading, StepRules};
+pub use step::{StepControl, StepNumbers, StepReading};
+pub use step_rules::StepRules;
 pub use sum::sum;
 pub use undertone_kernels::matrix::Precision as MatmulPrecision;
 pub use undertone_kernels::seeds;

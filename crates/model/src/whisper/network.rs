@@ -1,13 +1,11 @@
 //! Complete Whisper network.
 
 use super::{DecoderLayer, EncoderLayer, WhisperConfig, WhisperDecoder, WhisperEncoder};
-use crate::backbone::{Backbone, BackboneInput, WrongInput};
-use crate::layers::{Embedding, Linear};
-use crate::lora::{Adaptable, Gates, Site};
+use crate::layers::Linear;
+use crate::lora::{Adaptable, Site};
 use burn::module::Module;
-use burn::tensor::{Bool, Device, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use std::num::NonZeroUsize;
-use std::ops::Range;
 
 /// Whisper: encoder and decoder. Module paths are Hugging Face's tensor names without their `model.` prefix.
 #[derive(Module, Debug)]
@@ -33,6 +31,12 @@ impl Whisper {
         self
     }
 
+    /// Sets gradient checkpointing, as [`with_gradient_checkpointing`](Self::with_gradient_checkpointing) does.
+    pub(crate) fn set_gradient_checkpointing(&mut self, every: Option<NonZeroUsize>) {
+        self.encoder.checkpointing = every;
+        self.decoder.checkpointing = every;
+    }
+
     /// Returns the decoder's states for every position of `ids` (teacher forcing).
     ///
     /// # Shapes
@@ -49,58 +53,6 @@ impl Whisper {
     /// - output: `[batch, tokens, vocab_size]`
     pub fn forward(&self, mel: Tensor<3>, ids: Tensor<2, Int>) -> Tensor<3> {
         self.decoder.logits(self.decode(self.encoder.forward(mel), ids))
-    }
-}
-
-impl Backbone for Whisper {
-    fn token_embedding(&self) -> &Embedding {
-        &self.decoder.embed_tokens
-    }
-
-    fn block_count(&self) -> usize {
-        self.encoder.layers.len()
-    }
-
-    fn embed(&self, input: BackboneInput, _: &Tensor<2, Bool>) -> Result<Tensor<3>, WrongInput> {
-        let (mel, start) = input.mel()?;
-        Ok(self.encoder.front_end(mel, start))
-    }
-
-    /// Whisper attends to padding as well: it was trained on whole windows.
-    fn forward_blocks(
-        &self,
-        x: Tensor<3>,
-        blocks: Range<usize>,
-        _: &Tensor<2, Bool>,
-        gates: Option<&Gates>,
-    ) -> Tensor<3> {
-        self.encoder.blocks(x, blocks, gates)
-    }
-
-    fn finish(&self, x: Tensor<3>) -> Tensor<3> {
-        self.encoder.layer_norm.forward(x)
-    }
-
-    fn decoder(&self) -> Option<&WhisperDecoder> {
-        Some(&self.decoder)
-    }
-
-    fn constants(&self) -> &'static [&'static str] {
-        &["encoder.embed_positions.weight"]
-    }
-
-    fn set_gradient_checkpointing(&mut self, every: Option<NonZeroUsize>) {
-        self.encoder.checkpointing = every;
-        self.decoder.checkpointing = every;
-    }
-
-    fn forward_flops(&self, length: usize, written: usize) -> f64 {
-        Whisper::forward_flops(self, length, written)
-    }
-
-    /// transformers' `WhisperForConditionalGeneration` holds its network in `model`.
-    fn peft_prefix(&self) -> &'static str {
-        "base_model.model.model."
     }
 }
 

@@ -1,7 +1,7 @@
 //! Decision on a training step, in one launch.
 
 use super::launch::empty;
-use crate::step::StepRules;
+use crate::step_rules::StepRules;
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;

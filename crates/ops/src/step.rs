@@ -1,10 +1,7 @@
 //! Results of a training step, kept on the device.
 
-mod rules;
-
-pub use rules::StepRules;
-
 use crate::read::{Reading, read_behind};
+use crate::step_rules::StepRules;
 #[cfg(feature = "cube")]
 use crate::{cube, device::Backing};
 use burn::tensor::{Bool, Tensor};
