@@ -8,18 +8,18 @@ use std::path::Path;
 /// The crate that may.
 const OWNER: &str = "ops";
 
-/// Crates that are backends, or what they are made of, as code writes them.
+/// Crates that are backends, or what they are made of.
 const CRATES: [&str; 12] = [
-    "burn_cpu",
-    "burn_cubecl",
-    "burn_cuda",
-    "burn_flex",
-    "burn_ndarray",
-    "burn_rocm",
-    "burn_tch",
-    "burn_wgpu",
+    "burn-cpu",
+    "burn-cubecl",
+    "burn-cuda",
+    "burn-flex",
+    "burn-ndarray",
+    "burn-rocm",
+    "burn-tch",
+    "burn-wgpu",
     "cubecl",
-    "cubecl_cuda",
+    "cubecl-cuda",
     "cubek",
     "tch",
 ];
@@ -61,7 +61,7 @@ pub fn check_manifest(package: &Package, place: &str) -> Vec<Finding> {
     let found = |text: String| Finding::new(Rule::Backend, place, text);
     let mut findings = Vec::new();
     for dependency in package.dependencies.iter().filter(|dependency| !dependency.ours) {
-        if CRATES.contains(&dependency.name.replace('-', "_").as_str()) {
+        if CRATES.contains(&dependency.name.as_str()) {
             findings.push(found(format!("it depends on {}, which only {OWNER} may", dependency.name)));
         }
         let features = dependency.features.iter().filter(|feature| BACKEND_FEATURES.contains(&feature.as_str()));
@@ -73,8 +73,8 @@ pub fn check_manifest(package: &Package, place: &str) -> Vec<Finding> {
     for (name, brings) in &package.features {
         for brought in brings {
             let (of, feature) = brought.split_once('/').unwrap_or((brought, ""));
-            let of = of.trim_start_matches("dep:").trim_end_matches('?').replace('-', "_");
-            if CRATES.contains(&of.as_str()) || (of == "burn" && BACKEND_FEATURES.contains(&feature)) {
+            let of = of.trim_start_matches("dep:").trim_end_matches('?');
+            if CRATES.contains(&of) || (of == "burn" && BACKEND_FEATURES.contains(&feature)) {
                 findings.push(found(format!("its feature {name} brings {brought}, which only {OWNER} may")));
             }
         }
@@ -82,7 +82,8 @@ pub fn check_manifest(package: &Package, place: &str) -> Vec<Finding> {
     findings
 }
 
-/// Where the code of a crate that may not names a backend. `show` makes a file's path short.
+/// Where the code of a crate that may not names a backend of those that Burn exports; it can name no crate that its
+/// manifest does not. `show` makes a file's path short.
 pub fn check_code(package: &Package, tree: &Tree, show: impl Fn(&Path) -> String) -> Vec<Finding> {
     if package.name == OWNER || package.is_tests() {
         return Vec::new();
@@ -109,6 +110,6 @@ pub fn check_code(package: &Package, tree: &Tree, show: impl Fn(&Path) -> String
 }
 
 fn names_backend(path: &[String]) -> bool {
-    let Some((first, rest)) = path.split_first() else { return false };
-    CRATES.contains(&first.as_str()) || (first == "burn" && rest.iter().any(|name| NAMES.contains(&name.as_str())))
+    path.split_first()
+        .is_some_and(|(first, rest)| first == "burn" && rest.iter().any(|name| NAMES.contains(&name.as_str())))
 }

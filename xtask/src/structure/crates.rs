@@ -1,48 +1,9 @@
 //! Arrows between crates: what Cargo.toml says against what ARCHITECTURE.md says.
 
-use super::error::StructureError;
 use super::finding::{Finding, Rule};
+use super::page::{Listed, PAGE};
 use super::workspace::Package;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-
-/// The page that lists the arrows.
-pub const PAGE: &str = "ARCHITECTURE.md";
-/// How the list of arrows begins and ends on it.
-const BEGINS: &str = "```text arrows";
-const ENDS: &str = "```";
-const ARROW: char = '→';
-
-/// Crates and what each depends on.
-pub type Listed = BTreeMap<String, BTreeSet<String>>;
-
-/// The arrows that the page in `root` lists: one line for each crate, `train → ops, store`, and `kernels →` for one that
-/// depends on none.
-///
-/// # Errors
-/// When there is no page, no list, or a line in it is no such line.
-pub fn listed(root: &Path) -> Result<Listed, StructureError> {
-    let wrong = |reason: String| StructureError::Arrows(format!("`{PAGE}`: {reason}"));
-    let text = std::fs::read_to_string(root.join(PAGE)).map_err(|e| wrong(e.to_string()))?;
-    let mut lines = text.lines().enumerate().skip_while(|(_, line)| line.trim() != BEGINS);
-    if lines.next().is_none() {
-        return Err(wrong(format!("it has no list of arrows, which begins with a line `{BEGINS}`")));
-    }
-    let mut listed = Listed::new();
-    for (number, line) in lines.take_while(|(_, line)| line.trim() != ENDS) {
-        if line.trim().is_empty() {
-            continue;
-        }
-        let (name, needs) = line.split_once(ARROW).ok_or_else(|| {
-            wrong(format!("line {} is no arrow, like `train {ARROW} ops, store`: `{line}`", number + 1))
-        })?;
-        let needs = needs.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        if listed.insert(name.trim().to_owned(), needs).is_some() {
-            return Err(wrong(format!("`{}` is listed again in line {}", name.trim(), number + 1)));
-        }
-    }
-    Ok(listed)
-}
+use std::collections::BTreeSet;
 
 /// Where the crates do not depend on each other as listed.
 pub fn check(packages: &[Package], listed: &Listed) -> Vec<Finding> {

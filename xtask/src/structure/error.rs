@@ -16,7 +16,7 @@ pub enum StructureError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The page that lists the arrows has no list, or one that cannot be read.
+    /// The page has no list of arrows, or a list that cannot be read.
     #[error("{0}")]
     Arrows(String),
 }

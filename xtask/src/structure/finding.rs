@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 /// The rules of the structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// Files of a crate form no circle.
+    /// Files of a crate form no circle, nor do the modules right below its root.
     Circle,
     /// Crates depend on each other as ARCHITECTURE.md says, and not in a circle.
     Arrow,

@@ -1,6 +1,6 @@
 //! `cargo xtask structure`: whether the workspace is built as ARCHITECTURE.md says.
 //!
-//! It reads Cargo.toml files and sources, builds nothing, and takes a second. What is there for tests alone (`#[cfg(test)]`,
+//! It asks `cargo metadata` for crates, reads sources for their modules, builds nothing, and takes a second. What is there for tests alone (`#[cfg(test)]`,
 //! the package `tests`, dev-dependencies) may do what other code may not, but for its files' lengths.
 
 mod backends;
@@ -9,15 +9,20 @@ mod crates;
 mod error;
 mod finding;
 mod modules;
+mod page;
 mod reader;
 mod table;
 #[cfg(test)]
 mod tests;
 mod workspace;
 
+use circles::Circle;
 use error::StructureError;
 use finding::{Finding, Rule};
+use modules::Tree;
+use page::{PAGE, Page};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use table::Row;
 use undertone_cli::Failure;
@@ -79,47 +84,54 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn look(root: &Path) -> Result<Structure, StructureError> {
     let packages = workspace::packages(root)?;
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    let show = |file: &Path| file.strip_prefix(&root).unwrap_or(file).display().to_string();
-    let mut findings = match crates::listed(&root) {
-        Ok(listed) => crates::check(&packages, &listed),
-        Err(error) => vec![Finding::new(Rule::Arrow, crates::PAGE, error)],
-    };
+    let show = &|file: &Path| file.strip_prefix(&root).unwrap_or(file).display().to_string();
+    let mut findings = Vec::new();
+    let page = Page::read(&root);
+    match &page {
+        Ok(page) => findings.extend(crates::check(&packages, &page.arrows)),
+        Err(error) => findings.push(Finding::new(Rule::Arrow, PAGE, error)),
+    }
+    let mut known = page.unwrap_or_default().circles;
     let mut rows = Vec::new();
     for package in crates::ordered(&packages) {
-        let mut row = lengths(package, &show, &mut findings)?;
+        let mut row = lengths(package, show, &mut findings)?;
         findings.extend(backends::check_manifest(package, &show(&package.folder.join("Cargo.toml"))));
         for file in package.roots.iter().filter(|_| !package.is_tests()) {
-            row.circles += code(package, file, &show, &mut findings)?;
+            let tree = reader::read(file)?;
+            findings.extend(backends::check_code(package, &tree, show));
+            row.circles += check_circles(package, &tree, show, &mut known, &mut findings);
         }
         rows.push(row);
+    }
+    for (name, modules) in known {
+        let modules = modules.into_iter().collect::<Vec<_>>().join(", ");
+        let text = format!("{name}: {modules} is no circle any more: remove it from the list");
+        findings.push(Finding::new(Rule::Circle, PAGE, text));
     }
     Ok(Structure { rows, findings })
 }
 
-/// Checks the modules under a target's root, and says how many circles there are.
-fn code(
+/// Finds the circles of files, and those of modules that are not `known`, which are taken from there; returns how many
+/// there are in all.
+fn check_circles(
     package: &Package,
-    root: &Path,
-    show: &impl Fn(&Path) -> String,
+    tree: &Tree,
+    show: impl Fn(&Path) -> String,
+    known: &mut BTreeSet<(String, BTreeSet<String>)>,
     findings: &mut Vec<Finding>,
-) -> Result<usize, StructureError> {
-    let tree = reader::read(root)?;
-    findings.extend(backends::check_code(package, &tree, show));
-    let arrows = circles::arrows(&tree);
-    let circles = circles::circles(tree.files.len(), &arrows);
-    for circle in &circles {
-        let names: Vec<String> = circle.iter().map(|file| show(&tree.files[*file])).collect();
-        let mut text = "these files need each other:".to_owned();
-        for ((from, to), of) in &arrows {
-            if circle.contains(from) && circle.contains(to) {
-                let of: Vec<&str> = of.iter().map(String::as_str).collect();
-                let (from, to) = (show(&tree.files[*from]), show(&tree.files[*to]));
-                text += &format!("\n  {from} → {to}: {}", of.join(", "));
-            }
-        }
+) -> usize {
+    let (files, modules) = (circles::of_files(tree, &show), circles::of_modules(tree, &show));
+    for Circle { names, arrows } in &files {
+        let text = format!("these files need each other:{arrows}");
         findings.push(Finding::new(Rule::Circle, names.join(", "), text));
     }
-    Ok(circles.len())
+    for Circle { names, arrows } in &modules {
+        if !known.remove(&(package.name.clone(), names.iter().cloned().collect())) {
+            let place = format!("{}: {}", package.name, names.join(", "));
+            findings.push(Finding::new(Rule::Circle, place, format!("these modules need each other:{arrows}")));
+        }
+    }
+    files.len() + modules.len()
 }
 
 /// Counts the lines of a package's sources, its tests' too, and finds those that are too long.

@@ -10,7 +10,7 @@ pub struct Row {
     pub files: usize,
     pub lines: usize,
     pub longest: usize,
-    /// Sets of files that need each other.
+    /// Sets of files, or of modules right below the root, that need each other.
     pub circles: usize,
     /// The packages of the workspace that it depends on.
     pub needs: Vec<String>,

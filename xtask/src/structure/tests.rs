@@ -117,6 +117,56 @@ fn a_parent_that_offers_what_is_below_is_no_circle_and_one_that_needs_it_is() {
     fixture.finds(&[circle]);
 }
 
+const FOLDERS: &str = "circle: model: a, b: these modules need each other:\n  \
+                       crates/model/src/a/x.rs → crates/model/src/b/x.rs: X\n  \
+                       crates/model/src/b/y.rs → crates/model/src/a/y.rs: Y";
+
+/// Two folders without a circle of files that need each other.
+fn folders() -> Fixture {
+    let fixture = fixture();
+    let folder = "mod x;\nmod y;\npub use x::X;\npub use y::Y;\n";
+    fixture.model(&[
+        ("lib.rs", "mod a;\nmod b;\npub use a::X;\n"),
+        ("a.rs", folder),
+        ("b/mod.rs", folder),
+        ("a/x.rs", "pub struct X(crate::b::X);\n"),
+        ("a/y.rs", "pub struct Y(super::X);\n"),
+        ("b/x.rs", "pub struct X;\n"),
+        ("b/y.rs", "pub struct Y(X, crate::a::Y);\nuse super::X;\n"),
+    ]);
+    fixture
+}
+
+#[test]
+fn folders_that_need_each_other_are_a_circle_though_no_files_are() {
+    let fixture = folders();
+    fixture.finds(&[FOLDERS]);
+    assert_eq!(look(fixture.0.path()).expect("a structure").rows[1].circles, 1);
+    fixture.model(&[("b/y.rs", "#[cfg(test)]\nuse crate::a::Y as Other;\npub struct Y;\n")]);
+    fixture.finds(&[]);
+}
+
+#[test]
+fn known_circles_of_modules_are_left_until_they_are_gone() {
+    let fixture = folders();
+    let page = |circles: &str| {
+        let lists = format!("```text arrows\nops →\nmodel → ops\n```\n\n```text circles\n{circles}```\n");
+        fixture.write("ARCHITECTURE.md", &lists);
+    };
+    page("model: b, a\n");
+    fixture.finds(&[]);
+    page("model: a, b\nops: c, d\n");
+    fixture.finds(&["circle: ARCHITECTURE.md: ops: c, d is no circle any more: remove it from the list"]);
+    page("model: a, b, c\n");
+    let gone = "circle: ARCHITECTURE.md: model: a, b, c is no circle any more: remove it from the list";
+    fixture.finds(&[FOLDERS, gone]);
+    page("model, a\n");
+    fixture.finds(&[
+        "arrow: ARCHITECTURE.md: `ARCHITECTURE.md`: line 7 is no circle, like `train: gradients, optimizer`: `model, a`",
+        FOLDERS,
+    ]);
+}
+
 #[test]
 fn what_only_tests_need_is_no_circle() {
     let fixture = fixture();
