@@ -18,13 +18,15 @@
 //!     type Batch = f32;
 //!     type Input = Tensor<2>;
 //!     fn samples(&self, _: &f32) -> usize { 1 }
-//!     fn counts(&self, _: &f32) -> Vec<f64> { vec![1.0] }
+//!     fn loss_terms(&self, _: &f32) -> Vec<LossTerm> {
+//!         vec![LossTerm { name: "square".into(), weight: 1.0, count: 1.0 }]
+//!     }
 //!     fn upload(&self, x: &mut f32, device: &Device) -> Result<Tensor<2>, BoxError> {
 //!         Ok(Tensor::from_floats([[*x]], device))
 //!     }
-//!     fn losses(&self, model: &Linear, x: &f32, input: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+//!     fn losses(&self, model: &Linear, x: &f32, input: Tensor<2>, _: &Device) -> Result<Vec<LossSum>, BoxError> {
 //!         let y = model.forward(input);
-//!         Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum: (y - 2.0 * x).square().sum() }])
+//!         Ok(vec![("square".into(), (y - 2.0 * x).square().sum())])
 //!     }
 //!     fn evaluate(&self, model: &Linear, _: &[String]) -> Result<Evaluation, BoxError> {
 //!         let error = (model.weight.val().into_scalar::<f32>() - 2.0).abs();
@@ -105,7 +107,9 @@ pub use hardware::{Gpu, Hardware, HardwareSampler, gpu, gpu_driver, measured_pea
 pub use learner::{LAST_LOSS, Learner, LearnerBuilder, StepOutcome, StepReport};
 pub use loss_scale::{LossScale, LossScaleConfig};
 pub use memory::{Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, resident_memory_bytes};
-pub use objective::{BatchStats, BatchStream, Batches, BoxError, Evaluation, Example, LossTerm, Objective, Share};
+pub use objective::{
+    BatchStats, BatchStream, Batches, BoxError, Evaluation, Example, LossSum, LossTerm, Objective, Share,
+};
 pub use optimizer::{AdafactorConfig, GroupConfig, LrScaling, Optimizer, OptimizerConfig, OptimizerName, Pattern};
 pub use performance::{Performance, RankPerformance, TimeSplit};
 pub use process_group::ProcessGroup;

@@ -5,10 +5,10 @@ use burn::tensor::activation::{log_softmax, softplus};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use undertone_model::router::Routing;
 use undertone_ops::{cross_entropy, matmul, sum};
-use undertone_train::LossTerm;
+use undertone_train::{LossSum, LossTerm};
 
-/// Returns the names and weights of the terms with a weight above 0, in the order of [`routing_terms`].
-pub(super) fn term_names(weights: &RoutingWeights) -> Vec<(&'static str, f64)> {
+/// Returns the names and weights of the terms, which are those with a weight above 0.
+fn weighted(weights: &RoutingWeights) -> impl Iterator<Item = (&'static str, f64)> {
     let all = [
         ("routing", weights.routing),
         ("load_balance", weights.load_balance),
@@ -18,22 +18,27 @@ pub(super) fn term_names(weights: &RoutingWeights) -> Vec<(&'static str, f64)> {
         ("temperature", weights.temperature),
         ("confidence", weights.confidence),
     ];
-    all.into_iter().filter(|(_, weight)| *weight > 0.0).collect()
+    all.into_iter().filter(|(_, weight)| *weight > 0.0)
 }
 
-/// Computes the loss terms of a batch with a weight above 0, without the tasks' own losses. `pooled` is the router's
-/// input, `[batch, d_model]`, `temperature` the router's temperature, `[1]`, and `tasks` the task of each sample.
-pub fn routing_terms(
+/// Lists the loss terms of a batch of `samples` samples, without the tasks' own losses.
+pub fn routing_terms(weights: &RoutingWeights, samples: usize) -> impl Iterator<Item = LossTerm> {
+    weighted(weights).map(move |(name, weight)| LossTerm { name: name.into(), weight, count: samples as f64 })
+}
+
+/// Computes the sums of the [`routing_terms`] of a batch. `pooled` is the router's input, `[batch, d_model]`,
+/// `temperature` the router's temperature, `[1]`, and `tasks` the task of each sample.
+pub fn routing_sums(
     weights: &RoutingWeights,
     routing: &Routing,
     pooled: Tensor<2>,
     temperature: Tensor<1>,
     tasks: &[usize],
     device: &Device,
-) -> Vec<LossTerm> {
+) -> Vec<LossSum> {
     let batch = tasks.len() as f64;
     let p = routing.probabilities();
-    let term = |(name, weight): (&'static str, f64)| {
+    let sum = |(name, _): (&'static str, f64)| {
         let sum = match name {
             "routing" => cross_entropy(routing.logits.clone(), targets(tasks, device), Default::default()).sum,
             "load_balance" => load_imbalance(p.clone(), tasks, device).mul_scalar(batch),
@@ -43,9 +48,9 @@ pub fn routing_terms(
             "temperature" => temperature.clone().sub_scalar(1.0).square().mul_scalar(batch),
             _ => confidence_loss(routing, tasks, device),
         };
-        LossTerm { name: name.into(), weight, sum }
+        (name.into(), sum)
     };
-    term_names(weights).into_iter().map(term).collect()
+    weighted(weights).map(sum).collect()
 }
 
 fn targets(tasks: &[usize], device: &Device) -> Tensor<1, Int> {

@@ -105,7 +105,7 @@ impl<O: Objective> Learner<O> {
                 *epoch_batches = self.epoch_batches(batches);
                 empty += 1;
             }
-            if heard.iter().any(|loaded| !loaded.counts.is_empty()) {
+            if heard.iter().any(|loaded| !loaded.terms.is_empty()) {
                 let plan = Plan::of(&read.numbers, end - self.window(), heard)?;
                 return Ok(Some(StepBatches { batches: read.batches, plan }));
             }
@@ -125,7 +125,7 @@ impl<O: Objective> Learner<O> {
 
     fn said(&self, batches: &[O::Batch], numbers: &[usize], ended: bool) -> Loaded {
         Loaded {
-            counts: numbers.iter().copied().zip(batches.iter().map(|batch| self.objective.counts(batch))).collect(),
+            terms: numbers.iter().copied().zip(batches.iter().map(|batch| self.objective.loss_terms(batch))).collect(),
             names: batches.iter().flat_map(|batch| self.objective.names(batch)).collect(),
             ended,
             interrupted: self.is_asked_to_stop(),

@@ -1,20 +1,9 @@
-//! Loss terms of an optimizer step: their divisors, and the check that the objective returns the same terms for every
-//! batch.
+//! Loss terms of an optimizer step: what its batches list before the forward pass, and the sums that come back by name.
 
 use crate::TrainError;
-use crate::objective::LossTerm;
+use crate::objective::{LossSum, LossTerm};
 use crate::tally::StepTerm;
 use burn::tensor::Tensor;
-use std::borrow::Cow;
-
-/// Loss terms that the batches of one optimizer step have in common.
-#[derive(Debug)]
-pub(super) struct WindowTerms {
-    /// Divisor of each term, over all batches.
-    counts: Vec<f64>,
-    /// Names in the same order; empty before the first batch.
-    names: Vec<Cow<'static, str>>,
-}
 
 /// Contribution of one batch to the mean of a term over the step.
 #[derive(Debug)]
@@ -25,56 +14,50 @@ pub(super) struct TermShare {
     pub mean: Tensor<1>,
 }
 
-impl WindowTerms {
-    /// Makes the terms with these divisors.
-    pub fn of_counts(counts: Vec<f64>) -> Self {
-        Self { counts, names: Vec::new() }
+/// Returns the terms that the batches of a step have in common, with their counts over all batches and means of zero.
+///
+/// # Errors
+/// When a batch lists a name twice, or other terms than the batch before it.
+pub(super) fn step_terms<'a>(batches: impl IntoIterator<Item = &'a [LossTerm]>) -> Result<Vec<StepTerm>, TrainError> {
+    let mut batches = batches.into_iter().peekable();
+    let first = batches.peek().copied().unwrap_or_default();
+    if let Some(twice) = (1..first.len()).find(|i| first[..*i].iter().any(|term| term.name == first[*i].name)) {
+        return Err(TrainError::SameName(first[twice].name.to_string()));
     }
+    let empty = |term: &LossTerm| StepTerm { name: term.name.clone(), mean: 0.0, weighted: 0.0, count: 0.0 };
+    let mut terms: Vec<StepTerm> = first.iter().map(empty).collect();
+    for batch in batches {
+        if !batch.iter().map(|term| &term.name).eq(terms.iter().map(|term| &term.name)) {
+            let names = |batch: &[LossTerm]| batch.iter().map(|term| term.name.to_string()).collect();
+            return Err(TrainError::TermsDiffer(names(first), names(batch)));
+        }
+        terms.iter_mut().zip(batch).for_each(|(term, listed)| term.count += listed.count);
+    }
+    Ok(terms)
+}
 
-    /// Returns the contributions of one batch.
-    ///
-    /// # Errors
-    /// When a term has no count or no name of its own, or these are not the terms of the batches before.
-    pub fn shares(&mut self, terms: Vec<LossTerm>) -> Result<Vec<TermShare>, TrainError> {
-        self.check(&terms)?;
-        if self.names.is_empty() {
-            self.names = terms.iter().map(|term| term.name.clone()).collect();
-        }
-        let share = |(LossTerm { weight, sum, .. }, count): (LossTerm, &f64)| TermShare {
-            weight,
-            mean: sum.div_scalar(count.max(1.0)),
-        };
-        Ok(terms.into_iter().zip(&self.counts).map(share).collect())
+/// Joins the sums of one batch with the terms of the step. `weights` are those of the terms in this batch.
+///
+/// # Errors
+/// When a term has no sum, or a sum no term.
+pub(super) fn shares(
+    terms: &[StepTerm],
+    weights: &[f64],
+    mut sums: Vec<LossSum>,
+) -> Result<Vec<TermShare>, TrainError> {
+    let has_sum = |term: &StepTerm| sums.iter().any(|(name, _)| *name == term.name);
+    if sums.len() != terms.len() || !terms.iter().all(has_sum) {
+        let listed = terms.iter().map(|term| term.name.to_string()).collect();
+        return Err(TrainError::LossTerms {
+            listed,
+            returned: sums.iter().map(|(name, _)| name.to_string()).collect(),
+        });
     }
-
-    /// Returns the terms by name, with values of zero.
-    pub fn named(&self) -> Vec<StepTerm> {
-        let named = self.names.iter().zip(&self.counts);
-        named.map(|(name, count)| StepTerm { name: name.clone(), mean: 0.0, weighted: 0.0, count: *count }).collect()
-    }
-
-    /// Checks that each loss term has a count and a unique name, and that every batch of a step has the same terms.
-    fn check(&self, terms: &[LossTerm]) -> Result<(), TrainError> {
-        let quoted = |names: &mut dyn Iterator<Item = &str>| {
-            names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-        };
-        let (all, counts) = (|| quoted(&mut terms.iter().map(|term| &*term.name)), self.counts.len());
-        if terms.len() > counts {
-            let uncounted = quoted(&mut terms[counts..].iter().map(|term| &*term.name));
-            return Err(TrainError::Uncounted { counts, terms: all(), uncounted });
-        }
-        if terms.len() < counts {
-            return Err(TrainError::Unheard { counts, terms: all(), number: terms.len() });
-        }
-        if self.names.is_empty() {
-            let twice = (1..terms.len()).find(|i| terms[..*i].iter().any(|term| term.name == terms[*i].name));
-            return twice.map_or(Ok(()), |twice| Err(TrainError::SameName(terms[twice].name.to_string())));
-        }
-        match self.names.iter().zip(terms).any(|(before, term)| *before != term.name) {
-            true => Err(TrainError::Renamed(quoted(&mut self.names.iter().map(|name| &**name)), all())),
-            false => Ok(()),
-        }
-    }
+    let mut share = |(term, weight): (&StepTerm, &f64)| {
+        let place = sums.iter().position(|(name, _)| *name == term.name)?;
+        Some(TermShare { weight: *weight, mean: sums.swap_remove(place).1.div_scalar(term.count.max(1.0)) })
+    };
+    Ok(terms.iter().zip(weights).filter_map(&mut share).collect())
 }
 
 /// Returns the loss of a batch from its terms, times `scale`; `None` without terms.
@@ -89,27 +72,48 @@ mod tests {
     use burn::tensor::Device;
     use undertone_ops::read;
 
-    fn term(name: &'static str, sum: f32) -> LossTerm {
-        LossTerm { name: name.into(), weight: 0.5, sum: Tensor::from_floats([sum], &Device::default()) }
+    fn listed<const N: usize>(terms: [(&'static str, f64); N]) -> Vec<LossTerm> {
+        terms.into_iter().map(|(name, count)| LossTerm { name: name.into(), weight: 0.5, count }).collect()
+    }
+
+    fn sums<const N: usize>(sums: [(&'static str, f32); N]) -> Vec<LossSum> {
+        sums.into_iter().map(|(name, sum)| (name.into(), Tensor::from_floats([sum], &Device::default()))).collect()
     }
 
     #[test]
     fn a_step_is_divided_by_what_all_of_its_batches_count() {
-        let mut terms = WindowTerms::of_counts(vec![4.0, 0.0]);
-        let shares = terms.shares(vec![term("text", 8.0), term("rare", 0.5)]).expect("fitting");
+        let batches = [listed([("text", 1.0), ("rare", 0.0)]), listed([("text", 3.0), ("rare", 0.0)])];
+        let terms = step_terms(batches.iter().map(Vec::as_slice)).expect("the same terms");
+        assert_eq!(terms.iter().map(|term| term.count).collect::<Vec<_>>(), [4.0, 0.0]);
+        // Sums come back by name.
+        let shares = shares(&terms, &[0.5, 0.5], sums([("rare", 0.5), ("text", 8.0)])).expect("fitting");
         assert_eq!(shares.iter().map(|share| read(share.mean.clone())[0]).collect::<Vec<_>>(), [2.0, 0.5]);
         assert_eq!(read(scaled_loss(&shares, 4.0).expect("a loss"))[0], 4.0 * (0.5 * 2.0 + 0.5 * 0.5));
-        assert_eq!(terms.named().iter().map(|term| term.count).collect::<Vec<_>>(), [4.0, 0.0]);
         assert!(scaled_loss(&[], 1.0).is_none());
     }
 
     #[test]
-    fn other_terms_in_another_batch_are_refused() {
-        let mut terms = WindowTerms::of_counts(vec![1.0, 1.0]);
-        let twice = terms.shares(vec![term("a", 1.0), term("a", 1.0)]);
-        assert!(matches!(twice, Err(TrainError::SameName(name)) if name == "a"));
-        terms.shares(vec![term("a", 1.0), term("b", 1.0)]).expect("fitting");
-        assert!(matches!(terms.shares(vec![term("b", 1.0), term("a", 1.0)]), Err(TrainError::Renamed(..))));
-        assert!(matches!(terms.shares(vec![term("a", 1.0)]), Err(TrainError::Unheard { number: 1, .. })));
+    fn batches_of_one_step_list_the_same_terms() {
+        let refused = |batches: [Vec<LossTerm>; 2]| step_terms(batches.iter().map(Vec::as_slice)).expect_err("refused");
+        let twice = listed([("a", 1.0), ("a", 1.0)]);
+        assert!(matches!(refused([twice.clone(), twice]), TrainError::SameName(name) if name == "a"));
+        let (one, both) = (listed([("a", 1.0)]), listed([("a", 1.0), ("b", 2.0)]));
+        assert!(matches!(refused([one, both.clone()]), TrainError::TermsDiffer(..)));
+        let error = refused([both, listed([("b", 1.0), ("a", 1.0)])]).to_string();
+        assert!(error.contains("`a`, `b`") && error.contains("`b`, `a`"), "{error}");
+    }
+
+    #[test]
+    fn every_listed_term_and_no_other_has_a_sum() {
+        let terms = step_terms([listed([("a", 1.0), ("b", 1.0)]).as_slice()]).expect("terms");
+        for (sums, returned) in [
+            (sums([("a", 1.0)]), "only 1 (`a`)"),
+            (sums([("a", 1.0), ("c", 1.0)]), "returns 2 (`a`, `c`)"),
+            (sums([("a", 1.0), ("a", 1.0)]), "returns 2 (`a`, `a`)"),
+            (sums([("a", 1.0), ("b", 1.0), ("c", 1.0)]), "returns 3 (`a`, `b`, `c`)"),
+        ] {
+            let error = shares(&terms, &[1.0, 1.0], sums).expect_err("refused").to_string();
+            assert!(error.contains("lists 2 loss terms (`a`, `b`)") && error.contains(returned), "{error}");
+        }
     }
 }

@@ -7,7 +7,6 @@ use crate::gradients::{BUCKET, BackwardMode, EarlySums, OrderRecorder, Overlap, 
 use crate::objective::{Batches, Objective};
 use crate::optimizer::{Moved, Shard};
 use crate::stopwatch::RankStep;
-use crate::tally::StepTerm;
 use crate::{BatchStats, GradientSum, ProcessGroup, TrainError};
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
@@ -20,8 +19,6 @@ use undertone_store::{HostTensor, frozen_checksum, trainable_parameters};
 /// Message of a rank about its part of a step, without the numbers that are summed.
 #[derive(Debug, Serialize, Deserialize)]
 struct Part {
-    /// Names of the loss terms and their divisors; empty without batches.
-    terms: Vec<(String, f64)>,
     audio_seconds: Option<f64>,
     tokens: Option<f64>,
     flops: Option<f64>,
@@ -80,9 +77,6 @@ impl<O: Objective> Learner<O> {
             sum += work;
             sum
         });
-        if let Some(named) = parts.iter().find(|part| !part.terms.is_empty()).filter(|_| report.terms.is_empty()) {
-            report.terms = named.named();
-        }
         let own = [report.loss, report.samples as f64].into_iter();
         let own: Vec<f64> = own.chain(report.terms.iter().flat_map(|term| [term.mean, term.weighted])).collect();
         let totals = self.process_group.all_reduce_sum(&own)?;
@@ -259,21 +253,10 @@ impl Run {
 impl Part {
     fn of(report: &StepReport, computing: Duration) -> Self {
         let BatchStats { audio_seconds, tokens, flops } = report.work;
-        let terms = report.terms.iter().map(|term| (term.name.to_string(), term.count)).collect();
-        Self { terms, audio_seconds, tokens, flops, computing: computing.as_secs_f64() }
+        Self { audio_seconds, tokens, flops, computing: computing.as_secs_f64() }
     }
 
     fn work(&self) -> BatchStats {
         BatchStats { audio_seconds: self.audio_seconds, tokens: self.tokens, flops: self.flops }
-    }
-
-    fn named(&self) -> Vec<StepTerm> {
-        let term = |(name, count): &(String, f64)| StepTerm {
-            name: name.clone().into(),
-            mean: 0.0,
-            weighted: 0.0,
-            count: *count,
-        };
-        self.terms.iter().map(term).collect()
     }
 }

@@ -1,7 +1,6 @@
 //! One optimizer step: its gradients, and the update.
 
 use super::batch::{BatchPasses, BatchResult};
-use super::loss_terms::WindowTerms;
 use super::ranks::all_parts;
 use super::recovery::{RecoveryPoint, StateBeforeStep};
 use super::session::Session;
@@ -16,7 +15,6 @@ use crate::objective::Objective;
 use crate::stopwatch::{Section, Stopwatch};
 use crate::{BatchStats, GradientSum, Progress, TrainError};
 use burn::tensor::Tensor;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use undertone_ops::{StepControl, StepRules, autocast, check_backend, runs_ahead};
 use undertone_store::parameter_infos;
@@ -35,7 +33,7 @@ impl<O: Objective> Learner<O> {
     pub fn step(&mut self, batches: &mut [O::Batch]) -> Result<(StepOutcome, StepReport), TrainError> {
         check_backend(&self.device)?;
         let plan = self.plan_of(batches)?;
-        if plan.counts.is_empty() {
+        if plan.terms.is_empty() {
             return Err(TrainError::NoData);
         }
         let (steps, progress) = (self.config.steps_without_epochs(), Progress::lines());
@@ -74,15 +72,14 @@ impl<O: Objective> Learner<O> {
         plan: Plan,
         watch: &mut Stopwatch,
     ) -> Result<ComputedStep, TrainError> {
-        let Plan { places, counts, names } = plan;
+        let Plan { batches: plans, terms, names } = plan;
         let began = Instant::now();
-        let terms = Mutex::new(WindowTerms::of_counts(counts));
         let scale = self.state.loss_scale.map_or(1.0, |scale| scale.scale);
         let step = self.state.step + 1;
         let mut computed = ComputedStep {
             gradients: GradientSum::of_scaled_loss(scale),
             losses: DeviceLosses::default(),
-            report: StepReport { step, names, ..StepReport::default() },
+            report: StepReport { step, names, terms: terms.clone(), ..StepReport::default() },
             during: BackwardMode::Nothing,
             computing: Duration::ZERO,
             ranks: None,
@@ -96,13 +93,13 @@ impl<O: Objective> Learner<O> {
             let at_a_time = self.concurrency.at_a_time();
             let rounds = batches.len().div_ceil(at_a_time);
             // In rounds, so that at most as many gradients wait to be added as batches are computed at a time.
-            for (round, (batches, places)) in batches.chunks_mut(at_a_time).zip(places.chunks(at_a_time)).enumerate() {
+            for (round, (batches, plans)) in batches.chunks_mut(at_a_time).zip(plans.chunks(at_a_time)).enumerate() {
                 let mut during = self.during_backward(round + 1 == rounds, &mut computed.gradients);
-                let results = passes.round(&self.concurrency, self.model(), batches, places, &mut during, watch);
+                let results = passes.round(&self.concurrency, self.model(), batches, plans, &mut during, watch);
                 during.give_back(&mut computed.gradients);
                 computed.during = during;
                 for result in results {
-                    self.add(result?, &terms, &mut computed);
+                    self.add(result?, &mut computed);
                 }
             }
             Ok::<(), TrainError>(())
@@ -116,11 +113,8 @@ impl<O: Objective> Learner<O> {
     }
 
     /// Adds the result of one batch to the step.
-    fn add(&self, batch: BatchResult, terms: &Mutex<WindowTerms>, computed: &mut ComputedStep) {
+    fn add(&self, batch: BatchResult, computed: &mut ComputedStep) {
         let ComputedStep { gradients, losses, report, .. } = computed;
-        if report.terms.is_empty() {
-            report.terms = terms.lock().unwrap_or_else(PoisonError::into_inner).named();
-        }
         gradients.merge(batch.gradients);
         if self.decides_ahead() {
             losses.add(batch.shares)

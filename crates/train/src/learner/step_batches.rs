@@ -1,6 +1,9 @@
 //! The batches of an optimizer step, and this rank's share of them.
 
+use super::loss_terms::step_terms;
 use crate::TrainError;
+use crate::objective::LossTerm;
+use crate::tally::StepTerm;
 use serde::{Deserialize, Serialize};
 
 /// This rank's batches of an optimizer step.
@@ -9,21 +12,29 @@ pub(super) struct StepBatches<B> {
     pub plan: Plan,
 }
 
-/// This rank's share of a step's batches, and the counts over all ranks.
+/// This rank's share of a step's batches, and what is known of the step over all ranks.
 pub(super) struct Plan {
-    /// Index of each of this rank's batches in the step.
-    pub places: Vec<usize>,
-    /// Divisor of each loss term, over the batches of all ranks.
-    pub counts: Vec<f64>,
+    /// Those of this rank's batches.
+    pub batches: Vec<BatchPlan>,
+    /// Loss terms, with their counts over the batches of all ranks.
+    pub terms: Vec<StepTerm>,
     /// Names of the samples of all ranks, for messages.
     pub names: Vec<String>,
+}
+
+/// One batch of a step.
+pub(super) struct BatchPlan {
+    /// Index in the step.
+    pub place: usize,
+    /// Weight of each loss term.
+    pub weights: Vec<f64>,
 }
 
 /// Message of a rank about its batches of a step.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Loaded {
-    /// Number of each batch, and the counts of its loss terms.
-    pub counts: Vec<(usize, Vec<f64>)>,
+    /// Number of each batch, and its loss terms.
+    pub terms: Vec<(usize, Vec<LossTerm>)>,
     pub names: Vec<String>,
     /// Whether the epoch has no more batches.
     pub ended: bool,
@@ -36,46 +47,21 @@ impl Plan {
     /// `begin` is the number of the step's first batch.
     ///
     /// # Errors
-    /// When batches have different numbers of loss terms.
+    /// When batches have different loss terms.
     pub fn of(numbers: &[usize], begin: usize, heard: Vec<Loaded>) -> Result<Self, TrainError> {
-        let mut counts: Vec<(usize, Vec<f64>)> = Vec::new();
-        let mut names = Vec::new();
+        let (mut batches, mut names) = (Vec::new(), Vec::new());
         for loaded in heard {
-            counts.extend(loaded.counts);
+            batches.extend(loaded.terms);
             names.extend(loaded.names);
         }
         // In the order of the batches in the step, whichever rank has them.
-        counts.sort_by_key(|(number, _)| *number);
-        let counts = total(counts.into_iter().map(|(_, counts)| counts))?;
-        Ok(Self { places: numbers.iter().map(|number| number - begin).collect(), counts, names })
-    }
-}
-
-/// Returns the sum of the counts of some batches.
-///
-/// # Errors
-/// When they have different numbers of terms.
-fn total(batches: impl IntoIterator<Item = Vec<f64>>) -> Result<Vec<f64>, TrainError> {
-    let mut totals: Vec<f64> = Vec::new();
-    for counts in batches {
-        if totals.is_empty() {
-            totals.resize(counts.len(), 0.0);
-        }
-        if totals.len() != counts.len() {
-            return Err(TrainError::Terms(totals.len(), counts.len()));
-        }
-        totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
-    }
-    Ok(totals)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batches_of_one_step_count_the_same_terms() {
-        assert_eq!(total([vec![1.0, 0.0], vec![3.0, 0.0]]).expect("the same terms"), [4.0, 0.0]);
-        assert!(matches!(total([vec![1.0], vec![1.0, 2.0]]), Err(TrainError::Terms(1, 2))));
+        batches.sort_by_key(|(number, _)| *number);
+        let terms = step_terms(batches.iter().map(|(_, terms)| terms.as_slice()))?;
+        let own = batches.into_iter().filter(|(number, _)| numbers.contains(number));
+        let plan = |(number, terms): (usize, Vec<LossTerm>)| BatchPlan {
+            place: number - begin,
+            weights: terms.into_iter().map(|term| term.weight).collect(),
+        };
+        Ok(Self { batches: own.map(plan).collect(), terms, names })
     }
 }
