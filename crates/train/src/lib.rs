@@ -86,6 +86,7 @@ mod records;
 mod report;
 mod saver;
 mod schedule;
+mod shard;
 mod stopwatch;
 mod table;
 mod tally;

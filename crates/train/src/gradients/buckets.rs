@@ -2,26 +2,17 @@
 
 use super::GradientSum;
 use crate::TrainError;
-use crate::optimizer::Shard;
+use crate::process_group::{AllReduce, SumTimes};
+use crate::shard::Shard;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use undertone_ops::{Communicator, DeviceSum, NcclError, Reading, add, read_behind};
-use undertone_ranks::{Pending, Ranks, Timeouts};
+use undertone_ops::{DeviceSum, NcclError, Reading, add, read_behind};
+use undertone_ranks::{Pending, Timeouts};
 
 /// Number of elements that are summed at a time: 25 MB.
 pub(crate) const BUCKET: usize = 25_000_000 / 4;
-
-/// Means of summing gradients over all ranks.
-#[derive(Clone, Debug)]
-pub(crate) struct AllReduce {
-    pub ranks: Arc<Ranks>,
-    /// NCCL communicator of the ranks' cards, if they sum gradients themselves.
-    pub cards: Option<Arc<Communicator>>,
-    pub device: Device,
-}
 
 /// Gradients that are summed at a time.
 #[derive(Default)]
@@ -166,15 +157,6 @@ fn padded_part(gradient: &Tensor<1>, shard: Shard) -> Tensor<1> {
 
 fn longest_part(shard: Shard, size: usize) -> usize {
     size.div_ceil(shard.count)
-}
-
-/// Times of sums that were received.
-#[derive(Debug, Default)]
-pub(crate) struct SumTimes {
-    /// Time that this rank waited for them.
-    pub waited: Duration,
-    /// Time that cards took for them; the host's transport counts its own.
-    pub on_cards: Duration,
 }
 
 impl Sent {

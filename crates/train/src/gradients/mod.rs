@@ -1,10 +1,11 @@
 //! Gradients by parameter path.
 
+mod all_reduce;
 mod buckets;
 mod early;
 mod overlap;
 
-pub(crate) use buckets::{AllReduce, BUCKET, ReceivedEarly, Sent, SentEarly, SumTimes};
+pub(crate) use buckets::{BUCKET, ReceivedEarly};
 pub(crate) use early::EarlySums;
 pub(crate) use overlap::{BackwardMode, OrderRecorder, Overlap, RecordedOrder};
 

@@ -5,7 +5,8 @@ use super::Learner;
 use super::step_report::{ComputedStep, StepReport};
 use crate::gradients::{BUCKET, BackwardMode, EarlySums, OrderRecorder, Overlap, ReceivedEarly, RecordedOrder};
 use crate::objective::{Batches, Objective};
-use crate::optimizer::{Moved, Shard};
+use crate::optimizer::Moved;
+use crate::shard::Shard;
 use crate::stopwatch::RankStep;
 use crate::{BatchStats, GradientSum, ProcessGroup, TrainError};
 use burn::module::Module;
@@ -84,7 +85,7 @@ impl<O: Objective> Learner<O> {
         for (term, sums) in report.terms.iter_mut().zip(totals[2..].chunks_exact(2)) {
             (term.mean, term.weighted) = (sums[0], sums[1]);
         }
-        self.process_group.sum(&mut computed.gradients, early, self.shard(), &self.device.clone().inner())?;
+        computed.gradients.all_reduce(&self.process_group, early, self.shard(), &self.device.clone().inner())?;
         let (waited, on_the_way) = self.process_group.time_on_the_way();
         let computing = parts.iter().map(|part| part.computing).collect();
         computed.ranks = Some(RankStep { computing, waited, on_the_way });
@@ -129,7 +130,7 @@ impl<O: Objective> Learner<O> {
         let Some(mut early) = early else { return Ok((computed, ReceivedEarly::default())) };
         early.finish(&mut computed.gradients);
         // Before any other collective, because messages of ranks come after what is already sent.
-        let received = self.process_group.receive_early(early.into_sent(), &self.device.clone().inner())?;
+        let received = early.into_sent().receive(&self.process_group, &self.device.clone().inner())?;
         Ok((computed, received))
     }
 
