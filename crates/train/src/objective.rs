@@ -87,7 +87,7 @@ pub trait Objective: Sync {
 }
 
 /// Amount of work in a batch, as far as it is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BatchStats {
     /// Seconds of audio.
     pub audio_seconds: Option<f64>,

@@ -1,6 +1,5 @@
 //! Gradients by parameter path.
 
-mod all_reduce;
 mod buckets;
 mod early;
 mod overlap;
@@ -63,7 +62,7 @@ impl GradientSum {
     }
 
     /// Number of elements of each gradient, by name.
-    pub(crate) fn sizes(&self) -> BTreeMap<String, usize> {
+    fn sizes(&self) -> BTreeMap<String, usize> {
         self.by_name.iter().map(|(name, gradient)| (name.clone(), gradient.dims()[0])).collect()
     }
 

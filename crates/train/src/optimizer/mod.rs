@@ -308,10 +308,11 @@ impl MapParameter for Placer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process_group::AllReduce;
+    use crate::ProcessGroup;
+    use crate::gradients::ReceivedEarly;
     use burn::nn::{Linear, LinearConfig};
     use std::sync::Arc;
-    use undertone_ranks::{Ranks, Threads, Timeouts, threads};
+    use undertone_ranks::{Ranks, Threads, threads};
     use undertone_store::parameters;
 
     fn config() -> OptimizerConfig {
@@ -450,16 +451,14 @@ mod tests {
 
     /// Number of state values of a rank after one step, without step counts.
     fn state_of_a_step(transport: Threads) -> usize {
-        let ranks = Ranks::over(|| Ok(transport)).expect("a rank");
-        let shard = Shard { rank: ranks.rank(), count: ranks.count() };
+        let ranks = ProcessGroup::of(Arc::new(Ranks::over(|| Ok(transport)).expect("a rank")));
+        let shard = ranks.shard();
         let device = Device::default().autodiff();
         let model: Linear = LinearConfig::new(100, 64).init(&device);
         let mut gradients = GradientSum::default();
         gradients.add(&model, model.forward(Tensor::<2>::ones([1, 100], &device)).sum().backward());
-        let sizes = gradients.sizes();
-        let sums = AllReduce { ranks: Arc::new(ranks), cards: None, device: device.clone().inner() };
-        let sent = gradients.send(&sums, sizes, Some(shard)).expect("sent");
-        gradients.receive(sent, &sums, Timeouts::default()).expect("summed");
+        let early = ReceivedEarly::default();
+        gradients.all_reduce(&ranks, early, Some(shard), &device.clone().inner()).expect("summed");
         let mut optimizer = Optimizer::new(&OptimizerConfig::default());
         optimizer.share_out(shard);
         let mut moved = 0;

@@ -2,20 +2,14 @@
 
 use super::loss_terms::step_terms;
 use crate::TrainError;
-use crate::objective::LossTerm;
+use crate::objective::{LossTerm, Objective};
 use crate::tally::StepTerm;
 use serde::{Deserialize, Serialize};
 
-/// This rank's batches of an optimizer step.
-pub(super) struct StepBatches<B> {
-    pub batches: Vec<B>,
-    pub plan: Plan,
-}
-
 /// This rank's share of a step's batches, and what is known of the step over all ranks.
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// Those of this rank's batches.
-    pub batches: Vec<BatchPlan>,
+    pub(super) batches: Vec<BatchPlan>,
     /// Loss terms, with their counts over the batches of all ranks.
     pub terms: Vec<StepTerm>,
     /// Names of the samples of all ranks, for messages.
@@ -31,8 +25,8 @@ pub(super) struct BatchPlan {
 }
 
 /// Message of a rank about its batches of a step.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Loaded {
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Loaded {
     /// Number of each batch, and its loss terms.
     pub terms: Vec<(usize, Vec<LossTerm>)>,
     pub names: Vec<String>,
@@ -40,6 +34,17 @@ pub(super) struct Loaded {
     pub ended: bool,
     pub interrupted: bool,
     pub failure: Option<String>,
+}
+
+impl Loaded {
+    /// Makes the message about `batches`, of which there may be more. `numbers` are their numbers in the epoch.
+    pub fn new<O: Objective>(objective: &O, batches: &[O::Batch], numbers: &[usize]) -> Self {
+        Self {
+            terms: numbers.iter().copied().zip(batches.iter().map(|batch| objective.loss_terms(batch))).collect(),
+            names: batches.iter().flat_map(|batch| objective.names(batch)).collect(),
+            ..Self::default()
+        }
+    }
 }
 
 impl Plan {

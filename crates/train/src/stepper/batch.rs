@@ -1,7 +1,8 @@
 //! Forward and backward pass of one batch.
 
+use super::StepSettings;
 use super::loss_terms::{TermShare, scaled_loss, shares};
-use super::step_batches::BatchPlan;
+use super::plan::BatchPlan;
 use super::workers::Concurrency;
 use crate::gradients::BackwardMode;
 use crate::objective::Objective;
@@ -19,11 +20,7 @@ pub(super) struct BatchPasses<'a, O: Objective> {
     pub compute: Compute,
     /// Loss terms, with their counts over the step.
     pub terms: &'a [StepTerm],
-    /// Factor on the loss.
-    pub scale: f64,
-    /// Step number, from 1, and the seed of its random numbers.
-    pub step: u64,
-    pub seed: u64,
+    pub settings: StepSettings,
 }
 
 /// Contribution of one batch to an optimizer step.
@@ -48,8 +45,8 @@ impl<O: Objective> BatchPasses<'_, O> {
         during: &mut BackwardMode,
         watch: &mut Stopwatch,
     ) -> Result<BatchResult, TrainError> {
-        let place = plan.place as u64;
-        undertone_ops::seed(if place == 0 { self.seed } else { seeds::of_number(self.seed, place) });
+        let (place, seed) = (plan.place as u64, self.settings.seed);
+        undertone_ops::seed(if place == 0 { seed } else { seeds::of_number(seed, place) });
         autocast(self.compute, || {
             let shares = self.forward(model, plan, batch, watch)?;
             during.begin()?;
@@ -96,7 +93,7 @@ impl<O: Objective> BatchPasses<'_, O> {
         batch: &mut O::Batch,
         watch: &mut Stopwatch,
     ) -> Result<Vec<TermShare>, TrainError> {
-        let _span = tracing::debug_span!("forward", step = self.step).entered();
+        let _span = tracing::debug_span!("forward", step = self.settings.step).entered();
         let input = on_upload_stream(self.device, || self.objective.upload(batch, self.device));
         let input = input.map_err(TrainError::Data)?;
         watch.lap(Section::Transfer, self.device);
@@ -112,8 +109,8 @@ impl<O: Objective> BatchPasses<'_, O> {
         shares: Vec<TermShare>,
         during: &mut BackwardMode,
     ) -> (GradientSum, Vec<TermShare>) {
-        let _span = tracing::debug_span!("backward", step = self.step).entered();
-        let loss = scaled_loss(&shares, self.scale);
+        let _span = tracing::debug_span!("backward", step = self.settings.step).entered();
+        let loss = scaled_loss(&shares, self.settings.loss_scale);
         // Nothing may keep the graph alive during the backward pass, or its tensors stay until the end.
         let inner = |TermShare { weight, mean }| TermShare { weight, mean: mean.inner() };
         let shares = shares.into_iter().map(inner).collect();
