@@ -5,10 +5,8 @@ use super::recovery::RecoveryPoint;
 use super::session::Session;
 use crate::checkpoint::TrainState;
 use crate::config::Directions;
-use crate::error::io;
 use crate::exported::{BEST, BEST_EMA, Exported};
 use crate::objective::{Evaluation, Objective};
-use crate::records::Records;
 use crate::{Progress, TrainError};
 use burn::module::Module;
 use std::collections::BTreeMap;
@@ -20,7 +18,6 @@ impl<O: Objective> Learner<O> {
     /// far. If the data fails after an interrupt, it records only that this evaluation is still to be done.
     pub(super) fn evaluate(&mut self, session: &mut Session) -> Result<(), TrainError> {
         let _span = tracing::debug_span!("evaluate", step = self.state.step).entered();
-        let Session { records, progress, .. } = session;
         let (model, step) = (self.model().valid(), self.state.step);
         let judge = |model: &O::Model| self.stepper.objective.evaluate(model, &self.config.evaluate.metrics);
         let judged = judge(&model).and_then(|found| {
@@ -30,25 +27,23 @@ impl<O: Objective> Learner<O> {
             Ok((found, averaged.zip(of_average)))
         });
         self.state.unjudged = true;
-        let heard = self
-            .stepper
-            .process_group
-            .all_gather((judged.as_ref().err().map(ToString::to_string), self.is_asked_to_stop()))?;
+        let own = (judged.as_ref().err().map(ToString::to_string), self.is_asked_to_stop());
+        let heard = self.stepper.process_group.all_gather(own)?;
         let interrupted = heard.iter().any(|(_, interrupted)| *interrupted);
         let failed = heard.into_iter().enumerate().find_map(|(rank, (message, _))| Some((rank, message?)));
         let (evaluation, average) = match (judged, failed) {
             (Ok(judged), None) => judged,
-            (Err(error), _) => return self.gives_up(error, interrupted, progress),
+            (Err(error), _) => return self.gives_up(error, interrupted, &session.progress),
             (Ok(_), Some((rank, message))) => {
                 let error = TrainError::Rank { rank: self.stepper.process_group.name(rank), message };
-                return self.gives_up(error.into(), interrupted, progress);
+                return self.gives_up(error.into(), interrupted, &session.progress);
             }
         };
         let watched = self.watched(&evaluation)?;
         let score = self.score(&evaluation);
         if score.is_none() && step == 0 {
             let metric = &self.config.checkpoint.metric;
-            progress.warn(&format!(
+            session.progress.warn(&format!(
                 "the validation data gives no `{metric}`, by which the best model is chosen: if that stays so, the model of the \
                  last step is exported; see that it has what `{metric}` is measured by, or set another `checkpoint.metric`"
             ));
@@ -59,9 +54,9 @@ impl<O: Objective> Learner<O> {
             best_ema = self.export_if_best(model, BEST_EMA, best_ema, self.score(evaluation))?;
         }
         self.recovery = RecoveryPoint::DuringUpdate;
-        self.record(&evaluation, "valid", records, progress)?;
+        session.record(step, "valid", &evaluation)?;
         if let Some((_, evaluation)) = &average {
-            self.record(evaluation, "valid_ema", records, progress)?;
+            session.record(step, "valid_ema", evaluation)?;
         }
         let TrainState { reference, stalled, .. } = &mut self.state;
         self.config.early_stopping.observe(watched, reference, stalled);
@@ -134,24 +129,6 @@ impl<O: Objective> Learner<O> {
             self.stepper.objective.export(model, folder).map_err(TrainError::Export)?;
             Ok(exported.write(folder)?)
         })
-    }
-
-    /// Logs an evaluation.
-    pub(super) fn record(
-        &self,
-        evaluation: &Evaluation,
-        split: &str,
-        records: &mut Option<Records>,
-        progress: &Progress,
-    ) -> Result<(), TrainError> {
-        let step = self.state.step;
-        let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        let Some(records) = records else { return Ok(()) };
-        records.write(step, split, &values).map_err(io(&self.options.dir))?;
-        progress.metrics(split, values);
-        let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
-        progress.say(&format!("step {step}  {split}  {}", shown.join("  ")));
-        Ok(())
     }
 
     /// Returns the deciding metric, if it is finite.

@@ -9,7 +9,7 @@ use crate::largest::check_largest;
 use crate::objective::{Batches, Objective};
 use crate::report::{ExampleChange, ParameterCount, Summary, peak_memory_bytes};
 use crate::stopwatch::Stopwatch;
-use crate::{LossScaleConfig, Progress, TrainError};
+use crate::{LossScaleConfig, TrainError};
 use std::collections::BTreeMap;
 use undertone_ops::{Capacity, Compute, check_backend};
 use undertone_store::{HostTensor, frozen_checksum, parameter_infos, trainable_parameters};
@@ -123,11 +123,6 @@ impl<O: Objective> Learner<O> {
     /// Whether early stopping ends the run; never before there is a reference.
     pub(super) fn has_stalled(&self) -> bool {
         self.config.early_stopping.is_over(self.state.reference, self.state.stalled)
-    }
-
-    pub(super) fn say_stalled(&self, progress: &Progress) {
-        let (step, stalled) = (self.state.step, self.state.stalled);
-        progress.say(&format!("step {step}  no better for {stalled} evaluations: stopping"));
     }
 
     /// Starts a checkpoint. Returns once the tensors are in host memory.

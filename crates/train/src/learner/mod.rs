@@ -115,7 +115,8 @@ impl<O: Objective> Learner<O> {
             self.checkpoint()?;
         }
         if stopped && self.state.step < session.steps {
-            self.say_stalled(&session.progress);
+            let (step, stalled) = (self.state.step, self.state.stalled);
+            session.progress.say(&format!("step {step}  no better for {stalled} evaluations: stopping"));
             return Ok(false);
         }
         let process_group = &self.stepper.process_group;

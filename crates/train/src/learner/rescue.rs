@@ -6,7 +6,6 @@ use crate::TrainError;
 use crate::error::io;
 use crate::failure::catch_backend_failure;
 use crate::objective::Objective;
-use crate::stepper::StepReport;
 use std::path::PathBuf;
 use std::sync::Arc;
 use undertone_store::{DirectoryLock, remove_leftovers};
@@ -33,15 +32,6 @@ impl<O: Objective> Learner<O> {
         self.resumed.map_or(Ok(()), |step| Ok(self.checkpoints().remove_after(step)?))
     }
 
-    /// Records a step that went well, like `decide` and `log`.
-    fn remember(&mut self, report: &StepReport) {
-        if let Some(scale) = &mut self.state.loss_scale {
-            scale.good(&self.config.loss_scale);
-        }
-        let _ = self.config.guard.judge(&mut self.state.guard, report.loss, report.norm);
-        self.state.losses.add(&report.terms);
-    }
-
     /// Settles the state after a step that the host has not read. Once the device has told whether the parameters were
     /// updated: if they were not, the state is that before the step. Returns false if the device has failed.
     fn settle_in_rescue(&mut self) -> bool {
@@ -49,7 +39,12 @@ impl<O: Objective> Learner<O> {
         let Ok(numbers) = catch_backend_failure(|| reading.finish_now()) else { return false };
         if numbers.taken {
             report.fill(&numbers);
-            self.remember(&report);
+            // Like `decide` and `log`.
+            if let Some(scale) = &mut self.state.loss_scale {
+                scale.good(&self.config.loss_scale);
+            }
+            let _ = self.config.guard.judge(&mut self.state.guard, report.loss, report.norm);
+            self.state.losses.add(&report.terms);
         } else {
             self.stepper.take_back(report.step);
             start.restore(&mut self.state);

@@ -6,7 +6,7 @@ use crate::checkpoint::TrainState;
 use crate::error::io;
 use crate::hardware::Meter;
 use crate::loss_scale::LossScale;
-use crate::objective::Objective;
+use crate::objective::{Evaluation, Objective};
 use crate::records::Records;
 use crate::report::{METRICS, Summary, drop_evaluation};
 use crate::stepper::{StepReport, Stepper};
@@ -162,6 +162,18 @@ impl Session {
         let peak = meter.peak_flops(hardware.as_ref());
         records.perform(&watch.line(step, hardware, peak)).map_err(io(dir))?;
         progress.metrics("train", values.into_iter().chain([("samples/s", rate)]));
+        Ok(())
+    }
+
+    /// Logs an evaluation after step `step`.
+    pub fn record(&mut self, step: u64, split: &str, evaluation: &Evaluation) -> Result<(), TrainError> {
+        let Self { records, progress, dir, .. } = self;
+        let Some((records, dir)) = records.as_mut().zip(dir.as_deref()) else { return Ok(()) };
+        let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let shown: Vec<String> = values.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
+        records.write(step, split, &values).map_err(io(dir))?;
+        progress.metrics(split, values);
+        progress.say(&format!("step {step}  {split}  {}", shown.join("  ")));
         Ok(())
     }
 
