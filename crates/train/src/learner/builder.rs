@@ -1,6 +1,7 @@
 //! Builder of the Learner.
 
 use super::Learner;
+use super::options::RunOptions;
 use super::recovery::RecoveryPoint;
 use crate::checkpoint::{Checkpoints, TrainState};
 use crate::loss_scale::LossScale;
@@ -10,7 +11,7 @@ use crate::saver::Saver;
 use crate::stepper::Stepper;
 use crate::{Display, TrainConfig};
 use burn::tensor::Device;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use undertone_ops::Compute;
@@ -26,24 +27,6 @@ pub struct LearnerBuilder<O: Objective> {
     seed: u64,
     lock: Option<Arc<DirectoryLock>>,
     process_group: ProcessGroup,
-}
-
-/// Where a run writes and shows what it does, and by what it is interrupted.
-pub(super) struct RunOptions {
-    pub dir: PathBuf,
-    /// Whether the state before an error is saved.
-    pub saves_on_error: bool,
-    /// The whole configuration as YAML.
-    pub configuration: Option<String>,
-    pub display: Display,
-    pub interrupt: Arc<AtomicBool>,
-}
-
-impl RunOptions {
-    /// Name of the run for messages: that of its directory.
-    pub fn name(&self) -> String {
-        self.dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
-    }
 }
 
 impl<O: Objective> Learner<O> {

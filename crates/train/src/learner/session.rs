@@ -1,6 +1,6 @@
 //! Logs and measurements of a training session.
 
-use super::builder::RunOptions;
+use super::options::RunOptions;
 use super::warm_up::WarmUp;
 use crate::checkpoint::TrainState;
 use crate::error::io;

@@ -1,8 +1,7 @@
 //! Forward and backward pass of one batch.
 
-use super::StepSettings;
 use super::loss_terms::{TermShare, scaled_loss, shares};
-use super::plan::BatchPlan;
+use super::plan::{BatchPlan, StepSettings};
 use super::workers::Concurrency;
 use crate::gradients::BackwardMode;
 use crate::objective::Objective;

@@ -7,7 +7,7 @@ mod ranks;
 mod report;
 mod workers;
 
-pub(crate) use plan::{Loaded, Plan};
+pub(crate) use plan::{Loaded, Plan, StepSettings};
 pub(crate) use report::ComputedStep;
 pub use report::{StepOutcome, StepReport};
 
@@ -46,19 +46,6 @@ pub(crate) struct Stepper<O: Objective> {
     concurrency: Concurrency,
     /// Plan for sending the gradients of this session's steps to other ranks.
     overlap: Overlap,
-}
-
-/// What a step is computed with, besides the model and the batches.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StepSettings {
-    /// Step number, from 1.
-    pub step: u64,
-    /// Seed of the step's random numbers. As it is the step's own, dropout is the same on any device and in any
-    /// session.
-    pub seed: u64,
-    /// Factor on the loss.
-    pub loss_scale: f64,
-    pub learning_rate: f64,
 }
 
 const MODEL: &str = "the model is there between optimizer steps";
@@ -229,7 +216,7 @@ impl<O: Objective> Stepper<O> {
         let model = self.model.take().expect(MODEL);
         let (process_group, shard) = (&self.process_group, self.optimizer.shard());
         let whole = |moved| match shard {
-            Some(shard) => ranks::all_parts(process_group, shard, moved),
+            Some(shard) => Self::all_parts(process_group, shard, moved),
             None => Ok(moved),
         };
         let model = self.model.insert(self.optimizer.sharded_step(model, gradients, report.rate, control, whole)?);

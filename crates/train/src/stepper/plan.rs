@@ -16,6 +16,19 @@ pub(crate) struct Plan {
     pub names: Vec<String>,
 }
 
+/// What a step is computed with, besides the model and the batches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepSettings {
+    /// Step number, from 1.
+    pub step: u64,
+    /// Seed of the step's random numbers. As it is the step's own, dropout is the same on any device and in any
+    /// session.
+    pub seed: u64,
+    /// Factor on the loss.
+    pub loss_scale: f64,
+    pub learning_rate: f64,
+}
+
 /// One batch of a step.
 pub(super) struct BatchPlan {
     /// Index in the step.

@@ -128,41 +128,40 @@ impl<O: Objective> Stepper<O> {
             None => Ok(()),
         }
     }
-}
-
-/// Assembles whole parameters from the parts that each rank has updated.
-pub(super) fn all_parts(
-    process_group: &ProcessGroup,
-    shard: Shard,
-    mut moved: BTreeMap<String, Moved>,
-) -> Result<BTreeMap<String, Moved>, TrainError> {
-    let names: Vec<String> =
-        moved.iter().filter(|(_, moved)| shard.divides(moved.size)).map(|(name, _)| name.clone()).collect();
-    // One bucket for each of the larger parameters, and one for several smaller ones together.
-    let mut buckets: Vec<Vec<f32>> = vec![Vec::new()];
-    let mut bucket_of = Vec::with_capacity(names.len());
-    for name in &names {
-        if buckets.last().is_some_and(|bucket| bucket.len() * shard.count >= BUCKET) {
-            buckets.push(Vec::new());
+    /// Assembles whole parameters from the parts that each rank has updated.
+    pub(super) fn all_parts(
+        process_group: &ProcessGroup,
+        shard: Shard,
+        mut moved: BTreeMap<String, Moved>,
+    ) -> Result<BTreeMap<String, Moved>, TrainError> {
+        let names: Vec<String> =
+            moved.iter().filter(|(_, moved)| shard.divides(moved.size)).map(|(name, _)| name.clone()).collect();
+        // One bucket for each of the larger parameters, and one for several smaller ones together.
+        let mut buckets: Vec<Vec<f32>> = vec![Vec::new()];
+        let mut bucket_of = Vec::with_capacity(names.len());
+        for name in &names {
+            if buckets.last().is_some_and(|bucket| bucket.len() * shard.count >= BUCKET) {
+                buckets.push(Vec::new());
+            }
+            bucket_of.push(buckets.len() - 1);
+            let values = read(moved[name].values.clone());
+            buckets.last_mut().expect("a bucket").extend(values);
         }
-        bucket_of.push(buckets.len() - 1);
-        let values = read(moved[name].values.clone());
-        buckets.last_mut().expect("a bucket").extend(values);
-    }
-    let mut found = process_group.all_gather_floats(buckets)?.into_iter();
-    let (mut ranks, mut current) = (Vec::new(), None);
-    for (name, bucket) in names.iter().zip(bucket_of) {
-        if current.replace(bucket) != Some(bucket) {
-            ranks = found.next().unwrap_or_default().into_iter().map(Vec::into_iter).collect();
+        let mut found = process_group.all_gather_floats(buckets)?.into_iter();
+        let (mut ranks, mut current) = (Vec::new(), None);
+        for (name, bucket) in names.iter().zip(bucket_of) {
+            if current.replace(bucket) != Some(bucket) {
+                ranks = found.next().unwrap_or_default().into_iter().map(Vec::into_iter).collect();
+            }
+            let moved = moved.get_mut(name).expect("its name");
+            let lengths = shard.lengths(moved.size);
+            let whole: Vec<f32> =
+                ranks.iter_mut().zip(lengths).flat_map(|(rank, length)| rank.by_ref().take(length)).collect();
+            let length = whole.len();
+            moved.values = Tensor::from_data(TensorData::new(whole, [length]), &moved.values.device());
         }
-        let moved = moved.get_mut(name).expect("its name");
-        let lengths = shard.lengths(moved.size);
-        let whole: Vec<f32> =
-            ranks.iter_mut().zip(lengths).flat_map(|(rank, length)| rank.by_ref().take(length)).collect();
-        let length = whole.len();
-        moved.values = Tensor::from_data(TensorData::new(whole, [length]), &moved.values.device());
+        Ok(moved)
     }
-    Ok(moved)
 }
 
 fn checksum(parameters: &BTreeMap<String, HostTensor>) -> u32 {
