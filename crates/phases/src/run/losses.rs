@@ -117,6 +117,20 @@ mod tests {
     }
 
     #[test]
+    fn every_listed_term_and_no_other_has_a_sum() {
+        let device = Device::default();
+        let weights = RoutingWeights { entropy: 0.0, ..Default::default() };
+        let routing = Routing { logits: Tensor::zeros([2, 3], &device), confidence: Tensor::zeros([2], &device) };
+        let (pooled, temperature) = (Tensor::ones([2, 4], &device), Tensor::from_floats([3.0], &device));
+        let sums = routing_sums(&weights, &routing, pooled, temperature, &[0, 2], &device);
+        let terms: Vec<LossTerm> = routing_terms(&weights, 2).collect();
+        assert!(terms.iter().map(|term| &term.name).eq(sums.iter().map(|(name, _)| name)), "{terms:?}");
+        assert!(terms.len() == 6 && terms.iter().all(|term| term.name != "entropy" && term.count == 2.0), "{terms:?}");
+        let sum = |name: &str| value(sums.iter().find(|(other, _)| other == name).expect(name).1.clone());
+        assert!((sum("routing") - 2.0 * 3.0_f32.ln()).abs() < 1e-5 && (sum("temperature") - 8.0).abs() < 1e-5);
+    }
+
+    #[test]
     fn imbalance_is_zero_when_every_task_has_its_share_and_grows_to_one_adapter() {
         let device = Device::default();
         let of = |p: Tensor<2>, tasks: &[usize]| value(load_imbalance(p, tasks, &device));
